@@ -1,0 +1,3 @@
+//! The `trainyard` binary.
+#![forbid(unsafe_code)]
+fn main() {}

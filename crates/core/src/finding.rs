@@ -1,0 +1,61 @@
+//! The shape of one lint result: code, severity, place in the file, sentence, hint.
+//!
+//! The reader, the validator and the linter all speak in findings, so that one printer and one
+//! JSON shape serve them all.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// A place in a source text. Lines and columns count from 1; columns count characters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Span {
+    /// First byte.
+    #[serde(skip)]
+    pub start: usize,
+    /// One past the last byte.
+    #[serde(skip)]
+    pub end: usize,
+    /// Line of the first character.
+    pub line: usize,
+    /// Column of the first character.
+    pub column: usize,
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Works, but not as it reads.
+    Warning,
+    /// Does not work.
+    Error,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Warning => "warning",
+            Self::Error => "error",
+        })
+    }
+}
+
+/// One result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Stable code, such as `TY101`.
+    pub code: &'static str,
+    /// How bad it is.
+    pub severity: Severity,
+    /// The field, such as `spec.pytorchReplicaSpecs.Worker.replicas`; empty for a whole file.
+    pub path: String,
+    /// Where in the source.
+    #[serde(flatten)]
+    pub span: Span,
+    /// What was found and what was needed, in one lower-case sentence.
+    pub message: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}

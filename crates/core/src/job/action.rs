@@ -1,0 +1,96 @@
+//! What `decide` returns.
+
+use jiff::Timestamp;
+
+use super::{JobStatus, PodUid, SharedInputs};
+use crate::{reason::Reason, spec::Slot};
+
+/// The outcome of one pass.
+///
+/// An adapter writes `status` first if it differs from the one observed (and only on top of that
+/// one), then sends the events, then carries out the actions in order. If the write is refused it
+/// does none of the rest and observes again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// What to do, in order. Each may be done twice or not at all without harm.
+    pub actions: Vec<Action>,
+    /// The whole status.
+    pub status: JobStatus,
+    /// What to tell.
+    pub events: Vec<Event>,
+    /// What the job waits for, or why nothing is done. Never empty.
+    pub reasons: Vec<Reason>,
+    /// When to decide again even if nothing is observed before.
+    pub wake_at: Option<Timestamp>,
+}
+
+/// One thing to do. Idempotent: it names the incarnation or the attempt it is meant for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Create the pod of `slot`, carrying `attempt`. Does nothing where a pod has its name.
+    CreatePod {
+        /// Where.
+        slot: Slot,
+        /// The attempt it will carry.
+        attempt: u32,
+    },
+    /// Delete this incarnation of the pod.
+    DeletePod {
+        /// Where.
+        slot: Slot,
+        /// Which incarnation.
+        uid: PodUid,
+        /// How.
+        removal: Removal,
+    },
+    /// Create the Service of `slot`.
+    CreateService(
+        /// Where.
+        Slot,
+    ),
+    /// Delete the Service of `slot`.
+    DeleteService(
+        /// Where.
+        Slot,
+    ),
+    /// Create or update the objects that all pods share.
+    ApplyShared(
+        /// From these.
+        SharedInputs,
+    ),
+    /// Create the autoscaler, or bring it up to date.
+    ApplyAutoscaler,
+    /// Delete the autoscaler.
+    DeleteAutoscaler,
+    /// Delete the job object.
+    DeleteJob,
+}
+
+/// How a pod is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// With its grace period.
+    Graceful,
+    /// At once, without its node's word: the node is gone.
+    Forced,
+}
+
+/// One event on the job object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Normal or warning.
+    pub kind: EventKind,
+    /// Machine reason, such as `PyTorchJobRestarting`.
+    pub reason: String,
+    /// Sentence.
+    pub message: String,
+}
+
+/// Kind of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// As expected.
+    Normal,
+    /// Someone may want to look.
+    Warning,
+}

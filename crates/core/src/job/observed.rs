@@ -1,0 +1,165 @@
+//! What an adapter has seen of a job's world, as one owned value.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::{IndexSet, JobStatus};
+use crate::spec::{Replicas, Slot};
+
+/// The identity of one incarnation of a pod.
+pub type PodUid = String;
+
+/// Everything `decide` may know besides the job itself.
+///
+/// Assumptions an adapter must keep:
+/// - `version` never decreases while the adapter lives, and an adapter that starts again begins
+///   with a view at least as new as any it had before (a fresh list).
+/// - `status` is the status as last written, or an older one; a status that was never written is
+///   never shown.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Observed {
+    /// How new the view of the pods is: larger is newer (the list's resource version).
+    pub version: u64,
+    /// The status as stored.
+    pub status: JobStatus,
+    /// Whether the job object is being deleted.
+    pub being_deleted: bool,
+    /// Every pod of the job, of whatever attempt, in any order.
+    pub pods: Vec<ObservedPod>,
+    /// The slots that have a Service.
+    pub services: BTreeMap<crate::spec::Role, IndexSet>,
+    /// The nodes that carry pods of the job. A node that is not listed is healthy.
+    pub nodes: BTreeMap<String, NodeHealth>,
+    /// The inputs from which the shared objects (config, keys, rights) were last made.
+    pub shared: Option<SharedInputs>,
+    /// Whether the job's autoscaler exists.
+    pub autoscaler: bool,
+    /// What could not be made since the last pass, and why.
+    pub refusals: Vec<Refusal>,
+    /// How far the training itself is, where it can be told.
+    pub progress: Option<Progress>,
+}
+
+/// One pod.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObservedPod {
+    /// The incarnation.
+    pub uid: PodUid,
+    /// Its slot.
+    pub slot: Slot,
+    /// The attempt it carries.
+    pub attempt: u32,
+    /// Its phase.
+    pub phase: PodPhase,
+    /// Whether it is ready.
+    pub ready: bool,
+    /// When its deletion was asked for, by whomever.
+    pub deleted_at: Option<Timestamp>,
+    /// Seconds it may take to end after that.
+    pub grace_seconds: u32,
+    /// Its node, once it has one.
+    pub node: Option<String>,
+    /// Restarts of its containers in place.
+    pub restarts: u32,
+    /// How its training container ended, once it has.
+    pub exit: Option<Exit>,
+    /// What its containers wait for.
+    pub wait: Option<Wait>,
+    /// Why the platform takes it away, where it does.
+    pub disruption: Option<Disruption>,
+}
+
+/// Phase of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PodPhase {
+    /// Accepted, not all containers run.
+    Pending,
+    /// Runs.
+    Running,
+    /// Ended well.
+    Succeeded,
+    /// Ended badly.
+    Failed,
+    /// Its node cannot be asked.
+    Unknown,
+}
+
+/// How a training container ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// Exit code; 128 + n for signal n.
+    pub code: i32,
+    /// Whether the kernel ended it for its memory.
+    pub out_of_memory: bool,
+}
+
+/// What a pending pod waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// A scheduling gate.
+    Gate,
+    /// A node; the scheduler's words.
+    Seat(String),
+    /// Its image.
+    Pull,
+    /// Its image, which cannot be had; the runtime's words.
+    PullFailed(String),
+    /// Its volumes and containers.
+    Create,
+}
+
+/// Why the platform takes a pod away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Disruption {
+    /// A pod of higher priority needs the seat.
+    Preempted,
+    /// Someone drains the node or evicts the pod through the API.
+    Evicted,
+    /// The node ran short of memory or disk.
+    NodePressure,
+    /// The node shuts down.
+    NodeShutdown,
+    /// The node is tainted so that the pod may not stay, or it is gone.
+    NodeGone,
+}
+
+/// What is known of a node that is not well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeHealth {
+    /// It answers.
+    Ready,
+    /// It has not answered since then.
+    SilentSince(Timestamp),
+    /// Its object is gone.
+    Deleted,
+}
+
+/// Inputs of the objects that all pods share.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SharedInputs {
+    /// How many pods each role has.
+    pub replicas: Replicas,
+    /// Workers that run now; `discover_hosts.sh` lists them.
+    pub running_workers: IndexSet,
+}
+
+/// One object that could not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What was tried, such as ``create pod `j-worker-0` ``.
+    pub tried: String,
+    /// What the other side said.
+    pub message: String,
+}
+
+/// How far the training is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The last step reported.
+    pub step: u64,
+    /// When it was reported.
+    pub at: Timestamp,
+    /// Whether it is saving a checkpoint.
+    pub saving: bool,
+}

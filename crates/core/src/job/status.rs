@@ -1,0 +1,186 @@
+//! What is reported of a job, and all that is remembered between two passes.
+//!
+//! The outer part is the contract's `status`; [`Yard`] is ours, stored beside it as
+//! `status.trainyard`. Nothing else is remembered anywhere: an adapter that is killed and started
+//! again loses nothing.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{IndexSet, PodUid};
+use crate::{
+    ledger::Ledger,
+    reason::Reason,
+    spec::{Replicas, Role},
+};
+
+/// Status of a job.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct JobStatus {
+    /// Conditions. The type of the last one is what users see as the job's state.
+    pub conditions: Vec<Condition>,
+    /// Pod counts by role, of the current attempt only.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub replica_statuses: BTreeMap<Role, RoleStatus>,
+    /// When the job was first, or after a suspension again, allowed to have pods.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Timestamp>,
+    /// When the job ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completion_time: Option<Timestamp>,
+    /// What the contract has no place for.
+    pub trainyard: Yard,
+}
+
+/// One condition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// What it is about.
+    #[serde(rename = "type")]
+    pub kind: ConditionType,
+    /// Whether it holds.
+    pub status: ConditionStatus,
+    /// Machine reason, such as `PyTorchJobRunning`.
+    pub reason: String,
+    /// Sentence.
+    pub message: String,
+    /// When it was last written.
+    pub last_update_time: Timestamp,
+    /// When `status` last changed.
+    pub last_transition_time: Timestamp,
+}
+
+/// What a condition is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum ConditionType {
+    /// The operator has seen the job.
+    Created,
+    /// Its deciding role runs.
+    Running,
+    /// Pods are being replaced.
+    Restarting,
+    /// It has no pods because it was told so.
+    Suspended,
+    /// It ended well.
+    Succeeded,
+    /// It ended badly.
+    Failed,
+    /// Fewer workers than wanted train. Ours; never last in the list.
+    Degraded,
+}
+
+impl ConditionType {
+    /// The word in the status.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Created => "Created",
+            Self::Running => "Running",
+            Self::Restarting => "Restarting",
+            Self::Suspended => "Suspended",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+            Self::Degraded => "Degraded",
+        }
+    }
+}
+
+/// Whether a condition holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ConditionStatus {
+    /// It does.
+    True,
+    /// It does not.
+    False,
+}
+
+/// Counts of one role.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RoleStatus {
+    /// Pods that run.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub active: u32,
+    /// Pods that ended well.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub succeeded: u32,
+    /// Pods that ended badly.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub failed: u32,
+    /// Label selector of the role's pods, for the scale subresource.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selector: Option<String>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+/// What is remembered between two passes beyond the contract's status.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Yard {
+    /// The current attempt, from 1; 0 before the first.
+    pub attempt: u32,
+    /// How new the view was that this status was decided on. An older view is not acted upon.
+    pub seen: u64,
+    /// Whether every pod of this attempt has been seen. From then on a missing pod has vanished.
+    pub formed: bool,
+    /// The role sizes of this attempt.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub replicas: Replicas,
+    /// Pods of this attempt that ended well, whether or not they still exist.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub succeeded: BTreeMap<Role, IndexSet>,
+    /// Failures paid so far, by account.
+    pub spent: Spent,
+    /// Failed pods that are paid for and not gone yet (pod scope only).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub charged: Vec<PodUid>,
+    /// Restarts in place by incarnation, where they count against a limit (pod scope only).
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub restarts: BTreeMap<PodUid, u32>,
+    /// No pod is created before this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_at: Option<Timestamp>,
+    /// What the job waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<Reason>,
+    /// Where the seconds went.
+    pub ledger: Ledger,
+}
+
+/// On whose account a failure is paid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Account {
+    /// The program's own failures.
+    User,
+    /// People and controllers of the cluster.
+    Platform,
+    /// Nodes, devices, networks.
+    Infrastructure,
+    /// Seats taken by a job of higher priority.
+    Preemption,
+}
+
+/// Failures paid, by account.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Spent {
+    /// The program's own.
+    pub user: u32,
+    /// The cluster's people and controllers.
+    pub platform: u32,
+    /// Nodes, devices, networks.
+    pub infrastructure: u32,
+    /// Seats taken.
+    pub preemption: u32,
+}

@@ -1,0 +1,24 @@
+//! The decisions of Trainyard, as pure functions.
+//!
+//! Values in, values out: no IO, no clock, no randomness, no async, no logging. Time and
+//! environment are arguments; collections are ordered, so the same input gives the same bytes.
+//! The adapters (`host`, `kube`, `sim`) observe and act; everything that is decided is decided
+//! here and can be tested without any of them.
+//!
+//! Reading order:
+//!
+//! 1. [`spec`]: the user's job, read from a file with positions, defaulted and validated;
+//! 2. [`launch`]: what a job becomes: pods with their environment, services, config;
+//! 3. [`job`]: the lifecycle, `decide(job, observed, now)`;
+//! 4. [`ledger`]: where every second of a job went;
+//! 5. [`lint`]: findings over a file; [`finding`] is their shape;
+//! 6. [`reason`]: every stable reason code with its sentence.
+#![forbid(unsafe_code)]
+
+pub mod finding;
+pub mod job;
+pub mod launch;
+pub mod ledger;
+pub mod lint;
+pub mod reason;
+pub mod spec;

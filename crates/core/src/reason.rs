@@ -1,0 +1,68 @@
+//! Every stable reason code with its sentence.
+//!
+//! Whatever waits, refuses or ends does so with a [`Reason`]: a code that scripts may match and a
+//! sentence with the numbers in it that people read. Status, events, command line and web show
+//! the same pair.
+//!
+//! Invariant: a sentence holds no number that changes while nothing happens (such as seconds
+//! waited so far), or every pass would write a new status.
+
+use serde::{Deserialize, Serialize};
+
+/// A stable code. Codes are only ever added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Code {
+    /// Another controller owns the job.
+    ManagedElsewhere,
+    /// The view is older than the one the status was decided on.
+    StaleView,
+    /// The job is suspended.
+    Suspended,
+    /// Pods of an earlier attempt are not gone yet.
+    WaitingForOldPods,
+    /// The next attempt starts after a pause.
+    WaitingToRetry,
+    /// The launcher waits for its workers.
+    WaitingForWorkers,
+    /// Pods are not all there yet.
+    WaitingForPods,
+    /// Pods have no node yet.
+    WaitingForSeats,
+    /// An object could not be made.
+    Refused,
+    /// A node does not answer; its pods are not given up yet.
+    NodeSilent,
+    /// Fewer workers than wanted train.
+    Degraded,
+    /// All is as it should be.
+    Training,
+    /// A role has no pods to run.
+    NothingToRun,
+    /// The job object will be deleted.
+    WaitingForTtl,
+    /// The job has ended and nothing is left to do.
+    Ended,
+    /// The job object is being deleted.
+    BeingDeleted,
+    /// Pods are being removed.
+    CleaningUp,
+}
+
+/// A code with its sentence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    /// For scripts.
+    pub code: Code,
+    /// For people.
+    pub message: String,
+}
+
+impl Reason {
+    /// A reason with its sentence.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The job kinds and roles, with the facts about each that the contract fixes.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::types::RestartPolicy;
+
+/// One job kind in one API version.
+///
+/// `MPIJob` exists twice because its two versions run different transports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// `kubeflow.org/v1` `PyTorchJob`.
+    PyTorch,
+    /// `kubeflow.org/v1` `TFJob`.
+    Tf,
+    /// `kubeflow.org/v1` `MPIJob`, ranks started by remote exec.
+    MpiV1,
+    /// `kubeflow.org/v2beta1` `MPIJob`, ranks started by ssh.
+    MpiV2,
+    /// `kubeflow.org/v1` `XGBoostJob`.
+    XgBoost,
+    /// `kubeflow.org/v1` `PaddleJob`.
+    Paddle,
+    /// `kubeflow.org/v1` `JAXJob`.
+    Jax,
+}
+
+impl Kind {
+    /// Every kind, in the order of the documentation.
+    pub const ALL: [Self; 7] = [
+        Self::PyTorch,
+        Self::Tf,
+        Self::MpiV1,
+        Self::XgBoost,
+        Self::Paddle,
+        Self::Jax,
+        Self::MpiV2,
+    ];
+
+    /// Finds the kind of an object by its `apiVersion` and `kind`.
+    pub fn find(api_version: &str, kind: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|k| k.api_version() == api_version && k.name() == kind)
+    }
+
+    /// The `kind` of the object.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PyTorch => "PyTorchJob",
+            Self::Tf => "TFJob",
+            Self::MpiV1 | Self::MpiV2 => "MPIJob",
+            Self::XgBoost => "XGBoostJob",
+            Self::Paddle => "PaddleJob",
+            Self::Jax => "JAXJob",
+        }
+    }
+
+    /// The `apiVersion` of the object.
+    pub fn api_version(self) -> &'static str {
+        match self {
+            Self::MpiV2 => "kubeflow.org/v2beta1",
+            _ => "kubeflow.org/v1",
+        }
+    }
+
+    /// The field of `spec` that maps roles to their specs.
+    pub fn replica_map(self) -> &'static str {
+        match self {
+            Self::PyTorch => "pytorchReplicaSpecs",
+            Self::Tf => "tfReplicaSpecs",
+            Self::MpiV1 | Self::MpiV2 => "mpiReplicaSpecs",
+            Self::XgBoost => "xgbReplicaSpecs",
+            Self::Paddle => "paddleReplicaSpecs",
+            Self::Jax => "jaxReplicaSpecs",
+        }
+    }
+
+    /// The roles a job of this kind may have, in the order its pods are listed.
+    pub fn roles(self) -> &'static [Role] {
+        match self {
+            Self::PyTorch | Self::XgBoost | Self::Paddle => &[Role::Master, Role::Worker],
+            Self::Tf => &[
+                Role::Chief,
+                Role::Master,
+                Role::Ps,
+                Role::Worker,
+                Role::Evaluator,
+            ],
+            Self::MpiV1 | Self::MpiV2 => &[Role::Launcher, Role::Worker],
+            Self::Jax => &[Role::Worker],
+        }
+    }
+
+    /// The name of the container that trains. MPI uses the first container whatever its name.
+    pub fn container(self) -> &'static str {
+        match self {
+            Self::PyTorch => "pytorch",
+            Self::Tf => "tensorflow",
+            Self::MpiV1 | Self::MpiV2 => "mpi",
+            Self::XgBoost => "xgboost",
+            Self::Paddle => "paddle",
+            Self::Jax => "jax",
+        }
+    }
+
+    /// The name and number of the port the ranks meet on; MPI has none.
+    pub fn port(self) -> Option<(&'static str, i32)> {
+        match self {
+            Self::PyTorch => Some(("pytorchjob-port", 23456)),
+            Self::Tf => Some(("tfjob-port", 2222)),
+            Self::XgBoost => Some(("xgboostjob-port", 9999)),
+            Self::Paddle => Some(("master", 36543)),
+            Self::Jax => Some(("jaxjob-port", 6666)),
+            Self::MpiV1 | Self::MpiV2 => None,
+        }
+    }
+
+    /// The restart policy of a role that states none.
+    pub fn default_restart_policy(self, role: Role) -> RestartPolicy {
+        match (self, role) {
+            (Self::PyTorch | Self::Paddle, _) | (Self::MpiV2, Role::Launcher) => {
+                RestartPolicy::OnFailure
+            }
+            _ => RestartPolicy::Never,
+        }
+    }
+
+    /// The value of the `operator-name` label.
+    pub fn controller(self) -> &'static str {
+        match self {
+            Self::PyTorch => "pytorchjob-controller",
+            Self::Tf => "tfjob-controller",
+            Self::MpiV1 => "mpijob-controller",
+            Self::MpiV2 => "mpi-operator",
+            Self::XgBoost => "xgboostjob-controller",
+            Self::Paddle => "paddlejob-controller",
+            Self::Jax => "jaxjob-controller",
+        }
+    }
+
+    /// The `managedBy` value that means this operator.
+    pub fn own_manager(self) -> &'static str {
+        match self {
+            Self::MpiV2 => "kubeflow.org/mpi-operator",
+            _ => "kubeflow.org/training-operator",
+        }
+    }
+
+    /// Whether this kind is one of the two `MPIJob` versions.
+    pub fn is_mpi(self) -> bool {
+        matches!(self, Self::MpiV1 | Self::MpiV2)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A replica type. The order is the order in which pods are listed and created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Role {
+    /// `TFJob`: the process that leads and saves.
+    Chief,
+    /// `MPIJob`: the process that runs `mpirun`.
+    Launcher,
+    /// Rank 0 and rendezvous of most kinds; an old name of Chief in `TFJob`.
+    Master,
+    /// `TFJob`: parameter server.
+    #[serde(rename = "PS")]
+    Ps,
+    /// A rank that computes.
+    Worker,
+    /// `TFJob`: evaluates checkpoints beside the training.
+    Evaluator,
+}
+
+impl Role {
+    /// Every role.
+    pub const ALL: [Self; 6] = [
+        Self::Chief,
+        Self::Launcher,
+        Self::Master,
+        Self::Ps,
+        Self::Worker,
+        Self::Evaluator,
+    ];
+
+    /// The key of the role in a job file and in `replicaStatuses`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Chief => "Chief",
+            Self::Launcher => "Launcher",
+            Self::Master => "Master",
+            Self::Ps => "PS",
+            Self::Worker => "Worker",
+            Self::Evaluator => "Evaluator",
+        }
+    }
+
+    /// The lower-case form used in pod names and labels.
+    pub fn lower(self) -> &'static str {
+        match self {
+            Self::Chief => "chief",
+            Self::Launcher => "launcher",
+            Self::Master => "master",
+            Self::Ps => "ps",
+            Self::Worker => "worker",
+            Self::Evaluator => "evaluator",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

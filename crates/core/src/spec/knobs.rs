@@ -1,0 +1,131 @@
+//! Our own settings: `trainyard.dev/…` annotations, so that a job file stays valid for the old
+//! operator.
+
+use std::{collections::BTreeSet, time::Duration};
+
+/// The annotation keys, and the label that fences a pod.
+pub mod annotation {
+    /// `gang` or `pod`: what one failed pod restarts.
+    pub const RESTART_SCOPE: &str = "trainyard.dev/restart-scope";
+    /// `user=3,platform=10,infrastructure=50,preemption=unlimited`: failures each account bears.
+    pub const BUDGET: &str = "trainyard.dev/budget";
+    /// How long a node may be unreachable before its pods count as lost, e.g. `90s`.
+    pub const LOST_AFTER: &str = "trainyard.dev/lost-after";
+    /// How long a job may make no progress before its time counts as hanging, e.g. `10m`.
+    pub const HANG_AFTER: &str = "trainyard.dev/hang-after";
+    /// Comma list of old behaviours to bring back; see [`super::Compat`].
+    pub const COMPAT: &str = "trainyard.dev/compat";
+    /// Label on pods: the attempt they belong to.
+    pub const ATTEMPT: &str = "trainyard.dev/attempt";
+}
+
+/// Settings of one job, parsed from its annotations; the default is no annotation at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Knobs {
+    /// What one failed pod restarts, where stated.
+    pub restart_scope: Option<RestartScope>,
+    /// Failures each account bears, where stated.
+    pub budget: AccountLimits,
+    /// How long a node may be unreachable before its pods count as lost.
+    pub lost_after: Duration,
+    /// How long a job may make no progress before its time counts as hanging.
+    pub hang_after: Duration,
+    /// Old behaviours brought back.
+    pub compat: BTreeSet<Compat>,
+}
+
+impl Knobs {
+    /// Pods on a node are lost after this: the control plane itself waits 40 s before it calls a
+    /// node unreachable, so 60 s more of silence is not a blip.
+    pub const LOST_AFTER: Duration = Duration::from_secs(60);
+    /// NCCL's own watchdog gives up after 10 minutes; a job that is silent for longer hangs.
+    pub const HANG_AFTER: Duration = Duration::from_secs(600);
+}
+
+impl Default for Knobs {
+    fn default() -> Self {
+        Self {
+            restart_scope: None,
+            budget: AccountLimits::default(),
+            lost_after: Self::LOST_AFTER,
+            hang_after: Self::HANG_AFTER,
+            compat: BTreeSet::new(),
+        }
+    }
+}
+
+/// What one failed pod restarts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestartScope {
+    /// Every pod, as the next attempt.
+    Gang,
+    /// Only itself.
+    Pod,
+}
+
+/// Failures that each account bears before the job fails; `None` leaves the default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AccountLimits {
+    /// The program's own failures; without it `backoffLimit` holds.
+    pub user: Option<Limit>,
+    /// Refused or withdrawn by people and controllers of the cluster.
+    pub platform: Option<Limit>,
+    /// Nodes, devices, networks.
+    pub infrastructure: Option<Limit>,
+    /// Seats taken by a job of higher priority.
+    pub preemption: Option<Limit>,
+}
+
+/// A number of failures, or no bound at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Limit {
+    /// The job fails with this many failures.
+    At(u32),
+    /// Never.
+    Unlimited,
+}
+
+/// One old behaviour that `trainyard.dev/compat` brings back. `docs/differences.md` explains each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Compat {
+    /// `PyTorchJob` workers wait for the master's name in an init container.
+    InitContainer,
+    /// Services publish only ready pods.
+    ReadyOnlyServices,
+    /// A disrupted pod fails the job where its policy does not restart it.
+    DisruptionsFail,
+    /// `MPIJob` v1 starts the launcher without waiting for workers.
+    LauncherEarly,
+    /// A failed pod fails an `XGBoostJob` whatever its restart policy.
+    XgboostFails,
+    /// A pod that succeeded and was deleted runs again.
+    RerunSucceeded,
+    /// Worker pods of `MPIJob` v2beta1 search `cluster.local` whatever the cluster's domain.
+    ClusterLocalSearch,
+}
+
+impl Compat {
+    /// Every one.
+    pub const ALL: [Self; 7] = [
+        Self::InitContainer,
+        Self::ReadyOnlyServices,
+        Self::DisruptionsFail,
+        Self::LauncherEarly,
+        Self::XgboostFails,
+        Self::RerunSucceeded,
+        Self::ClusterLocalSearch,
+    ];
+
+    /// The word in the annotation.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::InitContainer => "init-container",
+            Self::ReadyOnlyServices => "ready-only-services",
+            Self::DisruptionsFail => "disruptions-fail",
+            Self::LauncherEarly => "launcher-early",
+            Self::XgboostFails => "xgboost-fails",
+            Self::RerunSucceeded => "rerun-succeeded",
+            Self::ClusterLocalSearch => "cluster-local-search",
+        }
+    }
+}

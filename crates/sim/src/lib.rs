@@ -1,0 +1,2 @@
+//! Deterministic world for the pure core.
+#![forbid(unsafe_code)]
