@@ -84,7 +84,7 @@ impl<'a> Wiring<'a> {
             knobs,
             ..
         } = self.job;
-        let domain = match &self.cluster.domain {
+        let domain = match self.cluster.stated_domain() {
             Some(domain) if !knobs.compat.contains(&Compat::ClusterLocalSearch) => domain,
             _ => "cluster.local",
         };

@@ -200,7 +200,7 @@ pub(super) fn required_port(job: &Job, role: Role) -> Result<i32, LaunchError> {
 /// What follows a Service's name in an address, with the leading dot: `.namespace.svc`, and the
 /// cluster's domain where it is stated.
 pub(super) fn service_domain(job: &Job, cluster: &Cluster) -> String {
-    match &cluster.domain {
+    match cluster.stated_domain() {
         Some(domain) => format!(".{}.svc.{domain}", job.namespace),
         None => format!(".{}.svc", job.namespace),
     }

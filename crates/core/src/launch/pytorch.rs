@@ -85,15 +85,18 @@ impl Wiring {
             Role::Master => slot.index,
             _ => slot.index.saturating_add(1),
         };
+        let names: &[&str] = if self.has_master {
+            &["RANK", "PET_NODE_RANK"]
+        } else {
+            &[]
+        };
         for container in &mut spec.containers {
-            append(container, self.before.iter().cloned());
-            if self.has_master {
-                append(
-                    container,
-                    ["RANK", "PET_NODE_RANK"].map(|name| variable(name, rank.to_string())),
-                );
-            }
-            append(container, self.after.iter().cloned());
+            let ranks = names.iter().map(|name| variable(name, rank.to_string()));
+            let before = self.before.iter().cloned();
+            append(
+                container,
+                before.chain(ranks).chain(self.after.iter().cloned()),
+            );
         }
     }
 }

@@ -52,9 +52,12 @@ impl Wiring {
             _ => slot.index.saturating_add(self.masters),
         };
         for container in &mut spec.containers {
-            append(container, self.before.iter().cloned());
-            append(container, [variable("RANK", rank.to_string())]);
-            append(container, self.after.iter().cloned());
+            let before = self.before.iter().cloned();
+            let rank = [variable("RANK", rank.to_string())];
+            append(
+                container,
+                before.chain(rank).chain(self.after.iter().cloned()),
+            );
         }
     }
 }
