@@ -8,8 +8,9 @@
 //! all: `pod` (names, labels, owner, restart policy), `service`, `autoscaler`, and `plan`, which
 //! joins the parts.
 //!
-//! Invariant: the same job gives the same bytes, and what the user wrote in a template is never
-//! dropped: lists are only appended to, and only the fields that the contract names are set.
+//! Invariant: the same job gives the same bytes, and what the user wrote in a template survives:
+//! lists are only appended to, and only the fields that the contract names are set. The one
+//! exception is the finalizers of an `MPIJob`'s template, which that kind never carried over.
 
 mod autoscaler;
 mod env;
