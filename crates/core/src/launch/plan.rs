@@ -77,7 +77,7 @@ impl<'a> Plan<'a> {
             .bases
             .get(&slot.role)
             .ok_or(LaunchError::UndeclaredRole { role: slot.role })?;
-        Ok(self.seat(base, slot, attempt))
+        Ok(self.finish(base, slot, attempt))
     }
 
     /// Every object that the job becomes, in the order of creation, in its first attempt and with
@@ -105,7 +105,9 @@ impl<'a> Plan<'a> {
             });
         let pods = slots.flat_map(move |(base, slot)| {
             let service = service(job, slot).map(|service| Object::Service(Box::new(service)));
-            service.into_iter().chain([self.seat(base, slot, 1).into()])
+            service
+                .into_iter()
+                .chain([self.finish(base, slot, 1).into()])
         });
         shared::with_placeholder_key(job, &inputs, self.cluster)
             .into_iter()
@@ -114,18 +116,18 @@ impl<'a> Plan<'a> {
     }
 
     /// Turns the pod of a role into the pod of `slot`.
-    fn seat(&self, base: &Pod, slot: Slot, attempt: u32) -> LaunchedPod {
+    fn finish(&self, base: &Pod, slot: Slot, attempt: u32) -> LaunchedPod {
         let mut pod = base.clone();
-        pod::seat(self.job, &mut pod, slot, attempt);
+        pod::finish(self.job, &mut pod, slot, attempt);
         let spec = pod.spec.get_or_insert_default();
         match &self.wiring {
-            Wiring::PyTorch(wiring) => wiring.seat(slot, spec),
-            Wiring::Tf(wiring) => wiring.seat(slot, spec),
-            Wiring::XgBoost(wiring) => wiring.seat(slot, spec),
-            Wiring::Paddle(wiring) => wiring.seat(slot, spec),
-            Wiring::Jax(wiring) => wiring.seat(slot, spec),
+            Wiring::PyTorch(wiring) => wiring.finish(slot, spec),
+            Wiring::Tf(wiring) => wiring.finish(slot, spec),
+            Wiring::XgBoost(wiring) => wiring.finish(slot, spec),
+            Wiring::Paddle(wiring) => wiring.finish(slot, spec),
+            Wiring::Jax(wiring) => wiring.finish(slot, spec),
             Wiring::MpiV1(_) => {}
-            Wiring::MpiV2(wiring) => return wiring.seat(slot, pod),
+            Wiring::MpiV2(wiring) => return wiring.finish(slot, pod),
         }
         LaunchedPod::Pod(Box::new(pod))
     }

@@ -80,7 +80,7 @@ impl Wiring {
     }
 
     /// Adds the variables of `slot`.
-    pub(super) fn seat(&self, slot: Slot, spec: &mut PodSpec) {
+    pub(super) fn finish(&self, slot: Slot, spec: &mut PodSpec) {
         let rank = match slot.role {
             Role::Master => slot.index,
             _ => slot.index.saturating_add(1),
