@@ -89,10 +89,10 @@ fn trees(text: &str) -> Result<Vec<Node>, Box<Finding>> {
             return Err(fault.finding);
         }
         yaml::read(text).map_err(|other| {
-            if is_nearer(&other, &fault.finding) {
-                other
-            } else {
+            if other.code == catalogue::SYNTAX.code && looks_like_json(text) {
                 fault.finding
+            } else {
+                other
             }
         })
     })
@@ -157,10 +157,12 @@ fn place_of(source: &[u8], at: usize) -> Span {
     }
 }
 
-/// Whether reading the same text as YAML failed for a better reason, or got further.
-fn is_nearer(yaml: &Finding, json: &Finding) -> bool {
-    let place = |finding: &Finding| (finding.span.line, finding.span.column);
-    yaml.code != catalogue::SYNTAX.code || place(yaml) > place(json)
+/// Whether a text that is neither JSON nor YAML was meant as JSON: its first key is in quotes.
+fn looks_like_json(text: &str) -> bool {
+    let inner = text
+        .trim_start()
+        .trim_start_matches(['{', '[', ' ', '\t', '\r', '\n']);
+    inner.starts_with('"')
 }
 
 fn not_a_map(tree: &Node) -> Finding {

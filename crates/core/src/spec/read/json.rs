@@ -261,7 +261,10 @@ impl Reader<'_> {
             None => "the end of the file".to_owned(),
             Some(character) => {
                 span.end += character.len_utf8();
-                format!("`{}`", character.escape_debug())
+                match character {
+                    '"' => "`\"`".to_owned(),
+                    other => format!("`{}`", other.escape_debug()),
+                }
             }
         };
         let message = format!("not valid JSON: {wanted} was needed, found {found}");
