@@ -133,10 +133,11 @@ fn every_kind_is_valid_as_it_is_and_gets_its_defaults() {
     }
 }
 
+type Sentence<'a> = (Kind, &'a [(&'a str, &'a str)], &'a str, Option<&'a str>);
+
 #[test]
 fn sentences_have_the_numbers_in_them() {
     let long = "a".repeat(58);
-    type Sentence<'a> = (Kind, &'a [(&'a str, &'a str)], &'a str, Option<&'a str>);
     let cases: &[Sentence<'_>] = &[
         (
             Kind::Jax,
