@@ -1,0 +1,3 @@
+//! The simulation against the decider of core, and against deciders that are wrong on purpose.
+
+mod deciders;
