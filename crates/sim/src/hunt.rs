@@ -1,6 +1,7 @@
 //! Many seeds on all cores.
 
 use std::{
+    collections::BTreeMap,
     ops::Range,
     sync::{
         Mutex,
@@ -26,6 +27,8 @@ pub struct Hunt {
     pub threads: usize,
     /// Every seed that is a multiple of this is run twice and compared; 0 for none.
     pub twice_every: u64,
+    /// Run all seeds even after one broke an invariant.
+    pub keep_going: bool,
 }
 
 /// A seed that broke an invariant.
@@ -52,8 +55,29 @@ pub struct Summary {
     pub wall: Duration,
     /// What was met.
     pub coverage: Coverage,
+    /// For each invariant that broke: how many seeds broke it, and the smallest of those run.
+    pub broken: BTreeMap<&'static str, (u64, Found)>,
+}
+
+impl Summary {
     /// The smallest seed that broke an invariant, among those run.
-    pub found: Option<Found>,
+    pub fn found(&self) -> Option<&Found> {
+        self.broken
+            .values()
+            .map(|(_, found)| found)
+            .min_by_key(|found| found.seed)
+    }
+
+    fn note(&mut self, count: u64, found: Found) {
+        let (broken, smallest) = self
+            .broken
+            .entry(found.violation.invariant)
+            .or_insert_with(|| (0, found.clone()));
+        *broken += count;
+        if found.seed < smallest.seed {
+            *smallest = found;
+        }
+    }
 }
 
 /// Runs seeds until all are done or one breaks an invariant. `progress` is called once a second
@@ -118,12 +142,13 @@ fn work(
             .violation
             .or_else(|| if twice { differs(seed, decide) } else { None });
         if let Some((life, violation)) = broken {
-            stop.store(true, Ordering::Relaxed);
-            mine.found = Some(Found {
+            stop.store(!plan.keep_going, Ordering::Relaxed);
+            let found = Found {
                 seed,
                 life,
                 violation,
-            });
+            };
+            mine.note(1, found);
         }
     }
     mine
@@ -150,8 +175,7 @@ fn merge(total: &mut Summary, part: Summary) {
     total.events += part.events;
     total.min_events = total.min_events.min(part.min_events);
     total.coverage.add(&part.coverage);
-    total.found = match (total.found.take(), part.found) {
-        (Some(one), Some(other)) => Some(if one.seed <= other.seed { one } else { other }),
-        (one, other) => one.or(other),
-    };
+    for (count, found) in part.broken.into_values() {
+        total.note(count, found);
+    }
 }

@@ -10,6 +10,7 @@ mod conditions;
 mod ends;
 mod foreign;
 mod leaks;
+mod ledger;
 mod second_look;
 mod suspension;
 mod terminal;
@@ -99,6 +100,7 @@ pub(crate) fn check_write(
     budget::paid_once(job, before, after, world)?;
     terminal::stays(before, after)?;
     conditions::well_formed(after)?;
+    ledger::adds_up(before, after, world)?;
     truth::success_happened(job, before, after, world)?;
     truth::failure_happened(job, before, after, world)?;
     Ok(())

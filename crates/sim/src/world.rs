@@ -373,7 +373,9 @@ impl World {
             } else {
                 step + 10
             };
+            let attempt = self.pods.iter().map(|pod| pod.shown.attempt).max();
             self.progress = Some(Progress {
+                attempt: attempt.unwrap_or(0),
                 step,
                 at: self.timestamp(),
                 saving: self.now % 5 == 0,
@@ -394,6 +396,11 @@ impl World {
     /// The clock as the controller reads it.
     pub(crate) fn timestamp(&self) -> Timestamp {
         self.at(self.now)
+    }
+
+    /// The clock as the API stores it: in whole seconds.
+    pub(crate) fn whole_second(&self) -> Timestamp {
+        self.at(self.now - self.now.rem_euclid(1000))
     }
 
     /// The timestamp of a millisecond of the run.

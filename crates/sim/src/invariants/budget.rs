@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use trainyard_core::{
-    job::{ConditionType, JobStatus, Spent},
+    job::{Account, ConditionType, JobStatus, Spent},
     spec::{Job, Limit, RestartScope},
 };
 
@@ -24,10 +24,9 @@ pub(super) fn never_shrinks(before: &JobStatus, after: &JobStatus) -> Verdict {
         old.attempt,
         new.attempt
     );
-    let shrank = accounts(&old.spent)
+    let shrank = Account::ALL
         .into_iter()
-        .zip(accounts(&new.spent))
-        .any(|(old, new)| new < old);
+        .any(|account| new.spent.of(account) < old.spent.of(account));
     ensure!(
         KEPT,
         !shrank,
@@ -40,40 +39,37 @@ pub(super) fn never_shrinks(before: &JobStatus, after: &JobStatus) -> Verdict {
 
 /// No account has paid more than the largest limit that it ever had.
 pub(super) fn within_limits(after: &JobStatus, world: &World) -> Verdict {
-    for (account, spent) in accounts(&after.trainyard.spent).into_iter().enumerate() {
-        let largest = world
-            .specs
-            .iter()
-            .map(|job| limits(job)[account])
-            .max()
-            .unwrap_or(Limit::Unlimited);
-        if let Limit::At(largest) = largest {
+    for account in Account::ALL {
+        let spent = after.trainyard.spent.of(account);
+        let limits = world.specs.iter().map(|job| limit(job, account));
+        if let Some(Limit::At(largest)) = limits.max() {
             ensure!(
                 HELD,
                 spent <= largest.max(1),
-                "account {account} has paid {spent}, its limit was {largest} at most"
+                "the {} account has paid {spent}, its limit was {largest} at most",
+                account.name()
             );
         }
     }
     Ok(())
 }
 
-/// An account that has paid up to its limit has ended the job.
+/// A failure that reaches the limit of its account ends the job.
 pub(super) fn spent_up_means_over(pass: &Pass<'_>) -> Verdict {
-    let status = &pass.decision.status;
-    if *status == pass.observed.status
-        || pass.job.run_policy.suspend
-        || pass.observed.being_deleted
-        || is_terminal(status)
-    {
+    let (before, after) = (&pass.observed.status, &pass.decision.status);
+    if is_terminal(after) {
         return Ok(());
     }
-    for (account, spent) in accounts(&status.trainyard.spent).into_iter().enumerate() {
-        if let Limit::At(limit) = limits(pass.job)[account] {
+    for account in Account::ALL {
+        let spent = after.trainyard.spent.of(account);
+        if spent > before.trainyard.spent.of(account)
+            && let Limit::At(limit) = limit(pass.job, account)
+        {
             ensure!(
                 HELD,
                 spent < limit.max(1),
-                "account {account} has paid {spent} of {limit} and the job goes on"
+                "the {} account has paid {spent} of {limit} and the job goes on",
+                account.name()
             );
         }
     }
@@ -171,28 +167,18 @@ fn after_suspension(job: &Job, after: &JobStatus) -> bool {
     job.run_policy.suspend || says(after, ConditionType::Suspended)
 }
 
-fn accounts(spent: &Spent) -> [u32; 4] {
-    [
-        spent.user,
-        spent.platform,
-        spent.infrastructure,
-        spent.preemption,
-    ]
-}
-
 fn total(spent: &Spent) -> u32 {
-    accounts(spent).into_iter().sum()
+    Account::ALL.map(|account| spent.of(account)).iter().sum()
 }
 
-/// The limits that the job states; what it leaves open is not limited here.
-fn limits(job: &Job) -> [Limit; 4] {
+/// The limit that the job states; what it leaves open is not limited here.
+fn limit(job: &Job, account: Account) -> Limit {
     let stated = &job.knobs.budget;
-    let backoff = job.run_policy.backoff_limit.map(Limit::At);
-    [
-        stated.user.or(backoff),
-        stated.platform,
-        stated.infrastructure,
-        stated.preemption,
-    ]
-    .map(|limit| limit.unwrap_or(Limit::Unlimited))
+    let limit = match account {
+        Account::User => stated.user.or(job.run_policy.backoff_limit.map(Limit::At)),
+        Account::Platform => stated.platform,
+        Account::Infrastructure => stated.infrastructure,
+        Account::Preemption => stated.preemption,
+    };
+    limit.unwrap_or(Limit::Unlimited)
 }

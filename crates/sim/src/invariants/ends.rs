@@ -1,7 +1,7 @@
 //! Every job ends, or says what it waits for.
 
 use trainyard_core::{
-    job::{ConditionType, PodPhase},
+    job::{ConditionType, PodPhase, Wait},
     reason::Code,
 };
 
@@ -71,6 +71,10 @@ pub(super) fn ends_or_explains(world: &World) -> Verdict {
                 phase(PodPhase::Pending) || phase(PodPhase::Running)
             }
             Code::Training | Code::Degraded => phase(PodPhase::Running),
+            Code::Refused => world
+                .pods
+                .iter()
+                .any(|pod| matches!(pod.shown.wait, Some(Wait::PullFailed(_)))),
             Code::NothingToRun => world.job.roles.values().any(|spec| spec.replicas == 0),
             // These pass: a quiet world has no such thing left to wait for.
             _ => false,

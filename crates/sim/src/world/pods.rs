@@ -93,36 +93,31 @@ const GRACE_SECONDS: u32 = 30;
 
 /// The exit codes a training container ends with: its own, an abort, a segmentation fault, and
 /// the two signals of a deletion.
-const BAD_EXITS: [Exit; 6] = [
-    Exit {
-        code: 1,
-        out_of_memory: false,
-    },
-    Exit {
-        code: 2,
-        out_of_memory: false,
-    },
-    Exit {
-        code: 137,
-        out_of_memory: false,
-    },
-    Exit {
-        code: 137,
-        out_of_memory: true,
-    },
-    Exit {
-        code: 139,
-        out_of_memory: false,
-    },
-    Exit {
-        code: 143,
-        out_of_memory: false,
-    },
+const BAD_EXITS: [(i32, bool); 6] = [
+    (1, false),
+    (2, false),
+    (137, false),
+    (137, true),
+    (139, false),
+    (143, false),
 ];
 
 /// A bad exit, by number.
 pub(crate) fn bad_exit(which: u32) -> Exit {
-    BAD_EXITS[which as usize % BAD_EXITS.len()]
+    let (code, out_of_memory) = BAD_EXITS[which as usize % BAD_EXITS.len()];
+    Exit {
+        code,
+        out_of_memory,
+        at: None,
+    }
+}
+
+fn exit(code: i32) -> Exit {
+    Exit {
+        code,
+        out_of_memory: false,
+        at: None,
+    }
 }
 
 /// The restart policy of the pod itself: the gang restarts as a whole, so its pods never restart
@@ -267,7 +262,7 @@ impl World {
         if self.pods[at].shown.deleted_at.is_some() {
             return;
         }
-        let deleted_at = self.timestamp();
+        let deleted_at = self.whole_second();
         let pod = &mut self.pods[at];
         pod.shown.deleted_at = Some(deleted_at);
         let (birth, stop) = (pod.birth, pod.script.stop);
@@ -389,14 +384,7 @@ impl World {
             format_args!("pod     pod-{birth} ends {ending:?}"),
         );
         match ending {
-            Ending::Well => self.pod_ends(
-                at,
-                PodPhase::Succeeded,
-                Exit {
-                    code: 0,
-                    out_of_memory: false,
-                },
-            ),
+            Ending::Well => self.pod_ends(at, PodPhase::Succeeded, exit(0)),
             Ending::Badly(exit) => self.pod_ends(at, PodPhase::Failed, exit),
         }
     }
@@ -449,30 +437,21 @@ impl World {
             self.remove_pod(at);
             return;
         }
-        let exit = match script.stop % 4 {
-            0 => Exit {
-                code: 0,
-                out_of_memory: false,
-            },
-            1 => Exit {
-                code: 137,
-                out_of_memory: false,
-            },
-            _ => Exit {
-                code: 143,
-                out_of_memory: false,
-            },
+        let ending = match script.stop % 4 {
+            0 => exit(0),
+            1 => exit(137),
+            _ => exit(143),
         };
-        let phase = if exit.code == 0 {
+        let phase = if ending.code == 0 {
             PodPhase::Succeeded
         } else {
             PodPhase::Failed
         };
         self.trace.note(
             self.now,
-            format_args!("pod     pod-{birth} stopped with {}", exit.code),
+            format_args!("pod     pod-{birth} stopped with {}", ending.code),
         );
-        self.pod_ends(at, phase, exit);
+        self.pod_ends(at, phase, ending);
         self.schedule(
             20 + script.stop % 2_000,
             Happening::Pod(birth, Step::Removed),
@@ -481,9 +460,13 @@ impl World {
 
     /// The API learns that the process has ended.
     pub(crate) fn pod_ends(&mut self, at: usize, phase: PodPhase, exit: Exit) {
+        let ended = self.whole_second();
         let pod = &mut self.pods[at];
         pod.shown.phase = phase;
-        pod.shown.exit = Some(exit);
+        pod.shown.exit = Some(Exit {
+            at: Some(ended),
+            ..exit
+        });
         pod.shown.ready = false;
         pod.shown.wait = None;
         let birth = &mut self.births[pod.birth];
@@ -525,10 +508,7 @@ impl World {
             pod.shown.ready = false;
             pod.shown.wait = None;
             if disruption == Disruption::NodePressure && birth.is_multiple_of(2) {
-                pod.shown.exit = Some(Exit {
-                    code: 137,
-                    out_of_memory: false,
-                });
+                pod.shown.exit = Some(exit(137));
             }
             self.pod_changed(at);
         } else {

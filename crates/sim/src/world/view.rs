@@ -51,9 +51,9 @@ impl Channel {
 /// What befalls one action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mishap {
-    /// It never arrives.
+    /// It never arrives, and nobody tells the controller.
     Lost,
-    /// It arrives this much later; the controller believes that it failed.
+    /// It arrives this much later; nobody tells the controller.
     Delayed(i64),
     /// It arrives now and again this much later.
     Twice(i64),
@@ -513,19 +513,14 @@ impl World {
                 mishap.map_or(String::new(), |mishap| format!(" meets {mishap:?}"))
             ),
         );
-        let mut failed = true;
         match mishap {
-            None => {
-                failed = false;
-                self.apply(&action);
-            }
+            None => self.apply(&action),
             Some(Mishap::Lost) => self.coverage.mark(Mark::ActionLost),
             Some(Mishap::Delayed(delay)) => {
                 self.coverage.mark(Mark::ActionDelayed);
                 self.schedule(delay, Happening::Late(Box::new(action)));
             }
             Some(Mishap::Twice(delay)) => {
-                failed = false;
                 self.coverage.mark(Mark::ActionTwice);
                 self.apply(&action);
                 self.schedule(delay, Happening::Late(Box::new(action)));
@@ -536,6 +531,7 @@ impl World {
                     tried: format!("{action:?}"),
                     message: "exceeded quota".to_owned(),
                 });
+                self.schedule(RETRY, Happening::Retry(number));
             }
         }
         if let Some((after, down)) = &mut self.adapters[number].crash {
@@ -546,9 +542,6 @@ impl World {
                 self.kill(number, down);
                 return;
             }
-        }
-        if failed {
-            self.schedule(RETRY, Happening::Retry(number));
         }
         let adapter = &mut self.adapters[number];
         if !adapter.pending.is_empty() {
@@ -595,10 +588,14 @@ impl World {
     }
 
     fn change_service(&mut self, slot: Slot, wanted: bool) {
-        let indices = self.objects.services.entry(slot.role).or_default();
-        if indices.contains(slot.index) == wanted {
+        let services = &mut self.objects.services;
+        let there = services
+            .get(&slot.role)
+            .is_some_and(|indices| indices.contains(slot.index));
+        if there == wanted {
             return;
         }
+        let indices = services.entry(slot.role).or_default();
         if wanted {
             indices.insert(slot.index);
         } else {
@@ -606,9 +603,9 @@ impl World {
                 .iter()
                 .filter(|index| *index != slot.index)
                 .collect();
-        }
-        if indices.is_empty() {
-            self.objects.services.remove(&slot.role);
+            if indices.is_empty() {
+                services.remove(&slot.role);
+            }
         }
         self.objects_changed();
     }
