@@ -182,12 +182,12 @@ impl World {
         self.schedule(overlap, Happening::Retire(old));
     }
 
-    /// A controller is killed; if it was the last one, another starts after a while.
+    /// A controller is killed; unless another has taken over, one starts after a while.
     fn kill(&mut self, number: usize, down: i64) {
         self.trace
             .note(self.now, format_args!("ctrl {number}  is killed"));
         self.retire(number);
-        if self.leader().is_none() {
+        if number + 1 == self.adapters.len() {
             self.schedule(down, Happening::StartAdapter);
         }
     }
