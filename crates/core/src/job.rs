@@ -100,7 +100,7 @@ fn story(pass: &mut Pass<'_>) {
 
     // What this attempt has come to.
     let before = pass.status.trainyard.attempt;
-    let roster = Roster::new(pass.job, pass.observed, before);
+    let roster = Roster::new(pass.job, pass.observed, &pass.status.trainyard);
     pass.remember(&roster);
     if success::succeeded(
         pass.job,
@@ -117,11 +117,11 @@ fn story(pass: &mut Pass<'_>) {
     }
 
     // What the attempt, this or the next, needs now.
-    let attempt = pass.status.trainyard.attempt;
-    let roster = if attempt == before {
+    let yard = &pass.status.trainyard;
+    let roster = if yard.attempt == before {
         roster
     } else {
-        Roster::new(pass.job, pass.observed, attempt)
+        Roster::new(pass.job, pass.observed, yard)
     };
     pass.count(&roster);
     converge::converge(pass, &roster);

@@ -2,7 +2,7 @@
 //! what it waits for.
 
 use super::{
-    Action, ConditionType, ObservedPod, PodPhase, SharedInputs, Wait, messages, mutant,
+    Action, ConditionType, IndexSet, PodPhase, SharedInputs, Wait, Yard, messages, mutant,
     pass::Pass,
     roster::{self, Roster},
     success,
@@ -16,12 +16,17 @@ use crate::{
 pub(super) fn converge(pass: &mut Pass<'_>, roster: &Roster<'_>) {
     remove_unwanted(pass, roster);
     say_refusals(pass);
-    let missing = missing(pass, roster);
-    let dismissed = &pass.status.trainyard.dismissed;
-    let leaving = !dismissed.is_empty()
-        && roster
-            .iter()
-            .any(|(_, pod)| pod.is_some_and(|pod| dismissed.contains(&pod.uid)));
+    let yard = &pass.status.trainyard;
+    let missing: Vec<Slot> = roster
+        .missing
+        .iter()
+        .copied()
+        .filter(|slot| !yard.has_succeeded(*slot))
+        .collect();
+    let leaving = roster
+        .notable
+        .iter()
+        .any(|pod| yard.dismissed.contains(&pod.uid));
     if missing.is_empty() && !leaving {
         pass.status.trainyard.formed = true;
     }
@@ -43,8 +48,8 @@ fn remove_unwanted(pass: &mut Pass<'_>, roster: &Roster<'_>) {
         pass.status.trainyard.dismissed.insert(pod.uid.clone());
         pass.remove(pod);
     }
-    for (_, pod) in roster.iter() {
-        if let Some(pod) = pod.filter(|pod| pass.status.trainyard.dismissed.contains(&pod.uid)) {
+    for pod in &roster.notable {
+        if pass.status.trainyard.dismissed.contains(&pod.uid) {
             pass.remove(pod);
         }
     }
@@ -56,21 +61,6 @@ fn remove_unwanted(pass: &mut Pass<'_>, roster: &Roster<'_>) {
                 .push(Action::DeleteService(Slot::new(*role, index)));
         }
     }
-}
-
-/// The wanted slots without a pod.
-fn missing(pass: &Pass<'_>, roster: &Roster<'_>) -> Vec<Slot> {
-    let done = &pass.status.trainyard.succeeded;
-    roster
-        .iter()
-        .filter(|(_, pod)| pod.is_none())
-        .map(|(slot, _)| slot)
-        .filter(|slot| {
-            !done
-                .get(&slot.role)
-                .is_some_and(|done| done.contains(slot.index))
-        })
-        .collect()
 }
 
 /// Why no pod may be created now.
@@ -111,9 +101,7 @@ fn create(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) {
     if pass.job.kind.is_mpi() {
         let inputs = SharedInputs {
             replicas: pass.job.replicas(),
-            running_workers: workers(roster, |pod| pod.phase == PodPhase::Running)
-                .map(|pod| pod.slot.index)
-                .collect(),
+            running_workers: running_workers(pass),
         };
         if pass.observed.shared.as_ref() != Some(&inputs) {
             pass.actions.push(Action::ApplyShared(inputs));
@@ -133,7 +121,7 @@ fn create(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) {
     let mut launcher_waits = None;
     for slot in missing {
         if slot.role == Role::Launcher && launcher_waits.is_none() {
-            launcher_waits = launcher_waits_for(pass.job, roster);
+            launcher_waits = launcher_waits_for(pass.job, &pass.status.trainyard, roster);
             if launcher_waits.is_some() {
                 continue;
             }
@@ -152,29 +140,45 @@ fn create(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) {
 }
 
 /// How many workers the launcher still waits for, if it does: (have, want, what they must be).
-fn launcher_waits_for(job: &Job, roster: &Roster<'_>) -> Option<(usize, u32, &'static str)> {
+fn launcher_waits_for(
+    job: &Job,
+    yard: &Yard,
+    roster: &Roster<'_>,
+) -> Option<(u32, u32, &'static str)> {
     let wanted = job.role_replicas(Role::Worker);
     let (have, word) = match &job.framework {
-        Framework::MpiV1(_) if !job.knobs.compat.contains(&Compat::LauncherEarly) => (
-            workers(roster, |pod| pod.phase == PodPhase::Running).count(),
-            "run",
-        ),
+        Framework::MpiV1(_) if !job.knobs.compat.contains(&Compat::LauncherEarly) => {
+            (roster.active(Role::Worker, yard), "run")
+        }
         Framework::MpiV2(mpi) if mpi.launcher_creation == LauncherCreation::WaitForWorkersReady => {
-            (workers(roster, |pod| pod.ready).count(), "are ready")
+            let ready = roster.notable.iter().filter(|pod| {
+                pod.slot.role == Role::Worker && pod.ready && roster::is_active(pod, yard)
+            });
+            (
+                ready.fold(roster.healthy(Role::Worker), |sum, _| sum + 1),
+                "are ready",
+            )
         }
         _ => return None,
     };
-    (have < wanted as usize).then_some((have, wanted, word))
+    (have < wanted).then_some((have, wanted, word))
 }
 
-fn workers<'a>(
-    roster: &'a Roster<'_>,
-    wanted: impl Fn(&ObservedPod) -> bool + 'a,
-) -> impl Iterator<Item = &'a ObservedPod> {
-    let places = roster.slots.get(&Role::Worker).into_iter().flatten();
-    places
-        .filter_map(|pod| pod.as_ref().copied())
-        .filter(move |pod| pod.deleted_at.is_none() && wanted(pod))
+/// The workers of this attempt that run now.
+fn running_workers(pass: &Pass<'_>) -> IndexSet {
+    let yard = &pass.status.trainyard;
+    let wanted = pass.job.role_replicas(Role::Worker);
+    let mut indices: Vec<u32> = pass
+        .observed
+        .pods
+        .iter()
+        .filter(|pod| pod.slot.role == Role::Worker && pod.attempt == yard.attempt)
+        .filter(|pod| pod.slot.index < wanted && roster::is_active(pod, yard))
+        .map(|pod| pod.slot.index)
+        .collect();
+    // Adding to a set of ranges is cheap only in order.
+    indices.sort_unstable();
+    indices.into_iter().collect()
 }
 
 /// Running is what the deciding role does. After a restart it is true again only when as many pods
@@ -191,11 +195,15 @@ fn report_running(pass: &mut Pass<'_>, roster: &Roster<'_>) {
     }
     if pass.holds(ConditionType::Restarting) {
         let yard = &pass.status.trainyard;
-        let pods = roster.iter().filter_map(|(_, pod)| pod);
-        let running = pods.filter(|pod| roster::is_active(pod, yard)).count();
-        let done: u32 = yard.succeeded.values().map(super::IndexSet::len).sum();
+        let running: u32 = pass
+            .job
+            .roles
+            .keys()
+            .map(|role| roster.active(*role, yard))
+            .sum();
+        let done: u32 = yard.succeeded.values().map(IndexSet::len).sum();
         let needed = super::elastic::enough(pass.job).min(pass.job.total_replicas());
-        runs = runs && running + done as usize >= needed as usize;
+        runs = runs && running + done >= needed;
     }
     if runs || mutant::is(mutant::Mutant::AlwaysRunning) {
         pass.hold(ConditionType::Running, messages::running(pass.job));
@@ -232,7 +240,7 @@ fn say_what_pods_wait_for(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: usi
     let mut scheduler_said = None;
     let mut pull_failed = None;
     let mut pending = 0u32;
-    for pod in roster.iter().filter_map(|(_, pod)| pod) {
+    for pod in &roster.notable {
         if pod.phase == PodPhase::Pending {
             pending += 1;
             match &pod.wait {

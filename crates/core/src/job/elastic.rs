@@ -1,10 +1,6 @@
 //! Elastic jobs: how many workers are enough, and saying so when they are fewer than wanted.
 
-use super::{
-    Action, ConditionType, conditions,
-    pass::Pass,
-    roster::{self, Roster},
-};
+use super::{Action, ConditionType, conditions, pass::Pass, roster::Roster};
 use crate::{
     reason::Code,
     spec::{Job, Role},
@@ -25,15 +21,8 @@ pub(super) fn report(pass: &mut Pass<'_>, roster: &Roster<'_>) {
         return;
     };
     let wanted = pass.job.role_replicas(Role::Worker);
-    let yard = &pass.status.trainyard;
-    let workers = roster
-        .slots
-        .get(&Role::Worker)
-        .into_iter()
-        .flatten()
-        .flatten();
-    let active = workers.filter(|pod| roster::is_active(pod, yard)).count();
-    let degraded = active > 0 && active < wanted as usize && pass.holds(ConditionType::Running);
+    let active = roster.active(Role::Worker, &pass.status.trainyard);
+    let degraded = active > 0 && active < wanted && pass.holds(ConditionType::Running);
     let message = degraded.then(|| {
         format!(
             "{active} of {wanted} workers run; at least {} are needed to train",

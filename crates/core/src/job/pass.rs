@@ -172,12 +172,12 @@ impl<'a> Pass<'a> {
         if reruns {
             yard.succeeded.clear();
         }
-        for (slot, pod) in roster.iter() {
-            if pod.is_some_and(|pod| pod.phase == PodPhase::Succeeded) {
+        for pod in &roster.notable {
+            if pod.phase == PodPhase::Succeeded {
                 yard.succeeded
-                    .entry(slot.role)
+                    .entry(pod.slot.role)
                     .or_default()
-                    .insert(slot.index);
+                    .insert(pod.slot.index);
             }
         }
         if !yard.dismissed.is_empty() || !yard.restarts.is_empty() {
@@ -200,15 +200,14 @@ impl<'a> Pass<'a> {
         let restarted = yard.attempt > 1
             && spent.user + spent.platform + spent.infrastructure + spent.preemption > 0;
         let mut scene = Scene::new(restarted, super::elastic::enough(self.job));
-        for (slot, pod) in roster.iter() {
-            match pod {
-                Some(pod) => scene.pod(pod),
-                None if yard
-                    .succeeded
-                    .get(&slot.role)
-                    .is_some_and(|set| set.contains(slot.index)) => {}
-                None => scene.missing(),
-            }
+        for role in self.job.roles.keys() {
+            scene.run(roster.healthy(*role));
+        }
+        for pod in &roster.notable {
+            scene.pod(pod);
+        }
+        if roster.missing.iter().any(|slot| !yard.has_succeeded(*slot)) {
+            scene.missing();
         }
         let progress = self
             .observed

@@ -3,7 +3,7 @@
 //! Invariant: a restart and its price are in the same status. A failed pod is paid once: under
 //! gang scope because its attempt is over, under pod scope because it is dismissed.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use super::{
     Account, ConditionType, EventKind, ObservedPod, PodPhase, budget,
@@ -40,20 +40,16 @@ pub(super) fn recover(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), St
 }
 
 fn recover_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> {
-    let mut failures = Vec::new();
-    for (slot, pod) in roster.iter() {
-        let cause = match pod {
-            Some(pod) => failure_of(pass, pod),
-            None => vanished(pass, slot).then_some(Cause::Vanished),
-        };
-        if let Some(cause) = cause {
-            let at = pod.and_then(|pod| pod.exit).and_then(|exit| exit.at);
-            failures.push(Failure { slot, cause, at });
-        }
-    }
+    let mut failures = failures(pass, roster);
+    let vanished = roster.missing.iter().filter(|slot| vanished(pass, **slot));
+    failures.extend(vanished.map(|slot| Failure {
+        slot: *slot,
+        cause: Cause::Vanished,
+        at: None,
+    }));
     failures.retain(|failure| restart::response(pass.job, failure) != Response::Bear);
     let Some(first) = headline(&failures) else {
-        resize_gang(pass, roster);
+        resize_gang(pass);
         return Ok(());
     };
     if restart::response(pass.job, first) == Response::Fail {
@@ -67,16 +63,7 @@ fn recover_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> 
 
 fn recover_pods(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> {
     pay_for_restarts_in_place(pass, roster)?;
-    let mut failures = Vec::new();
-    let mut failed_pods = Vec::new();
-    for (slot, pod) in roster.iter() {
-        let Some(pod) = pod else { continue };
-        if let Some(cause) = failure_of(pass, pod) {
-            let at = pod.exit.and_then(|exit| exit.at);
-            failures.push(Failure { slot, cause, at });
-            failed_pods.push(pod);
-        }
-    }
+    let failures = failures(pass, roster);
     // One pod that ends the job ends it, whatever else is seen.
     if let Some(fatal) = failures
         .iter()
@@ -84,22 +71,46 @@ fn recover_pods(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> 
     {
         return Err(fails(pass.job, fatal, &failures));
     }
-    let mut charged = 0;
-    for (failure, pod) in failures.iter().zip(failed_pods) {
-        if restart::response(pass.job, failure) == Response::Bear || charged == CHARGES_PER_PASS {
-            continue;
-        }
-        charged += 1;
+    let answered = failures
+        .iter()
+        .filter(|failure| restart::response(pass.job, failure) == Response::Restart)
+        .take(CHARGES_PER_PASS);
+    let mut charged = BTreeSet::new();
+    for failure in answered {
         pay(pass, failure, 1)?;
-        if !mutant::is(mutant::Mutant::ChargesUntilGone) {
-            pass.status.trainyard.dismissed.insert(pod.uid.clone());
-        }
+        charged.insert(failure.slot);
     }
-    if let Some(first) = headline(&failures).filter(|_| charged > 0) {
+    if !mutant::is(mutant::Mutant::ChargesUntilGone) {
+        let pods = roster
+            .notable
+            .iter()
+            .filter(|pod| charged.contains(&pod.slot));
+        pass.status
+            .trainyard
+            .dismissed
+            .extend(pods.map(|pod| pod.uid.clone()));
+    }
+    if let Some(first) = headline(&failures).filter(|_| !charged.is_empty()) {
         pause(pass, first);
     }
     pass.status.trainyard.replicas = pass.job.replicas();
     Ok(())
+}
+
+/// Every pod that ails and is not dealt with already.
+fn failures(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Vec<Failure> {
+    let mut failures = Vec::new();
+    for pod in &roster.notable {
+        if let Some(cause) = failure_of(pass, pod) {
+            let at = pod.exit.and_then(|exit| exit.at);
+            failures.push(Failure {
+                slot: pod.slot,
+                cause,
+                at,
+            });
+        }
+    }
+    failures
 }
 
 /// What ails `pod`, if anything does that is not dealt with already.
@@ -138,15 +149,12 @@ fn vanished(pass: &Pass<'_>, slot: Slot) -> bool {
             .replicas
             .get(&slot.role)
             .is_some_and(|replicas| slot.index < *replicas)
-        && !yard
-            .succeeded
-            .get(&slot.role)
-            .is_some_and(|done| done.contains(slot.index))
+        && !yard.has_succeeded(slot)
 }
 
 /// A collective job of another size is another gang. MPI workers come and go: the launcher learns
 /// of them from its hostfile.
-fn resize_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) {
+fn resize_gang(pass: &mut Pass<'_>) {
     let wanted = pass.job.replicas();
     if pass.status.trainyard.replicas == wanted {
         return;
@@ -156,9 +164,8 @@ fn resize_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) {
         pass.status.trainyard.formed = false;
         return;
     }
-    let any_pod = roster.iter().any(|(_, pod)| pod.is_some()) || !roster.excess.is_empty();
     pass.next_attempt();
-    if any_pod {
+    if !pass.observed.pods.is_empty() {
         pass.hold(ConditionType::Restarting, messages::resized(pass.job));
         pass.tell(EventKind::Normal, "Restarting", messages::resized(pass.job));
     }
@@ -166,15 +173,12 @@ fn resize_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) {
 
 /// Counts what the kubelet restarted by itself against the user's limit.
 fn pay_for_restarts_in_place(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> {
-    for (slot, pod) in roster.iter() {
-        let Some(pod) = pod.filter(|pod| pod.restarts > 0) else {
-            continue;
-        };
+    for pod in roster.notable.iter().filter(|pod| pod.restarts > 0) {
         let yard = &mut pass.status.trainyard;
         let policy = pass
             .job
             .roles
-            .get(&slot.role)
+            .get(&pod.slot.role)
             .map(|spec| spec.restart_policy);
         let paid = yard.restarts.get(&pod.uid).copied().unwrap_or(0);
         let counts = policy != Some(RestartPolicy::Never)

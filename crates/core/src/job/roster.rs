@@ -1,4 +1,6 @@
 //! The pods of a job, sorted once; later code only talks about what they are.
+//!
+//! Invariant: what it holds depends on the pods, not on the order in which they were listed.
 
 use std::collections::BTreeMap;
 
@@ -8,79 +10,103 @@ use super::{NodeHealth, Observed, ObservedPod, PodPhase, RoleStatus, Yard, mutan
 use crate::spec::{Job, Kind, Role, Slot};
 
 /// Pods by what they are to the current attempt.
-#[derive(Debug)]
+///
+/// In a large gang nearly every pod just runs. Those are only counted, and the policies look at
+/// the rest, so that a pass over a healthy gang reads each pod once.
+#[derive(Debug, Default)]
 pub(super) struct Roster<'a> {
-    /// The pod in each wanted slot, of the current attempt.
-    pub(super) slots: BTreeMap<Role, Vec<Option<&'a ObservedPod>>>,
+    /// How many pods of each role run, are ready, and need no attention.
+    healthy: BTreeMap<Role, u32>,
+    /// All other pods in a wanted slot, by slot.
+    pub(super) notable: Vec<&'a ObservedPod>,
+    /// Wanted slots without a pod of the current attempt, by slot.
+    pub(super) missing: Vec<Slot>,
     /// Pods of earlier attempts.
     pub(super) stale: Vec<&'a ObservedPod>,
     /// Pods of the current attempt that have no slot.
     pub(super) excess: Vec<&'a ObservedPod>,
-    /// The attempt of a pod that is ahead of the status, which is then an old one.
-    pub(super) ahead: Option<u32>,
 }
 
 impl<'a> Roster<'a> {
-    pub(super) fn new(job: &Job, observed: &'a Observed, attempt: u32) -> Self {
-        let mut roster = Self {
-            slots: job
-                .roles
-                .iter()
-                .map(|(role, spec)| (*role, vec![None; spec.replicas as usize]))
-                .collect(),
-            stale: Vec::new(),
-            excess: Vec::new(),
-            ahead: None,
-        };
+    /// Sorts the pods for the attempt that `yard` is in.
+    pub(super) fn new(job: &Job, observed: &'a Observed, yard: &Yard) -> Self {
+        let mut roster = Self::default();
+        let mut taken: BTreeMap<Role, Vec<bool>> = job
+            .roles
+            .iter()
+            .map(|(role, spec)| (*role, vec![false; spec.replicas as usize]))
+            .collect();
         for pod in &observed.pods {
             let counts_old = mutant::is(mutant::Mutant::CountsOldAttempts);
-            if pod.attempt > attempt {
-                roster.ahead = roster.ahead.max(Some(pod.attempt));
-            } else if pod.attempt < attempt && !counts_old {
+            if pod.attempt < yard.attempt && !counts_old {
                 roster.stale.push(pod);
-            } else {
-                let place = roster
-                    .slots
-                    .get_mut(&pod.slot.role)
-                    .and_then(|places| places.get_mut(pod.slot.index as usize));
-                match place {
-                    Some(place @ None) => *place = Some(pod),
-                    Some(Some(_)) | None => roster.excess.push(pod),
-                }
+                continue;
             }
+            let place = taken
+                .get_mut(&pod.slot.role)
+                .and_then(|places| places.get_mut(pod.slot.index as usize));
+            let Some(place @ false) = place else {
+                roster.excess.push(pod);
+                continue;
+            };
+            *place = true;
+            let node_in_question = !observed.nodes.is_empty()
+                && pod
+                    .node
+                    .as_ref()
+                    .is_some_and(|node| observed.nodes.contains_key(node));
+            if pod.ready && pod.restarts == 0 && !node_in_question && is_active(pod, yard) {
+                *roster.healthy.entry(pod.slot.role).or_default() += 1;
+            } else {
+                roster.notable.push(pod);
+            }
+        }
+        roster.notable.sort_by_key(|pod| pod.slot);
+        for (role, places) in &taken {
+            let free = (0u32..).zip(places).filter(|(_, taken)| !**taken);
+            roster
+                .missing
+                .extend(free.map(|(index, _)| Slot::new(*role, index)));
         }
         roster
     }
 
-    /// Every wanted slot with its pod.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Slot, Option<&'a ObservedPod>)> + '_ {
-        self.slots.iter().flat_map(|(role, places)| {
-            (0u32..)
-                .zip(places)
-                .map(|(index, pod)| (Slot::new(*role, index), *pod))
+    /// How many pods of `role` run and are ready without anything to be said about them.
+    pub(super) fn healthy(&self, role: Role) -> u32 {
+        self.healthy.get(&role).copied().unwrap_or(0)
+    }
+
+    /// How many pods of `role` run and are meant to.
+    pub(super) fn active(&self, role: Role, yard: &Yard) -> u32 {
+        let others = self.notable.iter().filter(|pod| pod.slot.role == role);
+        others.fold(self.healthy(role), |sum, pod| {
+            sum + u32::from(is_active(pod, yard))
         })
     }
 
     /// The counts of `replicaStatuses`: pods that run, ended well (whether or not they still
     /// exist) and ended badly, of the current attempt alone.
     pub(super) fn counts(&self, job: &Job, yard: &Yard) -> BTreeMap<Role, RoleStatus> {
-        let mut counts: BTreeMap<Role, RoleStatus> = BTreeMap::new();
-        for (role, places) in &self.slots {
-            let mut status = RoleStatus {
-                succeeded: yard.succeeded.get(role).map_or(0, super::IndexSet::len),
-                selector: selector(job, *role),
-                ..RoleStatus::default()
-            };
-            for pod in places.iter().flatten() {
-                match pod.phase {
-                    PodPhase::Running if is_active(pod, yard) => status.active += 1,
-                    PodPhase::Failed if !yard.dismissed.contains(&pod.uid) => status.failed += 1,
-                    _ => {}
-                }
-            }
-            counts.insert(*role, status);
-        }
-        counts
+        let failed = |role| {
+            let failed = self.notable.iter().filter(|pod| {
+                pod.slot.role == role
+                    && pod.phase == PodPhase::Failed
+                    && !yard.dismissed.contains(&pod.uid)
+            });
+            failed.fold(0, |sum, _| sum + 1)
+        };
+        job.roles
+            .keys()
+            .map(|role| {
+                let status = RoleStatus {
+                    active: self.active(*role, yard),
+                    succeeded: yard.succeeded.get(role).map_or(0, super::IndexSet::len),
+                    failed: failed(*role),
+                    selector: selector(job, *role),
+                };
+                (*role, status)
+            })
+            .collect()
     }
 }
 

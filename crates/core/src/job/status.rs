@@ -13,7 +13,7 @@ use super::{IndexSet, PodUid};
 use crate::{
     ledger::Ledger,
     reason::Reason,
-    spec::{Replicas, Role},
+    spec::{Replicas, Role, Slot},
 };
 
 /// Status of a job.
@@ -158,6 +158,15 @@ pub struct Yard {
     pub waiting: Option<Reason>,
     /// Where the seconds went.
     pub ledger: Ledger,
+}
+
+impl Yard {
+    /// Whether the pod of `slot` ended well in this attempt.
+    pub fn has_succeeded(&self, slot: Slot) -> bool {
+        self.succeeded
+            .get(&slot.role)
+            .is_some_and(|done| done.contains(slot.index))
+    }
 }
 
 /// On whose account a failure is paid.

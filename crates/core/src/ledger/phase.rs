@@ -77,6 +77,11 @@ impl Scene {
         }
     }
 
+    /// Pods that run and are ready.
+    pub fn run(&mut self, pods: u32) {
+        self.running += pods;
+    }
+
     /// A wanted pod that does not exist yet.
     pub fn missing(&mut self) {
         self.hold(Phase::Creating);
