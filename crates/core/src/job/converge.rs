@@ -201,7 +201,12 @@ fn report_running(pass: &mut Pass<'_>, roster: &Roster<'_>) {
             .keys()
             .map(|role| roster.active(*role, yard))
             .sum();
-        let done: u32 = yard.succeeded.values().map(IndexSet::len).sum();
+        let done: u32 = pass
+            .job
+            .roles
+            .keys()
+            .map(|role| yard.succeeded_in(pass.job, *role))
+            .sum();
         let needed = super::elastic::enough(pass.job).min(pass.job.total_replicas());
         runs = runs && running + done >= needed;
     }
