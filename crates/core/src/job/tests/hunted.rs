@@ -12,3 +12,31 @@ fn a_success_outside_the_wanted_slots_is_none_inside() {
     world.pass();
     assert_ne!(world.state(), "Succeeded", "worker 0 has not ended");
 }
+
+#[test]
+fn no_pod_is_made_where_one_of_an_earlier_attempt_still_goes() {
+    let mut world = World::new(job(Kind::Tf));
+    world.run_all();
+    let mut going = world.observed.pods.clone();
+    world.job.run_policy.suspend = true;
+    world.settle();
+    world.job.run_policy.suspend = false;
+    for pod in &mut going {
+        pod.deleted_at = Some(at(0));
+    }
+    world.observed.pods = going;
+    let decision = world.pass();
+    let created = |action: &Action| matches!(action, Action::CreatePod { .. });
+    assert!(
+        !decision.actions.iter().any(created),
+        "{:?}",
+        decision.actions
+    );
+    assert_eq!(decision.reasons[0].code, Code::WaitingForOldPods);
+    world.observed.pods.clear();
+    world.settle();
+    assert_eq!(
+        world.pods(),
+        ["j-chief-0#2", "j-worker-0#2", "j-worker-1#2"]
+    );
+}
