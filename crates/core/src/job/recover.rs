@@ -49,7 +49,12 @@ fn recover_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> 
     }));
     failures.retain(|failure| restart::response(pass.job, failure) != Response::Bear);
     let Some(first) = headline(&failures) else {
+        let attempt = pass.status.trainyard.attempt;
         resize_gang(pass);
+        // Nobody waits for the pods of an attempt that is over.
+        if pass.status.trainyard.attempt == attempt {
+            say_silent_nodes(pass, roster);
+        }
         return Ok(());
     };
     if restart::response(pass.job, first) == Response::Fail {
@@ -94,6 +99,7 @@ fn recover_pods(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> 
         pause(pass, first);
     }
     pass.status.trainyard.replicas = pass.job.replicas();
+    say_silent_nodes(pass, roster);
     Ok(())
 }
 
@@ -126,18 +132,33 @@ fn failure_of(pass: &mut Pass<'_>, pod: &ObservedPod) -> Option<Cause> {
             contact => {
                 if let Contact::LostAt(at) = contact {
                     pass.wake(at);
-                    let node = pod.node.as_deref().unwrap_or("?");
-                    let name = pass.job.pod_name(pod.slot);
-                    pass.say(
-                        Code::NodeSilent,
-                        format!(
-                            "node `{node}` of pod `{name}` does not answer; the pod is given up at {at}"
-                        ),
-                    );
                 }
                 pod.deleted_at.map(|_| Cause::of_deleted(pod))
             }
         },
+    }
+}
+
+/// Names the pods of this attempt whose nodes do not answer and that are not given up yet.
+fn say_silent_nodes(pass: &mut Pass<'_>, roster: &Roster<'_>) {
+    for pod in &roster.notable {
+        let runs = matches!(
+            pod.phase,
+            PodPhase::Pending | PodPhase::Running | PodPhase::Unknown
+        );
+        if !runs || pass.status.trainyard.dismissed.contains(&pod.uid) {
+            continue;
+        }
+        if let Contact::LostAt(at) = pass.contact(pod) {
+            let node = pod.node.as_deref().unwrap_or("?");
+            let name = pass.job.pod_name(pod.slot);
+            pass.say(
+                Code::NodeSilent,
+                format!(
+                    "node `{node}` of pod `{name}` does not answer; the pod is given up at {at}"
+                ),
+            );
+        }
     }
 }
 

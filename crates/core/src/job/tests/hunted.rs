@@ -40,3 +40,20 @@ fn no_pod_is_made_where_one_of_an_earlier_attempt_still_goes() {
         ["j-chief-0#2", "j-worker-0#2", "j-worker-1#2"]
     );
 }
+
+#[test]
+fn a_new_attempt_does_not_wait_for_nodes_of_the_last() {
+    let mut world = World::new(with_roles(job(Kind::Jax), &[(Role::Worker, 2)]));
+    world.job = policy(world.job, RestartPolicy::OnFailure);
+    world.run_all();
+    let node = world.pod(worker(0)).node.clone().expect("it has a node");
+    world
+        .observed
+        .nodes
+        .insert(node, NodeHealth::SilentSince(at(0)));
+    assert_eq!(world.pass().reasons[0].code, Code::NodeSilent);
+    world.exit(worker(1), 1);
+    let decision = decide(&world.job, &world.observed, at(1));
+    assert_eq!(decision.status.trainyard.attempt, 2);
+    assert_eq!(decision.reasons[0].code, Code::WaitingForOldPods);
+}
