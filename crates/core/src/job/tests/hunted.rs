@@ -57,3 +57,27 @@ fn a_new_attempt_does_not_wait_for_nodes_of_the_last() {
     assert_eq!(decision.status.trainyard.attempt, 2);
     assert_eq!(decision.reasons[0].code, Code::WaitingForOldPods);
 }
+
+#[test]
+fn a_deleted_pod_that_ends_badly_was_told_to() {
+    // seconds at which the deletion was asked for and the program ended, and who pays
+    let cases = [
+        ("told to", 10, Some(12), Account::Platform),
+        ("at once", 10, Some(10), Account::Platform),
+        ("nobody saw when", 10, None, Account::Platform),
+        ("before it", 10, Some(9), Account::User),
+    ];
+    for (name, deleted, ended, want) in cases {
+        let mut world = World::new(policy(job(Kind::PyTorch), RestartPolicy::OnFailure));
+        world.run_all();
+        world.exit(worker(0), 143);
+        let pod = world.pod(worker(0));
+        pod.deleted_at = Some(at(deleted));
+        pod.exit = pod.exit.map(|exit| Exit {
+            at: ended.map(at),
+            ..exit
+        });
+        let spent = world.pass().status.trainyard.spent;
+        assert_eq!(spent.of(want), 1, "{name}: {spent:?}");
+    }
+}
