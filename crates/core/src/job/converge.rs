@@ -163,7 +163,7 @@ fn create(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) {
 }
 
 /// How many workers the launcher still waits for, if it does: (have, want, what they must be).
-fn launcher_waits_for(
+pub(super) fn launcher_waits_for(
     job: &Job,
     yard: &Yard,
     roster: &Roster<'_>,

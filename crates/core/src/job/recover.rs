@@ -8,14 +8,15 @@ use std::{collections::BTreeSet, time::Duration};
 use super::{
     Account, ConditionType, EventKind, ObservedPod, PodPhase, budget,
     cause::{Cause, Failure, headline},
-    messages, mutant,
+    converge, messages, mutant,
     pass::Pass,
     restart::{self, Response},
     roster::{Contact, Roster},
+    success,
 };
 use crate::{
     reason::Code,
-    spec::{Job, RestartPolicy, RestartScope, Slot},
+    spec::{Job, RestartPolicy, RestartScope, Role, Slot},
 };
 
 /// Pods that are paid for in one pass under pod scope; the others follow in the next one. Keeps
@@ -33,9 +34,44 @@ const PAUSE_MAX: Duration = Duration::from_mins(5);
 
 /// Answers every failure that is seen. The error is the sentence with which the job fails.
 pub(super) fn recover(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> {
+    let attempt = pass.status.trainyard.attempt;
     match pass.job.restart_scope() {
-        RestartScope::Gang => recover_gang(pass, roster),
-        RestartScope::Pod => recover_pods(pass, roster),
+        RestartScope::Gang => recover_gang(pass, roster)?,
+        RestartScope::Pod => recover_pods(pass, roster)?,
+    }
+    if pass.status.trainyard.attempt == attempt {
+        end_of_the_line(pass, roster)?;
+    }
+    Ok(())
+}
+
+/// A job whose failed pods are borne fails when no pod is left that could end it: every pod of the
+/// deciding role has ended, or the launcher waits for workers that have.
+fn end_of_the_line(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> {
+    let Some(role) = success::deciding_role(pass.job) else {
+        return Ok(());
+    };
+    let borne: Vec<Failure> = failures(pass, roster)
+        .into_iter()
+        .filter(|failure| restart::response(pass.job, failure) == Response::Bear)
+        .collect();
+    let yard = &pass.status.trainyard;
+    let ended = |role: Role| {
+        let borne = borne.iter().filter(|failure| failure.slot.role == role);
+        borne.fold(yard.succeeded_in(pass.job, role), |sum, _| sum + 1)
+    };
+    if let Some(failure) = borne.iter().find(|failure| failure.slot.role == role)
+        && ended(role) == pass.job.role_replicas(role)
+    {
+        return Err(fails(pass.job, failure, &borne));
+    }
+    let launcher = Slot::new(Role::Launcher, 0);
+    let waits = roster.missing.contains(&launcher)
+        && !yard.has_succeeded(launcher)
+        && converge::launcher_waits_for(pass.job, yard, roster).is_some();
+    match ended(Role::Worker) {
+        count if waits && count > 0 => Err(messages::ended_early(pass.job, count)),
+        _ => Ok(()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Cases that the simulation found, each told as short as it can be.
 
 use super::*;
+use crate::spec::{Framework, Tf};
 
 #[test]
 fn a_success_outside_the_wanted_slots_is_none_inside() {
@@ -80,4 +81,38 @@ fn a_deleted_pod_that_ends_badly_was_told_to() {
         let spent = world.pass().status.trainyard.spent;
         assert_eq!(spent.of(want), 1, "{name}: {spent:?}");
     }
+}
+
+#[test]
+fn borne_failures_end_the_job_when_nobody_is_left() {
+    let mut tf = with_roles(job(Kind::Tf), &[(Role::Worker, 2)]);
+    tf.framework = Framework::Tf(Tf {
+        dynamic_worker: true,
+        ..Tf::default()
+    });
+    let mut world = World::new(tf);
+    world.run_all();
+    world.exit(worker(0), 1);
+    world.settle();
+    assert_eq!(world.state(), "Running", "worker 1 still trains");
+    world.exit(worker(1), 0);
+    world.settle();
+    assert_eq!(world.state(), "Failed");
+    assert_eq!(
+        world.message(),
+        "TFJob n/j has failed because 1 Worker replica(s) failed."
+    );
+}
+
+#[test]
+fn a_launcher_does_not_wait_for_workers_that_have_ended() {
+    let mut world = World::new(job(Kind::MpiV1));
+    world.settle();
+    world.exit(worker(1), 0);
+    world.settle();
+    assert_eq!(world.state(), "Failed");
+    assert_eq!(
+        world.message(),
+        "MPIJob j is failed because 1 Worker replica(s) ended before the Launcher started."
+    );
 }
