@@ -15,6 +15,7 @@ mod second_look;
 mod suspension;
 mod terminal;
 mod truth;
+mod verdicts;
 
 use std::fmt;
 
@@ -84,6 +85,10 @@ pub(crate) fn check_pass(pass: &Pass<'_>, world: &World) -> Verdict {
     terminal::creates_nothing(pass)?;
     suspension::creates_nothing(pass)?;
     budget::spent_up_means_over(pass)?;
+    verdicts::fatal_is_fatal(pass)?;
+    verdicts::done_is_done(pass, world)?;
+    verdicts::nodes_are_given_time(pass)?;
+    leaks::policy_keeps(pass)?;
     truth::running_ran(pass, world)?;
     Ok(())
 }

@@ -1,11 +1,15 @@
 //! Nothing is left behind after the end.
 
-use trainyard_core::{job::PodPhase, spec::CleanPodPolicy};
+use trainyard_core::{
+    job::{Action, PodPhase},
+    spec::{CleanPodPolicy, Slot},
+};
 
-use super::{Verdict, ensure, foreign, is_terminal};
+use super::{Pass, Verdict, ensure, foreign, is_terminal};
 use crate::world::{World, pods::Pod};
 
 const LEAK: &str = "no pod is leaked after the end";
+const KEEPS: &str = "what cleanPodPolicy keeps is kept";
 
 /// When all is quiet, an ended job has what its policy keeps, and a deleted one nothing.
 pub(super) fn nothing_left(world: &World) -> Verdict {
@@ -46,12 +50,46 @@ pub(super) fn nothing_left(world: &World) -> Verdict {
         !world.objects.autoscaler,
         "the job has ended, and its autoscaler is left"
     );
-    if world.job.run_policy.clean_pod_policy == Some(CleanPodPolicy::All) {
+    if world.job.run_policy.clean_pod_policy != Some(CleanPodPolicy::None) {
+        for (role, indices) in &world.objects.services {
+            for index in indices.iter() {
+                let slot = Slot::new(*role, index);
+                ensure!(
+                    LEAK,
+                    world.pod_at(slot).is_some(),
+                    "the job has ended, the pod of {slot} is gone, its service is left"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the policy keeps for its logs is not deleted.
+pub(super) fn policy_keeps(pass: &Pass<'_>) -> Verdict {
+    let status = &pass.decision.status;
+    if !is_terminal(status) || pass.observed.being_deleted {
+        return Ok(());
+    }
+    for action in &pass.decision.actions {
+        let Action::DeletePod { uid, .. } = action else {
+            continue;
+        };
+        let Some(pod) = pass.observed.pods.iter().find(|pod| pod.uid == *uid) else {
+            continue;
+        };
+        let yard = &status.trainyard;
+        let replaced = pod.attempt < yard.attempt || yard.dismissed.contains(uid);
+        let finished = matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed);
+        let kept = match pass.job.run_policy.clean_pod_policy {
+            Some(CleanPodPolicy::All) => false,
+            Some(CleanPodPolicy::None) => true,
+            Some(CleanPodPolicy::Running) | None => finished,
+        };
         ensure!(
-            LEAK,
-            world.objects.services.is_empty(),
-            "the job has ended, and services {:?} are left",
-            world.objects.services
+            KEEPS,
+            replaced || !kept,
+            "{uid} is deleted, which the policy keeps"
         );
     }
     Ok(())

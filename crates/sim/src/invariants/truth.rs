@@ -108,9 +108,16 @@ pub(super) fn failure_happened(
         }
         _ => false,
     };
+    // The launcher of an MPIJob cannot start without a worker that has ended, however well.
+    let ended_early = job.kind.is_mpi()
+        && world.births.iter().any(|birth| {
+            birth.succeeded
+                && birth.slot.role == Role::Worker
+                && birth.attempt == after.trainyard.attempt
+        });
     ensure!(
         FAILED,
-        troubled || restarted || late,
+        troubled || restarted || late || ended_early,
         "no pod had trouble and no deadline has passed"
     );
     Ok(())

@@ -327,6 +327,9 @@ impl World {
 
     fn advance_pod(&mut self, at: usize, step: Step) {
         let free_node = (step == Step::Seated).then(|| self.free_node(self.pods[at].birth));
+        let distrusted = free_node
+            .flatten()
+            .is_some_and(|node| self.nodes[node].is_silent() || self.believed_sick(node));
         let pod = &mut self.pods[at];
         let (birth, script) = (pod.birth, pod.script);
         let next = match step {
@@ -338,7 +341,7 @@ impl World {
                 None => Some((5_000, Step::Seated)),
                 Some(node) => {
                     pod.node = Some(node);
-                    self.births[birth].troubled |= self.nodes[node].is_silent();
+                    self.births[birth].troubled |= distrusted;
                     pod.shown.node = Some(self.nodes[node].name.clone());
                     pod.shown.wait = Some(match script.pull {
                         Some(_) => Wait::Pull,

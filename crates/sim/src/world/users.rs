@@ -112,6 +112,8 @@ impl World {
         }
         let mut at = 0;
         while at < self.pods.len() {
+            let birth = self.pods[at].birth;
+            self.births[birth].troubled = true;
             self.delete_pod(at, Removal::Graceful);
             at += 1;
         }

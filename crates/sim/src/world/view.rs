@@ -72,6 +72,7 @@ pub(crate) struct Objects {
 /// The job object without its status.
 #[derive(Clone, Debug)]
 pub(crate) struct SpecNews {
+    version: u64,
     job: Rc<Job>,
     exists: bool,
     being_deleted: bool,
@@ -95,6 +96,7 @@ pub(crate) struct Adapter {
     job_exists: bool,
     view: Observed,
     status_version: u64,
+    spec_version: u64,
     inbox: [VecDeque<News>; 5],
     stalled_until: [i64; 5],
     pass_due: bool,
@@ -143,6 +145,7 @@ impl World {
                 progress: self.progress,
             },
             status_version: self.status_version,
+            spec_version: self.spec_version,
             inbox: Default::default(),
             stalled_until: [0; 5],
             pass_due: false,
@@ -242,6 +245,15 @@ impl World {
         );
     }
 
+    /// Whether some controller has not heard yet that the node answers again: it may give up a
+    /// pod there that is well, and nobody could tell it better.
+    pub(crate) fn believed_sick(&self, node: usize) -> bool {
+        let name = &self.nodes[node].name;
+        self.adapters
+            .iter()
+            .any(|adapter| adapter.alive && adapter.view.nodes.contains_key(name))
+    }
+
     pub(crate) fn nodes_changed(&mut self) {
         let nodes = self.sick_nodes();
         self.tell(Channel::Nodes, &News::Nodes(nodes));
@@ -253,7 +265,9 @@ impl World {
     }
 
     pub(crate) fn spec_changed(&mut self) {
+        self.spec_version += 1;
         let news = SpecNews {
+            version: self.spec_version,
             job: Rc::clone(&self.job),
             exists: self.job_exists,
             being_deleted: self.being_deleted,
@@ -305,6 +319,7 @@ impl World {
                 view.status = JobStatus::clone(&status);
             }
             News::Spec(news) => {
+                adapter.spec_version = news.version;
                 adapter.job = news.job;
                 adapter.job_exists = news.exists;
                 view.being_deleted = news.being_deleted;
@@ -464,9 +479,12 @@ impl World {
         }
     }
 
-    /// Writes on top of the status observed; says whether the pass goes on.
+    /// Writes on top of the job observed; says whether the pass goes on. The object has one
+    /// version for its spec and its status, so a write on top of either of before is refused.
     fn write_status(&mut self, number: usize, status: JobStatus) -> bool {
-        if self.adapters[number].status_version != self.status_version || !self.job_exists {
+        let adapter = &self.adapters[number];
+        let seen = (adapter.status_version, adapter.spec_version);
+        if seen != (self.status_version, self.spec_version) || !self.job_exists {
             self.coverage.mark(Mark::Conflict);
             self.trace
                 .note(self.now, format_args!("ctrl {number}  write conflict"));
