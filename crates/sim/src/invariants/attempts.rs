@@ -1,7 +1,9 @@
 //! Attempts are kept apart.
 
+use std::collections::BTreeSet;
+
 use trainyard_core::{
-    job::{Action, ConditionType, PodPhase},
+    job::{Action, ConditionType, ObservedPod, PodPhase, RoleStatus},
     spec::RestartScope,
 };
 
@@ -12,65 +14,49 @@ const COUNTED: &str = "pods of different attempts are never counted together";
 const FITS: &str = "actions fit the view they were decided on";
 const WHOLE: &str = "a gang never mixes attempts";
 
-/// Every number in `replicaStatuses` is borne out by pods of the status' own attempt.
+/// Every number in `replicaStatuses` that grows is borne out by pods of the status' own attempt.
 pub(super) fn counted_apart(pass: &Pass<'_>, world: &World) -> Verdict {
     let (before, after) = (&pass.observed.status, &pass.decision.status);
     let attempt = after.trainyard.attempt;
-    if before.replica_statuses == after.replica_statuses && before.trainyard.attempt == attempt {
-        return Ok(());
-    }
-    for (role, counts) in &after.replica_statuses {
-        let of_attempt = || {
-            pass.observed
-                .pods
-                .iter()
-                .filter(|pod| pod.slot.role == *role && pod.attempt == attempt)
+    let same_attempt = before.trainyard.attempt == attempt;
+    let nothing = RoleStatus::default();
+    for (role, now) in &after.replica_statuses {
+        let old = before.replica_statuses.get(role).filter(|_| same_attempt);
+        let old = old.unwrap_or(&nothing);
+        let shown = |wanted: fn(&ObservedPod) -> bool| {
+            let pods = pass.observed.pods.iter();
+            pods.filter(|pod| pod.slot.role == *role && pod.attempt == attempt && wanted(pod))
+                .count()
         };
-        let running = of_attempt()
-            .filter(|pod| matches!(pod.phase, PodPhase::Running | PodPhase::Unknown))
-            .count();
-        let unended = of_attempt()
-            .filter(|pod| pod.phase != PodPhase::Succeeded)
-            .count();
-        let succeeded: std::collections::BTreeSet<u32> = world
-            .births
-            .iter()
+        let running = shown(|pod| pod.phase == PodPhase::Running);
+        ensure!(
+            COUNTED,
+            now.active <= old.active || now.active as usize <= running,
+            "{role} has {} active, but attempt {attempt} has {running} that run in the view",
+            now.active
+        );
+        let failed = shown(|pod| pod.phase == PodPhase::Failed || pod.deleted_at.is_some());
+        ensure!(
+            COUNTED,
+            now.failed <= old.failed || now.failed as usize <= failed,
+            "{role} has {} failed, but attempt {attempt} has {failed} that did in the view",
+            now.failed
+        );
+        let births = world.births.iter();
+        let done: BTreeSet<u32> = births
             .filter(|birth| birth.slot.role == *role && birth.attempt == attempt && birth.succeeded)
             .map(|birth| birth.slot.index)
             .collect();
-        let ended = says(after, ConditionType::Succeeded);
-        let may_succeed = succeeded.len()
-            + if ended {
-                running + counts_before(pass, *role)
-            } else {
-                0
-            };
+        // With the success of the job, what still ran counts as succeeded.
+        let done = done.len() + usize::from(says(after, ConditionType::Succeeded)) * running;
         ensure!(
             COUNTED,
-            counts.active as usize <= running,
-            "{role} has {} active, but attempt {attempt} has {running} that run in the view",
-            counts.active
-        );
-        ensure!(
-            COUNTED,
-            counts.succeeded as usize <= may_succeed,
-            "{role} has {} succeeded, but attempt {attempt} has {may_succeed} that did",
-            counts.succeeded
-        );
-        ensure!(
-            COUNTED,
-            (counts.active + counts.failed) as usize <= unended,
-            "{role} has {} active and {} failed, but attempt {attempt} has {unended} such pods in the view",
-            counts.active,
-            counts.failed
+            now.succeeded <= old.succeeded || now.succeeded as usize <= done,
+            "{role} has {} succeeded, but attempt {attempt} has {done} that did",
+            now.succeeded
         );
     }
     Ok(())
-}
-
-fn counts_before(pass: &Pass<'_>, role: trainyard_core::spec::Role) -> usize {
-    let before = pass.observed.status.replica_statuses.get(&role);
-    before.map_or(0, |counts| counts.active as usize)
 }
 
 /// An action names what the view shows: a free slot to create in, an incarnation to delete.

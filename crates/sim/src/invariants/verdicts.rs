@@ -54,7 +54,13 @@ pub(super) fn fatal_is_fatal(pass: &Pass<'_>) -> Verdict {
                 .is_some_and(|node| pass.observed.nodes.contains_key(node))
     };
     let whole = current().count() == pass.job.total_replicas() as usize;
-    if gang && (!whole || current().any(outside)) {
+    // Of several failures of a gang the first explains the others.
+    let earlier = |pod: &ObservedPod| {
+        pod.phase == PodPhase::Failed
+            && !is_fatal(pass.job, pod)
+            && pod.exit.map(|exit| exit.at) <= fatal.exit.map(|exit| exit.at)
+    };
+    if gang && (!whole || current().any(|pod| outside(pod) || earlier(pod))) {
         return Ok(());
     }
     ensure!(
