@@ -222,7 +222,7 @@ fn resize_gang(pass: &mut Pass<'_>) {
         return;
     }
     pass.next_attempt();
-    if !pass.observed.pods.is_empty() {
+    if !pass.observed.pods.is_empty() || pass.holds(ConditionType::Running) {
         pass.hold(ConditionType::Restarting, messages::resized(pass.job));
         pass.tell(EventKind::Normal, "Restarting", messages::resized(pass.job));
     }

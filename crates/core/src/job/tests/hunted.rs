@@ -116,3 +116,14 @@ fn a_launcher_does_not_wait_for_workers_that_have_ended() {
         "MPIJob j is failed because 1 Worker replica(s) ended before the Launcher started."
     );
 }
+
+#[test]
+fn a_resized_gang_whose_pods_are_gone_does_not_run() {
+    let mut world = World::new(with_roles(job(Kind::Paddle), &[(Role::Worker, 1)]));
+    world.run_all();
+    assert_eq!(world.state(), "Running");
+    world.observed.pods.clear();
+    world.job = with_roles(world.job, &[(Role::Worker, 0)]);
+    world.pass();
+    assert_eq!(world.conditions(), "Created,Restarting");
+}
