@@ -445,7 +445,9 @@ impl World {
         };
         self.judge(first);
         self.judge(second);
-        self.last_reasons.clone_from(&decision.reasons);
+        if number + 1 == self.adapters.len() {
+            self.last_reasons.clone_from(&decision.reasons);
+        }
     }
 
     fn note_pass(&mut self, number: usize, decision: &Decision) {
