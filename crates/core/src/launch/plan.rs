@@ -1,0 +1,139 @@
+//! A job ready to be launched: what its pods share is worked out once.
+//!
+//! Invariant: a plan of n pods costs n times a copy of the template and of the variables; nothing
+//! that grows with the number of pods is built again for each of them.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::{
+    Cluster, LaunchError, LaunchedPod, Object, autoscaler, jax, mpi_v1, mpi_v2, paddle, pod,
+    pytorch, service, shared, tensorflow, xgboost,
+};
+use crate::{
+    job::SharedInputs,
+    spec::{Framework, Job, Role, Slot},
+};
+
+/// Everything the pods of one job have in common.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    job: &'a Job,
+    cluster: &'a Cluster,
+    wiring: Wiring<'a>,
+    /// For each role the pod that its slots are copied from.
+    bases: BTreeMap<Role, Pod>,
+}
+
+/// How the ranks of one framework find each other.
+#[derive(Debug)]
+enum Wiring<'a> {
+    PyTorch(pytorch::Wiring),
+    Tf(tensorflow::Wiring),
+    MpiV1(mpi_v1::Wiring<'a>),
+    MpiV2(mpi_v2::Wiring<'a>),
+    XgBoost(xgboost::Wiring),
+    Paddle(paddle::Wiring),
+    Jax(jax::Wiring),
+}
+
+impl<'a> Plan<'a> {
+    /// Works out what the pods of `job` share.
+    pub fn new(job: &'a Job, cluster: &'a Cluster) -> Result<Self, LaunchError> {
+        let wiring = match &job.framework {
+            Framework::PyTorch(own) => Wiring::PyTorch(pytorch::Wiring::new(job, own, cluster)?),
+            Framework::Tf(own) => Wiring::Tf(tensorflow::Wiring::new(job, *own, cluster)),
+            Framework::MpiV1(_) => Wiring::MpiV1(mpi_v1::Wiring::new(job, cluster)),
+            Framework::MpiV2(own) => Wiring::MpiV2(mpi_v2::Wiring::new(job, own, cluster)),
+            Framework::XgBoost => Wiring::XgBoost(xgboost::Wiring::new(job)?),
+            Framework::Paddle(_) => Wiring::Paddle(paddle::Wiring::new(job)),
+            Framework::Jax => Wiring::Jax(jax::Wiring::new(job)?),
+        };
+        let mut bases = BTreeMap::new();
+        for (role, spec) in &job.roles {
+            let mut base = pod::base(job, *role, spec)?;
+            match &wiring {
+                Wiring::PyTorch(wiring) => {
+                    wiring.shape(*role, base.spec.get_or_insert_default());
+                }
+                Wiring::MpiV1(wiring) => wiring.shape(*role, &mut base),
+                Wiring::MpiV2(wiring) => wiring.shape(*role, &mut base),
+                Wiring::Tf(_) | Wiring::XgBoost(_) | Wiring::Paddle(_) | Wiring::Jax(_) => {}
+            }
+            bases.insert(*role, base);
+        }
+        Ok(Self {
+            job,
+            cluster,
+            wiring,
+            bases,
+        })
+    }
+
+    /// The pod of `slot`, as part of `attempt`.
+    pub fn pod(&self, slot: Slot, attempt: u32) -> Result<LaunchedPod, LaunchError> {
+        let base = self
+            .bases
+            .get(&slot.role)
+            .ok_or(LaunchError::UndeclaredRole { role: slot.role })?;
+        Ok(self.finish(base, slot, attempt))
+    }
+
+    /// Every object that the job becomes, in the order of creation, in its first attempt and with
+    /// all workers running.
+    ///
+    /// The keys of an `MPIJob` v2beta1 are made when it is launched; here a marked text stands in
+    /// their place. Objects are made as they are asked for, so that a large job need not fit in
+    /// memory.
+    pub fn objects(&self) -> impl Iterator<Item = Object> + '_ {
+        let job = self.job;
+        let inputs = SharedInputs {
+            replicas: job.replicas(),
+            running_workers: (0..job.role_replicas(Role::Worker)).collect(),
+        };
+        // The launcher comes last: it starts the ranks in the others.
+        let (launchers, others): (Vec<_>, Vec<_>) = self
+            .bases
+            .iter()
+            .partition(|(role, _)| **role == Role::Launcher);
+        let slots = others
+            .into_iter()
+            .chain(launchers)
+            .flat_map(|(role, base)| {
+                (0..job.role_replicas(*role)).map(move |index| (base, Slot::new(*role, index)))
+            });
+        let pods = slots.flat_map(move |(base, slot)| {
+            let service = service(job, slot).map(|service| Object::Service(Box::new(service)));
+            service
+                .into_iter()
+                .chain([self.finish(base, slot, 1).into()])
+        });
+        shared::with_placeholder_key(job, &inputs, self.cluster)
+            .into_iter()
+            .chain(pods)
+            .chain(autoscaler(job).map(|autoscaler| Object::Autoscaler(Box::new(autoscaler))))
+    }
+
+    /// Turns the pod of a role into the pod of `slot`.
+    fn finish(&self, base: &Pod, slot: Slot, attempt: u32) -> LaunchedPod {
+        let mut pod = base.clone();
+        pod::finish(self.job, &mut pod, slot, attempt);
+        let spec = pod.spec.get_or_insert_default();
+        match &self.wiring {
+            Wiring::PyTorch(wiring) => wiring.finish(slot, spec),
+            Wiring::Tf(wiring) => wiring.finish(slot, spec),
+            Wiring::XgBoost(wiring) => wiring.finish(slot, spec),
+            Wiring::Paddle(wiring) => wiring.finish(slot, spec),
+            Wiring::Jax(wiring) => wiring.finish(slot, spec),
+            Wiring::MpiV1(_) => {}
+            Wiring::MpiV2(wiring) => return wiring.finish(slot, pod),
+        }
+        LaunchedPod::Pod(Box::new(pod))
+    }
+}
+
+/// Every object that `job` becomes; see [`Plan::objects`].
+pub fn render(job: &Job, cluster: &Cluster) -> Result<Vec<Object>, LaunchError> {
+    Ok(Plan::new(job, cluster)?.objects().collect())
+}
