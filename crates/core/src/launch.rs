@@ -1,1 +1,102 @@
-//! (skeleton)
+//! What a job becomes: pods with their environment, services, config.
+//!
+//! Owns the way from a [`Job`] to the Kubernetes objects that run it, exactly as the operator
+//! creates them. It never decides *when* an object is made (that is [`crate::job`]) nor *where* a
+//! pod runs, and it makes no keys: randomness is an argument.
+//!
+//! One file per framework holds that framework's [wiring](plan), which is how its ranks find each
+//! other; the rest is shared by all: [`pod`] (names, labels, owner), [`service`], [`autoscaler`].
+//!
+//! Invariant: the same job gives the same bytes, and what the user wrote in a template is never
+//! dropped: lists are only appended to, and only the fields that the contract names are set.
+
+mod autoscaler;
+mod env;
+mod jax;
+mod mpi;
+mod mpi_v1;
+mod mpi_v2;
+mod object;
+mod paddle;
+mod plan;
+mod pod;
+mod pytorch;
+mod service;
+mod shared;
+mod tensorflow;
+mod xgboost;
+
+use thiserror::Error;
+
+use crate::spec::{Job, Role, Slot};
+
+pub use autoscaler::autoscaler;
+pub use object::{Existing, LaunchedPod, Object};
+pub use plan::{Plan, render};
+pub use pod::slot_of;
+pub use service::service;
+pub use shared::{SshKey, shared};
+
+/// What the cluster's administrator decided for all jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// The DNS domain of the cluster, such as `cluster.local`. Where it is stated, addresses are
+    /// written in full; without it they end in `.svc`.
+    pub domain: Option<String>,
+    /// The image in which `PyTorchJob` workers wait for the master's name, where they do.
+    pub init_container_image: String,
+    /// How often they look before they give up.
+    pub init_container_tries: u32,
+    /// The image that brings `kubectl` to the launcher of an `MPIJob` v1.
+    pub kubectl_delivery_image: String,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self {
+            domain: None,
+            init_container_image: "alpine:3.10".to_owned(),
+            init_container_tries: 100,
+            kubectl_delivery_image: "ghcr.io/kubeflow/training-v1/kubectl-delivery:latest"
+                .to_owned(),
+        }
+    }
+}
+
+/// Why a job cannot become objects. A validated job never gives one.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum LaunchError {
+    /// The rendezvous needs a port that the template does not have.
+    #[error("no container port named `{port}` in role `{role}`, which the other pods connect to")]
+    MissingPort {
+        /// The role whose template lacks it.
+        role: Role,
+        /// The name of the port.
+        port: &'static str,
+    },
+    /// A slot or the rendezvous is in a role that the job does not declare.
+    #[error("role `{role}` is not declared")]
+    UndeclaredRole {
+        /// The role.
+        role: Role,
+    },
+    /// A template without a container to start.
+    #[error("the template of role `{role}` has no containers")]
+    NoContainer {
+        /// The role.
+        role: Role,
+    },
+}
+
+/// The pod of `slot`, as part of `attempt`.
+///
+/// Whoever makes many pods of one job keeps a [`Plan`] instead: what all pods share is then worked
+/// out once.
+pub fn pod(
+    job: &Job,
+    slot: Slot,
+    attempt: u32,
+    cluster: &Cluster,
+) -> Result<LaunchedPod, LaunchError> {
+    Plan::new(job, cluster)?.pod(slot, attempt)
+}

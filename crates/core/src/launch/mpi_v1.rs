@@ -1,0 +1,263 @@
+//! `MPIJob` v1: `mpirun` in the launcher starts its ranks by `kubectl exec`.
+//!
+//! The launcher gets `kubectl` from an init container and the right to exec into its own workers;
+//! the workers only sleep. There are no Services: pod names are the host names.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::{
+        core::v1::{
+            Container, EmptyDirVolumeSource, Pod, PodSpec, ResourceRequirements, ServiceAccount,
+            Volume,
+        },
+        rbac::v1::{PolicyRule, Role as RbacRole, RoleBinding, RoleRef, Subject},
+    },
+    apimachinery::pkg::api::resource::Quantity,
+};
+
+use super::{
+    Cluster, Object,
+    env::{append, variable},
+    mpi::{self, CONFIG_PATH, DISCOVER_HOSTS, HOSTFILE, READ, RUN},
+};
+use crate::{
+    job::SharedInputs,
+    spec::{Job, MpiV1, Role},
+};
+
+/// The remote shell of `mpirun`: enters the pod named by the first argument.
+const KUBEXEC: &str = "kubexec.sh";
+const KUBECTL_VOLUME: &str = "mpi-job-kubectl";
+const KUBECTL_PATH: &str = "/opt/kube";
+
+/// How the ranks of an `MPIJob` v1 find each other.
+#[derive(Debug)]
+pub(super) struct Wiring<'a> {
+    job: &'a Job,
+    cluster: &'a Cluster,
+}
+
+impl<'a> Wiring<'a> {
+    pub(super) fn new(job: &'a Job, cluster: &'a Cluster) -> Self {
+        Self { job, cluster }
+    }
+
+    /// Adds what all pods of `role` share.
+    pub(super) fn shape(&self, role: Role, pod: &mut Pod) {
+        // A finalizer in the template was never carried over, so nobody waits to remove it.
+        pod.metadata.finalizers = None;
+        let spec = pod.spec.get_or_insert_default();
+        if role == Role::Launcher {
+            self.shape_launcher(spec);
+        } else {
+            self.shape_worker(spec);
+        }
+    }
+
+    fn shape_worker(&self, spec: &mut PodSpec) {
+        if let Some(container) = spec.containers.first_mut()
+            && container.command.as_ref().is_none_or(Vec::is_empty)
+        {
+            container.command = Some(vec!["sleep".to_owned()]);
+            container.args = Some(vec!["365d".to_owned()]);
+        }
+        // Open MPI checks in every rank that its remote shell is there.
+        mpi::mount_config(self.job, spec, &[(KUBEXEC, RUN)]);
+    }
+
+    fn shape_launcher(&self, spec: &mut PodSpec) {
+        let is_gpu_launcher = is_gpu_launcher(self.job);
+        if spec
+            .service_account_name
+            .as_ref()
+            .is_none_or(String::is_empty)
+        {
+            spec.service_account_name = Some(mpi::launcher(self.job));
+        }
+        spec.init_containers
+            .get_or_insert_default()
+            .push(self.kubectl_delivery());
+        spec.volumes.get_or_insert_default().push(Volume {
+            name: KUBECTL_VOLUME.to_owned(),
+            empty_dir: Some(EmptyDirVolumeSource::default()),
+            ..Volume::default()
+        });
+        if let Some(container) = spec.containers.first_mut() {
+            let shell = format!("{CONFIG_PATH}/{KUBEXEC}");
+            let is_set = |name: &str| container.env.iter().flatten().any(|var| var.name == name);
+            let own_bootstrap = [
+                ("I_MPI_HYDRA_BOOTSTRAP", "rsh"),
+                ("I_MPI_HYDRA_BOOTSTRAP_EXEC", shell.as_str()),
+            ]
+            .into_iter()
+            .filter(|(name, _)| !is_set(name))
+            .map(|(name, value)| variable(name, value))
+            .collect::<Vec<_>>();
+            append(
+                container,
+                [
+                    variable("OMPI_MCA_plm_rsh_agent", shell),
+                    variable(
+                        "OMPI_MCA_orte_default_hostfile",
+                        format!("{CONFIG_PATH}/{HOSTFILE}"),
+                    ),
+                ],
+            );
+            if !is_gpu_launcher {
+                append(container, mpi::hide_gpus());
+            }
+            append(container, own_bootstrap);
+            mpi::add_mount(container, mpi::mount(KUBECTL_VOLUME, KUBECTL_PATH));
+        }
+        let files = [(KUBEXEC, RUN), (HOSTFILE, READ), (DISCOVER_HOSTS, RUN)];
+        mpi::mount_config(self.job, spec, &files);
+    }
+
+    /// The container that copies `kubectl` into the launcher.
+    fn kubectl_delivery(&self) -> Container {
+        let resources: BTreeMap<String, Quantity> = [
+            ("cpu", "100m"),
+            ("memory", "512Mi"),
+            ("ephemeral-storage", "5Gi"),
+        ]
+        .map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())))
+        .into();
+        Container {
+            name: "kubectl-delivery".to_owned(),
+            image: Some(self.cluster.kubectl_delivery_image.clone()),
+            image_pull_policy: Some("IfNotPresent".to_owned()),
+            env: Some(vec![
+                variable("TARGET_DIR", KUBECTL_PATH),
+                variable("NAMESPACE", self.job.namespace.as_str()),
+            ]),
+            resources: Some(ResourceRequirements {
+                limits: Some(resources.clone()),
+                requests: Some(resources),
+                ..ResourceRequirements::default()
+            }),
+            volume_mounts: Some(vec![
+                mpi::mount(KUBECTL_VOLUME, KUBECTL_PATH),
+                mpi::config_mount(),
+            ]),
+            ..Container::default()
+        }
+    }
+}
+
+/// The objects that all pods share, in the order of creation.
+pub(super) fn shared(job: &Job, own: &MpiV1, inputs: &SharedInputs) -> Vec<Object> {
+    let workers = mpi::workers(job, inputs);
+    let running = mpi::running_workers(job, inputs);
+    let files = BTreeMap::from([
+        (KUBEXEC.to_owned(), kubexec(own)),
+        (HOSTFILE.to_owned(), hostfile(job, own, &workers)),
+        (
+            DISCOVER_HOSTS.to_owned(),
+            discover_hosts(job, own, &running),
+        ),
+    ]);
+    vec![
+        Object::ServiceAccount(Box::new(ServiceAccount {
+            metadata: mpi::metadata(job, service_account(job)),
+            ..ServiceAccount::default()
+        })),
+        Object::ConfigMap(Box::new(mpi::config_map(job, files))),
+        Object::Role(Box::new(launcher_role(job, workers))),
+        Object::RoleBinding(Box::new(launcher_binding(job))),
+    ]
+}
+
+/// Whether ranks run in the launcher, too: it asks for a GPU.
+fn is_gpu_launcher(job: &Job) -> bool {
+    job.roles
+        .get(&Role::Launcher)
+        .and_then(|spec| spec.template.spec.as_ref())
+        .into_iter()
+        .flat_map(|spec| &spec.containers)
+        .filter_map(|container| container.resources.as_ref()?.limits.as_ref())
+        .flat_map(BTreeMap::keys)
+        .any(|resource| resource.contains("gpu"))
+}
+
+fn kubexec(own: &MpiV1) -> String {
+    let container = own
+        .main_container
+        .as_deref()
+        .filter(|name| !name.is_empty())
+        .map(|name| format!(" --container {name}"))
+        .unwrap_or_default();
+    format!(
+        "#!/bin/sh\nset -x\npod=$1\nshift\n\
+         {KUBECTL_PATH}/kubectl exec \"$pod\"{container} -- /bin/sh -c \"$*\"\n"
+    )
+}
+
+fn hostfile(job: &Job, own: &MpiV1, workers: &[String]) -> String {
+    let slots = own.slots_per_worker;
+    let launcher = is_gpu_launcher(job).then(|| mpi::launcher(job));
+    launcher
+        .iter()
+        .chain(workers)
+        .map(|host| format!("{host} slots={slots}\n"))
+        .collect::<Vec<String>>()
+        .concat()
+}
+
+/// The script ends without a newline unless the launcher is listed, which is followed by an empty
+/// line: elastic Horovod compares the text it gets between two calls.
+fn discover_hosts(job: &Job, own: &MpiV1, running: &[String]) -> String {
+    let slots = own.slots_per_worker;
+    let launcher = is_gpu_launcher(job).then(|| mpi::launcher(job));
+    let mut script = "#!/bin/sh".to_owned();
+    script.extend(launcher.map(|host| format!("\necho {host}:{slots}\n")));
+    script.extend(running.iter().map(|host| format!("\necho {host}:{slots}")));
+    script
+}
+
+/// The account that the launcher runs as.
+fn service_account(job: &Job) -> String {
+    job.roles
+        .get(&Role::Launcher)
+        .and_then(|spec| spec.template.spec.as_ref()?.service_account_name.clone())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| mpi::launcher(job))
+}
+
+fn launcher_role(job: &Job, workers: Vec<String>) -> RbacRole {
+    let rule = |resource: &str, verbs: &[&str]| PolicyRule {
+        api_groups: Some(vec![String::new()]),
+        resources: Some(vec![resource.to_owned()]),
+        verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
+        ..PolicyRule::default()
+    };
+    let mut rules = vec![rule("pods", &["get", "list", "watch"])];
+    // A rule that names no pods would open every pod of the namespace.
+    if !workers.is_empty() {
+        rules.push(PolicyRule {
+            resource_names: Some(workers),
+            ..rule("pods/exec", &["create"])
+        });
+    }
+    RbacRole {
+        metadata: mpi::metadata(job, mpi::launcher(job)),
+        rules: Some(rules),
+    }
+}
+
+fn launcher_binding(job: &Job) -> RoleBinding {
+    RoleBinding {
+        metadata: mpi::metadata(job, mpi::launcher(job)),
+        role_ref: RoleRef {
+            api_group: Some("rbac.authorization.k8s.io".to_owned()),
+            kind: "Role".to_owned(),
+            name: mpi::launcher(job),
+        },
+        subjects: Some(vec![Subject {
+            api_group: None,
+            kind: "ServiceAccount".to_owned(),
+            name: service_account(job),
+            namespace: Some(job.namespace.as_str().to_owned()),
+        }]),
+    }
+}

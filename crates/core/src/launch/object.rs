@@ -1,0 +1,108 @@
+//! One object of any type that a job becomes.
+
+use k8s_openapi::{
+    api::{
+        autoscaling::v2::HorizontalPodAutoscaler,
+        batch::v1::Job as BatchJob,
+        core::v1::{ConfigMap, Pod, Secret, Service, ServiceAccount},
+        rbac::v1::{Role as RbacRole, RoleBinding},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use serde::Serialize;
+use serde_json::Value;
+
+/// The pod of a slot, in the form in which it is created.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LaunchedPod {
+    /// A bare pod.
+    Pod(Box<Pod>),
+    /// The launcher of an `MPIJob` v2beta1: a batch Job whose one pod is the launcher.
+    Job(Box<BatchJob>),
+}
+
+impl From<LaunchedPod> for Object {
+    fn from(launched: LaunchedPod) -> Self {
+        match launched {
+            LaunchedPod::Pod(pod) => Self::Pod(pod),
+            LaunchedPod::Job(job) => Self::Job(job),
+        }
+    }
+}
+
+/// One object, written as the API server would read it: `apiVersion`, `kind`, `metadata`, the rest.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Object {
+    /// A pod.
+    Pod(Box<Pod>),
+    /// A batch Job.
+    Job(Box<BatchJob>),
+    /// A Service.
+    Service(Box<Service>),
+    /// A `ConfigMap`.
+    ConfigMap(Box<ConfigMap>),
+    /// A Secret.
+    Secret(Box<Secret>),
+    /// A `ServiceAccount`.
+    ServiceAccount(Box<ServiceAccount>),
+    /// A Role.
+    Role(Box<RbacRole>),
+    /// A `RoleBinding`.
+    RoleBinding(Box<RoleBinding>),
+    /// An autoscaler.
+    Autoscaler(Box<HorizontalPodAutoscaler>),
+}
+
+/// What becomes of an object that is there already under the same name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// It stays as it is: it may be in use, or it may be the user's.
+    Keep,
+    /// It is brought up to date.
+    Update,
+}
+
+impl Object {
+    /// The object as a JSON value, without nulls.
+    pub fn to_value(&self) -> Value {
+        serde_json::to_value(self).expect("Kubernetes objects have string keys and finite numbers")
+    }
+
+    /// Its metadata.
+    pub fn metadata(&self) -> &ObjectMeta {
+        match self {
+            Self::Pod(object) => &object.metadata,
+            Self::Job(object) => &object.metadata,
+            Self::Service(object) => &object.metadata,
+            Self::ConfigMap(object) => &object.metadata,
+            Self::Secret(object) => &object.metadata,
+            Self::ServiceAccount(object) => &object.metadata,
+            Self::Role(object) => &object.metadata,
+            Self::RoleBinding(object) => &object.metadata,
+            Self::Autoscaler(object) => &object.metadata,
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.metadata().name.as_deref().unwrap_or_default()
+    }
+
+    /// What to do where an object of its name is there already.
+    ///
+    /// A Secret is kept because pods run with its keys, a `ServiceAccount` because the user may
+    /// have made it, pods and batch Jobs because another attempt is another object.
+    pub fn existing(&self) -> Existing {
+        match self {
+            Self::Pod(_) | Self::Job(_) | Self::Secret(_) | Self::ServiceAccount(_) => {
+                Existing::Keep
+            }
+            Self::Service(_)
+            | Self::ConfigMap(_)
+            | Self::Role(_)
+            | Self::RoleBinding(_)
+            | Self::Autoscaler(_) => Existing::Update,
+        }
+    }
+}
