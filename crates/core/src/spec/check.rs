@@ -28,12 +28,11 @@ pub struct Checked {
 /// Checks one document of a file.
 pub fn check(document: &Document) -> Checked {
     let collector = Collector::default();
-    let job = match document.job_kind() {
-        Some(kind) => validate::job(Sheet::decode(kind, document, &collector)),
-        None => {
-            collector.add(not_a_job(document));
-            None
-        }
+    let job = if let Some(kind) = document.job_kind() {
+        validate::job(Sheet::decode(kind, document, &collector))
+    } else {
+        collector.add(not_a_job(document));
+        None
     };
     let failed = collector.failed();
     Checked {

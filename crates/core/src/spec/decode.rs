@@ -197,13 +197,11 @@ impl<'de> de::Deserializer<'de> for Decoder<'de, '_> {
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        visitor.visit_bool(match &self.node.value {
-            Value::Bool(value) => *value,
-            _ => {
-                self.mismatch("a boolean");
-                false
-            }
-        })
+        let Value::Bool(value) = self.node.value else {
+            self.mismatch("a boolean");
+            return visitor.visit_bool(false);
+        };
+        visitor.visit_bool(value)
     }
 
     whole_numbers! {
@@ -230,13 +228,11 @@ impl<'de> de::Deserializer<'de> for Decoder<'de, '_> {
     }
 
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        match &self.node.value {
-            Value::String(text) => visitor.visit_borrowed_str(text),
-            _ => {
-                self.mismatch("a string");
-                visitor.visit_borrowed_str("")
-            }
-        }
+        let Value::String(text) = &self.node.value else {
+            self.mismatch("a string");
+            return visitor.visit_borrowed_str("");
+        };
+        visitor.visit_borrowed_str(text)
     }
 
     fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
@@ -280,12 +276,11 @@ impl<'de> de::Deserializer<'de> for Decoder<'de, '_> {
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        let items: &'de [Node] = match &self.node.value {
-            Value::List(items) => items,
-            _ => {
-                self.mismatch("a list");
-                &[]
-            }
+        let items: &'de [Node] = if let Value::List(items) = &self.node.value {
+            items
+        } else {
+            self.mismatch("a list");
+            &[]
         };
         visitor.visit_seq(Items {
             parent: self,
@@ -346,13 +341,11 @@ impl<'de> de::Deserializer<'de> for Decoder<'de, '_> {
 
 impl<'a> Decoder<'a, '_> {
     fn entries(&self) -> &'a [Entry] {
-        match &self.node.value {
-            Value::Map(entries) => entries,
-            _ => {
-                self.mismatch("a map");
-                &[]
-            }
-        }
+        let Value::Map(entries) = &self.node.value else {
+            self.mismatch("a map");
+            return &[];
+        };
+        entries
     }
 }
 
@@ -407,7 +400,7 @@ impl<'de> de::SeqAccess<'de> for Items<'de, '_> {
 /// The entries of a map or a struct.
 struct Entries<'a, 'p> {
     parent: Decoder<'a, 'p>,
-    entries: std::slice::Iter<'a, Entry>,
+    rest: std::slice::Iter<'a, Entry>,
     current: Option<&'a Entry>,
     /// Whether the keys are data and not fields.
     free: bool,
@@ -417,7 +410,7 @@ impl<'a, 'p> Entries<'a, 'p> {
     fn new(parent: Decoder<'a, 'p>, entries: &'a [Entry], free: bool) -> Self {
         Self {
             parent,
-            entries: entries.iter(),
+            rest: entries.iter(),
             current: None,
             free,
         }
@@ -446,7 +439,7 @@ impl<'de> de::MapAccess<'de> for Entries<'de, '_> {
         &mut self,
         seed: K,
     ) -> Result<Option<K::Value>, DecodeError> {
-        self.current = self.entries.next();
+        self.current = self.rest.next();
         let Some(entry) = self.current else {
             return Ok(None);
         };
@@ -466,6 +459,6 @@ impl<'de> de::MapAccess<'de> for Entries<'de, '_> {
     }
 
     fn size_hint(&self) -> Option<usize> {
-        Some(self.entries.len())
+        Some(self.rest.len())
     }
 }

@@ -37,9 +37,9 @@ pub struct Knobs {
 impl Knobs {
     /// Pods on a node are lost after this: the control plane itself waits 40 s before it calls a
     /// node unreachable, so 60 s more of silence is not a blip.
-    pub const LOST_AFTER: Duration = Duration::from_secs(60);
+    pub const LOST_AFTER: Duration = Duration::from_mins(1);
     /// NCCL's own watchdog gives up after 10 minutes; a job that is silent for longer hangs.
-    pub const HANG_AFTER: Duration = Duration::from_secs(600);
+    pub const HANG_AFTER: Duration = Duration::from_mins(10);
 }
 
 impl Default for Knobs {

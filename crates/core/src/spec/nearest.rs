@@ -31,12 +31,12 @@ fn distance(from: &str, to: &str) -> usize {
         let mut current = vec![row + 1];
         for (column, other) in to.iter().enumerate() {
             let replace = last[column] + usize::from(letter != *other);
-            let mut least = replace.min(last[column + 1] + 1).min(current[column] + 1);
+            let mut fewest = replace.min(last[column + 1] + 1).min(current[column] + 1);
             let swapped = column > 0 && previous == Some(*other) && to[column - 1] == letter;
             if swapped {
-                least = least.min(before_last[column - 1] + 1);
+                fewest = fewest.min(before_last[column - 1] + 1);
             }
-            current.push(least);
+            current.push(fewest);
         }
         before_last = std::mem::replace(&mut last, current);
         previous = Some(letter);

@@ -41,45 +41,61 @@ pub struct File {
 }
 
 /// Reads YAML or JSON.
+#[expect(
+    clippy::result_large_err,
+    reason = "a file is read once, and its finding is what the caller shows"
+)]
 pub fn read(source: &[u8]) -> Result<File, Finding> {
+    read_boxed(source).map_err(|finding| *finding)
+}
+
+fn read_boxed(source: &[u8]) -> Result<File, Box<Finding>> {
     let text = text_of(source)?;
-    let trees = if text.trim_start().starts_with(['{', '[']) {
-        // Tabs may indent JSON but not YAML, and JSON needs no limit on the length of keys. What
-        // is not JSON may still be a YAML flow collection.
-        match json::read(text) {
-            Ok(trees) => trees,
-            Err(json::Fault {
-                finding,
-                certain: true,
-            }) => return Err(finding),
-            Err(json::Fault { finding, .. }) => {
-                yaml::read(text).map_err(|other| nearer(finding, other))?
-            }
-        }
-    } else {
-        yaml::read(text)?
-    };
-    let text: Arc<str> = text.into();
-    let mut documents = Vec::with_capacity(trees.len());
-    for tree in trees {
+    let mut documents = Vec::new();
+    let source: Arc<str> = text.into();
+    for tree in trees(text)? {
         match tree.value {
             Value::Null => {}
             Value::Map(_) => documents.push(Document {
                 tree,
-                source: Arc::clone(&text),
+                source: Arc::clone(&source),
             }),
-            _ => return Err(not_a_map(&tree)),
+            _ => return Err(Box::new(not_a_map(&tree))),
         }
     }
     if documents.is_empty() {
-        return Err(Finding::new(
+        let message = "the file holds no document";
+        return Err(Box::new(Finding::new(
             &catalogue::EMPTY_FILE,
             "",
             START,
-            "the file holds no document",
-        ));
+            message,
+        )));
     }
-    Ok(File { text, documents })
+    Ok(File {
+        text: source,
+        documents,
+    })
+}
+
+fn trees(text: &str) -> Result<Vec<Node>, Box<Finding>> {
+    if !text.trim_start().starts_with(['{', '[']) {
+        return yaml::read(text);
+    }
+    // Tabs may indent JSON but not YAML, and JSON needs no limit on the length of keys. What is
+    // not JSON may still be a YAML flow collection.
+    json::read(text).or_else(|fault| {
+        if fault.certain {
+            return Err(fault.finding);
+        }
+        yaml::read(text).map_err(|other| {
+            if other.code == catalogue::SYNTAX.code && looks_like_json(text) {
+                fault.finding
+            } else {
+                other
+            }
+        })
+    })
 }
 
 /// The text that positions in `source` refer to, whether or not it can be read.
@@ -95,43 +111,29 @@ const START: Span = Span {
     column: 1,
 };
 
-fn text_of(source: &[u8]) -> Result<&str, Finding> {
-    let fault = |rule: &Rule, span: Span, message: String| Finding::new(rule, "", span, message);
+fn text_of(source: &[u8]) -> Result<&str, Box<Finding>> {
+    let fault = |rule: &Rule, span: Span, message: String| {
+        Err(Box::new(Finding::new(rule, "", span, message)))
+    };
     if source.len() > MAX_BYTES {
-        return Err(fault(
-            &catalogue::FILE_TOO_LARGE,
-            START,
-            format!(
-                "the file has {} bytes, at most {MAX_BYTES} are read",
-                source.len()
-            ),
-        ));
+        let length = source.len();
+        let message = format!("the file has {length} bytes, at most {MAX_BYTES} are read");
+        return fault(&catalogue::FILE_TOO_LARGE, START, message);
     }
     if source.starts_with(b"\xFF\xFE") || source.starts_with(b"\xFE\xFF") {
-        return Err(fault(
-            &catalogue::BINARY_FILE,
-            START,
-            "the file is UTF-16, manifests are UTF-8".to_owned(),
-        )
-        .with_hint("save the file as UTF-8"));
+        let message = "the file is UTF-16, manifests are UTF-8".to_owned();
+        return fault(&catalogue::BINARY_FILE, START, message);
     }
     let source = source.strip_prefix(BYTE_ORDER_MARK).unwrap_or(source);
     if let Some(at) = source.iter().position(|byte| *byte == 0) {
-        return Err(fault(
-            &catalogue::BINARY_FILE,
-            place_of(source, at),
-            format!("the file is binary: byte {at} is NUL"),
-        ));
+        let message = format!("the file is binary: byte {at} is NUL");
+        return fault(&catalogue::BINARY_FILE, place_of(source, at), message);
     }
-    std::str::from_utf8(source).map_err(|error| {
+    std::str::from_utf8(source).or_else(|error| {
         let at = error.valid_up_to();
         let byte = source.get(at).copied().unwrap_or_default();
-        fault(
-            &catalogue::INVALID_UTF8,
-            place_of(source, at),
-            format!("byte {at} (`0x{byte:02x}`) is not valid UTF-8"),
-        )
-        .with_hint("save the file as UTF-8")
+        let message = format!("byte {at} (`0x{byte:02x}`) is not valid UTF-8");
+        fault(&catalogue::INVALID_UTF8, place_of(source, at), message)
     })
 }
 
@@ -142,7 +144,7 @@ fn place_of(source: &[u8], at: usize) -> Span {
         .iter()
         .rposition(|byte| *byte == b'\n')
         .map_or(0, |newline| newline + 1);
-    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let line = before.split(|byte| *byte == b'\n').count();
     let column = String::from_utf8_lossy(before.get(line_start..).unwrap_or_default())
         .chars()
         .count()
@@ -155,14 +157,12 @@ fn place_of(source: &[u8], at: usize) -> Span {
     }
 }
 
-/// Of two readings of the same text that both failed, the one that got further.
-fn nearer(json: Finding, yaml: Finding) -> Finding {
-    let place = |finding: &Finding| (finding.span.line, finding.span.column);
-    if yaml.code != catalogue::SYNTAX.code || place(&yaml) > place(&json) {
-        yaml
-    } else {
-        json
-    }
+/// Whether a text that is neither JSON nor YAML was meant as JSON: its first key is in quotes.
+fn looks_like_json(text: &str) -> bool {
+    let inner = text
+        .trim_start()
+        .trim_start_matches(['{', '[', ' ', '\t', '\r', '\n']);
+    inner.starts_with('"')
 }
 
 fn not_a_map(tree: &Node) -> Finding {

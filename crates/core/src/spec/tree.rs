@@ -183,6 +183,5 @@ pub(crate) fn push_key(path: &mut String, key: &str) {
 
 /// Appends an index to a field path.
 pub(crate) fn push_index(path: &mut String, index: usize) {
-    // Writing to a String cannot fail.
-    let _: Result<(), std::fmt::Error> = write!(path, "[{index}]");
+    write!(path, "[{index}]").expect("writing to a String cannot fail");
 }

@@ -104,8 +104,7 @@ fn push_leaf(out: &mut String, value: &Value, indent: usize) {
 
 fn push_number(out: &mut String, number: &serde_json::Number) {
     use std::fmt::Write;
-    // Writing to a String cannot fail.
-    let _: Result<(), std::fmt::Error> = write!(out, "{number}");
+    write!(out, "{number}").expect("writing to a String cannot fail");
 }
 
 fn push_indent(out: &mut String, indent: usize) {
@@ -152,7 +151,7 @@ fn is_bare(text: &str) -> bool {
         let allowed = match byte {
             b'#' => before != b' ',
             b' ' => before != b':',
-            0x20..=0x7E => true,
+            b'!'..=b'~' => true,
             0x80.. => return is_bare_beyond_ascii(text) && scalar::stays_text(text),
             _ => false,
         };
@@ -215,8 +214,7 @@ fn push_escaped(out: &mut String, character: char) {
         '\r' => out.push_str("\\r"),
         '\t' => out.push_str("\\t"),
         other if needs_escape(other) => {
-            // Writing to a String cannot fail.
-            let _: Result<(), std::fmt::Error> = write!(out, "\\u{:04X}", u32::from(other));
+            write!(out, "\\u{:04X}", u32::from(other)).expect("writing to a String cannot fail");
         }
         other => out.push(other),
     }

@@ -24,8 +24,10 @@ impl Budget {
     }
 
     /// Pays for one value or key with `text_bytes` of text at `span`.
-    pub(super) fn pay(&mut self, text_bytes: usize, span: Span) -> Result<(), Finding> {
-        let fault = |message: String| Finding::new(&catalogue::TOO_MANY_VALUES, "", span, message);
+    pub(super) fn pay(&mut self, text_bytes: usize, span: Span) -> Result<(), Box<Finding>> {
+        let fault = |message: String| {
+            Box::new(Finding::new(&catalogue::TOO_MANY_VALUES, "", span, message))
+        };
         self.nodes = self.nodes.checked_sub(1).ok_or_else(|| {
             fault(format!(
                 "the file has more than {MAX_NODES} values, counting what its aliases expand to"
@@ -40,7 +42,7 @@ impl Budget {
     }
 
     /// Pays for a copy of `node` at `span`.
-    pub(super) fn pay_copy(&mut self, node: &Node, span: Span) -> Result<(), Finding> {
+    pub(super) fn pay_copy(&mut self, node: &Node, span: Span) -> Result<(), Box<Finding>> {
         let text_bytes = match &node.value {
             Value::String(text) | Value::Float(text) => text.len(),
             _ => 0,
@@ -64,7 +66,7 @@ impl Budget {
     }
 
     /// Pays for one document.
-    pub(super) fn pay_document(&mut self, span: Span) -> Result<(), Finding> {
+    pub(super) fn pay_document(&mut self, span: Span) -> Result<(), Box<Finding>> {
         self.documents = self.documents.checked_sub(1).ok_or_else(|| {
             Finding::new(
                 &catalogue::TOO_MANY_DOCUMENTS,

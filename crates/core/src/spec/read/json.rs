@@ -12,14 +12,14 @@ use crate::{
 
 /// Why `text` is not JSON.
 pub(super) struct Fault {
-    pub(super) finding: Finding,
+    pub(super) finding: Box<Finding>,
     /// Whether the text cannot be anything else either.
     pub(super) certain: bool,
 }
 
-impl From<Finding> for Fault {
+impl From<Box<Finding>> for Fault {
     /// Findings other than of the syntax are about what the text says, so they hold.
-    fn from(finding: Finding) -> Self {
+    fn from(finding: Box<Finding>) -> Self {
         Self {
             finding,
             certain: true,
@@ -100,7 +100,7 @@ impl Reader<'_> {
         self.at += 1;
         self.skip_space();
         if depth >= MAX_DEPTH {
-            return Err(yaml::too_deep(span).into());
+            return Err(Box::new(yaml::too_deep(span)).into());
         }
         Ok(())
     }
@@ -261,16 +261,15 @@ impl Reader<'_> {
             None => "the end of the file".to_owned(),
             Some(character) => {
                 span.end += character.len_utf8();
-                format!("`{}`", character.escape_debug())
+                match character {
+                    '"' => "`\"`".to_owned(),
+                    other => format!("`{}`", other.escape_debug()),
+                }
             }
         };
+        let message = format!("not valid JSON: {wanted} was needed, found {found}");
         Fault {
-            finding: Finding::new(
-                &catalogue::SYNTAX,
-                "",
-                span,
-                format!("not valid JSON: {wanted} was needed, found {found}"),
-            ),
+            finding: Box::new(Finding::new(&catalogue::SYNTAX, "", span, message)),
             certain: false,
         }
     }

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Reads every document of `text`; empty ones are `Null`.
-pub(super) fn read(text: &str) -> Result<Vec<Node>, Finding> {
+pub(super) fn read(text: &str) -> Result<Vec<Node>, Box<Finding>> {
     // The builder checks the depth of both styles together and words it better; the parser's own
     // limits only bound what it keeps before the builder sees it.
     let options = granit_parser::options! {
@@ -71,7 +71,7 @@ struct Builder {
 }
 
 impl Builder {
-    fn take(&mut self, event: Event<'_>, at: &granit_parser::Span) -> Result<(), Finding> {
+    fn take(&mut self, event: Event<'_>, at: &granit_parser::Span) -> Result<(), Box<Finding>> {
         let span = span_of(at.start, at.end);
         match event {
             Event::DocumentStart(..) => {
@@ -99,12 +99,12 @@ impl Builder {
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(span),
             Event::Alias(id) => self.alias(id, span),
-            Event::UnresolvedAlias(name) => Err(Finding::new(
+            Event::UnresolvedAlias(name) => Err(Box::new(Finding::new(
                 &catalogue::BAD_ALIAS,
                 "",
                 span,
                 format!("alias `*{name}` has no anchor `&{name}` before it"),
-            )),
+            ))),
             _ => Ok(()),
         }
     }
@@ -115,10 +115,10 @@ impl Builder {
         style: StructureStyle,
         anchor: usize,
         span: Span,
-    ) -> Result<(), Finding> {
+    ) -> Result<(), Box<Finding>> {
         self.budget.pay(0, span)?;
         if self.stack.len() >= MAX_DEPTH {
-            return Err(too_deep(span));
+            return Err(Box::new(too_deep(span)));
         }
         if anchor != 0 {
             self.anchors.insert(anchor, None);
@@ -132,7 +132,7 @@ impl Builder {
         Ok(())
     }
 
-    fn close(&mut self, end: Span) -> Result<(), Finding> {
+    fn close(&mut self, end: Span) -> Result<(), Box<Finding>> {
         let Some(frame) = self.stack.pop() else {
             return Ok(());
         };
@@ -164,12 +164,12 @@ impl Builder {
         self.finish(Node { value, span }, frame.anchor, false)
     }
 
-    fn alias(&mut self, id: usize, span: Span) -> Result<(), Finding> {
-        let bad = |message: &str| Finding::new(&catalogue::BAD_ALIAS, "", span, message);
+    fn alias(&mut self, id: usize, span: Span) -> Result<(), Box<Finding>> {
+        let bad = |message: &str| Box::new(Finding::new(&catalogue::BAD_ALIAS, "", span, message));
         match self.anchors.get(&id) {
             Some(Some(node)) => {
                 if self.stack.len() + depth(node) > MAX_DEPTH {
-                    return Err(too_deep(span));
+                    return Err(Box::new(too_deep(span)));
                 }
                 self.budget.pay_copy(node, span)?;
                 let copy = node.clone();
@@ -181,7 +181,7 @@ impl Builder {
     }
 
     /// Puts a complete value where it belongs.
-    fn finish(&mut self, mut node: Node, anchor: usize, merge: bool) -> Result<(), Finding> {
+    fn finish(&mut self, mut node: Node, anchor: usize, merge: bool) -> Result<(), Box<Finding>> {
         if anchor != 0 {
             // The kept copy is paid for like any other, or nested anchors would multiply.
             self.budget.pay_copy(&node, node.span)?;
@@ -242,7 +242,7 @@ fn scalar_value(
     style: ScalarStyle,
     tag: Option<&Tag>,
     span: Span,
-) -> Result<Value, Finding> {
+) -> Result<Value, Box<Finding>> {
     let value = match tag {
         None if style == ScalarStyle::Plain => scalar::resolve(&text),
         None => return Ok(Value::String(text.into_owned())),
@@ -256,24 +256,26 @@ fn scalar_value(
             Some("float") => scalar::resolve_tagged(&text, "float"),
             Some("bool") => scalar::resolve_tagged(&text, "bool"),
             Some("null") => scalar::resolve_tagged(&text, "null"),
-            _ => return Err(bad_tag(tag, span)),
+            _ => return Err(Box::new(bad_tag(tag, span))),
         },
     };
-    value.map_err(|fault| match fault {
-        ScalarFault::NotFinite => {
+    let finding = match value {
+        Ok(value) => return Ok(value),
+        Err(ScalarFault::NotFinite) => {
             unsupported(span, format!("`{text}` is no number that JSON can hold"))
                 .with_hint("quote it to make it a string")
         }
-        ScalarFault::TagMismatch(tag) => unsupported(
+        Err(ScalarFault::TagMismatch(tag)) => unsupported(
             span,
             format!("the tag `!!{tag}` does not fit the value `{text}`"),
         ),
-    })
+    };
+    Err(Box::new(finding))
 }
 
-fn collection_tag(tag: Option<&Tag>, want: &str, span: Span) -> Result<(), Finding> {
+fn collection_tag(tag: Option<&Tag>, want: &str, span: Span) -> Result<(), Box<Finding>> {
     match tag {
-        Some(tag) if tag.core_suffix() != Some(want) => Err(bad_tag(tag, span)),
+        Some(tag) if tag.core_suffix() != Some(want) => Err(Box::new(bad_tag(tag, span))),
         _ => Ok(()),
     }
 }
@@ -297,39 +299,38 @@ fn unsupported(span: Span, message: String) -> Finding {
 }
 
 /// A key as text, as it is in the JSON that kubectl makes of it.
-fn key_text(node: Node) -> Result<String, Finding> {
+fn key_text(node: Node) -> Result<String, Box<Finding>> {
     match node.value {
-        Value::String(text) => Ok(text),
+        Value::String(text) | Value::Float(text) => Ok(text),
         Value::Bool(value) => Ok(value.to_string()),
         Value::Int(value) => Ok(value.to_string()),
         Value::UInt(value) => Ok(value.to_string()),
-        Value::Float(text) => Ok(text),
-        Value::Null => Ok("null".to_owned()),
-        Value::List(_) | Value::Map(_) => Err(Finding::new(
-            &catalogue::BAD_KEY,
-            "",
-            node.head(),
-            "a key must be text, found a list or a map",
-        )),
+        Value::Null | Value::List(_) | Value::Map(_) => {
+            let found = match node.value {
+                Value::Null => "nothing",
+                Value::List(_) => "a list",
+                _ => "a map",
+            };
+            let message = format!("a key must be text, found {found}");
+            let rule = &catalogue::BAD_KEY;
+            Err(Box::new(Finding::new(rule, "", node.head(), message)))
+        }
     }
 }
 
 /// The maps that a merge key brings in, the strongest first.
-fn merge_sources(node: Node, key: Span) -> Result<Vec<Node>, Finding> {
-    let bad = || {
-        Finding::new(
-            &catalogue::BAD_KEY,
-            "",
-            key,
-            "the merge key `<<` needs a map or a list of maps",
-        )
-    };
+fn merge_sources(node: Node, key: Span) -> Result<Vec<Node>, Box<Finding>> {
     match node.value {
         Value::Map(_) => Ok(vec![node]),
         Value::List(items) if items.iter().all(|item| matches!(item.value, Value::Map(_))) => {
             Ok(items)
         }
-        _ => Err(bad()),
+        _ => Err(Box::new(Finding::new(
+            &catalogue::BAD_KEY,
+            "",
+            key,
+            "the merge key `<<` needs a map or a list of maps",
+        ))),
     }
 }
 
@@ -350,7 +351,7 @@ fn merge(entries: &mut Vec<Entry>, merged: Vec<Node>) {
     }
 }
 
-pub(super) fn refuse_duplicates(entries: &[Entry]) -> Result<(), Finding> {
+pub(super) fn refuse_duplicates(entries: &[Entry]) -> Result<(), Box<Finding>> {
     let mut order: Vec<&Entry> = entries.iter().collect();
     order.sort_by(|a, b| {
         let place = |entry: &Entry| entry.key_span.start;
@@ -363,19 +364,15 @@ pub(super) fn refuse_duplicates(entries: &[Entry]) -> Result<(), Finding> {
             _ => None,
         })
         .min_by_key(|(_, second)| second.key_span.start);
-    match twice {
-        None => Ok(()),
-        Some((first, second)) => Err(Finding::new(
-            &catalogue::DUPLICATE_KEY,
-            "",
-            second.key_span,
-            format!(
-                "the key `{}` is already in this map, on line {}",
-                second.key, first.key_span.line
-            ),
-        )
-        .with_hint("remove one of the two")),
-    }
+    let Some((first, second)) = twice else {
+        return Ok(());
+    };
+    let message = format!(
+        "the key `{}` is already in this map, on line {}",
+        second.key, first.key_span.line
+    );
+    let finding = Finding::new(&catalogue::DUPLICATE_KEY, "", second.key_span, message);
+    Err(Box::new(finding.with_hint("remove one of the two")))
 }
 
 pub(super) fn too_deep(span: Span) -> Finding {
