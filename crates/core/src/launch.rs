@@ -4,11 +4,13 @@
 //! creates them. It never decides *when* an object is made (that is [`crate::job`]) nor *where* a
 //! pod runs, and it makes no keys: randomness is an argument.
 //!
-//! One file per framework holds that framework's [wiring](plan), which is how its ranks find each
-//! other; the rest is shared by all: [`pod`] (names, labels, owner), [`service`], [`autoscaler`].
+//! One file per framework holds its wiring: how its ranks find each other. The rest serves them
+//! all: `pod` (names, labels, owner, restart policy), `service`, `autoscaler`, and `plan`, which
+//! joins the parts.
 //!
-//! Invariant: the same job gives the same bytes, and what the user wrote in a template is never
-//! dropped: lists are only appended to, and only the fields that the contract names are set.
+//! Invariant: the same job gives the same bytes, and what the user wrote in a template survives:
+//! lists are only appended to, and only the fields that the contract names are set. The one
+//! exception is the finalizers of an `MPIJob`'s template, which that kind never carried over.
 
 mod autoscaler;
 mod env;
@@ -24,6 +26,8 @@ mod pytorch;
 mod service;
 mod shared;
 mod tensorflow;
+#[cfg(test)]
+mod tests;
 mod xgboost;
 
 use thiserror::Error;
@@ -60,6 +64,17 @@ impl Default for Cluster {
             kubectl_delivery_image: "ghcr.io/kubeflow/training-v1/kubectl-delivery:latest"
                 .to_owned(),
         }
+    }
+}
+
+impl Cluster {
+    /// The domain to write behind `.svc.`, where one is stated.
+    ///
+    /// Administrators also give it as `svc.cluster.local`; both mean the same.
+    fn stated_domain(&self) -> Option<&str> {
+        let domain = self.domain.as_deref()?;
+        let domain = domain.strip_prefix("svc.").unwrap_or(domain);
+        Some(domain).filter(|domain| !domain.is_empty())
     }
 }
 

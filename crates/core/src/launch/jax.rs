@@ -33,10 +33,10 @@ impl Wiring {
     }
 
     /// Adds the variables of `slot`.
-    pub(super) fn seat(&self, slot: Slot, spec: &mut PodSpec) {
+    pub(super) fn finish(&self, slot: Slot, spec: &mut PodSpec) {
         for container in &mut spec.containers {
-            append(container, self.every.iter().cloned());
-            append(container, [variable("PROCESS_ID", slot.index.to_string())]);
+            let own = [variable("PROCESS_ID", slot.index.to_string())];
+            append(container, self.every.iter().cloned().chain(own));
         }
     }
 }

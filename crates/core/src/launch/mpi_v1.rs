@@ -204,8 +204,8 @@ fn hostfile(job: &Job, own: &MpiV1, workers: &[String]) -> String {
         .concat()
 }
 
-/// The script ends without a newline unless the launcher is listed, which is followed by an empty
-/// line: elastic Horovod compares the text it gets between two calls.
+/// The contract's bytes: no newline at the end, and an empty line after the launcher where it is
+/// listed. Other bytes would rewrite the `ConfigMap` of every running job that is taken over.
 fn discover_hosts(job: &Job, own: &MpiV1, running: &[String]) -> String {
     let slots = own.slots_per_worker;
     let launcher = is_gpu_launcher(job).then(|| mpi::launcher(job));

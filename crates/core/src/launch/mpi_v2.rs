@@ -67,7 +67,7 @@ impl<'a> Wiring<'a> {
     }
 
     /// Turns the pod of a role into the pod of `slot`.
-    pub(super) fn seat(&self, slot: Slot, mut pod: Pod) -> LaunchedPod {
+    pub(super) fn finish(&self, slot: Slot, mut pod: Pod) -> LaunchedPod {
         let spec = pod.spec.get_or_insert_default();
         spec.hostname = Some(self.job.pod_name(slot));
         if slot.role == Role::Launcher {
@@ -84,7 +84,7 @@ impl<'a> Wiring<'a> {
             knobs,
             ..
         } = self.job;
-        let domain = match &self.cluster.domain {
+        let domain = match self.cluster.stated_domain() {
             Some(domain) if !knobs.compat.contains(&Compat::ClusterLocalSearch) => domain,
             _ => "cluster.local",
         };

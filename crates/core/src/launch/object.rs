@@ -9,7 +9,7 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 /// The pod of a slot, in the form in which it is created.
@@ -31,8 +31,7 @@ impl From<LaunchedPod> for Object {
 }
 
 /// One object, written as the API server would read it: `apiVersion`, `kind`, `metadata`, the rest.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Object {
     /// A pod.
     Pod(Box<Pod>),
@@ -63,10 +62,39 @@ pub enum Existing {
     Update,
 }
 
+impl Serialize for Object {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            // These come in thousands and are in order by themselves.
+            Self::Pod(object) => object.serialize(serializer),
+            Self::Service(object) => object.serialize(serializer),
+            _ => self.to_value().serialize(serializer),
+        }
+    }
+}
+
 impl Object {
     /// The object as a JSON value, without nulls.
     pub fn to_value(&self) -> Value {
-        serde_json::to_value(self).expect("Kubernetes objects have string keys and finite numbers")
+        let value = match self {
+            Self::Pod(object) => serde_json::to_value(object),
+            Self::Job(object) => serde_json::to_value(object),
+            Self::Service(object) => serde_json::to_value(object),
+            Self::ConfigMap(object) => serde_json::to_value(object),
+            Self::Secret(object) => serde_json::to_value(object),
+            Self::ServiceAccount(object) => serde_json::to_value(object),
+            Self::Role(object) => serde_json::to_value(object),
+            Self::RoleBinding(object) => serde_json::to_value(object),
+            Self::Autoscaler(object) => serde_json::to_value(object),
+        };
+        let mut value = value.expect("Kubernetes objects have string keys and finite numbers");
+        // Objects without a spec have their fields in alphabetical order.
+        if let Value::Object(fields) = &mut value
+            && let Some(metadata) = fields.shift_remove("metadata")
+        {
+            fields.shift_insert(2, "metadata".to_owned(), metadata);
+        }
+        value
     }
 
     /// Its metadata.

@@ -45,7 +45,7 @@ impl Wiring {
     }
 
     /// Adds the variables of `slot`.
-    pub(super) fn seat(&self, slot: Slot, spec: &mut PodSpec) {
+    pub(super) fn finish(&self, slot: Slot, spec: &mut PodSpec) {
         let port = self.port;
         let master = |host: &str| variable("PADDLE_MASTER", format!("{host}:{port}"));
         let count = match (self.meeting_point.role, slot.role) {

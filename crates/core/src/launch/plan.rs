@@ -20,6 +20,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Plan<'a> {
     job: &'a Job,
+    cluster: &'a Cluster,
     wiring: Wiring<'a>,
     /// For each role the pod that its slots are copied from.
     bases: BTreeMap<Role, Pod>,
@@ -62,7 +63,12 @@ impl<'a> Plan<'a> {
             }
             bases.insert(*role, base);
         }
-        Ok(Self { job, wiring, bases })
+        Ok(Self {
+            job,
+            cluster,
+            wiring,
+            bases,
+        })
     }
 
     /// The pod of `slot`, as part of `attempt`.
@@ -71,44 +77,63 @@ impl<'a> Plan<'a> {
             .bases
             .get(&slot.role)
             .ok_or(LaunchError::UndeclaredRole { role: slot.role })?;
+        Ok(self.finish(base, slot, attempt))
+    }
+
+    /// Every object that the job becomes, in the order of creation, in its first attempt and with
+    /// all workers running.
+    ///
+    /// The keys of an `MPIJob` v2beta1 are made when it is launched; here a marked text stands in
+    /// their place. Objects are made as they are asked for, so that a large job need not fit in
+    /// memory.
+    pub fn objects(&self) -> impl Iterator<Item = Object> + '_ {
+        let job = self.job;
+        let inputs = SharedInputs {
+            replicas: job.replicas(),
+            running_workers: (0..job.role_replicas(Role::Worker)).collect(),
+        };
+        // The launcher comes last: it starts the ranks in the others.
+        let (launchers, others): (Vec<_>, Vec<_>) = self
+            .bases
+            .iter()
+            .partition(|(role, _)| **role == Role::Launcher);
+        let slots = others
+            .into_iter()
+            .chain(launchers)
+            .flat_map(|(role, base)| {
+                (0..job.role_replicas(*role)).map(move |index| (base, Slot::new(*role, index)))
+            });
+        let pods = slots.flat_map(move |(base, slot)| {
+            let service = service(job, slot).map(|service| Object::Service(Box::new(service)));
+            service
+                .into_iter()
+                .chain([self.finish(base, slot, 1).into()])
+        });
+        shared::with_placeholder_key(job, &inputs, self.cluster)
+            .into_iter()
+            .chain(pods)
+            .chain(autoscaler(job).map(|autoscaler| Object::Autoscaler(Box::new(autoscaler))))
+    }
+
+    /// Turns the pod of a role into the pod of `slot`.
+    fn finish(&self, base: &Pod, slot: Slot, attempt: u32) -> LaunchedPod {
         let mut pod = base.clone();
-        pod::seat(self.job, &mut pod, slot, attempt);
+        pod::finish(self.job, &mut pod, slot, attempt);
         let spec = pod.spec.get_or_insert_default();
         match &self.wiring {
-            Wiring::PyTorch(wiring) => wiring.seat(slot, spec),
-            Wiring::Tf(wiring) => wiring.seat(slot, spec),
-            Wiring::XgBoost(wiring) => wiring.seat(slot, spec),
-            Wiring::Paddle(wiring) => wiring.seat(slot, spec),
-            Wiring::Jax(wiring) => wiring.seat(slot, spec),
+            Wiring::PyTorch(wiring) => wiring.finish(slot, spec),
+            Wiring::Tf(wiring) => wiring.finish(slot, spec),
+            Wiring::XgBoost(wiring) => wiring.finish(slot, spec),
+            Wiring::Paddle(wiring) => wiring.finish(slot, spec),
+            Wiring::Jax(wiring) => wiring.finish(slot, spec),
             Wiring::MpiV1(_) => {}
-            Wiring::MpiV2(wiring) => return Ok(wiring.seat(slot, pod)),
+            Wiring::MpiV2(wiring) => return wiring.finish(slot, pod),
         }
-        Ok(LaunchedPod::Pod(Box::new(pod)))
+        LaunchedPod::Pod(Box::new(pod))
     }
 }
 
-/// Every object that `job` becomes, in the order of creation, in its first attempt and with all
-/// workers running.
-///
-/// The keys of an `MPIJob` v2beta1 are made when it is launched; here a marked text stands in
-/// their place.
+/// Every object that `job` becomes; see [`Plan::objects`].
 pub fn render(job: &Job, cluster: &Cluster) -> Result<Vec<Object>, LaunchError> {
-    let plan = Plan::new(job, cluster)?;
-    let inputs = SharedInputs {
-        replicas: job.replicas(),
-        running_workers: (0..job.role_replicas(Role::Worker)).collect(),
-    };
-    let mut objects = shared::with_placeholder_key(job, &inputs, cluster);
-    let (launchers, others): (Vec<Slot>, Vec<Slot>) =
-        job.slots().partition(|slot| slot.role == Role::Launcher);
-    for slot in others.into_iter().chain(launchers) {
-        if let Some(service) = service(job, slot) {
-            objects.push(Object::Service(Box::new(service)));
-        }
-        objects.push(plan.pod(slot, 1)?.into());
-    }
-    if let Some(autoscaler) = autoscaler(job) {
-        objects.push(Object::Autoscaler(Box::new(autoscaler)));
-    }
-    Ok(objects)
+    Ok(Plan::new(job, cluster)?.objects().collect())
 }

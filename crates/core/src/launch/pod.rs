@@ -87,7 +87,7 @@ pub(super) fn base(job: &Job, role: Role, spec: &RoleSpec) -> Result<Pod, Launch
 
 /// Turns the pod of a role into the pod of `slot`: its name, its labels, and the fence that ties it
 /// to `attempt`.
-pub(super) fn seat(job: &Job, pod: &mut Pod, slot: Slot, attempt: u32) {
+pub(super) fn finish(job: &Job, pod: &mut Pod, slot: Slot, attempt: u32) {
     pod.metadata.name = Some(job.pod_name(slot));
     let labels = pod.metadata.labels.get_or_insert_default();
     if let Some(index) = replica_index(job, slot) {
@@ -200,7 +200,7 @@ pub(super) fn required_port(job: &Job, role: Role) -> Result<i32, LaunchError> {
 /// What follows a Service's name in an address, with the leading dot: `.namespace.svc`, and the
 /// cluster's domain where it is stated.
 pub(super) fn service_domain(job: &Job, cluster: &Cluster) -> String {
-    match &cluster.domain {
+    match cluster.stated_domain() {
         Some(domain) => format!(".{}.svc.{domain}", job.namespace),
         None => format!(".{}.svc", job.namespace),
     }

@@ -80,20 +80,23 @@ impl Wiring {
     }
 
     /// Adds the variables of `slot`.
-    pub(super) fn seat(&self, slot: Slot, spec: &mut PodSpec) {
+    pub(super) fn finish(&self, slot: Slot, spec: &mut PodSpec) {
         let rank = match slot.role {
             Role::Master => slot.index,
             _ => slot.index.saturating_add(1),
         };
+        let names: &[&str] = if self.has_master {
+            &["RANK", "PET_NODE_RANK"]
+        } else {
+            &[]
+        };
         for container in &mut spec.containers {
-            append(container, self.before.iter().cloned());
-            if self.has_master {
-                append(
-                    container,
-                    ["RANK", "PET_NODE_RANK"].map(|name| variable(name, rank.to_string())),
-                );
-            }
-            append(container, self.after.iter().cloned());
+            let ranks = names.iter().map(|name| variable(name, rank.to_string()));
+            let before = self.before.iter().cloned();
+            append(
+                container,
+                before.chain(ranks).chain(self.after.iter().cloned()),
+            );
         }
     }
 }

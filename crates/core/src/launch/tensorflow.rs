@@ -58,7 +58,7 @@ impl Wiring {
     }
 
     /// Adds the variable of `slot`.
-    pub(super) fn seat(&self, slot: Slot, spec: &mut PodSpec) {
+    pub(super) fn finish(&self, slot: Slot, spec: &mut PodSpec) {
         let Some(config) = self.config(slot) else {
             return;
         };

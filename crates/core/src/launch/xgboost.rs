@@ -46,15 +46,18 @@ impl Wiring {
     }
 
     /// Adds the variables of `slot`.
-    pub(super) fn seat(&self, slot: Slot, spec: &mut PodSpec) {
+    pub(super) fn finish(&self, slot: Slot, spec: &mut PodSpec) {
         let rank = match slot.role {
             Role::Master => slot.index,
             _ => slot.index.saturating_add(self.masters),
         };
         for container in &mut spec.containers {
-            append(container, self.before.iter().cloned());
-            append(container, [variable("RANK", rank.to_string())]);
-            append(container, self.after.iter().cloned());
+            let before = self.before.iter().cloned();
+            let rank = [variable("RANK", rank.to_string())];
+            append(
+                container,
+                before.chain(rank).chain(self.after.iter().cloned()),
+            );
         }
     }
 }
