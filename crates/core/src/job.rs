@@ -1,9 +1,56 @@
 //! The lifecycle of a job: `decide(job, observed, now)`.
+//!
+//! # Flow
+//! An adapter builds an [`Observed`], calls [`decide`], writes the status if it changed (on top of
+//! the one it observed, or not at all), sends the events, carries out the actions, and observes
+//! again. It decides nothing itself.
+//!
+//! # Guarantees
+//! - The same arguments give the same [`Decision`], byte for byte.
+//! - Everything that is remembered is in the status, so an adapter killed between any two steps
+//!   and started again goes on where it was: a restart and its price are one write, and whatever
+//!   was not carried out is decided again.
+//! - A pod carries its attempt; one of an older attempt is removed and never counted.
+//! - A job that has ended stays ended. A suspended job has no pods.
+//! - Every pass says what the job waits for ([`Decision::reasons`] is never empty).
+//!
+//! # Assumptions
+//! - One adapter at a time writes the status of a job; a write on top of a status other than the
+//!   one observed is refused.
+//! - [`Observed::version`] never goes back while an adapter lives, and a new adapter starts with a
+//!   view no older than any before it. A view older than the one the status was decided on is not
+//!   acted upon.
+//!
+//! # Caveats
+//! - A pod of a dead node is deleted without its node's word after `trainyard.dev/lost-after`. Its
+//!   processes may still run there; under gang scope they belong to an attempt that nobody talks to
+//!   any more.
 
 mod action;
+mod budget;
+mod cause;
+mod cleanup;
+mod conditions;
+mod converge;
+mod deadline;
+mod elastic;
 mod index_set;
+mod messages;
+pub mod mutant;
 mod observed;
+mod pass;
+mod recover;
+mod restart;
+mod roster;
 mod status;
+mod success;
+mod suspend;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
+use jiff::Timestamp;
 
 pub use action::{Action, Decision, Event, EventKind, Removal};
 pub use index_set::IndexSet;
@@ -14,3 +61,111 @@ pub use observed::{
 pub use status::{
     Account, Condition, ConditionStatus, ConditionType, JobStatus, RoleStatus, Spent, Yard,
 };
+
+use self::{mutant::Mutant, pass::Pass, roster::Roster};
+use crate::{reason::Code, spec::Job};
+
+/// Decides what is to be done for `job` at `now`, given what is observed.
+pub fn decide(job: &Job, observed: &Observed, now: Timestamp) -> Decision {
+    let mut pass = Pass::new(job, observed, now);
+    story(&mut pass);
+    pass.finish()
+}
+
+/// How many failures `account` of `job` bears before the job fails; `None` is without bound.
+pub fn budget_limit(job: &Job, account: Account) -> Option<u32> {
+    budget::limit(job, account)
+}
+
+/// The steps of one pass. Each either settles the pass or leaves it to the next.
+fn story(pass: &mut Pass<'_>) {
+    if managed_elsewhere(pass) {
+        return;
+    }
+    if pass.observed.being_deleted {
+        return cleanup::being_deleted(pass);
+    }
+    if conditions::ended(&pass.status.conditions) && !mutant::is(Mutant::RestartsAfterEnd) {
+        return cleanup::ended(pass);
+    }
+    if stale_view(pass) {
+        return;
+    }
+    pass.note_created();
+    if pass.job.run_policy.suspend && !mutant::is(Mutant::CreatesWhileSuspended) {
+        return suspend::suspend(pass);
+    }
+    suspend::resume(pass);
+    pass.start();
+
+    // What this attempt has come to.
+    let before = pass.status.trainyard.attempt;
+    let roster = Roster::new(pass.job, pass.observed, &pass.status.trainyard);
+    pass.remember(&roster);
+    if success::succeeded(
+        pass.job,
+        &pass.status.replica_statuses,
+        &pass.status.trainyard.succeeded,
+    ) {
+        return cleanup::succeed(pass);
+    }
+    if deadline::passed(pass) {
+        return cleanup::fail(pass, messages::deadline(pass.job));
+    }
+    if let Err(message) = recover::recover(pass, &roster) {
+        return cleanup::fail(pass, message);
+    }
+
+    // What the attempt, this or the next, needs now.
+    let yard = &pass.status.trainyard;
+    let roster = if yard.attempt == before {
+        roster
+    } else {
+        Roster::new(pass.job, pass.observed, yard)
+    };
+    pass.count(&roster);
+    converge::converge(pass, &roster);
+    elastic::report(pass, &roster);
+    pass.account_time(&roster);
+}
+
+/// A job of another controller is not touched.
+fn managed_elsewhere(pass: &mut Pass<'_>) -> bool {
+    let Some(manager) = pass.job.run_policy.managed_by.as_deref() else {
+        return false;
+    };
+    if manager == pass.job.kind.own_manager() || mutant::is(Mutant::TouchesForeignJobs) {
+        return false;
+    }
+    pass.say(
+        Code::ManagedElsewhere,
+        format!("the job is managed by `{manager}`"),
+    );
+    true
+}
+
+/// A view older than the one the status was decided on, or a status older than the pods, is not
+/// acted upon: either would take what was already done for undone.
+fn stale_view(pass: &mut Pass<'_>) -> bool {
+    if mutant::is(Mutant::ActsOnStaleView) {
+        return false;
+    }
+    let yard = &pass.status.trainyard;
+    let ahead = pass.observed.pods.iter().map(|pod| pod.attempt).max();
+    let message = if pass.observed.version < yard.seen {
+        format!(
+            "the view of the pods (version {}) is older than the status (decided on version {})",
+            pass.observed.version, yard.seen
+        )
+    } else if let Some(ahead) = ahead.filter(|ahead| *ahead > yard.attempt) {
+        format!(
+            "the status (attempt {}) is older than the pods (attempt {ahead})",
+            yard.attempt
+        )
+    } else {
+        return false;
+    };
+    pass.say(Code::StaleView, message);
+    pass.wake_in(pass::STALE_RETRY);
+    true
+}

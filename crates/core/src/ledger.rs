@@ -1,39 +1,188 @@
 //! Where every second of a job went.
+//!
+//! A ledger is a chain of spans: each begins where the one before it ended, so every moment since
+//! the first belongs to exactly one phase of one attempt. It is derived from what is observed and
+//! kept in the status; it is written only when the phase changes.
+//!
+//! Invariant: the phases add up to the wall time, at every moment, also when the clock steps back
+//! (such a step is counted as no time at all).
+
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What a second was spent on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Phase {
-    /// Held back before it may take seats.
-    Queued,
-    /// Waits for nodes.
-    Placing,
-    /// Pods and containers are made.
-    Creating,
-    /// Images are pulled.
-    Pulling,
-    /// Runs, but has not trained yet.
-    Starting,
-    /// Trains.
-    Training,
-    /// Saves a checkpoint.
-    Saving,
-    /// Runs without progress.
-    Hanging,
-    /// An attempt ended and the next one is not up.
-    Restarting,
-    /// Trains again what was trained before.
-    Redoing,
-    /// Suspended.
-    Suspended,
-}
+use crate::job::mutant::{self, Mutant};
+
+mod phase;
+
+pub use phase::{Phase, Scene};
+
+/// Attempts kept one by one; older ones are added up, so that a job that restarts for ever has a
+/// status of bounded size.
+pub const ATTEMPTS_KEPT: usize = 16;
+
+/// Milliseconds by phase.
+pub type PhaseMillis = BTreeMap<Phase, u64>;
 
 /// Every second of a job, by attempt and phase.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Ledger {
-    /// When it began.
-    pub since: Option<Timestamp>,
+    /// When the first span began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub began: Option<Timestamp>,
+    /// The span that is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open: Option<OpenSpan>,
+    /// When the last span ended, once the job has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Timestamp>,
+    /// Closed spans of the last attempts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<AttemptSpans>,
+    /// Closed spans of all attempts before those.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub earlier: PhaseMillis,
+    /// The furthest step of any attempt before the current one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best_step: Option<u64>,
 }
+
+/// The span that time now goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenSpan {
+    /// Of this attempt.
+    pub attempt: u32,
+    /// In this phase.
+    pub phase: Phase,
+    /// Since then.
+    pub since: Timestamp,
+}
+
+/// Closed spans of one attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptSpans {
+    /// The attempt; 0 is the time before the first.
+    pub attempt: u32,
+    /// Milliseconds by phase.
+    pub millis: PhaseMillis,
+}
+
+impl Ledger {
+    /// From `now` on, time goes to `phase` of `attempt`.
+    pub fn enter(&mut self, attempt: u32, phase: Phase, now: Timestamp) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.began.get_or_insert(now);
+        if self
+            .open
+            .is_some_and(|span| span.attempt == attempt && span.phase == phase)
+        {
+            return;
+        }
+        let since = self.close(now);
+        self.open = Some(OpenSpan {
+            attempt,
+            phase,
+            since,
+        });
+    }
+
+    /// The job has ended: no time is counted after `now`.
+    pub fn end(&mut self, now: Timestamp) {
+        if self.ended.is_none() {
+            self.began.get_or_insert(now);
+            self.ended = Some(self.close(now));
+        }
+    }
+
+    /// Remembers how far an attempt came, so that the next one's repeated steps are seen.
+    pub fn reached(&mut self, step: u64) {
+        self.best_step = Some(self.best_step.map_or(step, |best| best.max(step)));
+    }
+
+    /// Time from the first span to `now`, or to the end.
+    pub fn wall(&self, now: Timestamp) -> Duration {
+        match (self.began, self.ended) {
+            (None, _) => Duration::ZERO,
+            (Some(began), Some(ended)) => between(began, ended),
+            (Some(began), None) => between(began, self.clamp(now)),
+        }
+    }
+
+    /// Milliseconds by phase over all attempts, the open span included.
+    pub fn totals(&self, now: Timestamp) -> PhaseMillis {
+        let mut totals = self.earlier.clone();
+        for (phase, millis) in self.attempts.iter().flat_map(|spans| &spans.millis) {
+            *totals.entry(*phase).or_default() += millis;
+        }
+        if let Some(span) = self.open {
+            *totals.entry(span.phase).or_default() += millis(between(span.since, self.clamp(now)));
+        }
+        totals
+    }
+
+    /// The effective training time ratio: time that trained over time in which the job was meant
+    /// to train (all but suspension). `None` before any such time has passed.
+    pub fn ettr(&self, now: Timestamp) -> Option<f64> {
+        let totals = self.totals(now);
+        let of = |phase| totals.get(&phase).copied().unwrap_or(0);
+        let meant = totals.values().sum::<u64>() - of(Phase::Suspended);
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "milliseconds of a job fit a double"
+        )]
+        (meant > 0).then(|| of(Phase::Training) as f64 / meant as f64)
+    }
+
+    /// Closes the open span at `now` and says when that is, on a clock that never steps back.
+    fn close(&mut self, now: Timestamp) -> Timestamp {
+        let now = self.clamp(now);
+        if let Some(span) = self.open.take()
+            && !mutant::is(Mutant::LedgerDropsSpan)
+        {
+            self.add(span, millis(between(span.since, now)));
+        }
+        now
+    }
+
+    fn add(&mut self, span: OpenSpan, millis: u64) {
+        if self
+            .attempts
+            .last()
+            .is_none_or(|last| last.attempt != span.attempt)
+        {
+            self.attempts.push(AttemptSpans {
+                attempt: span.attempt,
+                millis: BTreeMap::new(),
+            });
+        }
+        if let Some(last) = self.attempts.last_mut() {
+            *last.millis.entry(span.phase).or_default() += millis;
+        }
+        while self.attempts.len() > ATTEMPTS_KEPT {
+            for (phase, millis) in self.attempts.remove(0).millis {
+                *self.earlier.entry(phase).or_default() += millis;
+            }
+        }
+    }
+
+    fn clamp(&self, now: Timestamp) -> Timestamp {
+        self.open.map_or(now, |span| now.max(span.since))
+    }
+}
+
+fn between(from: Timestamp, to: Timestamp) -> Duration {
+    // Whole milliseconds of both ends, so that spans add up without a remainder.
+    let millis = to.as_millisecond() - from.as_millisecond();
+    Duration::from_millis(u64::try_from(millis).unwrap_or(0))
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -92,6 +92,8 @@ pub struct Exit {
     pub code: i32,
     /// Whether the kernel ended it for its memory.
     pub out_of_memory: bool,
+    /// When, where it is known. The first failure of an attempt is its headline.
+    pub at: Option<Timestamp>,
 }
 
 /// What a pending pod waits for.
@@ -156,6 +158,8 @@ pub struct Refusal {
 /// How far the training is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
+    /// The attempt that reported it.
+    pub attempt: u32,
     /// The last step reported.
     pub step: u64,
     /// When it was reported.

@@ -4,7 +4,7 @@
 //! `status.trainyard`. Nothing else is remembered anywhere: an adapter that is killed and started
 //! again loses nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use super::{IndexSet, PodUid};
 use crate::{
     ledger::Ledger,
     reason::Reason,
-    spec::{Replicas, Role},
+    spec::{Replicas, Role, Slot},
 };
 
 /// Status of a job.
@@ -141,12 +141,15 @@ pub struct Yard {
     pub succeeded: BTreeMap<Role, IndexSet>,
     /// Failures paid so far, by account.
     pub spent: Spent,
-    /// Failed pods that are paid for and not gone yet (pod scope only).
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub charged: Vec<PodUid>,
-    /// Restarts in place by incarnation, where they count against a limit (pod scope only).
+    /// Pods of this attempt that are paid for or no longer wanted, and not gone yet.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub dismissed: BTreeSet<PodUid>,
+    /// Restarts in place that are paid for, by incarnation.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub restarts: BTreeMap<PodUid, u32>,
+    /// Attempts in a row that failed on the user's account soon after they began.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub quick_failures: u32,
     /// No pod is created before this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
@@ -155,6 +158,15 @@ pub struct Yard {
     pub waiting: Option<Reason>,
     /// Where the seconds went.
     pub ledger: Ledger,
+}
+
+impl Yard {
+    /// Whether the pod of `slot` ended well in this attempt.
+    pub fn has_succeeded(&self, slot: Slot) -> bool {
+        self.succeeded
+            .get(&slot.role)
+            .is_some_and(|done| done.contains(slot.index))
+    }
 }
 
 /// On whose account a failure is paid.

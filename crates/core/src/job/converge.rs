@@ -1,0 +1,277 @@
+//! What the current attempt still needs: old pods gone, pods and Services made, and the word for
+//! what it waits for.
+
+use super::{
+    Action, ConditionType, IndexSet, PodPhase, SharedInputs, Wait, Yard, messages, mutant,
+    pass::Pass,
+    roster::{self, Roster},
+    success,
+};
+use crate::{
+    reason::Code,
+    spec::{Compat, Framework, Job, LauncherCreation, RestartScope, Role, Slot},
+};
+
+/// Brings the pods towards what the attempt wants.
+pub(super) fn converge(pass: &mut Pass<'_>, roster: &Roster<'_>) {
+    remove_unwanted(pass, roster);
+    say_refusals(pass);
+    let yard = &pass.status.trainyard;
+    let missing: Vec<Slot> = roster
+        .missing
+        .iter()
+        .copied()
+        .filter(|slot| !yard.has_succeeded(*slot))
+        .collect();
+    let leaving = roster
+        .notable
+        .iter()
+        .any(|pod| yard.dismissed.contains(&pod.uid));
+    if missing.is_empty() && !leaving {
+        pass.status.trainyard.formed = true;
+    }
+    match blocked(pass, roster) {
+        Some((code, message)) => pass.say(code, message),
+        None => create(pass, roster, &missing),
+    }
+    report_running(pass, roster);
+    say_what_pods_wait_for(pass, roster, missing.len());
+}
+
+/// Removes pods of older attempts, pods without a slot, pods that are paid for, and Services
+/// without a slot.
+fn remove_unwanted(pass: &mut Pass<'_>, roster: &Roster<'_>) {
+    for pod in &roster.stale {
+        pass.remove(pod);
+    }
+    for pod in &roster.excess {
+        pass.status.trainyard.dismissed.insert(pod.uid.clone());
+        pass.remove(pod);
+    }
+    for pod in &roster.notable {
+        if pass.status.trainyard.dismissed.contains(&pod.uid) {
+            pass.remove(pod);
+        }
+    }
+    let observed = pass.observed;
+    for (role, indices) in &observed.services {
+        let replicas = pass.job.role_replicas(*role);
+        for index in indices.iter().filter(|index| *index >= replicas) {
+            pass.actions
+                .push(Action::DeleteService(Slot::new(*role, index)));
+        }
+    }
+}
+
+/// Why no pod may be created now.
+///
+/// Under gang scope no pod of an attempt exists beside one of another: an old rank that is slow to
+/// leave could join the new gang's rendezvous, which has the same name.
+fn blocked(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Option<(Code, String)> {
+    let attempt = pass.status.trainyard.attempt;
+    let gang = pass.job.restart_scope() == RestartScope::Gang;
+    if gang
+        && !mutant::is(mutant::Mutant::StartsOverOldPods)
+        && let Some(old) = roster.stale.first()
+    {
+        return Some((
+            Code::WaitingForOldPods,
+            format!(
+                "attempt {attempt} waits for {} pods of earlier attempts to go, `{}` first",
+                roster.stale.len(),
+                pass.job.pod_name(old.slot)
+            ),
+        ));
+    }
+    let retry_at = pass.status.trainyard.retry_at?;
+    if pass.now < retry_at {
+        pass.wake(retry_at);
+        let failures = pass.status.trainyard.quick_failures;
+        return Some((
+            Code::WaitingToRetry,
+            format!("{failures} quick failures in a row; attempt {attempt} goes on at {retry_at}"),
+        ));
+    }
+    pass.status.trainyard.retry_at = None;
+    None
+}
+
+fn create(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) {
+    let attempt = pass.status.trainyard.attempt;
+    if pass.job.kind.is_mpi() {
+        let inputs = SharedInputs {
+            replicas: pass.job.replicas(),
+            running_workers: running_workers(pass),
+        };
+        if pass.observed.shared.as_ref() != Some(&inputs) {
+            pass.actions.push(Action::ApplyShared(inputs));
+        }
+    } else {
+        // Services first: the names must resolve when the pods start.
+        let services = &pass.observed.services;
+        for slot in pass.job.slots() {
+            if !services
+                .get(&slot.role)
+                .is_some_and(|indices| indices.contains(slot.index))
+            {
+                pass.actions.push(Action::CreateService(slot));
+            }
+        }
+    }
+    let mut launcher_waits = None;
+    for slot in missing {
+        if slot.role == Role::Launcher && launcher_waits.is_none() {
+            launcher_waits = launcher_waits_for(pass.job, &pass.status.trainyard, roster);
+            if launcher_waits.is_some() {
+                continue;
+            }
+        }
+        pass.actions.push(Action::CreatePod {
+            slot: *slot,
+            attempt,
+        });
+    }
+    if let Some((ready, wanted, word)) = launcher_waits {
+        pass.say(
+            Code::WaitingForWorkers,
+            format!("the launcher waits for its workers: {ready} of {wanted} {word}"),
+        );
+    }
+}
+
+/// How many workers the launcher still waits for, if it does: (have, want, what they must be).
+fn launcher_waits_for(
+    job: &Job,
+    yard: &Yard,
+    roster: &Roster<'_>,
+) -> Option<(u32, u32, &'static str)> {
+    let wanted = job.role_replicas(Role::Worker);
+    let (have, word) = match &job.framework {
+        Framework::MpiV1(_) if !job.knobs.compat.contains(&Compat::LauncherEarly) => {
+            (roster.active(Role::Worker, yard), "run")
+        }
+        Framework::MpiV2(mpi) if mpi.launcher_creation == LauncherCreation::WaitForWorkersReady => {
+            let ready = roster.notable.iter().filter(|pod| {
+                pod.slot.role == Role::Worker && pod.ready && roster::is_active(pod, yard)
+            });
+            (
+                ready.fold(roster.healthy(Role::Worker), |sum, _| sum + 1),
+                "are ready",
+            )
+        }
+        _ => return None,
+    };
+    (have < wanted).then_some((have, wanted, word))
+}
+
+/// The workers of this attempt that run now.
+fn running_workers(pass: &Pass<'_>) -> IndexSet {
+    let yard = &pass.status.trainyard;
+    let wanted = pass.job.role_replicas(Role::Worker);
+    let mut indices: Vec<u32> = pass
+        .observed
+        .pods
+        .iter()
+        .filter(|pod| pod.slot.role == Role::Worker && pod.attempt == yard.attempt)
+        .filter(|pod| pod.slot.index < wanted && roster::is_active(pod, yard))
+        .map(|pod| pod.slot.index)
+        .collect();
+    // Adding to a set of ranges is cheap only in order.
+    indices.sort_unstable();
+    indices.into_iter().collect()
+}
+
+/// Running is what the deciding role does. After a restart it is true again only when as many pods
+/// run as the job needs, so that a job does not flap between the two.
+fn report_running(pass: &mut Pass<'_>, roster: &Roster<'_>) {
+    let Some(role) = success::deciding_role(pass.job) else {
+        return;
+    };
+    let counts = &pass.status.replica_statuses;
+    let active = |role: Role| counts.get(&role).map_or(0, |status| status.active);
+    let mut runs = active(role) > 0;
+    if pass.job.kind == crate::spec::Kind::MpiV2 {
+        runs = runs && active(Role::Worker) == pass.job.role_replicas(Role::Worker);
+    }
+    if pass.holds(ConditionType::Restarting) {
+        let yard = &pass.status.trainyard;
+        let running: u32 = pass
+            .job
+            .roles
+            .keys()
+            .map(|role| roster.active(*role, yard))
+            .sum();
+        let done: u32 = yard.succeeded.values().map(IndexSet::len).sum();
+        let needed = super::elastic::enough(pass.job).min(pass.job.total_replicas());
+        runs = runs && running + done >= needed;
+    }
+    if runs || mutant::is(mutant::Mutant::AlwaysRunning) {
+        pass.hold(ConditionType::Running, messages::running(pass.job));
+    }
+}
+
+fn say_refusals(pass: &mut Pass<'_>) {
+    let observed = pass.observed;
+    let Some(first) = observed.refusals.first() else {
+        return;
+    };
+    let more = match observed.refusals.len() {
+        1 => String::new(),
+        count => format!(" (and {} more)", count - 1),
+    };
+    pass.say(
+        Code::Refused,
+        format!("cannot {}: {}{more}", first.tried, first.message),
+    );
+}
+
+/// The last word: what the pods that exist wait for, or that they all run.
+fn say_what_pods_wait_for(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: usize) {
+    let wanted = pass.job.total_replicas();
+    let deciding = success::deciding_role(pass.job);
+    if deciding.is_none_or(|role| pass.job.role_replicas(role) == 0) {
+        let role = deciding.unwrap_or(Role::Worker);
+        return pass.say(
+            Code::NothingToRun,
+            format!("no {role} pod is wanted, so the job can neither run nor end"),
+        );
+    }
+    let mut without_seat = 0u32;
+    let mut scheduler_said = None;
+    let mut pull_failed = None;
+    let mut pending = 0u32;
+    for pod in &roster.notable {
+        if pod.phase == PodPhase::Pending {
+            pending += 1;
+            match &pod.wait {
+                Some(Wait::Seat(words)) => {
+                    without_seat += 1;
+                    scheduler_said.get_or_insert(words.as_str());
+                }
+                Some(Wait::PullFailed(words)) => {
+                    pull_failed.get_or_insert((pod.slot, words.as_str()));
+                }
+                _ => {}
+            }
+        }
+    }
+    if let Some((slot, words)) = pull_failed {
+        let name = pass.job.pod_name(slot);
+        pass.say(
+            Code::Refused,
+            format!("cannot pull the image of pod `{name}`: {words}"),
+        );
+    } else if let Some(words) = scheduler_said {
+        pass.say(
+            Code::WaitingForSeats,
+            format!("{without_seat} of {wanted} pods have no node yet: {words}"),
+        );
+    } else if missing > 0 || pending > 0 {
+        pass.say(
+            Code::WaitingForPods,
+            format!("{missing} of {wanted} pods are not created yet, {pending} do not run yet"),
+        );
+    } else {
+        pass.say(Code::Training, format!("all {wanted} pods are there"));
+    }
+}

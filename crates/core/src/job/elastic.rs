@@ -1,0 +1,44 @@
+//! Elastic jobs: how many workers are enough, and saying so when they are fewer than wanted.
+
+use super::{Action, ConditionType, conditions, pass::Pass, roster::Roster};
+use crate::{
+    reason::Code,
+    spec::{Job, Role},
+};
+
+/// With how many running pods the job trains; a job that is not elastic needs them all.
+pub(super) fn enough(job: &Job) -> u32 {
+    job.elastic().map_or(u32::MAX, |elastic| {
+        elastic
+            .min_replicas
+            .saturating_add(job.role_replicas(Role::Master))
+    })
+}
+
+/// Keeps the Degraded condition and the autoscaler up to date.
+pub(super) fn report(pass: &mut Pass<'_>, roster: &Roster<'_>) {
+    let Some(elastic) = pass.job.elastic() else {
+        return;
+    };
+    let wanted = pass.job.role_replicas(Role::Worker);
+    let active = roster.active(Role::Worker, &pass.status.trainyard);
+    let degraded = active > 0 && active < wanted && pass.holds(ConditionType::Running);
+    let message = degraded.then(|| {
+        format!(
+            "{active} of {wanted} workers run; at least {} are needed to train",
+            elastic.min_replicas
+        )
+    });
+    if let Some(message) = &message {
+        pass.say(Code::Degraded, message.clone());
+    }
+    conditions::set_degraded(
+        &mut pass.status.conditions,
+        pass.job.kind,
+        message,
+        pass.stamp,
+    );
+    if !elastic.metrics.is_empty() && !pass.observed.autoscaler {
+        pass.actions.push(Action::ApplyAutoscaler);
+    }
+}

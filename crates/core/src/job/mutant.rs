@@ -1,0 +1,129 @@
+//! Deliberate mistakes, to prove that the simulation would catch them.
+//!
+//! Without the feature `mutants` every question is answered `false` at compile time and nothing of
+//! this is in the program. With it, one mistake at a time can be switched on for the current
+//! thread. It is the one place where core depends on something other than its arguments.
+
+/// One deliberate mistake in a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mutant {
+    /// Pods of older attempts are counted.
+    CountsOldAttempts,
+    /// The next attempt starts while pods of the last one are still there.
+    StartsOverOldPods,
+    /// A restart is not paid.
+    ForgetsCharge,
+    /// A restart is paid twice.
+    ChargesTwice,
+    /// One failure more than the limit is borne.
+    LimitOffByOne,
+    /// A dead node is paid on the user's account.
+    UserPaysForNodes,
+    /// An ended job makes its pods again.
+    RestartsAfterEnd,
+    /// A suspended job makes its pods.
+    CreatesWhileSuspended,
+    /// Pods are left when the job has ended.
+    LeaksAtEnd,
+    /// Every pod is deleted at the end, whatever the policy.
+    CleansEverything,
+    /// A view older than the status is acted upon.
+    ActsOnStaleView,
+    /// A failed pod is paid again until it is gone.
+    ChargesUntilGone,
+    /// The end has no time.
+    ForgetsCompletionTime,
+    /// One worker that is done is enough for every job.
+    FirstWorkerSucceeds,
+    /// A role without pods has succeeded.
+    NothingSucceeds,
+    /// Pods of dead nodes are waited for, for ever.
+    WaitsForDeadNodes,
+    /// A node that is silent for a moment is dead.
+    GivesUpNodesAtOnce,
+    /// Nobody wakes up for the deadline.
+    SleepsThroughDeadline,
+    /// Nobody wakes up to delete the job.
+    SleepsThroughTtl,
+    /// A pod that succeeded and is gone runs again.
+    RerunsSucceeded,
+    /// A job of another controller is touched.
+    TouchesForeignJobs,
+    /// A resumed job counts the pods of before its suspension.
+    ResumesOldAttempt,
+    /// Every job is running.
+    AlwaysRunning,
+    /// Nobody is told what a job waits for.
+    WaitsInSilence,
+    /// An exit code that means stop is restarted.
+    RestartsPermanentFailures,
+    /// Time between two phases is lost.
+    LedgerDropsSpan,
+}
+
+impl Mutant {
+    /// Every one.
+    pub const ALL: [Self; 26] = [
+        Self::CountsOldAttempts,
+        Self::StartsOverOldPods,
+        Self::ForgetsCharge,
+        Self::ChargesTwice,
+        Self::LimitOffByOne,
+        Self::UserPaysForNodes,
+        Self::RestartsAfterEnd,
+        Self::CreatesWhileSuspended,
+        Self::LeaksAtEnd,
+        Self::CleansEverything,
+        Self::ActsOnStaleView,
+        Self::ChargesUntilGone,
+        Self::ForgetsCompletionTime,
+        Self::FirstWorkerSucceeds,
+        Self::NothingSucceeds,
+        Self::WaitsForDeadNodes,
+        Self::GivesUpNodesAtOnce,
+        Self::SleepsThroughDeadline,
+        Self::SleepsThroughTtl,
+        Self::RerunsSucceeded,
+        Self::TouchesForeignJobs,
+        Self::ResumesOldAttempt,
+        Self::AlwaysRunning,
+        Self::WaitsInSilence,
+        Self::RestartsPermanentFailures,
+        Self::LedgerDropsSpan,
+    ];
+}
+
+#[cfg(feature = "mutants")]
+mod switch {
+    use std::cell::Cell;
+
+    use super::Mutant;
+
+    thread_local! {
+        static ACTIVE: Cell<Option<Mutant>> = const { Cell::new(None) };
+    }
+
+    /// Whether `mutant` is switched on for this thread.
+    pub(crate) fn is(mutant: Mutant) -> bool {
+        ACTIVE.get() == Some(mutant)
+    }
+
+    /// Runs `body` with `mutant` switched on for this thread, or with none.
+    pub fn with<R>(mutant: Option<Mutant>, body: impl FnOnce() -> R) -> R {
+        let before = ACTIVE.replace(mutant);
+        let result = body();
+        ACTIVE.set(before);
+        result
+    }
+}
+
+#[cfg(feature = "mutants")]
+pub(crate) use switch::is;
+#[cfg(feature = "mutants")]
+pub use switch::with;
+
+/// Whether `mutant` is switched on: never, in a build without the feature.
+#[cfg(not(feature = "mutants"))]
+pub(crate) const fn is(_: Mutant) -> bool {
+    false
+}

@@ -1,0 +1,260 @@
+//! One pass of `decide`: what it was given, and the decision as it grows.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use jiff::Timestamp;
+
+use super::{
+    Action, Condition, ConditionStatus, ConditionType, Decision, Event, EventKind, JobStatus,
+    Observed, ObservedPod, PodPhase, Removal, conditions, messages, mutant,
+    roster::{self, Contact, Roster},
+};
+use crate::{
+    ledger::{Phase, Scene},
+    reason::{Code, Reason},
+    spec::{Compat, Job},
+};
+
+/// How soon a stale view is looked at again.
+pub(super) const STALE_RETRY: Duration = Duration::from_secs(1);
+/// How soon actions are looked at again, should nothing be heard of them.
+const RECHECK: Duration = Duration::from_secs(30);
+
+#[derive(Debug)]
+pub(super) struct Pass<'a> {
+    pub(super) job: &'a Job,
+    pub(super) observed: &'a Observed,
+    pub(super) now: Timestamp,
+    /// `now` in whole seconds: what Kubernetes stores of a time.
+    pub(super) stamp: Timestamp,
+    pub(super) status: JobStatus,
+    pub(super) actions: Vec<Action>,
+    events: Vec<Event>,
+    reasons: Vec<Reason>,
+    wake_at: Option<Timestamp>,
+}
+
+impl<'a> Pass<'a> {
+    pub(super) fn new(job: &'a Job, observed: &'a Observed, now: Timestamp) -> Self {
+        Self {
+            job,
+            observed,
+            now,
+            stamp: Timestamp::from_second(now.as_second()).unwrap_or(now),
+            status: observed.status.clone(),
+            actions: Vec::new(),
+            events: Vec::new(),
+            reasons: Vec::new(),
+            wake_at: None,
+        }
+    }
+
+    /// Adds a reason.
+    pub(super) fn say(&mut self, code: Code, message: impl Into<String>) {
+        if !mutant::is(mutant::Mutant::WaitsInSilence) {
+            self.reasons.push(Reason::new(code, message));
+        }
+    }
+
+    /// Adds an event; its reason is the kind's name and `word`.
+    pub(super) fn tell(&mut self, kind: EventKind, word: &str, message: String) {
+        self.events.push(Event {
+            kind,
+            reason: format!("{}{word}", self.job.kind),
+            message,
+        });
+    }
+
+    /// Asks for a pass at `at`, if that is still to come.
+    pub(super) fn wake(&mut self, at: Timestamp) {
+        if at > self.now {
+            self.wake_at = Some(self.wake_at.map_or(at, |before| before.min(at)));
+        }
+    }
+
+    /// Asks for a pass in `after`.
+    pub(super) fn wake_in(&mut self, after: Duration) {
+        self.wake(self.now.checked_add(after).unwrap_or(Timestamp::MAX));
+    }
+
+    /// Sets a condition that is true.
+    pub(super) fn hold(&mut self, kind: ConditionType, message: String) {
+        self.set(kind, ConditionStatus::True, kind.name(), message);
+    }
+
+    pub(super) fn set(
+        &mut self,
+        kind: ConditionType,
+        status: ConditionStatus,
+        word: &str,
+        message: String,
+    ) {
+        let change = (kind, status, word);
+        conditions::set(
+            &mut self.status.conditions,
+            self.job.kind,
+            change,
+            message,
+            self.stamp,
+        );
+    }
+
+    pub(super) fn holds(&self, kind: ConditionType) -> bool {
+        conditions::holds(&self.status.conditions, kind)
+    }
+
+    pub(super) fn condition(&self, kind: ConditionType) -> Option<&Condition> {
+        conditions::find(&self.status.conditions, kind)
+    }
+
+    pub(super) fn contact(&self, pod: &ObservedPod) -> Contact {
+        roster::contact(self.job, self.observed, pod, self.now)
+    }
+
+    /// Sees to it that `pod` goes: asks once, and without its node's word once the node is lost.
+    pub(super) fn remove(&mut self, pod: &ObservedPod) {
+        let removal = match self.contact(pod) {
+            Contact::Lost => Removal::Forced,
+            contact => {
+                if let Contact::LostAt(at) = contact {
+                    self.wake(at);
+                }
+                if pod.deleted_at.is_some() {
+                    return;
+                }
+                Removal::Graceful
+            }
+        };
+        self.actions.push(Action::DeletePod {
+            slot: pod.slot,
+            uid: pod.uid.clone(),
+            removal,
+        });
+    }
+
+    /// The first pass of a job notes that it was seen.
+    pub(super) fn note_created(&mut self) {
+        if self.status.conditions.is_empty() {
+            self.hold(ConditionType::Created, messages::created(self.job));
+        }
+    }
+
+    /// The first pass that may have pods starts the clock and the first attempt.
+    pub(super) fn start(&mut self) {
+        self.status.start_time.get_or_insert(self.stamp);
+        if self.status.trainyard.attempt == 0 {
+            self.next_attempt();
+        }
+    }
+
+    /// Begins the next attempt. Pods of the one before are stale from here on.
+    pub(super) fn next_attempt(&mut self) {
+        let yard = &mut self.status.trainyard;
+        if let Some(progress) = self.observed.progress
+            && progress.attempt == yard.attempt
+        {
+            yard.ledger.reached(progress.step);
+        }
+        yard.attempt += 1;
+        yard.formed = false;
+        yard.replicas = self.job.replicas();
+        yard.succeeded.clear();
+        yard.dismissed.clear();
+        yard.restarts.clear();
+        yard.retry_at = None;
+    }
+
+    /// Remembers which pods ended well and which are gone, and counts.
+    pub(super) fn remember(&mut self, roster: &Roster<'_>) {
+        let yard = &mut self.status.trainyard;
+        let reruns = self.job.knobs.compat.contains(&Compat::RerunSucceeded)
+            || mutant::is(mutant::Mutant::RerunsSucceeded);
+        if reruns {
+            yard.succeeded.clear();
+        }
+        for pod in &roster.notable {
+            if pod.phase == PodPhase::Succeeded {
+                yard.succeeded
+                    .entry(pod.slot.role)
+                    .or_default()
+                    .insert(pod.slot.index);
+            }
+        }
+        if !yard.dismissed.is_empty() || !yard.restarts.is_empty() {
+            let pods = self.observed.pods.iter();
+            let there: BTreeSet<&str> = pods.map(|pod| pod.uid.as_str()).collect();
+            yard.dismissed.retain(|uid| there.contains(uid.as_str()));
+            yard.restarts.retain(|uid, _| there.contains(uid.as_str()));
+        }
+        self.count(roster);
+    }
+
+    pub(super) fn count(&mut self, roster: &Roster<'_>) {
+        self.status.replica_statuses = roster.counts(self.job, &self.status.trainyard);
+    }
+
+    /// Books the time up to now and says what the time from now on is spent on.
+    pub(super) fn account_time(&mut self, roster: &Roster<'_>) {
+        let yard = &self.status.trainyard;
+        let spent = yard.spent;
+        let restarted = yard.attempt > 1
+            && spent.user + spent.platform + spent.infrastructure + spent.preemption > 0;
+        let mut scene = Scene::new(restarted, super::elastic::enough(self.job));
+        for role in self.job.roles.keys() {
+            scene.run(roster.healthy(*role));
+        }
+        for pod in &roster.notable {
+            scene.pod(pod);
+        }
+        if roster.missing.iter().any(|slot| !yard.has_succeeded(*slot)) {
+            scene.missing();
+        }
+        let progress = self
+            .observed
+            .progress
+            .filter(|seen| seen.attempt == yard.attempt);
+        let (phase, turns_at) = scene.phase(
+            progress.as_ref(),
+            yard.ledger.best_step,
+            self.job.knobs.hang_after,
+            self.now,
+        );
+        self.spend_time_on(phase);
+        if let Some(at) = turns_at {
+            self.wake(at);
+        }
+    }
+
+    pub(super) fn spend_time_on(&mut self, phase: Phase) {
+        let yard = &mut self.status.trainyard;
+        yard.ledger.enter(yard.attempt, phase, self.now);
+    }
+
+    pub(super) fn finish(mut self) -> Decision {
+        if !self.actions.is_empty() {
+            // An action that is lost leaves no trace to be woken by.
+            self.wake_in(RECHECK);
+        }
+        let ended = conditions::ended(&self.observed.status.conditions);
+        let untouched = self.reasons.first().is_some_and(|reason| {
+            matches!(
+                reason.code,
+                Code::ManagedElsewhere | Code::StaleView | Code::BeingDeleted
+            )
+        });
+        if !ended && !untouched {
+            let waiting = !conditions::ended(&self.status.conditions);
+            self.status.trainyard.waiting = self.reasons.first().filter(|_| waiting).cloned();
+            if self.status != self.observed.status {
+                self.status.trainyard.seen = self.observed.version;
+            }
+        }
+        Decision {
+            actions: self.actions,
+            status: self.status,
+            events: self.events,
+            reasons: self.reasons,
+            wake_at: self.wake_at,
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! From failed pods to the next attempt, or to the end of the job.
+//!
+//! Invariant: a restart and its price are in the same status. A failed pod is paid once: under
+//! gang scope because its attempt is over, under pod scope because it is dismissed.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use super::{
+    Account, ConditionType, EventKind, ObservedPod, PodPhase, budget,
+    cause::{Cause, Failure, headline},
+    messages, mutant,
+    pass::Pass,
+    restart::{self, Response},
+    roster::{Contact, Roster},
+};
+use crate::{
+    reason::Code,
+    spec::{Job, RestartPolicy, RestartScope, Slot},
+};
+
+/// Pods that are paid for in one pass under pod scope; the others follow in the next one. Keeps
+/// the list of dismissed pods, which is stored, small.
+const CHARGES_PER_PASS: usize = 256;
+/// Restarted incarnations that are remembered at once, for the same reason.
+const RESTARTS_TRACKED: usize = 1024;
+/// An attempt that ran for this long was not a quick failure.
+const STEADY: Duration = Duration::from_mins(10);
+/// Pause after the second quick failure in a row; it doubles with each further one. The first
+/// costs no pause: most restarts heal.
+const PAUSE: Duration = Duration::from_secs(10);
+/// The longest pause, the same as the kubelet's for a container that keeps crashing.
+const PAUSE_MAX: Duration = Duration::from_mins(5);
+
+/// Answers every failure that is seen. The error is the sentence with which the job fails.
+pub(super) fn recover(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> {
+    match pass.job.restart_scope() {
+        RestartScope::Gang => recover_gang(pass, roster),
+        RestartScope::Pod => recover_pods(pass, roster),
+    }
+}
+
+fn recover_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> {
+    let mut failures = failures(pass, roster);
+    let vanished = roster.missing.iter().filter(|slot| vanished(pass, **slot));
+    failures.extend(vanished.map(|slot| Failure {
+        slot: *slot,
+        cause: Cause::Vanished,
+        at: None,
+    }));
+    failures.retain(|failure| restart::response(pass.job, failure) != Response::Bear);
+    let Some(first) = headline(&failures) else {
+        resize_gang(pass);
+        return Ok(());
+    };
+    if restart::response(pass.job, first) == Response::Fail {
+        return Err(fails(pass.job, first, &failures));
+    }
+    pay(pass, first, 1)?;
+    pass.next_attempt();
+    pause(pass, first);
+    Ok(())
+}
+
+fn recover_pods(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> {
+    pay_for_restarts_in_place(pass, roster)?;
+    let failures = failures(pass, roster);
+    // One pod that ends the job ends it, whatever else is seen.
+    if let Some(fatal) = failures
+        .iter()
+        .find(|failure| restart::response(pass.job, failure) == Response::Fail)
+    {
+        return Err(fails(pass.job, fatal, &failures));
+    }
+    let answered = failures
+        .iter()
+        .filter(|failure| restart::response(pass.job, failure) == Response::Restart)
+        .take(CHARGES_PER_PASS);
+    let mut charged = BTreeSet::new();
+    for failure in answered {
+        pay(pass, failure, 1)?;
+        charged.insert(failure.slot);
+    }
+    if !mutant::is(mutant::Mutant::ChargesUntilGone) {
+        let pods = roster
+            .notable
+            .iter()
+            .filter(|pod| charged.contains(&pod.slot));
+        pass.status
+            .trainyard
+            .dismissed
+            .extend(pods.map(|pod| pod.uid.clone()));
+    }
+    if let Some(first) = headline(&failures).filter(|_| !charged.is_empty()) {
+        pause(pass, first);
+    }
+    pass.status.trainyard.replicas = pass.job.replicas();
+    Ok(())
+}
+
+/// Every pod that ails and is not dealt with already.
+fn failures(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Vec<Failure> {
+    let mut failures = Vec::new();
+    for pod in &roster.notable {
+        if let Some(cause) = failure_of(pass, pod) {
+            let at = pod.exit.and_then(|exit| exit.at);
+            failures.push(Failure {
+                slot: pod.slot,
+                cause,
+                at,
+            });
+        }
+    }
+    failures
+}
+
+/// What ails `pod`, if anything does that is not dealt with already.
+fn failure_of(pass: &mut Pass<'_>, pod: &ObservedPod) -> Option<Cause> {
+    if pass.status.trainyard.dismissed.contains(&pod.uid) {
+        return None;
+    }
+    match pod.phase {
+        PodPhase::Succeeded => None,
+        PodPhase::Failed => Some(Cause::of_failed(pod)),
+        PodPhase::Pending | PodPhase::Running | PodPhase::Unknown => match pass.contact(pod) {
+            Contact::Lost => Some(Cause::NodeLost),
+            contact => {
+                if let Contact::LostAt(at) = contact {
+                    pass.wake(at);
+                    let node = pod.node.as_deref().unwrap_or("?");
+                    let name = pass.job.pod_name(pod.slot);
+                    pass.say(
+                        Code::NodeSilent,
+                        format!(
+                            "node `{node}` of pod `{name}` does not answer; the pod is given up at {at}"
+                        ),
+                    );
+                }
+                pod.deleted_at.map(|_| Cause::of_deleted(pod))
+            }
+        },
+    }
+}
+
+/// Whether the pod of `slot` was there and is no more, without having ended well.
+fn vanished(pass: &Pass<'_>, slot: Slot) -> bool {
+    let yard = &pass.status.trainyard;
+    yard.formed
+        && yard
+            .replicas
+            .get(&slot.role)
+            .is_some_and(|replicas| slot.index < *replicas)
+        && !yard.has_succeeded(slot)
+}
+
+/// A collective job of another size is another gang. MPI workers come and go: the launcher learns
+/// of them from its hostfile.
+fn resize_gang(pass: &mut Pass<'_>) {
+    let wanted = pass.job.replicas();
+    if pass.status.trainyard.replicas == wanted {
+        return;
+    }
+    if pass.job.kind.is_mpi() {
+        pass.status.trainyard.replicas = wanted;
+        pass.status.trainyard.formed = false;
+        return;
+    }
+    pass.next_attempt();
+    if !pass.observed.pods.is_empty() {
+        pass.hold(ConditionType::Restarting, messages::resized(pass.job));
+        pass.tell(EventKind::Normal, "Restarting", messages::resized(pass.job));
+    }
+}
+
+/// Counts what the kubelet restarted by itself against the user's limit.
+fn pay_for_restarts_in_place(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> {
+    for pod in roster.notable.iter().filter(|pod| pod.restarts > 0) {
+        let yard = &mut pass.status.trainyard;
+        let policy = pass
+            .job
+            .roles
+            .get(&pod.slot.role)
+            .map(|spec| spec.restart_policy);
+        let paid = yard.restarts.get(&pod.uid).copied().unwrap_or(0);
+        let counts = policy != Some(RestartPolicy::Never)
+            && pod.restarts > paid
+            && (paid > 0 || yard.restarts.len() < RESTARTS_TRACKED);
+        if counts {
+            yard.restarts.insert(pod.uid.clone(), pod.restarts);
+            budget::charge(
+                &mut yard.spent,
+                pass.job,
+                Account::User,
+                pod.restarts - paid,
+            )
+            .map_err(|exhausted| exhausted.message(pass.job))?;
+        }
+    }
+    Ok(())
+}
+
+/// Pays for a restart and says that it happens.
+fn pay(pass: &mut Pass<'_>, failure: &Failure, count: u32) -> Result<(), String> {
+    let account = failure.cause.account();
+    budget::charge(&mut pass.status.trainyard.spent, pass.job, account, count)
+        .map_err(|exhausted| exhausted.message(pass.job))?;
+    let spent = pass.status.trainyard.spent.of(account);
+    let limit = budget::limit(pass.job, account)
+        .map_or_else(|| "unlimited".to_owned(), |limit| format!("{limit}"));
+    let name = pass.job.pod_name(failure.slot);
+    let message = format!(
+        "{} Pod `{name}`: {}. Failures on the {} account: {spent} of {limit}.",
+        messages::restarting(pass.job, failure),
+        failure.cause,
+        account.name()
+    );
+    pass.tell(EventKind::Warning, "Restarting", message);
+    Ok(())
+}
+
+/// Lets a job that keeps failing wait before it tries again, and marks it as restarting.
+fn pause(pass: &mut Pass<'_>, failure: &Failure) {
+    let steady = pass
+        .condition(ConditionType::Running)
+        .filter(|_| pass.holds(ConditionType::Running))
+        .is_some_and(|running| {
+            running
+                .last_transition_time
+                .checked_add(STEADY)
+                .is_ok_and(|steady_at| steady_at <= pass.now)
+        });
+    let yard = &mut pass.status.trainyard;
+    let user = failure.cause.account() == Account::User;
+    yard.quick_failures = match (user, steady) {
+        (_, true) => u32::from(user),
+        (true, false) => yard.quick_failures.saturating_add(1),
+        (false, false) => yard.quick_failures,
+    };
+    if user && yard.quick_failures > 1 {
+        let doublings = (yard.quick_failures - 2).min(5);
+        let pause = (PAUSE * 2u32.pow(doublings)).min(PAUSE_MAX);
+        yard.retry_at = pass.now.checked_add(pause).ok();
+    }
+    pass.hold(
+        ConditionType::Restarting,
+        messages::restarting(pass.job, failure),
+    );
+}
+
+fn fails(job: &Job, failure: &Failure, failures: &[Failure]) -> String {
+    let role = failure.slot.role;
+    let count = failures
+        .iter()
+        .filter(|other| other.slot.role == role)
+        .count();
+    messages::failed(job, failure, count, restart::is_permanent(job, failure))
+}

@@ -1,0 +1,52 @@
+//! `runPolicy.suspend`: a suspended job has no pods, and starts a new attempt when it goes on.
+
+use super::{ConditionStatus, ConditionType, EventKind, conditions, messages, mutant, pass::Pass};
+use crate::{ledger::Phase, reason::Code};
+
+/// Takes every pod and Service away and says so.
+pub(super) fn suspend(pass: &mut Pass<'_>) {
+    let observed = pass.observed;
+    super::cleanup::remove_everything(pass);
+    for status in pass.status.replica_statuses.values_mut() {
+        status.active = 0;
+    }
+    if !pass.holds(ConditionType::Suspended) {
+        let message = messages::suspended(pass.job);
+        let conditions = &mut pass.status.conditions;
+        conditions::suspend_running(conditions, pass.job.kind, message, pass.stamp);
+        conditions::set_degraded(&mut pass.status.conditions, pass.job.kind, None, pass.stamp);
+        pass.hold(ConditionType::Suspended, messages::suspended(pass.job));
+        pass.tell(
+            EventKind::Normal,
+            "Suspended",
+            messages::suspended(pass.job),
+        );
+    }
+    pass.spend_time_on(Phase::Suspended);
+    let message = match observed.pods.len() {
+        0 => "the job is suspended by `runPolicy.suspend`".to_owned(),
+        left => {
+            format!("the job is suspended by `runPolicy.suspend`; {left} pods are not gone yet")
+        }
+    };
+    pass.say(Code::Suspended, message);
+}
+
+/// Lets a suspended job go on: the clock starts anew, and so does the gang.
+pub(super) fn resume(pass: &mut Pass<'_>) {
+    if !pass.holds(ConditionType::Suspended) {
+        return;
+    }
+    pass.set(
+        ConditionType::Suspended,
+        ConditionStatus::False,
+        "Resumed",
+        messages::resumed(pass.job),
+    );
+    pass.tell(EventKind::Normal, "Resumed", messages::resumed(pass.job));
+    pass.status.start_time = Some(pass.stamp);
+    pass.status.trainyard.quick_failures = 0;
+    if pass.status.trainyard.attempt > 0 && !mutant::is(mutant::Mutant::ResumesOldAttempt) {
+        pass.next_attempt();
+    }
+}

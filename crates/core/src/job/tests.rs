@@ -1,0 +1,794 @@
+//! Whole lives of jobs, in a world where everything works at once. What the simulation breaks,
+//! these leave whole: they read as the contract does.
+
+use std::time::Duration;
+
+use super::{testing::*, *};
+use crate::{
+    ledger::Phase,
+    reason::Code,
+    spec::{CleanPodPolicy, Compat, Job, Kind, RestartPolicy, RestartScope, Role, Slot},
+};
+
+const MASTER: Slot = Slot {
+    role: Role::Master,
+    index: 0,
+};
+const CHIEF: Slot = Slot {
+    role: Role::Chief,
+    index: 0,
+};
+const LAUNCHER: Slot = Slot {
+    role: Role::Launcher,
+    index: 0,
+};
+
+fn worker(index: u32) -> Slot {
+    Slot::new(Role::Worker, index)
+}
+
+/// A world that carries out every action in the moment it is decided.
+struct World {
+    job: Job,
+    observed: Observed,
+    now: i64,
+    deleted: bool,
+    events: Vec<String>,
+    incarnations: u32,
+}
+
+impl World {
+    fn new(job: Job) -> Self {
+        Self {
+            job,
+            observed: Observed::default(),
+            now: 0,
+            deleted: false,
+            events: Vec::new(),
+            incarnations: 0,
+        }
+    }
+
+    fn pass(&mut self) -> Decision {
+        self.observed.version += 1;
+        let decision = decide(&self.job, &self.observed, at(self.now));
+        assert!(!decision.reasons.is_empty(), "a pass without a reason");
+        assert!(
+            decision.wake_at.is_none_or(|wake| wake > at(self.now)),
+            "a wake-up in the past"
+        );
+        self.observed.status = decision.status.clone();
+        self.events
+            .extend(decision.events.iter().map(|event| event.reason.clone()));
+        for action in &decision.actions {
+            self.apply(action);
+        }
+        decision
+    }
+
+    fn apply(&mut self, action: &Action) {
+        match action {
+            Action::CreatePod { slot, attempt } => {
+                if self.observed.pods.iter().all(|pod| pod.slot != *slot) {
+                    self.incarnations += 1;
+                    let uid = format!("uid-{}", self.incarnations);
+                    let pod = ObservedPod::at(*slot, *attempt, PodPhase::Pending);
+                    self.observed.pods.push(ObservedPod { uid, ..pod });
+                }
+            }
+            Action::DeletePod { uid, .. } => self.observed.pods.retain(|pod| pod.uid != *uid),
+            Action::CreateService(slot) => {
+                self.observed
+                    .services
+                    .entry(slot.role)
+                    .or_default()
+                    .insert(slot.index);
+            }
+            Action::DeleteService(slot) => {
+                let left: IndexSet = self.observed.services[&slot.role]
+                    .iter()
+                    .filter(|index| *index != slot.index)
+                    .collect();
+                self.observed.services.insert(slot.role, left);
+            }
+            Action::ApplyShared(inputs) => self.observed.shared = Some(inputs.clone()),
+            Action::ApplyAutoscaler => self.observed.autoscaler = true,
+            Action::DeleteAutoscaler => self.observed.autoscaler = false,
+            Action::DeleteJob => self.deleted = true,
+        }
+    }
+
+    /// Passes until nothing more is done.
+    fn settle(&mut self) -> Decision {
+        for _ in 0..20 {
+            let decision = self.pass();
+            if decision.actions.is_empty() {
+                return decision;
+            }
+        }
+        panic!("the job does not settle: {:?}", self.pass());
+    }
+
+    /// Lets every pending pod run.
+    fn run_all(&mut self) -> Decision {
+        self.settle();
+        for _ in 0..3 {
+            for pod in &mut self.observed.pods {
+                if pod.phase == PodPhase::Pending {
+                    (pod.phase, pod.ready) = (PodPhase::Running, true);
+                }
+            }
+            self.settle();
+        }
+        self.settle()
+    }
+
+    fn pod(&mut self, slot: Slot) -> &mut ObservedPod {
+        self.observed
+            .pods
+            .iter_mut()
+            .find(|pod| pod.slot == slot)
+            .expect("the pod is there")
+    }
+
+    fn exit(&mut self, slot: Slot, code: i32) {
+        let phase = if code == 0 {
+            PodPhase::Succeeded
+        } else {
+            PodPhase::Failed
+        };
+        let pod = self.pod(slot);
+        (pod.phase, pod.ready) = (phase, false);
+        pod.exit = Some(Exit {
+            code,
+            out_of_memory: false,
+            at: None,
+        });
+    }
+
+    fn state(&self) -> &'static str {
+        self.observed
+            .status
+            .conditions
+            .last()
+            .expect("a condition")
+            .kind
+            .name()
+    }
+
+    fn conditions(&self) -> String {
+        let words = self.observed.status.conditions.iter().map(|condition| {
+            let off = if condition.status == ConditionStatus::False {
+                "(False)"
+            } else {
+                ""
+            };
+            format!("{}{off}", condition.kind.name())
+        });
+        words.collect::<Vec<_>>().join(",")
+    }
+
+    fn pods(&self) -> Vec<String> {
+        let mut names: Vec<String> = self
+            .observed
+            .pods
+            .iter()
+            .map(|pod| format!("{}#{}", self.job.pod_name(pod.slot), pod.attempt))
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn message(&self) -> &str {
+        &self
+            .observed
+            .status
+            .conditions
+            .last()
+            .expect("a condition")
+            .message
+    }
+}
+
+fn policy(mut job: Job, policy: RestartPolicy) -> Job {
+    for spec in job.roles.values_mut() {
+        spec.restart_policy = policy;
+    }
+    job
+}
+
+fn limit(mut job: Job, backoff_limit: u32) -> Job {
+    job.run_policy.backoff_limit = Some(backoff_limit);
+    job
+}
+
+#[test]
+fn a_job_runs_and_succeeds() {
+    let mut world = World::new(job(Kind::PyTorch));
+    world.settle();
+    assert_eq!(
+        world.pods(),
+        ["j-master-0#1", "j-worker-0#1", "j-worker-1#1"]
+    );
+    assert_eq!(world.conditions(), "Created");
+    world.run_all();
+    assert_eq!(world.conditions(), "Created,Running");
+    assert_eq!(world.message(), "PyTorchJob j is running.");
+    assert_eq!(
+        world.observed.status.replica_statuses[&Role::Worker].active,
+        2
+    );
+    world.now = 60;
+    world.exit(MASTER, 0);
+    world.settle();
+    assert_eq!(world.conditions(), "Created,Running(False),Succeeded");
+    assert_eq!(world.message(), "PyTorchJob j is successfully completed.");
+    assert_eq!(world.observed.status.completion_time, Some(at(60)));
+    assert_eq!(
+        world.observed.status.replica_statuses[&Role::Worker].succeeded,
+        2
+    );
+    assert_eq!(
+        world.pods(),
+        ["j-master-0#1"],
+        "those that ran are gone, the log stays"
+    );
+}
+
+#[test]
+fn one_failed_rank_restarts_the_gang() {
+    let mut world = World::new(policy(job(Kind::PyTorch), RestartPolicy::OnFailure));
+    world.run_all();
+    world.exit(worker(1), 1);
+    world.pass();
+    assert_eq!(world.conditions(), "Created,Restarting");
+    assert_eq!(world.observed.status.trainyard.attempt, 2);
+    world.settle();
+    assert_eq!(
+        world.pods(),
+        ["j-master-0#2", "j-worker-0#2", "j-worker-1#2"]
+    );
+    world.run_all();
+    assert_eq!(world.conditions(), "Created,Running");
+    assert_eq!(world.observed.status.trainyard.spent.user, 1);
+}
+
+#[test]
+fn a_limit_of_three_is_three_attempts() {
+    let mut world = World::new(limit(
+        policy(job(Kind::PyTorch), RestartPolicy::OnFailure),
+        3,
+    ));
+    let mut attempts = 0;
+    while world.state_or_none() != Some("Failed") {
+        world.now += 1000;
+        world.run_all();
+        world.exit(worker(0), 1);
+        attempts += 1;
+        world.settle();
+        assert!(attempts < 10);
+    }
+    assert_eq!(attempts, 3);
+    assert_eq!(
+        world.message(),
+        "Job j has failed because it has reached the specified backoff limit"
+    );
+    assert!(world.observed.status.completion_time.is_some());
+}
+
+impl World {
+    fn state_or_none(&self) -> Option<&'static str> {
+        self.observed
+            .status
+            .conditions
+            .last()
+            .map(|condition| condition.kind.name())
+    }
+}
+
+#[test]
+fn exit_codes_decide_under_exit_code() {
+    let mut world = World::new(policy(job(Kind::PyTorch), RestartPolicy::ExitCode));
+    world.run_all();
+    world.exit(worker(0), 130);
+    world.run_all();
+    assert_eq!(
+        (world.state(), world.observed.status.trainyard.attempt),
+        ("Running", 2)
+    );
+    world.exit(worker(0), 1);
+    world.settle();
+    assert_eq!(world.state(), "Failed");
+    assert_eq!(
+        world.message(),
+        "job \"j\" is failing because \"Worker\" replica(s) failed."
+    );
+    assert!(
+        world.observed.status.completion_time.is_some(),
+        "the end always has a time"
+    );
+}
+
+#[test]
+fn an_evicted_pod_without_exit_code_restarts_under_exit_code() {
+    let mut world = World::new(policy(job(Kind::Tf), RestartPolicy::ExitCode));
+    world.run_all();
+    world.pod(worker(0)).phase = PodPhase::Failed;
+    world.run_all();
+    assert_eq!(world.state(), "Running");
+    assert_eq!(world.observed.status.trainyard.spent.infrastructure, 1);
+}
+
+#[test]
+fn never_means_that_a_crash_ends_the_job() {
+    let mut world = World::new(job(Kind::Tf));
+    world.run_all();
+    world.exit(worker(1), 1);
+    world.settle();
+    assert_eq!(world.state(), "Failed");
+    assert_eq!(
+        world.message(),
+        "TFJob n/j has failed because 1 Worker replica(s) failed."
+    );
+    assert_eq!(
+        world.pods(),
+        ["j-worker-1#1"],
+        "no peer holds its GPU after the failure"
+    );
+}
+
+#[test]
+fn an_explicit_none_keeps_every_pod() {
+    let mut job = job(Kind::Tf);
+    job.run_policy.clean_pod_policy = Some(CleanPodPolicy::None);
+    let mut world = World::new(job);
+    world.run_all();
+    world.exit(worker(1), 1);
+    world.settle();
+    assert_eq!(world.pods().len(), 3);
+}
+
+#[test]
+fn a_drained_pod_is_replaced_even_under_never() {
+    let mut world = World::new(job(Kind::Tf));
+    world.run_all();
+    let pod = world.pod(worker(1));
+    pod.deleted_at = Some(at(0));
+    pod.disruption = Some(Disruption::Evicted);
+    world.pass();
+    assert_eq!(world.observed.status.trainyard.spent.platform, 1);
+    world.pass();
+    assert_eq!(
+        world.observed.status.trainyard.spent.platform, 1,
+        "paid once"
+    );
+    world.observed.pods.retain(|pod| pod.slot != worker(1));
+    world.run_all();
+    assert_eq!((world.state(), world.pods().len()), ("Running", 3));
+}
+
+#[test]
+fn compat_lets_a_drained_pod_fail_the_job() {
+    let mut job = job(Kind::Tf);
+    job.knobs.compat.insert(Compat::DisruptionsFail);
+    let mut world = World::new(job);
+    world.run_all();
+    world.pod(worker(1)).deleted_at = Some(at(0));
+    world.settle();
+    assert_eq!(world.state(), "Failed");
+}
+
+#[test]
+fn pods_of_a_dead_node_are_given_up_in_time() {
+    let mut world = World::new(job(Kind::Jax));
+    world.run_all();
+    world
+        .observed
+        .nodes
+        .insert("node-1".into(), NodeHealth::SilentSince(at(100)));
+    world.now = 100;
+    let decision = world.pass();
+    assert_eq!(decision.wake_at, Some(at(160)));
+    assert_eq!(decision.reasons[0].code, Code::NodeSilent);
+    assert_eq!(world.observed.status.trainyard.attempt, 1);
+    world.now = 160;
+    let decision = world.pass();
+    let forced: Vec<_> = decision
+        .actions
+        .iter()
+        .filter(|action| {
+            matches!(
+                action,
+                Action::DeletePod {
+                    removal: Removal::Forced,
+                    ..
+                }
+            )
+        })
+        .collect();
+    assert_eq!(forced.len(), 1);
+    assert_eq!(world.observed.status.trainyard.attempt, 2);
+    assert_eq!(world.observed.status.trainyard.spent.infrastructure, 1);
+    world.observed.nodes.clear();
+    world.run_all();
+    assert_eq!(world.state(), "Running");
+}
+
+#[test]
+fn a_pod_of_an_older_attempt_is_never_counted() {
+    let mut world = World::new(policy(job(Kind::PyTorch), RestartPolicy::OnFailure));
+    world.run_all();
+    world.exit(worker(0), 1);
+    world.pass();
+    // A zombie of attempt 1 succeeds after attempt 2 has begun.
+    world.observed.pods = vec![ObservedPod::at(MASTER, 1, PodPhase::Succeeded)];
+    let decision = world.pass();
+    assert_eq!(world.state(), "Restarting");
+    assert_eq!(decision.reasons[0].code, Code::WaitingForOldPods);
+    assert!(
+        !decision
+            .actions
+            .iter()
+            .any(|action| matches!(action, Action::CreatePod { .. }))
+    );
+}
+
+#[test]
+fn an_old_view_is_not_acted_upon() {
+    let mut world = World::new(job(Kind::Jax));
+    world.run_all();
+    let newest = world.observed.clone();
+    world.observed.pods.clear();
+    world.observed.version = 0;
+    let decision = decide(&world.job, &world.observed, at(1));
+    assert_eq!(
+        (decision.reasons[0].code, decision.actions.len()),
+        (Code::StaleView, 0)
+    );
+    assert_eq!(decision.status, newest.status);
+    // A status older than the pods is not acted upon either.
+    let mut observed = newest;
+    observed.status = JobStatus::default();
+    let decision = decide(&world.job, &observed, at(1));
+    assert_eq!(
+        (decision.reasons[0].code, decision.actions.len()),
+        (Code::StaleView, 0)
+    );
+}
+
+#[test]
+fn a_vanished_rank_restarts_the_gang_but_a_finished_one_may_go() {
+    let mut world = World::new(job(Kind::Jax));
+    world.run_all();
+    world.exit(worker(0), 0);
+    world.pass();
+    world.observed.pods.retain(|pod| pod.slot != worker(0));
+    world.settle();
+    assert_eq!(
+        world.pods(),
+        ["j-worker-1#1"],
+        "it succeeded and is not run again"
+    );
+    world.observed.pods.clear();
+    world.settle();
+    assert_eq!(world.observed.status.trainyard.attempt, 2);
+    assert_eq!(world.observed.status.trainyard.spent.platform, 1);
+    assert_eq!(world.pods(), ["j-worker-0#2", "j-worker-1#2"]);
+}
+
+#[test]
+fn terminal_means_terminal() {
+    let mut world = World::new(job(Kind::Jax));
+    world.run_all();
+    world.exit(worker(0), 1);
+    world.settle();
+    let ended = world.observed.status.clone();
+    world.observed.pods.clear();
+    world.now = 1000;
+    let decision = world.settle();
+    assert_eq!(decision.status, ended);
+    assert_eq!(world.pods().len(), 0);
+    assert_eq!(decision.reasons[0].code, Code::Ended);
+    assert_eq!(
+        decision.wake_at, None,
+        "a resync of ended jobs costs nothing"
+    );
+}
+
+#[test]
+fn suspend_and_resume() {
+    let mut world = World::new(job(Kind::PyTorch));
+    world.run_all();
+    world.now = 50;
+    world.job.run_policy.suspend = true;
+    world.settle();
+    assert_eq!(world.conditions(), "Created,Running(False),Suspended");
+    assert_eq!(world.observed.status.start_time, Some(at(0)));
+    assert_eq!(world.pods().len(), 0);
+    assert_eq!(
+        world.observed.status.replica_statuses[&Role::Worker].active,
+        0
+    );
+    world.now = 90;
+    world.job.run_policy.suspend = false;
+    world.settle();
+    assert_eq!(
+        world.conditions(),
+        "Created,Running(False),Suspended(False)"
+    );
+    assert_eq!(world.observed.status.start_time, Some(at(90)));
+    world.run_all();
+    assert_eq!(world.conditions(), "Created,Suspended(False),Running");
+    assert_eq!(world.pods()[0], "j-master-0#2");
+    let count = |reason: &str| world.events.iter().filter(|event| *event == reason).count();
+    assert_eq!(
+        (count("PyTorchJobSuspended"), count("PyTorchJobResumed")),
+        (1, 1)
+    );
+    let totals = world.observed.status.trainyard.ledger.totals(at(90));
+    assert_eq!(totals[&Phase::Suspended], 40_000);
+}
+
+#[test]
+fn suspended_from_the_start() {
+    let mut job = job(Kind::Jax);
+    job.run_policy.suspend = true;
+    let mut world = World::new(job);
+    world.settle();
+    assert_eq!(world.conditions(), "Created,Suspended");
+    assert_eq!(world.observed.status.start_time, None);
+}
+
+#[test]
+fn a_deadline_is_timed() {
+    let mut job = job(Kind::Jax);
+    job.run_policy.active_deadline_seconds = Some(30);
+    let mut world = World::new(job);
+    let decision = world.run_all();
+    assert_eq!(decision.wake_at, Some(at(30)));
+    world.now = 30;
+    world.settle();
+    assert_eq!(
+        world.message(),
+        "Job j has failed because it was active longer than specified deadline"
+    );
+}
+
+#[test]
+fn a_ttl_is_timed() {
+    let mut job = job(Kind::Jax);
+    job.run_policy.ttl_seconds_after_finished = Some(10);
+    let mut world = World::new(job);
+    world.run_all();
+    world.exit(worker(0), 1);
+    let decision = world.settle();
+    assert_eq!(decision.wake_at, Some(at(10)));
+    world.now = 10;
+    world.pass();
+    assert!(world.deleted);
+}
+
+#[test]
+fn another_manager_is_left_alone() {
+    let mut job = job(Kind::Jax);
+    job.run_policy.managed_by = Some("kueue.x-k8s.io/multikueue".into());
+    let mut world = World::new(job);
+    let decision = world.settle();
+    assert_eq!(decision.status, JobStatus::default());
+    assert_eq!(decision.reasons[0].code, Code::ManagedElsewhere);
+    world.job.run_policy.managed_by = Some("kubeflow.org/training-operator".into());
+    world.settle();
+    assert_eq!(world.pods().len(), 2);
+}
+
+#[test]
+fn elastic_jobs_replace_one_pod_and_say_that_they_are_degraded() {
+    let workers = with_roles(job(Kind::PyTorch), &[(Role::Worker, 3)]);
+    let mut world = World::new(elastic(policy(workers, RestartPolicy::OnFailure), 1, 4));
+    world.run_all();
+    world.pod(worker(2)).phase = PodPhase::Failed;
+    world.settle();
+    assert_eq!(
+        world.pods(),
+        ["j-worker-0#1", "j-worker-1#1", "j-worker-2#1"]
+    );
+    assert_eq!(world.conditions(), "Created,Degraded,Running");
+    let degraded = &world.observed.status.conditions[1];
+    assert_eq!(
+        degraded.message,
+        "2 of 3 workers run; at least 1 are needed to train"
+    );
+    world.run_all();
+    assert_eq!(world.conditions(), "Created,Degraded(False),Running");
+    world.exit(worker(1), 0);
+    world.settle();
+    assert_eq!(
+        world.state(),
+        "Succeeded",
+        "the first worker's success is the job's"
+    );
+}
+
+#[test]
+fn restarts_in_place_count_against_the_limit() {
+    let workers = with_roles(job(Kind::PyTorch), &[(Role::Worker, 2)]);
+    let mut world = World::new(limit(
+        elastic(policy(workers, RestartPolicy::OnFailure), 1, 4),
+        3,
+    ));
+    world.run_all();
+    world.pod(worker(0)).restarts = 2;
+    world.settle();
+    assert_eq!(
+        (world.state(), world.observed.status.trainyard.spent.user),
+        ("Running", 2)
+    );
+    // The pod goes and its counter with it; what it cost stays.
+    world.observed.pods.retain(|pod| pod.slot != worker(0));
+    world.run_all();
+    assert_eq!(world.observed.status.trainyard.spent.user, 2);
+    world.pod(worker(1)).restarts = 1;
+    world.settle();
+    assert_eq!(world.state(), "Failed");
+}
+
+#[test]
+fn another_size_of_a_collective_job_is_another_gang() {
+    let mut world = World::new(job(Kind::Jax));
+    world.run_all();
+    world.job.roles.get_mut(&Role::Worker).unwrap().replicas = 3;
+    world.run_all();
+    assert_eq!(
+        world.pods(),
+        ["j-worker-0#2", "j-worker-1#2", "j-worker-2#2"]
+    );
+    assert_eq!(
+        world.observed.status.trainyard.spent,
+        Spent::default(),
+        "an edit costs nothing"
+    );
+}
+
+#[test]
+fn mpi_workers_come_and_go_without_a_restart() {
+    let mut world = World::new(job(Kind::MpiV1));
+    world.run_all();
+    assert_eq!(
+        world.pods(),
+        ["j-launcher#1", "j-worker-0#1", "j-worker-1#1"]
+    );
+    world.job.roles.get_mut(&Role::Worker).unwrap().replicas = 3;
+    world.run_all();
+    assert_eq!(world.pods().len(), 4);
+    world.job.roles.get_mut(&Role::Worker).unwrap().replicas = 1;
+    world.run_all();
+    assert_eq!(world.pods(), ["j-launcher#1", "j-worker-0#1"]);
+    let shared = world.observed.shared.as_ref().unwrap();
+    assert_eq!(shared.running_workers.to_string(), "0");
+    world.exit(LAUNCHER, 0);
+    world.settle();
+    assert_eq!(world.state(), "Succeeded");
+}
+
+#[test]
+fn the_mpi_launcher_waits_for_its_workers() {
+    let mut world = World::new(job(Kind::MpiV1));
+    let decision = world.settle();
+    assert_eq!(world.pods(), ["j-worker-0#1", "j-worker-1#1"]);
+    assert_eq!(
+        decision.reasons[0].message,
+        "the launcher waits for its workers: 0 of 2 run"
+    );
+    let mut early = job(Kind::MpiV1);
+    early.knobs.compat.insert(Compat::LauncherEarly);
+    let mut world = World::new(early);
+    world.settle();
+    assert_eq!(world.pods().len(), 3);
+}
+
+#[test]
+fn quick_failures_wait_longer_each_time() {
+    let mut world = World::new(policy(job(Kind::Jax), RestartPolicy::OnFailure));
+    let mut pauses = Vec::new();
+    for _ in 0..8 {
+        world.run_all();
+        world.exit(worker(0), 1);
+        world.pass();
+        let retry_at = world.observed.status.trainyard.retry_at;
+        pauses.push(retry_at.map_or(0, |retry| retry.as_second() - at(world.now).as_second()));
+        world.now += pauses.last().unwrap();
+    }
+    assert_eq!(pauses, [0, 10, 20, 40, 80, 160, 300, 300]);
+    // An attempt that ran for a while is forgiven.
+    world.run_all();
+    world.now += 3600;
+    world.exit(worker(0), 1);
+    world.pass();
+    assert_eq!(world.observed.status.trainyard.retry_at, None);
+}
+
+#[test]
+fn pod_scope_brings_the_old_restart_back() {
+    let mut job = policy(job(Kind::PyTorch), RestartPolicy::ExitCode);
+    job.knobs.restart_scope = Some(RestartScope::Pod);
+    let mut world = World::new(job);
+    world.run_all();
+    let master = world.pod(MASTER).uid.clone();
+    world.exit(worker(0), 137);
+    world.run_all();
+    assert_eq!(world.pod(MASTER).uid, master, "the others are left alone");
+    assert_eq!(world.observed.status.trainyard.spent.user, 1);
+    assert_eq!(world.state(), "Running");
+}
+
+#[test]
+fn nothing_to_run_is_not_success() {
+    let mut world = World::new(with_roles(job(Kind::Jax), &[(Role::Worker, 0)]));
+    let decision = world.settle();
+    assert_eq!(decision.reasons[0].code, Code::NothingToRun);
+    assert_eq!(world.state(), "Created");
+}
+
+#[test]
+fn success_and_failure_in_one_pass_is_one_of_them() {
+    let mut world = World::new(job(Kind::Tf));
+    world.run_all();
+    world.exit(CHIEF, 0);
+    world.exit(worker(0), 1);
+    world.settle();
+    assert_eq!(world.conditions(), "Created,Running(False),Succeeded");
+}
+
+#[test]
+fn refusals_reach_the_status() {
+    let mut world = World::new(job(Kind::Jax));
+    world.observed.refusals = vec![Refusal {
+        tried: "create pod `j-worker-0`".into(),
+        message: "exceeded quota: gpus, requested 8, used 56, limited 60".into(),
+    }];
+    let decision = world.pass();
+    let waiting = decision.status.trainyard.waiting.expect("a reason");
+    assert_eq!(waiting.code, Code::Refused);
+    assert_eq!(
+        waiting.message,
+        "cannot create pod `j-worker-0`: exceeded quota: gpus, requested 8, used 56, limited 60"
+    );
+}
+
+#[test]
+fn the_status_survives_being_stored() {
+    let mut world = World::new(policy(job(Kind::PyTorch), RestartPolicy::OnFailure));
+    world.run_all();
+    world.exit(worker(0), 1);
+    world.run_all();
+    let status = &world.observed.status;
+    let stored = serde_json::to_string(status).unwrap();
+    assert_eq!(&serde_json::from_str::<JobStatus>(&stored).unwrap(), status);
+    let json: serde_json::Value = serde_json::from_str(&stored).unwrap();
+    assert_eq!(json["conditions"][1]["type"], "Running");
+    assert_eq!(json["replicaStatuses"]["Worker"]["active"], 2);
+    assert_eq!(json["trainyard"]["attempt"], 2);
+}
+
+#[test]
+fn time_is_booked_by_phase() {
+    let mut world = World::new(policy(job(Kind::Jax), RestartPolicy::OnFailure));
+    world.settle();
+    world.now = 10;
+    world.run_all();
+    world.now = 70;
+    world.exit(worker(0), 1);
+    world.settle();
+    world.now = 75;
+    world.run_all();
+    world.now = 135;
+    world.exit(worker(0), 0);
+    world.exit(worker(1), 0);
+    world.settle();
+    let ledger = &world.observed.status.trainyard.ledger;
+    let totals = ledger.totals(at(1000));
+    assert_eq!(totals[&Phase::Training], 120_000);
+    assert_eq!(totals[&Phase::Restarting], 5_000);
+    assert_eq!(totals[&Phase::Creating], 10_000);
+    assert_eq!(ledger.wall(at(1000)), Duration::from_secs(135));
+}
