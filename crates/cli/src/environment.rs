@@ -23,7 +23,9 @@ impl Environment {
                 reason = "this is the one module that reads variables"
             )]
             let value = std::env::var_os(name);
-            value.map(|value| value.to_string_lossy().into_owned()).filter(|value| !value.is_empty())
+            value
+                .map(|value| value.to_string_lossy().into_owned())
+                .filter(|value| !value.is_empty())
         };
         Self {
             no_color: value("NO_COLOR").is_some(),

@@ -33,7 +33,10 @@ pub(crate) struct Failure {
 impl Failure {
     /// A failure without a cause below it.
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self { error: anyhow::Error::msg(message.into()), hint: None }
+        Self {
+            error: anyhow::Error::msg(message.into()),
+            hint: None,
+        }
     }
 
     /// The same failure with a hint.
@@ -89,7 +92,9 @@ mod tests {
                 "cannot write: disk is full",
             ),
             (
-                anyhow!("no space").context("write failed: no space").context("cannot save"),
+                anyhow!("no space")
+                    .context("write failed: no space")
+                    .context("cannot save"),
                 "cannot save\n  caused by: write failed: no space",
             ),
         ];

@@ -122,7 +122,9 @@ impl Printer {
                 if error.kind() == io::ErrorKind::BrokenPipe {
                     Ok(())
                 } else {
-                    Err(error).context("cannot write to stdout").map_err(Failure::from)
+                    Err(error)
+                        .context("cannot write to stdout")
+                        .map_err(Failure::from)
                 }
             }
         }

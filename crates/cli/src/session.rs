@@ -79,14 +79,44 @@ mod tests {
     #[test]
     fn colour_needs_a_terminal_that_wants_it() {
         let calm = Environment::default();
-        let no_color = Environment { no_color: true, ..calm.clone() };
-        let dumb = Environment { dumb_terminal: true, ..calm.clone() };
+        let no_color = Environment {
+            no_color: true,
+            ..calm.clone()
+        };
+        let dumb = Environment {
+            dumb_terminal: true,
+            ..calm.clone()
+        };
         let cases = [
-            ("auto on a terminal", Color::Auto, &calm, true, Paint::Styled),
+            (
+                "auto on a terminal",
+                Color::Auto,
+                &calm,
+                true,
+                Paint::Styled,
+            ),
             ("auto into a pipe", Color::Auto, &calm, false, Paint::Plain),
-            ("auto with NO_COLOR", Color::Auto, &no_color, true, Paint::Plain),
-            ("auto on a dumb terminal", Color::Auto, &dumb, true, Paint::Plain),
-            ("always beats NO_COLOR", Color::Always, &no_color, false, Paint::Styled),
+            (
+                "auto with NO_COLOR",
+                Color::Auto,
+                &no_color,
+                true,
+                Paint::Plain,
+            ),
+            (
+                "auto on a dumb terminal",
+                Color::Auto,
+                &dumb,
+                true,
+                Paint::Plain,
+            ),
+            (
+                "always beats NO_COLOR",
+                Color::Always,
+                &no_color,
+                false,
+                Paint::Styled,
+            ),
             ("never", Color::Never, &calm, true, Paint::Plain),
         ];
         for (name, color, environment, terminal, want) in cases {

@@ -16,7 +16,11 @@ const STDIN: &str = "<stdin>";
 
 /// The name of a file in messages.
 pub(crate) fn name(path: &Path) -> String {
-    if is_stdin(path) { STDIN.to_owned() } else { path.display().to_string() }
+    if is_stdin(path) {
+        STDIN.to_owned()
+    } else {
+        path.display().to_string()
+    }
 }
 
 /// At most `limit` + 1 bytes of the file at `path`, or of stdin where it is `-`. The one byte more
@@ -42,14 +46,22 @@ fn is_stdin(path: &Path) -> bool {
 fn refusal(path: &Path, error: io::Error) -> Failure {
     let name = name(path);
     match error.kind() {
-        io::ErrorKind::NotFound => Failure::new(format!("cannot read `{name}`: there is no such file"))
-            .hint("check the path; `-` reads stdin"),
-        io::ErrorKind::IsADirectory => Failure::new(format!("cannot read `{name}`: it is a folder"))
-            .hint(format!("name the files in it, such as `{}`", path.join("*.yaml").display())),
+        io::ErrorKind::NotFound => {
+            Failure::new(format!("cannot read `{name}`: there is no such file"))
+                .hint("check the path; `-` reads stdin")
+        }
+        io::ErrorKind::IsADirectory => {
+            Failure::new(format!("cannot read `{name}`: it is a folder")).hint(format!(
+                "name the files in it, such as `{}`",
+                path.join("*.yaml").display()
+            ))
+        }
         io::ErrorKind::PermissionDenied => {
             Failure::new(format!("cannot read `{name}`: permission denied"))
                 .hint(format!("see who may read it with `ls -l {name}`"))
         }
-        _ => anyhow::Error::new(error).context(format!("cannot read `{name}`")).into(),
+        _ => anyhow::Error::new(error)
+            .context(format!("cannot read `{name}`"))
+            .into(),
     }
 }

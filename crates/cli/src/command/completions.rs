@@ -9,7 +9,12 @@ use crate::{
 /// Prints the script.
 pub(super) fn run(args: &Completions, printer: &mut Printer) -> Result<Exit, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut args::definition(), "trainyard", &mut script);
+    clap_complete::generate(
+        args.shell,
+        &mut args::definition(),
+        "trainyard",
+        &mut script,
+    );
     printer.data(&script)?;
     Ok(Exit::Done)
 }

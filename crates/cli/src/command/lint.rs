@@ -1,6 +1,6 @@
 //! `trainyard lint`: every finding of every file.
 
-use std::{fmt::Write as _, path::Path};
+use std::{path::Path, sync::Arc};
 
 use anyhow::Context as _;
 use serde::Serialize;
@@ -43,7 +43,7 @@ struct Summary {
 /// One file and what was found in it.
 struct Linted {
     file: String,
-    text: String,
+    text: Arc<str>,
     findings: Vec<Finding>,
 }
 
@@ -71,7 +71,9 @@ pub(super) fn run(args: &Lint, printer: &mut Printer) -> Result<Exit, Failure> {
     printer.flush()?;
     printer.summary(&words(summary));
     Ok(match summary {
-        Summary { unreadable: 1.., .. } => Exit::CouldNot,
+        Summary {
+            unreadable: 1.., ..
+        } => Exit::CouldNot,
         Summary { errors: 1.., .. } => Exit::Failed,
         _ => Exit::Done,
     })
@@ -89,7 +91,7 @@ fn lint_file(path: &Path, summary: &mut Summary, printer: &mut Printer) -> Resul
         }
         Err(finding) => {
             summary.unreadable += 1;
-            (spec::source_text(&bytes).into_owned(), vec![finding])
+            (spec::source_text(&bytes).into(), vec![finding])
         }
     };
     for finding in &findings {
@@ -98,7 +100,11 @@ fn lint_file(path: &Path, summary: &mut Summary, printer: &mut Printer) -> Resul
             Severity::Warning => summary.warnings += 1,
         }
     }
-    Ok(Linted { file, text, findings })
+    Ok(Linted {
+        file,
+        text,
+        findings,
+    })
 }
 
 fn print(linted: &Linted, printer: &mut Printer) -> Result<(), Failure> {
@@ -113,10 +119,17 @@ fn print_json(linted: &[Linted], summary: Summary, printer: &mut Printer) -> Res
     let findings = linted
         .iter()
         .flat_map(|file| {
-            file.findings.iter().map(|finding| FileFinding { file: &file.file, finding })
+            file.findings.iter().map(|finding| FileFinding {
+                file: &file.file,
+                finding,
+            })
         })
         .collect();
-    let report = Report { version: 1, findings, summary };
+    let report = Report {
+        version: 1,
+        findings,
+        summary,
+    };
     let mut json =
         serde_json::to_vec_pretty(&report).context("cannot write the findings as JSON")?;
     json.push(b'\n');
@@ -126,9 +139,9 @@ fn print_json(linted: &[Linted], summary: Summary, printer: &mut Printer) -> Res
 fn explain(code: &str, printer: &mut Printer) -> Result<Exit, Failure> {
     let wanted = code.to_ascii_uppercase();
     let Some(rule) = lint::rule(&wanted) else {
-        let codes: Vec<&str> = lint::rules().iter().map(|rule| rule.code).collect();
-        return Err(Failure::new(format!("there is no rule `{code}`"))
-            .hint(format!("the rules are {}", codes.join(", "))));
+        let hint =
+            "docs/reference/lint-rules.md lists all of them; a finding shows its code in brackets";
+        return Err(Failure::new(format!("there is no rule `{code}`")).hint(hint));
     };
     printer.data(page(rule).as_bytes())?;
     Ok(Exit::Done)
@@ -145,21 +158,23 @@ fn page(rule: &Rule) -> String {
 }
 
 fn words(summary: Summary) -> String {
-    let mut words = match (summary.errors, summary.warnings) {
+    let found = match (summary.errors, summary.warnings) {
         (0, 0) => "no findings".to_owned(),
         (errors, 0) => counted(errors, "error"),
         (0, warnings) => counted(warnings, "warning"),
         (errors, warnings) => {
-            format!("{}, {}", counted(errors, "error"), counted(warnings, "warning"))
+            format!(
+                "{}, {}",
+                counted(errors, "error"),
+                counted(warnings, "warning")
+            )
         }
     };
-    write!(words, " in {}", counted(summary.files, "file"))
-        .expect("a string takes whatever is written");
-    if summary.unreadable > 0 {
-        write!(words, ", {} could not be read", summary.unreadable)
-            .expect("a string takes whatever is written");
+    let files = counted(summary.files, "file");
+    match summary.unreadable {
+        0 => format!("{found} in {files}"),
+        unreadable => format!("{found}; {unreadable} of {files} could not be read"),
     }
-    words
 }
 
 fn counted(count: usize, noun: &str) -> String {
@@ -178,10 +193,18 @@ mod tests {
             ((2, 0, 1, 0), "1 error in 2 files"),
             ((1, 0, 0, 2), "2 warnings in 1 file"),
             ((1, 0, 2, 1), "2 errors, 1 warning in 1 file"),
-            ((2, 1, 0, 0), "no findings in 2 files, 1 could not be read"),
+            ((2, 1, 0, 0), "no findings; 1 of 2 files could not be read"),
         ];
         for ((files, unreadable, errors, warnings), want) in cases {
-            assert_eq!(words(Summary { files, unreadable, errors, warnings }), want);
+            assert_eq!(
+                words(Summary {
+                    files,
+                    unreadable,
+                    errors,
+                    warnings
+                }),
+                want
+            );
         }
     }
 }

@@ -32,7 +32,10 @@ fn cli() -> String {
     definition.build();
     let mut page = format!("{NOTICE}# Command line\n");
     section(&mut page, &mut definition.clone(), "trainyard");
-    for command in definition.get_subcommands_mut().filter(|command| !command.is_hide_set()) {
+    for command in definition
+        .get_subcommands_mut()
+        .filter(|command| !command.is_hide_set())
+    {
         let name = format!("trainyard {}", command.get_name());
         section(&mut page, command, &name);
     }
@@ -56,7 +59,10 @@ fn lint_rules() -> String {
         write!(
             page,
             "\n## {}: {}\n\nSeverity: {}.\n\n{}\n",
-            rule.code, rule.title, rule.severity, rule.explanation.trim()
+            rule.code,
+            rule.title,
+            rule.severity,
+            rule.explanation.trim()
         )
         .expect("a string takes whatever is written");
     }

@@ -1,15 +1,16 @@
 //! `trainyard render`: every object that the jobs of a file become.
 //!
-//! Invariant: either all of it is printed or none: a file with one wrong job prints nothing on
-//! stdout, so that half of a job never reaches a pipe into the cluster.
+//! Invariant: a file with one wrong job prints nothing on stdout, so that half of what was meant
+//! never reaches a pipe into the cluster. Jobs that passed the checks can be launched, and are,
+//! one at a time, so that memory does not grow with their number.
 
 use anyhow::Context as _;
 use serde_json::Value;
 use trainyard_core::{
     finding::{Finding, Severity},
-    launch::{self, Cluster, Object},
+    launch::{self, Cluster},
     lint,
-    spec::{self, File, Job, RoleInFile},
+    spec::{self, RoleInFile},
 };
 
 use crate::{
@@ -38,7 +39,9 @@ pub(super) fn run(
     drop(bytes);
 
     let findings = lint::lint(&file);
-    let refused = findings.iter().any(|finding| finding.severity == Severity::Error);
+    let refused = findings
+        .iter()
+        .any(|finding| finding.severity == Severity::Error);
     for finding in &findings {
         if finding.severity == Severity::Error || printer.wants_warnings() {
             tell(finding, &name, &file.text, printer);
@@ -49,70 +52,79 @@ pub(super) fn run(
     }
 
     let cluster = Cluster {
-        domain: args.cluster_domain.or_else(|| environment.cluster_domain.clone()),
+        domain: args
+            .cluster_domain
+            .or_else(|| environment.cluster_domain.clone()),
         ..Cluster::default()
     };
-    let objects = objects(&file, &cluster)?;
-    printer.note(&format!("`{name}` becomes {} objects", objects.len()));
-    match args.format {
-        RenderFormat::Yaml => print_yaml(objects, printer)?,
-        RenderFormat::Json => print_json(objects, printer)?,
+    let mut writer = Writer {
+        format: args.format,
+        count: 0,
+        printer,
+    };
+    writer.begin()?;
+    for document in &file.documents {
+        if !matches!(document.role_in_file(), RoleInFile::Job(_)) {
+            writer.write(&document.tree.to_json())?;
+        }
     }
+    for job in file
+        .documents
+        .iter()
+        .filter_map(|document| spec::check(document).job)
+    {
+        let objects = launch::render(&job, &cluster)
+            .with_context(|| format!("cannot render {} `{}`", job.kind, job.name))?;
+        for object in objects {
+            writer.write(&object.to_value())?;
+        }
+    }
+    writer.end()?;
+    let count = writer.count;
+    printer.note(&format!("`{name}` becomes {count} objects"));
     Ok(Exit::Done)
 }
 
-/// What is printed: an object of the file as it stands there, or one that a job becomes.
-enum Item {
-    Companion(Value),
-    Launched(Object),
+/// Writes objects one by one.
+struct Writer<'a> {
+    format: RenderFormat,
+    count: usize,
+    printer: &'a mut Printer,
 }
 
-impl Item {
-    fn into_value(self) -> Value {
-        match self {
-            Self::Companion(value) => value,
-            Self::Launched(object) => object.to_value(),
+impl Writer<'_> {
+    fn begin(&mut self) -> Result<(), Failure> {
+        match self.format {
+            RenderFormat::Yaml => Ok(()),
+            RenderFormat::Json => self.printer.data(b"{\"version\":1,\"items\":["),
         }
     }
-}
 
-/// Companions in the order of the file, then what each job becomes.
-fn objects(file: &File, cluster: &Cluster) -> Result<Vec<Item>, Failure> {
-    let mut items = Vec::new();
-    let mut jobs: Vec<Job> = Vec::new();
-    for document in &file.documents {
-        match document.role_in_file() {
-            RoleInFile::Job(_) => jobs.extend(spec::check(document).job),
-            _ => items.push(Item::Companion(document.tree.to_json())),
+    /// JSON has one object to a line, so that two outputs can be compared.
+    fn write(&mut self, object: &Value) -> Result<(), Failure> {
+        let first = self.count == 0;
+        self.count += 1;
+        match self.format {
+            RenderFormat::Yaml => {
+                if !first {
+                    self.printer.data(b"---\n")?;
+                }
+                self.printer.data(spec::to_yaml(object).as_bytes())
+            }
+            RenderFormat::Json => {
+                self.printer.data(if first { b"\n" } else { b",\n" })?;
+                let json = serde_json::to_vec(object).context("cannot write an object as JSON")?;
+                self.printer.data(&json)
+            }
         }
     }
-    for job in &jobs {
-        let launched = launch::render(job, cluster)
-            .with_context(|| format!("cannot render {} `{}`", job.kind, job.name))?;
-        items.extend(launched.into_iter().map(Item::Launched));
-    }
-    Ok(items)
-}
 
-fn print_yaml(items: Vec<Item>, printer: &mut Printer) -> Result<(), Failure> {
-    for (at, item) in items.into_iter().enumerate() {
-        if at > 0 {
-            printer.data(b"---\n")?;
+    fn end(&mut self) -> Result<(), Failure> {
+        match self.format {
+            RenderFormat::Yaml => Ok(()),
+            RenderFormat::Json => self.printer.data(b"\n]}\n"),
         }
-        printer.data(spec::to_yaml(&item.into_value()).as_bytes())?;
     }
-    Ok(())
-}
-
-/// One object to a line, so that two outputs can be compared and none is held as a whole.
-fn print_json(items: Vec<Item>, printer: &mut Printer) -> Result<(), Failure> {
-    printer.data(b"{\"version\":1,\"items\":[")?;
-    for (at, item) in items.into_iter().enumerate() {
-        printer.data(if at == 0 { b"\n" } else { b",\n" })?;
-        let json = serde_json::to_vec(&item.into_value()).context("cannot write an object as JSON")?;
-        printer.data(&json)?;
-    }
-    printer.data(b"\n]}\n")
 }
 
 fn tell(finding: &Finding, file: &str, text: &str, printer: &mut Printer) {

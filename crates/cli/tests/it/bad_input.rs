@@ -16,7 +16,11 @@ fn role(name: &str, replicas: &str) -> String {
 }
 
 fn with_replicas(replicas: &str) -> String {
-    job(&format!("  pytorchReplicaSpecs:\n{}{}", role("Master", "1"), role("Worker", replicas)))
+    job(&format!(
+        "  pytorchReplicaSpecs:\n{}{}",
+        role("Master", "1"),
+        role("Worker", replicas)
+    ))
 }
 
 /// Ten levels of ten aliases each: ten thousand million values once expanded.
@@ -33,7 +37,9 @@ fn cases() -> Vec<(&'static str, Vec<u8>)> {
     let good = with_replicas("2");
     let mut large = good.clone().into_bytes();
     while large.len() < 50_000_000 {
-        large.extend_from_slice(b"# nothing but a comment that makes the file longer than it should be\n");
+        large.extend_from_slice(
+            b"# nothing but a comment that makes the file longer than it should be\n",
+        );
     }
     let mut deep = job("  nested: ").into_bytes();
     deep.extend(vec![b'['; 20_000]);
@@ -42,14 +48,23 @@ fn cases() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("empty", Vec::new()),
         ("only-comments", b"# nothing here\n---\n".to_vec()),
-        ("binary", b"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00".to_vec()),
+        (
+            "binary",
+            b"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00".to_vec(),
+        ),
         ("large", large),
         ("alias-bomb", alias_bomb().into_bytes()),
         ("no-roles", job("  pytorchReplicaSpecs: {}\n").into_bytes()),
-        ("no-spec", b"apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {name: bad}\n".to_vec()),
+        (
+            "no-spec",
+            b"apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {name: bad}\n".to_vec(),
+        ),
         ("negative-replicas", with_replicas("-1").into_bytes()),
         ("huge-replicas", with_replicas("2147483648").into_bytes()),
-        ("duplicate-key", with_replicas("2\n      replicas: 3").into_bytes()),
+        (
+            "duplicate-key",
+            with_replicas("2\n      replicas: 3").into_bytes(),
+        ),
         ("duplicate-job", format!("{good}---\n{good}").into_bytes()),
         ("deep-nesting", deep),
         ("invalid-utf8", invalid_utf8),
@@ -66,10 +81,22 @@ fn cases() -> Vec<(&'static str, Vec<u8>)> {
             b"apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web\n".to_vec(),
         ),
         ("not-a-map", b"- just\n- a list\n".to_vec()),
-        ("broken-yaml", b"apiVersion: kubeflow.org/v1\nkind: [PyTorchJob\n".to_vec()),
-        ("broken-json", b"{\"apiVersion\": \"kubeflow.org/v1\",, }\n".to_vec()),
-        ("tabs", b"apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata:\n\tname: bad\n".to_vec()),
-        ("escape-sequences", job("  \"\\e[31mred\": 1\n").into_bytes()),
+        (
+            "broken-yaml",
+            b"apiVersion: kubeflow.org/v1\nkind: [PyTorchJob\n".to_vec(),
+        ),
+        (
+            "broken-json",
+            b"{\"apiVersion\": \"kubeflow.org/v1\",, }\n".to_vec(),
+        ),
+        (
+            "tabs",
+            b"apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata:\n\tname: bad\n".to_vec(),
+        ),
+        (
+            "escape-sequences",
+            job("  \"\\e[31mred\": 1\n").into_bytes(),
+        ),
     ]
 }
 
@@ -81,12 +108,21 @@ fn every_bad_input_is_refused_with_a_sentence() {
         let render = Call::new(&["render", &file]).file(&file, &content).run();
         assert!(matches!(lint.code, Some(1 | 2)), "lint of {name}: {lint:?}");
         assert_eq!(render.code, Some(2), "render of {name}: {render:?}");
-        assert_eq!(render.stdout, "", "render of {name} prints nothing on stdout");
+        assert_eq!(
+            render.stdout, "",
+            "render of {name} prints nothing on stdout"
+        );
         for outcome in [&lint, &render] {
             let said = format!("{}{}", outcome.stdout, outcome.stderr);
             assert!(said.contains("error[TY"), "{name} names its rule: {said}");
-            assert!(said.contains(&format!("{file}:")), "{name} names its place: {said}");
-            assert!(!said.contains('\u{1b}'), "{name} lets no escape sequence through: {said:?}");
+            assert!(
+                said.contains(&format!("{file}:")),
+                "{name} names its place: {said}"
+            );
+            assert!(
+                !said.contains('\u{1b}'),
+                "{name} lets no escape sequence through: {said:?}"
+            );
         }
         golden::check(&format!("bad-{name}"), &[lint, render]);
     }
@@ -114,14 +150,55 @@ fn a_file_that_never_ends_is_read_no_further_than_the_limit() {
 }
 
 #[test]
-fn a_file_at_the_limit_is_answered_within_the_limits() {
-    let mut text = job("  pytorchReplicaSpecs:\n");
-    let line = "    unknownRole: {replicas: 1}\n";
-    let mut at = 0;
-    while text.len() + line.len() + 8 < 4 << 20 {
-        text.push_str(&line.replace("Role", &format!("Role{at}")));
-        at += 1;
+fn files_at_the_limits_are_answered_within_the_limits() {
+    let around = |annotations: &str, roles: &str, volumes: &str| {
+        format!(
+            "{{\"apiVersion\": \"kubeflow.org/v1\", \"kind\": \"JAXJob\", \"metadata\": {{\"name\": \"j\", \
+             \"annotations\": {{{annotations}}}}}, \"spec\": {{\"jaxReplicaSpecs\": {{{roles}\"Worker\": \
+             {{\"template\": {{\"spec\": {{\"containers\": [{{\"name\": \"jax\", \"image\": \"i\"}}], \
+             \"volumes\": [{volumes}]}}}}}}}}}}}}"
+        )
+    };
+    let keys = |prefix: &str, value: &str, count: u32| -> Vec<String> {
+        (0..count)
+            .map(|at| format!("\"{prefix}{at}\": {value}"))
+            .collect()
+    };
+    let cases = [
+        (
+            "as many values as a file may have",
+            around("", &format!("{},", keys("k", "{}", 120_000).join(",")), ""),
+        ),
+        (
+            "as many roles as a job may have",
+            around("", &format!("{},", keys("k", "{}", 19_900).join(",")), ""),
+        ),
+        (
+            "as many annotations",
+            around(&keys("trainyard.dev/k", "\"1\"", 19_900).join(","), "", ""),
+        ),
+        (
+            "as many volumes",
+            around("", "", &vec!["{}"; 19_900].join(",")),
+        ),
+        (
+            "one long line of errors",
+            around("", "", &vec!["{\"nme\": 7}"; 9_000].join(",")),
+        ),
+    ];
+    for (name, text) in cases {
+        for words in [
+            ["lint", "-", "--format=text"],
+            ["lint", "-", "--format=json"],
+            ["render", "-", "-q"],
+        ] {
+            let outcome = Call::new(&words).stdin(text.clone()).run();
+            assert!(
+                matches!(outcome.code, Some(0..=2)),
+                "{name}, {words:?}: {:?} {}",
+                outcome.code,
+                outcome.stderr
+            );
+        }
     }
-    let outcome = Call::new(&["lint", "job.yaml", "--format", "json"]).file("job.yaml", text).run();
-    assert!(matches!(outcome.code, Some(1 | 2)), "{:?} {}", outcome.code, outcome.stderr);
 }

@@ -60,7 +60,11 @@ spec:
 #[test]
 fn everything_is_found_at_once() {
     let call = |words: &[&str]| {
-        Call::new(words).file("several.yaml", SEVERAL).file("good.yaml", GOOD).file("odd.yaml", ODD).run()
+        Call::new(words)
+            .file("several.yaml", SEVERAL)
+            .file("good.yaml", GOOD)
+            .file("odd.yaml", ODD)
+            .run()
     };
     golden::check(
         "lint-several",
@@ -68,14 +72,27 @@ fn everything_is_found_at_once() {
             call(&["lint", "several.yaml"]),
             call(&["lint", "good.yaml"]),
             call(&["lint", "odd.yaml"]),
-            call(&["lint", "good.yaml", "missing.yaml", "odd.yaml", "several.yaml"]),
+            call(&[
+                "lint",
+                "good.yaml",
+                "missing.yaml",
+                "odd.yaml",
+                "several.yaml",
+            ]),
         ],
     );
     golden::check(
         "lint-json",
         &[
             call(&["lint", "--format", "json", "good.yaml"]),
-            call(&["lint", "--format", "json", "odd.yaml", "several.yaml", "missing.yaml"]),
+            call(&[
+                "lint",
+                "--format",
+                "json",
+                "odd.yaml",
+                "several.yaml",
+                "missing.yaml",
+            ]),
         ],
     );
 }
@@ -97,10 +114,20 @@ fn a_place_far_to_the_right_is_shown_in_part() {
             filler.join(", ")
         )
     });
-    let outcome = Call::new(&["lint", "job.json"]).file("job.json", long).run();
+    let outcome = Call::new(&["lint", "job.json"])
+        .file("job.json", long)
+        .run();
     assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
-    let longest = outcome.stdout.lines().map(|line| line.chars().count()).max();
-    assert!(longest.is_some_and(|longest| longest < 300), "{}", outcome.stdout);
+    let longest = outcome
+        .stdout
+        .lines()
+        .map(|line| line.chars().count())
+        .max();
+    assert!(
+        longest.is_some_and(|longest| longest < 300),
+        "{}",
+        outcome.stdout
+    );
 }
 
 #[test]

@@ -38,7 +38,9 @@ pub(crate) fn check(name: &str, outcomes: &[Outcome]) {
 fn text(outcomes: &[Outcome]) -> String {
     let mut text = String::new();
     for outcome in outcomes {
-        let code = outcome.code.map_or_else(|| "killed".to_owned(), |code| code.to_string());
+        let code = outcome
+            .code
+            .map_or_else(|| "killed".to_owned(), |code| code.to_string());
         write!(text, "$ {}\nexit code: {code}\n", outcome.line).expect("a string takes all");
         for (name, stream) in [("stdout", &outcome.stdout), ("stderr", &outcome.stderr)] {
             if !stream.is_empty() {

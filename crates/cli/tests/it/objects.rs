@@ -7,7 +7,7 @@ apiVersion: kubeflow.org/v1
 kind: TFJob
 metadata:
   name: j
-  namespace: n
+  namespace: team
 spec:
   tfReplicaSpecs:
     Worker:
@@ -48,7 +48,10 @@ fn objects_in_both_formats() {
     let call = |words: &[&str]| Call::new(words).file("job.yaml", TWO_WORKERS).run();
     golden::check(
         "render",
-        &[call(&["render", "job.yaml"]), call(&["render", "--format", "json", "job.yaml"])],
+        &[
+            call(&["render", "job.yaml"]),
+            call(&["render", "--format", "json", "job.yaml"]),
+        ],
     );
 }
 
@@ -57,14 +60,21 @@ fn the_cluster_domain_comes_from_the_flag_or_the_variable() {
     let addresses = |call: Call| {
         let outcome = call.file("job.yaml", TWO_WORKERS).run();
         assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-        let plain = outcome.stdout.contains("j-worker-1.n.svc:2222");
-        let variable = outcome.stdout.contains("j-worker-1.n.svc.from.variable:2222");
-        let flag = outcome.stdout.contains("j-worker-1.n.svc.from.flag:2222");
+        let plain = outcome.stdout.contains("j-worker-1.team.svc:2222");
+        let variable = outcome
+            .stdout
+            .contains("j-worker-1.team.svc.from.variable:2222");
+        let flag = outcome
+            .stdout
+            .contains("j-worker-1.team.svc.from.flag:2222");
         (plain, variable, flag)
     };
     let by_flag = ["render", "--cluster-domain", "from.flag", "job.yaml"];
     let variable = ("CUSTOM_CLUSTER_DOMAIN", "from.variable");
-    assert_eq!(addresses(Call::new(&["render", "job.yaml"])), (true, false, false));
+    assert_eq!(
+        addresses(Call::new(&["render", "job.yaml"])),
+        (true, false, false)
+    );
     assert_eq!(
         addresses(Call::new(&["render", "job.yaml"]).variable(variable.0, variable.1)),
         (false, true, false)
@@ -77,8 +87,12 @@ fn the_cluster_domain_comes_from_the_flag_or_the_variable() {
 
 #[test]
 fn warnings_do_not_stop_it_and_can_be_silenced() {
-    let loud = Call::new(&["render", "job.yaml"]).file("job.yaml", WARNED).run();
-    let quiet = Call::new(&["render", "-q", "job.yaml"]).file("job.yaml", WARNED).run();
+    let loud = Call::new(&["render", "job.yaml"])
+        .file("job.yaml", WARNED)
+        .run();
+    let quiet = Call::new(&["render", "-q", "job.yaml"])
+        .file("job.yaml", WARNED)
+        .run();
     assert_eq!((loud.code, quiet.code), (Some(0), Some(0)));
     assert_eq!(loud.stdout, quiet.stdout);
     assert!(loud.stderr.contains("warning[TY"), "{}", loud.stderr);
@@ -87,8 +101,13 @@ fn warnings_do_not_stop_it_and_can_be_silenced() {
 
 #[test]
 fn one_wrong_job_holds_everything_back() {
-    let text = format!("{TWO_WORKERS}---\n{}", WARNED.replace("replicas: 1", "replicas: -1"));
-    let outcome = Call::new(&["render", "job.yaml"]).file("job.yaml", text).run();
+    let text = format!(
+        "{TWO_WORKERS}---\n{}",
+        WARNED.replace("replicas: 1", "replicas: -1")
+    );
+    let outcome = Call::new(&["render", "job.yaml"])
+        .file("job.yaml", text)
+        .run();
     assert_eq!(outcome.code, Some(2));
     assert_eq!(outcome.stdout, "");
 }

@@ -41,7 +41,10 @@ fn usage_errors() {
 fn version() {
     let outcome = Call::new(&["--version"]).run();
     assert_eq!(outcome.code, Some(0));
-    assert_eq!(outcome.stdout, format!("trainyard {}\n", env!("CARGO_PKG_VERSION")));
+    assert_eq!(
+        outcome.stdout,
+        format!("trainyard {}\n", env!("CARGO_PKG_VERSION"))
+    );
     assert_eq!(outcome.stderr, "");
 }
 
@@ -51,7 +54,10 @@ fn every_shell_gets_completions_that_know_the_commands() {
         let outcome = Call::new(&["completions", shell]).run();
         assert_eq!(outcome.code, Some(0), "{shell}: {}", outcome.stderr);
         for word in ["render", "lint", "explain"] {
-            assert!(outcome.stdout.contains(word), "completions of {shell} know `{word}`");
+            assert!(
+                outcome.stdout.contains(word),
+                "completions of {shell} know `{word}`"
+            );
         }
     }
 }

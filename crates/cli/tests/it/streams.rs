@@ -36,13 +36,20 @@ fn a_reader_that_goes_away_is_no_error() {
         (["lint", "job.yaml"], WRONG, 1),
     ] {
         let call = Call::new(&words).file("job.yaml", content);
-        let mut child =
-            call.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = call
+            .command()
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         drop(child.stdout.take());
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(want), "{words:?}: {said}");
-        assert!(!said.contains("pipe") && !said.contains("panicked"), "{words:?}: {said}");
+        assert!(
+            !said.contains("pipe") && !said.contains("panicked"),
+            "{words:?}: {said}"
+        );
     }
 }
 
@@ -50,10 +57,18 @@ fn a_reader_that_goes_away_is_no_error() {
 fn a_full_disk_is_told() {
     let call = Call::new(&["render", "job.yaml"]).file("job.yaml", JOB);
     let full = File::options().write(true).open("/dev/full").unwrap();
-    let output = call.command().stdout(full).stderr(Stdio::piped()).output().unwrap();
+    let output = call
+        .command()
+        .stdout(full)
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.starts_with("error: cannot write to stdout\n  caused by: "), "{said}");
+    assert!(
+        said.starts_with("error: cannot write to stdout\n  caused by: "),
+        "{said}"
+    );
 }
 
 #[test]
@@ -69,16 +84,26 @@ fn colour_is_used_where_it_is_wanted() {
     assert!(painted(&["lint", "job.yaml", "--color", "always"], &[]));
     assert!(!painted(&["lint", "job.yaml"], &[("NO_COLOR", "1")]));
     assert!(
-        painted(&["lint", "job.yaml", "--color", "always"], &[("NO_COLOR", "1")]),
+        painted(
+            &["lint", "job.yaml", "--color", "always"],
+            &[("NO_COLOR", "1")]
+        ),
         "a flag is nearer than a variable"
     );
-    assert!(!painted(&["lint", "job.yaml", "--color", "never"], &[("TERM", "xterm")]));
+    assert!(!painted(
+        &["lint", "job.yaml", "--color", "never"],
+        &[("TERM", "xterm")]
+    ));
 }
 
 #[test]
 fn quiet_leaves_data_alone() {
-    let loud = Call::new(&["lint", "job.yaml"]).file("job.yaml", WRONG).run();
-    let quiet = Call::new(&["lint", "-q", "job.yaml"]).file("job.yaml", WRONG).run();
+    let loud = Call::new(&["lint", "job.yaml"])
+        .file("job.yaml", WRONG)
+        .run();
+    let quiet = Call::new(&["lint", "-q", "job.yaml"])
+        .file("job.yaml", WRONG)
+        .run();
     assert_eq!(quiet.stdout, loud.stdout);
     assert_eq!(quiet.stderr, "");
     assert_ne!(loud.stderr, "");
