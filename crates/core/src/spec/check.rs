@@ -220,17 +220,13 @@ fn not_a_job(document: &Document) -> Finding {
         .collect();
     if !versions.is_empty() {
         let message = format!("`{kind}` is not read in apiVersion `{version}`");
-        let right: Vec<String> = versions.iter().map(|right| format!("`{right}`")).collect();
-        return Finding::new(
-            &catalogue::WRONG_API_VERSION,
-            "apiVersion",
-            at("apiVersion"),
-            message,
-        )
-        .with_hint(format!(
-            "write `apiVersion: {}`",
-            right.join(" or ").trim_matches('`')
-        ));
+        let right: Vec<String> = versions
+            .iter()
+            .map(|right| format!("`apiVersion: {right}`"))
+            .collect();
+        let rule = &catalogue::WRONG_API_VERSION;
+        return Finding::new(rule, "apiVersion", at("apiVersion"), message)
+            .with_hint(format!("write {}", right.join(" or ")));
     }
     if kind.ends_with("List") {
         let message = format!("`{kind}` wraps several objects in one, which is not read");

@@ -18,12 +18,18 @@ use crate::{
 /// what its writer thinks it is, and a list without end helps nobody.
 const MAX_FINDINGS: usize = 500;
 
+/// Most objects of the API that one document may hold. A container of two bytes (`{}`) becomes
+/// one of two kilobytes, so without a bound a small file would fill the memory. A job with six
+/// roles of 1,000 variables each has some 6,000.
+const MAX_OBJECTS: usize = 30_000;
+
 /// Gathers findings. Walks share it, so it is changed through a shared reference.
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
     findings: RefCell<Vec<Finding>>,
     dropped: Cell<usize>,
     failed: Cell<bool>,
+    objects: Cell<usize>,
     /// Fields whose value has the wrong type, and is therefore not known.
     unknown: RefCell<BTreeSet<String>>,
 }
@@ -63,6 +69,22 @@ impl Collector {
     /// Whether a further finding would only be counted.
     pub(crate) fn is_full(&self) -> bool {
         self.findings.borrow().len() >= MAX_FINDINGS
+    }
+
+    /// Counts one object of the API; whether the document may still have it.
+    pub(crate) fn count_object(&self, span: Span) -> bool {
+        let count = self.objects.get() + 1;
+        self.objects.set(count);
+        if count == MAX_OBJECTS + 1 {
+            let message = format!("the document has more than {MAX_OBJECTS} objects in it");
+            self.add(Finding::new(&catalogue::TOO_MANY_VALUES, "", span, message));
+        }
+        count <= MAX_OBJECTS
+    }
+
+    /// Whether the document has more objects than it may.
+    pub(crate) fn is_overfull(&self) -> bool {
+        self.objects.get() > MAX_OBJECTS
     }
 
     /// Whether any finding so far is an error.
@@ -107,6 +129,10 @@ impl<'a> Place<'a> {
 
     /// A field of this one. One that is absent is pointed at by its nearest ancestor.
     pub(crate) fn key(&self, key: &str) -> Self {
+        if self.collector.is_full() {
+            // Nothing will be said of it, and looking it up in a huge map takes its time.
+            return self.clone();
+        }
         let mut path = self.path.clone();
         push_key(&mut path, key);
         let entry = self.node.and_then(|node| node.get(key));
@@ -140,6 +166,9 @@ impl<'a> Place<'a> {
 
     /// The same place, pointed at by the key of its entry in `parent`.
     pub(crate) fn at_key_of(mut self, parent: &Self, key: &str) -> Self {
+        if self.collector.is_full() {
+            return self;
+        }
         if let Some(entry) = parent.node.and_then(|node| node.get(key)) {
             self.span = entry.key_span;
         }
@@ -149,6 +178,11 @@ impl<'a> Place<'a> {
     /// The last key of its path.
     pub(crate) fn name(&self) -> &str {
         self.path.rsplit('.').next().unwrap_or_default()
+    }
+
+    /// Whether a further finding would only be counted.
+    pub(crate) fn is_full(&self) -> bool {
+        self.collector.is_full()
     }
 
     /// Whether any finding of the document so far is an error.

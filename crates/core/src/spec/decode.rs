@@ -316,6 +316,11 @@ impl<'de> de::Deserializer<'de> for Decoder<'de, '_> {
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
         let entries = self.entries();
+        let entries = if self.collector.count_object(self.span()) {
+            entries
+        } else {
+            &[]
+        };
         self.check_fields(entries, name, fields);
         visitor.visit_map(Entries::new(self, entries, false))
     }
@@ -377,6 +382,9 @@ impl<'de> de::SeqAccess<'de> for Items<'de, '_> {
     }
 
     fn next_element<T: Deserialize<'de>>(&mut self) -> Result<Option<T>, DecodeError> {
+        if self.parent.collector.is_overfull() {
+            return Ok(None);
+        }
         let Some((index, node)) = self.items.next() else {
             return Ok(None);
         };
@@ -439,6 +447,9 @@ impl<'de> de::MapAccess<'de> for Entries<'de, '_> {
         &mut self,
         seed: K,
     ) -> Result<Option<K::Value>, DecodeError> {
+        if self.free && self.parent.collector.is_overfull() {
+            return Ok(None);
+        }
         self.current = self.rest.next();
         let Some(entry) = self.current else {
             return Ok(None);

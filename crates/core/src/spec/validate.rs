@@ -29,14 +29,14 @@ mod tests;
 pub(crate) const MAX_REPLICAS: u32 = 100_000;
 
 /// The job of `sheet`. `None` only when an error was reported; there may be errors besides.
-pub(super) fn job(sheet: Sheet<'_>) -> Option<Job> {
+pub(super) fn job(mut sheet: Sheet<'_>) -> Option<Job> {
     let metadata = sheet.root.key("metadata");
     let annotations: BTreeMap<String, String> =
-        sheet.metadata.annotations.clone().unwrap_or_default();
+        sheet.metadata.annotations.take().unwrap_or_default();
     let name = metadata::name(&metadata, &sheet.metadata);
     let namespace = metadata::namespace(&metadata, &sheet.metadata);
     let knobs = annotations::knobs(&metadata.key("annotations"), &annotations);
-    let roles = roles::roles(&sheet);
+    let roles = roles::roles(&mut sheet);
     let framework = framework::framework(&sheet, &roles);
     let run_policy = run_policy::run_policy(&sheet);
     let job = Job {

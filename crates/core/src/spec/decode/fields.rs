@@ -10,6 +10,8 @@ use crate::{
 impl Decoder<'_, '_> {
     /// Records each key of `entries` that is none of `fields`.
     pub(super) fn check_fields(&self, entries: &[Entry], name: &str, fields: &[&str]) {
+        #[cfg(test)]
+        super::tests::note_fields(entries, name, fields);
         for entry in entries {
             if fields.contains(&entry.key.as_str()) {
                 continue;

@@ -68,6 +68,9 @@ fn unknown(key: &str, place: &Place<'_>) {
     if READ_ELSEWHERE.contains(&key) {
         return;
     }
+    if place.is_full() {
+        return place.report(&catalogue::UNKNOWN_ANNOTATION, "");
+    }
     let message = format!("there is no annotation `{key}`, it is ignored");
     match nearest(key, KNOWN.into_iter().chain(READ_ELSEWHERE)) {
         Some(meant) => place.report_with(

@@ -16,11 +16,11 @@ use crate::{
 };
 
 /// Every role of the job that could be read.
-pub(super) fn roles(sheet: &Sheet<'_>) -> BTreeMap<Role, RoleSpec> {
+pub(super) fn roles(sheet: &mut Sheet<'_>) -> BTreeMap<Role, RoleSpec> {
     let kind = sheet.kind;
     let map = sheet.spec().key(kind.replica_map());
     let mut roles = BTreeMap::new();
-    let written = sheet.roles.as_ref();
+    let written = sheet.roles.take();
     let Some(written) = written.filter(|written| !written.is_empty()) else {
         let known = kind.roles().iter().map(|role| role.name());
         map.report_with(
@@ -31,6 +31,7 @@ pub(super) fn roles(sheet: &Sheet<'_>) -> BTreeMap<Role, RoleSpec> {
         return roles;
     };
     for (key, spec) in written {
+        let key = key.as_str();
         let place = map.key(key);
         let Some(role) = role_of(kind, key, &place.clone().at_key_of(&map, key)) else {
             continue;
@@ -65,6 +66,10 @@ fn role_of(kind: Kind, key: &str, place: &Place<'_>) -> Option<Role> {
         );
         return Some(*role);
     }
+    if place.is_full() {
+        place.report(&catalogue::UNKNOWN_ROLE, "");
+        return None;
+    }
     let names = || known.iter().map(|role| role.name());
     let message = format!("a {kind} has no role `{key}`, only {}", one_of(names()));
     match nearest(key, names()) {
@@ -78,11 +83,16 @@ fn role_of(kind: Kind, key: &str, place: &Place<'_>) -> Option<Role> {
     None
 }
 
-fn role_spec(kind: Kind, role: Role, spec: &wire::ReplicaSpec, place: &Place<'_>) -> RoleSpec {
+fn role_spec(kind: Kind, role: Role, spec: wire::ReplicaSpec, place: &Place<'_>) -> RoleSpec {
     RoleSpec {
         replicas: replicas(kind, role, spec.replicas, &place.key("replicas")),
-        restart_policy: restart_policy(kind, role, spec, &place.key("restartPolicy")),
-        template: template::template(kind, role, spec.template.as_ref(), &place.key("template")),
+        restart_policy: restart_policy(
+            kind,
+            role,
+            spec.restart_policy.as_deref(),
+            &place.key("restartPolicy"),
+        ),
+        template: template::template(kind, role, spec.template, &place.key("template")),
     }
 }
 
@@ -137,7 +147,7 @@ fn replicas(kind: Kind, role: Role, stated: Option<i64>, place: &Place<'_>) -> u
 fn restart_policy(
     kind: Kind,
     role: Role,
-    spec: &wire::ReplicaSpec,
+    stated: Option<&str>,
     place: &Place<'_>,
 ) -> RestartPolicy {
     const ALL: [(&str, RestartPolicy); 4] = [
@@ -151,8 +161,7 @@ fn restart_policy(
         ("OnFailure", RestartPolicy::OnFailure),
     ];
     let known: &[(&str, RestartPolicy)] = if kind == Kind::MpiV2 { &SSH } else { &ALL };
-    spec.restart_policy
-        .as_deref()
+    stated
         .and_then(|text| word(place, &catalogue::BAD_RESTART_POLICY, text, known))
         .unwrap_or_else(|| kind.default_restart_policy(role))
 }

@@ -13,10 +13,10 @@ use crate::{
 pub(super) fn template(
     kind: Kind,
     role: Role,
-    written: Option<&PodTemplateSpec>,
+    written: Option<PodTemplateSpec>,
     place: &Place<'_>,
 ) -> PodTemplateSpec {
-    let mut template = written.cloned().unwrap_or_default();
+    let mut template = written.unwrap_or_default();
     let place = place.key("spec");
     check_containers(kind, role, template.spec.as_ref(), &place);
     if template

@@ -1,6 +1,6 @@
 //! One manifest that each rule catches, and one near miss.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt::Write};
 
 use crate::{
     finding::Severity,
@@ -24,10 +24,12 @@ fn manifest(kind: Kind) -> String {
         _ => kind.roles(),
     };
     for role in roles {
-        text += &format!(
+        write!(
+            text,
             "    {role}:\n      replicas: 1\n      template:\n        spec:\n          containers:\n          - name: {}\n            image: registry/{role}\n",
             kind.container()
-        );
+        )
+        .expect("writing to a String cannot fail");
     }
     text
 }
@@ -131,10 +133,12 @@ fn every_kind_is_valid_as_it_is_and_gets_its_defaults() {
     }
 }
 
+type Sentence<'a> = (Kind, &'a [(&'a str, &'a str)], &'a str, Option<&'a str>);
+
 #[test]
 fn sentences_have_the_numbers_in_them() {
     let long = "a".repeat(58);
-    let cases: &[(Kind, &[(&str, &str)], &str, Option<&str>)] = &[
+    let cases: &[Sentence<'_>] = &[
         (
             Kind::Jax,
             &[
