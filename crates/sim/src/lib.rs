@@ -1,2 +1,41 @@
-//! Deterministic world for the pure core.
+//! A deterministic world around `decide`: what happens when everything that may go wrong does.
+//!
+//! Runs the unchanged decider of core against a virtual cluster with faults drawn from a seed, and
+//! checks after every step that nothing was claimed, spent, created or left behind that the truth
+//! of that cluster does not bear out. The same seed gives the same run, byte by byte.
+//!
+//! Reading order:
+//!
+//! 1. [`run()`]: one seed to its [`Outcome`];
+//! 2. `world`: pods, nodes, users, controllers and what they see;
+//! 3. `generate`: the job of a run;
+//! 4. `invariants`: what must hold, one file each;
+//! 5. [`hunt()`]: many seeds on all cores; [`shrink()`]: the least that still breaks.
 #![forbid(unsafe_code)]
+
+mod coverage;
+mod dice;
+mod generate;
+mod hunt;
+mod invariants;
+mod run;
+mod shrink;
+mod trace;
+mod world;
+
+use jiff::Timestamp;
+use trainyard_core::{
+    job::{Decision, Observed},
+    spec::Job,
+};
+
+pub use coverage::{Coverage, Mark};
+pub use hunt::{Found, Hunt, Summary, hunt};
+pub use invariants::Violation;
+pub use run::{MIN_EVENTS, Outcome, RunOptions, run};
+pub use shrink::{Shrunk, shrink};
+pub use trace::Telling;
+pub use world::Mask;
+
+/// The decider under test.
+pub type Decide = fn(&Job, &Observed, Timestamp) -> Decision;

@@ -46,8 +46,15 @@ pub(super) enum Cause {
 impl Cause {
     /// The cause of a pod in phase Failed.
     pub(super) fn of_failed(pod: &ObservedPod) -> Self {
+        // A program that ends after its pod's deletion was asked for was told to.
+        let told_to = pod.deleted_at.is_some_and(|deleted_at| {
+            pod.exit
+                .and_then(|exit| exit.at)
+                .is_none_or(|ended_at| ended_at >= deleted_at)
+        });
         match (pod.disruption, pod.exit) {
             (Some(disruption), _) => Self::Disrupted(disruption),
+            (None, _) if told_to => Self::Deleted,
             (None, Some(exit)) => Self::Exited {
                 code: exit.code,
                 out_of_memory: exit.out_of_memory,

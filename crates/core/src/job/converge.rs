@@ -1,6 +1,8 @@
 //! What the current attempt still needs: old pods gone, pods and Services made, and the word for
 //! what it waits for.
 
+use std::collections::BTreeSet;
+
 use super::{
     Action, ConditionType, IndexSet, PodPhase, SharedInputs, Wait, Yard, messages, mutant,
     pass::Pass,
@@ -32,7 +34,10 @@ pub(super) fn converge(pass: &mut Pass<'_>, roster: &Roster<'_>) {
     }
     match blocked(pass, roster) {
         Some((code, message)) => pass.say(code, message),
-        None => create(pass, roster, &missing),
+        None => {
+            let free = free_slots(pass, roster, &missing);
+            create(pass, roster, &free);
+        }
     }
     report_running(pass, roster);
     say_what_pods_wait_for(pass, roster, missing.len());
@@ -96,6 +101,24 @@ fn blocked(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Option<(Code, String)> {
     None
 }
 
+/// The missing slots whose name is free. A pod that is slow to go still holds its name.
+fn free_slots(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) -> Vec<Slot> {
+    let held: BTreeSet<Slot> = roster.stale.iter().map(|pod| pod.slot).collect();
+    let (held, free): (Vec<Slot>, Vec<Slot>) =
+        missing.iter().partition(|slot| held.contains(*slot));
+    if let Some(first) = held.first() {
+        let name = pass.job.pod_name(*first);
+        pass.say(
+            Code::WaitingForOldPods,
+            format!(
+                "{} pods wait for the ones of their name to go, `{name}` first",
+                held.len()
+            ),
+        );
+    }
+    free
+}
+
 fn create(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) {
     let attempt = pass.status.trainyard.attempt;
     if pass.job.kind.is_mpi() {
@@ -140,7 +163,7 @@ fn create(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) {
 }
 
 /// How many workers the launcher still waits for, if it does: (have, want, what they must be).
-fn launcher_waits_for(
+pub(super) fn launcher_waits_for(
     job: &Job,
     yard: &Yard,
     roster: &Roster<'_>,
@@ -201,7 +224,12 @@ fn report_running(pass: &mut Pass<'_>, roster: &Roster<'_>) {
             .keys()
             .map(|role| roster.active(*role, yard))
             .sum();
-        let done: u32 = yard.succeeded.values().map(IndexSet::len).sum();
+        let done: u32 = pass
+            .job
+            .roles
+            .keys()
+            .map(|role| yard.succeeded_in(pass.job, *role))
+            .sum();
         let needed = super::elastic::enough(pass.job).min(pass.job.total_replicas());
         runs = runs && running + done >= needed;
     }

@@ -25,6 +25,15 @@ impl IndexSet {
             .sum()
     }
 
+    /// How many indices below `bound` are in it.
+    pub fn len_below(&self, bound: u32) -> u32 {
+        self.ranges
+            .iter()
+            .take_while(|(first, _)| *first < bound)
+            .map(|(first, last)| (*last).min(bound - 1) - first + 1)
+            .sum()
+    }
+
     /// Whether `index` is in it.
     pub fn contains(&self, index: u32) -> bool {
         let after = self.ranges.partition_point(|(first, _)| *first <= index);
@@ -123,6 +132,8 @@ mod tests {
             proptest::prop_assert_eq!(set.iter().collect::<Vec<_>>(), plain.iter().copied().collect::<Vec<_>>());
             for index in 0..41 {
                 proptest::prop_assert_eq!(set.contains(index), plain.contains(&index));
+                let below = plain.range(..index).count();
+                proptest::prop_assert_eq!(set.len_below(index) as usize, below);
             }
         }
     }

@@ -79,6 +79,16 @@ pub(super) fn failed(job: &Job, failure: &Failure, count: usize, permanent: bool
     }
 }
 
+pub(super) fn ended_early(job: &Job, count: u32) -> String {
+    format!(
+        "{} {} is failed because {count} {} replica(s) ended before the {} started.",
+        job.kind,
+        job.name,
+        Role::Worker,
+        Role::Launcher
+    )
+}
+
 pub(super) fn deadline(job: &Job) -> String {
     format!(
         "Job {} has failed because it was active longer than specified deadline",

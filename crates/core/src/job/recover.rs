@@ -8,14 +8,15 @@ use std::{collections::BTreeSet, time::Duration};
 use super::{
     Account, ConditionType, EventKind, ObservedPod, PodPhase, budget,
     cause::{Cause, Failure, headline},
-    messages, mutant,
+    converge, messages, mutant,
     pass::Pass,
     restart::{self, Response},
     roster::{Contact, Roster},
+    success,
 };
 use crate::{
     reason::Code,
-    spec::{Job, RestartPolicy, RestartScope, Slot},
+    spec::{Job, RestartPolicy, RestartScope, Role, Slot},
 };
 
 /// Pods that are paid for in one pass under pod scope; the others follow in the next one. Keeps
@@ -33,9 +34,44 @@ const PAUSE_MAX: Duration = Duration::from_mins(5);
 
 /// Answers every failure that is seen. The error is the sentence with which the job fails.
 pub(super) fn recover(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> {
+    let attempt = pass.status.trainyard.attempt;
     match pass.job.restart_scope() {
-        RestartScope::Gang => recover_gang(pass, roster),
-        RestartScope::Pod => recover_pods(pass, roster),
+        RestartScope::Gang => recover_gang(pass, roster)?,
+        RestartScope::Pod => recover_pods(pass, roster)?,
+    }
+    if pass.status.trainyard.attempt == attempt {
+        end_of_the_line(pass, roster)?;
+    }
+    Ok(())
+}
+
+/// A job whose failed pods are borne fails when no pod is left that could end it: every pod of the
+/// deciding role has ended, or the launcher waits for workers that have.
+fn end_of_the_line(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> {
+    let Some(role) = success::deciding_role(pass.job) else {
+        return Ok(());
+    };
+    let borne: Vec<Failure> = failures(pass, roster)
+        .into_iter()
+        .filter(|failure| restart::response(pass.job, failure) == Response::Bear)
+        .collect();
+    let yard = &pass.status.trainyard;
+    let ended = |role: Role| {
+        let borne = borne.iter().filter(|failure| failure.slot.role == role);
+        borne.fold(yard.succeeded_in(pass.job, role), |sum, _| sum + 1)
+    };
+    if let Some(failure) = borne.iter().find(|failure| failure.slot.role == role)
+        && ended(role) == pass.job.role_replicas(role)
+    {
+        return Err(fails(pass.job, failure, &borne));
+    }
+    let launcher = Slot::new(Role::Launcher, 0);
+    let waits = roster.missing.contains(&launcher)
+        && !yard.has_succeeded(launcher)
+        && converge::launcher_waits_for(pass.job, yard, roster).is_some();
+    match ended(Role::Worker) {
+        count if waits && count > 0 => Err(messages::ended_early(pass.job, count)),
+        _ => Ok(()),
     }
 }
 
@@ -49,7 +85,12 @@ fn recover_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> 
     }));
     failures.retain(|failure| restart::response(pass.job, failure) != Response::Bear);
     let Some(first) = headline(&failures) else {
+        let attempt = pass.status.trainyard.attempt;
         resize_gang(pass);
+        // Nobody waits for the pods of an attempt that is over.
+        if pass.status.trainyard.attempt == attempt {
+            say_silent_nodes(pass, roster);
+        }
         return Ok(());
     };
     if restart::response(pass.job, first) == Response::Fail {
@@ -94,6 +135,7 @@ fn recover_pods(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> 
         pause(pass, first);
     }
     pass.status.trainyard.replicas = pass.job.replicas();
+    say_silent_nodes(pass, roster);
     Ok(())
 }
 
@@ -126,18 +168,33 @@ fn failure_of(pass: &mut Pass<'_>, pod: &ObservedPod) -> Option<Cause> {
             contact => {
                 if let Contact::LostAt(at) = contact {
                     pass.wake(at);
-                    let node = pod.node.as_deref().unwrap_or("?");
-                    let name = pass.job.pod_name(pod.slot);
-                    pass.say(
-                        Code::NodeSilent,
-                        format!(
-                            "node `{node}` of pod `{name}` does not answer; the pod is given up at {at}"
-                        ),
-                    );
                 }
                 pod.deleted_at.map(|_| Cause::of_deleted(pod))
             }
         },
+    }
+}
+
+/// Names the pods of this attempt whose nodes do not answer and that are not given up yet.
+fn say_silent_nodes(pass: &mut Pass<'_>, roster: &Roster<'_>) {
+    for pod in &roster.notable {
+        let runs = matches!(
+            pod.phase,
+            PodPhase::Pending | PodPhase::Running | PodPhase::Unknown
+        );
+        if !runs || pass.status.trainyard.dismissed.contains(&pod.uid) {
+            continue;
+        }
+        if let Contact::LostAt(at) = pass.contact(pod) {
+            let node = pod.node.as_deref().unwrap_or("?");
+            let name = pass.job.pod_name(pod.slot);
+            pass.say(
+                Code::NodeSilent,
+                format!(
+                    "node `{node}` of pod `{name}` does not answer; the pod is given up at {at}"
+                ),
+            );
+        }
     }
 }
 
@@ -165,7 +222,7 @@ fn resize_gang(pass: &mut Pass<'_>) {
         return;
     }
     pass.next_attempt();
-    if !pass.observed.pods.is_empty() {
+    if !pass.observed.pods.is_empty() || pass.holds(ConditionType::Running) {
         pass.hold(ConditionType::Restarting, messages::resized(pass.job));
         pass.tell(EventKind::Normal, "Restarting", messages::resized(pass.job));
     }

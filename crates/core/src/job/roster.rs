@@ -100,7 +100,7 @@ impl<'a> Roster<'a> {
             .map(|role| {
                 let status = RoleStatus {
                     active: self.active(*role, yard),
-                    succeeded: yard.succeeded.get(role).map_or(0, super::IndexSet::len),
+                    succeeded: yard.succeeded_in(job, *role),
                     failed: failed(*role),
                     selector: selector(job, *role),
                 };

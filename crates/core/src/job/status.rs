@@ -13,7 +13,7 @@ use super::{IndexSet, PodUid};
 use crate::{
     ledger::Ledger,
     reason::Reason,
-    spec::{Replicas, Role, Slot},
+    spec::{Job, Replicas, Role, Slot},
 };
 
 /// Status of a job.
@@ -161,6 +161,14 @@ pub struct Yard {
 }
 
 impl Yard {
+    /// How many wanted pods of `role` ended well in this attempt. One that did and whose slot is
+    /// no longer wanted does not stand in for one that is.
+    pub fn succeeded_in(&self, job: &Job, role: Role) -> u32 {
+        self.succeeded
+            .get(&role)
+            .map_or(0, |done| done.len_below(job.role_replicas(role)))
+    }
+
     /// Whether the pod of `slot` ended well in this attempt.
     pub fn has_succeeded(&self, slot: Slot) -> bool {
         self.succeeded

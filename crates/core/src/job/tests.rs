@@ -1,6 +1,8 @@
 //! Whole lives of jobs, in a world where everything works at once. What the simulation breaks,
 //! these leave whole: they read as the contract does.
 
+mod hunted;
+
 use std::time::Duration;
 
 use super::{testing::*, *};

@@ -1,0 +1,169 @@
+//! How often each fault and each ending happened, so that nobody trusts a simulation that never
+//! took a path.
+
+use std::fmt;
+
+macro_rules! marks {
+    ($($(#[$doc:meta])* $name:ident = $words:literal,)*) => {
+        /// Something a run may meet.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Mark { $($(#[$doc])* $name,)* }
+
+        impl Mark {
+            /// Every mark with its words, in the order of the table.
+            pub const ALL: &'static [(Self, &'static str)] = &[$((Self::$name, $words),)*];
+        }
+    };
+}
+
+marks! {
+    /// Controller killed before it wrote.
+    CrashBeforeWrite = "controller: crash before the write",
+    /// Controller killed after it wrote, before its first action.
+    CrashAfterWrite = "controller: crash after the write",
+    /// Controller killed between two actions.
+    CrashBetweenActions = "controller: crash between actions",
+    /// Two controllers at once.
+    Failover = "controller: two at once",
+    /// A write on top of a status that is no longer the last.
+    Conflict = "controller: write conflict",
+    /// A write that was done while its answer got lost.
+    WriteTimeout = "controller: write done, answer lost",
+    /// A view refused because the status was decided on a newer one.
+    StaleViewRefused = "controller: stale view refused",
+    /// Watch held back.
+    StalledPods = "watch: pods held back",
+    /// Watch held back.
+    StalledStatus = "watch: status held back",
+    /// Watch held back.
+    StalledSpec = "watch: spec held back",
+    /// Watch held back.
+    StalledNodes = "watch: nodes held back",
+    /// Watch held back.
+    StalledObjects = "watch: services held back",
+    /// Watch told twice.
+    Repeated = "watch: told twice",
+    /// Action that never arrived.
+    ActionLost = "action: lost",
+    /// Action that arrived late.
+    ActionDelayed = "action: delayed",
+    /// Action that arrived twice.
+    ActionTwice = "action: applied twice",
+    /// Action that was refused.
+    ActionRefused = "action: refused",
+    /// Action on what is no more.
+    ActionMissed = "action: nothing to act on",
+    /// Node that fell silent and came back.
+    NodeSilent = "node: silent for a while",
+    /// Node that fell silent for good.
+    NodeLost = "node: silent for ever",
+    /// Node deleted.
+    NodeDeleted = "node: deleted",
+    /// Process that outlived its object.
+    Zombie = "node: zombie process",
+    /// Pod taken for one of higher priority.
+    Preempted = "pod: preempted",
+    /// Pod evicted.
+    Evicted = "pod: evicted",
+    /// Pod ended by its kubelet.
+    Pressured = "pod: node pressure or shutdown",
+    /// Pod deleted by a user.
+    UserDeletedPod = "pod: deleted by a user",
+    /// Pod force-deleted by a user.
+    UserForcedPod = "pod: force-deleted by a user",
+    /// Pod that was made to fail.
+    Failed = "pod: made to fail",
+    /// All pods that fail together.
+    BlowUp = "pod: all fail together",
+    /// Finished pod collected.
+    Collected = "pod: collected after its end",
+    /// Container restarted in its pod.
+    RestartInPlace = "pod: restarted in place",
+    /// Replicas edited.
+    Scaled = "user: scaled",
+    /// Limit edited.
+    LimitEdited = "user: edited backoffLimit",
+    /// Deadline edited.
+    DeadlineEdited = "user: edited activeDeadlineSeconds",
+    /// Suspended.
+    Suspended = "user: suspended",
+    /// Resumed.
+    Resumed = "user: resumed",
+    /// Job deleted with its object gone at once.
+    DeletedAtOnce = "user: deleted the job, object gone at once",
+    /// Job deleted with its object waiting for its pods.
+    DeletedInForeground = "user: deleted the job, object waits for pods",
+    /// Ended well.
+    EndSucceeded = "end: Succeeded",
+    /// Ended badly.
+    EndFailed = "end: Failed",
+    /// Ended by its deadline.
+    EndDeadline = "end: Failed by the deadline",
+    /// Deleted after its time to live.
+    EndTtl = "end: deleted after its TTL",
+    /// Deleted by its user.
+    EndDeleted = "end: deleted by its user",
+    /// Still suspended.
+    EndSuspended = "end: still suspended",
+    /// Runs for ever.
+    EndRuns = "end: runs for ever",
+    /// Waits for ever.
+    EndWaits = "end: waits for ever",
+    /// Another controller's.
+    EndForeign = "end: another controller's",
+    /// More than one attempt.
+    SeveralAttempts = "job: more than one attempt",
+    /// More than three attempts.
+    ManyAttempts = "job: more than three attempts",
+}
+
+/// Counts of every mark.
+#[derive(Clone, Debug)]
+pub struct Coverage {
+    counts: [u64; Mark::ALL.len()],
+}
+
+impl Default for Coverage {
+    fn default() -> Self {
+        Self {
+            counts: [0; Mark::ALL.len()],
+        }
+    }
+}
+
+impl Coverage {
+    /// Counts one more.
+    pub(crate) fn mark(&mut self, mark: Mark) {
+        self.counts[mark as usize] += 1;
+    }
+
+    /// How often `mark` was met.
+    pub fn count(&self, mark: Mark) -> u64 {
+        self.counts[mark as usize]
+    }
+
+    /// Adds the counts of another run.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (mine, theirs) in self.counts.iter_mut().zip(other.counts) {
+            *mine += theirs;
+        }
+    }
+
+    /// The marks that no run has met.
+    pub fn missing(&self) -> Vec<&'static str> {
+        Mark::ALL
+            .iter()
+            .filter(|(mark, _)| self.count(*mark) == 0)
+            .map(|(_, words)| *words)
+            .collect()
+    }
+}
+
+impl fmt::Display for Coverage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (mark, words) in Mark::ALL {
+            writeln!(f, "  {words:<46} {:>10}", self.count(*mark))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,133 @@
+//! What must hold, whatever goes wrong.
+//!
+//! Each invariant is a function of its own with a name that a person understands. It looks at the
+//! truth of the world (what was born, ran and ended), never at what the decider says about itself
+//! alone.
+
+mod attempts;
+mod budget;
+mod conditions;
+mod ends;
+mod foreign;
+mod leaks;
+mod ledger;
+mod second_look;
+mod suspension;
+mod terminal;
+mod truth;
+mod verdicts;
+
+use std::fmt;
+
+use jiff::Timestamp;
+use trainyard_core::{
+    job::{ConditionStatus, ConditionType, Decision, JobStatus, Observed},
+    spec::Job,
+};
+
+pub(crate) use ends::ending;
+pub(crate) use second_look::check_second_look;
+
+use crate::world::World;
+
+/// An invariant that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Its name.
+    pub invariant: &'static str,
+    /// What was found.
+    pub detail: String,
+}
+
+impl Violation {
+    pub(crate) fn new(invariant: &'static str, detail: String) -> Self {
+        Self { invariant, detail }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.invariant, self.detail)
+    }
+}
+
+/// Whether an invariant holds.
+pub(crate) type Verdict = Result<(), Violation>;
+
+/// Breaks `$name` unless `$holds`.
+macro_rules! ensure {
+    ($name:expr, $holds:expr, $($detail:tt)+) => {
+        if !$holds {
+            return Err(crate::invariants::Violation::new($name, format!($($detail)+)));
+        }
+    };
+}
+pub(crate) use ensure;
+
+/// One pass: what was seen and what was decided.
+pub(crate) struct Pass<'a> {
+    pub(crate) job: &'a Job,
+    pub(crate) observed: &'a Observed,
+    pub(crate) decision: &'a Decision,
+    pub(crate) now: Timestamp,
+}
+
+/// Everything that must hold of a decision, whether or not it comes to be.
+pub(crate) fn check_pass(pass: &Pass<'_>, world: &World) -> Verdict {
+    ends::says_why(pass)?;
+    ends::wakes_later(pass)?;
+    if foreign::is_foreign(pass.job) {
+        return foreign::untouched(pass);
+    }
+    attempts::counted_apart(pass, world)?;
+    attempts::actions_fit_the_view(pass)?;
+    attempts::gang_is_whole(pass)?;
+    terminal::creates_nothing(pass)?;
+    suspension::creates_nothing(pass)?;
+    budget::spent_up_means_over(pass)?;
+    verdicts::fatal_is_fatal(pass)?;
+    verdicts::done_is_done(pass, world)?;
+    verdicts::nodes_are_given_time(pass)?;
+    leaks::policy_keeps(pass)?;
+    truth::running_ran(pass, world)?;
+    Ok(())
+}
+
+/// Everything that must hold between a status and the one written over it.
+pub(crate) fn check_write(
+    job: &Job,
+    before: &JobStatus,
+    after: &JobStatus,
+    world: &World,
+) -> Verdict {
+    budget::never_shrinks(before, after)?;
+    budget::within_limits(after, world)?;
+    budget::paid_once(job, before, after, world)?;
+    terminal::stays(before, after)?;
+    conditions::well_formed(after)?;
+    ledger::adds_up(before, after, world)?;
+    truth::success_happened(job, before, after, world)?;
+    truth::failure_happened(job, before, after, world)?;
+    Ok(())
+}
+
+/// Everything that must hold when nothing happens any more.
+pub(crate) fn check_settled(world: &World) -> Verdict {
+    suspension::leaves_nothing(world)?;
+    leaks::nothing_left(world)?;
+    ends::ends_or_explains(world)?;
+    Ok(())
+}
+
+/// Whether `status` says that condition.
+pub(crate) fn says(status: &JobStatus, kind: ConditionType) -> bool {
+    status
+        .conditions
+        .iter()
+        .any(|condition| condition.kind == kind && condition.status == ConditionStatus::True)
+}
+
+/// Whether the job has ended.
+pub(crate) fn is_terminal(status: &JobStatus) -> bool {
+    says(status, ConditionType::Succeeded) || says(status, ConditionType::Failed)
+}

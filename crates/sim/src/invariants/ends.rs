@@ -1,0 +1,126 @@
+//! Every job ends, or says what it waits for.
+
+use trainyard_core::{
+    job::{ConditionType, PodPhase, Wait},
+    reason::Code,
+};
+
+use super::{Pass, Verdict, ensure, foreign, is_terminal, says};
+use crate::{coverage::Mark, world::World};
+
+const WHY: &str = "every pass says why";
+const WAKES: &str = "a wake-up is in the future";
+const ENDS: &str = "every job ends or says what it waits for";
+const LOOP: &str = "no hot loop";
+
+/// A quiet world needs no more passes than this for one job: each of its pods starts, becomes
+/// ready and ends a few times.
+const QUIET_PASSES: u64 = 1_500;
+
+/// No silent no.
+pub(super) fn says_why(pass: &Pass<'_>) -> Verdict {
+    ensure!(
+        WHY,
+        !pass.decision.reasons.is_empty(),
+        "the pass gives no reason"
+    );
+    Ok(())
+}
+
+/// A wish to be woken now is a loop.
+pub(super) fn wakes_later(pass: &Pass<'_>) -> Verdict {
+    if let Some(wake_at) = pass.decision.wake_at {
+        ensure!(
+            WAKES,
+            wake_at > pass.now,
+            "wakes at {wake_at}, it is {}",
+            pass.now
+        );
+    }
+    Ok(())
+}
+
+/// When all is quiet, the job is over or waits for something that is true.
+pub(super) fn ends_or_explains(world: &World) -> Verdict {
+    let passes = world.passes - world.passes_before_quiet;
+    ensure!(
+        LOOP,
+        passes <= QUIET_PASSES,
+        "{passes} passes in a quiet world"
+    );
+    if !world.job_exists || is_terminal(&world.status) || foreign::is_foreign(&world.job) {
+        return Ok(());
+    }
+    ensure!(
+        ENDS,
+        !world.last_reasons.is_empty(),
+        "nothing happens and no pass gave a reason"
+    );
+    if world.being_deleted {
+        return Ok(());
+    }
+    for reason in &world.last_reasons {
+        let phase = |wanted: PodPhase| world.pods.iter().any(|pod| pod.shown.phase == wanted);
+        let holds = match reason.code {
+            Code::Suspended => world.job.run_policy.suspend,
+            Code::WaitingForSeats => world
+                .pods
+                .iter()
+                .any(|pod| pod.shown.phase == PodPhase::Pending),
+            Code::WaitingForPods | Code::WaitingForWorkers => {
+                phase(PodPhase::Pending) || phase(PodPhase::Running)
+            }
+            Code::Training | Code::Degraded => phase(PodPhase::Running),
+            Code::Refused => world
+                .pods
+                .iter()
+                .any(|pod| matches!(pod.shown.wait, Some(Wait::PullFailed(_)))),
+            Code::NothingToRun => world.job.roles.values().any(|spec| spec.replicas == 0),
+            // These pass: a quiet world has no such thing left to wait for.
+            _ => false,
+        };
+        ensure!(
+            ENDS,
+            holds,
+            "nothing happens any more, and the job says {:?}: {}",
+            reason.code,
+            reason.message
+        );
+    }
+    Ok(())
+}
+
+/// How the life of the job ended.
+pub(crate) fn ending(world: &World) -> Mark {
+    let status = &world.status;
+    if foreign::is_foreign(&world.job) {
+        return Mark::EndForeign;
+    }
+    if !world.job_exists || world.being_deleted {
+        return if world.deleted_by_user() {
+            Mark::EndDeleted
+        } else {
+            Mark::EndTtl
+        };
+    }
+    if says(status, ConditionType::Succeeded) {
+        return Mark::EndSucceeded;
+    }
+    if says(status, ConditionType::Failed) {
+        let deadline = status.conditions.iter().any(|condition| {
+            condition.kind == ConditionType::Failed && condition.message.contains("deadline")
+        });
+        return if deadline {
+            Mark::EndDeadline
+        } else {
+            Mark::EndFailed
+        };
+    }
+    if world.job.run_policy.suspend {
+        Mark::EndSuspended
+    } else if says(status, ConditionType::Running) {
+        Mark::EndRuns
+    } else {
+        Mark::EndWaits
+    }
+}

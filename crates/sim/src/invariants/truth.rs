@@ -1,0 +1,124 @@
+//! A status only tells what was true.
+
+use std::collections::BTreeSet;
+
+use jiff::SignedDuration;
+use trainyard_core::{
+    job::{ConditionType, JobStatus},
+    spec::{Framework, Job, Kind, Role, TfSuccess},
+};
+
+use super::{Pass, Verdict, ensure, says};
+use crate::world::World;
+
+const RAN: &str = "Running is only said of what ran";
+const SUCCEEDED: &str = "Succeeded is only said of what succeeded";
+const FAILED: &str = "Failed is only said after a failure";
+
+/// The role that decides whether the job runs.
+fn deciding(job: &Job) -> Role {
+    let declared = |role| job.roles.contains_key(&role);
+    match job.kind {
+        Kind::MpiV1 | Kind::MpiV2 => Role::Launcher,
+        Kind::XgBoost => Role::Master,
+        _ => [Role::Chief, Role::Master]
+            .into_iter()
+            .find(|role| declared(*role))
+            .unwrap_or(Role::Worker),
+    }
+}
+
+/// A pod of the deciding role and of this attempt has run.
+pub(super) fn running_ran(pass: &Pass<'_>, world: &World) -> Verdict {
+    let (before, after) = (&pass.observed.status, &pass.decision.status);
+    if !says(after, ConditionType::Running)
+        || (says(before, ConditionType::Running)
+            && before.trainyard.attempt == after.trainyard.attempt)
+    {
+        return Ok(());
+    }
+    let (role, attempt) = (deciding(pass.job), after.trainyard.attempt);
+    let ran = world
+        .births
+        .iter()
+        .any(|birth| birth.ran && birth.attempt == attempt && birth.slot.role == role);
+    ensure!(RAN, ran, "no {role} of attempt {attempt} has run");
+    Ok(())
+}
+
+/// The pods that the kind asks for ended well, all in one attempt.
+pub(super) fn success_happened(
+    job: &Job,
+    before: &JobStatus,
+    after: &JobStatus,
+    world: &World,
+) -> Verdict {
+    if !says(after, ConditionType::Succeeded) || says(before, ConditionType::Succeeded) {
+        return Ok(());
+    }
+    let attempt = after.trainyard.attempt;
+    let role = deciding(job);
+    let done: BTreeSet<u32> = world
+        .births
+        .iter()
+        .filter(|birth| birth.succeeded && birth.attempt == attempt && birth.slot.role == role)
+        .map(|birth| birth.slot.index)
+        .collect();
+    let wanted = job.role_replicas(role);
+    let all = wanted > 0 && (0..wanted).all(|index| done.contains(&index));
+    let enough = match &job.framework {
+        Framework::PyTorch(pytorch) if role == Role::Worker => {
+            all || (pytorch.elastic.is_some() && !done.is_empty())
+        }
+        Framework::Tf(tf) if role == Role::Worker => {
+            all || (tf.success == TfSuccess::Default && done.contains(&0))
+        }
+        _ => all,
+    };
+    ensure!(
+        SUCCEEDED,
+        enough,
+        "of {wanted} {role} pods of attempt {attempt} only {done:?} ended well"
+    );
+    Ok(())
+}
+
+/// Something went wrong, or the time was up.
+pub(super) fn failure_happened(
+    job: &Job,
+    before: &JobStatus,
+    after: &JobStatus,
+    world: &World,
+) -> Verdict {
+    if !says(after, ConditionType::Failed) || says(before, ConditionType::Failed) {
+        return Ok(());
+    }
+    let troubled = world
+        .births
+        .iter()
+        .any(|birth| birth.troubled && birth.attempt <= after.trainyard.attempt);
+    let restarted = world.births.iter().any(|birth| birth.restarts > 0);
+    let late = match (
+        job.run_policy.active_deadline_seconds,
+        before.start_time.or(after.start_time),
+    ) {
+        (Some(deadline), Some(start)) => {
+            let deadline = SignedDuration::from_secs(i64::try_from(deadline).unwrap_or(i64::MAX));
+            world.timestamp().duration_since(start) >= deadline
+        }
+        _ => false,
+    };
+    // The launcher of an MPIJob cannot start without a worker that has ended, however well.
+    let ended_early = job.kind.is_mpi()
+        && world.births.iter().any(|birth| {
+            birth.succeeded
+                && birth.slot.role == Role::Worker
+                && birth.attempt == after.trainyard.attempt
+        });
+    ensure!(
+        FAILED,
+        troubled || restarted || late || ended_early,
+        "no pod had trouble and no deadline has passed"
+    );
+    Ok(())
+}

@@ -1,0 +1,447 @@
+//! The world around a decider: one job, its pods and nodes, its users, its controllers.
+//!
+//! Owns the truth and the virtual clock. Everything that happens is an entry of one queue,
+//! ordered by time and then by when it was put there, so a run is the same every time.
+//!
+//! Invariant: nothing here reads a decision except to carry it out; what is right or wrong about
+//! one is asked in [`crate::invariants`].
+
+pub(crate) mod faults;
+pub(crate) mod nodes;
+pub(crate) mod pods;
+pub(crate) mod users;
+pub(crate) mod view;
+
+use std::{
+    cmp::Ordering,
+    collections::{BTreeSet, BinaryHeap, VecDeque},
+    rc::Rc,
+};
+
+use jiff::Timestamp;
+use trainyard_core::{
+    job::{Action, JobStatus, PodPhase, Progress},
+    reason::Reason,
+    spec::Job,
+};
+
+use self::{
+    faults::{Fault, Planned},
+    nodes::{Node, NodeStep},
+    pods::{Birth, Pod, Step},
+    view::{Adapter, Channel, Mishap, Objects},
+};
+use crate::{
+    Decide,
+    coverage::{Coverage, Mark},
+    dice::Dice,
+    generate,
+    invariants::{Verdict, Violation},
+    trace::Trace,
+};
+
+/// The first millisecond of every run: 2030-01-01T00:00:00Z.
+pub(crate) const EPOCH: i64 = 1_893_456_000_000;
+
+/// A quiet world must have settled after this: longer than every deadline, limit and pause that a
+/// drawn job can have.
+const HORIZON: i64 = 24 * 3_600_000;
+
+/// More events than this in one life of a job is a loop.
+const MANY_EVENTS: u64 = 20_000;
+
+/// Something that will happen.
+#[derive(Debug)]
+pub(crate) enum Happening {
+    /// The controller starts.
+    StartAdapter,
+    /// A controller that was replaced learns of it.
+    Retire(usize),
+    /// A watch brings news.
+    Deliver(usize, Channel),
+    /// A controller looks and decides.
+    Pass(usize),
+    /// A controller carries out its next action.
+    Act(usize),
+    /// A controller wakes, if this is still its last wish.
+    Wake(usize, u64),
+    /// A controller tries again after a failed call.
+    Retry(usize),
+    /// An action arrives late.
+    Late(Box<Action>),
+    /// A pod takes a step.
+    Pod(usize, Step),
+    /// A pod is made to fail.
+    Fail(usize, u32),
+    /// A node takes a step of its silence.
+    Node(usize, u32, NodeStep),
+    /// Something goes wrong.
+    Fault(Fault),
+    /// The collector runs.
+    Collect,
+    /// The training reports how far it is.
+    Progress,
+    /// The chaos ends.
+    Quiet,
+}
+
+struct Entry {
+    at: i64,
+    sequence: u64,
+    happening: Happening,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    /// The heap gives its greatest entry, which must be the earliest.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.sequence).cmp(&(self.at, self.sequence))
+    }
+}
+
+/// What of a run's plan is left out; nothing is, unless a run is shrunk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mask {
+    /// Only these faults of the plan strike, where stated.
+    pub faults: Option<BTreeSet<usize>>,
+    /// These pods, numbered by birth, do nothing bad on their own.
+    pub tame: BTreeSet<usize>,
+}
+
+/// The world of one job.
+pub(crate) struct World {
+    pub(crate) decide: Decide,
+    pub(crate) seed: u64,
+    pub(crate) now: i64,
+    sequence: u64,
+    queue: BinaryHeap<Entry>,
+    pub(crate) events: u64,
+    pub(crate) trace: Trace,
+    pub(crate) coverage: Coverage,
+    pub(crate) violation: Option<Violation>,
+
+    /// The job as it is stored, and every version it had.
+    pub(crate) job: Rc<Job>,
+    pub(crate) specs: Vec<Rc<Job>>,
+    pub(crate) job_exists: bool,
+    pub(crate) being_deleted: bool,
+    deleted_by_user: bool,
+    pub(crate) status: Rc<JobStatus>,
+    pub(crate) status_version: u64,
+    spec_version: u64,
+    pub(crate) pods: Vec<Pod>,
+    pub(crate) births: Vec<Birth>,
+    pods_version: u64,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) objects: Objects,
+    progress: Option<Progress>,
+
+    adapters: Vec<Adapter>,
+    pub(crate) passes: u64,
+    pub(crate) passes_before_quiet: u64,
+    pub(crate) last_reasons: Vec<Reason>,
+    mishaps: VecDeque<Mishap>,
+    write_times_out: bool,
+
+    pub(crate) temper: Temper,
+    mask: Mask,
+}
+
+/// What kind of world a run has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Temper {
+    /// How long faults strike.
+    pub(crate) chaos: i64,
+    /// A controller knows what it wrote before its watch brings it.
+    reads_its_writes: bool,
+    /// The phase of pods on a silent node is `Unknown`.
+    hides_phases: bool,
+    reports_progress: bool,
+    /// Pods born after the chaos may run for ever.
+    endless: bool,
+    /// Pods born after the chaos find no node.
+    starved: bool,
+    /// Silent nodes come back when the chaos ends.
+    nodes_return: bool,
+}
+
+impl Temper {
+    fn draw(seed: u64) -> Self {
+        let dice = &mut Dice::new(seed, 1);
+        Self {
+            chaos: dice.within(60_000..=900_000),
+            reads_its_writes: dice.chance(60),
+            hides_phases: dice.chance(30),
+            reports_progress: dice.chance(40),
+            endless: dice.chance(20),
+            starved: dice.chance(8),
+            nodes_return: dice.chance(70),
+        }
+    }
+}
+
+/// The faults of the run of `seed`.
+pub(crate) fn plan(seed: u64) -> Vec<Planned> {
+    faults::plan(&mut Dice::new(seed, 2), Temper::draw(seed).chaos)
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, decide: Decide, mask: Mask, trace: Trace) -> Self {
+        let job = Rc::new(generate::job(&mut Dice::new(seed, 0)));
+        let temper = Temper::draw(seed);
+        let mut world = Self {
+            decide,
+            seed,
+            now: 0,
+            sequence: 0,
+            queue: BinaryHeap::new(),
+            events: 0,
+            trace,
+            coverage: Coverage::default(),
+            violation: None,
+            specs: vec![Rc::clone(&job)],
+            job,
+            job_exists: true,
+            being_deleted: false,
+            deleted_by_user: false,
+            status: Rc::default(),
+            status_version: 1,
+            spec_version: 1,
+            pods: Vec::new(),
+            births: Vec::new(),
+            pods_version: 1,
+            nodes: (0..4).map(Node::new).collect(),
+            objects: Objects::default(),
+            progress: None,
+            adapters: Vec::new(),
+            passes: 0,
+            passes_before_quiet: 0,
+            last_reasons: Vec::new(),
+            mishaps: VecDeque::new(),
+            write_times_out: false,
+            temper,
+            mask,
+        };
+        world.note_job();
+        world.schedule(1, Happening::StartAdapter);
+        world.schedule(temper.chaos, Happening::Quiet);
+        if temper.reports_progress {
+            world.schedule(10_000, Happening::Progress);
+        }
+        for (number, planned) in plan(seed).into_iter().enumerate() {
+            let kept = world.mask.faults.as_ref();
+            if kept.is_none_or(|kept| kept.contains(&number)) {
+                let Planned { at, fault } = planned;
+                world.schedule(at, Happening::Fault(fault));
+            }
+        }
+        world
+    }
+
+    fn note_job(&mut self) {
+        let job = &self.job;
+        self.trace.note(
+            0,
+            format_args!(
+                "job     {} {:?} {:?} policy {:?} {:?} knobs {:?}",
+                job.kind.name(),
+                job.restart_scope(),
+                job.roles
+                    .iter()
+                    .map(|(role, spec)| (role.name(), spec.replicas, spec.restart_policy))
+                    .collect::<Vec<_>>(),
+                job.run_policy,
+                job.framework,
+                job.knobs
+            ),
+        );
+    }
+
+    /// Runs until the world has settled or an invariant is broken.
+    pub(crate) fn run(&mut self) {
+        while self.violation.is_none() {
+            let Some(entry) = self.queue.pop() else { break };
+            if entry.at > self.temper.chaos + HORIZON {
+                break;
+            }
+            self.now = entry.at;
+            self.events += 1;
+            self.happen(entry.happening);
+            if self.events > MANY_EVENTS {
+                self.judge(Err(Violation::new(
+                    "no hot loop",
+                    format!("{MANY_EVENTS} events and no end"),
+                )));
+            }
+        }
+        if self.violation.is_none() {
+            let verdict = crate::invariants::check_settled(self);
+            self.judge(verdict);
+        }
+        self.mark_end();
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::StartAdapter => self.start_adapter(),
+            Happening::Retire(number) => self.retire(number),
+            Happening::Deliver(number, channel) => self.deliver(number, channel),
+            Happening::Pass(number) => self.pass(number),
+            Happening::Act(number) => self.act(number),
+            Happening::Wake(number, wake) => self.wake(number, wake),
+            Happening::Retry(number) => self.retry(number),
+            Happening::Late(action) => {
+                self.trace
+                    .note(self.now, format_args!("api     late {action:?}"));
+                self.apply(&action);
+            }
+            Happening::Pod(birth, step) => self.step_pod(birth, step),
+            Happening::Fail(birth, exit) => {
+                if let Some(at) = self.pods.iter().position(|pod| pod.birth == birth) {
+                    self.fail_pod(at, exit);
+                }
+            }
+            Happening::Node(index, silence, step) => self.step_node(index, silence, step),
+            Happening::Fault(fault) => {
+                if !self.quiet() {
+                    self.strike(fault);
+                }
+            }
+            Happening::Collect => self.collect(),
+            Happening::Progress => self.report_progress(),
+            Happening::Quiet => self.calm(),
+        }
+    }
+
+    /// Faults stop: watches catch up, calls arrive, at least one node is well.
+    fn calm(&mut self) {
+        self.trace.note(self.now, format_args!("world   is quiet"));
+        self.passes_before_quiet = self.passes;
+        self.mishaps.clear();
+        self.write_times_out = false;
+        for adapter in &mut self.adapters {
+            adapter.calm();
+        }
+        if self.temper.nodes_return {
+            for index in 0..self.nodes.len() {
+                self.return_node(index);
+            }
+        }
+        if !self
+            .nodes
+            .iter()
+            .any(|node| node.state == nodes::NodeState::Ready)
+        {
+            self.nodes.push(Node::new(self.nodes.len()));
+        }
+    }
+
+    /// Whether the chaos is over.
+    pub(crate) fn quiet(&self) -> bool {
+        self.now >= self.temper.chaos
+    }
+
+    fn tamed(&self, birth: usize) -> bool {
+        self.mask.tame.contains(&birth)
+    }
+
+    fn report_progress(&mut self) {
+        if self.quiet() {
+            return;
+        }
+        self.schedule(7_000 + self.now % 5_000, Happening::Progress);
+        if self
+            .pods
+            .iter()
+            .any(|pod| pod.shown.phase == PodPhase::Running)
+        {
+            let step = self.progress.map_or(0, |progress| progress.step);
+            // Now and then the training goes back to its last checkpoint.
+            let step = if self.now % 7 == 0 {
+                step / 2
+            } else {
+                step + 10
+            };
+            let attempt = self.pods.iter().map(|pod| pod.shown.attempt).max();
+            self.progress = Some(Progress {
+                attempt: attempt.unwrap_or(0),
+                step,
+                at: self.timestamp(),
+                saving: self.now % 5 == 0,
+            });
+            self.progress_changed();
+        }
+    }
+
+    pub(crate) fn schedule(&mut self, delay: i64, happening: Happening) {
+        self.sequence += 1;
+        self.queue.push(Entry {
+            at: self.now + delay,
+            sequence: self.sequence,
+            happening,
+        });
+    }
+
+    /// The clock as the controller reads it.
+    pub(crate) fn timestamp(&self) -> Timestamp {
+        self.at(self.now)
+    }
+
+    /// The clock as the API stores it: in whole seconds.
+    pub(crate) fn whole_second(&self) -> Timestamp {
+        self.at(self.now - self.now.rem_euclid(1000))
+    }
+
+    /// The timestamp of a millisecond of the run.
+    #[expect(clippy::unused_self, reason = "reads as the world's clock")]
+    pub(crate) fn at(&self, millisecond: i64) -> Timestamp {
+        Timestamp::from_millisecond(EPOCH + millisecond).expect("runs last hours, not millennia")
+    }
+
+    pub(crate) fn remember_spec(&mut self) {
+        self.specs.push(Rc::clone(&self.job));
+    }
+
+    /// Keeps the first broken invariant.
+    pub(crate) fn judge(&mut self, verdict: Verdict) {
+        if let Err(violation) = verdict
+            && self.violation.is_none()
+        {
+            self.trace.note(
+                self.now,
+                format_args!("broken  {}: {}", violation.invariant, violation.detail),
+            );
+            self.violation = Some(violation);
+        }
+    }
+
+    fn mark_end(&mut self) {
+        let yard = &self.status.trainyard;
+        if yard.attempt > 1 {
+            self.coverage.mark(Mark::SeveralAttempts);
+        }
+        if yard.attempt > 3 {
+            self.coverage.mark(Mark::ManyAttempts);
+        }
+        let mark = crate::invariants::ending(self);
+        self.coverage.mark(mark);
+    }
+
+    /// Whether a user asked for the deletion of the job.
+    pub(crate) fn deleted_by_user(&self) -> bool {
+        self.deleted_by_user
+    }
+}

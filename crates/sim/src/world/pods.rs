@@ -1,0 +1,521 @@
+//! The life of a pod: waits, starts, runs, ends, is taken away.
+//!
+//! A [`Pod`] is an object of the API with the process behind it. A [`Birth`] is what truly became
+//! of it, kept after the object is gone: the invariants ask births, never the status.
+//!
+//! Invariant: at most one pod object per slot, as names are unique.
+
+use trainyard_core::{
+    job::{Disruption, Exit, ObservedPod, PodPhase, Removal, Wait},
+    spec::{Job, RestartPolicy, RestartScope, Role, Slot},
+};
+
+use super::{Happening, World};
+use crate::{coverage::Mark, dice::Dice};
+
+/// A pod object and the process behind it.
+#[derive(Debug)]
+pub(crate) struct Pod {
+    /// What the API shows of it.
+    pub(crate) shown: ObservedPod,
+    /// Index of its [`Birth`].
+    pub(crate) birth: usize,
+    /// Index of its node.
+    pub(crate) node: Option<usize>,
+    script: Script,
+}
+
+/// What truly became of a pod.
+#[derive(Debug)]
+pub(crate) struct Birth {
+    pub(crate) slot: Slot,
+    pub(crate) attempt: u32,
+    /// It ran at some time, as far as the API could tell.
+    pub(crate) ran: bool,
+    /// Its process ended with code 0, as far as the API could tell.
+    pub(crate) succeeded: bool,
+    /// It ended badly before anyone had asked for its deletion.
+    pub(crate) failed_alone: Option<Exit>,
+    /// Something happened to it that may cost an attempt: it failed, was taken away, vanished, or
+    /// its node did not answer.
+    pub(crate) troubled: bool,
+    /// Restarts in place.
+    pub(crate) restarts: u32,
+    /// Its object is gone.
+    pub(crate) gone: bool,
+    /// The controller asked for its deletion at some time.
+    pub(crate) deleted_by_controller: bool,
+}
+
+/// One step in the life of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Its gates are taken away.
+    Ungated,
+    /// It gets a node.
+    Seated,
+    /// Its image is there.
+    Pulled,
+    /// Its containers run.
+    Started,
+    /// It is ready.
+    Ready,
+    /// Its process ends on its own.
+    Ended,
+    /// Its process ends because it was told to.
+    Stopped,
+    /// Its object goes.
+    Removed,
+}
+
+/// How a process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Well,
+    Badly(Exit),
+}
+
+/// What a pod will do if nobody interferes; `None` is for ever.
+#[derive(Clone, Copy, Debug)]
+struct Script {
+    gate: i64,
+    seat: Option<i64>,
+    pull: Option<i64>,
+    start: i64,
+    ready: i64,
+    run: Option<i64>,
+    ending: Ending,
+    stop: i64,
+    shows_its_end: bool,
+}
+
+const GRACE_SECONDS: u32 = 30;
+
+/// The exit codes a training container ends with: its own, an abort, a segmentation fault, and
+/// the two signals of a deletion.
+const BAD_EXITS: [(i32, bool); 6] = [
+    (1, false),
+    (2, false),
+    (137, false),
+    (137, true),
+    (139, false),
+    (143, false),
+];
+
+/// A bad exit, by number.
+pub(crate) fn bad_exit(which: u32) -> Exit {
+    let (code, out_of_memory) = BAD_EXITS[which as usize % BAD_EXITS.len()];
+    Exit {
+        code,
+        out_of_memory,
+        at: None,
+    }
+}
+
+fn exit(code: i32) -> Exit {
+    Exit {
+        code,
+        out_of_memory: false,
+        at: None,
+    }
+}
+
+/// The restart policy of the pod itself: the gang restarts as a whole, so its pods never restart
+/// alone, and an exit code is judged by the controller.
+fn restarts_in_place(job: &Job, role: Role, ending: Ending) -> bool {
+    if job.restart_scope() == RestartScope::Gang {
+        return false;
+    }
+    match job.roles.get(&role).map(|spec| spec.restart_policy) {
+        Some(RestartPolicy::Always) => true,
+        Some(RestartPolicy::OnFailure) => ending != Ending::Well,
+        _ => false,
+    }
+}
+
+impl World {
+    /// Draws what the pod will do. Births after the chaos are tame: they start, and end well or
+    /// stay, as the run's temper says.
+    fn script(&self, slot: Slot, birth: usize) -> Script {
+        let dice = &mut Dice::new(self.seed, 1000 + birth as u64);
+        let serves = match slot.role {
+            Role::Ps => true,
+            Role::Worker => self.job.kind.is_mpi(),
+            Role::Evaluator => dice.chance(50),
+            _ => false,
+        };
+        let tame = self.quiet() || self.tamed(birth);
+        let mut script = Script {
+            gate: if dice.chance(10) {
+                dice.within(1..=5_000)
+            } else {
+                0
+            },
+            seat: Some(dice.within(1..=2_000)),
+            pull: Some(dice.within(1..=3_000)),
+            start: dice.within(1..=2_000),
+            ready: dice.within(1..=3_000),
+            run: Some(dice.within(1_000..=120_000)),
+            ending: Ending::Well,
+            stop: dice.within(1..=i64::from(GRACE_SECONDS) * 1000),
+            shows_its_end: dice.chance(60),
+        };
+        match dice.below(100) {
+            0..=7 => script.seat = Some(dice.within(2_000..=60_000)),
+            8..=12 => script.pull = Some(dice.within(5_000..=60_000)),
+            13..=15 if !tame => script.seat = None,
+            16..=17 if !tame => script.pull = None,
+            _ => {}
+        }
+        match dice.below(100) {
+            0..=34 if !tame => script.ending = Ending::Badly(bad_exit(dice.below(6))),
+            35..=44 => script.run = None,
+            45..=55 => script.run = Some(dice.within(1..=1_000)),
+            _ => {}
+        }
+        if script.ending != Ending::Well && dice.chance(30) {
+            script.run = Some(dice.within(1..=500));
+        }
+        if serves && (tame || dice.chance(85)) {
+            script.run = None;
+        }
+        if tame && self.temper.starved {
+            script.seat = None;
+        }
+        if tame && !self.temper.endless && !serves {
+            script.run = script.run.or(Some(5_000));
+        }
+        script
+    }
+
+    /// Where a pod object of `slot` is, if there is one.
+    pub(crate) fn pod_at(&self, slot: Slot) -> Option<usize> {
+        self.pods.iter().position(|pod| pod.shown.slot == slot)
+    }
+
+    fn pod_of(&self, birth: usize) -> Option<usize> {
+        self.pods.iter().position(|pod| pod.birth == birth)
+    }
+
+    /// A pod object appears.
+    pub(crate) fn create_pod(&mut self, slot: Slot, attempt: u32) {
+        if self.pod_at(slot).is_some() {
+            self.trace
+                .note(self.now, format_args!("api     {slot} exists already"));
+            return;
+        }
+        let birth = self.births.len();
+        let script = self.script(slot, birth);
+        self.births.push(Birth {
+            slot,
+            attempt,
+            ran: false,
+            succeeded: false,
+            failed_alone: None,
+            troubled: false,
+            restarts: 0,
+            gone: false,
+            deleted_by_controller: false,
+        });
+        let shown = ObservedPod {
+            uid: format!("pod-{birth}"),
+            slot,
+            attempt,
+            phase: PodPhase::Pending,
+            ready: false,
+            deleted_at: None,
+            grace_seconds: GRACE_SECONDS,
+            node: None,
+            restarts: 0,
+            exit: None,
+            wait: Some(if script.gate > 0 {
+                Wait::Gate
+            } else {
+                Wait::Seat("0/4 nodes are available".to_owned())
+            }),
+            disruption: None,
+        };
+        self.trace.note(
+            self.now,
+            format_args!("api     pod-{birth} created in {slot}, attempt {attempt}"),
+        );
+        self.pods.push(Pod {
+            shown,
+            birth,
+            node: None,
+            script,
+        });
+        self.pod_changed(self.pods.len() - 1);
+        self.schedule(script.gate, Happening::Pod(birth, Step::Ungated));
+        if !self.job_exists {
+            // The collector finds an owner that is no more.
+            self.schedule(500, Happening::Collect);
+        }
+    }
+
+    /// Deletion of a pod object is asked for, by whomever.
+    pub(crate) fn delete_pod(&mut self, at: usize, removal: Removal) {
+        if removal == Removal::Forced {
+            self.remove_pod(at);
+            return;
+        }
+        if self.pods[at].shown.deleted_at.is_some() {
+            return;
+        }
+        let deleted_at = self.whole_second();
+        let pod = &mut self.pods[at];
+        pod.shown.deleted_at = Some(deleted_at);
+        let (birth, stop) = (pod.birth, pod.script.stop);
+        let waits = pod.shown.node.is_none();
+        let ended = matches!(pod.shown.phase, PodPhase::Succeeded | PodPhase::Failed);
+        self.pod_changed(at);
+        match (waits, ended) {
+            (true, _) => self.schedule(5, Happening::Pod(birth, Step::Removed)),
+            (_, true) => self.schedule(20, Happening::Pod(birth, Step::Removed)),
+            _ => self.schedule(stop, Happening::Pod(birth, Step::Stopped)),
+        }
+    }
+
+    /// A pod object goes; its process, on a silent node, may live on.
+    pub(crate) fn remove_pod(&mut self, at: usize) {
+        let pod = self.pods.swap_remove(at);
+        self.births[pod.birth].gone = true;
+        if let Some(node) = pod.node
+            && self.nodes[node].is_silent()
+            && matches!(pod.shown.phase, PodPhase::Running | PodPhase::Unknown)
+        {
+            self.coverage.mark(Mark::Zombie);
+        }
+        self.trace
+            .note(self.now, format_args!("api     {} is gone", pod.shown.uid));
+        self.pod_vanished(&pod.shown.uid);
+        self.finish_deletion();
+    }
+
+    /// The pod takes its next step, unless its node does not let anyone know.
+    pub(crate) fn step_pod(&mut self, birth: usize, step: Step) {
+        let Some(at) = self.pod_of(birth) else {
+            return;
+        };
+        if let Some(node) = self.pods[at].node {
+            if self.nodes[node].is_silent() {
+                self.nodes[node].held_back.push((birth, step));
+                return;
+            }
+            if self.nodes[node].is_deleted() && step != Step::Removed {
+                return;
+            }
+        }
+        let phase = self.pods[at].shown.phase;
+        let over = matches!(phase, PodPhase::Succeeded | PodPhase::Failed);
+        match step {
+            Step::Removed => self.remove_pod(at),
+            Step::Stopped => self.stop_pod(at, over),
+            Step::Ended if !over => self.end_pod(at),
+            Step::Ready if phase == PodPhase::Running => {
+                self.pods[at].shown.ready = true;
+                self.pod_changed(at);
+            }
+            Step::Ungated | Step::Seated | Step::Pulled | Step::Started
+                if phase == PodPhase::Pending && self.pods[at].shown.deleted_at.is_none() =>
+            {
+                self.advance_pod(at, step);
+            }
+            _ => {}
+        }
+    }
+
+    fn advance_pod(&mut self, at: usize, step: Step) {
+        let free_node = (step == Step::Seated).then(|| self.free_node(self.pods[at].birth));
+        let distrusted = free_node
+            .flatten()
+            .is_some_and(|node| self.nodes[node].is_silent() || self.believed_sick(node));
+        let pod = &mut self.pods[at];
+        let (birth, script) = (pod.birth, pod.script);
+        let next = match step {
+            Step::Ungated => {
+                pod.shown.wait = Some(Wait::Seat("0/4 nodes are available".to_owned()));
+                script.seat.map(|delay| (delay, Step::Seated))
+            }
+            Step::Seated => match free_node.flatten() {
+                None => Some((5_000, Step::Seated)),
+                Some(node) => {
+                    pod.node = Some(node);
+                    self.births[birth].troubled |= distrusted;
+                    pod.shown.node = Some(self.nodes[node].name.clone());
+                    pod.shown.wait = Some(match script.pull {
+                        Some(_) => Wait::Pull,
+                        None => Wait::PullFailed("image not found".to_owned()),
+                    });
+                    script.pull.map(|delay| (delay, Step::Pulled))
+                }
+            },
+            Step::Pulled => {
+                pod.shown.wait = Some(Wait::Create);
+                Some((script.start, Step::Started))
+            }
+            _ => {
+                pod.shown.wait = None;
+                pod.shown.phase = PodPhase::Running;
+                self.births[birth].ran = true;
+                self.schedule(script.ready, Happening::Pod(birth, Step::Ready));
+                script.run.map(|delay| (delay, Step::Ended))
+            }
+        };
+        self.trace
+            .note(self.now, format_args!("pod     pod-{birth} {step:?}"));
+        self.pod_changed(at);
+        if let Some((delay, step)) = next {
+            self.schedule(delay, Happening::Pod(birth, step));
+        }
+    }
+
+    /// The process ends on its own.
+    fn end_pod(&mut self, at: usize) {
+        let pod = &self.pods[at];
+        if pod.shown.phase == PodPhase::Pending {
+            return;
+        }
+        let (birth, ending) = (pod.birth, pod.script.ending);
+        let slot = pod.shown.slot;
+        if restarts_in_place(&self.job, slot.role, ending) && pod.shown.deleted_at.is_none() {
+            self.restart_container(at);
+            return;
+        }
+        self.trace.note(
+            self.now,
+            format_args!("pod     pod-{birth} ends {ending:?}"),
+        );
+        match ending {
+            Ending::Well => self.pod_ends(at, PodPhase::Succeeded, exit(0)),
+            Ending::Badly(exit) => self.pod_ends(at, PodPhase::Failed, exit),
+        }
+    }
+
+    /// The process ends badly, whatever it would have done.
+    pub(crate) fn pod_fails(&mut self, at: usize, exit: Exit) {
+        self.pods[at].script.ending = Ending::Badly(exit);
+        self.end_pod(at);
+    }
+
+    fn restart_container(&mut self, at: usize) {
+        self.coverage.mark(Mark::RestartInPlace);
+        let pod = &mut self.pods[at];
+        pod.shown.restarts += 1;
+        pod.shown.ready = false;
+        let (birth, restarts) = (pod.birth, pod.shown.restarts);
+        self.births[birth].restarts += 1;
+        self.births[birth].troubled |= self.pods[at].script.ending != Ending::Well;
+        self.trace.note(
+            self.now,
+            format_args!("pod     pod-{birth} restarts in place, {restarts} so far"),
+        );
+        let dice = &mut Dice::new(
+            self.seed,
+            500_000 + birth as u64 * 100 + u64::from(restarts),
+        );
+        let script = &mut self.pods[at].script;
+        script.run = Some(dice.within(500..=60_000));
+        script.ending = if dice.chance(50) {
+            Ending::Badly(bad_exit(dice.below(6)))
+        } else {
+            Ending::Well
+        };
+        let (run, ready) = (script.run, script.ready);
+        self.pod_changed(at);
+        self.schedule(ready, Happening::Pod(birth, Step::Ready));
+        // A container that is restarted for ever would never let the world settle.
+        if !self.quiet()
+            && restarts < 20
+            && let Some(run) = run
+        {
+            self.schedule(run, Happening::Pod(birth, Step::Ended));
+        }
+    }
+
+    /// The process of a deleted pod ends; the API shows its end for a moment, or not at all.
+    fn stop_pod(&mut self, at: usize, over: bool) {
+        let (birth, script) = (self.pods[at].birth, self.pods[at].script);
+        if over || !script.shows_its_end {
+            self.remove_pod(at);
+            return;
+        }
+        let ending = match script.stop % 4 {
+            0 => exit(0),
+            1 => exit(137),
+            _ => exit(143),
+        };
+        let phase = if ending.code == 0 {
+            PodPhase::Succeeded
+        } else {
+            PodPhase::Failed
+        };
+        self.trace.note(
+            self.now,
+            format_args!("pod     pod-{birth} stopped with {}", ending.code),
+        );
+        self.pod_ends(at, phase, ending);
+        self.schedule(
+            20 + script.stop % 2_000,
+            Happening::Pod(birth, Step::Removed),
+        );
+    }
+
+    /// The API learns that the process has ended.
+    pub(crate) fn pod_ends(&mut self, at: usize, phase: PodPhase, exit: Exit) {
+        let ended = self.whole_second();
+        let pod = &mut self.pods[at];
+        pod.shown.phase = phase;
+        pod.shown.exit = Some(Exit {
+            at: Some(ended),
+            ..exit
+        });
+        pod.shown.ready = false;
+        pod.shown.wait = None;
+        let birth = &mut self.births[pod.birth];
+        // Whatever ends has run, even if nobody looked in between.
+        birth.ran = true;
+        if phase == PodPhase::Succeeded {
+            birth.succeeded = true;
+        } else {
+            birth.troubled = true;
+            if pod.shown.deleted_at.is_none() && pod.shown.disruption.is_none() {
+                birth.failed_alone = Some(exit);
+            }
+        }
+        let deleted = pod.shown.deleted_at.is_some();
+        let birth = pod.birth;
+        self.pod_changed(at);
+        if deleted {
+            self.schedule(50, Happening::Pod(birth, Step::Removed));
+        }
+    }
+
+    /// The platform takes a pod away.
+    pub(crate) fn disrupt_pod(&mut self, at: usize, disruption: Disruption, fails: bool) {
+        let pod = &mut self.pods[at];
+        if matches!(pod.shown.phase, PodPhase::Succeeded | PodPhase::Failed) {
+            return;
+        }
+        pod.shown.disruption = Some(disruption);
+        let birth = pod.birth;
+        self.births[birth].troubled = true;
+        self.trace.note(
+            self.now,
+            format_args!("fault   pod-{birth} is disrupted: {disruption:?}"),
+        );
+        if fails {
+            // The kubelet ends it and keeps the object, as for pressure and shutdown.
+            let pod = &mut self.pods[at];
+            pod.shown.phase = PodPhase::Failed;
+            pod.shown.ready = false;
+            pod.shown.wait = None;
+            if disruption == Disruption::NodePressure && birth.is_multiple_of(2) {
+                pod.shown.exit = Some(exit(137));
+            }
+            self.pod_changed(at);
+        } else {
+            self.delete_pod(at, Removal::Graceful);
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The simulation against the decider of core, and against deciders that are wrong on purpose.
+
+mod deciders;
+mod mutants;
+mod smoke;

@@ -1,0 +1,59 @@
+//! The simulation bites: each deliberate mistake in a policy breaks an invariant.
+
+use std::{
+    fmt::Write as _,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use trainyard_core::job::{
+    decide,
+    mutant::{self, Mutant},
+};
+use trainyard_sim::{RunOptions, Violation, run};
+
+/// Seeds after which a mistake counts as one that nobody would notice.
+const SEEDS: u64 = 20_000;
+
+fn first_catch(mutant: Mutant) -> Option<(u64, Violation)> {
+    (0..SEEDS).find_map(|seed| {
+        let outcome = mutant::with(Some(mutant), || run(seed, decide, &RunOptions::default()));
+        outcome.violation.map(|(_, violation)| (seed, violation))
+    })
+}
+
+#[test]
+fn every_mutant_is_caught() {
+    let next = AtomicUsize::new(0);
+    let caught = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(mutant) = Mutant::ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let result = first_catch(*mutant);
+                    caught.lock().unwrap().push((*mutant, result));
+                }
+            });
+        }
+    });
+    let mut caught = caught.into_inner().unwrap();
+    caught.sort_by_key(|(mutant, _)| *mutant);
+    let mut table = String::new();
+    let mut survivors = Vec::new();
+    for (mutant, result) in &caught {
+        let (words, seed) = match result {
+            Some((seed, violation)) => (violation.invariant, seed.to_string()),
+            None => ("SURVIVES", format!("> {SEEDS}")),
+        };
+        writeln!(table, "{:<28} {seed:>8}  {words}", format!("{mutant:?}")).unwrap();
+        if result.is_none() {
+            survivors.push(*mutant);
+        }
+    }
+    println!("{:<28} {:>8}  caught by\n{table}", "mutant", "seed");
+    assert_eq!(caught.len(), Mutant::ALL.len());
+    assert!(survivors.is_empty(), "{survivors:?} survive\n{table}");
+}
