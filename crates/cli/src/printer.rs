@@ -35,6 +35,7 @@ pub(crate) enum Paint {
 pub(crate) struct Printer {
     stdout: BufWriter<io::Stdout>,
     stdout_open: bool,
+    stderr: io::Stderr,
     stdout_paint: Paint,
     stderr_paint: Paint,
     verbosity: Verbosity,
@@ -46,6 +47,7 @@ impl Printer {
         Self {
             stdout: BufWriter::with_capacity(64 * 1024, io::stdout()),
             stdout_open: true,
+            stderr: io::stderr(),
             stdout_paint,
             stderr_paint,
             verbosity,
@@ -111,7 +113,7 @@ impl Printer {
     /// Prints text that is complete in itself on stderr.
     pub(crate) fn message(&mut self, text: &str) {
         // A closed stderr leaves nobody to tell.
-        drop(io::stderr().write_all(text.as_bytes()));
+        drop(self.stderr.write_all(text.as_bytes()));
     }
 
     fn judge(&mut self, outcome: io::Result<()>) -> Result<(), Failure> {
