@@ -116,8 +116,8 @@ fn text_of(source: &[u8]) -> Result<&str, Box<Finding>> {
         Err(Box::new(Finding::new(rule, "", span, message)))
     };
     if source.len() > MAX_BYTES {
-        let length = source.len();
-        let message = format!("the file has {length} bytes, at most {MAX_BYTES} are read");
+        let message =
+            format!("the file has more than {MAX_BYTES} bytes, which is as much as is read");
         return fault(&catalogue::FILE_TOO_LARGE, START, message);
     }
     if source.starts_with(b"\xFF\xFE") || source.starts_with(b"\xFE\xFF") {
