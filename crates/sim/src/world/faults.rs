@@ -276,9 +276,8 @@ impl World {
     fn blow_up(&mut self, exit: u32, spread: i64) {
         self.coverage.mark(Mark::BlowUp);
         let births: Vec<usize> = self.pods.iter().map(|pod| pod.birth).collect();
-        for (order, birth) in births.into_iter().enumerate() {
-            let delay = (order as i64 * 37) % spread;
-            self.schedule(delay, Happening::Fail(birth, exit));
+        for (delay, birth) in (0..).step_by(37).zip(births) {
+            self.schedule(delay % spread, Happening::Fail(birth, exit));
         }
     }
 }
