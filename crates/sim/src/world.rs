@@ -343,6 +343,9 @@ impl World {
         for adapter in &mut self.adapters {
             adapter.calm();
         }
+        for replaced in 0..self.adapters.len().saturating_sub(1) {
+            self.retire(replaced);
+        }
         if self.temper.nodes_return {
             for index in 0..self.nodes.len() {
                 self.return_node(index);

@@ -88,7 +88,8 @@ fn fault(dice: &mut Dice) -> Fault {
             },
         },
         10..=13 => Fault::Failover {
-            overlap: dice.within(10..=30_000),
+            // A lease runs out within 15 s; whoever lost it stops by then.
+            overlap: dice.within(10..=15_000),
         },
         14..=26 => Fault::Stall {
             channel: dice.pick(&Channel::ALL),
