@@ -1,3 +1,81 @@
-//! Chores.
+//! The chores of the repository, with the standard library only.
+//!
+//! Owns how the project is checked, tested, generated and measured. It decides nothing about jobs
+//! and depends on no other crate of the workspace: it calls `cargo` and the built binary, as a
+//! person would.
+//!
+//! Exit codes: 0 done, 1 the thing asked about failed, 2 could not do it.
 #![forbid(unsafe_code)]
-fn main() {}
+#![expect(
+    clippy::print_stdout,
+    reason = "a chore is run for what it prints, and nothing else of the project imports it"
+)]
+
+mod bench;
+mod check;
+mod generate;
+mod layers;
+mod report;
+mod seed_hunt;
+mod step;
+mod test;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+Chores of the repository.
+
+Usage: cargo xtask <COMMAND>
+
+Commands:
+  check                          formatting, lints, layers, documentation, generated files
+  test [--require all]           every suite; prints which ran, passed, failed or could not run
+  layers                         dependency arrows, licences, banned crates
+  seed-hunt --seeds N [--from S] run the simulation over N seeds, from seed S on
+  gen [--check]                  write the generated reference pages, or fail if they are stale
+  bench core                     measure the figures that the core must reach
+
+Exit codes: 0 done, 1 the thing asked about failed, 2 could not do it.
+";
+
+/// How a chore ended, where it did not end well.
+pub(crate) enum Failure {
+    /// The thing asked about failed; the chore has said what.
+    Failed(String),
+    /// The chore could not be done at all.
+    CouldNotRun(String),
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match words.as_slice() {
+        [] | ["help" | "-h" | "--help"] => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        ["check"] => check::run(),
+        ["test"] => test::run(test::Require::Available),
+        ["test", "--require", "all"] => test::run(test::Require::All),
+        ["layers"] => layers::run(),
+        ["seed-hunt", rest @ ..] => seed_hunt::run(rest),
+        ["gen"] => generate::run(generate::Mode::Write),
+        ["gen", "--check"] => generate::run(generate::Mode::Check),
+        ["bench", "core"] => bench::run(),
+        words => Err(Failure::CouldNotRun(format!(
+            "unknown command `{}`\n\nhint: run `cargo xtask help` to see the commands",
+            words.join(" ")
+        ))),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Failed(message)) => {
+            report::error(&message);
+            ExitCode::from(1)
+        }
+        Err(Failure::CouldNotRun(message)) => {
+            report::error(&message);
+            ExitCode::from(2)
+        }
+    }
+}

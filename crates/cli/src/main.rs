@@ -1,3 +1,22 @@
-//! The `trainyard` binary.
+//! The `trainyard` binary: arguments, words and exit codes around the decisions of
+//! `trainyard-core`. It holds no decision of its own.
 #![forbid(unsafe_code)]
-fn main() {}
+
+mod args;
+mod command;
+mod environment;
+mod failure;
+mod printer;
+mod session;
+mod snippet;
+mod source;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let environment = environment::Environment::read();
+    match args::parse(std::env::args_os()) {
+        Ok(args) => session::run(args, &environment),
+        Err(refusal) => session::refuse(&refusal, &environment),
+    }
+}

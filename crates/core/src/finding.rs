@@ -7,6 +7,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::lint::Rule;
+
 /// A place in a source text. Lines and columns count from 1; columns count characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Span {
@@ -58,4 +60,30 @@ pub struct Finding {
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+}
+
+impl Finding {
+    /// A finding of `rule` about the field `path`.
+    pub fn new(
+        rule: &Rule,
+        path: impl Into<String>,
+        span: Span,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            code: rule.code,
+            severity: rule.severity,
+            path: path.into(),
+            span,
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    /// The same finding with a hint.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
 }

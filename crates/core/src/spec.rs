@@ -3,19 +3,47 @@
 //! Owns the way from bytes to a [`Job`] that cannot be wrong. It never acts on a job and never
 //! looks at pods.
 //!
+//! ```text
+//! bytes ─read─▶ File ─▶ Document ─check─▶ Job + findings
+//! API object ──────────────job_from_value──▶ Job + findings
+//! ```
+//!
 //! Invariant: a [`Job`] is complete. Defaults are applied, names are valid, role counts are in
 //! range; no later code checks again.
 
+mod check;
+mod collector;
+mod decode;
+mod defaults;
+mod document;
 mod kind;
 mod knobs;
 mod name;
+mod nearest;
+mod read;
+mod scalar;
+mod tree;
 mod types;
+mod validate;
+pub mod wire;
+mod write;
 
+pub(crate) use check::kinds_read;
+pub use check::{Checked, check, job_from_value};
+pub use document::{Document, RoleInFile};
 pub use kind::{Kind, Role};
 pub use knobs::{AccountLimits, Compat, Knobs, Limit, RestartScope, annotation};
 pub use name::{JobName, NameError, Namespace};
+pub use read::{
+    File, MAX_BYTES, MAX_DEPTH, MAX_DOCUMENTS, MAX_NODES, MAX_TEXT_BYTES, read, source_text,
+};
+pub use tree::{Entry, Node, Value};
 pub use types::{
     CleanPodPolicy, Elastic, Framework, Job, JobUid, LauncherCreation, MpiImplementation, MpiV1,
     MpiV2, PyTorch, Replicas, RestartPolicy, RoleSpec, RunPolicy, SchedulingPolicy, Slot, Tf,
     TfSuccess,
 };
+pub use write::{push_yaml, to_yaml};
+
+/// The namespace of a job that states none.
+pub const DEFAULT_NAMESPACE: &str = "default";

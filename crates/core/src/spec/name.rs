@@ -8,7 +8,7 @@ use thiserror::Error;
 /// Longest DNS label; Service names and pod host names are labels.
 pub(crate) const LABEL_MAX: usize = 63;
 
-/// Why a name is not a DNS-1035 label.
+/// Why a name is not a DNS label.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NameError {
     /// Nothing was given.
@@ -32,17 +32,28 @@ pub enum NameError {
     },
 }
 
-/// Checks that `text` is a DNS-1035 label: lower-case letters, digits and `-`, starting with a
-/// letter and ending with a letter or digit.
-pub(crate) fn check_label(text: &str) -> Result<(), NameError> {
+/// What a label may start with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Start {
+    /// DNS-1035, as for Services.
+    Letter,
+    /// DNS-1123, as for namespaces.
+    LetterOrDigit,
+}
+
+/// Checks that `text` is a DNS label: lower-case letters, digits and `-`, ending with a letter or
+/// digit.
+fn check_label(text: &str, start: Start) -> Result<(), NameError> {
     let length = text.chars().count();
     if length == 0 {
         return Err(NameError::Empty);
     }
     for (at, found) in text.chars().enumerate() {
         let position = at + 1;
-        let rule = if position == 1 && !found.is_ascii_lowercase() {
+        let rule = if position == 1 && start == Start::Letter && !found.is_ascii_lowercase() {
             "a name starts with a lower-case letter"
+        } else if position == 1 && !(found.is_ascii_lowercase() || found.is_ascii_digit()) {
+            "a name starts with a lower-case letter or a digit"
         } else if position == length && !(found.is_ascii_lowercase() || found.is_ascii_digit()) {
             "a name ends with a lower-case letter or a digit"
         } else if !(found.is_ascii_lowercase() || found.is_ascii_digit() || found == '-') {
@@ -63,7 +74,7 @@ pub(crate) fn check_label(text: &str) -> Result<(), NameError> {
 }
 
 macro_rules! label_type {
-    ($(#[$doc:meta])* $name:ident) => {
+    ($(#[$doc:meta])* $name:ident $start:ident) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
         #[serde(transparent)]
@@ -72,7 +83,7 @@ macro_rules! label_type {
         impl $name {
             /// Checks `text` and wraps it.
             pub fn parse(text: &str) -> Result<Self, NameError> {
-                check_label(text)?;
+                check_label(text, Start::$start)?;
                 Ok(Self(text.to_owned()))
             }
 
@@ -92,11 +103,11 @@ macro_rules! label_type {
 
 label_type! {
     /// The name of a job: a DNS-1035 label, because Services are named after it.
-    JobName
+    JobName Letter
 }
 label_type! {
-    /// A Kubernetes namespace.
-    Namespace
+    /// A Kubernetes namespace: a DNS-1123 label.
+    Namespace LetterOrDigit
 }
 
 #[cfg(test)]
@@ -142,6 +153,16 @@ mod tests {
         assert_eq!(
             JobName::parse(&"a".repeat(64)).err(),
             Some(NameError::TooLong { length: 64 })
+        );
+        assert_eq!(Namespace::parse("1a").err(), None);
+        assert_eq!(
+            Namespace::parse("-a")
+                .err()
+                .map(|error| error.to_string())
+                .as_deref(),
+            Some(
+                "character `-` at position 1 is not allowed: a name starts with a lower-case letter or a digit"
+            )
         );
     }
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::{autoscaling::v2::MetricSpec, core::v1::PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
 
-use super::{JobName, Kind, Knobs, Namespace, RestartScope, Role};
+use super::{JobName, Kind, Knobs, Namespace, RestartScope, Role, defaults};
 
 /// How many pods each role wants.
 pub type Replicas = BTreeMap<Role, u32>;
@@ -86,6 +86,17 @@ impl Job {
         })
     }
 
+    /// The port that ranks meet on in pods of `role`: the number of the container port with the
+    /// kind's port name, else the kind's own number. MPI and roles not declared have none.
+    pub fn rendezvous_port(&self, role: Role) -> Option<i32> {
+        defaults::rendezvous_port(self.kind, &self.roles.get(&role)?.template)
+    }
+
+    /// The index of the container that trains in pods of `role`.
+    pub fn training_container(&self, role: Role) -> Option<usize> {
+        defaults::training_container(self.kind, &self.roles.get(&role)?.template)
+    }
+
     /// The name of the pod (and of its Service) in `slot`.
     pub fn pod_name(&self, slot: Slot) -> String {
         match slot.role {
@@ -124,7 +135,7 @@ pub struct RoleSpec {
     pub replicas: u32,
     /// What happens when one of them fails.
     pub restart_policy: RestartPolicy,
-    /// The pod as the user wrote it.
+    /// The pod as the user wrote it, with the kind's port announced.
     pub template: PodTemplateSpec,
 }
 

@@ -1,0 +1,70 @@
+//! `trainyard reference`: the pages of `docs/reference/` that the program knows best itself.
+//!
+//! Hidden from help: `cargo xtask gen` calls it, nobody else needs to.
+
+use std::fmt::Write as _;
+
+use trainyard_core::lint;
+
+use crate::{
+    args::{self, Page, Reference},
+    failure::{Exit, Failure},
+    printer::Printer,
+};
+
+/// The first line of every generated page.
+const NOTICE: &str = "<!-- Written by `cargo xtask gen`. Do not edit. -->\n";
+
+/// Prints the page.
+pub(super) fn run(args: &Reference, printer: &mut Printer) -> Result<Exit, Failure> {
+    let page = match args.page {
+        Page::Cli => cli(),
+        Page::LintRules => lint_rules(),
+    };
+    printer.data(page.as_bytes())?;
+    Ok(Exit::Done)
+}
+
+/// The long help of the program and of every command that is not hidden.
+fn cli() -> String {
+    // Without a fixed width the page would depend on the terminal that wrote it.
+    let mut definition = args::definition().term_width(100);
+    definition.build();
+    let mut page = format!("{NOTICE}# Command line\n");
+    section(&mut page, &mut definition.clone(), "trainyard");
+    for command in definition
+        .get_subcommands_mut()
+        .filter(|command| !command.is_hide_set())
+    {
+        let name = format!("trainyard {}", command.get_name());
+        section(&mut page, command, &name);
+    }
+    page
+}
+
+fn section(page: &mut String, command: &mut clap::Command, name: &str) {
+    let help = command.render_long_help().to_string();
+    let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
+    let help = lines.join("\n");
+    write!(page, "\n## `{name}`\n\n```text\n{}\n```\n", help.trim())
+        .expect("a string takes whatever is written");
+}
+
+fn lint_rules() -> String {
+    let mut page = format!(
+        "{NOTICE}# Lint rules\n\nEvery finding carries one of these codes. Codes are stable: one is \
+         never given another meaning. `trainyard lint --explain CODE` prints the same text.\n"
+    );
+    for rule in lint::rules() {
+        write!(
+            page,
+            "\n## {}: {}\n\nSeverity: {}.\n\n{}\n",
+            rule.code,
+            rule.title,
+            rule.severity,
+            rule.explanation.trim()
+        )
+        .expect("a string takes whatever is written");
+    }
+    page
+}

@@ -1,0 +1,133 @@
+//! `trainyard render`: every object that the jobs of a file become.
+//!
+//! Invariant: a file with one wrong job prints nothing on stdout, so that half of what was meant
+//! never reaches a pipe into the cluster. Jobs that passed the checks can be launched, and are,
+//! one at a time, so that memory does not grow with their number.
+
+use anyhow::Context as _;
+use serde_json::Value;
+use trainyard_core::{
+    finding::{Finding, Severity},
+    launch::{self, Cluster},
+    lint,
+    spec::{self, RoleInFile},
+};
+
+use crate::{
+    args::{Render, RenderFormat},
+    environment::Environment,
+    failure::{Exit, Failure},
+    printer::Printer,
+    snippet, source,
+};
+
+/// Prints the objects.
+pub(super) fn run(
+    args: Render,
+    environment: &Environment,
+    printer: &mut Printer,
+) -> Result<Exit, Failure> {
+    let name = source::name(&args.file);
+    let bytes = source::read(&args.file, spec::MAX_BYTES)?;
+    let file = match spec::read(&bytes) {
+        Ok(file) => file,
+        Err(finding) => {
+            tell(&finding, &name, &spec::source_text(&bytes), printer);
+            return Ok(Exit::CouldNot);
+        }
+    };
+    drop(bytes);
+
+    let findings = lint::lint(&file);
+    let refused = findings
+        .iter()
+        .any(|finding| finding.severity == Severity::Error);
+    for finding in &findings {
+        if finding.severity == Severity::Error || printer.wants_warnings() {
+            tell(finding, &name, &file.text, printer);
+        }
+    }
+    if refused {
+        return Ok(Exit::CouldNot);
+    }
+
+    let cluster = Cluster {
+        domain: args
+            .cluster_domain
+            .or_else(|| environment.cluster_domain.clone()),
+        ..Cluster::default()
+    };
+    let mut writer = Writer {
+        format: args.format,
+        count: 0,
+        printer,
+    };
+    writer.begin()?;
+    for document in &file.documents {
+        if !matches!(document.role_in_file(), RoleInFile::Job(_)) {
+            writer.write(&document.tree.to_json())?;
+        }
+    }
+    for job in file
+        .documents
+        .iter()
+        .filter_map(|document| spec::check(document).job)
+    {
+        let objects = launch::render(&job, &cluster)
+            .with_context(|| format!("cannot render {} `{}`", job.kind, job.name))?;
+        for object in objects {
+            writer.write(&object.to_value())?;
+        }
+    }
+    writer.end()?;
+    let count = writer.count;
+    printer.note(&format!("`{name}` becomes {count} objects"));
+    Ok(Exit::Done)
+}
+
+/// Writes objects one by one.
+struct Writer<'a> {
+    format: RenderFormat,
+    count: usize,
+    printer: &'a mut Printer,
+}
+
+impl Writer<'_> {
+    fn begin(&mut self) -> Result<(), Failure> {
+        match self.format {
+            RenderFormat::Yaml => Ok(()),
+            RenderFormat::Json => self.printer.data(b"{\"version\":1,\"items\":["),
+        }
+    }
+
+    /// JSON has one object to a line, so that two outputs can be compared.
+    fn write(&mut self, object: &Value) -> Result<(), Failure> {
+        let first = self.count == 0;
+        self.count += 1;
+        match self.format {
+            RenderFormat::Yaml => {
+                if !first {
+                    self.printer.data(b"---\n")?;
+                }
+                self.printer.data(spec::to_yaml(object).as_bytes())
+            }
+            RenderFormat::Json => {
+                self.printer.data(if first { b"\n" } else { b",\n" })?;
+                let json = serde_json::to_vec(object).context("cannot write an object as JSON")?;
+                self.printer.data(&json)
+            }
+        }
+    }
+
+    fn end(&mut self) -> Result<(), Failure> {
+        match self.format {
+            RenderFormat::Yaml => Ok(()),
+            RenderFormat::Json => self.printer.data(b"\n]}\n"),
+        }
+    }
+}
+
+fn tell(finding: &Finding, file: &str, text: &str, printer: &mut Printer) {
+    let block = snippet::render(finding, file, text, printer.stderr_paint());
+    printer.message(&block);
+}

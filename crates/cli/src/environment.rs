@@ -1,0 +1,36 @@
+//! The only place where environment variables are read.
+//!
+//! Everything else takes an [`Environment`], so that what a variable changes can be found by
+//! looking for its field, and tests need no variables.
+
+/// What the variables of this process say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Environment {
+    /// `NO_COLOR` is set to something: no colour unless a flag asks for it.
+    pub(crate) no_color: bool,
+    /// `TERM` says that the terminal cannot show colour.
+    pub(crate) dumb_terminal: bool,
+    /// `CUSTOM_CLUSTER_DOMAIN`: the cluster's DNS domain, as the operator is told it.
+    pub(crate) cluster_domain: Option<String>,
+}
+
+impl Environment {
+    /// Reads every variable that matters, once.
+    pub(crate) fn read() -> Self {
+        let value = |name: &str| {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "this is the one module that reads variables"
+            )]
+            let value = std::env::var_os(name);
+            value
+                .map(|value| value.to_string_lossy().into_owned())
+                .filter(|value| !value.is_empty())
+        };
+        Self {
+            no_color: value("NO_COLOR").is_some(),
+            dumb_terminal: value("TERM").is_some_and(|term| term == "dumb"),
+            cluster_domain: value("CUSTOM_CLUSTER_DOMAIN"),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! How a command that could not be done says so.
+
+use std::{fmt::Write as _, process::ExitCode};
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Exit {
+    /// Done.
+    Done,
+    /// The thing asked about failed.
+    Failed,
+    /// It could not be done: usage, files, environment.
+    CouldNot,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        match exit {
+            Exit::Done => Self::SUCCESS,
+            Exit::Failed => Self::from(1),
+            Exit::CouldNot => Self::from(2),
+        }
+    }
+}
+
+/// Why a command could not be done, and what the reader can do about it.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    error: anyhow::Error,
+    hint: Option<String>,
+}
+
+impl Failure {
+    /// A failure without a cause below it.
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self {
+            error: anyhow::Error::msg(message.into()),
+            hint: None,
+        }
+    }
+
+    /// The same failure with a hint.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The message, its causes and the hint, without the leading word.
+    ///
+    /// A cause whose text is already part of the line above is left out: many libraries put the
+    /// text of their cause into their own.
+    pub(crate) fn text(&self) -> String {
+        let mut above = self.error.to_string();
+        let mut text = above.clone();
+        for cause in self.error.chain().skip(1) {
+            let cause = cause.to_string();
+            if above.contains(&cause) {
+                continue;
+            }
+            write!(text, "\n  caused by: {cause}").expect("a string takes whatever is written");
+            above = cause;
+        }
+        if let Some(hint) = &self.hint {
+            write!(text, "\n\nhint: {hint}").expect("a string takes whatever is written");
+        }
+        text
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self { error, hint: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let cases = [
+            (anyhow!("cannot write"), "cannot write"),
+            (
+                anyhow!("disk is full").context("cannot write"),
+                "cannot write\n  caused by: disk is full",
+            ),
+            (
+                anyhow!("disk is full").context("cannot write: disk is full"),
+                "cannot write: disk is full",
+            ),
+            (
+                anyhow!("no space")
+                    .context("write failed: no space")
+                    .context("cannot save"),
+                "cannot save\n  caused by: write failed: no space",
+            ),
+        ];
+        for (error, want) in cases {
+            assert_eq!(Failure::from(error).text(), want);
+        }
+    }
+
+    #[test]
+    fn a_hint_stands_apart() {
+        let failure = Failure::new("no file").hint("name one");
+        assert_eq!(failure.text(), "no file\n\nhint: name one");
+    }
+}

@@ -1,0 +1,134 @@
+//! The only place that writes to stdout and stderr.
+//!
+//! stdout carries data; warnings, errors, summaries and notes go to stderr.
+//!
+//! Invariant: a reader that goes away (`trainyard … | head`) ends the output, not the command: the
+//! exit code stays what it would have been, and nothing is said about it.
+
+use std::io::{self, BufWriter, Write};
+
+use anyhow::Context as _;
+
+use crate::failure::Failure;
+
+/// How much is said on stderr.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verbosity {
+    /// Errors only.
+    Quiet,
+    /// Warnings and summaries too.
+    Normal,
+    /// Notes on what is done too.
+    Verbose,
+}
+
+/// Whether a stream is given colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Paint {
+    /// No escape sequences at all.
+    Plain,
+    /// With colour.
+    Styled,
+}
+
+/// Writes to both streams.
+pub(crate) struct Printer {
+    stdout: BufWriter<io::Stdout>,
+    stdout_open: bool,
+    stderr: io::Stderr,
+    stdout_paint: Paint,
+    stderr_paint: Paint,
+    verbosity: Verbosity,
+}
+
+impl Printer {
+    /// A printer for the streams of this process.
+    pub(crate) fn new(stdout_paint: Paint, stderr_paint: Paint, verbosity: Verbosity) -> Self {
+        Self {
+            stdout: BufWriter::with_capacity(64 * 1024, io::stdout()),
+            stdout_open: true,
+            stderr: io::stderr(),
+            stdout_paint,
+            stderr_paint,
+            verbosity,
+        }
+    }
+
+    /// Whether data may hold colour.
+    pub(crate) fn stdout_paint(&self) -> Paint {
+        self.stdout_paint
+    }
+
+    /// Whether messages may hold colour.
+    pub(crate) fn stderr_paint(&self) -> Paint {
+        self.stderr_paint
+    }
+
+    /// Whether warnings and summaries are wanted.
+    pub(crate) fn wants_warnings(&self) -> bool {
+        self.verbosity >= Verbosity::Normal
+    }
+
+    /// Writes data.
+    pub(crate) fn data(&mut self, data: &[u8]) -> Result<(), Failure> {
+        if !self.stdout_open {
+            return Ok(());
+        }
+        let written = self.stdout.write_all(data);
+        self.judge(written)
+    }
+
+    /// Hands everything written so far to the reader.
+    pub(crate) fn flush(&mut self) -> Result<(), Failure> {
+        if !self.stdout_open {
+            return Ok(());
+        }
+        let flushed = self.stdout.flush();
+        self.judge(flushed)
+    }
+
+    /// Prints why the command could not be done.
+    pub(crate) fn error(&mut self, failure: &Failure) {
+        let word = match self.stderr_paint {
+            Paint::Plain => "error",
+            Paint::Styled => "\u{1b}[1;31merror\u{1b}[0m",
+        };
+        self.message(&format!("{word}: {}\n", failure.text()));
+    }
+
+    /// Prints one line that sums up what was done, unless told to be quiet.
+    pub(crate) fn summary(&mut self, text: &str) {
+        if self.verbosity >= Verbosity::Normal {
+            self.message(&format!("{text}\n"));
+        }
+    }
+
+    /// Prints one line about what is being done, if asked to.
+    pub(crate) fn note(&mut self, text: &str) {
+        if self.verbosity >= Verbosity::Verbose {
+            self.message(&format!("note: {text}\n"));
+        }
+    }
+
+    /// Prints text that is complete in itself on stderr.
+    pub(crate) fn message(&mut self, text: &str) {
+        // A closed stderr leaves nobody to tell.
+        drop(self.stderr.write_all(text.as_bytes()));
+    }
+
+    fn judge(&mut self, outcome: io::Result<()>) -> Result<(), Failure> {
+        match outcome {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                self.stdout_open = false;
+                if error.kind() == io::ErrorKind::BrokenPipe {
+                    Ok(())
+                } else {
+                    Err(error)
+                        .context("cannot write to stdout")
+                        .map_err(Failure::from)
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The binary as its users meet it: full snapshots of stdout, stderr and exit code.
+//!
+//! Every call runs under the limits that bad input must keep (see `call.rs`), so any test that
+//! passes also shows that the answer came within them. `UPDATE=1 cargo test -p trainyard` rewrites
+//! the snapshots in `tests/testdata/`.
+#![forbid(unsafe_code)]
+
+mod bad_input;
+mod call;
+mod examples;
+mod findings;
+mod golden;
+mod objects;
+mod program;
+mod streams;

@@ -1,0 +1,89 @@
+//! Help, version, completions, manual pages, usage errors.
+
+use crate::{call::Call, golden};
+
+#[test]
+fn help() {
+    let call = |words: &[&str]| Call::new(words).run();
+    golden::check(
+        "help",
+        &[
+            call(&["-h"]),
+            call(&["--help"]),
+            call(&["render", "-h"]),
+            call(&["render", "--help"]),
+            call(&["lint", "-h"]),
+            call(&["lint", "--help"]),
+            call(&["completions", "--help"]),
+            call(&["man", "--help"]),
+        ],
+    );
+}
+
+#[test]
+fn usage_errors() {
+    let call = |words: &[&str]| Call::new(words).run();
+    golden::check(
+        "usage",
+        &[
+            call(&[]),
+            call(&["rendr"]),
+            call(&["render"]),
+            call(&["lint"]),
+            call(&["render", "--format", "xml", "job.yaml"]),
+            call(&["lint", "--explain", "TY999"]),
+            call(&["lint", "-q", "-v", "job.yaml"]),
+        ],
+    );
+}
+
+#[test]
+fn version() {
+    let outcome = Call::new(&["--version"]).run();
+    assert_eq!(outcome.code, Some(0));
+    assert_eq!(
+        outcome.stdout,
+        format!("trainyard {}\n", env!("CARGO_PKG_VERSION"))
+    );
+    assert_eq!(outcome.stderr, "");
+}
+
+#[test]
+fn every_shell_gets_completions_that_know_the_commands() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let outcome = Call::new(&["completions", shell]).run();
+        assert_eq!(outcome.code, Some(0), "{shell}: {}", outcome.stderr);
+        for word in ["render", "lint", "explain"] {
+            assert!(
+                outcome.stdout.contains(word),
+                "completions of {shell} know `{word}`"
+            );
+        }
+    }
+}
+
+#[test]
+fn manual_pages() {
+    let page = Call::new(&["man"]).run();
+    assert_eq!(page.code, Some(0));
+    assert!(page.stdout.contains(".TH trainyard 1"), "{}", page.stdout);
+
+    let call = Call::new(&["man", "--out", "pages"]);
+    let outcome = call.run();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let mut pages: Vec<String> = std::fs::read_dir(call.folder().join("pages"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    pages.sort();
+    assert_eq!(
+        pages,
+        [
+            "trainyard-completions.1",
+            "trainyard-lint.1",
+            "trainyard-man.1",
+            "trainyard-render.1",
+            "trainyard.1"
+        ]
+    );
+}

@@ -1,0 +1,246 @@
+//! From a document to a [`Job`], or to every reason why not.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::de::DeserializeOwned;
+
+use super::{
+    Document, Job, Kind, Node, RoleInFile,
+    collector::{Collector, Place},
+    decode::decode,
+    nearest::nearest,
+    validate,
+    wire::{self, Object},
+};
+use crate::{
+    finding::{Finding, Span},
+    lint::catalogue,
+};
+
+/// What came of checking a document.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checked {
+    /// The job; there unless a finding is an error.
+    pub job: Option<Job>,
+    /// Everything found, in the order of position.
+    pub findings: Vec<Finding>,
+}
+
+/// Checks one document of a file.
+pub fn check(document: &Document) -> Checked {
+    let collector = Collector::default();
+    let job = if let Some(kind) = document.job_kind() {
+        validate::job(Sheet::decode(kind, document, &collector))
+    } else {
+        collector.add(not_a_job(document));
+        None
+    };
+    let failed = collector.failed();
+    Checked {
+        job: job.filter(|_| !failed),
+        findings: collector.finish(),
+    }
+}
+
+/// Checks an object of the API, which has no positions.
+pub fn job_from_value(value: &serde_json::Value) -> Checked {
+    match Node::from_json(value) {
+        Some(tree) => check(&Document {
+            tree,
+            source: "".into(),
+        }),
+        None => Checked {
+            job: None,
+            findings: vec![Finding::new(
+                &catalogue::TOO_DEEP,
+                "",
+                Span::default(),
+                format!(
+                    "lists and maps are nested more than {} deep",
+                    super::MAX_DEPTH
+                ),
+            )],
+        },
+    }
+}
+
+/// The kinds that are read, for a sentence.
+pub(crate) fn kinds_read() -> String {
+    let mut names: Vec<String> = Vec::new();
+    for kind in Kind::ALL {
+        let name = kind.name();
+        if !names.iter().any(|known| known.contains(name)) {
+            names.push(format!("`{name}`"));
+        }
+    }
+    names.join(", ")
+}
+
+/// A decoded job of any kind, with its places.
+pub(super) struct Sheet<'a> {
+    pub(super) kind: Kind,
+    pub(super) root: Place<'a>,
+    pub(super) metadata: ObjectMeta,
+    pub(super) run_policy: wire::RunPolicy,
+    pub(super) roles: Option<wire::ReplicaSpecs>,
+    pub(super) own: Own,
+}
+
+/// What only one kind has.
+pub(super) enum Own {
+    PyTorch {
+        nproc_per_node: Option<String>,
+        elastic: Option<wire::ElasticPolicy>,
+    },
+    Tf {
+        success_policy: Option<String>,
+        dynamic_worker: bool,
+    },
+    MpiV1 {
+        slots_per_worker: Option<i64>,
+        clean_pod_policy: Option<String>,
+        main_container: Option<String>,
+    },
+    MpiV2 {
+        slots_per_worker: Option<i64>,
+        run_launcher_as_worker: bool,
+        ssh_auth_mount_path: Option<String>,
+        launcher_creation_policy: Option<String>,
+        mpi_implementation: Option<String>,
+    },
+    XgBoost,
+    Paddle {
+        elastic: Option<wire::PaddleElasticPolicy>,
+    },
+    Jax,
+}
+
+impl<'a> Sheet<'a> {
+    fn decode(kind: Kind, document: &'a Document, collector: &'a Collector) -> Self {
+        let (metadata, run_policy, roles, own) = match kind {
+            Kind::PyTorch => {
+                let (metadata, spec) = object::<wire::PyTorchJobSpec>(document, collector);
+                let own = Own::PyTorch {
+                    nproc_per_node: spec.nproc_per_node,
+                    elastic: spec.elastic_policy,
+                };
+                (metadata, spec.run_policy, spec.pytorch_replica_specs, own)
+            }
+            Kind::Tf => {
+                let (metadata, spec) = object::<wire::TfJobSpec>(document, collector);
+                let own = Own::Tf {
+                    success_policy: spec.success_policy,
+                    dynamic_worker: spec.enable_dynamic_worker.unwrap_or(false),
+                };
+                (metadata, spec.run_policy, spec.tf_replica_specs, own)
+            }
+            Kind::MpiV1 => {
+                let (metadata, spec) = object::<wire::MpiJobV1Spec>(document, collector);
+                let own = Own::MpiV1 {
+                    slots_per_worker: spec.slots_per_worker,
+                    clean_pod_policy: spec.clean_pod_policy,
+                    main_container: spec.main_container,
+                };
+                (metadata, spec.run_policy, spec.mpi_replica_specs, own)
+            }
+            Kind::MpiV2 => {
+                let (metadata, spec) = object::<wire::MpiJobV2Spec>(document, collector);
+                let own = Own::MpiV2 {
+                    slots_per_worker: spec.slots_per_worker,
+                    run_launcher_as_worker: spec.run_launcher_as_worker.unwrap_or(false),
+                    ssh_auth_mount_path: spec.ssh_auth_mount_path,
+                    launcher_creation_policy: spec.launcher_creation_policy,
+                    mpi_implementation: spec.mpi_implementation,
+                };
+                (metadata, spec.run_policy, spec.mpi_replica_specs, own)
+            }
+            Kind::XgBoost => {
+                let (metadata, spec) = object::<wire::XgBoostJobSpec>(document, collector);
+                (
+                    metadata,
+                    spec.run_policy,
+                    spec.xgb_replica_specs,
+                    Own::XgBoost,
+                )
+            }
+            Kind::Paddle => {
+                let (metadata, spec) = object::<wire::PaddleJobSpec>(document, collector);
+                let own = Own::Paddle {
+                    elastic: spec.elastic_policy,
+                };
+                (metadata, spec.run_policy, spec.paddle_replica_specs, own)
+            }
+            Kind::Jax => {
+                let (metadata, spec) = object::<wire::JaxJobSpec>(document, collector);
+                (metadata, spec.run_policy, spec.jax_replica_specs, Own::Jax)
+            }
+        };
+        Self {
+            kind,
+            root: Place::root(&document.tree, collector),
+            metadata,
+            run_policy: run_policy.unwrap_or_default(),
+            roles,
+            own,
+        }
+    }
+
+    /// The place of `spec`.
+    pub(super) fn spec(&self) -> Place<'a> {
+        self.root.key("spec")
+    }
+}
+
+fn object<S: DeserializeOwned + Default>(
+    document: &Document,
+    collector: &Collector,
+) -> (ObjectMeta, S) {
+    let object: Object<S> = decode(&document.tree, &document.source, collector);
+    (object.metadata, object.spec)
+}
+
+fn not_a_job(document: &Document) -> Finding {
+    let at = |key: &str| match document.tree.get(key) {
+        Some(entry) => entry.value.head(),
+        None => document.tree.head(),
+    };
+    let read = format!("the kinds read are {}", kinds_read());
+    let (Some(kind), Some(version)) = (document.kind(), document.api_version()) else {
+        let missing = if document.kind().is_none() {
+            "kind"
+        } else {
+            "apiVersion"
+        };
+        let message = format!("the document has no `{missing}`");
+        return Finding::new(&catalogue::NOT_A_JOB, missing, at(missing), message).with_hint(read);
+    };
+    let versions: Vec<&str> = Kind::ALL
+        .into_iter()
+        .filter(|known| known.name() == kind)
+        .map(Kind::api_version)
+        .collect();
+    if !versions.is_empty() {
+        let message = format!("`{kind}` is not read in apiVersion `{version}`");
+        let right: Vec<String> = versions
+            .iter()
+            .map(|right| format!("`apiVersion: {right}`"))
+            .collect();
+        let rule = &catalogue::WRONG_API_VERSION;
+        return Finding::new(rule, "apiVersion", at("apiVersion"), message)
+            .with_hint(format!("write {}", right.join(" or ")));
+    }
+    if kind.ends_with("List") {
+        let message = format!("`{kind}` wraps several objects in one, which is not read");
+        return Finding::new(&catalogue::LIST_OBJECT, "kind", at("kind"), message)
+            .with_hint("write each object as a document of its own, separated by `---`");
+    }
+    let message = match document.role_in_file() {
+        RoleInFile::Companion => format!("`{kind}` goes with a job but is none"),
+        _ => format!("`{kind}` of apiVersion `{version}` is no job that is read here"),
+    };
+    let names = Kind::ALL.map(Kind::name);
+    let hint = match nearest(kind, names) {
+        Some(meant) => format!("did you mean `{meant}`? {read}"),
+        None => read,
+    };
+    Finding::new(&catalogue::NOT_A_JOB, "kind", at("kind"), message).with_hint(hint)
+}

@@ -1,0 +1,108 @@
+//! One document of a file, and what it is there for.
+
+use std::sync::Arc;
+
+use super::{Kind, Node};
+use crate::finding::Span;
+
+/// One document: a map.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Document {
+    /// Everything in it.
+    pub tree: Node,
+    /// The text of the whole file, which positions refer to; empty for an object of the API.
+    pub(crate) source: Arc<str>,
+}
+
+/// What a document is in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoleInFile {
+    /// A job of one of the kinds that are read.
+    Job(Kind),
+    /// An object that goes with a job, such as a `ConfigMap`.
+    Companion,
+    /// Anything else.
+    Unsupported,
+}
+
+/// Kinds that go with a job.
+const COMPANIONS: &[&str] = &[
+    "ClusterQueue",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ConfigMap",
+    "Endpoints",
+    "LimitRange",
+    "LocalQueue",
+    "Namespace",
+    "NetworkPolicy",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "PodDisruptionBudget",
+    "PriorityClass",
+    "ResourceClaim",
+    "ResourceClaimTemplate",
+    "ResourceFlavor",
+    "ResourceQuota",
+    "Role",
+    "RoleBinding",
+    "RuntimeClass",
+    "Secret",
+    "Service",
+    "ServiceAccount",
+    "StorageClass",
+];
+
+impl Document {
+    /// `apiVersion`, where it is text.
+    pub fn api_version(&self) -> Option<&str> {
+        self.tree.get("apiVersion")?.value.as_str()
+    }
+
+    /// `kind`, where it is text.
+    pub fn kind(&self) -> Option<&str> {
+        self.tree.get("kind")?.value.as_str()
+    }
+
+    /// The job kind, where the document is a job of a kind and version that are read.
+    pub fn job_kind(&self) -> Option<Kind> {
+        Kind::find(self.api_version()?, self.kind()?)
+    }
+
+    /// `metadata.name` with its place, where it is text.
+    pub fn name(&self) -> Option<(&str, Span)> {
+        let name = &self.tree.get("metadata")?.value.get("name")?.value;
+        Some((name.as_str()?, name.span))
+    }
+
+    /// `metadata.namespace`, where it is text.
+    pub fn namespace(&self) -> Option<&str> {
+        self.tree
+            .get("metadata")?
+            .value
+            .get("namespace")?
+            .value
+            .as_str()
+    }
+
+    /// What the document is in its file.
+    pub fn role_in_file(&self) -> RoleInFile {
+        if let Some(kind) = self.job_kind() {
+            return RoleInFile::Job(kind);
+        }
+        match self.kind() {
+            Some(kind) if COMPANIONS.binary_search(&kind).is_ok() => RoleInFile::Companion,
+            _ => RoleInFile::Unsupported,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn companions_are_sorted_for_the_search() {
+        assert!(COMPANIONS.is_sorted());
+    }
+}

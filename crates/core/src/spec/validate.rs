@@ -1,0 +1,102 @@
+//! The rules of a job: from what was written to a [`Job`], with everything that is wrong.
+//!
+//! One file per concern. Each takes the decoded job with its places, reports what it finds there,
+//! and returns its part of the job as far as there is one. Parts of a job with errors are never
+//! used, so they need only be good enough to look for the next error.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Job,
+    check::Sheet,
+    collector::Place,
+    nearest::{nearest, one_of},
+};
+use crate::lint::Rule;
+
+mod annotations;
+mod elastic;
+mod framework;
+mod metadata;
+mod roles;
+mod run_policy;
+mod template;
+#[cfg(test)]
+mod tests;
+
+/// Most pods of a role and of a job. The largest training runs have some ten thousand; more
+/// would not fit a cluster.
+pub(crate) const MAX_REPLICAS: u32 = 100_000;
+
+/// The job of `sheet`. `None` only when an error was reported; there may be errors besides.
+pub(super) fn job(mut sheet: Sheet<'_>) -> Option<Job> {
+    let metadata = sheet.root.key("metadata");
+    let annotations: BTreeMap<String, String> =
+        sheet.metadata.annotations.take().unwrap_or_default();
+    let name = metadata::name(&metadata, &sheet.metadata);
+    let namespace = metadata::namespace(&metadata, &sheet.metadata);
+    let knobs = annotations::knobs(&metadata.key("annotations"), &annotations);
+    let roles = roles::roles(&mut sheet);
+    let framework = framework::framework(&sheet, &roles);
+    let run_policy = run_policy::run_policy(&sheet);
+    let job = Job {
+        kind: sheet.kind,
+        name: name?,
+        namespace: namespace?,
+        uid: sheet.metadata.uid,
+        annotations,
+        roles,
+        run_policy,
+        framework,
+        knobs,
+    };
+    metadata::pod_names(&metadata.key("name"), &job);
+    if !sheet.root.has_failed() {
+        let map = sheet.root.key("spec").key(job.kind.replica_map());
+        roles::nothing_to_run(&map, &job.roles);
+    }
+    Some(job)
+}
+
+/// The meaning of `word`, one of `known`; reported by `rule` where it is none.
+fn word<T: Copy>(place: &Place<'_>, rule: &Rule, word: &str, known: &[(&str, T)]) -> Option<T> {
+    let found = known.iter().find(|(name, _)| *name == word);
+    if found.is_none() {
+        let names = || known.iter().map(|(name, _)| *name);
+        let field = place.name();
+        let message = format!("`{field}` must be {}, found `{word}`", one_of(names()));
+        match nearest(word, names()) {
+            Some(meant) => place.report_with(rule, message, format!("did you mean `{meant}`?")),
+            None => place.report(rule, message),
+        }
+    }
+    found.map(|(_, meaning)| *meaning)
+}
+
+/// A number from `least` to `most` where one is stated; reported by `rule` where it is outside.
+fn number(
+    place: &Place<'_>,
+    rule: &Rule,
+    value: Option<i64>,
+    least: i64,
+    most: i64,
+) -> Option<i64> {
+    let value = value?;
+    if (least..=most).contains(&value) {
+        return Some(value);
+    }
+    let field = place.name();
+    let message = if most == i64::MAX {
+        format!("`{field}` must be at least {least}, found {value}")
+    } else {
+        format!("`{field}` must be from {least} to {most}, found {value}")
+    };
+    place.report(rule, message);
+    None
+}
+
+/// A number that the API keeps in 32 bits, where one of at least `least` is stated.
+fn number32(place: &Place<'_>, rule: &Rule, value: Option<i64>, least: i32) -> Option<i32> {
+    number(place, rule, value, least.into(), i32::MAX.into())
+        .and_then(|value| i32::try_from(value).ok())
+}

@@ -1,0 +1,191 @@
+//! Our own settings: `trainyard.dev/…` annotations to [`Knobs`].
+
+use std::{collections::BTreeMap, time::Duration};
+
+use crate::{
+    lint::catalogue,
+    spec::{
+        Compat, Knobs, Limit, RestartScope, annotation,
+        collector::Place,
+        nearest::{nearest, one_of},
+    },
+};
+
+const PREFIX: &str = "trainyard.dev/";
+
+/// Annotations that change the job.
+const KNOWN: [&str; 5] = [
+    annotation::RESTART_SCOPE,
+    annotation::BUDGET,
+    annotation::LOST_AFTER,
+    annotation::HANG_AFTER,
+    annotation::COMPAT,
+];
+
+/// Annotations that other parts of Trainyard read.
+const READ_ELSEWHERE: [&str; 4] = [
+    "trainyard.dev/gang",
+    "trainyard.dev/placement",
+    "trainyard.dev/parallelism",
+    "trainyard.dev/preflight",
+];
+
+/// The word of `trainyard.dev/compat` that brings back everything.
+const EVERYTHING: &str = "all";
+
+/// The settings, with what is wrong in them left out.
+pub(super) fn knobs(place: &Place<'_>, annotations: &BTreeMap<String, String>) -> Knobs {
+    let mut knobs = Knobs::default();
+    let ours = annotations
+        .range(PREFIX.to_owned()..)
+        .take_while(|(key, _)| key.starts_with(PREFIX));
+    let mut everything = false;
+    for (key, text) in ours {
+        let place = place.key(key);
+        let result = match key.as_str() {
+            annotation::RESTART_SCOPE => scope(text).map(|scope| knobs.restart_scope = Some(scope)),
+            annotation::BUDGET => budget(text, &mut knobs),
+            annotation::LOST_AFTER => duration(text).map(|time| knobs.lost_after = time),
+            annotation::HANG_AFTER => duration(text).map(|time| knobs.hang_after = time),
+            annotation::COMPAT => compat(text, &mut knobs).map(|all| everything = all),
+            other => {
+                unknown(other, &place);
+                Ok(())
+            }
+        };
+        if let Err(message) = result {
+            place.report(&catalogue::BAD_ANNOTATION, format!("`{key}` {message}"));
+        }
+    }
+    if everything {
+        knobs.compat.extend(Compat::ALL);
+        knobs.restart_scope.get_or_insert(RestartScope::Pod);
+    }
+    knobs
+}
+
+fn unknown(key: &str, place: &Place<'_>) {
+    if READ_ELSEWHERE.contains(&key) {
+        return;
+    }
+    if place.is_full() {
+        return place.report(&catalogue::UNKNOWN_ANNOTATION, "");
+    }
+    let message = format!("there is no annotation `{key}`, it is ignored");
+    match nearest(key, KNOWN.into_iter().chain(READ_ELSEWHERE)) {
+        Some(meant) => place.report_with(
+            &catalogue::UNKNOWN_ANNOTATION,
+            message,
+            format!("did you mean `{meant}`?"),
+        ),
+        None => place.report(&catalogue::UNKNOWN_ANNOTATION, message),
+    }
+}
+
+fn scope(text: &str) -> Result<RestartScope, String> {
+    match text.trim() {
+        "gang" => Ok(RestartScope::Gang),
+        "pod" => Ok(RestartScope::Pod),
+        other => Err(format!("must be `gang` or `pod`, found `{other}`")),
+    }
+}
+
+/// `user=3,platform=10,infrastructure=50,preemption=unlimited`, in any order, each at most once.
+fn budget(text: &str, knobs: &mut Knobs) -> Result<(), String> {
+    const ACCOUNTS: [&str; 4] = ["user", "platform", "infrastructure", "preemption"];
+    for item in items(text) {
+        let (account, limit) = item
+            .split_once('=')
+            .map(|(account, limit)| (account.trim(), limit.trim()))
+            .ok_or_else(|| {
+                format!("must be a list such as `user=3,platform=10`, found `{item}`")
+            })?;
+        let slot = match account {
+            "user" => &mut knobs.budget.user,
+            "platform" => &mut knobs.budget.platform,
+            "infrastructure" => &mut knobs.budget.infrastructure,
+            "preemption" => &mut knobs.budget.preemption,
+            _ => {
+                return Err(format!(
+                    "has accounts {}, found `{account}`",
+                    one_of(ACCOUNTS)
+                ));
+            }
+        };
+        if slot.is_some() {
+            return Err(format!("names the account `{account}` twice"));
+        }
+        *slot = Some(match limit {
+            "unlimited" => Limit::Unlimited,
+            number => Limit::At(number.parse().map_err(|_| {
+                format!("needs a number or `unlimited` for `{account}`, found `{number}`")
+            })?),
+        });
+    }
+    Ok(())
+}
+
+/// Whether everything is brought back.
+fn compat(text: &str, knobs: &mut Knobs) -> Result<bool, String> {
+    let mut everything = false;
+    for item in items(text) {
+        if item == EVERYTHING {
+            everything = true;
+            continue;
+        }
+        let known = Compat::ALL.into_iter().find(|compat| compat.name() == item);
+        let names = || {
+            Compat::ALL
+                .into_iter()
+                .map(Compat::name)
+                .chain([EVERYTHING])
+        };
+        knobs
+            .compat
+            .insert(known.ok_or_else(|| match nearest(item, names()) {
+                Some(meant) => format!("has no word `{item}`, did you mean `{meant}`?"),
+                None => format!("has the words {}, found `{item}`", one_of(names())),
+            })?);
+    }
+    Ok(everything)
+}
+
+/// The items of a comma list; an item may be followed by a comma at the end.
+fn items(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',')
+        .map(str::trim)
+        .filter(|item| !item.is_empty())
+}
+
+/// Whole numbers with a unit, such as `90s`, `10m`, `2h`, `1d` or `1h30m`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let bad = || format!("must be a time such as `90s`, `10m` or `2h`, found `{text}`");
+    let mut seconds: u64 = 0;
+    let mut rest = text.trim();
+    if rest.is_empty() {
+        return Err(bad());
+    }
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(bad)?;
+        let (digits, after) = rest.split_at(end);
+        let count: u64 = digits.parse().map_err(|_| bad())?;
+        let mut letters = after.chars();
+        let unit = match letters.next() {
+            Some('s') => 1,
+            Some('m') => 60,
+            Some('h') => 3_600,
+            Some('d') => 86_400,
+            _ => return Err(bad()),
+        };
+        seconds = count
+            .checked_mul(unit)
+            .and_then(|part| seconds.checked_add(part))
+            .ok_or_else(bad)?;
+        rest = letters.as_str();
+    }
+    // Ten years outlast every job, and sums with timestamps stay far from overflow.
+    if seconds == 0 || seconds > 315_360_000 {
+        return Err(format!("must be from 1s to 3650d, found `{text}`"));
+    }
+    Ok(Duration::from_secs(seconds))
+}

@@ -1,0 +1,142 @@
+//! `cargo xtask bench core`: the figures that the core must reach, each beside its bound.
+//!
+//! Invariant: every figure is measured on the release build that users run, in this call; nothing
+//! is read from an earlier one.
+
+mod bad_input;
+mod decide;
+mod render;
+mod simulation;
+
+use std::{
+    path::PathBuf,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use crate::{Failure, report, step};
+
+/// One line of the table.
+struct Figure {
+    name: String,
+    measured: String,
+    bound: String,
+    met: bool,
+}
+
+/// Measures every figure and fails where a bound is missed.
+pub(crate) fn run() -> Result<(), Failure> {
+    let mut figures = simulation::figures()?;
+    let curve = decide::curve()?;
+    figures.extend(decide::figures(&curve)?);
+    let binary = release()?;
+    figures.push(render::figure(&binary)?);
+    figures.push(bad_input::figure(&binary)?);
+
+    println!("\n`decide` in steady state:\n{}", decide::table(&curve));
+    let mut rows = vec![
+        ["figure", "measured", "bound", ""]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    for figure in &figures {
+        let word = if figure.met { "met" } else { "MISSED" };
+        rows.push(vec![
+            figure.name.clone(),
+            figure.measured.clone(),
+            figure.bound.clone(),
+            word.to_owned(),
+        ]);
+    }
+    println!("{}", report::table(&rows));
+    println!(
+        "`render` has no peer to be measured against: no other tool makes these objects outside \
+         a cluster. Its floor is the same binary's `--version`, which is start-up alone."
+    );
+    let missed = figures.iter().filter(|figure| !figure.met).count();
+    if missed > 0 {
+        Err(Failure::Failed(format!(
+            "{missed} of {} bounds are missed",
+            figures.len()
+        )))
+    } else {
+        Ok(())
+    }
+}
+
+/// Builds what users run and says where it is.
+fn release() -> Result<PathBuf, Failure> {
+    step::run(&mut step::cargo(&[
+        "build",
+        "--quiet",
+        "--locked",
+        "--release",
+        "--package",
+        "trainyard",
+    ]))?;
+    step::released("trainyard")
+}
+
+/// Wall times of repeated runs.
+struct Times {
+    best: Duration,
+    median: Duration,
+}
+
+/// Runs what `command` makes `runs` times; an exit code other than `code` is a failure.
+fn times(runs: usize, code: i32, command: impl Fn() -> Command) -> Result<Times, Failure> {
+    let mut times = Vec::with_capacity(runs);
+    for _ in 0..runs {
+        let mut command = command();
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let start = Instant::now();
+        let status = command
+            .status()
+            .map_err(|error| Failure::CouldNotRun(format!("cannot start {command:?}: {error}")))?;
+        let time = start.elapsed();
+        if status.code() != Some(code) {
+            return Err(Failure::Failed(format!(
+                "{command:?} ended with {status}, not with {code}"
+            )));
+        }
+        times.push(time);
+    }
+    times.sort();
+    Ok(Times {
+        best: times[0],
+        median: times[times.len() / 2],
+    })
+}
+
+/// A folder for the files of one measurement, removed with them at its end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Result<Self, Failure> {
+        let path = std::env::temp_dir().join(format!("trainyard-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path)
+            .map_err(|error| Failure::CouldNotRun(format!("cannot make a folder: {error}")))?;
+        Ok(Self(path))
+    }
+
+    fn write(&self, name: &str, content: &str) -> Result<PathBuf, Failure> {
+        let path = self.0.join(name);
+        std::fs::write(&path, content)
+            .map_err(|error| Failure::CouldNotRun(format!("cannot write a file: {error}")))?;
+        Ok(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What is left in the folder of temporary files is the system's to remove.
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{:.1} ms", time.as_secs_f64() * 1e3)
+}

@@ -1,0 +1,90 @@
+//! `cargo xtask check`: everything about the source that needs no run of the program.
+
+use std::time::Instant;
+
+use crate::{Failure, generate, layers, report, step};
+
+/// One step: its name and its work.
+type Step = (&'static str, fn() -> Result<(), Failure>);
+
+/// Every step, in the order in which a person would want to hear of its failure.
+const STEPS: &[Step] = &[
+    ("formatting", formatting),
+    ("lints", lints),
+    ("layers", layers::run),
+    ("documentation", documentation),
+    ("generated files", generated),
+];
+
+/// Runs every step, also after one failed, and prints how each ended.
+pub(crate) fn run() -> Result<(), Failure> {
+    let mut rows = vec![["step", "outcome", "time"].map(str::to_owned).to_vec()];
+    let mut failed = Vec::new();
+    let mut absent = Vec::new();
+    for (name, work) in STEPS {
+        report::progress(name);
+        let start = Instant::now();
+        let outcome = work();
+        let word = match &outcome {
+            Ok(()) => "passed",
+            Err(Failure::Failed(message)) => {
+                report::error(message);
+                failed.push(*name);
+                "failed"
+            }
+            Err(Failure::CouldNotRun(message)) => {
+                report::error(message);
+                absent.push(format!("{name}: {message}"));
+                "could not run"
+            }
+        };
+        rows.push(vec![
+            (*name).to_owned(),
+            word.to_owned(),
+            report::seconds(start.elapsed()),
+        ]);
+    }
+    println!("{}", report::table(&rows));
+    if !failed.is_empty() {
+        return Err(Failure::Failed(format!("failed: {}", failed.join(", "))));
+    }
+    if !absent.is_empty() {
+        return Err(Failure::CouldNotRun(absent.join("; ")));
+    }
+    Ok(())
+}
+
+fn formatting() -> Result<(), Failure> {
+    step::need_cargo_tool("fmt", "run `rustup component add rustfmt`")?;
+    step::run(&mut step::cargo(&["fmt", "--all", "--check"]))
+}
+
+fn lints() -> Result<(), Failure> {
+    step::need_cargo_tool("clippy", "run `rustup component add clippy`")?;
+    step::run(&mut step::cargo(&[
+        "clippy",
+        "--locked",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "--deny",
+        "warnings",
+    ]))
+}
+
+fn documentation() -> Result<(), Failure> {
+    step::run(
+        step::cargo(&[
+            "doc",
+            "--locked",
+            "--workspace",
+            "--no-deps",
+            "--document-private-items",
+        ])
+        .env("RUSTDOCFLAGS", "--deny warnings"),
+    )
+}
+
+fn generated() -> Result<(), Failure> {
+    generate::run(generate::Mode::Check)
+}

@@ -1,0 +1,297 @@
+//! `cargo xtask layers`: the arrows between crates, and what may stand below them.
+//!
+//! Reads `cargo tree` and `Cargo.lock`, so it sees what is really built and not what the
+//! manifests intend. Every refusal names the arrow, the rule and what to do.
+
+mod licence;
+
+use std::{collections::BTreeSet, fs};
+
+use crate::{Failure, step};
+
+/// Every crate of the workspace with the crates of the workspace it may depend on.
+///
+/// A crate that is missing here is refused: a new crate is a decision, and is drawn here first.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("trainyard-core", &[]),
+    ("trainyard-sim", &["trainyard-core"]),
+    ("trainyard-host", &["trainyard-core"]),
+    ("trainyard-kube", &["trainyard-core"]),
+    ("trainyard-web", &["trainyard-core"]),
+    (
+        "trainyard",
+        &[
+            "trainyard-core",
+            "trainyard-sim",
+            "trainyard-host",
+            "trainyard-kube",
+            "trainyard-web",
+        ],
+    ),
+    ("xtask", &[]),
+];
+
+/// Crates that nothing may bring in, with the reason.
+const BANNED: &[(&str, &str)] = &[
+    (
+        "aws-lc-rs",
+        "one TLS provider, `ring`: this one takes minutes to build",
+    ),
+    (
+        "aws-lc-sys",
+        "one TLS provider, `ring`: this one takes minutes to build",
+    ),
+    (
+        "openssl-sys",
+        "it needs a system library, and TLS is `rustls`",
+    ),
+    (
+        "native-tls",
+        "it needs a system library, and TLS is `rustls`",
+    ),
+    (
+        "serde_yaml",
+        "it is no longer maintained; YAML is read by `granit-parser`",
+    ),
+];
+
+/// What `core` may not stand on, at any depth: it decides, others act.
+const IMPURE: &[&str] = &[
+    "async-std",
+    "async-trait",
+    "crossbeam",
+    "futures",
+    "futures-core",
+    "futures-util",
+    "getrandom",
+    "hyper",
+    "kube",
+    "kube-client",
+    "kube-core",
+    "kube-runtime",
+    "log",
+    "mio",
+    "rand",
+    "rayon",
+    "reqwest",
+    "smol",
+    "socket2",
+    "tokio",
+    "tokio-util",
+    "tracing",
+    "tracing-core",
+];
+
+/// The only place crates may come from.
+const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+/// Checks every rule and returns all refusals at once.
+pub(crate) fn run() -> Result<(), Failure> {
+    let mut refusals = Vec::new();
+    for member in members()? {
+        refusals.extend(arrows(&member)?);
+    }
+    refusals.extend(purity()?);
+    refusals.extend(third_parties()?);
+    refusals.extend(duplicates()?);
+    refusals.extend(sources()?);
+    if refusals.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::Failed(refusals.join("\n\n")))
+    }
+}
+
+/// The packages of the workspace.
+fn members() -> Result<Vec<String>, Failure> {
+    let text = tree(&["--workspace", "--depth", "0", "--format", "{p}"])?;
+    Ok(packages(&text).into_iter().map(|(name, _)| name).collect())
+}
+
+fn arrows(member: &str) -> Result<Vec<String>, Failure> {
+    let Some((_, allowed)) = ARROWS.iter().find(|(name, _)| *name == member) else {
+        return Ok(vec![format!(
+            "crate `{member}` is in no layer\n  rule: a crate exists only where a dependency must \
+             not leak\n  hint: add it to `ARROWS` in xtask/src/layers.rs and to ARCHITECTURE.md, \
+             with the reason, or make it a module"
+        )]);
+    };
+    let text = tree(&[
+        "--package",
+        member,
+        "--depth",
+        "1",
+        "--edges",
+        "normal,build,dev",
+        "--format",
+        "{p}",
+    ])?;
+    Ok(packages(&text)
+        .iter()
+        .filter(|(name, _)| name != member && ARROWS.iter().any(|(known, _)| known == name))
+        .filter(|(name, _)| !allowed.contains(&name.as_str()))
+        .map(|(name, _)| {
+            format!(
+                "arrow `{member}` -> `{name}` is not drawn\n  rule: `core` stands on no other \
+                 crate, adapters stand on `core` only and never on each other\n  hint: move what \
+                 both need into `core`, or let `trainyard` (cli) join the two"
+            )
+        })
+        .collect())
+}
+
+fn purity() -> Result<Vec<String>, Failure> {
+    let text = tree(&[
+        "--package",
+        "trainyard-core",
+        "--edges",
+        "normal,build",
+        "--format",
+        "{p}",
+    ])?;
+    let found: BTreeSet<String> = packages(&text).into_iter().map(|(name, _)| name).collect();
+    Ok(IMPURE
+        .iter()
+        .filter(|name| found.contains(**name))
+        .map(|name| {
+            format!(
+                "arrow `trainyard-core` -> `{name}` is forbidden, at any depth\n  rule: `core` has \
+                 no IO, clock, randomness, async, threads or logging\n  hint: run `cargo tree -p \
+                 trainyard-core -i {name}` to see who brings it, and move that to an adapter"
+            )
+        })
+        .collect())
+}
+
+fn third_parties() -> Result<Vec<String>, Failure> {
+    let text = tree(&[
+        "--workspace",
+        "--edges",
+        "normal,build,dev",
+        "--format",
+        "{p}|{l}",
+    ])?;
+    let mut refusals = BTreeSet::new();
+    for line in text.lines() {
+        let Some((package, terms)) = line.split_once('|') else {
+            continue;
+        };
+        let name = package.split_whitespace().next().unwrap_or_default();
+        let terms = terms.trim_end_matches(" (*)").trim();
+        if let Some((_, reason)) = BANNED.iter().find(|(banned, _)| *banned == name) {
+            refusals.insert(format!(
+                "crate `{name}` is banned\n  rule: {reason}\n  hint: run `cargo tree -i {name}` to \
+                 see which feature brings it, and turn that off"
+            ));
+        }
+        if !licence::allowed(terms) {
+            let shown = if terms.is_empty() {
+                "no licence"
+            } else {
+                terms
+            };
+            refusals.insert(format!(
+                "crate `{name}` comes under `{shown}`\n  rule: only the licences of \
+                 xtask/src/layers/licence.rs, none of them copyleft\n  hint: choose another crate, \
+                 or write those lines ourselves"
+            ));
+        }
+    }
+    Ok(refusals.into_iter().collect())
+}
+
+fn duplicates() -> Result<Vec<String>, Failure> {
+    let text = tree(&["--workspace", "--edges", "normal,build", "--format", "{p}"])?;
+    let all: BTreeSet<(String, String)> = packages(&text).into_iter().collect();
+    let versions = |name: &String| -> Vec<&str> {
+        all.iter()
+            .filter(|(other, _)| other == name)
+            .map(|(_, version)| version.as_str())
+            .collect()
+    };
+    let names: BTreeSet<&String> = all.iter().map(|(name, _)| name).collect();
+    Ok(names
+        .into_iter()
+        .map(|name| (name, versions(name)))
+        .filter(|(_, versions)| versions.len() > 1)
+        .map(|(name, versions)| {
+            format!(
+                "crate `{name}` is built {} times: {}\n  rule: one version of each crate in the \
+                 binary\n  hint: run `cargo tree --duplicates` and align the versions",
+                versions.len(),
+                versions.join(", ")
+            )
+        })
+        .collect())
+}
+
+fn sources() -> Result<Vec<String>, Failure> {
+    let lock = step::root().join("Cargo.lock");
+    let text = fs::read_to_string(&lock)
+        .map_err(|error| Failure::CouldNotRun(format!("cannot read `Cargo.lock`: {error}")))?;
+    let foreign: BTreeSet<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("source = \""))
+        .map(|line| line.trim_end_matches('"'))
+        .filter(|source| *source != REGISTRY)
+        .collect();
+    Ok(foreign
+        .into_iter()
+        .map(|source| {
+            format!(
+                "a crate comes from `{source}`\n  rule: every crate comes from crates.io\n  hint: \
+                 depend on a published version"
+            )
+        })
+        .collect())
+}
+
+fn tree(arguments: &[&str]) -> Result<String, Failure> {
+    let mut words = vec!["tree", "--quiet", "--locked", "--prefix", "none"];
+    words.extend(arguments);
+    step::capture(&mut step::cargo(&words))
+}
+
+/// Name and version of each line of `cargo tree --prefix none`.
+fn packages(text: &str) -> Vec<(String, String)> {
+    text.lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let name = words.next()?;
+            let version = words.next()?.strip_prefix('v')?;
+            Some((name.to_owned(), version.to_owned()))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_cargo_tree_are_packages() {
+        let text = "trainyard-core v0.1.0 (/some where/crates/core)\n\nserde v1.0.229 (*)\n\
+                    serde_derive v1.0.229 (proc-macro)\n[dev-dependencies]\n";
+        let want = [
+            ("trainyard-core", "0.1.0"),
+            ("serde", "1.0.229"),
+            ("serde_derive", "1.0.229"),
+        ];
+        assert_eq!(
+            packages(text),
+            want.map(|(name, version)| (name.to_owned(), version.to_owned()))
+        );
+    }
+
+    #[test]
+    fn only_the_binary_joins_adapters() {
+        for (name, allowed) in ARROWS {
+            let most: &[&str] = match *name {
+                "trainyard" => continue,
+                "trainyard-core" | "xtask" => &[],
+                _ => &["trainyard-core"],
+            };
+            assert_eq!(*allowed, most, "{name}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Running other programs: `cargo`, and the binary it built.
+//!
+//! Invariant: a program that cannot be started is told apart from one that failed, so that a
+//! missing tool is never taken for a pass or for a failed check.
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use crate::Failure;
+
+/// The root of the repository.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask lies in a folder of the repository")
+        .to_owned()
+}
+
+/// `cargo` with `arguments`, to be run in the root of the repository.
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new("cargo");
+    command.args(arguments).current_dir(root());
+    command
+}
+
+/// Runs `command` to its end with its output on ours; anything but success is a failure.
+pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
+    let status = command
+        .status()
+        .map_err(|error| not_started(command, &error))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Failure::Failed(format!(
+            "`{}` ended with {status}",
+            line(command)
+        )))
+    }
+}
+
+/// Runs `command` to its end and returns what it wrote to stdout; stderr goes to ours.
+pub(crate) fn capture(command: &mut Command) -> Result<String, Failure> {
+    let output = command
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| not_started(command, &error))?;
+    if !output.status.success() {
+        return Err(Failure::Failed(format!(
+            "`{}` ended with {}",
+            line(command),
+            output.status
+        )));
+    }
+    String::from_utf8(output.stdout).map_err(|_| {
+        Failure::Failed(format!(
+            "`{}` wrote bytes that are not UTF-8",
+            line(command)
+        ))
+    })
+}
+
+/// Runs `command` to its end, passing its stdout on line by line and giving each line to `watch`.
+pub(crate) fn stream(command: &mut Command, mut watch: impl FnMut(&str)) -> Result<(), Failure> {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| not_started(command, &error))?;
+    let output = child.stdout.take().expect("stdout is piped");
+    for text in BufReader::new(output).split(b'\n') {
+        let text = text.map_err(|error| lost(command, &error))?;
+        let text = String::from_utf8_lossy(&text);
+        println!("{text}");
+        watch(&text);
+    }
+    drop(std::io::stdout().flush());
+    let status = child.wait().map_err(|error| lost(command, &error))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Failure::Failed(format!(
+            "`{}` ended with {status}",
+            line(command)
+        )))
+    }
+}
+
+/// Whether `cargo <subcommand>` is installed.
+pub(crate) fn need_cargo_tool(subcommand: &str, hint: &str) -> Result<(), Failure> {
+    let found = cargo(&[subcommand, "--version"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    if found {
+        Ok(())
+    } else {
+        Err(Failure::CouldNotRun(format!(
+            "`cargo {subcommand}` is not installed: {hint}"
+        )))
+    }
+}
+
+/// A program that lies beside this one, built with the same profile.
+pub(crate) fn sibling(name: &str) -> Result<PathBuf, Failure> {
+    let own = std::env::current_exe()
+        .map_err(|error| Failure::CouldNotRun(format!("cannot find the build folder: {error}")))?;
+    let folder = own.parent().expect("a program lies in a folder");
+    Ok(folder
+        .join(name)
+        .with_extension(std::env::consts::EXE_EXTENSION))
+}
+
+/// A program of the release build.
+pub(crate) fn released(name: &str) -> Result<PathBuf, Failure> {
+    let beside = sibling(name)?;
+    let target = beside
+        .parent()
+        .and_then(Path::parent)
+        .expect("the build folder lies in the target folder");
+    let file = beside.file_name().expect("a program has a name");
+    Ok(target.join("release").join(file))
+}
+
+fn line(command: &Command) -> String {
+    let mut words = vec![command.get_program().to_string_lossy().into_owned()];
+    words.extend(
+        command
+            .get_args()
+            .map(|word| word.to_string_lossy().into_owned()),
+    );
+    words.join(" ")
+}
+
+fn not_started(command: &Command, error: &std::io::Error) -> Failure {
+    Failure::CouldNotRun(format!("cannot start `{}`: {error}", line(command)))
+}
+
+fn lost(command: &Command, error: &std::io::Error) -> Failure {
+    Failure::CouldNotRun(format!("lost `{}` while it ran: {error}", line(command)))
+}
