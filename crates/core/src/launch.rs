@@ -81,14 +81,6 @@ impl Cluster {
 /// Why a job cannot become objects. A validated job never gives one.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LaunchError {
-    /// The rendezvous needs a port that the template does not have.
-    #[error("no container port named `{port}` in role `{role}`, which the other pods connect to")]
-    MissingPort {
-        /// The role whose template lacks it.
-        role: Role,
-        /// The name of the port.
-        port: &'static str,
-    },
     /// A slot or the rendezvous is in a role that the job does not declare.
     #[error("role `{role}` is not declared")]
     UndeclaredRole {

@@ -32,12 +32,11 @@ pub(super) fn converge(pass: &mut Pass<'_>, roster: &Roster<'_>) {
     if missing.is_empty() && !leaving {
         pass.status.trainyard.formed = true;
     }
-    match blocked(pass, roster) {
-        Some((code, message)) => pass.say(code, message),
-        None => {
-            let free = free_slots(pass, roster, &missing);
-            create(pass, roster, &free);
-        }
+    if let Some((code, message)) = blocked(pass, roster) {
+        pass.say(code, message);
+    } else {
+        let free = free_slots(pass, roster, &missing);
+        create(pass, roster, &free);
     }
     report_running(pass, roster);
     say_what_pods_wait_for(pass, roster, missing.len());

@@ -5,6 +5,8 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use jiff::Timestamp;
+
 use super::{
     Account, ConditionType, EventKind, ObservedPod, PodPhase, budget,
     cause::{Cause, Failure, headline},
@@ -175,27 +177,34 @@ fn failure_of(pass: &mut Pass<'_>, pod: &ObservedPod) -> Option<Cause> {
     }
 }
 
-/// Names the pods of this attempt whose nodes do not answer and that are not given up yet.
+/// Names the first pod of this attempt whose node does not answer and that is not given up yet.
 fn say_silent_nodes(pass: &mut Pass<'_>, roster: &Roster<'_>) {
-    for pod in &roster.notable {
-        let runs = matches!(
-            pod.phase,
-            PodPhase::Pending | PodPhase::Running | PodPhase::Unknown
-        );
-        if !runs || pass.status.trainyard.dismissed.contains(&pod.uid) {
-            continue;
-        }
-        if let Contact::LostAt(at) = pass.contact(pod) {
-            let node = pod.node.as_deref().unwrap_or("?");
-            let name = pass.job.pod_name(pod.slot);
-            pass.say(
-                Code::NodeSilent,
-                format!(
-                    "node `{node}` of pod `{name}` does not answer; the pod is given up at {at}"
-                ),
-            );
-        }
-    }
+    let yard = &pass.status.trainyard;
+    let silent: Vec<(&ObservedPod, Timestamp)> = roster
+        .notable
+        .iter()
+        .filter(|pod| !matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed))
+        .filter(|pod| !yard.dismissed.contains(&pod.uid))
+        .filter_map(|pod| match pass.contact(pod) {
+            Contact::LostAt(at) => Some((*pod, at)),
+            Contact::Fine | Contact::Lost => None,
+        })
+        .collect();
+    let Some((pod, at)) = silent.first() else {
+        return;
+    };
+    let node = pod.node.as_deref().unwrap_or("?");
+    let name = pass.job.pod_name(pod.slot);
+    let others = match silent.len() {
+        1 => String::new(),
+        count => format!(" (and {} more pods)", count - 1),
+    };
+    pass.say(
+        Code::NodeSilent,
+        format!(
+            "node `{node}` of pod `{name}`{others} does not answer; the pod is given up at {at}"
+        ),
+    );
 }
 
 /// Whether the pod of `slot` was there and is no more, without having ended well.

@@ -5,10 +5,7 @@
 
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, ObjectFieldSelector, PodSpec};
 
-use super::{
-    env::{append, variable},
-    pod,
-};
+use super::env::{append, variable};
 use crate::spec::{Job, Kind, Role, Slot};
 
 /// How the ranks of a `PaddleJob` find each other.
@@ -40,7 +37,7 @@ impl Wiring {
             ],
             meeting_point,
             host: job.pod_name(meeting_point),
-            port: pod::named_port(job, role).unwrap_or(fallback),
+            port: job.rendezvous_port(role).unwrap_or(fallback),
         }
     }
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
-    api::core::v1::{Container, Pod, PodSpec, PodTemplateSpec},
+    api::core::v1::{Pod, PodTemplateSpec},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
 
@@ -166,35 +166,10 @@ pub(super) fn restart_policy(job: &Job, policy: RestartPolicy) -> &'static str {
     }
 }
 
-/// The container that trains: the one with the kind's name, or the first.
-pub(super) fn training_container(kind: Kind, spec: &PodSpec) -> Option<&Container> {
-    spec.containers
-        .iter()
-        .find(|container| container.name == kind.container())
-        .or(spec.containers.first())
-}
-
-/// The number of the kind's port in the training container of `role`.
-///
-/// `None` where the role is not declared or its container lacks the port.
-pub(super) fn named_port(job: &Job, role: Role) -> Option<i32> {
-    let (name, _) = job.kind.port()?;
-    let template = job.roles.get(&role)?.template.spec.as_ref()?;
-    training_container(job.kind, template)?
-        .ports
-        .iter()
-        .flatten()
-        .find(|port| port.name.as_deref() == Some(name))
-        .map(|port| port.container_port)
-}
-
-/// As [`named_port`], where the rendezvous cannot do without it.
+/// The port that the pods of `role` are met on.
 pub(super) fn required_port(job: &Job, role: Role) -> Result<i32, LaunchError> {
-    if !job.roles.contains_key(&role) {
-        return Err(LaunchError::UndeclaredRole { role });
-    }
-    let port = job.kind.port().map_or("", |(name, _)| name);
-    named_port(job, role).ok_or(LaunchError::MissingPort { role, port })
+    job.rendezvous_port(role)
+        .ok_or(LaunchError::UndeclaredRole { role })
 }
 
 /// What follows a Service's name in an address, with the leading dot: `.namespace.svc`, and the

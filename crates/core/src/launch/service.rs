@@ -22,10 +22,10 @@ pub fn service(job: &Job, slot: Slot) -> Option<Service> {
         return None;
     }
     let template = job.roles.get(&slot.role)?.template.spec.as_ref()?;
-    let container_ports = pod::training_container(job.kind, template)?
-        .ports
-        .as_deref()
-        .unwrap_or_default();
+    let training = template
+        .containers
+        .get(job.training_container(slot.role)?)?;
+    let container_ports = training.ports.as_deref().unwrap_or_default();
     let mut labels = pod::role_labels(job, slot.role);
     labels.insert(pod::label::REPLICA_INDEX.to_owned(), slot.index.to_string());
     let ready_only = job.knobs.compat.contains(&Compat::ReadyOnlyServices);

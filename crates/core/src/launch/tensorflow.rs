@@ -112,7 +112,7 @@ impl Addresses {
         let ports = job
             .roles
             .keys()
-            .map(|role| (*role, pod::named_port(job, *role).unwrap_or(fallback)))
+            .map(|role| (*role, job.rendezvous_port(*role).unwrap_or(fallback)))
             .collect();
         Self {
             job_name: job.name.as_str().to_owned(),

@@ -8,7 +8,7 @@ use k8s_openapi::{
 };
 
 use super::{
-    build::{Build, bounds, job},
+    build::{Build, job},
     env_of, label_of, pod_of,
 };
 use crate::{
@@ -208,45 +208,12 @@ fn restart_policy_of_the_pod() {
 
 #[test]
 fn what_is_missing_is_an_error() {
-    let no_ports = |job: Build, role| job.container(role, |container| container.ports = None);
-    let no_port = |role, port| LaunchError::MissingPort { role, port };
     let pytorch = || job(Kind::PyTorch).role(Role::Worker, 1);
-    let elastic = || pytorch().elastic(bounds(1, 2));
-    let xgboost = || {
-        job(Kind::XgBoost)
-            .role(Role::Master, 1)
-            .role(Role::Worker, 1)
-    };
     let cases: Vec<(&str, Job, LaunchError)> = vec![
-        (
-            "master without port",
-            no_ports(pytorch().role(Role::Master, 1), Role::Master).done(),
-            no_port(Role::Master, "pytorchjob-port"),
-        ),
-        (
-            "elastic worker without port",
-            no_ports(elastic(), Role::Worker).done(),
-            no_port(Role::Worker, "pytorchjob-port"),
-        ),
-        (
-            "xgboost master without port",
-            no_ports(xgboost(), Role::Master).done(),
-            no_port(Role::Master, "xgboostjob-port"),
-        ),
-        (
-            "xgboost worker without port",
-            no_ports(xgboost(), Role::Worker).done(),
-            no_port(Role::Worker, "xgboostjob-port"),
-        ),
         (
             "xgboost without master",
             job(Kind::XgBoost).role(Role::Worker, 1).done(),
             LaunchError::UndeclaredRole { role: Role::Master },
-        ),
-        (
-            "jax worker without port",
-            no_ports(job(Kind::Jax).role(Role::Worker, 1), Role::Worker).done(),
-            no_port(Role::Worker, "jaxjob-port"),
         ),
         (
             "no container",
@@ -274,7 +241,7 @@ fn what_is_missing_is_an_error() {
 }
 
 #[test]
-fn ports_have_a_fallback_where_the_contract_gives_one() {
+fn ports_have_a_fallback() {
     let bare = |kind| {
         job(kind)
             .role(Role::Worker, 2)
@@ -285,4 +252,6 @@ fn ports_have_a_fallback_where_the_contract_gives_one() {
     assert!(tf.contains("j-worker-1.n.svc:2222"), "{tf}");
     let paddle = env_of(&pod_of(&bare(Kind::Paddle), Slot::new(Role::Worker, 1)), 0);
     assert_eq!(paddle[3], "PADDLE_MASTER=j-worker-0:36543");
+    let jax = env_of(&pod_of(&bare(Kind::Jax), WORKER), 0);
+    assert!(jax.contains(&"COORDINATOR_PORT=6666".to_owned()), "{jax:?}");
 }
