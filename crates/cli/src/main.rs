@@ -3,13 +3,16 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bar;
 mod command;
 mod environment;
 mod failure;
 mod printer;
+mod run;
 mod session;
 mod snippet;
 mod source;
+mod words;
 
 use std::process::ExitCode;
 

@@ -31,6 +31,17 @@ pub(crate) enum Paint {
     Styled,
 }
 
+impl Paint {
+    /// `text` with the look that `codes` (the numbers of an SGR sequence) stands for.
+    pub(crate) fn apply(self, codes: &str, text: &str) -> String {
+        match self {
+            _ if text.is_empty() => String::new(),
+            Self::Plain => text.to_owned(),
+            Self::Styled => format!("\u{1b}[{codes}m{text}\u{1b}[0m"),
+        }
+    }
+}
+
 /// Writes to both streams.
 pub(crate) struct Printer {
     stdout: BufWriter<io::Stdout>,
@@ -60,6 +71,20 @@ impl Printer {
     /// Whether messages may hold colour.
     pub(crate) fn stderr_paint(&self) -> Paint {
         self.stderr_paint
+    }
+
+    /// How much is said on stderr.
+    pub(crate) fn verbosity(&self) -> Verbosity {
+        self.verbosity
+    }
+
+    /// Columns of the terminal that stderr is; those of a classic one where it is none.
+    #[expect(
+        clippy::unused_self,
+        reason = "who asks for the width asks the one that owns the streams"
+    )]
+    pub(crate) fn width(&self) -> usize {
+        terminal_size::terminal_size_of(io::stderr()).map_or(80, |(width, _)| width.0.into())
     }
 
     /// Whether warnings and summaries are wanted.
