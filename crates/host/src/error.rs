@@ -66,6 +66,16 @@ pub enum HostError {
         /// The program.
         program: String,
     },
+    /// An object of the user's files that cannot be read.
+    #[error("{kind} `{name}` cannot be read: {message}")]
+    BadObject {
+        /// Its kind.
+        kind: String,
+        /// Its name.
+        name: String,
+        /// What was found.
+        message: String,
+    },
     /// An object that a pod refers to and no file holds.
     #[error("pod `{pod}` needs {what}, which is in none of the files")]
     MissingObject {

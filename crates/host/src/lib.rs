@@ -22,14 +22,21 @@
 //! - The program at [`RunOptions::program`] hands its hidden `pod-init` and `pod-exec` commands to
 //!   [`pod_init_main`] and [`pod_exec_main`].
 
+mod channel;
 mod error;
 mod inject;
+mod objects;
+mod pod_init;
+mod pod_spec;
+mod quantity;
 mod request;
 mod stop;
 pub mod store;
+mod wire;
 
 pub use error::HostError;
 pub use inject::{Injection, InjectionError};
+pub use pod_init::pod_init_main;
 pub use request::{Accelerators, RunEvent, RunOptions, RunRequest, Stream};
 pub use stop::StopHandle;
 pub use store::{FailedRank, Outcome, RunReport};
