@@ -46,6 +46,7 @@ impl Paint {
 pub(crate) struct Printer {
     stdout: BufWriter<io::Stdout>,
     stdout_open: bool,
+    stderr: io::Stderr,
     stdout_paint: Paint,
     stderr_paint: Paint,
     verbosity: Verbosity,
@@ -57,6 +58,7 @@ impl Printer {
         Self {
             stdout: BufWriter::with_capacity(64 * 1024, io::stdout()),
             stdout_open: true,
+            stderr: io::stderr(),
             stdout_paint,
             stderr_paint,
             verbosity,
@@ -136,7 +138,7 @@ impl Printer {
     /// Prints text that is complete in itself on stderr.
     pub(crate) fn message(&mut self, text: &str) {
         // A closed stderr leaves nobody to tell.
-        drop(io::stderr().write_all(text.as_bytes()));
+        drop(self.stderr.write_all(text.as_bytes()));
     }
 
     fn judge(&mut self, outcome: io::Result<()>) -> Result<(), Failure> {

@@ -25,6 +25,7 @@ use trainyard_core::{
     spec::Job,
 };
 
+pub(crate) use budget::replaced;
 pub(crate) use ends::ending;
 pub(crate) use second_look::check_second_look;
 
@@ -105,10 +106,16 @@ pub(crate) fn check_write(
     budget::paid_once(job, before, after, world)?;
     terminal::stays(before, after)?;
     conditions::well_formed(after)?;
+    conditions::clock_is_kept(before, after)?;
     ledger::adds_up(before, after, world)?;
     truth::success_happened(job, before, after, world)?;
     truth::failure_happened(job, before, after, world)?;
     Ok(())
+}
+
+/// Everything that must hold once a pass has written and is about to act.
+pub(crate) fn check_actions(world: &World) -> Verdict {
+    budget::replaced_is_paid(world)
 }
 
 /// Everything that must hold when nothing happens any more.
@@ -116,6 +123,7 @@ pub(crate) fn check_settled(world: &World) -> Verdict {
     suspension::leaves_nothing(world)?;
     leaks::nothing_left(world)?;
     ends::ends_or_explains(world)?;
+    truth::counts_are_current(world)?;
     Ok(())
 }
 

@@ -153,6 +153,8 @@ pub(crate) struct World {
     pub(crate) passes: u64,
     pub(crate) passes_before_quiet: u64,
     pub(crate) last_reasons: Vec<Reason>,
+    /// Failed pods that were replaced one by one.
+    pub(crate) replaced: BTreeSet<String>,
     mishaps: VecDeque<Mishap>,
     write_times_out: bool,
 
@@ -230,6 +232,7 @@ impl World {
             passes: 0,
             passes_before_quiet: 0,
             last_reasons: Vec::new(),
+            replaced: BTreeSet::new(),
             mishaps: VecDeque::new(),
             write_times_out: false,
             temper,

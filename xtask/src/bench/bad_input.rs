@@ -49,22 +49,13 @@ fn inputs() -> Vec<(&'static str, String)> {
         format!("apiVersion: kubeflow.org/v1\nkind: JAXJob\nmetadata: {{name: j}}\nspec:\n{spec}")
     };
     let lines = |count: u32, line: fn(u32) -> String| (0..count).map(line).collect::<String>();
-    let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
-    for level in 1..10 {
+    let levels = (1..10).map(|level| {
         let below = vec![format!("*a{}", level - 1); 10].join(", ");
-        bomb.push_str(
-            &[
-                "a",
-                &level.to_string(),
-                ": &a",
-                &level.to_string(),
-                " [",
-                &below,
-                "]\n",
-            ]
-            .concat(),
-        );
-    }
+        format!("a{level}: &a{level} [{below}]\n")
+    });
+    let bomb = std::iter::once("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned())
+        .chain(levels)
+        .collect();
     vec![
         (
             "50 MB",

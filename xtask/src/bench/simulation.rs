@@ -16,8 +16,8 @@ pub(super) fn figures() -> Result<Vec<Figure>, Failure> {
     let mut seeds = None;
     let mut events = None;
     step::stream(&mut seed_hunt::command(&["--seeds", SEEDS]), |line| {
-        seeds = number_before(line, "seeds/minute").or(seeds);
-        events = number_before(line, "events/run").or(events);
+        seeds = number_after(line, "seeds/minute").or(seeds);
+        events = number_after(line, "events/run").or(events);
     })?;
     let (Some(seeds), Some(events)) = (seeds, events) else {
         return Err(Failure::CouldNotRun(
@@ -40,10 +40,10 @@ pub(super) fn figures() -> Result<Vec<Figure>, Failure> {
     ])
 }
 
-/// The number that stands right before `words`; it may hold `,` or `_` between digits.
-fn number_before(line: &str, words: &str) -> Option<f64> {
-    let (before, _) = line.split_once(words)?;
-    let number = before.split_whitespace().next_back()?;
+/// The number that stands right after `words`; it may hold `,` or `_` between digits.
+fn number_after(line: &str, words: &str) -> Option<f64> {
+    let (_, after) = line.split_once(words)?;
+    let number = after.split_whitespace().next()?;
     number.replace([',', '_'], "").parse().ok()
 }
 
@@ -53,9 +53,10 @@ mod tests {
 
     #[test]
     fn figures_are_found_in_what_the_hunt_prints() {
-        let line = "20,000 seeds, 251.5 events/run, 123_456 seeds/minute";
-        assert_eq!(number_before(line, "events/run"), Some(251.5));
-        assert_eq!(number_before(line, "seeds/minute"), Some(123_456.0));
-        assert_eq!(number_before(line, "seeds/hour"), None);
+        let line =
+            "seeds 20000 events 5,030,000 events/run 251 min 3 wall 9.7 s seeds/minute 123,456";
+        assert_eq!(number_after(line, "events/run"), Some(251.0));
+        assert_eq!(number_after(line, "seeds/minute"), Some(123_456.0));
+        assert_eq!(number_after(line, "seeds/hour"), None);
     }
 }

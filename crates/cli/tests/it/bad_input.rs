@@ -25,12 +25,12 @@ fn with_replicas(replicas: &str) -> String {
 
 /// Ten levels of ten aliases each: ten thousand million values once expanded.
 fn alias_bomb() -> String {
-    let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
-    for level in 1..10 {
+    let first = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    let rest = (1..10).map(|level| {
         let below = vec![format!("*a{}", level - 1); 10].join(", ");
-        text.push_str(&format!("a{level}: &a{level} [{below}]\n"));
-    }
-    text
+        format!("a{level}: &a{level} [{below}]\n")
+    });
+    std::iter::once(first).chain(rest).collect()
 }
 
 fn cases() -> Vec<(&'static str, Vec<u8>)> {

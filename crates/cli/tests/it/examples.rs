@@ -7,15 +7,22 @@ use crate::call::Call;
 fn examples() -> Vec<(String, String)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let mut files: Vec<(String, String)> = fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
+        .expect("the examples can be listed")
+        .map(|entry| entry.expect("the examples can be listed").path())
         .filter(|path| {
             path.extension()
                 .is_some_and(|extension| extension == "yaml")
         })
         .map(|path| {
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            (name, fs::read_to_string(path).unwrap())
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            (
+                name,
+                fs::read_to_string(path).expect("an example can be read"),
+            )
         })
         .collect();
     files.sort();

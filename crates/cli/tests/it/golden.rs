@@ -20,15 +20,13 @@ pub(crate) fn check(name: &str, outcomes: &[Outcome]) {
         return;
     }
     let want = fs::read_to_string(&path).unwrap_or_default();
-    if got == want {
-        return;
-    }
     let differs = got
         .lines()
         .zip(want.lines())
         .position(|(got, want)| got != want)
         .unwrap_or_else(|| got.lines().count().min(want.lines().count()));
-    panic!(
+    assert!(
+        got == want,
         "`{name}` differs from its snapshot on line {}\n--- wanted\n{want}\n--- got\n{got}\n\
          hint: if this is right, run `UPDATE=1 cargo test -p trainyard` and look at the diff",
         differs + 1

@@ -61,7 +61,9 @@ impl<'a> Roster<'a> {
                 roster.notable.push(pod);
             }
         }
-        roster.notable.sort_by_key(|pod| pod.slot);
+        for pods in [&mut roster.notable, &mut roster.stale, &mut roster.excess] {
+            pods.sort_by_key(|pod| pod.slot);
+        }
         for (role, places) in &taken {
             let free = (0u32..).zip(places).filter(|(_, taken)| !**taken);
             roster

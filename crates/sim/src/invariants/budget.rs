@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use trainyard_core::{
-    job::{Account, ConditionType, JobStatus, Spent},
+    job::{Account, Action, ConditionType, JobStatus, PodPhase, Spent},
     spec::{Job, Limit, RestartScope},
 };
 
@@ -73,6 +73,44 @@ pub(super) fn spent_up_means_over(pass: &Pass<'_>) -> Verdict {
             );
         }
     }
+    Ok(())
+}
+
+/// The failed pods that this pass replaces under pod scope: each is a restart, and has its price.
+pub(crate) fn replaced<'a>(pass: &'a Pass<'_>) -> impl Iterator<Item = &'a str> {
+    let status = &pass.decision.status;
+    let replaces = pass.job.restart_scope() == RestartScope::Pod
+        && !is_terminal(status)
+        && !pass.job.run_policy.suspend
+        && !pass.observed.being_deleted;
+    let deleted = pass
+        .decision
+        .actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::DeletePod { uid, .. } => Some(uid.as_str()),
+            _ => None,
+        });
+    deleted.filter(move |uid| {
+        let pod = pass.observed.pods.iter().find(|pod| pod.uid == **uid);
+        replaces
+            && pod.is_some_and(|pod| {
+                pod.phase == PodPhase::Failed
+                    && pod.attempt == status.trainyard.attempt
+                    && pod.slot.index < pass.job.role_replicas(pod.slot.role)
+            })
+    })
+}
+
+/// A restart is written down with its price before it is done.
+pub(super) fn replaced_is_paid(world: &World) -> Verdict {
+    let paid = total(&world.status.trainyard.spent) as usize;
+    ensure!(
+        KEPT,
+        world.replaced.len() <= paid,
+        "{} failed pods were replaced, {paid} failures are paid",
+        world.replaced.len()
+    );
     Ok(())
 }
 

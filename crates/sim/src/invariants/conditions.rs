@@ -4,6 +4,7 @@ use trainyard_core::job::{ConditionStatus, ConditionType, JobStatus};
 
 use super::{Verdict, ensure, is_terminal, says};
 
+const CLOCK: &str = "the clock of the job starts once, and again at a resume";
 const FORMED: &str = "conditions are well formed";
 
 /// Users read the last entry as the state, and scripts look entries up by type.
@@ -70,6 +71,19 @@ pub(super) fn well_formed(status: &JobStatus) -> Verdict {
         FORMED,
         !(says(status, ConditionType::Succeeded) && says(status, ConditionType::Failed)),
         "it has succeeded and failed"
+    );
+    Ok(())
+}
+
+/// `startTime`, from which the deadline counts, only changes when a suspension ends.
+pub(super) fn clock_is_kept(before: &JobStatus, after: &JobStatus) -> Verdict {
+    let resumed = says(before, ConditionType::Suspended) && !says(after, ConditionType::Suspended);
+    ensure!(
+        CLOCK,
+        before.start_time.is_none() || resumed || before.start_time == after.start_time,
+        "it started at {:?} and at {:?}",
+        before.start_time,
+        after.start_time
     );
     Ok(())
 }

@@ -16,6 +16,8 @@ pub(crate) fn check_second_look(pass: &Pass<'_>, decide: Decide) -> Verdict {
     };
     let mut observed = pass.observed.clone();
     observed.status = pass.decision.status.clone();
+    // The order in which pods are listed says nothing.
+    observed.pods.reverse();
     for now in [pass.now, latest.max(pass.now)] {
         let second = decide(pass.job, &observed, now);
         ensure!(

@@ -4,15 +4,16 @@ use std::collections::BTreeSet;
 
 use jiff::SignedDuration;
 use trainyard_core::{
-    job::{ConditionType, JobStatus},
+    job::{ConditionType, JobStatus, PodPhase},
     spec::{Framework, Job, Kind, Role, TfSuccess},
 };
 
-use super::{Pass, Verdict, ensure, says};
+use super::{Pass, Verdict, ensure, foreign::is_foreign, is_terminal, says};
 use crate::world::World;
 
 const RAN: &str = "Running is only said of what ran";
 const SUCCEEDED: &str = "Succeeded is only said of what succeeded";
+const CURRENT: &str = "a status at rest tells what is";
 const FAILED: &str = "Failed is only said after a failure";
 
 /// The role that decides whether the job runs.
@@ -120,5 +121,34 @@ pub(super) fn failure_happened(
         troubled || restarted || late || ended_early,
         "no pod had trouble and no deadline has passed"
     );
+    Ok(())
+}
+
+/// When all is quiet, a job that goes on counts the pods that are there. `Running` may outlast the
+/// pods it was said of, as the contract has it; `waiting` then says what is missing.
+pub(super) fn counts_are_current(world: &World) -> Verdict {
+    let (job, status) = (&world.job, &world.status);
+    if !world.job_exists
+        || world.being_deleted
+        || is_terminal(status)
+        || job.run_policy.suspend
+        || is_foreign(job)
+    {
+        return Ok(());
+    }
+    let running = |role: Role| {
+        let pods = world.pods.iter().map(|pod| &pod.shown);
+        pods.filter(|pod| pod.slot.role == role && pod.phase == PodPhase::Running)
+            .count()
+    };
+    for (role, counts) in &status.replica_statuses {
+        ensure!(
+            CURRENT,
+            counts.active as usize == running(*role),
+            "{role} has {} active, and {} run",
+            counts.active,
+            running(*role)
+        );
+    }
     Ok(())
 }

@@ -378,6 +378,15 @@ impl World {
         let decision = (self.decide)(&adapter.job, &adapter.view, now);
         self.check_pass(number, &decision, now);
         self.note_pass(number, &decision);
+        let adapter = &self.adapters[number];
+        let replaced: Vec<String> = invariants::replaced(&Pass {
+            job: &adapter.job,
+            observed: &adapter.view,
+            decision: &decision,
+            now,
+        })
+        .map(ToOwned::to_owned)
+        .collect();
         self.adapters[number].view.refusals.clear();
         self.set_wake(number, decision.wake_at);
         if self.crashes(number, 0) {
@@ -402,6 +411,11 @@ impl World {
         if self.crashes(number, 1) {
             self.coverage.mark(Mark::CrashAfterWrite);
             return;
+        }
+        if !replaced.is_empty() {
+            self.replaced.extend(replaced);
+            let verdict = invariants::check_actions(self);
+            self.judge(verdict);
         }
         if !actions.is_empty() {
             self.adapters[number].pending = actions.into();

@@ -127,3 +127,16 @@ fn a_resized_gang_whose_pods_are_gone_does_not_run() {
     world.pass();
     assert_eq!(world.conditions(), "Created,Restarting");
 }
+
+#[test]
+fn the_order_of_the_list_says_nothing() {
+    let mut world = World::new(policy(job(Kind::PyTorch), RestartPolicy::OnFailure));
+    world.run_all();
+    world.exit(worker(1), 1);
+    let mut reversed = world.observed.clone();
+    reversed.pods.reverse();
+    assert_eq!(
+        decide(&world.job, &world.observed, at(9)),
+        decide(&world.job, &reversed, at(9))
+    );
+}
