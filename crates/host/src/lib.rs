@@ -23,20 +23,28 @@
 //!   [`pod_init_main`] and [`pod_exec_main`].
 
 mod channel;
+mod engine;
 mod error;
 mod inject;
+mod mpi;
 mod objects;
 mod pod_init;
 mod pod_spec;
+mod prepare;
+mod progress;
 mod quantity;
+mod ranks;
+mod remote;
 mod request;
 mod stop;
 pub mod store;
 mod wire;
 
+pub use engine::run;
 pub use error::HostError;
 pub use inject::{Injection, InjectionError};
 pub use pod_init::pod_init_main;
+pub use remote::pod_exec_main;
 pub use request::{Accelerators, RunEvent, RunOptions, RunRequest, Stream};
 pub use stop::StopHandle;
 pub use store::{FailedRank, Outcome, RunReport};

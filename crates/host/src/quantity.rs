@@ -28,7 +28,7 @@ pub(crate) fn milli(quantity: &Quantity) -> Option<i128> {
         "Ei" => (1 << 60, 1),
         _ => {
             let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-            let power = 10i128.checked_pow(exponent.unsigned_abs().min(30))?;
+            let power = 10i128.checked_pow(exponent.unsigned_abs())?;
             if exponent < 0 { (1, power) } else { (power, 1) }
         }
     };

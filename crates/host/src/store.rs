@@ -212,9 +212,15 @@ impl RunFolder {
         Ok(logs)
     }
 
-    /// The socket on which the engine takes requests while it lives.
-    pub(crate) fn socket_folder(&self) -> &Path {
-        &self.path
+    /// Asks the engine to stop the run, as Ctrl-C does in its terminal: in its grace period, or
+    /// `now`.
+    pub fn request_stop(&self, now: bool) -> Result<(), StoreError> {
+        let request = crate::remote::Request::Stop { now };
+        let answer = crate::remote::ask(&self.path, &request, &[]);
+        answer.map(drop).map_err(|source| StoreError::NotRunning {
+            job: self.job.clone(),
+            source,
+        })
     }
 }
 

@@ -53,13 +53,14 @@ pub(super) fn set_up_pod(spec: &PodSpec) -> Result<(), Failure> {
     detach_mounts()?;
     sethostname(&spec.name).map_err(failing(format!("set the host name `{}`", spec.name)))?;
     // Where the machine hides parts of /proc the kernel refuses a full one; the old one serves.
-    drop(mount(
+    mount(
         Some("proc"),
         "/proc",
         Some("proc"),
         MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC,
         None::<&str>,
-    ));
+    )
+    .ok();
     // Programs name shared memory after their process number, which repeats from pod to pod.
     if Path::new("/dev/shm").is_dir() {
         mount_memory(Path::new("/dev/shm"), "mode=1777")?;
@@ -287,7 +288,7 @@ fn copy_entry(entry: &fs::DirEntry, target: &Path) -> io::Result<()> {
     } else {
         fs::File::create(target)?;
     }
-    drop(bind(&entry.path(), target));
+    bind(&entry.path(), target).ok();
     Ok(())
 }
 

@@ -326,7 +326,7 @@ impl<'a> Supervisor<'a> {
     fn pass_on_stop(&self, leader: Pid) {
         if self.stopping {
             // Without a process left there is nobody to tell.
-            drop(killpg(leader, Signal::SIGTERM));
+            killpg(leader, Signal::SIGTERM).ok();
         }
     }
 
@@ -387,13 +387,13 @@ impl<'a> Supervisor<'a> {
                     && let Some(pid) = run.pid
                 {
                     run.told_code = code.map(i32::from);
-                    drop(killpg(pid, Signal::SIGKILL));
+                    killpg(pid, Signal::SIGKILL).ok();
                 }
                 Ok(())
             }
             Order::Freeze => {
                 self.rhythm = None;
-                drop(kill(EVERYONE, Signal::SIGSTOP));
+                kill(EVERYONE, Signal::SIGSTOP).ok();
                 Ok(())
             }
             Order::Slow { factor } => {
@@ -412,7 +412,7 @@ impl<'a> Supervisor<'a> {
             } => self.exec(id, container.as_deref(), &command, descriptors),
             Order::EndExec { id } => {
                 for (pid, _) in self.commands.iter().filter(|(_, known)| **known == id) {
-                    drop(killpg(*pid, Signal::SIGKILL));
+                    killpg(*pid, Signal::SIGKILL).ok();
                 }
                 Ok(())
             }
@@ -434,11 +434,11 @@ impl<'a> Supervisor<'a> {
             if let Some(pid) = run.pid
                 && !run.container.sidecar
             {
-                drop(kill(pid, Signal::SIGTERM));
+                kill(pid, Signal::SIGTERM).ok();
             }
         }
         for pid in self.commands.keys() {
-            drop(kill(*pid, Signal::SIGTERM));
+            kill(*pid, Signal::SIGTERM).ok();
         }
     }
 
@@ -456,7 +456,7 @@ impl<'a> Supervisor<'a> {
 
     fn signal_sidecars(&self) {
         for pid in self.sidecars().filter_map(|run| run.pid) {
-            drop(kill(pid, Signal::SIGTERM));
+            kill(pid, Signal::SIGTERM).ok();
         }
     }
 
@@ -528,7 +528,7 @@ impl<'a> Supervisor<'a> {
             (Signal::SIGCONT, rhythm.runs)
         };
         rhythm.turns_at = now + lasts;
-        drop(kill(EVERYONE, signal));
+        kill(EVERYONE, signal).ok();
     }
 
     /// How long to wait for something to happen.

@@ -51,6 +51,15 @@ pub enum StoreError {
         /// The process that runs it.
         pid: u32,
     },
+    /// No engine answers for the run.
+    #[error("job `{job}` does not run")]
+    NotRunning {
+        /// The job.
+        job: String,
+        /// What was tried.
+        #[source]
+        source: io::Error,
+    },
     /// The job never ran.
     #[error("no run of job `{job}` is in `{}`", root.display())]
     NoSuchJob {
@@ -79,7 +88,7 @@ impl StoreError {
             Self::Running { job, .. } => {
                 format!("follow it with `trainyard logs {job}`, or wait until it has ended")
             }
-            Self::NoSuchJob { .. } => "`trainyard ps` lists what ran here".to_owned(),
+            Self::NotRunning { .. } | Self::NoSuchJob { .. } => "`trainyard ps` lists what ran here".to_owned(),
         })
     }
 
