@@ -34,3 +34,11 @@ impl Environment {
         }
     }
 }
+
+/// Every variable of this process, for those that it starts. One that is not UTF-8 is left out:
+/// job files cannot name it either.
+pub(crate) fn inherited() -> Vec<(String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}

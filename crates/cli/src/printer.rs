@@ -5,7 +5,7 @@
 //! Invariant: a reader that goes away (`trainyard … | head`) ends the output, not the command: the
 //! exit code stays what it would have been, and nothing is said about it.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal as _, Write};
 
 use anyhow::Context as _;
 
@@ -75,18 +75,29 @@ impl Printer {
         self.stderr_paint
     }
 
+    /// Whether data goes to a terminal.
+    pub(crate) fn stdout_is_terminal(&self) -> bool {
+        self.stdout.get_ref().is_terminal()
+    }
+
+    /// Whether messages go to a terminal.
+    pub(crate) fn stderr_is_terminal(&self) -> bool {
+        self.stderr.is_terminal()
+    }
+
+    /// Whether anybody still takes data.
+    pub(crate) fn has_reader(&self) -> bool {
+        self.stdout_open
+    }
+
     /// How much is said on stderr.
     pub(crate) fn verbosity(&self) -> Verbosity {
         self.verbosity
     }
 
     /// Columns of the terminal that stderr is; those of a classic one where it is none.
-    #[expect(
-        clippy::unused_self,
-        reason = "who asks for the width asks the one that owns the streams"
-    )]
     pub(crate) fn width(&self) -> usize {
-        terminal_size::terminal_size_of(io::stderr()).map_or(80, |(width, _)| width.0.into())
+        terminal_size::terminal_size_of(&self.stderr).map_or(80, |(width, _)| width.0.into())
     }
 
     /// Whether warnings and summaries are wanted.

@@ -16,13 +16,14 @@ const BYTES_MAX: usize = LINE_MAX * 8;
 const COLOUR_MAX: usize = 32;
 /// What stands in for a character that would change how others are shown.
 const REPLACED: char = '\u{fffd}';
-const CUT: &str = " … (cut; the log has the whole line)";
+/// What is said of a line that is cut while the log is written.
+pub(crate) const IN_THE_LOG: &str = " … (cut; the log has the whole line)";
 const RESET: &str = "\u{1b}[0m";
 
 /// One line of a rank, without its newline, as it may be shown.
 ///
-/// `more` says that the line goes on beyond `bytes`.
-pub(crate) fn line(bytes: &[u8], more: bool, paint: Paint) -> String {
+/// `more` says that the line goes on beyond `bytes`; a line that is cut ends with `note`.
+pub(crate) fn line(bytes: &[u8], more: bool, note: &str, paint: Paint) -> String {
     let bytes = last_overwrite(bytes);
     let (window, rest) = bytes.split_at(bytes.len().min(BYTES_MAX));
     let text = String::from_utf8_lossy(window);
@@ -55,7 +56,7 @@ pub(crate) fn line(bytes: &[u8], more: bool, paint: Paint) -> String {
         shown.push_str(RESET);
     }
     if cut {
-        shown.push_str(CUT);
+        shown.push_str(note);
     }
     shown
 }
@@ -194,29 +195,43 @@ mod tests {
             ),
         ];
         for (name, bytes, plain, styled) in cases {
-            assert_eq!(line(bytes, false, Paint::Plain), *plain, "{name}");
-            assert_eq!(line(bytes, false, Paint::Styled), *styled, "{name}");
+            assert_eq!(
+                line(bytes, false, IN_THE_LOG, Paint::Plain),
+                *plain,
+                "{name}"
+            );
+            assert_eq!(
+                line(bytes, false, IN_THE_LOG, Paint::Styled),
+                *styled,
+                "{name}"
+            );
         }
     }
 
     #[test]
     fn long_lines_are_cut_with_a_note() {
         let exact = "x".repeat(LINE_MAX);
-        assert_eq!(line(exact.as_bytes(), false, Paint::Plain), exact);
+        assert_eq!(
+            line(exact.as_bytes(), false, IN_THE_LOG, Paint::Plain),
+            exact
+        );
         let long = "x".repeat(LINE_MAX + 1);
         assert_eq!(
-            line(long.as_bytes(), false, Paint::Plain),
-            format!("{exact}{CUT}")
+            line(long.as_bytes(), false, IN_THE_LOG, Paint::Plain),
+            format!("{exact}{IN_THE_LOG}")
         );
-        assert_eq!(line(b"abc", true, Paint::Plain), format!("abc{CUT}"));
+        assert_eq!(
+            line(b"abc", true, IN_THE_LOG, Paint::Plain),
+            format!("abc{IN_THE_LOG}")
+        );
         let wide = "損".repeat(LINE_MAX);
-        assert_eq!(line(wide.as_bytes(), false, Paint::Plain), wide);
+        assert_eq!(line(wide.as_bytes(), false, IN_THE_LOG, Paint::Plain), wide);
 
         let huge = vec![b'x'; 100 << 20];
-        let shown = line(&huge, false, Paint::Plain);
-        assert!(shown.len() < LINE_MAX + CUT.len() + 1);
+        let shown = line(&huge, false, IN_THE_LOG, Paint::Plain);
+        assert!(shown.len() < LINE_MAX + IN_THE_LOG.len() + 1);
         let escapes = b"\x1b[31m".repeat(1 << 20);
-        let shown = line(&escapes, false, Paint::Styled);
-        assert!(shown.len() <= BYTES_MAX + CUT.len() + RESET.len());
+        let shown = line(&escapes, false, IN_THE_LOG, Paint::Styled);
+        assert!(shown.len() <= BYTES_MAX + IN_THE_LOG.len() + RESET.len());
     }
 }

@@ -71,11 +71,15 @@ fn paid(spent: &Spent, limits: &Limits) -> Option<String> {
 
 /// `user 1 of 3`.
 pub(crate) fn account_words(account: Account, spent: &Spent, limits: &Limits) -> String {
-    let limit = match limits.get(&account) {
-        Some(limit) => words::grouped((*limit).into()),
-        None => "any number".to_owned(),
-    };
-    format!("{} {} of {limit}", account.name(), spent.of(account))
+    let paid = spent.of(account);
+    match limits.get(&account) {
+        Some(limit) => format!(
+            "{} {paid} of {}",
+            account.name(),
+            words::grouped((*limit).into())
+        ),
+        None => format!("{} {paid} (no limit)", account.name()),
+    }
 }
 
 /// The name of the pod that failed, with its rank where it has one.
@@ -136,7 +140,7 @@ impl Page {
         let blank = lines.iter().rev().take_while(|line| line.trim().is_empty());
         let lines = lines.get(..lines.len() - blank.count()).unwrap_or_default();
         for line in lines.iter().skip(lines.len().saturating_sub(LAST_LINES)) {
-            let shown = clean::line(line.as_bytes(), false, self.paint);
+            let shown = clean::line(line.as_bytes(), false, clean::IN_THE_LOG, self.paint);
             self.line("", format!("| {shown}").trim_end());
         }
         if lines.is_empty() {

@@ -180,7 +180,7 @@ impl View {
             }
             RunEvent::Status(status) => self.status(&status),
             RunEvent::PodStarted { slot, attempt, pid } => {
-                self.attempt_is(attempt);
+                self.attempt_begins(attempt);
                 self.detail(&format!("{} started as process {pid}", names::short(slot)));
             }
             RunEvent::PodRunning { slot, attempt } => self.live.up(slot, attempt),
@@ -228,25 +228,33 @@ impl View {
             if whole.is_none() {
                 self.unfinished.insert(key.clone());
             }
-            let text = clean::line(whole.unwrap_or(piece), more, self.look.ranks);
+            let text = clean::line(
+                whole.unwrap_or(piece),
+                more,
+                clean::IN_THE_LOG,
+                self.look.ranks,
+            );
             self.fold
                 .add(slot, Line::new(&text, container, stream), now);
         }
     }
 
     fn status(&mut self, status: &JobStatus) {
-        self.attempt_is(status.trainyard.attempt);
+        self.live.attempt(status.trainyard.attempt);
         let waiting = status.trainyard.waiting.as_ref();
         let waiting = waiting.filter(|reason| !matches!(reason.code, Code::Training | Code::Ended));
         self.live
             .waits(waiting.map(|reason| reason.message.clone()));
     }
 
-    fn attempt_is(&mut self, attempt: u32) {
+    /// The first pod of an attempt was started.
+    ///
+    /// Not told when the status has it: why the last attempt ended comes after the status.
+    fn attempt_begins(&mut self, attempt: u32) {
         if attempt <= self.attempt {
             return;
         }
-        if self.attempt > 0 {
+        if attempt > 1 {
             self.own(&format!("attempt {attempt} begins"));
         }
         self.attempt = attempt;

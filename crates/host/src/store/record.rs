@@ -1,9 +1,11 @@
 //! What a run was asked for, and its status, as stored.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use trainyard_core::{
-    job::JobStatus,
+    job::{self, Account, JobStatus},
     spec::{Job, Replicas},
 };
 
@@ -31,6 +33,9 @@ pub struct RunRecord {
     pub pid: u32,
     /// How many pods each role has in this run.
     pub replicas: Replicas,
+    /// How many failures each account bears; one that is not listed bears any number.
+    #[serde(default)]
+    pub limits: BTreeMap<Account, u32>,
     /// Faults on purpose, as written.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub injections: Vec<String>,
@@ -48,6 +53,10 @@ impl RunRecord {
             started_at,
             pid: std::process::id(),
             replicas: job.replicas(),
+            limits: Account::ALL
+                .into_iter()
+                .filter_map(|account| Some((account, job::budget_limit(job, account)?)))
+                .collect(),
             injections: Vec::new(),
         }
     }

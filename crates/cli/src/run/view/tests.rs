@@ -182,9 +182,21 @@ fn story() -> Vec<(u64, RunEvent)> {
         (3_100, status(2, Some((Code::Training, "4 of 4 pods run")))),
     ]);
     for slot in slots {
+        events.push((
+            3_000,
+            RunEvent::PodStarted {
+                slot,
+                attempt: 2,
+                pid: 5_000,
+            },
+        ));
+    }
+    for slot in slots {
         events.push((3_100, RunEvent::PodRunning { slot, attempt: 2 }));
         events.push((3_200, output(slot, Stream::Out, b"resumed at step 10\n")));
     }
+    // The order of equal times is the order above.
+    events.sort_by_key(|(at, _)| *at);
     events
 }
 
