@@ -10,11 +10,15 @@ use trainyard_core::ledger::{Phase, PhaseMillis};
 
 use crate::{printer::Paint, words};
 
+/// Width where there is no terminal.
+const WIDTH: usize = 80;
+
 /// The bar and its legend: two lines or more, without the last newline.
 ///
 /// `width` is the room for a line; legends go on to as many lines as they need. Empty where no
 /// time has passed.
-pub(crate) fn render(millis: &PhaseMillis, width: usize, paint: Paint) -> Vec<String> {
+pub(crate) fn render(millis: &PhaseMillis, width: Option<usize>, paint: Paint) -> Vec<String> {
+    let width = width.unwrap_or(WIDTH);
     let spent: Vec<(Phase, u64)> = Phase::ALL
         .into_iter()
         .filter_map(|phase| Some((phase, *millis.get(&phase)?)))
@@ -147,13 +151,13 @@ mod tests {
             ),
         ];
         for (parts, want) in cases {
-            let lines = render(&spent(parts), 20, Paint::Plain);
+            let lines = render(&spent(parts), Some(20), Paint::Plain);
             assert_eq!(lines[0], want);
         }
-        assert!(render(&spent(&[(Training, 0)]), 20, Paint::Plain).is_empty());
+        assert!(render(&spent(&[(Training, 0)]), Some(20), Paint::Plain).is_empty());
         let all: Vec<(Phase, u64)> = Phase::ALL.into_iter().map(|phase| (phase, 7)).collect();
         for width in [10, 11, 12, 40, 60] {
-            let bar = &render(&spent(&all), width, Paint::Plain)[0];
+            let bar = &render(&spent(&all), Some(width), Paint::Plain)[0];
             assert_eq!(bar.chars().count(), width.max(all.len()));
         }
     }
@@ -166,7 +170,7 @@ mod tests {
                 (Phase::Starting, 12_000),
                 (Phase::Training, 187_000),
             ]),
-            44,
+            Some(44),
             Paint::Plain,
         );
         assert_eq!(

@@ -95,9 +95,9 @@ impl Printer {
         self.verbosity
     }
 
-    /// Columns of the terminal that stderr is; those of a classic one where it is none.
-    pub(crate) fn width(&self) -> usize {
-        terminal_size::terminal_size_of(&self.stderr).map_or(80, |(width, _)| width.0.into())
+    /// Columns of the terminal that stderr is, where it is one.
+    pub(crate) fn width(&self) -> Option<usize> {
+        terminal_size::terminal_size_of(&self.stderr).map(|(width, _)| width.0.into())
     }
 
     /// Whether warnings and summaries are wanted.

@@ -50,13 +50,42 @@ pub(crate) fn age(age: Duration) -> String {
     }
 }
 
+/// `text` in lines of at most `width` columns, broken between words; a word that is longer has a
+/// line of its own. `None` is without bound.
+pub(crate) fn wrapped(text: &str, width: Option<usize>) -> Vec<String> {
+    let Some(width) = width else {
+        return vec![text.to_owned()];
+    };
+    let mut lines = vec![String::new()];
+    let mut used = 0;
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if used > 0 && used + 1 + length > width {
+            lines.push(String::new());
+            used = 0;
+        }
+        if let Some(line) = lines.last_mut() {
+            if used > 0 {
+                line.push(' ');
+                used += 1;
+            }
+            line.push_str(word);
+            used += length;
+        }
+    }
+    lines
+}
+
 /// A loss with as many digits as tell something.
 pub(crate) fn loss(loss: f64) -> String {
     let size = loss.abs();
-    if size != 0.0 && !(1e-4..1e6).contains(&size) {
-        format!("{loss:.3e}")
-    } else {
-        format!("{loss:.4}")
+    match size {
+        0.0 => "0".to_owned(),
+        1e-4..10.0 => format!("{loss:.4}"),
+        10.0..1e3 => format!("{loss:.2}"),
+        1e3..1e6 => format!("{loss:.0}"),
+        _ if loss.is_finite() => format!("{loss:.3e}"),
+        _ => loss.to_string(),
     }
 }
 
@@ -180,10 +209,24 @@ mod tests {
     }
 
     #[test]
+    fn sentences_break_between_words() {
+        let cases: [(Option<usize>, &[&str]); 4] = [
+            (None, &["one two three"]),
+            (Some(13), &["one two three"]),
+            (Some(8), &["one two", "three"]),
+            (Some(2), &["one", "two", "three"]),
+        ];
+        for (width, want) in cases {
+            assert_eq!(wrapped("one two three", width), want);
+        }
+    }
+
+    #[test]
     fn losses() {
         let cases = [
             (2.302_585, "2.3026"),
-            (0.0, "0.0000"),
+            (0.0, "0"),
+            (142.5, "142.50"),
             (1.5e-7, "1.500e-7"),
             (-3.25e9, "-3.250e9"),
             (f64::NAN, "NaN"),

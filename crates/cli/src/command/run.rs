@@ -5,6 +5,7 @@ mod choose;
 use std::{path::Path, sync::Arc, thread, time::Instant};
 
 use anyhow::Context as _;
+use jiff::Timestamp;
 use serde_json::Value;
 use trainyard_core::{
     finding::Severity,
@@ -118,7 +119,10 @@ fn stage(
     };
     let live = terminal && !quiet && !environment.dumb_terminal;
     let ranks = !(quiet && format == Format::Json);
-    (View::new(job, look), Screen::new(target, ranks, live))
+    (
+        View::new(job, look, Timestamp::now()),
+        Screen::new(target, ranks, live),
+    )
 }
 
 /// Prints the report.

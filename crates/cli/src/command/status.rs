@@ -111,9 +111,10 @@ fn document(run: &Stored, now: Timestamp) -> Document<'_> {
     }
 }
 
-fn render(run: &Stored, now: Timestamp, width: usize, paint: Paint) -> String {
+fn render(run: &Stored, now: Timestamp, width: Option<usize>, paint: Paint) -> String {
     let mut page = Page {
         text: String::new(),
+        width: width.map(|width| width.saturating_sub(HEADINGS + 5)),
         paint,
     };
     page.headline(run, now);
@@ -148,7 +149,7 @@ fn render(run: &Stored, now: Timestamp, width: usize, paint: Paint) -> String {
         page.line("step", &words::grouped(step));
     }
     page.budget(run);
-    page.time(run, now, width);
+    page.time(run, now);
     page.conditions(run, now);
     page.line("run", &run.folder.path.display().to_string());
     page.text
@@ -156,6 +157,8 @@ fn render(run: &Stored, now: Timestamp, width: usize, paint: Paint) -> String {
 
 struct Page {
     text: String,
+    /// Room beside the headings.
+    width: Option<usize>,
     paint: Paint,
 }
 
@@ -229,12 +232,13 @@ impl Page {
         let spent = &run.status.trainyard.spent;
         let accounts =
             Account::ALL.map(|account| report::account_words(account, spent, &run.record.limits));
-        self.line("budget", &accounts.join(", "));
+        let lines = words::wrapped(&accounts.join(", "), self.width);
+        self.lines("budget", &lines);
     }
 
-    fn time(&mut self, run: &Stored, now: Timestamp, width: usize) {
+    fn time(&mut self, run: &Stored, now: Timestamp) {
         let (ledger, ratio) = run.ledger(now);
-        let mut lines = bar::render(&ledger, width.saturating_sub(HEADINGS + 5), self.paint);
+        let mut lines = bar::render(&ledger, self.width, self.paint);
         if let (Some(ratio), false) = (ratio, lines.is_empty()) {
             lines.push(format!("{:.0} % of the time trained (ETTR)", ratio * 100.0));
         }

@@ -3,7 +3,7 @@
 //! A line waits for a short time, so that other ranks that write the same can join it. Lines are
 //! let out in the order in which they first came.
 //!
-//! Invariant: the lines of one rank keep their order, and none waits longer than the window or
+//! Invariant: the lines of one stream of a rank keep their order, and none waits longer than the window or
 //! when [`WAITING_MAX`] others wait.
 
 use std::{
@@ -59,8 +59,8 @@ pub(crate) struct Fold {
     first: u64,
     /// The number of the last line of each text that waits.
     newest: BTreeMap<Line, u64>,
-    /// The number of the last line of each rank.
-    last: BTreeMap<Slot, u64>,
+    /// The number of the last line of each stream of each rank.
+    last: BTreeMap<(Slot, bool), u64>,
 }
 
 impl Fold {
@@ -77,9 +77,10 @@ impl Fold {
 
     /// Takes a line in.
     pub(crate) fn add(&mut self, slot: Slot, line: Line, now: Duration) {
+        let stream = (slot, line.stderr);
         let joined = self.newest.get(&line).copied().filter(|number| {
-            // Joining a line that came before one the rank already has would swap the two.
-            self.last.get(&slot).is_none_or(|last| last < number)
+            // Joining a line that came before one the stream already has would swap the two.
+            self.last.get(&stream).is_none_or(|last| last < number)
         });
         let number = if let Some(number) = joined {
             let place = usize::try_from(number - self.first).unwrap_or(usize::MAX);
@@ -99,7 +100,7 @@ impl Fold {
             });
             number
         };
-        self.last.insert(slot, number);
+        self.last.insert(stream, number);
     }
 
     /// The next line that has waited enough at `now`.

@@ -30,6 +30,8 @@ pub(crate) struct Live {
     samples: VecDeque<(Duration, u64)>,
     /// What stands in the way, in place of progress.
     waiting: Option<String>,
+    /// When the attempt begins, where it is held back.
+    begins_at: Option<Duration>,
 }
 
 impl Live {
@@ -72,6 +74,11 @@ impl Live {
     /// What the job waits for, if anything.
     pub(crate) fn waits(&mut self, waiting: Option<String>) {
         self.waiting = waiting;
+    }
+
+    /// When the attempt begins, where it is held back.
+    pub(crate) fn begins_at(&mut self, at: Option<Duration>) {
+        self.begins_at = at;
     }
 
     /// A rank reported how far it is. The rank that is furthest speaks for all.
@@ -121,7 +128,9 @@ impl Live {
         }
         parts.push(format!("pods {}/{}", self.up.len(), self.pods));
         parts.push(words::duration(now));
-        if let Some(waiting) = &self.waiting {
+        if let Some(begins_at) = self.begins_at.filter(|at| *at > now) {
+            parts.push(format!("begins in {}", words::duration(begins_at - now)));
+        } else if let Some(waiting) = &self.waiting {
             parts.push(waiting.clone());
         }
         if let Some(step) = self.step {
@@ -222,6 +231,11 @@ mod tests {
         assert_eq!(
             live.render(seconds(66.0), 60, Paint::Plain),
             "mnist · attempt 3 · pods 0/4 · 1m06s · waits for pods of a…"
+        );
+        live.begins_at(Some(seconds(76.5)));
+        assert_eq!(
+            live.render(seconds(66.0), 60, Paint::Plain),
+            "mnist · attempt 3 · pods 0/4 · 1m06s · begins in 10s"
         );
     }
 

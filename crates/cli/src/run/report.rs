@@ -20,10 +20,16 @@ const HEADINGS: usize = 14;
 /// Limits of the accounts; an account that is not in it bears any number of failures.
 pub(crate) type Limits = BTreeMap<Account, u32>;
 
-/// The report as text for a terminal of `width` columns.
-pub(crate) fn render(report: &RunReport, limits: &Limits, width: usize, paint: Paint) -> String {
+/// The report as text, for a terminal of `width` columns where it goes to one.
+pub(crate) fn render(
+    report: &RunReport,
+    limits: &Limits,
+    width: Option<usize>,
+    paint: Paint,
+) -> String {
     let mut page = Page {
         text: String::new(),
+        width: width.map(|width| width.saturating_sub(HEADINGS + 3)),
         paint,
     };
     page.headline(report);
@@ -44,7 +50,7 @@ pub(crate) fn render(report: &RunReport, limits: &Limits, width: usize, paint: P
             &format!("step {}{}", words::grouped(step), loss.unwrap_or_default()),
         );
     }
-    page.time(report, width);
+    page.time(report);
     page.entry("logs", &report.folder.display().to_string());
     page.entry("next", &next(report));
     page.text
@@ -93,6 +99,8 @@ pub(crate) fn who(failed: &FailedRank) -> String {
 
 struct Page {
     text: String,
+    /// Room beside the headings.
+    width: Option<usize>,
     paint: Paint,
 }
 
@@ -105,7 +113,10 @@ impl Page {
     }
 
     fn entry(&mut self, heading: &str, text: &str) {
-        for (at, line) in text.lines().enumerate() {
+        let lines = text
+            .lines()
+            .flat_map(|line| words::wrapped(line, self.width));
+        for (at, line) in lines.collect::<Vec<_>>().iter().enumerate() {
             self.line(if at == 0 { heading } else { "" }, line);
         }
     }
@@ -168,9 +179,8 @@ impl Page {
         }
     }
 
-    fn time(&mut self, report: &RunReport, width: usize) {
-        let room = width.saturating_sub(HEADINGS + 3);
-        let mut lines = bar::render(&report.ledger, room, self.paint);
+    fn time(&mut self, report: &RunReport) {
+        let mut lines = bar::render(&report.ledger, self.width, self.paint);
         if let Some(ratio) = report.trained_ratio {
             lines.push(format!("{:.0} % of the time trained (ETTR)", ratio * 100.0));
         }

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use jiff::Timestamp;
 use trainyard_core::{
     job::{EventKind, Exit, JobStatus},
     reason::Code,
@@ -30,6 +31,10 @@ use crate::{
 
 /// How often it is said how many lines were left out.
 const LEFT_OUT_EVERY: Duration = Duration::from_secs(1);
+/// Width of the live line where the terminal does not tell its own.
+const DEFAULT_WIDTH: usize = 80;
+/// Sentences are not broken where there is less room than this.
+const ROOM_MIN: usize = 40;
 /// Most ranks that are named among those whose lines were left out.
 const LEFT_OUT_NAMED: usize = 3;
 
@@ -74,12 +79,20 @@ pub(crate) struct View {
     /// The attempt whose first failure was told.
     failure_told: u32,
     attempt: u32,
+    /// The time at which the next attempt begins, once it was told.
+    retry_told: Option<Timestamp>,
+    /// To be said after what is on its way.
+    pause: Option<String>,
+    /// The time at which the run began.
+    began: Timestamp,
+    /// Columns of the terminal, where there is one.
+    width: Option<usize>,
     said: Vec<Said>,
 }
 
 impl View {
-    /// A view of a run of `job`.
-    pub(crate) fn new(job: &Job, look: Look) -> Self {
+    /// A view of a run of `job` that begins at `began`: the zero of all other times.
+    pub(crate) fn new(job: &Job, look: Look, began: Timestamp) -> Self {
         let names = Names::new(job);
         Self {
             kind: job.kind.name(),
@@ -92,8 +105,17 @@ impl View {
             left_out_due: Duration::ZERO,
             failure_told: 0,
             attempt: 0,
+            retry_told: None,
+            pause: None,
+            began,
+            width: None,
             said: Vec::new(),
         }
+    }
+
+    /// How wide the terminal is, where there is one.
+    pub(crate) fn width_is(&mut self, width: Option<usize>) {
+        self.width = width;
     }
 
     /// Takes in what arrived.
@@ -106,6 +128,9 @@ impl View {
         }
         for (slot, lines) in batch.left_out {
             *self.left_out.entry(slot).or_default() += lines;
+        }
+        if let Some(pause) = self.pause.take() {
+            self.own(&pause);
         }
     }
 
@@ -136,8 +161,9 @@ impl View {
         std::mem::take(&mut self.said)
     }
 
-    /// The line at the bottom of a terminal of `width` columns.
-    pub(crate) fn live_line(&self, now: Duration, width: usize) -> String {
+    /// The line at the bottom of the terminal.
+    pub(crate) fn live_line(&self, now: Duration) -> String {
+        let width = self.width.unwrap_or(DEFAULT_WIDTH);
         self.live.render(now, width, self.look.own)
     }
 
@@ -178,7 +204,7 @@ impl View {
                 self.own(&format!("{kind} as {pods}, run {run_id}"));
                 self.detail(&format!("logs go to {}", folder.display()));
             }
-            RunEvent::Status(status) => self.status(&status),
+            RunEvent::Status(status) => self.status(&status, now),
             RunEvent::PodStarted { slot, attempt, pid } => {
                 self.attempt_begins(attempt);
                 self.detail(&format!("{} started as process {pid}", names::short(slot)));
@@ -199,7 +225,7 @@ impl View {
             }
             RunEvent::Event(event) => self.detail(&event.message),
             RunEvent::Note(note) => self.own(&format!("note: {note}")),
-            RunEvent::Injected(fault) => self.own(&format!("fault on purpose: {fault}")),
+            RunEvent::Injected(fault) => self.own(&fault),
             RunEvent::Finished(_) => self.live.waits(None),
         }
     }
@@ -239,9 +265,26 @@ impl View {
         }
     }
 
-    fn status(&mut self, status: &JobStatus) {
-        self.live.attempt(status.trainyard.attempt);
-        let waiting = status.trainyard.waiting.as_ref();
+    fn status(&mut self, status: &JobStatus, now: Duration) {
+        let yard = &status.trainyard;
+        self.live.attempt(yard.attempt);
+        let retry = yard.retry_at.and_then(|at| {
+            let after = Duration::try_from(at.duration_since(self.began)).ok()?;
+            (after > now).then_some((at, after))
+        });
+        self.live.begins_at(retry.map(|(_, after)| after));
+        if let Some((at, after)) = retry
+            && self.retry_told != Some(at)
+        {
+            // Why the last attempt ended is told by an event that comes after the status.
+            self.retry_told = Some(at);
+            self.pause = Some(format!(
+                "attempt {} begins in {}",
+                yard.attempt,
+                words::duration(after - now)
+            ));
+        }
+        let waiting = yard.waiting.as_ref();
         let waiting = waiting.filter(|reason| !matches!(reason.code, Code::Training | Code::Ended));
         self.live
             .waits(waiting.map(|reason| reason.message.clone()));
@@ -329,8 +372,12 @@ impl View {
     }
 
     fn own_line(&self, text: &str, paint: Paint) -> String {
-        let pad = self.names.column().saturating_sub(names::OWN.len());
-        format!("{} {:pad$}{text}", paint.apply("1", names::OWN), "")
+        let column = self.names.column() + 1;
+        let pad = column - names::OWN.len();
+        let room = self.width.map(|width| width.saturating_sub(column + 1));
+        let lines = words::wrapped(text, room.filter(|room| *room >= ROOM_MIN));
+        let text = lines.join(&format!("\n{:column$}", ""));
+        format!("{}{:pad$}{text}", paint.apply("1", names::OWN), "")
     }
 
     /// Says something that only those who asked for details want to know.

@@ -64,6 +64,7 @@ pub(crate) fn watch(
         });
         let batch = queue.take(wait);
         let closed = batch.closed;
+        view.width_is(printer.width());
         view.take(batch);
         if signals.take() {
             requests += 1;
@@ -74,8 +75,7 @@ pub(crate) fn watch(
         if closed {
             lines.extend(view.finish());
         }
-        let width = printer.width();
-        let frame = screen.frame(&lines, now, || view.live_line(now, width));
+        let frame = screen.frame(&lines, now, || view.live_line(now));
         if let Err(error) = show(&frame, printer) {
             failure.get_or_insert(error);
         }

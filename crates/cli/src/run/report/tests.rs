@@ -75,11 +75,11 @@ fn reports() {
         write!(
             text,
             "### {name}\n{}\n",
-            render(report, &limits(), 80, Paint::Plain)
+            render(report, &limits(), Some(80), Paint::Plain)
         )
         .unwrap();
     }
-    let styled = render(&recovered, &limits(), 120, Paint::Styled).replace('\u{1b}', "␛");
+    let styled = render(&recovered, &limits(), Some(120), Paint::Styled).replace('\u{1b}', "␛");
     write!(text, "### in colour\n{styled}").unwrap();
     testing::golden("reports.txt", &text);
 }
@@ -87,7 +87,7 @@ fn reports() {
 #[test]
 fn no_line_of_a_report_is_wider_than_the_terminal_but_for_what_ranks_wrote() {
     for width in [60, 80, 120] {
-        let text = render(&testing::report(), &limits(), width, Paint::Plain);
+        let text = render(&testing::report(), &limits(), Some(width), Paint::Plain);
         for line in text.lines().filter(|line| !line.contains("logs")) {
             assert!(line.chars().count() <= width, "{width}: {line}");
         }

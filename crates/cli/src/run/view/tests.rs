@@ -14,7 +14,8 @@ const PLAIN: Look = Look {
 /// Events at their milliseconds, and the lines they become: `o` for ranks, `e` for trainyard, `=`
 /// for the live line at the end of each second and at the very end.
 fn transcript(job: &Job, look: Look, width: usize, events: Vec<(u64, RunEvent)>) -> String {
-    let mut view = View::new(job, look);
+    let mut view = View::new(job, look, testing::at(0));
+    view.width_is(Some(width));
     let mut text = String::new();
     let last = events.last().map_or(0, |(millis, _)| *millis);
     let mut events = events.into_iter().peekable();
@@ -29,17 +30,19 @@ fn transcript(job: &Job, look: Look, width: usize, events: Vec<(u64, RunEvent)>)
     };
     for millis in (0..=last).step_by(10) {
         let now = Duration::from_millis(millis);
+        let mut batch = Batch::default();
         while let Some((_, event)) = events.next_if(|(at, _)| *at <= millis) {
-            view.event(event, now);
+            batch.events.push_back((now, event));
         }
+        view.take(batch);
         tell(view.due(now));
         if millis > 0 && millis % 1_000 == 0 {
-            let live = view.live_line(now, width);
+            let live = view.live_line(now);
             tell(vec![Said::Own(format!("= {live}"))]);
         }
     }
     tell(view.finish());
-    let live = view.live_line(Duration::from_millis(last), width);
+    let live = view.live_line(Duration::from_millis(last));
     tell(vec![Said::Own(format!("= {live}"))]);
     text
 }
@@ -67,6 +70,9 @@ fn status(attempt: u32, waiting: Option<(Code, &str)>) -> RunEvent {
     RunEvent::Status(Box::new(JobStatus {
         trainyard: Yard {
             attempt,
+            retry_at: waiting
+                .filter(|(code, _)| *code == Code::WaitingToRetry)
+                .map(|_| testing::at(3)),
             waiting: waiting.map(|(code, message)| Reason::new(code, message)),
             ..Yard::default()
         },
@@ -157,14 +163,19 @@ fn story() -> Vec<(u64, RunEvent)> {
         }
     }
     events.extend([
-        (2_600, RunEvent::Injected("`kill rank=2 at=2s`".to_owned())),
+        (
+            2_600,
+            RunEvent::Injected("fault on purpose: `kill rank=2 at=2s`".to_owned()),
+        ),
         (2_610, ended(worker(1), 1, 137, false)),
         (
             2_620,
             RunEvent::Event(Event {
                 kind: EventKind::Warning,
                 reason: "PyTorchJobRestarting".to_owned(),
-                message: "job mnist is restarting because Worker replica(s) failed.".to_owned(),
+                message: "job mnist is restarting because Worker replica(s) failed. Pod \
+                          `mnist-worker-1`: it ended with exit code 137."
+                    .to_owned(),
             }),
         ),
         (2_640, output(slots[0], Stream::Err, b"SIGTERM: saving\n")),
@@ -267,7 +278,7 @@ fn lines_that_were_left_out_are_counted_also_when_quiet() {
         verbosity: Verbosity::Quiet,
         ..PLAIN
     };
-    let mut view = View::new(&testing::job(0, 8), quiet);
+    let mut view = View::new(&testing::job(0, 8), quiet, testing::at(0));
     let mut left_out = |counts: &[(u32, u64)], now| {
         view.take(Batch {
             left_out: counts
@@ -295,7 +306,7 @@ fn lines_that_were_left_out_are_counted_also_when_quiet() {
 
 #[test]
 fn stopping_says_what_happens_and_how_to_force_it() {
-    let mut view = View::new(&testing::job(0, 1), PLAIN);
+    let mut view = View::new(&testing::job(0, 1), PLAIN, testing::at(0));
     view.stop_requested(1);
     view.stop_requested(2);
     let said = view.finish();
