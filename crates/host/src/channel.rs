@@ -61,13 +61,27 @@ pub(crate) fn send(
     Ok(())
 }
 
-/// Receives one message; `None` when the other end is gone.
+/// Waits for one message; `None` when the other end is gone.
+pub(crate) fn receive<T: DeserializeOwned>(
+    socket: &impl AsFd,
+) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    receive_with(socket, MsgFlags::empty())
+}
+
+/// Receives one message that is there already; the error is `WouldBlock` where none is.
+pub(crate) fn receive_now<T: DeserializeOwned>(
+    socket: &impl AsFd,
+) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    receive_with(socket, MsgFlags::MSG_DONTWAIT)
+}
+
 #[expect(
     unsafe_code,
     reason = "descriptors arrive as plain numbers and must be owned"
 )]
-pub(crate) fn receive<T: DeserializeOwned>(
+fn receive_with<T: DeserializeOwned>(
     socket: &impl AsFd,
+    flags: MsgFlags,
 ) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut bytes = vec![0; MESSAGE_BYTES];
     let mut space = cmsg_space!([RawFd; MAX_DESCRIPTORS]);
@@ -78,7 +92,7 @@ pub(crate) fn receive<T: DeserializeOwned>(
             socket.as_fd().as_raw_fd(),
             &mut slices,
             Some(&mut space),
-            MsgFlags::MSG_CMSG_CLOEXEC,
+            flags | MsgFlags::MSG_CMSG_CLOEXEC,
         )?;
         for message in received.cmsgs()? {
             if let ControlMessageOwned::ScmRights(numbers) = message {

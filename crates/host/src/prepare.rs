@@ -132,12 +132,15 @@ fn give_ports(
         return Ok(Vec::new());
     };
     let mut ports = Ports::default();
+    let mut own = BTreeSet::new();
     let mut note = |wanted: i32, given: i32, whose: &str| {
-        if given != wanted {
+        // Where two roles want the same port only the second gets another, which is no news.
+        if given != wanted && !own.contains(&wanted) {
             notes.push(format!(
                 "port {wanted} is in use here; {whose} is {given} in this run"
             ));
         }
+        own.insert(given);
     };
     for role in job.roles.keys().copied().collect::<Vec<_>>() {
         let wanted = named_port(job, role).copied();

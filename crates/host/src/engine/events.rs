@@ -1,6 +1,7 @@
 //! What happens while the engine waits, and what it makes of it.
 
 use std::{
+    io,
     os::fd::{BorrowedFd, RawFd},
     time::{Duration, Instant},
 };
@@ -35,9 +36,16 @@ impl Engine<'_> {
                 self.asked_to_stop(stop.take());
                 Ok(())
             }
-            Watch::Control(key) => self.hear(key, number),
+            Watch::Control(key) => {
+                if self.hear(key)? {
+                    self.watches.remove(&number);
+                }
+                Ok(())
+            }
             Watch::Life(key) => {
                 self.watches.remove(&number);
+                // Its last words may not have been heard yet.
+                self.hear(key)?;
                 self.pod_gone(key);
                 Ok(())
             }
@@ -73,29 +81,39 @@ impl Engine<'_> {
         }
     }
 
-    /// A pod init says something.
-    fn hear(&mut self, key: Key, number: u64) -> Result<(), HostError> {
-        let Some(entry) = self.pods.get_mut(&key) else {
-            return Ok(());
-        };
-        let Some(control) = &entry.control else {
-            return Ok(());
-        };
-        // An end that was reset is as gone as one that was closed.
-        let said = channel::receive::<Report>(control).unwrap_or(None);
-        let Some((report, _)) = said else {
-            self.watches.remove(&number);
-            entry.control = None;
-            if !entry.has_ended() {
-                // Someone killed it from outside.
-                self.changed = true;
-                entry.phase = PodPhase::Failed;
-                entry.exit.get_or_insert(Exit {
-                    code: 128 + Signal::SIGKILL as i32,
-                    out_of_memory: false,
-                    at: Some(start::now()),
-                });
+    /// Hears all that a pod init has said; true when it will say nothing more.
+    fn hear(&mut self, key: Key) -> Result<bool, HostError> {
+        loop {
+            let Some(entry) = self.pods.get_mut(&key) else {
+                return Ok(true);
+            };
+            let Some(control) = &entry.control else {
+                return Ok(true);
+            };
+            match channel::receive_now::<Report>(control) {
+                Ok(Some((report, _))) => self.heed(key, report)?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                // An end that was reset is as gone as one that was closed.
+                Ok(None) | Err(_) => {
+                    entry.control = None;
+                    if !entry.has_ended() {
+                        // Someone killed it from outside.
+                        self.changed = true;
+                        entry.phase = PodPhase::Failed;
+                        entry.exit.get_or_insert(Exit {
+                            code: 128 + Signal::SIGKILL as i32,
+                            out_of_memory: false,
+                            at: Some(start::now()),
+                        });
+                    }
+                    return Ok(true);
+                }
             }
+        }
+    }
+
+    fn heed(&mut self, key: Key, report: Report) -> Result<(), HostError> {
+        let Some(entry) = self.pods.get_mut(&key) else {
             return Ok(());
         };
         let pod = entry.name.clone();
@@ -225,7 +243,7 @@ impl Engine<'_> {
             slot: entry.slot,
             attempt: entry.attempt,
             exit: entry.exit,
-            stopped: entry.deleted_at.is_some(),
+            stopped: entry.stopped,
         };
         if entry.deleted_at.is_some() {
             self.pods.remove(&key);

@@ -213,6 +213,7 @@ impl Engine<'_> {
                 restarts: std::collections::BTreeMap::new(),
                 exit: None,
                 deleted_at: None,
+                stopped: false,
                 kill_at: None,
                 gone: false,
                 node: self.node.clone(),

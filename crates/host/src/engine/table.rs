@@ -39,6 +39,8 @@ pub(super) struct Entry {
     pub(super) restarts: BTreeMap<String, u32>,
     pub(super) exit: Option<Exit>,
     pub(super) deleted_at: Option<Timestamp>,
+    /// Whether it was made to end before it ended by itself.
+    pub(super) stopped: bool,
     /// When the pod is killed should it not have ended by itself.
     pub(super) kill_at: Option<Instant>,
     /// Whether no process is left.

@@ -194,8 +194,10 @@ fn make_folder(path: &Path) -> Result<(), Failure> {
 /// The file system as one container will see it.
 struct View<'a> {
     spec: &'a PodSpec,
-    /// Where something of ours is mounted: new paths below may be made there.
+    /// Where something of ours is: new paths below may be made there.
     ours: Vec<PathBuf>,
+    /// Folders that are covered: new entries may be made in them, but not below the old ones.
+    covered: Vec<PathBuf>,
     copies: u32,
 }
 
@@ -203,7 +205,8 @@ impl<'a> View<'a> {
     fn new(spec: &'a PodSpec) -> Self {
         Self {
             spec,
-            ours: vec![PathBuf::from("/dev/shm"), PathBuf::from("/proc")],
+            ours: vec![PathBuf::from("/dev/shm")],
+            covered: Vec::new(),
             copies: 0,
         }
     }
@@ -225,14 +228,17 @@ impl<'a> View<'a> {
 
     /// Makes a path to mount on.
     fn make_room(&mut self, target: &Path, is_folder: bool) -> Result<(), Failure> {
-        let mut nearest = target;
+        let (mut nearest, mut first_new) = (target, target);
         while !nearest.exists() {
+            first_new = nearest;
             nearest = nearest.parent().unwrap_or(Path::new("/"));
         }
-        let in_ours = self.ours.iter().any(|ours| nearest.starts_with(ours));
+        let in_ours = self.ours.iter().any(|ours| nearest.starts_with(ours))
+            || self.covered.iter().any(|covered| nearest == covered);
         if !in_ours && !nearest.starts_with(&self.spec.working_dir) {
             self.cover(nearest)?;
         }
+        self.ours.push(first_new.to_owned());
         let folder = if is_folder {
             Some(target)
         } else {
@@ -271,7 +277,7 @@ impl<'a> View<'a> {
             )
             .map_err(failing(step()))?;
         }
-        self.ours.push(folder.to_owned());
+        self.covered.push(folder.to_owned());
         Ok(())
     }
 }
