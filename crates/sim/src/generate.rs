@@ -6,6 +6,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use k8s_openapi::api::autoscaling::v2::MetricSpec;
 use trainyard_core::spec::{
     AccountLimits, CleanPodPolicy, Compat, Elastic, Framework, Job, JobName, Kind, Knobs,
     LauncherCreation, Limit, MpiImplementation, MpiV1, MpiV2, Namespace, PyTorch, RestartPolicy,
@@ -132,11 +133,7 @@ fn elastic(workers: u32, dice: &mut Dice) -> Elastic {
         min_replicas: 1 + dice.below(workers),
         max_replicas: workers + dice.below(3),
         rdzv_backend: "c10d".to_owned(),
-        metrics: if dice.chance(30) {
-            vec![Default::default()]
-        } else {
-            Vec::new()
-        },
+        metrics: Vec::from_iter(dice.chance(30).then(MetricSpec::default)),
         ..Elastic::default()
     }
 }

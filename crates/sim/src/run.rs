@@ -62,8 +62,8 @@ pub fn run(seed: u64, decide: Decide, options: &RunOptions) -> Outcome {
         outcome.events += world.events;
         outcome.coverage.add(&world.coverage);
         outcome.births = world.births.len();
-        let (lines, digest) = world.trace.finish();
-        outcome.lines = lines;
+        let (told, digest) = world.trace.finish();
+        outcome.lines = told;
         outcome.digest = outcome.digest.rotate_left(1) ^ digest;
         if let Some(violation) = world.violation {
             outcome.violation = Some((life, violation));

@@ -122,6 +122,10 @@ pub struct Mask {
 }
 
 /// The world of one job.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own, not a state of one machine"
+)]
 pub(crate) struct World {
     pub(crate) decide: Decide,
     pub(crate) seed: u64,
@@ -164,6 +168,7 @@ pub(crate) struct World {
 
 /// What kind of world a run has.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is drawn on its own")]
 pub(crate) struct Temper {
     /// How long faults strike.
     pub(crate) chaos: i64,
@@ -337,6 +342,9 @@ impl World {
         self.write_times_out = false;
         for adapter in &mut self.adapters {
             adapter.calm();
+        }
+        for replaced in 0..self.adapters.len().saturating_sub(1) {
+            self.retire(replaced);
         }
         if self.temper.nodes_return {
             for index in 0..self.nodes.len() {

@@ -3,7 +3,7 @@
 //! Owns the shape of a document before it has a meaning. Numbers that are not whole keep their
 //! source text, because a quantity such as `0.10` is text to Kubernetes.
 //!
-//! Invariant: no tree is deeper than [`MAX_DEPTH`](super::MAX_DEPTH), so walking or dropping one
+//! Invariant: no tree is deeper than [`MAX_DEPTH`], so walking or dropping one
 //! by recursion cannot exhaust the stack.
 
 use std::fmt::Write;

@@ -96,6 +96,7 @@ pub(crate) fn replaced<'a>(pass: &'a Pass<'_>) -> impl Iterator<Item = &'a str> 
         replaces
             && pod.is_some_and(|pod| {
                 pod.phase == PodPhase::Failed
+                    && !pass.observed.status.trainyard.dismissed.contains(&pod.uid)
                     && pod.attempt == status.trainyard.attempt
                     && pod.slot.index < pass.job.role_replicas(pod.slot.role)
             })

@@ -88,7 +88,8 @@ fn fault(dice: &mut Dice) -> Fault {
             },
         },
         10..=13 => Fault::Failover {
-            overlap: dice.within(10..=30_000),
+            // A lease runs out within 15 s; whoever lost it stops by then.
+            overlap: dice.within(10..=15_000),
         },
         14..=26 => Fault::Stall {
             channel: dice.pick(&Channel::ALL),
@@ -276,9 +277,8 @@ impl World {
     fn blow_up(&mut self, exit: u32, spread: i64) {
         self.coverage.mark(Mark::BlowUp);
         let births: Vec<usize> = self.pods.iter().map(|pod| pod.birth).collect();
-        for (order, birth) in births.into_iter().enumerate() {
-            let delay = (order as i64 * 37) % spread;
-            self.schedule(delay, Happening::Fail(birth, exit));
+        for (delay, birth) in (0..).step_by(37).zip(births) {
+            self.schedule(delay % spread, Happening::Fail(birth, exit));
         }
     }
 }

@@ -66,6 +66,11 @@ impl Node {
     }
 }
 
+/// The stream that one silence of a node draws from.
+fn stream_of(index: usize, silence: u32) -> u64 {
+    (2 << 40) + ((index as u64) << 16) + u64::from(silence)
+}
+
 impl World {
     /// A node the scheduler would choose: it may be one whose silence nobody has noticed.
     pub(crate) fn free_node(&self, birth: usize) -> Option<usize> {
@@ -96,7 +101,7 @@ impl World {
         for pod in self.pods.iter().filter(|pod| pod.node == Some(index)) {
             self.births[pod.birth].troubled = true;
         }
-        let dice = &mut Dice::new(self.seed, 900_000 + self.sequence);
+        let dice = &mut Dice::new(self.seed, stream_of(index, silence));
         let noticed = dice.within(100..=40_000);
         self.schedule(noticed, Happening::Node(index, silence, NodeStep::Noticed));
         if dice.chance(60) {
@@ -124,7 +129,7 @@ impl World {
             self.births[pod.birth].troubled = true;
         }
         self.nodes_changed();
-        let dice = &mut Dice::new(self.seed, 900_000 + self.sequence);
+        let dice = &mut Dice::new(self.seed, stream_of(index, silence));
         let delay = dice.within(20_000..=400_000);
         self.schedule(
             delay,
@@ -186,8 +191,9 @@ impl World {
         node.state = NodeState::Ready;
         node.noticed = false;
         node.silences += 1;
-        for (order, (birth, step)) in std::mem::take(&mut node.held_back).into_iter().enumerate() {
-            self.schedule(10 + 7 * order as i64, Happening::Pod(birth, step));
+        let held_back = std::mem::take(&mut node.held_back);
+        for (delay, (birth, step)) in (10..).step_by(7).zip(held_back) {
+            self.schedule(delay, Happening::Pod(birth, step));
         }
         self.nodes_changed();
         for at in 0..self.pods.len() {

@@ -41,10 +41,6 @@ pub(crate) struct Birth {
     pub(crate) troubled: bool,
     /// Restarts in place.
     pub(crate) restarts: u32,
-    /// Its object is gone.
-    pub(crate) gone: bool,
-    /// The controller asked for its deletion at some time.
-    pub(crate) deleted_by_controller: bool,
 }
 
 /// One step in the life of a pod.
@@ -133,11 +129,23 @@ fn restarts_in_place(job: &Job, role: Role, ending: Ending) -> bool {
     }
 }
 
+/// The first of the streams that the pods of `slot` draw from.
+fn stream_of(slot: Slot) -> u64 {
+    (1 + slot.role as u64) << 32 | u64::from(slot.index) << 16
+}
+
 impl World {
     /// Draws what the pod will do. Births after the chaos are tame: they start, and end well or
     /// stay, as the run's temper says.
     fn script(&self, slot: Slot, birth: usize) -> Script {
-        let dice = &mut Dice::new(self.seed, 1000 + birth as u64);
+        // By slot and incarnation, so that one pod more or less elsewhere changes nothing here.
+        let incarnation = self
+            .births
+            .iter()
+            .filter(|birth| birth.slot == slot)
+            .count();
+        let stream = stream_of(slot) + incarnation as u64;
+        let dice = &mut Dice::new(self.seed, stream);
         let serves = match slot.role {
             Role::Ps => true,
             Role::Worker => self.job.kind.is_mpi(),
@@ -214,8 +222,6 @@ impl World {
             failed_alone: None,
             troubled: false,
             restarts: 0,
-            gone: false,
-            deleted_by_controller: false,
         });
         let shown = ObservedPod {
             uid: format!("pod-{birth}"),
@@ -279,7 +285,6 @@ impl World {
     /// A pod object goes; its process, on a silent node, may live on.
     pub(crate) fn remove_pod(&mut self, at: usize) {
         let pod = self.pods.swap_remove(at);
-        self.births[pod.birth].gone = true;
         if let Some(node) = pod.node
             && self.nodes[node].is_silent()
             && matches!(pod.shown.phase, PodPhase::Running | PodPhase::Unknown)

@@ -51,7 +51,7 @@ impl World {
             }
             Deed::Limit(limit) => {
                 self.edit(Mark::LimitEdited, |job| {
-                    job.run_policy.backoff_limit = limit
+                    job.run_policy.backoff_limit = limit;
                 });
             }
             Deed::Deadline(deadline) => self.edit(Mark::DeadlineEdited, |job| {

@@ -90,6 +90,10 @@ enum News {
 }
 
 /// One life of a controller.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a state of its own, not one of several"
+)]
 pub(crate) struct Adapter {
     pub(crate) alive: bool,
     job: Rc<Job>,
@@ -254,6 +258,22 @@ impl World {
             .any(|adapter| adapter.alive && adapter.view.nodes.contains_key(name))
     }
 
+    /// A controller hears of nodes that do not answer. It may give up their pods, even if the news
+    /// is so late that they are well again.
+    fn distrust_pods(&mut self, number: usize) {
+        let sick = &self.adapters[number].view.nodes;
+        for pod in &self.pods {
+            if pod
+                .shown
+                .node
+                .as_ref()
+                .is_some_and(|node| sick.contains_key(node))
+            {
+                self.births[pod.birth].troubled = true;
+            }
+        }
+    }
+
     pub(crate) fn nodes_changed(&mut self) {
         let nodes = self.sick_nodes();
         self.tell(Channel::Nodes, &News::Nodes(nodes));
@@ -324,7 +344,10 @@ impl World {
                 adapter.job_exists = news.exists;
                 view.being_deleted = news.being_deleted;
             }
-            News::Nodes(nodes) => view.nodes = nodes,
+            News::Nodes(nodes) => {
+                view.nodes = nodes;
+                self.distrust_pods(number);
+            }
             News::Objects(objects) => {
                 view.services = objects.services;
                 view.shared = objects.shared;
@@ -598,8 +621,6 @@ impl World {
             Action::CreatePod { slot, attempt } => self.create_pod(*slot, *attempt),
             Action::DeletePod { slot, uid, removal } => match self.pod_at(*slot) {
                 Some(at) if self.pods[at].shown.uid == *uid => {
-                    let birth = self.pods[at].birth;
-                    self.births[birth].deleted_by_controller = true;
                     self.delete_pod(at, *removal);
                 }
                 _ => self.coverage.mark(Mark::ActionMissed),
