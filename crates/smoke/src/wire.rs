@@ -145,6 +145,8 @@ pub(crate) enum Kind {
     Data,
     /// The group is broken: the payload is the rank that is lost, and how.
     Abort,
+    /// The sender is well, and waits for another itself. Not counted in the sequence.
+    Waiting,
 }
 
 impl Kind {
@@ -152,6 +154,7 @@ impl Kind {
         match self {
             Self::Data => 1,
             Self::Abort => 2,
+            Self::Waiting => 3,
         }
     }
 
@@ -159,6 +162,7 @@ impl Kind {
         match byte {
             1 => Some(Self::Data),
             2 => Some(Self::Abort),
+            3 => Some(Self::Waiting),
             _ => None,
         }
     }
@@ -168,7 +172,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) kind: Kind,
-    /// Counts the frames of a connection, and wraps.
+    /// Counts the data frames of a connection, and wraps.
     pub(crate) sequence: u32,
     pub(crate) length: usize,
 }

@@ -1,10 +1,13 @@
 //! The two connections of a rank, and frames on them.
 
-use std::{net::TcpStream, time::Duration};
+use std::{
+    net::TcpStream,
+    time::{Duration, Instant},
+};
 
 use super::{Loss, PeerLost, Place, RingError};
 use crate::{
-    patience::{Interruption, Patience, Pending, pending},
+    patience::{Interruption, Patience, Pending, is_pause, pending},
     stop::Stop,
     wire::{FRAME_MAX, HEADER_BYTES, Header, Kind},
 };
@@ -87,28 +90,31 @@ impl Links {
         self.outgoing.clear();
         self.outgoing.extend(header.encode());
         self.outgoing.extend(payload);
-        let patience = Patience {
-            limit: self.peer_limit,
-            limit_when_leaving: LEAVE_LIMIT,
-            stop: &self.stop,
-        };
-        patience
+        patience(self.peer_limit, &self.stop)
             .write(&self.next, &self.outgoing)
             .map_err(|interruption| self.blame_next(&interruption))
     }
 
     /// The payload of the next frame, which has `length` bytes.
     pub(super) fn read(&mut self, length: usize) -> Result<&[u8], RingError> {
-        let patience = Patience {
-            limit: self.peer_limit,
-            limit_when_leaving: LEAVE_LIMIT,
-            stop: &self.stop,
-        };
-        let header = match read_frame(patience, &self.previous, &mut self.incoming) {
-            Ok(Some(header)) => header,
-            Ok(None) => return Err(self.lost(Loss::Nonsense)),
-            Err(Interruption::Asked) => return Err(RingError::Asked),
-            Err(interruption) => return Err(self.lost(Loss::from(&interruption))),
+        let begun = Instant::now();
+        let header = loop {
+            let waited = self.await_frame().and_then(|()| {
+                let patience = patience(self.peer_limit, &self.stop);
+                read_frame(patience, &self.previous, &mut self.incoming)
+            });
+            match waited {
+                Ok(Some(header)) if header.kind == Kind::Waiting => {
+                    // Should all wait for each other, it must still come to an end.
+                    if begun.elapsed() > self.peer_limit * 2 {
+                        return Err(self.lost(Loss::Silent));
+                    }
+                }
+                Ok(Some(header)) => break header,
+                Ok(None) => return Err(self.lost(Loss::Nonsense)),
+                Err(Interruption::Asked) => return Err(RingError::Asked),
+                Err(interruption) => return Err(self.lost(Loss::from(&interruption))),
+            }
         };
         if header.kind == Kind::Abort {
             return Err(self.told(self.place.previous()));
@@ -118,6 +124,33 @@ impl Links {
         }
         self.frames_read = self.frames_read.wrapping_add(1);
         Ok(&self.incoming)
+    }
+
+    /// Waits until a frame begins to come. Meanwhile the next rank is told now and then that this
+    /// one is well: when a rank stands still all others wait, but only the one right behind it may
+    /// conclude that it is lost.
+    fn await_frame(&self) -> Result<(), Interruption> {
+        let mut wait = patience(self.peer_limit, &self.stop).begin();
+        let mut told = Duration::ZERO;
+        loop {
+            match self.previous.peek(&mut [0]) {
+                Ok(0) => return Err(Interruption::Closed),
+                Ok(_) => return Ok(()),
+                Err(error) if is_pause(&error) => wait.check()?,
+                Err(error) => return Err(Interruption::of(&error)),
+            }
+            if wait.elapsed() >= told + self.peer_limit / 4 {
+                told = wait.elapsed();
+                let header = Header {
+                    kind: Kind::Waiting,
+                    sequence: 0,
+                    length: 0,
+                };
+                // If the next rank is gone, its own neighbours have noticed.
+                let patience = patience(FAREWELL_LIMIT, &self.stop);
+                patience.write(&self.next, &header.encode()).ok();
+            }
+        }
     }
 
     pub(super) fn read_number(&mut self) -> Result<u64, RingError> {
@@ -149,11 +182,7 @@ impl Links {
         if matches!(interruption, Interruption::Asked) {
             return RingError::Asked;
         }
-        let patience = Patience {
-            limit: BLAME_LIMIT,
-            limit_when_leaving: BLAME_LIMIT,
-            stop: &self.stop,
-        };
+        let patience = patience(BLAME_LIMIT, &self.stop);
         if let Pending::Byte(_) = pending(&self.next)
             && let Ok(Some(header)) = read_frame(patience, &self.next, &mut self.incoming)
             && header.kind == Kind::Abort
@@ -186,15 +215,19 @@ impl Links {
             length: payload.len(),
         };
         let frame = [header.encode().as_slice(), &payload].concat();
-        let patience = Patience {
-            limit: FAREWELL_LIMIT,
-            limit_when_leaving: FAREWELL_LIMIT,
-            stop: &self.stop,
-        };
+        let patience = patience(FAREWELL_LIMIT, &self.stop);
         for stream in [&self.next, &self.previous] {
             // A neighbour that is gone need not be told.
             patience.write(stream, &frame).ok();
         }
+    }
+}
+
+fn patience(limit: Duration, stop: &Stop) -> Patience<'_> {
+    Patience {
+        limit,
+        limit_when_leaving: limit.min(LEAVE_LIMIT),
+        stop,
     }
 }
 

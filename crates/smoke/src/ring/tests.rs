@@ -203,18 +203,32 @@ fn a_rank_that_gives_up_is_named() -> io::Result<()> {
 }
 
 #[test]
-fn a_silent_rank_is_not_waited_for_for_ever() -> io::Result<()> {
-    let mut ends = connections(2)?.into_iter();
-    let (Some((previous, next)), Some(_silent)) = (ends.next(), ends.next()) else {
-        return Err(io::ErrorKind::NotFound.into());
-    };
-    let place = Place { rank: 0, size: 2 };
-    let limit = Duration::from_millis(100);
-    let mut ring = Ring::between(place, previous, next, limit, &Stop::default());
-    assert_eq!(
-        leave(&mut ring, |ring| ring.sum(&mut [1.0; 100])),
-        "lost rank 1: nothing came from it within the peer timeout"
-    );
+fn only_the_rank_that_stands_still_is_named() -> io::Result<()> {
+    let size = 4;
+    let limit = Duration::from_millis(600);
+    let mut ends = connections(size)?;
+    let _silent = ends.remove(2);
+    let told = thread::scope(|scope| {
+        let ranks: Vec<_> = ends
+            .into_iter()
+            .zip([0, 1, 3])
+            .map(|((previous, next), rank)| {
+                scope.spawn(move || {
+                    let place = Place { rank, size };
+                    let mut ring = Ring::between(place, previous, next, limit, &Stop::default());
+                    leave(&mut ring, |ring| ring.sum(&mut [1.0; 100]))
+                })
+            })
+            .collect();
+        let told = ranks
+            .into_iter()
+            .map(|rank| rank.join().expect("no rank panics"));
+        told.collect::<Vec<_>>()
+    });
+    for (sentence, rank) in told.iter().zip([0, 1, 3]) {
+        let wanted = "lost rank 2: nothing came from it within the peer timeout";
+        assert!(sentence.starts_with(wanted), "rank {rank}: {sentence}");
+    }
     Ok(())
 }
 

@@ -1,7 +1,9 @@
 //! A group of trainer processes, watched through their output.
 
 use std::{
-    env, fmt,
+    env,
+    ffi::OsStr,
+    fmt,
     io::{self, BufRead, BufReader, Read},
     net::{Ipv4Addr, TcpListener},
     path::PathBuf,
@@ -59,24 +61,22 @@ impl Group {
         Self::start_some(size, &(0..size).collect::<Vec<_>>(), flags)
     }
 
-    /// Starts only these ranks of a world of `size`. A world of one gets no environment at all.
+    /// Starts only these ranks of a world of `size`.
     pub(crate) fn start_some(size: usize, ranks: &[usize], flags: &[&str]) -> io::Result<Self> {
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let port = free.local_addr()?.port();
-        drop(free);
-        let start = |rank: &usize| {
-            let mut command = Command::new(trainer()?);
-            command.args(flags).env_clear();
-            if size > 1 {
-                command
-                    .env("RANK", rank.to_string())
-                    .env("WORLD_SIZE", size.to_string())
-                    .env("MASTER_ADDR", "127.0.0.1")
-                    .env("MASTER_PORT", port.to_string());
-            }
-            Process::start(*rank, command)
-        };
-        let processes = ranks.iter().map(start).collect::<io::Result<Vec<_>>>()?;
+        let port = free_port()?;
+        let start = |rank: &usize| Process::start(*rank, size, port, flags);
+        let processes = ranks.iter().map(start).collect::<io::Result<_>>()?;
+        Ok(Self { processes })
+    }
+
+    /// Starts all ranks of a world of `size`, each with its own flags.
+    pub(crate) fn start_each(
+        size: usize,
+        flags: impl Fn(usize) -> Vec<String>,
+    ) -> io::Result<Self> {
+        let port = free_port()?;
+        let start = |rank| Process::start(rank, size, port, &flags(rank));
+        let processes = (0..size).map(start).collect::<io::Result<_>>()?;
         Ok(Self { processes })
     }
 
@@ -127,7 +127,17 @@ impl Group {
 }
 
 impl Process {
-    fn start(rank: usize, mut command: Command) -> io::Result<Self> {
+    /// Starts one rank. A world of one gets no environment at all.
+    fn start(rank: usize, size: usize, port: u16, flags: &[impl AsRef<OsStr>]) -> io::Result<Self> {
+        let mut command = Command::new(trainer()?);
+        command.args(flags).env_clear();
+        if size > 1 {
+            command
+                .env("RANK", rank.to_string())
+                .env("WORLD_SIZE", size.to_string())
+                .env("MASTER_ADDR", "127.0.0.1")
+                .env("MASTER_PORT", port.to_string());
+        }
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -193,6 +203,12 @@ impl Drop for Group {
             }
         }
     }
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> io::Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    Ok(listener.local_addr()?.port())
 }
 
 /// The example program, which `cargo test` builds beside this one.

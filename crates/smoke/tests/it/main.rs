@@ -453,6 +453,43 @@ fn what_cannot_be_is_refused_with_a_sentence() -> Tested {
 }
 
 #[test]
+fn the_example_job_runs_as_it_is_written() -> Tested {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/smoke/pytorchjob.yaml");
+    let text = fs::read_to_string(file)?;
+    let (master, worker) = text.split_once("    Worker:\n").ok_or("no Worker")?;
+    let flags = |role: &'static str, of: &str| -> Vec<String> {
+        let flags = of
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("- --"));
+        let flags: Vec<String> = flags.map(|flag| format!("--{flag}")).collect();
+        assert!(flags.len() >= 3, "{role}: {flags:?}");
+        flags
+    };
+    let folder = tempfile::tempdir()?;
+    let at = folder_flag(folder.path());
+    let master = flags("Master", master);
+    let here = |flag: &str| flag.replace("--checkpoint-dir=/checkpoints", &at);
+    let master: Vec<String> = master.iter().map(|flag| here(flag)).collect();
+    assert!(master.contains(&at), "{master:?}");
+
+    let ended = Group::start_each(4, |rank| {
+        if rank == 0 {
+            master.clone()
+        } else {
+            flags("Worker", worker)
+        }
+    })?
+    .finish()?;
+    assert_done(&ended);
+    assert_eq!(
+        fs::read_dir(folder.path())?.count(),
+        4,
+        "three checkpoints and `latest`"
+    );
+    Ok(())
+}
+
+#[test]
 fn the_help_is_printed() -> Tested {
     let ended = Group::start(1, &["--help"])?.finish()?;
     assert_eq!(ended[0].code, Some(0));
