@@ -98,8 +98,9 @@ impl Links {
     /// The payload of the next frame, which has `length` bytes.
     pub(super) fn read(&mut self, length: usize) -> Result<&[u8], RingError> {
         let begun = Instant::now();
+        let mut told = begun;
         let header = loop {
-            let waited = self.await_frame().and_then(|()| {
+            let waited = self.await_frame(&mut told).and_then(|()| {
                 let patience = patience(self.peer_limit, &self.stop);
                 read_frame(patience, &self.previous, &mut self.incoming)
             });
@@ -128,10 +129,10 @@ impl Links {
 
     /// Waits until a frame begins to come. Meanwhile the next rank is told now and then that this
     /// one is well: when a rank stands still all others wait, but only the one right behind it may
-    /// conclude that it is lost.
-    fn await_frame(&self) -> Result<(), Interruption> {
+    /// conclude that it is lost. `told` is when that was last said; it outlives a single wait, for
+    /// the word of the previous rank, which ends one, must not keep this rank from saying the same.
+    fn await_frame(&self, told: &mut Instant) -> Result<(), Interruption> {
         let mut wait = patience(self.peer_limit, &self.stop).begin();
-        let mut told = Duration::ZERO;
         loop {
             match self.previous.peek(&mut [0]) {
                 Ok(0) => return Err(Interruption::Closed),
@@ -139,8 +140,8 @@ impl Links {
                 Err(error) if is_pause(&error) => wait.check()?,
                 Err(error) => return Err(Interruption::of(&error)),
             }
-            if wait.elapsed() >= told + self.peer_limit / 4 {
-                told = wait.elapsed();
+            if told.elapsed() >= self.peer_limit / 4 {
+                *told = Instant::now();
                 let header = Header {
                     kind: Kind::Waiting,
                     sequence: 0,
