@@ -154,6 +154,7 @@ fn finish(
 }
 
 fn options(args: &Run) -> Result<RunOptions, Failure> {
+    let program = std::env::current_exe().context("cannot tell where this program is")?;
     Ok(RunOptions {
         accelerators: if args.cpu {
             Accelerators::Ignore
@@ -163,9 +164,9 @@ fn options(args: &Run) -> Result<RunOptions, Failure> {
         replicas: args.replicas.iter().copied().collect(),
         image_env: args.image_env.clone(),
         inject: args.inject.clone(),
-        environment: environment::inherited(),
+        environment: environment::inherited(program.parent()),
         working_dir: std::env::current_dir().context("cannot tell the current folder")?,
-        program: std::env::current_exe().context("cannot tell where this program is")?,
+        program,
     })
 }
 
