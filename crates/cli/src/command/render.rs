@@ -7,18 +7,19 @@
 use anyhow::Context as _;
 use serde_json::Value;
 use trainyard_core::{
-    finding::{Finding, Severity},
+    finding::Severity,
     launch::{Cluster, Plan},
     lint,
     spec::{self, RoleInFile},
 };
 
+use super::tell;
 use crate::{
     args::{Render, RenderFormat},
     environment::Environment,
     failure::{Exit, Failure},
     printer::Printer,
-    snippet, source,
+    source,
 };
 
 /// Prints the objects.
@@ -125,9 +126,4 @@ impl Writer<'_> {
             RenderFormat::Json => self.printer.data(b"\n]}\n"),
         }
     }
-}
-
-fn tell(finding: &Finding, file: &str, text: &str, printer: &mut Printer) {
-    let block = snippet::render(finding, file, text, printer.stderr_paint());
-    printer.message(&block);
 }
