@@ -151,6 +151,10 @@ impl State {
 
 /// Lines in `bytes`, the last of which may lack its newline.
 fn count_lines(bytes: &[u8]) -> u64 {
+    #[expect(
+        clippy::naive_bytecount,
+        reason = "a crate for one count is not worth its place in the build"
+    )]
     let newlines = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
     newlines + u64::from(bytes.last().is_some_and(|last| *last != b'\n'))
 }
@@ -171,7 +175,7 @@ fn truncate_lines(bytes: &mut Vec<u8>, count: u64) {
 
 #[cfg(test)]
 mod tests {
-    use trainyard_core::{job::JobStatus, spec::Role};
+    use trainyard_core::spec::Role;
     use trainyard_host::Stream;
 
     use super::*;
@@ -239,10 +243,7 @@ mod tests {
                 },
                 Duration::ZERO,
             );
-            queue.push(
-                RunEvent::Status(Box::new(JobStatus::default())),
-                Duration::ZERO,
-            );
+            queue.push(RunEvent::Status(Box::default()), Duration::ZERO);
         }
         queue.close();
         let batch = queue.take(Duration::ZERO);

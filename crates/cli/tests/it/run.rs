@@ -79,7 +79,7 @@ fn a_job_that_fails_says_who_and_how_and_keeps_the_lines() {
     for part in [
         "\nj failed after ",
         "2 attempts",
-        "failed first  worker-0 (rank 1) in attempt 1: exit code 3",
+        "failed first   worker-0 (rank 1) in attempt 1: exit code 3",
         "| the cause",
         "user 2 of 2",
     ] {
@@ -232,19 +232,19 @@ fn other_terminals_see_a_run_that_goes_on() {
 fn following_ends_with_the_run() {
     let script = "echo ready; while ! test -e go; do sleep 0.05; done; echo last";
     let call = run(&[], &job(1, script));
-    let mut followed = None;
+    let mut tail = None;
     let (code, ..) = interrupted(&call, |_| {
-        let follower = call
+        let child = call
             .again(&["logs", "j", "--follow"])
             .command()
             .stdout(Stdio::piped())
             .spawn()
             .expect("sh can be started");
-        followed = Some(follower);
+        tail = Some(child);
         std::fs::write(call.folder().join("go"), "").expect("the folder takes files");
     });
     assert_eq!(code, Some(0));
-    let output = followed
+    let output = tail
         .expect("it was started")
         .wait_with_output()
         .expect("it ends");
