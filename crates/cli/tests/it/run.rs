@@ -59,8 +59,16 @@ fn run(words: &[&str], job: &str) -> Call {
 fn a_job_that_succeeds() {
     let outcome = run(&[], &job(2, "echo world $WORLD_SIZE; echo oops >&2")).run();
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    for line in ["[all × 2]   world 2", "[all × 2]·  oops"] {
-        assert!(outcome.stdout.contains(line), "{}", outcome.stdout);
+    // Whether the two ranks write within the time in which lines are folded is up to the machine, so
+    // each line is told once or twice.
+    for (end, mark) in [(" world 2", "] "), (" oops", "]·")] {
+        let told: Vec<&str> = outcome
+            .stdout
+            .lines()
+            .filter(|line| line.ends_with(end))
+            .collect();
+        assert!((1..=2).contains(&told.len()), "{}", outcome.stdout);
+        assert!(told.iter().all(|line| line.contains(mark)), "{told:?}");
     }
     assert!(
         outcome.stderr.contains("\nj succeeded after "),
