@@ -43,6 +43,7 @@ use self::{
 };
 use crate::{
     HostError,
+    limits::Limits,
     objects::Objects,
     pod_spec::Surroundings,
     prepare::{Prepared, prepare},
@@ -152,6 +153,8 @@ struct Engine<'a> {
     faults: Faults,
     remote: Remote,
     complained: Complained,
+    /// The cgroups of the run, where a container has a limit and this user may make them.
+    limits: Option<Limits>,
     out_of_memory_kills: u64,
 }
 
@@ -221,6 +224,7 @@ impl<'a> Engine<'a> {
             faults: Faults::default(),
             remote,
             complained: Complained::default(),
+            limits: None,
             out_of_memory_kills: start::out_of_memory_kills(),
         };
         engine.lay_out(request)?;
@@ -263,6 +267,7 @@ impl<'a> Engine<'a> {
         for note in self.prepared.notes.clone() {
             (self.sink)(RunEvent::Note(note));
         }
+        self.make_limits();
         Ok(())
     }
 

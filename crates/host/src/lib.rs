@@ -26,6 +26,7 @@ mod channel;
 mod engine;
 mod error;
 mod inject;
+mod limits;
 mod mpi;
 mod objects;
 mod pod_init;

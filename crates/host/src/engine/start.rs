@@ -23,7 +23,9 @@ use super::{
     table::{Entry, Key},
 };
 use crate::{
-    HostError, channel, mpi,
+    HostError, channel,
+    limits::{Limit, Limits},
+    mpi,
     pod_spec::{self, Facts},
     request::{RunEvent, Stream},
     wire::{Container, Order, PodSpec, Report},
@@ -162,7 +164,48 @@ impl Engine<'_> {
         let surroundings = &self.surroundings;
         let mut spec = pod_spec::translate(pod, &facts, &self.objects, surroundings, scratch)?;
         mpi::provide(&mut spec, self.remote.commands());
+        self.limit(pod, uid, &mut spec)?;
         Ok(spec)
+    }
+
+    /// Makes the cgroups of the run, if any container has a limit; says so where that cannot be.
+    pub(super) fn make_limits(&mut self) {
+        let mut roles = self.job.roles.values();
+        let limited = roles.any(|role| {
+            let spec = role.template.spec.as_ref();
+            let mut containers = spec.iter().flat_map(|spec| &spec.containers);
+            containers.any(|container| !Limit::of(container).is_none())
+        });
+        if !limited {
+            return;
+        }
+        match Limits::make(&self.writer.folder().id) {
+            Ok(limits) => self.limits = Some(limits),
+            Err(error) => {
+                let note = format!(
+                    "limits on CPU and memory are not enforced: cannot make cgroups ({error})"
+                );
+                (self.sink)(RunEvent::Note(note));
+            }
+        }
+    }
+
+    /// Puts the containers of a pod into cgroups with their limits.
+    fn limit(&self, pod: &Pod, uid: &str, spec: &mut PodSpec) -> Result<(), HostError> {
+        let Some(limits) = &self.limits else {
+            return Ok(());
+        };
+        let stated = pod.spec.iter().flat_map(|spec| &spec.containers);
+        for (stated, container) in stated.zip(&mut spec.containers) {
+            let limit = Limit::of(stated);
+            if !limit.is_none() {
+                let name = format!("{uid}-{}", stated.name);
+                let folders = limits.container(&name, limit);
+                container.cgroups =
+                    folders.map_err(HostError::system(format!("make cgroup `{name}`")))?;
+            }
+        }
+        Ok(())
     }
 
     /// Refuses what could be seen to fail before anything is started.

@@ -207,3 +207,34 @@ fn roles_that_the_job_lacks_cannot_be_resized() {
         "job `j` has no role `PS` to resize; it has Worker"
     );
 }
+
+#[test]
+fn without_namespaces_the_run_is_refused_with_what_to_do() {
+    let yard = Yard::new(1, sh("true"));
+    let request = yard.path().join("request.json");
+    std::fs::write(&request, yard.file.to_string()).unwrap();
+    // In a user namespace of its own a test may forbid further ones, and give up its rights.
+    let script = format!(
+        "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all {} run {}",
+        crate::harness::engine().display(),
+        request.display()
+    );
+    let done = std::process::Command::new("unshare")
+        .args(["--user", "--map-root-user", "sh", "-c", &script])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(done.stdout).unwrap();
+    let want =
+        "this machine does not let this user make namespaces (unshare: No space left on device";
+    assert!(
+        said.contains(want),
+        "{said}{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    assert!(said.contains("user.max_user_namespaces"), "{said}");
+    assert_eq!(done.status.code(), Some(2));
+    assert!(
+        !yard.path().join(".trainyard").exists(),
+        "nothing was written"
+    );
+}

@@ -209,3 +209,31 @@ fn an_image_may_stand_for_a_virtual_environment() {
     );
     assert!(!ended.notes().iter().any(|note| note.contains("images")));
 }
+
+#[test]
+fn a_container_that_takes_more_memory_than_its_limit_is_ended_for_it() {
+    let mut template =
+        crate::harness::sh("x=$(head -c 100000000 /dev/zero | tr '\\0' x); echo $x | wc -c");
+    template["spec"]["containers"][0]["resources"] =
+        json!({"limits": {"memory": "32Mi", "cpu": "1"}});
+    let yard = Yard::new(1, template).policy("Never");
+    let mut run = yard.start();
+    let first = run.wait_for("a note or a pod", |line| {
+        line["note"]
+            .as_str()
+            .is_some_and(|note| note.contains("limits on CPU and memory"))
+            || !line["started"].is_null()
+    });
+    if !first["note"].is_null() {
+        println!(
+            "SKIPPED: this user may not make cgroups here: {}",
+            first["note"]
+        );
+        return;
+    }
+    let ended = run.finish();
+    assert_eq!(ended.code, Some(1));
+    let failure = &ended.report()["failures"][0];
+    assert_eq!(failure["signal"], "SIGKILL");
+    assert_eq!(failure["outOfMemory"], true);
+}
