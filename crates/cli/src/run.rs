@@ -5,7 +5,7 @@
 //!                         (gate)          (fold, names, clean, live)
 //! ```
 //!
-//! Everything between the queue and the printer is pure; [`watch`] is the loop around it. The
+//! Everything between the queue and the printer is pure; [`watch()`] is the loop around it. The
 //! engine never waits for the terminal.
 //!
 //! Invariant: whatever ranks write, and however fast, memory and the work for the screen are
