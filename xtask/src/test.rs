@@ -24,8 +24,7 @@ type Suite = (&'static str, fn() -> Result<String, Failure>);
 /// Cheapest first, except that `check` comes first because what it finds explains later failures.
 const SUITES: &[Suite] = &[
     ("check", || check::run().map(|()| "every step".to_owned())),
-    ("unit and integration", unit),
-    ("doctests", doctests),
+    ("unit, integration and doc", unit),
     ("examples", files::examples),
     ("fuzz seeds", files::fuzz_seeds),
     ("sim", sim),
@@ -87,23 +86,15 @@ pub(crate) fn run(require: Require) -> Result<(), Failure> {
 
 fn unit() -> Result<String, Failure> {
     // The tests of `sim` search thousands of seeds and are a suite of their own, built for speed.
+    // Without a choice of targets, cargo also builds the example programs that tests start.
     counted(&mut step::cargo(&[
         "test",
         "--locked",
         "--workspace",
         "--exclude",
         "trainyard-sim",
-        "--all-targets",
         "--no-fail-fast",
     ]))
-}
-
-fn doctests() -> Result<String, Failure> {
-    // A crate whose documentation has no example yet is no failure, so none are counted.
-    let mut tally = Tally::default();
-    let mut command = step::cargo(&["test", "--locked", "--workspace", "--doc", "--no-fail-fast"]);
-    step::stream(&mut command, |line| tally.read(line))?;
-    Ok(tally.words())
 }
 
 fn mutants() -> Result<String, Failure> {
