@@ -33,6 +33,7 @@ usage: seed-hunt --seeds N [--from S] [--threads N] [--keep-going]
 
 #[derive(Debug, Default)]
 struct Arguments {
+    help: bool,
     seeds: Option<u64>,
     from: u64,
     threads: Option<usize>,
@@ -55,9 +56,12 @@ fn main() -> ExitCode {
         }
     };
     let told = match (arguments.seed, arguments.seeds) {
+        _ if arguments.help => io::stdout()
+            .lock()
+            .write_all(USAGE.as_bytes())
+            .map(|()| ExitCode::SUCCESS),
         (Some(seed), _) => replay(seed, &arguments),
-        (None, Some(seeds)) => search(seeds, &arguments),
-        (None, None) => return ExitCode::from(2),
+        (None, seeds) => search(seeds.unwrap_or(0), &arguments),
     };
     match told {
         Ok(code) => code,
@@ -66,11 +70,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
+fn parse(words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     let mut arguments = Arguments::default();
+    // `--seeds=5` is `--seeds 5`.
+    let mut words = words.flat_map(|word| match word.split_once('=') {
+        Some((flag, value)) => vec![flag.to_owned(), value.to_owned()],
+        None => vec![word],
+    });
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("`{word}` needs a value"));
         match word.as_str() {
+            "-h" | "--help" => arguments.help = true,
             "--seeds" => arguments.seeds = Some(number(&value()?)?),
             "--from" => arguments.from = number(&value()?)?,
             "--threads" => arguments.threads = Some(number(&value()?)?),
@@ -84,6 +94,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
         }
     }
     match (arguments.seed, arguments.seeds) {
+        _ if arguments.help => Ok(arguments),
         (None, None) => Err("either `--seeds` or `--seed` is needed".to_owned()),
         (Some(_), Some(_)) => Err("`--seeds` and `--seed` exclude each other".to_owned()),
         _ => Ok(arguments),

@@ -91,6 +91,7 @@ pub(crate) fn check_pass(pass: &Pass<'_>, world: &World) -> Verdict {
     verdicts::nodes_are_given_time(pass)?;
     leaks::policy_keeps(pass)?;
     truth::running_ran(pass, world)?;
+    truth::degraded_lacks_workers(pass)?;
     Ok(())
 }
 

@@ -1,9 +1,12 @@
 //! What happened in a run: counted always, told only on request.
 //!
 //! A hunt runs without words; a replay of the same seed tells every event in one line. The digest
-//! covers the told lines, so two runs with the same digest told the same story byte by byte.
+//! covers the told lines and every decision in full, so two runs with the same digest are the same
+//! byte by byte.
 
 use std::fmt::{self, Write as _};
+
+use trainyard_core::job::{Action, JobStatus};
 
 /// How much a run remembers of what happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,17 +52,68 @@ impl Trace {
             now % 1000
         )
         .expect("writing to a string cannot fail");
-        for byte in self.buffer.bytes().chain([b'\n']) {
-            self.digest = (self.digest ^ u64::from(byte)).wrapping_mul(FNV_PRIME);
-        }
+        self.take_in();
         if self.telling == Telling::Lines {
             self.lines.push(self.buffer.clone());
+        }
+    }
+
+    /// Takes what is too long for a line into the digest alone.
+    pub(crate) fn digest(&mut self, words: fmt::Arguments<'_>) {
+        if self.telling != Telling::Off {
+            self.buffer.clear();
+            self.buffer
+                .write_fmt(words)
+                .expect("writing to a string cannot fail");
+            self.take_in();
+        }
+    }
+
+    fn take_in(&mut self) {
+        for byte in self.buffer.bytes().chain([b'\n']) {
+            self.digest = (self.digest ^ u64::from(byte)).wrapping_mul(FNV_PRIME);
         }
     }
 
     /// The lines told and their digest.
     pub(crate) fn finish(self) -> (Vec<String>, u64) {
         (self.lines, self.digest)
+    }
+}
+
+/// Actions in one line.
+pub(crate) struct Actions<'a>(pub(crate) &'a [Action]);
+
+impl fmt::Display for Actions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        write!(f, "; {} actions", self.0.len())
+    }
+}
+
+/// A status in one line.
+pub(crate) struct Brief<'a>(pub(crate) &'a JobStatus);
+
+impl fmt::Display for Brief<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for condition in &self.0.conditions {
+            write!(f, "{}={:?} ", condition.kind.name(), condition.status)?;
+        }
+        for (role, counts) in &self.0.replica_statuses {
+            write!(
+                f,
+                "{role} {}/{}/{} ",
+                counts.active, counts.succeeded, counts.failed
+            )?;
+        }
+        let yard = &self.0.trainyard;
+        write!(f, "attempt {} spent {:?}", yard.attempt, yard.spent)?;
+        if let Some(waiting) = &yard.waiting {
+            write!(f, " waiting {:?}: {}", waiting.code, waiting.message)?;
+        }
+        Ok(())
     }
 }
 

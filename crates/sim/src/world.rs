@@ -6,9 +6,12 @@
 //! Invariant: nothing here reads a decision except to carry it out; what is right or wrong about
 //! one is asked in [`crate::invariants`].
 
+pub(crate) mod api;
+pub(crate) mod controller;
 pub(crate) mod faults;
 pub(crate) mod nodes;
 pub(crate) mod pods;
+mod script;
 pub(crate) mod users;
 pub(crate) mod view;
 
@@ -26,10 +29,12 @@ use trainyard_core::{
 };
 
 use self::{
+    api::Objects,
+    controller::Mishap,
     faults::{Fault, Planned},
     nodes::{Node, NodeStep},
     pods::{Birth, Pod, Step},
-    view::{Adapter, Channel, Mishap, Objects},
+    view::{Adapter, Channel},
 };
 use crate::{
     Decide,

@@ -1,7 +1,7 @@
 //! The Service of a pod: one headless name per slot.
 //!
 //! `MPIJob` has none here: v1 reaches its workers through the API server, v2beta1 has one Service
-//! for the whole job, which belongs to the [shared objects](fn@super::shared).
+//! for the whole job, which belongs to the [shared objects](super::shared()).
 
 use std::collections::BTreeSet;
 

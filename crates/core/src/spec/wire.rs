@@ -1,6 +1,6 @@
 //! The job objects as they are on the wire, field for field.
 //!
-//! Everything is optional and nothing is checked; [`check`](fn@super::check) turns these into a
+//! Everything is optional and nothing is checked; [`check`](super::check()) turns these into a
 //! [`Job`](super::Job). Numbers are wide enough that a value out of range can still be named.
 //!
 //! Invariant: what a file or the API server sends and these types know is written back unchanged.

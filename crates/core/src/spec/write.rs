@@ -1,6 +1,6 @@
 //! JSON values as block-style YAML, the way kubectl prints objects.
 //!
-//! Owns the choice of quotes: a string is quoted exactly where [`read`](fn@super::read) or kubectl
+//! Owns the choice of quotes: a string is quoted exactly where [`read`](super::read()) or kubectl
 //! would take the bare word for something else. Keys keep their order.
 //!
 //! Invariant: reading what was written gives the same value.

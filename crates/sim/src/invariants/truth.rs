@@ -13,6 +13,7 @@ use crate::world::World;
 
 const RAN: &str = "Running is only said of what ran";
 const SUCCEEDED: &str = "Succeeded is only said of what succeeded";
+const DEGRADED: &str = "Degraded is only said of an elastic job that lacks workers";
 const CURRENT: &str = "a status at rest tells what is";
 const FAILED: &str = "Failed is only said after a failure";
 
@@ -44,6 +45,28 @@ pub(super) fn running_ran(pass: &Pass<'_>, world: &World) -> Verdict {
         .iter()
         .any(|birth| birth.ran && birth.attempt == attempt && birth.slot.role == role);
     ensure!(RAN, ran, "no {role} of attempt {attempt} has run");
+    Ok(())
+}
+
+/// An elastic job has fewer workers than it wants.
+pub(super) fn degraded_lacks_workers(pass: &Pass<'_>) -> Verdict {
+    let after = &pass.decision.status;
+    if !says(after, ConditionType::Degraded) || *after == pass.observed.status {
+        return Ok(());
+    }
+    ensure!(
+        DEGRADED,
+        pass.job.elastic().is_some(),
+        "the job is not elastic"
+    );
+    let workers = after.replica_statuses.get(&Role::Worker);
+    let active = workers.map_or(0, |counts| counts.active);
+    let wanted = pass.job.role_replicas(Role::Worker);
+    ensure!(
+        DEGRADED,
+        active < wanted,
+        "{active} of {wanted} workers run"
+    );
     Ok(())
 }
 

@@ -7,10 +7,8 @@
 use trainyard_core::job::{Disruption, PodPhase, Removal};
 
 use super::{
-    Happening, World,
-    pods::bad_exit,
-    users::Deed,
-    view::{Channel, Mishap},
+    Happening, World, controller::Mishap, nodes::NodeState, script::bad_exit, users::Deed,
+    view::Channel,
 };
 use crate::{coverage::Mark, dice::Dice};
 
@@ -227,7 +225,7 @@ impl World {
         };
         if self.pods[at]
             .node
-            .is_none_or(|node| self.nodes[node].state != super::nodes::NodeState::Ready)
+            .is_none_or(|node| self.nodes[node].state != NodeState::Ready)
         {
             return;
         }
@@ -264,7 +262,7 @@ impl World {
     pub(crate) fn fail_pod(&mut self, at: usize, exit: u32) {
         let reachable = self.pods[at]
             .node
-            .is_some_and(|node| self.nodes[node].state == super::nodes::NodeState::Ready);
+            .is_some_and(|node| self.nodes[node].state == NodeState::Ready);
         if !reachable || !runs(self.pods[at].shown.phase) {
             return;
         }

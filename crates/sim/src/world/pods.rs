@@ -7,10 +7,13 @@
 
 use trainyard_core::{
     job::{Disruption, Exit, ObservedPod, PodPhase, Removal, Wait},
-    spec::{Job, RestartPolicy, RestartScope, Role, Slot},
+    spec::Slot,
 };
 
-use super::{Happening, World};
+use super::{
+    Happening, World,
+    script::{Ending, GRACE_SECONDS, Script, bad_exit, exit, restarts_in_place, stream_of},
+};
 use crate::{coverage::Mark, dice::Dice};
 
 /// A pod object and the process behind it.
@@ -24,6 +27,9 @@ pub(crate) struct Pod {
     pub(crate) node: Option<usize>,
     script: Script,
 }
+
+/// The streams that restarted containers draw from begin here.
+const RESTARTS: u64 = 1 << 40;
 
 /// What truly became of a pod.
 #[derive(Debug)]
@@ -64,138 +70,7 @@ pub(crate) enum Step {
     Removed,
 }
 
-/// How a process ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
-    Well,
-    Badly(Exit),
-}
-
-/// What a pod will do if nobody interferes; `None` is for ever.
-#[derive(Clone, Copy, Debug)]
-struct Script {
-    gate: i64,
-    seat: Option<i64>,
-    pull: Option<i64>,
-    start: i64,
-    ready: i64,
-    run: Option<i64>,
-    ending: Ending,
-    stop: i64,
-    shows_its_end: bool,
-}
-
-const GRACE_SECONDS: u32 = 30;
-
-/// The exit codes a training container ends with: its own, an abort, a segmentation fault, and
-/// the two signals of a deletion.
-const BAD_EXITS: [(i32, bool); 6] = [
-    (1, false),
-    (2, false),
-    (137, false),
-    (137, true),
-    (139, false),
-    (143, false),
-];
-
-/// A bad exit, by number.
-pub(crate) fn bad_exit(which: u32) -> Exit {
-    let (code, out_of_memory) = BAD_EXITS[which as usize % BAD_EXITS.len()];
-    Exit {
-        code,
-        out_of_memory,
-        at: None,
-    }
-}
-
-fn exit(code: i32) -> Exit {
-    Exit {
-        code,
-        out_of_memory: false,
-        at: None,
-    }
-}
-
-/// The restart policy of the pod itself: the gang restarts as a whole, so its pods never restart
-/// alone, and an exit code is judged by the controller.
-fn restarts_in_place(job: &Job, role: Role, ending: Ending) -> bool {
-    if job.restart_scope() == RestartScope::Gang {
-        return false;
-    }
-    match job.roles.get(&role).map(|spec| spec.restart_policy) {
-        Some(RestartPolicy::Always) => true,
-        Some(RestartPolicy::OnFailure) => ending != Ending::Well,
-        _ => false,
-    }
-}
-
-/// The first of the streams that the pods of `slot` draw from.
-fn stream_of(slot: Slot) -> u64 {
-    (1 + slot.role as u64) << 32 | u64::from(slot.index) << 16
-}
-
 impl World {
-    /// Draws what the pod will do. Births after the chaos are tame: they start, and end well or
-    /// stay, as the run's temper says.
-    fn script(&self, slot: Slot, birth: usize) -> Script {
-        // By slot and incarnation, so that one pod more or less elsewhere changes nothing here.
-        let incarnation = self
-            .births
-            .iter()
-            .filter(|birth| birth.slot == slot)
-            .count();
-        let stream = stream_of(slot) + incarnation as u64;
-        let dice = &mut Dice::new(self.seed, stream);
-        let serves = match slot.role {
-            Role::Ps => true,
-            Role::Worker => self.job.kind.is_mpi(),
-            Role::Evaluator => dice.chance(50),
-            _ => false,
-        };
-        let tame = self.quiet() || self.tamed(birth);
-        let mut script = Script {
-            gate: if dice.chance(10) {
-                dice.within(1..=5_000)
-            } else {
-                0
-            },
-            seat: Some(dice.within(1..=2_000)),
-            pull: Some(dice.within(1..=3_000)),
-            start: dice.within(1..=2_000),
-            ready: dice.within(1..=3_000),
-            run: Some(dice.within(1_000..=120_000)),
-            ending: Ending::Well,
-            stop: dice.within(1..=i64::from(GRACE_SECONDS) * 1000),
-            shows_its_end: dice.chance(60),
-        };
-        match dice.below(100) {
-            0..=7 => script.seat = Some(dice.within(2_000..=60_000)),
-            8..=12 => script.pull = Some(dice.within(5_000..=60_000)),
-            13..=15 if !tame => script.seat = None,
-            16..=17 if !tame => script.pull = None,
-            _ => {}
-        }
-        match dice.below(100) {
-            0..=34 if !tame => script.ending = Ending::Badly(bad_exit(dice.below(6))),
-            35..=44 => script.run = None,
-            45..=55 => script.run = Some(dice.within(1..=1_000)),
-            _ => {}
-        }
-        if script.ending != Ending::Well && dice.chance(30) {
-            script.run = Some(dice.within(1..=500));
-        }
-        if serves && (tame || dice.chance(85)) {
-            script.run = None;
-        }
-        if tame && self.temper.starved {
-            script.seat = None;
-        }
-        if tame && !self.temper.endless && !serves {
-            script.run = script.run.or(Some(5_000));
-        }
-        script
-    }
-
     /// Where a pod object of `slot` is, if there is one.
     pub(crate) fn pod_at(&self, slot: Slot) -> Option<usize> {
         self.pods.iter().position(|pod| pod.shown.slot == slot)
@@ -415,10 +290,8 @@ impl World {
             self.now,
             format_args!("pod     pod-{birth} restarts in place, {restarts} so far"),
         );
-        let dice = &mut Dice::new(
-            self.seed,
-            500_000 + birth as u64 * 100 + u64::from(restarts),
-        );
+        let stream = RESTARTS + stream_of(self.pods[at].shown.slot) + u64::from(restarts);
+        let dice = &mut Dice::new(self.seed, stream);
         let script = &mut self.pods[at].script;
         script.run = Some(dice.within(500..=60_000));
         script.ending = if dice.chance(50) {

@@ -7,7 +7,7 @@ use trainyard_core::{
     spec::{Job, Role},
 };
 
-use super::{Happening, World};
+use super::{Happening, World, api::Objects};
 use crate::coverage::Mark;
 
 /// One thing a user does.
@@ -117,7 +117,7 @@ impl World {
             self.delete_pod(at, Removal::Graceful);
             at += 1;
         }
-        self.objects = super::view::Objects::default();
+        self.objects = Objects::default();
         self.objects_changed();
         self.finish_deletion();
     }

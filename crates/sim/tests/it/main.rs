@@ -2,4 +2,5 @@
 
 mod deciders;
 mod mutants;
+mod shrinking;
 mod smoke;

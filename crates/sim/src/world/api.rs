@@ -1,0 +1,71 @@
+//! The API beside the pods, and what an action does when it arrives.
+
+use std::collections::BTreeMap;
+
+use trainyard_core::{
+    job::{Action, IndexSet, SharedInputs},
+    spec::{Role, Slot},
+};
+
+use super::{Happening, World};
+use crate::coverage::Mark;
+
+/// The objects beside the pods.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Objects {
+    pub(crate) services: BTreeMap<Role, IndexSet>,
+    pub(crate) shared: Option<SharedInputs>,
+    pub(crate) autoscaler: bool,
+}
+
+impl World {
+    /// An action reaches the API.
+    pub(crate) fn apply(&mut self, action: &Action) {
+        match action {
+            Action::CreatePod { slot, attempt } => self.create_pod(*slot, *attempt),
+            Action::DeletePod { slot, uid, removal } => match self.pod_at(*slot) {
+                Some(at) if self.pods[at].shown.uid == *uid => {
+                    self.delete_pod(at, *removal);
+                }
+                _ => self.coverage.mark(Mark::ActionMissed),
+            },
+            Action::CreateService(slot) => self.change_service(*slot, true),
+            Action::DeleteService(slot) => self.change_service(*slot, false),
+            Action::ApplyShared(inputs) => {
+                self.objects.shared = Some(inputs.clone());
+                self.objects_changed();
+            }
+            Action::ApplyAutoscaler | Action::DeleteAutoscaler => {
+                self.objects.autoscaler = *action == Action::ApplyAutoscaler;
+                self.objects_changed();
+            }
+            Action::DeleteJob => self.delete_job(),
+        }
+        if !self.job_exists {
+            self.schedule(500, Happening::Collect);
+        }
+    }
+
+    fn change_service(&mut self, slot: Slot, wanted: bool) {
+        let services = &mut self.objects.services;
+        let there = services
+            .get(&slot.role)
+            .is_some_and(|indices| indices.contains(slot.index));
+        if there == wanted {
+            return;
+        }
+        let indices = services.entry(slot.role).or_default();
+        if wanted {
+            indices.insert(slot.index);
+        } else {
+            *indices = indices
+                .iter()
+                .filter(|index| *index != slot.index)
+                .collect();
+            if indices.is_empty() {
+                services.remove(&slot.role);
+            }
+        }
+        self.objects_changed();
+    }
+}
