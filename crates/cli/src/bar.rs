@@ -61,6 +61,19 @@ pub(crate) fn render(millis: &PhaseMillis, width: Option<usize>, paint: Paint) -
     lines
 }
 
+/// The sentence about the share of the time that trained.
+pub(crate) fn trained(ratio: f64) -> String {
+    const WHOLE: u64 = 1_000_000;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a share of a million is a small number"
+    )]
+    let part = (ratio.clamp(0.0, 1.0) * WHOLE as f64) as u64;
+    format!("{} of the time trained (ETTR)", percent(part, WHOLE))
+}
+
 /// A share as a whole percentage that is 0 or 100 only where it is exactly that.
 fn percent(part: u64, whole: u64) -> String {
     let rounded = (u128::from(part) * 100 + u128::from(whole) / 2) / u128::from(whole.max(1));
@@ -180,6 +193,7 @@ mod tests {
                 "█ training 3m07s (94 %)"
             ]
         );
+        assert_eq!(trained(0.9999), ">99 % of the time trained (ETTR)");
         assert_eq!(percent(9_999, 10_000), ">99 %");
         assert_eq!(percent(0, 10), "0 %");
         assert_eq!(percent(10, 10), "100 %");

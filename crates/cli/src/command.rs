@@ -27,7 +27,7 @@ pub(crate) fn run(
     printer: &mut Printer,
 ) -> Result<Exit, Failure> {
     match command {
-        Command::Run(args) => run::run(args, environment, printer),
+        Command::Run(args) => run::run(&args, environment, printer),
         Command::Ps(args) => ps::run(&args, printer),
         Command::Status(args) => status::run(&args, printer),
         Command::Logs(args) => logs::run(&args, printer),

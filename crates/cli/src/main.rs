@@ -7,6 +7,7 @@ mod bar;
 mod command;
 mod environment;
 mod failure;
+mod hidden;
 mod printer;
 mod run;
 mod session;
@@ -18,13 +19,8 @@ mod words;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let mut words = std::env::args_os();
-    // A job starts this program once for each of its pods, so their commands come before
-    // everything else.
-    match words.nth(1).as_ref().and_then(|word| word.to_str()) {
-        Some("pod-init") => trainyard_host::pod_init_main(),
-        Some("pod-exec") => trainyard_host::pod_exec_main(words.collect()),
-        _ => {}
+    if let Some(exit) = hidden::dispatch(std::env::args_os().skip(1)) {
+        return exit;
     }
     let environment = environment::Environment::read();
     match args::parse(std::env::args_os()) {

@@ -89,18 +89,16 @@ impl Stored {
 
     /// Where the time went until `now`.
     pub(crate) fn ledger(&self, now: Timestamp) -> (PhaseMillis, Option<f64>) {
-        match &self.report {
-            Some(report) => (report.ledger.clone(), report.trained_ratio),
-            None => {
-                let ledger = &self.status.trainyard.ledger;
-                // Nothing is known of the time after an engine died.
-                let until = match (self.live, ledger.open) {
-                    (false, Some(span)) => span.since,
-                    _ => now,
-                };
-                (ledger.totals(until), ledger.ettr(until))
-            }
+        if let Some(report) = &self.report {
+            return (report.ledger.clone(), report.trained_ratio);
         }
+        let ledger = &self.status.trainyard.ledger;
+        // Nothing is known of the time after an engine died.
+        let until = match (self.live, ledger.open) {
+            (false, Some(span)) => span.since,
+            _ => now,
+        };
+        (ledger.totals(until), ledger.ettr(until))
     }
 
     /// The kind of the job; `None` for one that this program does not know.

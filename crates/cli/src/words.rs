@@ -17,7 +17,7 @@ pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn losses() {
         let cases = [
-            (2.302_585, "2.3026"),
+            (2.314_159, "2.3142"),
             (0.0, "0"),
             (142.5, "142.50"),
             (1.5e-7, "1.500e-7"),

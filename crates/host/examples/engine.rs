@@ -173,7 +173,9 @@ fn request(file: File) -> Result<RunRequest, Box<dyn std::error::Error>> {
 
 fn line(event: &RunEvent) -> Value {
     match event {
-        RunEvent::Prepared { folder, pods, .. } => json!({"prepared": {"folder": folder, "pods": pods}}),
+        RunEvent::Prepared { folder, pods, .. } => {
+            json!({"prepared": {"folder": folder, "pods": pods}})
+        }
         RunEvent::Status(status) => json!({"status": status}),
         RunEvent::PodStarted { slot, attempt, pid } => {
             json!({"started": slot.to_string(), "attempt": attempt, "pid": pid})

@@ -74,8 +74,7 @@ pub fn run(
     start::probe(&request.options.program)?;
     let store = Store::create(&request.state_dir).map_err(HostError::Store)?;
     let started_at = Timestamp::now();
-    let writer =
-        RunWriter::begin(&store, &prepared.job, started_at).map_err(HostError::Store)?;
+    let writer = RunWriter::begin(&store, &prepared.job, started_at).map_err(HostError::Store)?;
     let folder = writer.folder().path.clone();
     let engine = Engine::new(request, &prepared, plan, writer, &store, started_at, sink);
     let mut engine = engine.inspect_err(|_| {
@@ -102,6 +101,13 @@ enum Watch {
     Client(u64),
     /// A stream of a pod.
     Output(Key, usize),
+}
+
+/// What was said once and is not said again.
+#[derive(Clone, Copy, Debug, Default)]
+struct Complained {
+    logs: bool,
+    store: bool,
 }
 
 struct Engine<'a> {
@@ -145,8 +151,7 @@ struct Engine<'a> {
     stops: usize,
     faults: Faults,
     remote: Remote,
-    log_complained: bool,
-    store_complained: bool,
+    complained: Complained,
     out_of_memory_kills: u64,
 }
 
@@ -215,8 +220,7 @@ impl<'a> Engine<'a> {
             stops: 0,
             faults: Faults::default(),
             remote,
-            log_complained: false,
-            store_complained: false,
+            complained: Complained::default(),
             out_of_memory_kills: start::out_of_memory_kills(),
         };
         engine.lay_out(request)?;
@@ -239,8 +243,15 @@ impl<'a> Engine<'a> {
             .map_err(write(self.surroundings.stage.clone()))?;
         let run_id = self.writer.folder().id.clone();
         let mut record = RunRecord::new(self.job, run_id.clone(), self.started_at);
-        record.injections = request.options.inject.iter().map(ToString::to_string).collect();
-        self.writer.write_record(&record).map_err(HostError::Store)?;
+        record.injections = request
+            .options
+            .inject
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        self.writer
+            .write_record(&record)
+            .map_err(HostError::Store)?;
         let listener = self.remote.listener().as_raw_fd();
         self.watch_raw(listener, Watch::Listener)?;
         self.check_roles()?;
@@ -285,7 +296,7 @@ impl<'a> Engine<'a> {
             for (watch, number) in seen {
                 self.handle(watch, number, stop)?;
             }
-            self.act_on_time()?;
+            self.act_on_time();
         }
         let report = self.report();
         self.note_store(|writer| writer.write_report(&report));
@@ -398,11 +409,14 @@ impl<'a> Engine<'a> {
     }
 
     /// Writes to the store. A disk that is full must not end the job.
-    fn note_store(&mut self, write: impl FnOnce(&RunWriter) -> Result<(), crate::store::StoreError>) {
+    fn note_store(
+        &mut self,
+        write: impl FnOnce(&RunWriter) -> Result<(), crate::store::StoreError>,
+    ) {
         if let Err(error) = write(&self.writer)
-            && !self.store_complained
+            && !self.complained.store
         {
-            self.store_complained = true;
+            self.complained.store = true;
             let cause = std::error::Error::source(&error).map(ToString::to_string);
             let cause = cause.unwrap_or_default();
             let note = format!("{error}: {cause}; the run goes on without it");

@@ -145,9 +145,9 @@ impl FromStr for Injection {
                 "rank" => rank = Some(value.parse().map_err(|_| bad("a rank, such as `3`"))?),
                 "code" => code = Some(value.parse().map_err(|_| bad("an exit code, 0 to 255"))?),
                 "at" => {
-                    at = Some(parse_at(value).ok_or_else(|| {
-                        bad("a time such as `5s`, `1500ms` or `2m`, or `step:100`")
-                    })?)
+                    let read = parse_at(value);
+                    let needed = "a time such as `5s`, `1500ms` or `2m`, or `step:100`";
+                    at = Some(read.ok_or_else(|| bad(needed))?);
                 }
                 "factor" => {
                     let read = value

@@ -66,7 +66,7 @@ fn begin() -> io::Result<()> {
     }
     // Making namespaces may have cleared it.
     prctl::set_pdeathsig(Some(Signal::SIGKILL))?;
-    split(socket, order, descriptors)
+    split(socket, &order, descriptors)
 }
 
 /// The socket must not be the standard input of anything that is started later.
@@ -77,7 +77,7 @@ fn detach_stdin() -> io::Result<()> {
 }
 
 #[expect(unsafe_code, reason = "a new pid namespace begins with a fork")]
-fn split(socket: OwnedFd, order: Order, descriptors: Vec<OwnedFd>) -> io::Result<()> {
+fn split(socket: OwnedFd, order: &Order, descriptors: Vec<OwnedFd>) -> io::Result<()> {
     // SAFETY: this process has one thread, so the child may do whatever the parent could.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => {
@@ -94,7 +94,7 @@ fn split(socket: OwnedFd, order: Order, descriptors: Vec<OwnedFd>) -> io::Result
         }
         ForkResult::Child => {
             prctl::set_pdeathsig(Some(Signal::SIGKILL))?;
-            first_process(&socket, &order, descriptors)
+            first_process(&socket, order, descriptors)
         }
     }
 }

@@ -108,7 +108,10 @@ pub fn pod_exec_main(arguments: Vec<OsString>) -> ! {
         read_ssh(&rest)
     };
     let Some(request) = request else {
-        complain(&format!("`{manner} {}` is not understood here", rest.join(" ")));
+        complain(&format!(
+            "`{manner} {}` is not understood here",
+            rest.join(" ")
+        ));
         end(CANNOT)
     };
     match ask(Path::new(&folder), &request, &[0, 1, 2]) {
@@ -125,10 +128,7 @@ fn end(code: i32) -> ! {
     process::exit(code)
 }
 
-#[expect(
-    clippy::print_stderr,
-    reason = "a stand-in for ssh speaks as ssh does"
-)]
+#[expect(clippy::print_stderr, reason = "a stand-in for ssh speaks as ssh does")]
 fn complain(message: &str) {
     eprintln!("trainyard: {message}");
 }
@@ -170,14 +170,17 @@ fn read_ssh(arguments: &[String]) -> Option<Request> {
             host = Some(argument);
             break;
         };
-        let takes_value = option.chars().count() == 1 && option.chars().all(|c| WITH_VALUE.contains(c));
+        let takes_value =
+            option.chars().count() == 1 && option.chars().all(|c| WITH_VALUE.contains(c));
         if takes_value {
             arguments.next()?;
         }
     }
     let host = host?;
     // `user@host` names the same pod: there is one user here.
-    let host = host.rsplit_once('@').map_or(host.as_str(), |(_, host)| host);
+    let host = host
+        .rsplit_once('@')
+        .map_or(host.as_str(), |(_, host)| host);
     let line: Vec<&str> = arguments.map(String::as_str).collect();
     if line.is_empty() {
         return None;
@@ -208,9 +211,18 @@ mod tests {
     #[test]
     fn arguments_of_ssh() {
         let cases = [
-            ("-x w-0 orted -mca a b", Some(r#"w-0 None ["/bin/sh", "-c", "orted -mca a b"]"#)),
-            ("-o ConnectionAttempts=10 w-0 ls -l", Some(r#"w-0 None ["/bin/sh", "-c", "ls -l"]"#)),
-            ("-q -l me me@w-0.j.n.svc true", Some(r#"w-0.j.n.svc None ["/bin/sh", "-c", "true"]"#)),
+            (
+                "-x w-0 orted -mca a b",
+                Some(r#"w-0 None ["/bin/sh", "-c", "orted -mca a b"]"#),
+            ),
+            (
+                "-o ConnectionAttempts=10 w-0 ls -l",
+                Some(r#"w-0 None ["/bin/sh", "-c", "ls -l"]"#),
+            ),
+            (
+                "-q -l me me@w-0.j.n.svc true",
+                Some(r#"w-0.j.n.svc None ["/bin/sh", "-c", "true"]"#),
+            ),
             ("w-0", None),
             ("-o", None),
             ("", None),
@@ -223,8 +235,14 @@ mod tests {
     #[test]
     fn arguments_of_kubectl() {
         let cases = [
-            ("exec w-0 -- /bin/sh -c x", Some(r#"w-0 None ["/bin/sh", "-c", "x"]"#)),
-            ("exec w-0 --container main -- x", Some(r#"w-0 Some("main") ["x"]"#)),
+            (
+                "exec w-0 -- /bin/sh -c x",
+                Some(r#"w-0 None ["/bin/sh", "-c", "x"]"#),
+            ),
+            (
+                "exec w-0 --container main -- x",
+                Some(r#"w-0 Some("main") ["x"]"#),
+            ),
             ("exec -it w-0 -- x", Some(r#"w-0 None ["x"]"#)),
             ("exec w-0 --", None),
             ("get pods", None),

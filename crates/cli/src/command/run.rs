@@ -29,7 +29,7 @@ use crate::{
 
 /// Runs the job.
 pub(super) fn run(
-    args: Run,
+    args: &Run,
     environment: &Environment,
     printer: &mut Printer,
 ) -> Result<Exit, Failure> {
@@ -41,7 +41,7 @@ pub(super) fn run(
         return Ok(Exit::CouldNot);
     }
     let mut job = choose::choose(gathered.jobs, args.job.as_deref())?;
-    let options = options(&args)?;
+    let options = options(args)?;
     let request = RunRequest {
         job: job.clone(),
         companions: gathered.companions,
@@ -85,11 +85,11 @@ fn supervise(
             queue.push(event, began.elapsed());
         });
         queue.close();
-        let watched = watcher
+        let shown = watcher
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let report = outcome.map_err(refused)?;
-        watched?;
+        shown?;
         Ok(report)
     })
 }
@@ -154,6 +154,7 @@ fn finish(
 }
 
 fn options(args: &Run) -> Result<RunOptions, Failure> {
+    let program = std::env::current_exe().context("cannot tell where this program is")?;
     Ok(RunOptions {
         accelerators: if args.cpu {
             Accelerators::Ignore
@@ -163,9 +164,9 @@ fn options(args: &Run) -> Result<RunOptions, Failure> {
         replicas: args.replicas.iter().copied().collect(),
         image_env: args.image_env.clone(),
         inject: args.inject.clone(),
-        environment: environment::inherited(),
+        environment: environment::inherited(program.parent()),
         working_dir: std::env::current_dir().context("cannot tell the current folder")?,
-        program: std::env::current_exe().context("cannot tell where this program is")?,
+        program,
     })
 }
 

@@ -240,7 +240,7 @@ impl Page {
         let (ledger, ratio) = run.ledger(now);
         let mut lines = bar::render(&ledger, self.width, self.paint);
         if let (Some(ratio), false) = (ratio, lines.is_empty()) {
-            lines.push(format!("{:.0} % of the time trained (ETTR)", ratio * 100.0));
+            lines.push(bar::trained(ratio));
         }
         self.lines("time", &lines);
     }

@@ -3,8 +3,6 @@
 //! Invariant: the result holds no control character but tabs and, where colour is wanted, the
 //! sequences that set colours; it is at most [`LINE_MAX`] characters long, whatever came in.
 
-use std::borrow::Cow;
-
 use crate::printer::Paint;
 
 /// Most characters of a line that are shown. The log has the whole line.
@@ -71,7 +69,7 @@ fn last_overwrite(bytes: &[u8]) -> &[u8] {
     }
 }
 
-fn is_plain(text: &Cow<'_, str>) -> bool {
+fn is_plain(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~'))
 }
 
@@ -81,7 +79,7 @@ fn push_harmless(shown: &mut String, character: char) -> usize {
         '\t' => shown.push('\t'),
         '\0'..='\u{1f}' | '\u{7f}' => {
             shown.push('^');
-            shown.push(char::from((character as u32 as u8) ^ 0x40));
+            shown.push(char::from_u32(u32::from(character) ^ 0x40).unwrap_or(REPLACED));
             return 2;
         }
         // Control characters of eight bits, and those that turn the direction of the text around.

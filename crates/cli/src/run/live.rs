@@ -129,7 +129,10 @@ impl Live {
         parts.push(format!("pods {}/{}", self.up.len(), self.pods));
         parts.push(words::duration(now));
         if let Some(begins_at) = self.begins_at.filter(|at| *at > now) {
-            parts.push(format!("begins in {}", words::duration(begins_at - now)));
+            parts.push(format!(
+                "begins in {}",
+                words::duration(begins_at.saturating_sub(now))
+            ));
         } else if let Some(waiting) = &self.waiting {
             parts.push(waiting.clone());
         }
@@ -185,12 +188,12 @@ mod tests {
         for index in 0..3 {
             live.up(Slot::new(Role::Worker, index), 2);
         }
-        for step in 0..=50 {
+        for step in 0..=50_u32 {
             live.progress(
                 2,
-                1_200 + step,
+                1_200 + u64::from(step),
                 Some(2.314),
-                seconds(60.0 + step as f64 / 10.0),
+                seconds(60.0 + f64::from(step) / 10.0),
             );
         }
         live
@@ -208,8 +211,8 @@ mod tests {
         assert_eq!(live.render(now, 70, Paint::Plain), narrow);
         assert_eq!(live.render(now, 20, Paint::Plain), "mnist · attempt 2");
         for width in 0..100 {
-            let line = live.render(now, width, Paint::Plain);
-            assert!(line.chars().count() < width.max(1), "{width}: {line}");
+            let shown = live.render(now, width, Paint::Plain);
+            assert!(shown.chars().count() < width.max(1), "{width}: {shown}");
         }
         assert_eq!(
             live.render(now, 10, Paint::Styled),

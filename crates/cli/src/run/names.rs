@@ -132,8 +132,8 @@ mod tests {
 
     #[test]
     fn pods_are_named_while_few_and_counted_when_many() {
-        let names = Names::new(&testing::job(1, 11));
-        let cases: [(&[(Role, &[u32])], &str, &str); 7] = [
+        type Parts<'a> = &'a [(Role, &'a [u32])];
+        let cases: [(Parts<'_>, &str, &str); 7] = [
             (&[(Role::Worker, &[3])], "pytorch", "worker-3"),
             (&[(Role::Master, &[0])], "pytorch", "master-0"),
             (&[(Role::Worker, &[3])], "sidecar", "worker-3/sidecar"),
@@ -153,6 +153,7 @@ mod tests {
                 "all × 12",
             ),
         ];
+        let names = Names::new(&testing::job(1, 11));
         for (parts, container, want) in cases {
             assert_eq!(names.of(&slots(parts), container), want);
         }

@@ -15,7 +15,7 @@ const LAST_LINES: usize = 12;
 /// Failures after the first that are listed.
 const OTHERS_LISTED: usize = 5;
 /// Width of the column of headings.
-const HEADINGS: usize = 14;
+const HEADINGS: usize = 15;
 
 /// Limits of the accounts; an account that is not in it bears any number of failures.
 pub(crate) type Limits = BTreeMap<Account, u32>;
@@ -40,7 +40,9 @@ pub(crate) fn render(
     if report.outcome == Outcome::Failed && !report.message.is_empty() {
         page.entry("because", &report.message);
     }
-    page.entry("attempts", &attempts(report, limits));
+    if let Some(paid) = paid(&report.spent, limits) {
+        page.entry("failures paid", &paid);
+    }
     if let Some(step) = report.last_step {
         let loss = report
             .last_loss
@@ -54,15 +56,6 @@ pub(crate) fn render(
     page.entry("logs", &report.folder.display().to_string());
     page.entry("next", &next(report));
     page.text
-}
-
-/// The sentence about attempts and who paid for the failed ones.
-pub(crate) fn attempts(report: &RunReport, limits: &Limits) -> String {
-    let made = report.attempts.to_string();
-    match paid(&report.spent, limits) {
-        Some(paid) => format!("{made}; failures paid: {paid}"),
-        None => format!("{made}; no failure was paid for"),
-    }
 }
 
 /// What each account paid, of those that paid anything.
@@ -182,7 +175,7 @@ impl Page {
     fn time(&mut self, report: &RunReport) {
         let mut lines = bar::render(&report.ledger, self.width, self.paint);
         if let Some(ratio) = report.trained_ratio {
-            lines.push(format!("{:.0} % of the time trained (ETTR)", ratio * 100.0));
+            lines.push(bar::trained(ratio));
         }
         for (at, line) in lines.iter().enumerate() {
             self.line(if at == 0 { "time" } else { "" }, line);

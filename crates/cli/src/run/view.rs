@@ -281,7 +281,7 @@ impl View {
             self.pause = Some(format!(
                 "attempt {} begins in {}",
                 yard.attempt,
-                words::duration(after - now)
+                words::duration(after.saturating_sub(now))
             ));
         }
         let waiting = yard.waiting.as_ref();

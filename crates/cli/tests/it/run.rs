@@ -59,8 +59,16 @@ fn run(words: &[&str], job: &str) -> Call {
 fn a_job_that_succeeds() {
     let outcome = run(&[], &job(2, "echo world $WORLD_SIZE; echo oops >&2")).run();
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    for line in ["[all × 2]   world 2", "[all × 2]·  oops"] {
-        assert!(outcome.stdout.contains(line), "{}", outcome.stdout);
+    // Whether the two ranks write within the time in which lines are folded is up to the machine, so
+    // each line is told once or twice.
+    for (end, mark) in [(" world 2", "] "), (" oops", "]·")] {
+        let told: Vec<&str> = outcome
+            .stdout
+            .lines()
+            .filter(|line| line.ends_with(end))
+            .collect();
+        assert!((1..=2).contains(&told.len()), "{}", outcome.stdout);
+        assert!(told.iter().all(|line| line.contains(mark)), "{told:?}");
     }
     assert!(
         outcome.stderr.contains("\nj succeeded after "),
@@ -79,7 +87,7 @@ fn a_job_that_fails_says_who_and_how_and_keeps_the_lines() {
     for part in [
         "\nj failed after ",
         "2 attempts",
-        "failed first  worker-0 (rank 1) in attempt 1: exit code 3",
+        "failed first   worker-0 (rank 1) in attempt 1: exit code 3",
         "| the cause",
         "user 2 of 2",
     ] {
@@ -232,19 +240,19 @@ fn other_terminals_see_a_run_that_goes_on() {
 fn following_ends_with_the_run() {
     let script = "echo ready; while ! test -e go; do sleep 0.05; done; echo last";
     let call = run(&[], &job(1, script));
-    let mut followed = None;
+    let mut tail = None;
     let (code, ..) = interrupted(&call, |_| {
-        let follower = call
+        let child = call
             .again(&["logs", "j", "--follow"])
             .command()
             .stdout(Stdio::piped())
             .spawn()
             .expect("sh can be started");
-        followed = Some(follower);
+        tail = Some(child);
         std::fs::write(call.folder().join("go"), "").expect("the folder takes files");
     });
     assert_eq!(code, Some(0));
-    let output = followed
+    let output = tail
         .expect("it was started")
         .wait_with_output()
         .expect("it ends");

@@ -203,11 +203,11 @@ fn what_pods_wrote() {
 fn a_line_of_any_length_passes_whole_through_a_pipe() {
     let call = call(&["logs", "mnist", "--rank", "0"]);
     let log = "runs/mnist/20250101T000000Z/attempts/2/mnist-master-0/pytorch.log";
-    let long = "x".repeat(20 << 20) + "\nend\n";
-    write(&call.folder().join(".trainyard").join(log), &long);
+    let content = "x".repeat(20 << 20) + "\nend\n";
+    write(&call.folder().join(".trainyard").join(log), &content);
     let outcome = call.run();
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    assert!(outcome.stdout == long, "{} bytes", outcome.stdout.len());
+    assert!(outcome.stdout == content, "{} bytes", outcome.stdout.len());
 }
 
 #[test]

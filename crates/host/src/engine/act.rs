@@ -26,12 +26,18 @@ impl Engine<'_> {
             Action::DeletePod { slot, uid, removal } => self.delete_pod(slot, &uid, removal),
             // Names resolve from the start: the hosts file of a run holds them all.
             Action::CreateService(slot) => {
-                self.services.entry(slot.role).or_default().insert(slot.index);
+                self.services
+                    .entry(slot.role)
+                    .or_default()
+                    .insert(slot.index);
                 self.changed = true;
             }
             Action::DeleteService(slot) => {
                 if let Some(indices) = self.services.get_mut(&slot.role) {
-                    *indices = indices.iter().filter(|index| *index != slot.index).collect();
+                    *indices = indices
+                        .iter()
+                        .filter(|index| *index != slot.index)
+                        .collect();
                 }
                 self.changed = true;
             }
@@ -120,7 +126,10 @@ impl Engine<'_> {
             let Some(pod) = entry.pod.as_deref() else {
                 continue;
             };
-            let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+            let volumes = pod
+                .spec
+                .iter()
+                .flat_map(|spec| spec.volumes.iter().flatten());
             for volume in volumes {
                 let facts = self.facts(entry.slot, &entry.uid);
                 let files = pod_spec::volume_files(pod, &volume.name, &facts, &self.objects);

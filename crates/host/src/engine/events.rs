@@ -269,10 +269,9 @@ impl Engine<'_> {
         if bytes.is_empty() {
             return closed;
         }
-        let (container, name, stream) =
-            (output.container, output.name.clone(), output.stream);
+        let (container, name, stream) = (output.container, output.name.clone(), output.stream);
         let (slot, attempt) = (entry.slot, entry.attempt);
-        if !self.log_complained
+        if !self.complained.logs
             && let Some(log) = entry.logs.get_mut(container)
         {
             let written = match log {
@@ -284,7 +283,7 @@ impl Engine<'_> {
                 }),
             };
             if let Err(error) = written {
-                self.log_complained = true;
+                self.complained.logs = true;
                 let note = format!(
                     "cannot write the log of pod `{}`: {error}; the job goes on without logs",
                     entry.name
@@ -341,7 +340,7 @@ impl Engine<'_> {
     }
 
     /// What is due by the clock.
-    pub(super) fn act_on_time(&mut self) -> Result<(), HostError> {
+    pub(super) fn act_on_time(&mut self) {
         let now = Instant::now();
         for entry in self.pods.values_mut() {
             if entry.kill_at.is_some_and(|at| at <= now) {
@@ -350,7 +349,6 @@ impl Engine<'_> {
             }
         }
         self.inject(now);
-        Ok(())
     }
 
     /// Ends every pod at once and waits until the kernel has.

@@ -33,9 +33,9 @@ impl Faults {
                 }
             };
             let slots = match &injection.targets {
-                Targets::Rank(rank) => vec![
-                    ranks::pod_of_rank(job, *rank).map_err(refused(format!("rank {rank}")))?,
-                ],
+                Targets::Rank(rank) => {
+                    vec![ranks::pod_of_rank(job, *rank).map_err(refused(format!("rank {rank}")))?]
+                }
                 Targets::Pods(pods) => pods
                     .iter()
                     .map(|pod| ranks::pod_at(job, *pod).map_err(refused(format!("pod {pod}"))))
@@ -50,10 +50,13 @@ impl Faults {
     pub(super) fn due(&self, first_pod: Option<Instant>) -> Option<Instant> {
         let first_pod = first_pod?;
         let now = Instant::now();
-        let times = self.0.iter().filter_map(|(injection, _)| match injection.at {
-            At::Elapsed(elapsed) => Some(first_pod + elapsed),
-            At::Step(_) => None,
-        });
+        let times = self
+            .0
+            .iter()
+            .filter_map(|(injection, _)| match injection.at {
+                At::Elapsed(elapsed) => Some(first_pod + elapsed),
+                At::Step(_) => None,
+            });
         // An overdue one waits for its pod, whose start is an event of its own.
         times.filter(|at| *at > now).min()
     }
@@ -84,9 +87,7 @@ impl Engine<'_> {
         self.pods
             .iter()
             .find(|(_, entry)| {
-                entry.slot == slot
-                    && entry.phase == PodPhase::Running
-                    && entry.deleted_at.is_none()
+                entry.slot == slot && entry.phase == PodPhase::Running && entry.deleted_at.is_none()
             })
             .map(|(key, _)| *key)
     }
@@ -136,7 +137,10 @@ impl Engine<'_> {
         if names.any(|name| &**name == training) {
             return training.to_owned();
         }
-        let first = entry.outputs.iter().find(|output| output.container >= entry.init_containers);
+        let first = entry
+            .outputs
+            .iter()
+            .find(|output| output.container >= entry.init_containers);
         first.map_or_else(|| training.to_owned(), |output| output.name.to_string())
     }
 }

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fs,
     os::{
-        fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd},
+        fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd},
         unix::fs::PermissionsExt as _,
     },
     path::{Path, PathBuf},
@@ -51,10 +51,13 @@ struct Waiting {
 impl Remote {
     /// Listens in the run's folder and lays down the stand-ins.
     pub(super) fn listen(folder: &Path, program: &Path) -> Result<Self, HostError> {
-        let listener = remote::serve(folder)
-            .map_err(HostError::system(format!("listen in `{}`", folder.display())))?;
+        let listener = remote::serve(folder).map_err(HostError::system(format!(
+            "listen in `{}`",
+            folder.display()
+        )))?;
         let commands = folder.join("bin");
-        let quote = |path: &Path| format!("'{}'", path.display().to_string().replace('\'', r"'\''"));
+        let quote =
+            |path: &Path| format!("'{}'", path.display().to_string().replace('\'', r"'\''"));
         let write = |name: &str| {
             let script = format!(
                 "#!/bin/sh\nexec {} pod-exec {} {name} \"$@\"\n",
@@ -132,30 +135,32 @@ impl Engine<'_> {
                     command,
                 },
                 streams,
-            )) => match self.slot_called(&host) {
-                Some(slot) => {
-                    let waiting = Waiting {
-                        slot,
-                        container,
-                        command,
-                        streams,
-                    };
-                    if let Some(client) = self.remote.clients.get_mut(&id) {
-                        client.waiting = Some(waiting);
-                    }
-                    self.run_waiting();
-                }
-                None => {
+            )) => {
+                let Some(slot) = self.slot_called(&host) else {
                     let message = format!("no pod of job `{}` is called `{host}`", self.job.name);
-                    self.answer(id, &Answer::Refused { message });
+                    return self.answer(id, &Answer::Refused { message });
+                };
+                let waiting = Waiting {
+                    slot,
+                    container,
+                    command,
+                    streams,
+                };
+                if let Some(client) = self.remote.clients.get_mut(&id) {
+                    client.waiting = Some(waiting);
                 }
-            },
+                self.run_waiting();
+            }
         }
     }
 
     fn slot_called(&self, host: &str) -> Option<Slot> {
         let mut slots = self.job.slots();
-        slots.find(|slot| addresses::names(self.job, *slot).iter().any(|name| name == host))
+        slots.find(|slot| {
+            addresses::names(self.job, *slot)
+                .iter()
+                .any(|name| name == host)
+        })
     }
 
     /// Runs every command whose pod runs. The others wait, as ssh would try again.
@@ -176,7 +181,7 @@ impl Engine<'_> {
             };
             if let Some(waiting) = client.waiting.take() {
                 client.pod = Some(key);
-                let numbers: Vec<RawFd> = waiting.streams.iter().map(|fd| fd.as_raw_fd()).collect();
+                let numbers: Vec<RawFd> = waiting.streams.iter().map(AsRawFd::as_raw_fd).collect();
                 let order = Order::Exec {
                     id,
                     container: waiting.container,

@@ -3,7 +3,7 @@
 use std::{
     fs, io,
     os::{
-        fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd},
+        fd::{AsFd as _, AsRawFd, OwnedFd, RawFd},
         unix::process::CommandExt as _,
     },
     path::Path,
@@ -17,7 +17,11 @@ use k8s_openapi::api::core::v1::{EnvVar, Pod};
 use nix::{fcntl::OFlag, unistd::pipe2};
 use trainyard_core::{job::PodPhase, launch::LaunchedPod, spec::Slot};
 
-use super::{Engine, Watch, output::Output, table::{Entry, Key}};
+use super::{
+    Engine, Watch,
+    output::Output,
+    table::{Entry, Key},
+};
 use crate::{
     HostError, channel, mpi,
     pod_spec::{self, Facts},
@@ -98,10 +102,13 @@ fn spawn(program: &Path, control: OwnedFd, life: Stdio) -> io::Result<Child> {
 impl Engine<'_> {
     /// The pod of `slot` as a cluster would run it, with what differs on one machine.
     fn pod_of(&self, slot: Slot, attempt: u32) -> Result<Pod, HostError> {
-        let launched = self.plan.pod(slot, attempt).map_err(|source| HostError::Launch {
-            job: self.job.name.clone(),
-            source,
-        })?;
+        let launched = self
+            .plan
+            .pod(slot, attempt)
+            .map_err(|source| HostError::Launch {
+                job: self.job.name.clone(),
+                source,
+            })?;
         let mut pod = match launched {
             LaunchedPod::Pod(pod) => *pod,
             LaunchedPod::Job(batch) => {
@@ -144,7 +151,13 @@ impl Engine<'_> {
         }
     }
 
-    fn translate(&self, pod: &Pod, slot: Slot, uid: &str, scratch: &Path) -> Result<PodSpec, HostError> {
+    fn translate(
+        &self,
+        pod: &Pod,
+        slot: Slot,
+        uid: &str,
+        scratch: &Path,
+    ) -> Result<PodSpec, HostError> {
         let facts = self.facts(slot, uid);
         let surroundings = &self.surroundings;
         let mut spec = pod_spec::translate(pod, &facts, &self.objects, surroundings, scratch)?;
@@ -240,7 +253,12 @@ impl Engine<'_> {
         };
         let copy = |descriptor: &OwnedFd| descriptor.as_fd().as_raw_fd();
         let mut wanted: Vec<(RawFd, Watch)> = Vec::new();
-        wanted.extend(entry.control.as_ref().map(|fd| (copy(fd), Watch::Control(key))));
+        wanted.extend(
+            entry
+                .control
+                .as_ref()
+                .map(|fd| (copy(fd), Watch::Control(key))),
+        );
         wanted.extend(entry.life.as_ref().map(|fd| (copy(fd), Watch::Life(key))));
         for (at, output) in entry.outputs.iter().enumerate() {
             let descriptor = output.descriptor().map(|fd| fd.as_raw_fd());
@@ -277,10 +295,12 @@ fn begin(program: &Path, spec: &PodSpec) -> io::Result<Begun> {
         }
     }
     if passed.len() > channel::MAX_DESCRIPTORS {
-        return Err(io::Error::other("it has more containers than can be started"));
+        return Err(io::Error::other(
+            "it has more containers than can be started",
+        ));
     }
     let child = spawn(program, theirs, Stdio::from(held))?;
-    let numbers: Vec<RawFd> = passed.iter().map(|fd| fd.as_raw_fd()).collect();
+    let numbers: Vec<RawFd> = passed.iter().map(AsRawFd::as_raw_fd).collect();
     channel::send(&control, &Order::Start, &numbers)?;
     Ok(Begun {
         child,
@@ -304,7 +324,10 @@ fn check_program(pod: &str, container: &Container) -> Result<(), HostError> {
         let path = container.working_dir.join(path);
         from_volume(&path) || path.exists()
     } else {
-        let variable = container.environment.iter().find(|(name, _)| name == "PATH");
+        let variable = container
+            .environment
+            .iter()
+            .find(|(name, _)| name == "PATH");
         let folders = variable.map_or("/bin:/usr/bin", |(_, value)| value.as_str());
         let mut folders = folders.split(':').map(Path::new);
         folders.any(|folder| from_volume(folder) || folder.join(path).is_file())

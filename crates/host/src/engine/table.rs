@@ -1,12 +1,6 @@
 //! The process table: every pod that the engine has started and not yet forgotten.
 
-use std::{
-    collections::BTreeMap,
-    os::fd::OwnedFd,
-    path::PathBuf,
-    process::Child,
-    time::Instant,
-};
+use std::{collections::BTreeMap, os::fd::OwnedFd, path::PathBuf, process::Child, time::Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;

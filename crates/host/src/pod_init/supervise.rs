@@ -131,6 +131,11 @@ struct Rhythm {
     turns_at: Instant,
 }
 
+/// Whether the pod has a process besides this one.
+fn has_processes() -> bool {
+    !matches!(kill(EVERYONE, None), Err(nix::Error::ESRCH))
+}
+
 impl<'a> Supervisor<'a> {
     fn new(
         socket: &'a OwnedFd,
@@ -193,7 +198,7 @@ impl<'a> Supervisor<'a> {
         if self.stopping {
             self.stop_sidecars_last();
             // Whatever the containers left behind may still be saving.
-            return if self.has_processes() {
+            return if has_processes() {
                 Ok(false)
             } else {
                 self.leave()
@@ -208,11 +213,9 @@ impl<'a> Supervisor<'a> {
                 self.leave_when_drained()
             }
             Stage::Draining => self.leave_when_drained(),
-            _ => Ok(self.runs.iter().any(|run| {
-                // An init container that failed for good ends the pod.
-                !run.container.sidecar && run.ended.is_some_and(|code| code != 0)
-            }) && matches!(self.stage, Stage::Init(_))
-                && self.leave()?),
+            // An init container that failed for good ends the pod.
+            Stage::Init(at) if self.runs[at].ended.is_some_and(|code| code != 0) => self.leave(),
+            Stage::Init(_) | Stage::Main => Ok(false),
         }
     }
 
@@ -476,10 +479,6 @@ impl<'a> Supervisor<'a> {
         for pid in self.sidecars().filter_map(|run| run.pid) {
             kill(pid, Signal::SIGTERM).ok();
         }
-    }
-
-    fn has_processes(&self) -> bool {
-        !matches!(kill(EVERYONE, None), Err(nix::Error::ESRCH))
     }
 
     fn update(&self, volume: &str, descriptors: Vec<OwnedFd>) -> io::Result<()> {

@@ -30,7 +30,7 @@ fn surroundings(root: &Path) -> Surroundings {
     }
 }
 
-fn translated(spec: Value) -> Result<PodSpec, HostError> {
+fn translated(spec: &Value) -> Result<PodSpec, HostError> {
     let pod: Pod = serde_json::from_value(json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "j-worker-1", "namespace": "n", "labels": {"team": "a"},
@@ -58,7 +58,7 @@ fn translated(spec: Value) -> Result<PodSpec, HostError> {
 
 #[test]
 fn environment_in_the_order_of_the_kubelet() {
-    let pod = translated(json!({"containers": [{
+    let pod = translated(&json!({"containers": [{
         "name": "c",
         "command": ["$(SHELL_NAME)", "-c", "echo $(RATE) $$(RATE) $(HOME)"],
         "args": ["$(JOINED)"],
@@ -137,7 +137,7 @@ fn an_image_may_stand_for_a_virtual_environment() {
         ("torchvision", false),
     ] {
         let container = json!({"name": "c", "image": image, "command": ["python"]});
-        let pod = translated(json!({"containers": [container]})).unwrap();
+        let pod = translated(&json!({"containers": [container]})).unwrap();
         let environment: BTreeMap<_, _> = pod.containers[0].environment.iter().cloned().collect();
         let want = if stands {
             "/venvs/torch/bin:/bin"
@@ -151,7 +151,7 @@ fn an_image_may_stand_for_a_virtual_environment() {
 #[test]
 fn volumes_become_files_folders_and_memory() {
     let mount = |name: &str| json!({"name": name, "mountPath": format!("/mnt/{name}")});
-    let pod = translated(json!({
+    let pod = translated(&json!({
         "containers": [{"name": "c", "command": ["sh"], "volumeMounts": [
             mount("config"), mount("chosen"), mount("secret"), mount("claim"), mount("scratch"),
             mount("memory"), mount("about"), mount("all"),
@@ -288,7 +288,7 @@ fn what_cannot_be_had_is_said() {
         ),
     ];
     for (spec, want) in cases {
-        let got = translated(spec).unwrap_err().to_string();
+        let got = translated(&spec).unwrap_err().to_string();
         assert_eq!(got, want);
     }
 }

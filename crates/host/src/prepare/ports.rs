@@ -60,12 +60,16 @@ fn is_free(port: u16) -> bool {
         SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
         SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
     ];
-    everywhere.iter().all(|address| match TcpListener::bind(address) {
-        Ok(_) => true,
-        // A machine without IPv6 has nobody on it either.
-        Err(error) => error.kind() != io::ErrorKind::AddrInUse
-            && error.kind() != io::ErrorKind::PermissionDenied,
-    })
+    everywhere
+        .iter()
+        .all(|address| match TcpListener::bind(address) {
+            Ok(_) => true,
+            // A machine without IPv6 has nobody on it either.
+            Err(error) => {
+                error.kind() != io::ErrorKind::AddrInUse
+                    && error.kind() != io::ErrorKind::PermissionDenied
+            }
+        })
 }
 
 #[cfg(test)]

@@ -88,7 +88,9 @@ impl StoreError {
             Self::Running { job, .. } => {
                 format!("follow it with `trainyard logs {job}`, or wait until it has ended")
             }
-            Self::NotRunning { .. } | Self::NoSuchJob { .. } => "`trainyard ps` lists what ran here".to_owned(),
+            Self::NotRunning { .. } | Self::NoSuchJob { .. } => {
+                "`trainyard ps` lists what ran here".to_owned()
+            }
         })
     }
 

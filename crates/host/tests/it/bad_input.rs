@@ -8,7 +8,9 @@ use crate::harness::{Yard, container, sh};
 fn runs(yard: &Yard) -> usize {
     let folder = yard.path().join(".trainyard/runs/j");
     std::fs::read_dir(folder).map_or(0, |entries| {
-        entries.filter(|entry| entry.as_ref().is_ok_and(|entry| entry.path().is_dir())).count()
+        entries
+            .filter(|entry| entry.as_ref().is_ok_and(|entry| entry.path().is_dir()))
+            .count()
     })
 }
 
@@ -23,10 +25,22 @@ fn a_job_that_cannot_run_is_refused_before_anything_starts() {
     let mut nowhere = sh("true");
     nowhere["spec"]["containers"][0]["envFrom"] = json!([{"configMapRef": {"name": "gone"}}]);
     let cases = [
-        (nameless, "container `pytorch` of pod `j-worker-0` states no `command`, and there is no image here whose entrypoint could run"),
-        (unknown, "container `pytorch` of pod `j-worker-0` runs `no-such-trainer`, which is not on its `PATH`"),
-        (absent, "container `pytorch` of pod `j-worker-0` runs `/opt/no/such/trainer`, which is not on its `PATH`"),
-        (nowhere, "pod `j-worker-0` needs ConfigMap `gone`, which is in none of the files"),
+        (
+            nameless,
+            "container `pytorch` of pod `j-worker-0` states no `command`, and there is no image here whose entrypoint could run",
+        ),
+        (
+            unknown,
+            "container `pytorch` of pod `j-worker-0` runs `no-such-trainer`, which is not on its `PATH`",
+        ),
+        (
+            absent,
+            "container `pytorch` of pod `j-worker-0` runs `/opt/no/such/trainer`, which is not on its `PATH`",
+        ),
+        (
+            nowhere,
+            "pod `j-worker-0` needs ConfigMap `gone`, which is in none of the files",
+        ),
     ];
     for (template, want) in cases {
         let yard = Yard::new(2, template);
@@ -45,8 +59,11 @@ fn a_working_folder_that_is_not_there_is_said_and_ends_the_run() {
     let ended = Yard::new(2, template).run();
     assert_eq!(ended.code, Some(2));
     let error = ended.error();
-    let want = "cannot enter the working folder `/no/such/folder` of container `pytorch`: ENOENT: No such file or directory";
-    assert!(error.starts_with("cannot set up pod `j-worker-") && error.contains(want), "{error}");
+    let want = "cannot enter the working folder `/no/such/folder` of container `pytorch`: No such file or directory";
+    assert!(
+        error.starts_with("cannot set up pod `j-worker-") && error.contains(want),
+        "{error}"
+    );
 }
 
 #[test]
@@ -74,7 +91,11 @@ fn a_folder_that_cannot_be_used_is_said_and_left_alone() {
     std::fs::write(&state, "mine").unwrap();
     let ended = yard.run();
     assert_eq!(ended.code, Some(2));
-    assert!(ended.error().ends_with("is not a folder"), "{}", ended.error());
+    assert!(
+        ended.error().ends_with("is not a folder"),
+        "{}",
+        ended.error()
+    );
     assert_eq!(std::fs::read_to_string(&state).unwrap(), "mine");
 
     std::fs::remove_file(&state).unwrap();
@@ -82,7 +103,11 @@ fn a_folder_that_cannot_be_used_is_said_and_left_alone() {
     std::fs::write(state.join("version"), "99").unwrap();
     let ended = yard.run();
     assert_eq!(ended.code, Some(2));
-    assert!(ended.error().contains("states version 99"), "{}", ended.error());
+    assert!(
+        ended.error().contains("states version 99"),
+        "{}",
+        ended.error()
+    );
 }
 
 #[test]
@@ -90,7 +115,13 @@ fn a_read_only_folder_is_said() {
     let yard = Yard::new(1, sh("true")).set("stateDir", json!("/proc/trainyard"));
     let ended = yard.run();
     assert_eq!(ended.code, Some(2));
-    assert!(ended.error().starts_with("cannot write to `/proc/trainyard`"), "{}", ended.error());
+    assert!(
+        ended
+            .error()
+            .starts_with("cannot write to `/proc/trainyard`"),
+        "{}",
+        ended.error()
+    );
 }
 
 #[test]
@@ -113,7 +144,10 @@ fn a_line_of_a_hundred_megabytes_passes() {
 #[test]
 fn a_full_disk_ends_the_logs_and_not_the_job() {
     // The state lies on a disk in memory that holds 2 MiB; only a mount namespace can have one.
-    let yard = Yard::new(1, sh("head -c 8388608 /dev/zero | tr '\\0' '\\n'; echo end > end"));
+    let yard = Yard::new(
+        1,
+        sh("head -c 8388608 /dev/zero | tr '\\0' '\\n'; echo end > end"),
+    );
     let yard = yard.set("quiet", json!(true));
     let small = yard.path().join("small");
     std::fs::create_dir(&small).unwrap();
@@ -131,9 +165,15 @@ fn a_full_disk_ends_the_logs_and_not_the_job() {
         .output()
         .unwrap();
     let said = String::from_utf8(done.stdout).unwrap();
-    assert!(done.status.success(), "{said}{}", String::from_utf8_lossy(&done.stderr));
+    assert!(
+        done.status.success(),
+        "{said}{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
     assert_eq!(yard.read("end"), "end\n");
-    let notes = said.lines().filter(|line| line.contains("the job goes on without logs"));
+    let notes = said
+        .lines()
+        .filter(|line| line.contains("the job goes on without logs"));
     assert_eq!(notes.count(), 1, "{said}");
 }
 
@@ -148,7 +188,10 @@ fn a_program_that_a_volume_was_to_bring_and_did_not_fails_like_in_a_shell() {
     let failure = &ended.report()["failures"][0];
     assert_eq!(failure["code"], 127);
     let line = failure["lastLines"][0].as_str().unwrap();
-    assert!(line.starts_with("trainyard: cannot run `/trainyard-tools/train`: No such file"), "{line}");
+    assert!(
+        line.starts_with("trainyard: cannot run `/trainyard-tools/train`: No such file"),
+        "{line}"
+    );
 }
 
 #[test]
@@ -159,5 +202,8 @@ fn roles_that_the_job_lacks_cannot_be_resized() {
     assert_eq!(ended.output(1)["Worker 0"], "of 1\n");
     let ended = yard.set("replicas", json!({"PS": 1})).run();
     assert_eq!(ended.code, Some(2));
-    assert_eq!(ended.error(), "job `j` has no role `PS` to resize; it has Worker");
+    assert_eq!(
+        ended.error(),
+        "job `j` has no role `PS` to resize; it has Worker"
+    );
 }

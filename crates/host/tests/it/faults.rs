@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::harness::{Yard, sh};
 
 /// Waits in the first attempt and succeeds in the second.
-const SECOND_TIME: &str = "[ -e again ] && exit 0; echo step 5; exec sleep 100";
+const SECOND_TIME: &str = "[ $ATTEMPT = 2 ] && exit 0; echo step 5; exec sleep 100";
 
 #[test]
 fn faults_end_the_attempt_as_they_would_by_accident() {
@@ -16,10 +16,7 @@ fn faults_end_the_attempt_as_they_would_by_accident() {
     ];
     for (fault, code, signal) in cases {
         let yard = Yard::new(2, sh(SECOND_TIME)).set("inject", json!([fault]));
-        let mut run = yard.start();
-        run.wait_for(fault, |line| !line["injected"].is_null());
-        std::fs::write(yard.path().join("again"), "").unwrap();
-        let ended = run.finish();
+        let ended = yard.run();
         assert_eq!(ended.code, Some(0), "{fault}: {:#?}", ended.seen);
         let report = ended.report();
         assert_eq!(report["attempts"], 2, "{fault}");
@@ -34,10 +31,7 @@ fn faults_end_the_attempt_as_they_would_by_accident() {
 #[test]
 fn a_lost_node_is_paid_by_the_infrastructure() {
     let yard = Yard::new(3, sh(SECOND_TIME)).set("inject", json!(["node-loss pods=1,2 at=0s"]));
-    let mut run = yard.start();
-    run.wait_for("the loss", |line| !line["injected"].is_null());
-    std::fs::write(yard.path().join("again"), "").unwrap();
-    let ended = run.finish();
+    let ended = yard.run();
     assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
     let report = ended.report();
     assert_eq!(report["attempts"], 2);
@@ -90,8 +84,14 @@ fn a_slow_rank_takes_longer_for_the_same_work() {
 #[test]
 fn a_fault_on_a_rank_that_is_not_there_is_refused() {
     for (fault, want) in [
-        ("kill rank=2 at=0s", "injection `kill rank=2 at=0s` names rank 2, but the job has 2 of them"),
-        ("node-loss pods=0,5 at=0s", "injection `node-loss pods=0,5 at=0s` names pod 5, but the job has 2 of them"),
+        (
+            "kill rank=2 at=0s",
+            "injection `kill rank=2 at=0s` names rank 2, but the job has 2 of them",
+        ),
+        (
+            "node-loss pods=0,5 at=0s",
+            "injection `node-loss pods=0,5 at=0s` names pod 5, but the job has 2 of them",
+        ),
     ] {
         let ended = Yard::new(2, sh("true")).set("inject", json!([fault])).run();
         assert_eq!(ended.code, Some(2));

@@ -25,7 +25,10 @@ fn five_hundred_pods_start_quickly_in_little_memory() {
     }
     let took = began.elapsed();
     let status = std::fs::read_to_string(format!("/proc/{}/status", run.child.id())).unwrap();
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let resident = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .unwrap();
     let kilobytes: u64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
     run.signal(Signal::SIGTERM);
     let ended = run.finish();
@@ -37,7 +40,7 @@ fn five_hundred_pods_start_quickly_in_little_memory() {
 
 #[test]
 fn a_dead_rank_is_seen_at_once() {
-    let script = "[ -e again ] && exit 0; touch again; date +%s%N > died; kill -9 $$";
+    let script = "[ -e again ] && exit 0; touch again; date +%s%N > died; kill -9 $$$$";
     let yard = Yard::new(1, sh(script));
     let ended = yard.run();
     assert_eq!(ended.code, Some(0));

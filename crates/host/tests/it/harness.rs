@@ -12,7 +12,7 @@ use std::{
 use serde_json::{Value, json};
 
 /// Nothing here takes a tenth of this on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A job in a folder of its own.
 pub(crate) struct Yard {
@@ -30,6 +30,8 @@ pub(crate) fn container(script: &str) -> Value {
     json!({
         "name": "pytorch", "command": ["sh", "-c", script],
         "ports": [{"name": "pytorchjob-port", "containerPort": 23456}],
+        "env": [{"name": "ATTEMPT", "valueFrom": {"fieldRef": {
+            "fieldPath": "metadata.labels['trainyard.dev/attempt']"}}}],
     })
 }
 
@@ -60,7 +62,7 @@ impl Yard {
     }
 
     /// Runs as an ordinary user where the test runs as root.
-    pub(crate) fn as_ordinary_user(mut self) -> Self {
+    pub(crate) fn for_ordinary_user(mut self) -> Self {
         self.user = nix::unistd::geteuid().is_root().then_some("65534");
         self
     }
@@ -118,7 +120,10 @@ impl Yard {
 /// Makes `folder` and the program reachable for `user`.
 fn give(folder: &Path, user: &str) {
     let owner = format!("{user}:{user}");
-    let done = Command::new("chown").args(["-R", &owner]).arg(folder).status();
+    let done = Command::new("chown")
+        .args(["-R", &owner])
+        .arg(folder)
+        .status();
     assert!(done.unwrap().success());
 }
 
@@ -137,7 +142,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Waits until a line is as `wanted`.
+    /// Waits until a line to come is as `wanted`.
     pub(crate) fn wait_for(&mut self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -156,11 +161,13 @@ impl Run {
         }
     }
 
-    /// Waits for `text` in the output of `pod`, such as `Worker 0`.
+    /// Waits for `text`, should it not be there yet, in the output of `pod`, such as `Worker 0`.
     pub(crate) fn wait_for_output(&mut self, pod: &str, text: &str) {
-        self.wait_for(text, |line| {
-            line["output"] == pod && line["text"].as_str().unwrap().contains(text)
-        });
+        let said =
+            |line: &Value| line["output"] == pod && line["text"].as_str().unwrap().contains(text);
+        if !self.seen.iter().any(said) {
+            self.wait_for(text, said);
+        }
     }
 
     pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
@@ -230,7 +237,10 @@ impl Ended {
     }
 
     pub(crate) fn notes(&self) -> Vec<&str> {
-        self.seen.iter().filter_map(|line| line["note"].as_str()).collect()
+        self.seen
+            .iter()
+            .filter_map(|line| line["note"].as_str())
+            .collect()
     }
 }
 

@@ -33,12 +33,11 @@ fn a_job_succeeds_and_its_logs_are_kept() {
 
 #[test]
 fn a_failed_rank_restarts_the_gang_and_the_second_attempt_succeeds() {
-    let script = "if [ $HOSTNAME = j-worker-1 ] && mkdir failed 2>/dev/null; then
-        echo out of luck; exit 7; fi
-        [ -d failed ] || exec sleep 100";
     // Worker 0 waits in the first attempt, so that it is the engine that ends it.
-    let script = format!("[ $HOSTNAME = j-worker-0 ] && [ ! -d failed ] && exec sleep 100; {script}");
-    let yard = Yard::new(2, sh(&script));
+    let script = "[ $ATTEMPT = 2 ] && exit 0
+        [ $HOSTNAME = j-worker-1 ] && echo out of luck && exit 7
+        exec sleep 100";
+    let yard = Yard::new(2, sh(script));
     let ended = yard.run();
     assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
     let report = ended.report();
@@ -66,7 +65,10 @@ fn a_backoff_limit_of_three_means_three_attempts() {
 
 #[test]
 fn without_restarts_one_failure_fails_the_job() {
-    let yard = Yard::new(2, sh("[ $HOSTNAME = j-worker-1 ] && kill -SEGV $$; exec sleep 100"));
+    let yard = Yard::new(
+        2,
+        sh("[ $HOSTNAME = j-worker-1 ] && kill -SEGV $$$$; exec sleep 100"),
+    );
     let ended = yard.policy("Never").run();
     assert_eq!(ended.code, Some(1));
     let failure = &ended.report()["failures"][0];
@@ -78,7 +80,10 @@ fn without_restarts_one_failure_fails_the_job() {
 #[test]
 fn init_containers_run_in_order_and_sidecars_beside() {
     let init = |name: &str, script: &str| json!({"name": name, "command": ["sh", "-c", script]});
-    let mut sidecar = init("sidecar", "echo sidecar >> order; trap 'echo left >> order; exit' TERM; while :; do sleep 0.02; done");
+    let mut sidecar = init(
+        "sidecar",
+        "echo sidecar >> order; trap 'echo left >> order; exit' TERM; while :; do sleep 0.02; done",
+    );
     sidecar["restartPolicy"] = json!("Always");
     let template = json!({"spec": {
         "initContainers": [
@@ -97,12 +102,16 @@ fn init_containers_run_in_order_and_sidecars_beside() {
 #[test]
 fn an_init_container_that_fails_fails_the_pod() {
     let init = json!({"name": "init", "command": ["sh", "-c", "echo no data; exit 3"]});
-    let template = json!({"spec": {"initContainers": [init], "containers": [container("touch ran")]}});
+    let template =
+        json!({"spec": {"initContainers": [init], "containers": [container("touch ran")]}});
     let yard = Yard::new(1, template).policy("Never");
     let ended = yard.run();
     assert_eq!(ended.code, Some(1));
     let failure = &ended.report()["failures"][0];
-    assert_eq!((&failure["container"], &failure["code"]), (&json!("init"), &json!(3)));
+    assert_eq!(
+        (&failure["container"], &failure["code"]),
+        (&json!("init"), &json!(3))
+    );
     assert_eq!(failure["lastLines"], json!(["no data"]));
     assert!(!yard.path().join("ran").exists());
 }
@@ -110,10 +119,15 @@ fn an_init_container_that_fails_fails_the_pod() {
 #[test]
 fn the_first_request_to_stop_lets_ranks_save() {
     // The shell that runs the program does not pass signals on by itself.
-    let program = "trap 'echo saved > saved-$HOSTNAME; exit 0' TERM; echo up; while :; do sleep 0.02; done";
-    let yard = Yard::new(2, sh(&format!("sh -c '{}'; true", program.replace('\'', "'\\''"))));
+    let program =
+        "trap 'echo saved > saved-$HOSTNAME; exit 0' TERM; echo up; while :; do sleep 0.02; done";
+    let yard = Yard::new(
+        2,
+        sh(&format!("sh -c '{}'; true", program.replace('\'', "'\\''"))),
+    );
     let mut run = yard.start();
     run.wait_for_output("Worker 0", "up");
+    run.wait_for_output("Worker 1", "up");
     run.signal(Signal::SIGINT);
     let ended = run.finish();
     assert_eq!(ended.code, Some(1));
@@ -130,7 +144,9 @@ fn the_second_request_ends_ranks_that_ignore_the_first() {
     run.wait_for_output("Worker 0", "up");
     run.signal(Signal::SIGTERM);
     run.wait_for("suspended", |line| {
-        line["event"].as_str().is_some_and(|event| event.contains("Suspended"))
+        line["event"]
+            .as_str()
+            .is_some_and(|event| event.contains("Suspended"))
             || line["status"].to_string().contains("Suspended")
     });
     run.signal(Signal::SIGTERM);

@@ -3,6 +3,13 @@
 //! Every test starts the example program `engine` in a folder of its own and waits on what it
 //! says, never on time.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::needless_pass_by_value,
+    reason = "a test that cannot go on says so by failing, and JSON is written in place"
+)]
+
 mod bad_input;
 mod faults;
 mod figures;

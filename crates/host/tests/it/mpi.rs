@@ -23,7 +23,10 @@ fn yard(api_version: &str, launcher: &str) -> Yard {
 fn commands_run_in_the_pod_they_are_sent_to() {
     let cases = [
         ("kubeflow.org/v1", "$OMPI_MCA_plm_rsh_agent j-worker-1"),
-        ("kubeflow.org/v2beta1", "$OMPI_MCA_plm_rsh_agent $OMPI_MCA_plm_rsh_args j-worker-1.j.default.svc"),
+        (
+            "kubeflow.org/v2beta1",
+            "$OMPI_MCA_plm_rsh_agent $OMPI_MCA_plm_rsh_args j-worker-1.j.default.svc",
+        ),
     ];
     for (version, agent) in cases {
         let script = format!(
@@ -34,14 +37,21 @@ fn commands_run_in_the_pod_they_are_sent_to() {
         assert_eq!(ended.code, Some(0), "{version}: {:#?}", ended.seen);
         let output = &ended.output(1)["Launcher 0"];
         let lines: Vec<&str> = output.lines().collect();
-        assert!(lines[1].starts_with("j-worker-1") && lines[1].ends_with("slots=1"), "{lines:?}");
+        assert!(
+            lines[1].starts_with("j-worker-1") && lines[1].ends_with("slots=1"),
+            "{lines:?}"
+        );
         assert_eq!(lines[2..], ["j-worker-1", "code 9", "ran"], "{version}");
     }
 }
 
 #[test]
 fn mpirun_starts_a_rank_in_every_worker() {
-    if std::process::Command::new("mpirun").arg("--version").output().is_err() {
+    if std::process::Command::new("mpirun")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
         println!("SKIPPED: no `mpirun` on this machine; install Open MPI to run this test");
         return;
     }
@@ -50,10 +60,20 @@ fn mpirun_starts_a_rank_in_every_worker() {
                       exec mpirun -np 2 sh -c 'echo rank $OMPI_COMM_WORLD_RANK on $(hostname)' 2>errors";
         let yard = yard(version, script);
         let ended = yard.run();
-        assert_eq!(ended.code, Some(0), "{version}: {:#?}\n{}", ended.seen, yard.read("errors"));
+        assert_eq!(
+            ended.code,
+            Some(0),
+            "{version}: {:#?}\n{}",
+            ended.seen,
+            yard.read("errors")
+        );
         let output = &ended.output(1)["Launcher 0"];
         let mut lines: Vec<&str> = output.lines().collect();
         lines.sort_unstable();
-        assert_eq!(lines, ["rank 0 on j-worker-0", "rank 1 on j-worker-1"], "{version}");
+        assert_eq!(
+            lines,
+            ["rank 0 on j-worker-0", "rank 1 on j-worker-1"],
+            "{version}"
+        );
     }
 }

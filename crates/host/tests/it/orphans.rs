@@ -22,7 +22,10 @@ fn marked(mark: &str) -> usize {
 #[test]
 fn a_daemon_ends_with_its_pod() {
     let mark = "98761";
-    let script = format!("{}; until grep -q 1 up 2>/dev/null; do echo 1 > up; done", DAEMON.replace("98765", mark));
+    let script = format!(
+        "{}; until grep -q 1 up 2>/dev/null; do echo 1 > up; done",
+        DAEMON.replace("98765", mark)
+    );
     let ended = Yard::new(2, sh(&script)).run();
     assert_eq!(ended.code, Some(0));
     assert_eq!(marked(mark), 0);
@@ -31,13 +34,20 @@ fn a_daemon_ends_with_its_pod() {
 #[test]
 fn nothing_survives_an_engine_that_is_killed() {
     let mark = "98762";
-    let script = format!("{}; echo up; exec sleep {mark}", DAEMON.replace("98765", mark));
+    let script = format!(
+        "{}; echo up; exec sleep {mark}",
+        DAEMON.replace("98765", mark)
+    );
     for ordinary in [false, true] {
         let yard = Yard::new(2, sh(&script));
-        let yard = if ordinary { yard.as_ordinary_user() } else { yard };
+        let yard = if ordinary {
+            yard.for_ordinary_user()
+        } else {
+            yard
+        };
         let mut run = yard.start();
         for pod in ["Worker 0", "Worker 1"] {
-            run.wait_for("up", |line| line["output"] == pod);
+            run.wait_for_output(pod, "up");
         }
         until("two programs and two daemons", || marked(mark) == 4);
         run.signal(Signal::SIGKILL);

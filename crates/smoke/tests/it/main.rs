@@ -152,7 +152,7 @@ fn a_killed_group_goes_on_bit_for_bit() -> Tested {
 
     let at = folder_flag(folder.path());
     let kept = [&flags[..], &[&at]].concat();
-    let mut group = Group::start(2, &[&kept[..], &["--step-delay=5"]].concat())?;
+    let mut group = Group::start(2, &[&kept[..], &["--step-delay=20"]].concat())?;
     group.wait_for(0, "saved step 100 ")?;
     group.signal(0, Signal::Kill)?;
     group.signal(1, Signal::Kill)?;
@@ -160,12 +160,10 @@ fn a_killed_group_goes_on_bit_for_bit() -> Tested {
 
     let resumed = Group::start(2, &kept)?.finish()?;
     assert_done(&resumed);
-    assert!(
-        resumed[0]
-            .lines
-            .contains(&"resumed from step 100".to_owned()),
-        "{resumed:?}"
-    );
+    let from: u64 = value_after(&resumed[0], "resumed from step ")
+        .ok_or("not resumed")?
+        .parse()?;
+    assert!((100..196).contains(&from), "resumed from {from}");
     assert!(weights(&straight[0]).is_some());
     assert_eq!(weights(&resumed[0]), weights(&straight[0]));
 
@@ -184,7 +182,7 @@ fn a_killed_group_goes_on_bit_for_bit() -> Tested {
 fn a_lost_rank_costs_no_step() -> Tested {
     let folder = tempfile::tempdir()?;
     let at = folder_flag(folder.path());
-    let flags = ["--epochs=4", "--save-every=1000", "--report-every=1", &at];
+    let flags = ["--epochs=8", "--save-every=1000", "--report-every=1", &at];
     let mut group = Group::start(3, &[&flags[..], &["--step-delay=5"]].concat())?;
     group.wait_for(0, "step 40/")?;
     group.signal(1, Signal::Kill)?;
@@ -202,7 +200,7 @@ fn a_lost_rank_costs_no_step() -> Tested {
         "{resumed:?}"
     );
     assert!(
-        resumed[0].lines[2].starts_with(&format!("step {}/196", saved + 1)),
+        resumed[0].lines[2].starts_with(&format!("step {}/392", saved + 1)),
         "{resumed:?}"
     );
     Ok(())
@@ -210,21 +208,18 @@ fn a_lost_rank_costs_no_step() -> Tested {
 
 #[test]
 fn kills_at_any_moment_of_saving_leave_a_whole_checkpoint() -> Tested {
-    let flags = ["--epochs=2", "--target-accuracy=0.5", "--save-every=1"];
+    let flags = ["--epochs=6", "--target-accuracy=0.5", "--save-every=1"];
     let straight = Group::start(1, &flags)?.finish()?;
     let folder = tempfile::tempdir()?;
     let at = folder_flag(folder.path());
     let kept = [&flags[..], &[&at]].concat();
-    let mut reached = 0;
-    for round in 1..=12 {
+    for round in 0..12 {
         let mut group = Group::start(1, &kept)?;
-        let wanted = format!("saved step {} ", reached + 1 + round % 3);
-        group.wait_for(0, &wanted)?;
+        for _ in 0..=round % 3 {
+            group.wait_for(0, "saved step ")?;
+        }
         group.signal(0, Signal::Kill)?;
         let ended = group.finish()?;
-        reached = value_after(&ended[0], "saved step ")
-            .ok_or("not saved")?
-            .parse()?;
         assert!(
             !ended[0]
                 .lines
@@ -253,8 +248,8 @@ fn another_number_of_ranks_goes_on() -> Tested {
     let folder = tempfile::tempdir()?;
     let at = folder_flag(folder.path());
     let flags = ["--epochs=6", "--save-every=10", &at];
-    for (size, stop_at, was) in [(4, "saved step 50 ", None), (2, "saved step 120 ", Some(4))] {
-        let mut group = Group::start(size, &[&flags[..], &["--step-delay=4"]].concat())?;
+    for (size, stop_at, was) in [(4, "saved step 50 ", None), (2, "saved step ", Some(4))] {
+        let mut group = Group::start(size, &[&flags[..], &["--step-delay=5"]].concat())?;
         group.wait_for(0, stop_at)?;
         group.signal(0, Signal::Kill)?;
         let ended = group.finish()?;
@@ -313,8 +308,12 @@ fn sigterm_saves_and_leaves() -> Tested {
     for (size, asked) in [(3, vec![0, 1, 2]), (3, vec![1]), (1, vec![0])] {
         let folder = tempfile::tempdir()?;
         let at = folder_flag(folder.path());
+        // The run that is stopped would be long; the one that goes on need not be.
         let flags = ["--epochs=4", "--save-every=1000", "--report-every=1", &at];
-        let mut group = Group::start(size, &[&flags[..], &["--step-delay=5"]].concat())?;
+        let mut group = Group::start(
+            size,
+            &[&flags[..], &["--step-delay=5", "--epochs=400"]].concat(),
+        )?;
         group.wait_for(0, "step 30/")?;
         for rank in &asked {
             group.signal(*rank, Signal::Terminate)?;
@@ -371,7 +370,7 @@ fn a_save_that_fails_is_said_and_the_last_one_must_not() -> Tested {
     let place = tempfile::tempdir()?;
     let folder = place.path().join("checkpoints");
     let at = folder_flag(&folder);
-    let mut group = Group::start(2, &["--epochs=3", "--save-every=20", "--step-delay=5", &at])?;
+    let mut group = Group::start(2, &["--epochs=6", "--save-every=20", "--step-delay=5", &at])?;
     group.wait_for(0, "saved step 20 ")?;
     fs::remove_dir_all(&folder)?;
     fs::write(&folder, "in the way")?;
@@ -381,7 +380,7 @@ fn a_save_that_fails_is_said_and_the_last_one_must_not() -> Tested {
     assert!(
         ended[0]
             .errors
-            .starts_with("error: cannot save step 147 to "),
+            .starts_with("error: cannot save step 294 to "),
         "{ended:?}"
     );
     assert_eq!(

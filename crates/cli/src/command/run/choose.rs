@@ -1,6 +1,6 @@
 //! Which of the jobs in the files is run.
 
-use std::sync::Arc;
+use std::{fmt::Write as _, sync::Arc};
 
 use trainyard_core::spec::{self, Job};
 
@@ -68,7 +68,7 @@ fn list(items: impl Iterator<Item = String>) -> String {
         .collect::<Vec<_>>()
         .join(", ");
     if let Some(more) = items.len().checked_sub(LISTED).filter(|more| *more > 0) {
-        text.push_str(&format!(" and {more} more"));
+        write!(text, " and {more} more").expect("a string takes whatever is written");
     }
     if text.is_empty() {
         "none".to_owned()

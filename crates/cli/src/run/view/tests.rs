@@ -143,16 +143,16 @@ fn story() -> Vec<(u64, RunEvent)> {
             b"warning: \x1b[33mslow disk\x1b[0m\n",
         ),
     ));
-    for step in 1..=20_u64 {
-        let at = 500 + step * 100;
-        let loss = 2.5 - 0.05 * step as f64;
+    for step in 1..=20_u32 {
+        let at = 500 + u64::from(step) * 100;
+        let loss = 2.5 - 0.05 * f64::from(step);
         for slot in slots {
             events.push((
                 at,
                 RunEvent::Progress {
                     slot,
                     attempt: 1,
-                    step,
+                    step: step.into(),
                     loss: Some(loss),
                 },
             ));
