@@ -53,31 +53,88 @@ struct Trial {
 const RESUMED: &str = "resumed from step ";
 
 /// Most used first.
-const FRAMEWORKS: &[Framework] = &[Framework {
-    name: "pytorch",
-    module: "torch",
-    need: Need::StandIns,
-    trials: &[
-        Trial {
-            file: "ddp.yaml",
+const FRAMEWORKS: &[Framework] = &[
+    Framework {
+        name: "pytorch",
+        module: "torch",
+        need: Need::StandIns,
+        trials: &[
+            Trial {
+                file: "ddp.yaml",
+                fault: "kill rank=1 at=step:100",
+                resumed: RESUMED,
+                gang: true,
+            },
+            Trial {
+                file: "torchrun.yaml",
+                fault: "kill rank=1 at=step:100",
+                resumed: RESUMED,
+                gang: true,
+            },
+            Trial {
+                file: "elastic.yaml",
+                fault: "kill rank=1 at=step:100",
+                resumed: RESUMED,
+                gang: false,
+            },
+        ],
+    },
+    Framework {
+        name: "mpi",
+        module: "mpi4py.MPI",
+        need: Need::OpenMpi,
+        trials: &[Trial {
+            file: "job.yaml",
             fault: "kill rank=1 at=step:100",
             resumed: RESUMED,
             gang: true,
-        },
-        Trial {
-            file: "torchrun.yaml",
+        }],
+    },
+    Framework {
+        name: "jax",
+        module: "jax",
+        need: Need::Nothing,
+        trials: &[Trial {
+            file: "job.yaml",
             fault: "kill rank=1 at=step:100",
             resumed: RESUMED,
             gang: true,
-        },
-        Trial {
-            file: "elastic.yaml",
+        }],
+    },
+    Framework {
+        name: "xgboost",
+        module: "xgboost",
+        need: Need::Nothing,
+        trials: &[Trial {
+            file: "job.yaml",
+            fault: "kill rank=1 at=step:20",
+            resumed: RESUMED,
+            gang: true,
+        }],
+    },
+    Framework {
+        name: "tensorflow",
+        module: "tensorflow",
+        need: Need::Nothing,
+        trials: &[Trial {
+            file: "job.yaml",
             fault: "kill rank=1 at=step:100",
             resumed: RESUMED,
-            gang: false,
-        },
-    ],
-}];
+            gang: true,
+        }],
+    },
+    Framework {
+        name: "paddle",
+        module: "paddle",
+        need: Need::Nothing,
+        trials: &[Trial {
+            file: "job.yaml",
+            fault: "kill rank=1 at=step:100",
+            resumed: RESUMED,
+            gang: true,
+        }],
+    },
+];
 
 /// Makes the environment of every framework, or of the one that is named.
 pub(crate) fn run(only: Option<&str>) -> Result<(), Failure> {

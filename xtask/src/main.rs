@@ -36,6 +36,7 @@ Commands:
   gen [--check]                  write the generated reference pages, or fail if they are stale
   frameworks [--only NAME]       install the frameworks of the examples, pinned, outside the tree
   bench core                     measure the figures that the core must reach
+  bench local                    measure `run` on this machine, beside `torchrun`
 
 Exit codes: 0 done, 1 the thing asked about failed, 2 could not do it.
 ";
@@ -67,7 +68,8 @@ fn main() -> ExitCode {
         ["gen", "--check"] => generate::run(generate::Mode::Check),
         ["frameworks"] => frameworks::run(None),
         ["frameworks", "--only", name] => frameworks::run(Some(name)),
-        ["bench", "core"] => bench::run(),
+        ["bench", "core"] => bench::core(),
+        ["bench", "local"] => bench::local(),
         words => Err(Failure::CouldNotRun(format!(
             "unknown command `{}`\n\nhint: run `cargo xtask help` to see the commands",
             words.join(" ")

@@ -153,7 +153,7 @@ fn told(command: &mut Command, hint: &str) -> Result<(), Failure> {
         drop(writeln!(std::io::stderr(), "    {line}"));
         let is_cause = line.to_lowercase().contains("error");
         if is_cause || (cause.is_empty() && !line.trim().is_empty()) {
-            cause = line.trim().to_owned();
+            line.trim().clone_into(&mut cause);
         }
     }
     let status = child.wait().map_err(lost)?;
