@@ -7,7 +7,7 @@ mod files;
 
 use std::{process::Command, time::Instant};
 
-use crate::{Failure, check, report, seed_hunt, step};
+use crate::{Failure, check, frameworks, report, seed_hunt, step};
 
 /// What becomes of a suite that could not run.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,7 @@ const SUITES: &[Suite] = &[
     ("fuzz seeds", files::fuzz_seeds),
     ("sim", sim),
     ("mutants", mutants),
+    ("frameworks", frameworks::suite),
 ];
 
 /// Seeds that every run of the tests goes through.
