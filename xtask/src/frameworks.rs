@@ -50,6 +50,11 @@ struct Trial {
     gang: bool,
 }
 
+/// Sees to it that `mpirun` can be started, as tests of the engine do too.
+pub(crate) fn open_mpi() -> Result<(), Failure> {
+    install::machine_has(Need::OpenMpi)
+}
+
 const RESUMED: &str = "resumed from step ";
 
 /// Most used first.

@@ -86,6 +86,11 @@ pub(crate) fn run(require: Require) -> Result<(), Failure> {
 }
 
 fn unit() -> Result<String, Failure> {
+    // One test of the engine starts `mpirun` and passes over itself without it. Where it cannot be
+    // had, the suite of frameworks could not run either, so that it is never passed over in silence.
+    if let Err(Failure::CouldNotRun(message) | Failure::Failed(message)) = frameworks::open_mpi() {
+        report::error(&message);
+    }
     // The tests of `sim` search thousands of seeds and are a suite of their own, built for speed.
     // Without a choice of targets, cargo also builds the example programs that tests start.
     counted(&mut step::cargo(&[

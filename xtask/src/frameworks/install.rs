@@ -100,7 +100,7 @@ fn python() -> Result<String, Failure> {
 }
 
 /// Installs what the machine lacks where that is allowed, and says what is missing where not.
-fn machine_has(need: Need) -> Result<(), Failure> {
+pub(super) fn machine_has(need: Need) -> Result<(), Failure> {
     let starts = |program: &str| {
         Command::new(program)
             .arg("--version")
@@ -122,6 +122,8 @@ fn machine_has(need: Need) -> Result<(), Failure> {
             let hint = "hint: install Open MPI; Debian has it in `openmpi-bin` and \
                         `libopenmpi-dev`, which only root can install";
             report::progress("installing Open MPI");
+            // A fresh machine has no list of packages yet.
+            told(Command::new("apt-get").arg("update"), hint)?;
             let mut apt = Command::new("apt-get");
             apt.args(["install", "--yes", "--no-install-recommends"])
                 .args(["openmpi-bin", "libopenmpi-dev"])
