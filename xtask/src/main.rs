@@ -16,6 +16,7 @@ mod check;
 mod frameworks;
 mod generate;
 mod layers;
+mod record;
 mod report;
 mod seed_hunt;
 mod step;
@@ -35,6 +36,7 @@ Commands:
   seed-hunt --seeds N [--from S] run the simulation over N seeds, from seed S on
   gen [--check]                  write the generated reference pages, or fail if they are stale
   frameworks [--only NAME]       install the frameworks of the examples, pinned, outside the tree
+  record                         write docs/smoke.svg: the smoke job with a killed rank
   bench core                     measure the figures that the core must reach
   bench local                    measure `run` on this machine, beside `torchrun`
 
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         ["gen", "--check"] => generate::run(generate::Mode::Check),
         ["frameworks"] => frameworks::run(None),
         ["frameworks", "--only", name] => frameworks::run(Some(name)),
+        ["record"] => record::run(),
         ["bench", "core"] => bench::core(),
         ["bench", "local"] => bench::local(),
         words => Err(Failure::CouldNotRun(format!(
