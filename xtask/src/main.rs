@@ -35,6 +35,7 @@ Commands:
   seed-hunt --seeds N [--from S] run the simulation over N seeds, from seed S on
   gen [--check]                  write the generated reference pages, or fail if they are stale
   frameworks [--only NAME]       install the frameworks of the examples, pinned, outside the tree
+  frameworks --test              run their examples: one suite of `test`
   bench core                     measure the figures that the core must reach
   bench local                    measure `run` on this machine, beside `torchrun`
 
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         ["gen"] => generate::run(generate::Mode::Write),
         ["gen", "--check"] => generate::run(generate::Mode::Check),
         ["frameworks"] => frameworks::run(None),
+        ["frameworks", "--test"] => frameworks::suite().map(|ran| println!("{ran}")),
         ["frameworks", "--only", name] => frameworks::run(Some(name)),
         ["bench", "core"] => bench::core(),
         ["bench", "local"] => bench::local(),
