@@ -134,7 +134,7 @@ const FRAMEWORKS: &[Framework] = &[
         need: Need::Nothing,
         trials: &[Trial {
             file: "job.yaml",
-            fault: "kill rank=1 at=step:100",
+            fault: "kill rank=1 at=step:40",
             resumed: RESUMED,
             gang: true,
         }],

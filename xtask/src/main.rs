@@ -36,6 +36,7 @@ Commands:
   seed-hunt --seeds N [--from S] run the simulation over N seeds, from seed S on
   gen [--check]                  write the generated reference pages, or fail if they are stale
   frameworks [--only NAME]       install the frameworks of the examples, pinned, outside the tree
+  frameworks --test              run their examples: one suite of `test`
   record                         write docs/smoke.svg: the smoke job with a killed rank
   bench core                     measure the figures that the core must reach
   bench local                    measure `run` on this machine, beside `torchrun`
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
         ["gen"] => generate::run(generate::Mode::Write),
         ["gen", "--check"] => generate::run(generate::Mode::Check),
         ["frameworks"] => frameworks::run(None),
+        ["frameworks", "--test"] => frameworks::suite().map(|ran| println!("{ran}")),
         ["frameworks", "--only", name] => frameworks::run(Some(name)),
         ["record"] => record::run(),
         ["bench", "core"] => bench::core(),

@@ -106,13 +106,14 @@ fn picture(lines: &[Line]) -> String {
     );
     for (at, line) in lines.iter().enumerate() {
         let percent = line.at.as_secs_f64() * 100.0 / total;
-        let _ = writeln!(
+        writeln!(
             svg,
             "{percent:.2}% {{ transform: translateY({}px); }}",
             shift(at + 1)
-        );
+        )
+        .expect("a string takes everything");
     }
-    let _ = writeln!(
+    writeln!(
         svg,
         "100% {{ transform: translateY({end}px); }}\n}}\n</style>\n\
          <clipPath id=\"w\"><rect x=\"0\" y=\"12\" width=\"{width}\" height=\"{}\"/></clipPath>\n\
@@ -121,14 +122,16 @@ fn picture(lines: &[Line]) -> String {
          xml:space=\"preserve\">",
         height - 24,
         end = shift(lines.len()),
-    );
+    )
+    .expect("a string takes everything");
     for (at, line) in lines.iter().enumerate() {
         let y = 28 + at * LINE_HEIGHT;
-        let _ = writeln!(
+        writeln!(
             svg,
             "<text x=\"16\" y=\"{y}\">{}</text>",
             paint::spans(&line.text, COLUMNS)
-        );
+        )
+        .expect("a string takes everything");
     }
     svg.push_str("</g></g>\n</svg>\n");
     svg

@@ -46,12 +46,13 @@ fn put(svg: &mut String, style: &Style, text: &str, room: &mut usize) {
         } else {
             ""
         };
-        let _ = write!(
+        write!(
             svg,
             "<tspan fill=\"{}\"{weight}>{}</tspan>",
             style.color,
             escape(&shown)
-        );
+        )
+        .expect("a string takes everything");
     }
 }
 
