@@ -27,6 +27,10 @@ pub(crate) fn run() -> Result<(), Failure> {
         let outcome = work();
         let word = match &outcome {
             Ok(()) => "passed",
+            Err(Failure::Told) => {
+                failed.push(*name);
+                "failed"
+            }
             Err(Failure::Failed(message)) => {
                 report::error(message);
                 failed.push(*name);

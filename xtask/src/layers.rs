@@ -18,6 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("trainyard-host", &["trainyard-core"]),
     ("trainyard-kube", &["trainyard-core"]),
     ("trainyard-web", &["trainyard-core"]),
+    ("trainyard-smoke", &[]),
     (
         "trainyard",
         &[
@@ -26,6 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "trainyard-host",
             "trainyard-kube",
             "trainyard-web",
+            "trainyard-smoke",
         ],
     ),
     ("xtask", &[]),

@@ -40,8 +40,10 @@ Exit codes: 0 done, 1 the thing asked about failed, 2 could not do it.
 
 /// How a chore ended, where it did not end well.
 pub(crate) enum Failure {
-    /// The thing asked about failed; the chore has said what.
+    /// The thing asked about failed, and why.
     Failed(String),
+    /// The thing asked about failed, and the chore has printed its last line.
+    Told,
     /// The chore could not be done at all.
     CouldNotRun(String),
 }
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
             report::error(&message);
             ExitCode::from(1)
         }
+        Err(Failure::Told) => ExitCode::from(1),
         Err(Failure::CouldNotRun(message)) => {
             report::error(&message);
             ExitCode::from(2)

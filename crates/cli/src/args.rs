@@ -6,6 +6,7 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args as ClapArgs, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use trainyard_core::spec::Role;
 
 /// Everything a command line can say.
 #[derive(Debug, Parser)]
@@ -18,6 +19,7 @@ use clap::{Args as ClapArgs, CommandFactory as _, Parser, Subcommand, ValueEnum}
         XGBoostJob, PaddleJob, JAXJob) unchanged.",
     after_long_help = "\
 Examples:
+  trainyard run job.yaml                 train here, with the ranks as processes of this machine
   trainyard lint job.yaml                what would go wrong, before anything is started
   trainyard render job.yaml              every object the job becomes
   kubectl get pytorchjob j -o yaml | trainyard render -
@@ -70,12 +72,174 @@ pub(crate) enum Color {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Run(Run),
+    Ps(Ps),
+    Status(Status),
+    Logs(Logs),
     Render(Render),
     Lint(Lint),
     Completions(Completions),
     Man(Man),
     #[command(hide = true)]
     Reference(Reference),
+}
+
+/// Run the job of a file on this machine, to its end
+///
+/// Every pod becomes processes of this user, with the environment, ranks, restarts and status that it
+/// would have on a cluster. Nothing is installed, no image is pulled, and root is not needed.
+///
+/// What ranks write goes to stdout, each line with its pod in front (`·` marks stderr) and identical
+/// lines of several pods told once; all of it is kept in the logs. What trainyard says, and the report
+/// at the end, go to stderr.
+///
+/// Ctrl-C once stops the job in order: pods get SIGTERM and their grace period to save. Ctrl-C again
+/// ends them at once.
+///
+/// Exit code 0: the job succeeded. 1: it failed or was stopped. 2: it could not be run.
+#[derive(Debug, ClapArgs)]
+#[command(after_long_help = "\
+Examples:
+  trainyard run job.yaml
+  trainyard run job.yaml --cpu --replicas Worker=2
+  trainyard run job.yaml --image-env nvcr.io/nvidia/pytorch=./venv
+  trainyard run job.yaml --inject 'kill rank=3 at=5s'
+  trainyard run job.yaml --format json -q > report.json")]
+pub(crate) struct Run {
+    /// Job file, YAML or JSON, with the objects it needs beside it; `-` reads stdin
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// More files with objects that the job needs; may be repeated
+    #[arg(short = 'f', long = "file", value_name = "FILE")]
+    pub(crate) more: Vec<PathBuf>,
+    /// Which job to run, where the files hold several
+    #[arg(long, value_name = "NAME")]
+    pub(crate) job: Option<String>,
+    /// Run without GPUs, whatever the job asks for
+    #[arg(long)]
+    pub(crate) cpu: bool,
+    /// How many pods a role has, such as `Worker=2`; may be repeated
+    #[arg(long, value_name = "ROLE=COUNT", value_parser = parse_replicas)]
+    pub(crate) replicas: Vec<(Role, u32)>,
+    /// Virtual environment that stands for an image; may be repeated
+    ///
+    /// Containers of the image find the programs of the environment first. Tag and digest are ignored
+    /// unless they are stated.
+    #[arg(long, value_name = "IMAGE=PATH", value_parser = parse_image_env)]
+    pub(crate) image_env: Vec<(String, PathBuf)>,
+    /// Fault on purpose, to see the job recover; may be repeated
+    ///
+    /// `kill rank=3 at=5s`, `hang rank=1 at=step:100`, `exit code=137 rank=0 at=2s`,
+    /// `node-loss pods=2,3 at=8s`, `slow rank=2 factor=5 at=10s`.
+    #[arg(long, value_name = "FAULT", value_parser = parse_injection)]
+    pub(crate) inject: Vec<trainyard_host::Injection>,
+    #[command(flatten)]
+    pub(crate) state: State,
+    /// How to write the report
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub(crate) format: Format,
+}
+
+/// List what runs and ran here
+///
+/// The last run of every job, newest first.
+#[derive(Debug, ClapArgs)]
+#[command(after_long_help = "\
+Examples:
+  trainyard ps
+  trainyard ps --all
+  trainyard ps --format json | jq -r '.runs[] | select(.live) | .job'")]
+pub(crate) struct Ps {
+    /// List every run of every job
+    #[arg(short, long)]
+    pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) state: State,
+    /// How to write the list
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub(crate) format: Format,
+}
+
+/// Show where a job is: conditions, attempts, budget, time
+///
+/// Works while the job runs, from any terminal, and after it has ended.
+#[derive(Debug, ClapArgs)]
+#[command(after_long_help = "\
+Examples:
+  trainyard status mnist
+  trainyard status mnist --format json | jq -r .state")]
+pub(crate) struct Status {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    #[command(flatten)]
+    pub(crate) state: State,
+    /// How to write the status
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub(crate) format: Format,
+}
+
+/// Print what the pods of a job wrote
+///
+/// Of the last attempt unless another is named. Lines of several pods have their pod in front; the
+/// output of a single pod is printed as it was written. Works while the job runs and afterwards.
+#[derive(Debug, ClapArgs)]
+#[command(after_long_help = "\
+Examples:
+  trainyard logs mnist
+  trainyard logs mnist --rank 3 --attempt 1
+  trainyard logs mnist --first-failure
+  trainyard logs mnist --follow")]
+pub(crate) struct Logs {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// Only the pod of this rank
+    #[arg(long, value_name = "N")]
+    pub(crate) rank: Option<u32>,
+    /// Only this pod, such as `worker-1`
+    #[arg(long, value_name = "POD", conflicts_with = "rank")]
+    pub(crate) pod: Option<String>,
+    /// Of this attempt; the first is 1
+    #[arg(long, value_name = "N")]
+    pub(crate) attempt: Option<u32>,
+    /// Only the container that failed first
+    #[arg(long, conflicts_with_all = ["rank", "pod", "attempt", "follow"])]
+    pub(crate) first_failure: bool,
+    /// Go on printing until the run is over
+    #[arg(long)]
+    pub(crate) follow: bool,
+    #[command(flatten)]
+    pub(crate) state: State,
+    /// How to write the lines; `json` has one object to a line
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub(crate) format: Format,
+}
+
+/// Which run of which job.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Which {
+    /// Name of the job
+    #[arg(value_name = "JOB")]
+    pub(crate) job: String,
+    /// Name of the run, as `ps --all` lists it; the last one where it is left out
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<String>,
+}
+
+/// Where runs are kept.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct State {
+    /// Folder of runs, logs and volumes
+    #[arg(long, value_name = "DIR", default_value = ".trainyard")]
+    pub(crate) state_dir: PathBuf,
+}
+
+/// How data is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    Text,
+    /// One object with `"version":1`
+    Json,
 }
 
 /// Print every object a job becomes
@@ -189,6 +353,39 @@ pub(crate) enum Page {
     Cli,
     /// Every lint rule
     LintRules,
+}
+
+fn parse_replicas(text: &str) -> Result<(Role, u32), String> {
+    let (name, count) = text
+        .split_once('=')
+        .ok_or("a role and a count are needed, such as `Worker=2`")?;
+    let role = Role::ALL
+        .into_iter()
+        .find(|role| role.name().eq_ignore_ascii_case(name))
+        .ok_or_else(|| {
+            let names = Role::ALL.map(|role| format!("`{role}`"));
+            format!("`{name}` is no role; the roles are {}", names.join(", "))
+        })?;
+    let count = count
+        .parse()
+        .ok()
+        .filter(|count| *count > 0)
+        .ok_or_else(|| format!("`{count}` is not a number of pods, 1 or more"))?;
+    Ok((role, count))
+}
+
+fn parse_image_env(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((image, path)) if !image.is_empty() && !path.is_empty() => {
+            Ok((image.to_owned(), path.into()))
+        }
+        _ => Err("an image and a path are needed, such as `example.com/train=./venv`".to_owned()),
+    }
+}
+
+fn parse_injection(text: &str) -> Result<trainyard_host::Injection, String> {
+    text.parse()
+        .map_err(|error: trainyard_host::InjectionError| error.to_string())
 }
 
 /// Reads a command line; the refusal holds help and version too.

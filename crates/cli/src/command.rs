@@ -2,15 +2,22 @@
 
 mod completions;
 mod lint;
+mod logs;
 mod man;
+mod ps;
 mod reference;
 mod render;
+mod run;
+mod status;
+
+use trainyard_core::finding::Finding;
 
 use crate::{
     args::Command,
     environment::Environment,
     failure::{Exit, Failure},
     printer::Printer,
+    snippet,
 };
 
 /// Runs one command.
@@ -20,10 +27,20 @@ pub(crate) fn run(
     printer: &mut Printer,
 ) -> Result<Exit, Failure> {
     match command {
+        Command::Run(args) => run::run(&args, environment, printer),
+        Command::Ps(args) => ps::run(&args, printer),
+        Command::Status(args) => status::run(&args, printer),
+        Command::Logs(args) => logs::run(&args, printer),
         Command::Render(args) => render::run(args, environment, printer),
         Command::Lint(args) => lint::run(&args, printer),
         Command::Completions(args) => completions::run(&args, printer),
         Command::Man(args) => man::run(&args, printer),
         Command::Reference(args) => reference::run(&args, printer),
     }
+}
+
+/// Prints a finding that stands in the way, or a warning.
+fn tell(finding: &Finding, file: &str, text: &str, printer: &mut Printer) {
+    let block = snippet::render(finding, file, text, printer.stderr_paint());
+    printer.message(&block);
 }

@@ -3,6 +3,8 @@
 //! Everything else takes an [`Environment`], so that what a variable changes can be found by
 //! looking for its field, and tests need no variables.
 
+use std::path::Path;
+
 /// What the variables of this process say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Environment {
@@ -33,4 +35,34 @@ impl Environment {
             cluster_domain: value("CUSTOM_CLUSTER_DOMAIN"),
         }
     }
+}
+
+/// The variable called `name`, for a program that runs inside this one.
+pub(crate) fn lookup(name: &str) -> Option<String> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one module that reads variables"
+    )]
+    let value = std::env::var(name);
+    value.ok()
+}
+
+/// Every variable of this process, for those that it starts. One that is not UTF-8 is left out:
+/// job files cannot name it either.
+///
+/// `PATH` ends with `folder`, that of this program: a job may start `trainyard` itself.
+pub(crate) fn inherited(folder: Option<&Path>) -> Vec<(String, String)> {
+    let mut variables: Vec<(String, String)> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    if let Some(folder) = folder.and_then(Path::to_str) {
+        match variables.iter_mut().find(|(name, _)| name == "PATH") {
+            Some((_, path)) => {
+                path.push(':');
+                path.push_str(folder);
+            }
+            None => variables.push(("PATH".to_owned(), folder.to_owned())),
+        }
+    }
+    variables
 }

@@ -3,17 +3,25 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bar;
 mod command;
 mod environment;
 mod failure;
+mod hidden;
 mod printer;
+mod run;
 mod session;
 mod snippet;
 mod source;
+mod stored;
+mod words;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if let Some(exit) = hidden::dispatch(std::env::args_os().skip(1)) {
+        return exit;
+    }
     let environment = environment::Environment::read();
     match args::parse(std::env::args_os()) {
         Ok(args) => session::run(args, &environment),

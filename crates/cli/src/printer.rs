@@ -5,7 +5,7 @@
 //! Invariant: a reader that goes away (`trainyard … | head`) ends the output, not the command: the
 //! exit code stays what it would have been, and nothing is said about it.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal as _, Write};
 
 use anyhow::Context as _;
 
@@ -29,6 +29,17 @@ pub(crate) enum Paint {
     Plain,
     /// With colour.
     Styled,
+}
+
+impl Paint {
+    /// `text` with the look that `codes` (the numbers of an SGR sequence) stands for.
+    pub(crate) fn apply(self, codes: &str, text: &str) -> String {
+        match self {
+            _ if text.is_empty() => String::new(),
+            Self::Plain => text.to_owned(),
+            Self::Styled => format!("\u{1b}[{codes}m{text}\u{1b}[0m"),
+        }
+    }
 }
 
 /// Writes to both streams.
@@ -62,6 +73,31 @@ impl Printer {
     /// Whether messages may hold colour.
     pub(crate) fn stderr_paint(&self) -> Paint {
         self.stderr_paint
+    }
+
+    /// Whether data goes to a terminal.
+    pub(crate) fn stdout_is_terminal(&self) -> bool {
+        self.stdout.get_ref().is_terminal()
+    }
+
+    /// Whether messages go to a terminal.
+    pub(crate) fn stderr_is_terminal(&self) -> bool {
+        self.stderr.is_terminal()
+    }
+
+    /// Whether anybody still takes data.
+    pub(crate) fn has_reader(&self) -> bool {
+        self.stdout_open
+    }
+
+    /// How much is said on stderr.
+    pub(crate) fn verbosity(&self) -> Verbosity {
+        self.verbosity
+    }
+
+    /// Columns of the terminal that stderr is, where it is one.
+    pub(crate) fn width(&self) -> Option<usize> {
+        terminal_size::terminal_size_of(&self.stderr).map(|(width, _)| width.0.into())
     }
 
     /// Whether warnings and summaries are wanted.

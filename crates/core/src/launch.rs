@@ -30,6 +30,8 @@ mod tensorflow;
 mod tests;
 mod xgboost;
 
+use std::collections::BTreeMap;
+
 use thiserror::Error;
 
 use crate::spec::{Job, Role, Slot};
@@ -53,6 +55,9 @@ pub struct Cluster {
     pub init_container_tries: u32,
     /// The image that brings `kubectl` to the launcher of an `MPIJob` v1.
     pub kubectl_delivery_image: String,
+    /// Ports of single pods in place of their template's, where all pods share one machine. Only
+    /// `TFJob` can tell its ranks of a port for each pod.
+    pub ports: BTreeMap<Slot, i32>,
 }
 
 impl Default for Cluster {
@@ -63,6 +68,7 @@ impl Default for Cluster {
             init_container_tries: 100,
             kubectl_delivery_image: "ghcr.io/kubeflow/training-v1/kubectl-delivery:latest"
                 .to_owned(),
+            ports: BTreeMap::new(),
         }
     }
 }

@@ -34,6 +34,7 @@ pub use document::{Document, RoleInFile};
 pub use kind::{Kind, Role};
 pub use knobs::{AccountLimits, Compat, Knobs, Limit, RestartScope, annotation};
 pub use name::{JobName, NameError, Namespace};
+pub use nearest::nearest;
 pub use read::{
     File, MAX_BYTES, MAX_DEPTH, MAX_DOCUMENTS, MAX_NODES, MAX_TEXT_BYTES, read, source_text,
 };

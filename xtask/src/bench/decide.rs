@@ -10,7 +10,7 @@ const DECIDE_MICROSECONDS: f64 = 2_000.0;
 /// Largest over smallest time per pod on the curve. Linear growth keeps it near 1; the log factor
 /// of ordered maps and the caches that a large gang outgrows account for the rest, while
 /// quadratic growth over the curve's range would give a hundred.
-const LINEAR_WITHIN: f64 = 8.0;
+const LINEAR_WITHIN: f64 = 4.0;
 /// Points below this many pods measure fixed costs, not growth.
 const CURVE_FROM: u64 = 1_024;
 

@@ -2,23 +2,24 @@
 //!
 //! Invariant: a file with one wrong job prints nothing on stdout, so that half of what was meant
 //! never reaches a pipe into the cluster. Jobs that passed the checks can be launched, and are,
-//! one at a time, so that memory does not grow with their number.
+//! one object at a time, so that memory does not grow with their number.
 
 use anyhow::Context as _;
 use serde_json::Value;
 use trainyard_core::{
-    finding::{Finding, Severity},
-    launch::{self, Cluster},
+    finding::Severity,
+    launch::{Cluster, Plan},
     lint,
     spec::{self, RoleInFile},
 };
 
+use super::tell;
 use crate::{
     args::{Render, RenderFormat},
     environment::Environment,
     failure::{Exit, Failure},
     printer::Printer,
-    snippet, source,
+    source,
 };
 
 /// Prints the objects.
@@ -73,9 +74,9 @@ pub(super) fn run(
         .iter()
         .filter_map(|document| spec::check(document).job)
     {
-        let objects = launch::render(&job, &cluster)
+        let plan = Plan::new(&job, &cluster)
             .with_context(|| format!("cannot render {} `{}`", job.kind, job.name))?;
-        for object in objects {
+        for object in plan.objects() {
             writer.write(&object.to_value())?;
         }
     }
@@ -125,9 +126,4 @@ impl Writer<'_> {
             RenderFormat::Json => self.printer.data(b"\n]}\n"),
         }
     }
-}
-
-fn tell(finding: &Finding, file: &str, text: &str, printer: &mut Printer) {
-    let block = snippet::render(finding, file, text, printer.stderr_paint());
-    printer.message(&block);
 }

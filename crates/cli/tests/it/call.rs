@@ -6,6 +6,7 @@ use std::{
     io::Write as _,
     path::Path,
     process::{Command, Stdio},
+    rc::Rc,
     thread,
 };
 
@@ -19,7 +20,7 @@ const SECONDS: u32 = if cfg!(debug_assertions) { 10 } else { 1 };
 
 /// A call to be made, in a folder of its own.
 pub(crate) struct Call {
-    folder: tempfile::TempDir,
+    folder: Rc<tempfile::TempDir>,
     words: Vec<OsString>,
     variables: Vec<(&'static str, &'static str)>,
     stdin: Vec<u8>,
@@ -38,10 +39,18 @@ impl Call {
     /// A call with `words` after the name of the program.
     pub(crate) fn new(words: &[&str]) -> Self {
         Self {
-            folder: tempfile::tempdir().expect("a temporary folder can be made"),
+            folder: Rc::new(tempfile::tempdir().expect("a temporary folder can be made")),
             words: words.iter().map(OsString::from).collect(),
             variables: Vec::new(),
             stdin: Vec::new(),
+        }
+    }
+
+    /// Another call in the same folder.
+    pub(crate) fn again(&self, words: &[&str]) -> Self {
+        Self {
+            folder: Rc::clone(&self.folder),
+            ..Self::new(words)
         }
     }
 

@@ -12,4 +12,6 @@ mod findings;
 mod golden;
 mod objects;
 mod program;
+mod run;
+mod stored;
 mod streams;

@@ -10,6 +10,11 @@ fn help() {
         &[
             call(&["-h"]),
             call(&["--help"]),
+            call(&["run", "-h"]),
+            call(&["run", "--help"]),
+            call(&["ps", "--help"]),
+            call(&["status", "--help"]),
+            call(&["logs", "--help"]),
             call(&["render", "-h"]),
             call(&["render", "--help"]),
             call(&["lint", "-h"]),
@@ -81,8 +86,12 @@ fn manual_pages() {
         [
             "trainyard-completions.1",
             "trainyard-lint.1",
+            "trainyard-logs.1",
             "trainyard-man.1",
+            "trainyard-ps.1",
             "trainyard-render.1",
+            "trainyard-run.1",
+            "trainyard-status.1",
             "trainyard.1"
         ]
     );

@@ -104,6 +104,8 @@ pub(super) struct Addresses {
     /// What follows the pod's name, with the leading dot.
     domain: String,
     ports: BTreeMap<Role, i32>,
+    /// Ports of single pods, which come before their role's.
+    own_ports: BTreeMap<Slot, i32>,
 }
 
 impl Addresses {
@@ -118,6 +120,7 @@ impl Addresses {
             job_name: job.name.as_str().to_owned(),
             domain: pod::service_domain(job, cluster),
             ports,
+            own_ports: cluster.ports.clone(),
         }
     }
 
@@ -125,7 +128,9 @@ impl Addresses {
         let Self {
             job_name, domain, ..
         } = self;
-        let port = self.ports.get(&slot.role).copied().unwrap_or_default();
+        let own = self.own_ports.get(&slot);
+        let port = own.or_else(|| self.ports.get(&slot.role));
+        let port = port.copied().unwrap_or_default();
         format!(
             "{job_name}-{}-{}{domain}:{port}",
             slot.role.lower(),

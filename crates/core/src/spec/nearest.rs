@@ -1,7 +1,7 @@
 //! The known word that somebody probably meant.
 
 /// The word of `known` nearest to `word`, where one is near enough to be meant.
-pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // Beyond a third of its letters, another word is another word.
     let length = word.chars().count();
     let allowed = (length / 3).clamp(1, 3);

@@ -304,3 +304,21 @@ fn jax_worker() {
         ]
     );
 }
+
+#[test]
+fn tensorflow_pods_on_one_machine_have_ports_of_their_own() {
+    let job = job(Kind::Tf).role(Role::Ps, 1).role(Role::Worker, 2).done();
+    let cluster = Cluster {
+        ports: [(worker(1), 3001)].into(),
+        ..Cluster::default()
+    };
+    let pod = crate::launch::pod(&job, worker(0), 1, &cluster).unwrap();
+    let crate::launch::LaunchedPod::Pod(pod) = pod else {
+        panic!("a pod is a pod");
+    };
+    let config = env_of(&pod, 0).pop().unwrap();
+    assert!(
+        config.contains(r#""worker":["j-worker-0.n.svc:2222","j-worker-1.n.svc:3001"]"#),
+        "{config}"
+    );
+}

@@ -1,0 +1,360 @@
+//! `trainyard logs`: what the pods of a job wrote, from the store.
+//!
+//! Invariant: memory does not grow with the size of a log or the length of its lines.
+
+mod piece;
+
+use std::{io::Read, thread, time::Duration};
+
+use anyhow::Context as _;
+use serde::Serialize;
+use trainyard_core::spec::{self, Kind, Slot};
+use trainyard_host::store::{LogFile, StoreError};
+
+use self::piece::{Piece, Pieces};
+use crate::{
+    args::{Format, Logs},
+    failure::{Exit, Failure},
+    printer::{Paint, Printer},
+    run::{clean, names},
+    stored::{self, Stored},
+};
+
+/// How often logs are looked at while they are followed.
+const FOLLOW_EVERY: Duration = Duration::from_millis(100);
+/// What is said of a line that is cut for the terminal.
+const IN_A_PIPE: &str = " … (cut for the terminal; a pipe gets the whole line)";
+
+/// One line as JSON. Documented in `docs/reference/json.md`; fields are only ever added.
+#[derive(Debug, Serialize)]
+struct Entry<'a> {
+    version: u32,
+    attempt: u32,
+    pod: &'a str,
+    container: &'a str,
+    line: &'a str,
+    #[serde(skip_serializing_if = "is_false")]
+    cut: bool,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
+fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+/// Prints the lines.
+pub(super) fn run(args: &Logs, printer: &mut Printer) -> Result<Exit, Failure> {
+    let store = stored::open(&args.state)?;
+    let run = stored::find(&store, &args.which)?;
+    let wanted = Wanted::new(args, &run)?;
+    if args.follow {
+        return follow(args, &run, &wanted, printer);
+    }
+    let attempt = match wanted.attempt {
+        Some(attempt) => attempt,
+        None => last_attempt(&run)?.ok_or_else(|| nothing_yet(&run))?,
+    };
+    let logs = wanted.logs(&run, attempt, printer.stdout_paint())?;
+    if logs.is_empty() {
+        return Err(Failure::new(format!(
+            "attempt {attempt} of job `{}` has no log of that pod",
+            run.record.name
+        ))
+        .hint(format!(
+            "`trainyard logs {}` prints those there are",
+            run.record.name
+        )));
+    }
+    let mut writer = Writer::new(args, logs.len() > 1, printer);
+    for log in &logs {
+        let mut reader = log.log.open(0).map_err(stored::refused)?;
+        let mut pieces = Pieces::default();
+        writer.copy(log, &mut reader, &mut pieces)?;
+        writer.end(log, &mut pieces)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Prints what is there and what comes, until the run is over.
+fn follow(
+    args: &Logs,
+    run: &Stored,
+    wanted: &Wanted,
+    printer: &mut Printer,
+) -> Result<Exit, Failure> {
+    let paint = printer.stdout_paint();
+    let mut writer = Writer::new(args, wanted.slot.is_none() && run.pods() > 1, printer);
+    let mut open: Vec<(Source, u64, Pieces)> = Vec::new();
+    let first = wanted.attempt.or(last_attempt(run)?).unwrap_or(1);
+    loop {
+        // Asked before the logs are read, so that what a run wrote last is not missed.
+        let live = run.folder.is_live();
+        let attempts = run.folder.attempts().map_err(stored::refused)?;
+        for attempt in attempts.into_iter().filter(|attempt| {
+            wanted
+                .attempt
+                .map_or(*attempt >= first, |only| *attempt == only)
+        }) {
+            for log in wanted.logs(run, attempt, paint)? {
+                if !open.iter().any(|(known, ..)| known.log == log.log) {
+                    open.push((log, 0, Pieces::default()));
+                }
+            }
+        }
+        for (log, offset, pieces) in &mut open {
+            let mut reader = log.log.open(*offset).map_err(stored::refused)?;
+            writer.copy(log, &mut reader, pieces)?;
+            *offset = reader.offset();
+        }
+        if !live {
+            for (log, _, pieces) in &mut open {
+                writer.end(log, pieces)?;
+            }
+            return Ok(Exit::Done);
+        }
+        writer.printer.flush()?;
+        if !writer.printer.has_reader() {
+            return Ok(Exit::Done);
+        }
+        thread::sleep(FOLLOW_EVERY);
+    }
+}
+
+/// A log and what stands in front of its lines.
+#[derive(Debug)]
+struct Source {
+    log: LogFile,
+    name: String,
+}
+
+/// Which logs are asked for.
+#[derive(Debug)]
+struct Wanted {
+    attempt: Option<u32>,
+    slot: Option<Slot>,
+    container: Option<String>,
+}
+
+impl Wanted {
+    fn new(args: &Logs, run: &Stored) -> Result<Self, Failure> {
+        let job = &run.record.name;
+        if args.first_failure {
+            return Self::first_failure(run);
+        }
+        let pods = run.pods();
+        let slot = match (args.rank, &args.pod) {
+            (Some(rank), _) => Some(run.slot_of_rank(rank).ok_or_else(|| {
+                Failure::new(format!("job `{job}` has no rank {rank}"))
+                    .hint(format!("it has {pods} pods; ranks count from 0"))
+            })?),
+            (None, Some(pod)) => Some(run.slot_called(pod).ok_or_else(|| {
+                let known: Vec<String> = run.slots().map(names::short).collect();
+                let failure = Failure::new(format!("job `{job}` has no pod `{pod}`"));
+                match spec::nearest(pod, known.iter().map(String::as_str)) {
+                    Some(meant) => failure.hint(format!("did you mean `{meant}`?")),
+                    None => failure.hint(match known.first() {
+                        Some(first) => format!("pods are called like `{first}`"),
+                        None => "it has none".to_owned(),
+                    }),
+                }
+            })?),
+            (None, None) => None,
+        };
+        if let Some(attempt) = args.attempt {
+            let known = run.folder.attempts().map_err(stored::refused)?;
+            if !known.contains(&attempt) && !args.follow {
+                let hint = match known.last() {
+                    Some(last) => format!("its last is attempt {last}"),
+                    None => "it has none yet".to_owned(),
+                };
+                let message = format!("job `{job}` has no logs of attempt {attempt}");
+                return Err(Failure::new(message).hint(hint));
+            }
+        }
+        Ok(Self {
+            attempt: args.attempt,
+            slot,
+            container: None,
+        })
+    }
+
+    fn first_failure(run: &Stored) -> Result<Self, Failure> {
+        let job = &run.record.name;
+        let failures = run.report.as_ref().map(|report| &report.failures);
+        match failures.and_then(|failures| failures.first()) {
+            Some(failed) => Ok(Self {
+                attempt: Some(failed.attempt),
+                slot: Some(failed.slot),
+                container: Some(failed.container.clone()),
+            }),
+            None if run.report.is_some() => {
+                let message = format!("no pod of job `{job}` failed in this run");
+                Err(Failure::new(message).hint(format!("`trainyard logs {job}` prints what ran")))
+            }
+            None => {
+                let message = format!("job `{job}` has no report yet that says what failed first");
+                Err(Failure::new(message).hint(if run.live {
+                    format!(
+                        "it is written when the run is over; `trainyard logs {job}` has all lines"
+                    )
+                } else {
+                    format!("its engine was killed; `trainyard logs {job}` has what pods wrote")
+                }))
+            }
+        }
+    }
+
+    /// The logs of `attempt` that are wanted, in listing order.
+    fn logs(&self, run: &Stored, attempt: u32, paint: Paint) -> Result<Vec<Source>, Failure> {
+        let logs = run.folder.logs(attempt).map_err(stored::refused)?;
+        let mut logs: Vec<(Option<Slot>, LogFile)> = logs
+            .into_iter()
+            .map(|log| (run.slot_called(&log.pod), log))
+            .filter(|(slot, log)| {
+                self.slot.is_none_or(|wanted| *slot == Some(wanted))
+                    && self
+                        .container
+                        .as_ref()
+                        .is_none_or(|name| *name == log.container)
+            })
+            .collect();
+        // Folders are sorted by letters, in which `worker-10` comes before `worker-2`.
+        logs.sort_by_key(|(slot, _)| (slot.is_none(), *slot));
+        let trains = run.kind().map_or("", Kind::container);
+        let named = |(slot, log): &(Option<Slot>, LogFile)| {
+            let mut name = slot.map_or_else(|| log.pod.clone(), names::short);
+            let several = logs
+                .iter()
+                .filter(|(_, other)| other.pod == log.pod)
+                .count()
+                > 1;
+            if several && log.container != trains {
+                name = format!("{name}/{}", log.container);
+            }
+            let name = format!("[{name}]");
+            match slot {
+                Some(slot) => paint.apply(&names::colour(*slot), &name),
+                None => name,
+            }
+        };
+        Ok(logs
+            .iter()
+            .map(|entry| Source {
+                name: named(entry),
+                log: entry.1.clone(),
+            })
+            .collect())
+    }
+}
+
+fn last_attempt(run: &Stored) -> Result<Option<u32>, Failure> {
+    let attempts = run.folder.attempts().map_err(stored::refused)?;
+    Ok(attempts.last().copied())
+}
+
+fn nothing_yet(run: &Stored) -> Failure {
+    let job = &run.record.name;
+    Failure::new(format!("no pod of job `{job}` has written anything"))
+        .hint(format!("`trainyard status {job}` says where it is"))
+}
+
+/// Writes pieces of logs in the form asked for.
+struct Writer<'a> {
+    format: Format,
+    /// Lines have their pod in front.
+    named: bool,
+    terminal: bool,
+    printer: &'a mut Printer,
+}
+
+impl<'a> Writer<'a> {
+    fn new(args: &Logs, named: bool, printer: &'a mut Printer) -> Self {
+        Self {
+            format: args.format,
+            named,
+            terminal: printer.stdout_is_terminal(),
+            printer,
+        }
+    }
+
+    /// Writes all that `reader` has now.
+    fn copy(
+        &mut self,
+        log: &Source,
+        reader: &mut impl Read,
+        pieces: &mut Pieces,
+    ) -> Result<(), Failure> {
+        loop {
+            let count = pieces
+                .fill(reader)
+                .map_err(|error| stored::refused(unreadable(&log.log, &error)))?;
+            while let Some(piece) = pieces.next() {
+                self.piece(log, &piece)?;
+            }
+            if count == 0 || !self.printer.has_reader() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Writes what is left of a log that gets no more.
+    fn end(&mut self, log: &Source, pieces: &mut Pieces) -> Result<(), Failure> {
+        match pieces.rest() {
+            Some(piece) => self.piece(log, &piece),
+            None => Ok(()),
+        }
+    }
+
+    fn piece(&mut self, log: &Source, piece: &Piece) -> Result<(), Failure> {
+        if self.format == Format::Json {
+            return self.json(log, piece);
+        }
+        let mut text = Vec::with_capacity(piece.bytes.len() + 40);
+        if piece.starts_line && self.named {
+            text.extend_from_slice(log.name.as_bytes());
+            text.push(b' ');
+        }
+        if self.terminal {
+            if !piece.starts_line {
+                return Ok(());
+            }
+            let paint = self.printer.stdout_paint();
+            let line = clean::line(&piece.bytes, !piece.ends_line, IN_A_PIPE, paint);
+            text.extend_from_slice(line.as_bytes());
+            text.push(b'\n');
+        } else {
+            text.extend_from_slice(&piece.bytes);
+            if piece.ends_line {
+                text.push(b'\n');
+            }
+        }
+        self.printer.data(&text)
+    }
+
+    fn json(&mut self, log: &Source, piece: &Piece) -> Result<(), Failure> {
+        if !piece.starts_line {
+            return Ok(());
+        }
+        let entry = Entry {
+            version: 1,
+            attempt: log.log.attempt,
+            pod: &log.log.pod,
+            container: &log.log.container,
+            line: &String::from_utf8_lossy(&piece.bytes),
+            cut: !piece.ends_line,
+        };
+        let mut json = serde_json::to_vec(&entry).context("cannot write a line as JSON")?;
+        json.push(b'\n');
+        self.printer.data(&json)
+    }
+}
+
+fn unreadable(log: &LogFile, error: &std::io::Error) -> StoreError {
+    StoreError::Corrupt {
+        path: log.path.clone(),
+        message: error.to_string(),
+    }
+}

@@ -1,0 +1,272 @@
+//! `trainyard status`: where a job is.
+
+use std::{collections::BTreeMap, fmt::Write as _, path::Path, time::Duration};
+
+use anyhow::Context as _;
+use jiff::Timestamp;
+use serde::Serialize;
+use trainyard_core::{
+    job::{Account, ConditionStatus, JobStatus},
+    ledger::PhaseMillis,
+    reason::Code,
+};
+use trainyard_host::FailedRank;
+
+use crate::{
+    args::{Format, Status},
+    bar,
+    failure::{Exit, Failure},
+    printer::{Paint, Printer},
+    run::report,
+    stored::{self, Stored},
+    words,
+};
+
+/// Width of the column of headings.
+const HEADINGS: usize = 12;
+
+/// The JSON form. Documented in `docs/reference/json.md`; fields are only ever added.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'a> {
+    version: u32,
+    job: &'a str,
+    kind: &'a str,
+    namespace: &'a str,
+    run_id: &'a str,
+    folder: &'a Path,
+    state: &'static str,
+    live: bool,
+    pid: Option<u32>,
+    started_at: Timestamp,
+    ended_at: Option<Timestamp>,
+    attempts: u32,
+    pods: u32,
+    last_step: Option<u64>,
+    budget: BTreeMap<&'static str, Budget>,
+    ledger: PhaseMillis,
+    trained_ratio: Option<f64>,
+    failures: &'a [FailedRank],
+    status: &'a JobStatus,
+}
+
+#[derive(Debug, Serialize)]
+struct Budget {
+    spent: u32,
+    /// Absent where the account bears any number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<u32>,
+}
+
+/// Prints the status.
+pub(super) fn run(args: &Status, printer: &mut Printer) -> Result<Exit, Failure> {
+    let store = stored::open(&args.state)?;
+    let run = stored::find(&store, &args.which)?;
+    let now = Timestamp::now();
+    match args.format {
+        Format::Text => {
+            let text = render(&run, now, printer.width(), printer.stdout_paint());
+            printer.data(text.as_bytes())?;
+        }
+        Format::Json => {
+            let mut json = serde_json::to_vec_pretty(&document(&run, now))
+                .context("cannot write the status as JSON")?;
+            json.push(b'\n');
+            printer.data(&json)?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn document(run: &Stored, now: Timestamp) -> Document<'_> {
+    let (ledger, trained_ratio) = run.ledger(now);
+    let spent = run.status.trainyard.spent;
+    let budget = Account::ALL.map(|account| {
+        let budget = Budget {
+            spent: spent.of(account),
+            limit: run.record.limits.get(&account).copied(),
+        };
+        (account.name(), budget)
+    });
+    Document {
+        version: 1,
+        job: &run.record.name,
+        kind: &run.record.kind,
+        namespace: &run.record.namespace,
+        run_id: &run.folder.id,
+        folder: &run.folder.path,
+        state: run.state(),
+        live: run.live,
+        pid: run.live.then_some(run.record.pid),
+        started_at: run.record.started_at,
+        ended_at: run.ended_at(),
+        attempts: run.attempts(),
+        pods: run.pods(),
+        last_step: run.last_step(),
+        budget: budget.into(),
+        ledger,
+        trained_ratio,
+        failures: run.report.as_ref().map_or(&[], |report| &report.failures),
+        status: &run.status,
+    }
+}
+
+fn render(run: &Stored, now: Timestamp, width: Option<usize>, paint: Paint) -> String {
+    let mut page = Page {
+        text: String::new(),
+        width: width.map(|width| width.saturating_sub(HEADINGS + 5)),
+        paint,
+    };
+    page.headline(run, now);
+    if let Some(waiting) = &run.status.trainyard.waiting
+        && run.live
+        && waiting.code != Code::Training
+    {
+        page.line("waits", &waiting.message);
+    }
+    if run.state() == "Interrupted" {
+        page.line(
+            "note",
+            "its engine ended without a report; no process of it is left",
+        );
+    }
+    if let Some(first) = run
+        .report
+        .as_ref()
+        .and_then(|report| report.failures.first())
+    {
+        let text = format!(
+            "{} in attempt {}: {}",
+            report::who(first),
+            first.attempt,
+            words::failed(first)
+        );
+        page.line("failed first", &text);
+    }
+    page.pods(run);
+    page.line("attempts", &run.attempts().to_string());
+    if let Some(step) = run.last_step() {
+        page.line("step", &words::grouped(step));
+    }
+    page.budget(run);
+    page.time(run, now);
+    page.conditions(run, now);
+    page.line("run", &run.folder.path.display().to_string());
+    page.text
+}
+
+struct Page {
+    text: String,
+    /// Room beside the headings.
+    width: Option<usize>,
+    paint: Paint,
+}
+
+impl Page {
+    fn line(&mut self, heading: &str, text: &str) {
+        let pad = (HEADINGS + 2).saturating_sub(heading.chars().count());
+        let heading = self.paint.apply("1", heading);
+        writeln!(self.text, "  {heading}{:pad$}{text}", "")
+            .expect("a string takes whatever is written");
+    }
+
+    fn lines(&mut self, heading: &str, lines: &[String]) {
+        for (at, line) in lines.iter().enumerate() {
+            self.line(if at == 0 { heading } else { "" }, line);
+        }
+    }
+
+    fn headline(&mut self, run: &Stored, now: Timestamp) {
+        let codes = match run.state() {
+            "Succeeded" | "Running" => "1;32",
+            "Failed" | "Interrupted" => "1;31",
+            _ => "1;33",
+        };
+        let ago = format!("{} ago", words::age(since(run.record.started_at, now)));
+        let when = match run.ended_at() {
+            Some(ended) => {
+                let took = words::duration(since(run.record.started_at, ended));
+                format!("began {ago}, took {took}")
+            }
+            None if run.live => format!("began {ago}, in process {}", run.record.pid),
+            None => format!("began {ago}"),
+        };
+        writeln!(
+            self.text,
+            "{} ({}) {}, {when}",
+            self.paint.apply("1", &run.record.name),
+            run.record.kind,
+            self.paint.apply(codes, run.state()),
+        )
+        .expect("a string takes whatever is written");
+    }
+
+    fn pods(&mut self, run: &Stored) {
+        let mut roles = Vec::new();
+        for (role, wanted) in &run.record.replicas {
+            let counts = run
+                .status
+                .replica_statuses
+                .get(role)
+                .cloned()
+                .unwrap_or_default();
+            let counts = [
+                (counts.active, "active"),
+                (counts.succeeded, "succeeded"),
+                (counts.failed, "failed"),
+            ];
+            let parts: Vec<String> = counts
+                .into_iter()
+                .filter(|(count, _)| *count > 0)
+                .map(|(count, word)| format!("{count} {word}"))
+                .collect();
+            roles.push(match parts.as_slice() {
+                [] => format!("{role} {wanted}"),
+                parts => format!("{role} {wanted} ({})", parts.join(", ")),
+            });
+        }
+        self.line("pods", &roles.join("; "));
+    }
+
+    fn budget(&mut self, run: &Stored) {
+        let spent = &run.status.trainyard.spent;
+        let accounts =
+            Account::ALL.map(|account| report::account_words(account, spent, &run.record.limits));
+        let lines = words::wrapped(&accounts.join(", "), self.width);
+        self.lines("budget", &lines);
+    }
+
+    fn time(&mut self, run: &Stored, now: Timestamp) {
+        let (ledger, ratio) = run.ledger(now);
+        let mut lines = bar::render(&ledger, self.width, self.paint);
+        if let (Some(ratio), false) = (ratio, lines.is_empty()) {
+            lines.push(bar::trained(ratio));
+        }
+        self.lines("time", &lines);
+    }
+
+    fn conditions(&mut self, run: &Stored, now: Timestamp) {
+        let conditions = &run.status.conditions;
+        let lines: Vec<String> = conditions
+            .iter()
+            .map(|condition| {
+                let holds = match condition.status {
+                    ConditionStatus::True => "yes",
+                    ConditionStatus::False => "no",
+                };
+                let ago = words::age(since(condition.last_transition_time, now));
+                format!(
+                    "{:<10} {holds:<3} {:>4} ago  {}",
+                    condition.kind.name(),
+                    ago,
+                    condition.message
+                )
+            })
+            .collect();
+        self.lines("conditions", &lines);
+    }
+}
+
+fn since(from: Timestamp, to: Timestamp) -> Duration {
+    to.duration_since(from).try_into().unwrap_or_default()
+}

@@ -1,0 +1,218 @@
+//! The report of a run, for people: what failed first, who paid, where the time went, what next.
+//!
+//! Pure: the report of the engine and the width in, text out.
+
+use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+
+use trainyard_core::job::{Account, Spent};
+use trainyard_host::{FailedRank, Outcome, RunReport};
+
+use super::clean;
+use crate::{bar, printer::Paint, words};
+
+/// Lines of the first failure that are shown; the log has all of them.
+const LAST_LINES: usize = 12;
+/// Failures after the first that are listed.
+const OTHERS_LISTED: usize = 5;
+/// Width of the column of headings.
+const HEADINGS: usize = 15;
+
+/// Limits of the accounts; an account that is not in it bears any number of failures.
+pub(crate) type Limits = BTreeMap<Account, u32>;
+
+/// The report as text, for a terminal of `width` columns where it goes to one.
+pub(crate) fn render(
+    report: &RunReport,
+    limits: &Limits,
+    width: Option<usize>,
+    paint: Paint,
+) -> String {
+    let mut page = Page {
+        text: String::new(),
+        width: width.map(|width| width.saturating_sub(HEADINGS + 3)),
+        paint,
+    };
+    page.headline(report);
+    if let Some((first, others)) = report.failures.split_first() {
+        page.first_failure(first);
+        page.other_failures(others);
+    }
+    if report.outcome == Outcome::Failed && !report.message.is_empty() {
+        page.entry("because", &report.message);
+    }
+    if let Some(paid) = paid(&report.spent, limits) {
+        page.entry("failures paid", &paid);
+    }
+    if let Some(step) = report.last_step {
+        let loss = report
+            .last_loss
+            .map(|loss| format!(", loss {}", words::loss(loss)));
+        page.entry(
+            "reached",
+            &format!("step {}{}", words::grouped(step), loss.unwrap_or_default()),
+        );
+    }
+    page.time(report);
+    page.entry("logs", &report.folder.display().to_string());
+    page.entry("next", &next(report));
+    page.text
+}
+
+/// What each account paid, of those that paid anything.
+fn paid(spent: &Spent, limits: &Limits) -> Option<String> {
+    let parts: Vec<String> = Account::ALL
+        .into_iter()
+        .filter(|account| spent.of(*account) > 0)
+        .map(|account| account_words(account, spent, limits))
+        .collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// `user 1 of 3`.
+pub(crate) fn account_words(account: Account, spent: &Spent, limits: &Limits) -> String {
+    let paid = spent.of(account);
+    match limits.get(&account) {
+        Some(limit) => format!(
+            "{} {paid} of {}",
+            account.name(),
+            words::grouped((*limit).into())
+        ),
+        None => format!("{} {paid} (no limit)", account.name()),
+    }
+}
+
+/// The name of the pod that failed, with its rank where it has one.
+pub(crate) fn who(failed: &FailedRank) -> String {
+    let pod = super::names::short(failed.slot);
+    match failed.rank {
+        Some(rank) => format!("{pod} (rank {rank})"),
+        None => pod,
+    }
+}
+
+struct Page {
+    text: String,
+    /// Room beside the headings.
+    width: Option<usize>,
+    paint: Paint,
+}
+
+impl Page {
+    fn line(&mut self, heading: &str, text: &str) {
+        let pad = HEADINGS.saturating_sub(heading.chars().count());
+        let heading = self.paint.apply("1", heading);
+        writeln!(self.text, "  {heading}{:pad$}{text}", "")
+            .expect("a string takes whatever is written");
+    }
+
+    fn entry(&mut self, heading: &str, text: &str) {
+        let lines = text
+            .lines()
+            .flat_map(|line| words::wrapped(line, self.width));
+        for (at, line) in lines.collect::<Vec<_>>().iter().enumerate() {
+            self.line(if at == 0 { heading } else { "" }, line);
+        }
+    }
+
+    fn headline(&mut self, report: &RunReport) {
+        let (word, codes) = match report.outcome {
+            Outcome::Succeeded => ("succeeded", "1;32"),
+            Outcome::Failed => ("failed", "1;31"),
+            Outcome::Stopped => ("was stopped", "1;33"),
+        };
+        let word = self.paint.apply(codes, word);
+        let job = self.paint.apply("1", &report.job);
+        let after = words::duration(elapsed(report));
+        let attempts = words::counted(report.attempts.into(), "attempt");
+        writeln!(self.text, "\n{job} {word} after {after}, {attempts}")
+            .expect("a string takes whatever is written");
+    }
+
+    fn first_failure(&mut self, failed: &FailedRank) {
+        let mut text = format!(
+            "{} in attempt {}: {}",
+            who(failed),
+            failed.attempt,
+            words::failed(failed)
+        );
+        if let Some(injected) = &failed.injected {
+            write!(text, ", on purpose (`{injected}`)")
+                .expect("a string takes whatever is written");
+        }
+        self.entry("failed first", &text);
+        let lines = failed.last_lines.as_slice();
+        let blank = lines.iter().rev().take_while(|line| line.trim().is_empty());
+        let lines = lines.get(..lines.len() - blank.count()).unwrap_or_default();
+        for line in lines.iter().skip(lines.len().saturating_sub(LAST_LINES)) {
+            let shown = clean::line(line.as_bytes(), false, clean::IN_THE_LOG, self.paint);
+            self.line("", format!("| {shown}").trim_end());
+        }
+        if lines.is_empty() {
+            self.line("", "it wrote nothing");
+        }
+    }
+
+    fn other_failures(&mut self, others: &[FailedRank]) {
+        for (at, failed) in others.iter().take(OTHERS_LISTED).enumerate() {
+            let heading = if at == 0 { "then" } else { "" };
+            let text = format!(
+                "{} in attempt {}: {}",
+                who(failed),
+                failed.attempt,
+                words::failed(failed)
+            );
+            self.line(heading, &text);
+        }
+        if let Some(more) = others
+            .len()
+            .checked_sub(OTHERS_LISTED)
+            .filter(|more| *more > 0)
+        {
+            self.line("", &format!("and {more} more"));
+        }
+    }
+
+    fn time(&mut self, report: &RunReport) {
+        let mut lines = bar::render(&report.ledger, self.width, self.paint);
+        if let Some(ratio) = report.trained_ratio {
+            lines.push(bar::trained(ratio));
+        }
+        for (at, line) in lines.iter().enumerate() {
+            self.line(if at == 0 { "time" } else { "" }, line);
+        }
+    }
+}
+
+fn elapsed(report: &RunReport) -> Duration {
+    let elapsed = report.ended_at.duration_since(report.started_at);
+    elapsed.try_into().unwrap_or_default()
+}
+
+/// What the reader can do now.
+fn next(report: &RunReport) -> String {
+    let job = &report.job;
+    match (report.outcome, report.failures.first()) {
+        (Outcome::Succeeded, _) => format!("`trainyard logs {job}` shows what every rank wrote"),
+        (Outcome::Stopped, _) => {
+            "run the same command again; volumes, and checkpoints in them, are kept".to_owned()
+        }
+        (Outcome::Failed, Some(failed)) => {
+            let cure = match failed.code {
+                _ if failed.out_of_memory => {
+                    "give the container more memory, or the model a smaller batch\n"
+                }
+                126 | 127 => "check `command` in the job file and the `PATH` of the container\n",
+                _ => "",
+            };
+            format!("{cure}`trainyard logs {job} --first-failure` shows all that it wrote")
+        }
+        (Outcome::Failed, None) => {
+            format!(
+                "`trainyard status {job}` shows the conditions; `trainyard logs {job}` the output"
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+//! Lines and the live line, as bytes for the two streams.
+//!
+//! Pure: whoever owns the streams writes what comes out, each part in one piece. On a terminal the
+//! live line is drawn below the lines and over its own last state, without a moment in which
+//! nothing is there.
+//!
+//! Invariant: between two frames the cursor is at the end of the live line or at the beginning of
+//! an empty one, so that whoever prints next can go on after [`Screen::erase`].
+
+use std::time::Duration;
+
+use super::view::Said;
+
+/// The live line is drawn anew at most this often.
+const REDRAW: Duration = Duration::from_millis(100);
+const TO_START: &str = "\r";
+const ERASE_LINE: &str = "\u{1b}[K";
+
+/// Where lines go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// Ranks to stdout, trainyard to stderr.
+    Apart,
+    /// All to stderr: stdout is for the report, or both are the same terminal.
+    Stderr,
+}
+
+/// Bytes for the two streams.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Frame {
+    /// To be written first where the lines of ranks are apart: makes room for them.
+    pub(crate) before: String,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// What is on the terminal now.
+#[derive(Debug)]
+pub(crate) struct Screen {
+    target: Target,
+    /// Whether ranks' lines are shown at all.
+    ranks: bool,
+    live: Option<LiveLine>,
+}
+
+#[derive(Debug, Default)]
+struct LiveLine {
+    text: String,
+    drawn: bool,
+    due: Duration,
+}
+
+impl Screen {
+    /// `live`: stderr is a terminal that can hold a live line.
+    pub(crate) fn new(target: Target, ranks: bool, live: bool) -> Self {
+        Self {
+            target,
+            ranks,
+            live: live.then(LiveLine::default),
+        }
+    }
+
+    /// When the live line should be drawn again even if no line comes.
+    pub(crate) fn redraw_at(&self) -> Option<Duration> {
+        self.live.as_ref().map(|live| live.due)
+    }
+
+    /// The frame that shows `lines`; `live_line` is asked for the live line where it is needed.
+    pub(crate) fn frame(
+        &mut self,
+        lines: &[Said],
+        now: Duration,
+        live_line: impl FnOnce() -> String,
+    ) -> Frame {
+        let mut frame = Frame::default();
+        for line in lines {
+            let (text, stream) = match (line, self.target) {
+                (Said::Rank(_), _) if !self.ranks => continue,
+                (Said::Rank(text), Target::Apart) => (text, &mut frame.stdout),
+                (Said::Rank(text) | Said::Own(text), _) => (text, &mut frame.stderr),
+            };
+            stream.push_str(text);
+            stream.push('\n');
+        }
+        let Some(live) = &mut self.live else {
+            return frame;
+        };
+        let stale = now >= live.due;
+        if stale {
+            live.due = now + REDRAW;
+            live.text = live_line();
+        }
+        let printed = !frame.stdout.is_empty() || !frame.stderr.is_empty();
+        if !printed && !stale {
+            return frame;
+        }
+        if printed && live.drawn {
+            // A line that fills the terminal to its edge would lose its last character to an erase
+            // that comes after it, so the erase comes first.
+            let erase = format!("{TO_START}{ERASE_LINE}");
+            if frame.stdout.is_empty() {
+                frame.stderr.insert_str(0, &erase);
+            } else {
+                frame.before = erase;
+            }
+        } else if live.drawn {
+            frame.stderr.push_str(TO_START);
+        }
+        frame.stderr.push_str(&live.text);
+        frame.stderr.push_str(ERASE_LINE);
+        live.drawn = true;
+        frame
+    }
+
+    /// What takes the live line away.
+    pub(crate) fn erase(&mut self) -> String {
+        match &mut self.live {
+            Some(live) if live.drawn => {
+                live.drawn = false;
+                format!("{TO_START}{ERASE_LINE}")
+            }
+            _ => String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines() -> Vec<Said> {
+        vec![
+            Said::Rank("r1".to_owned()),
+            Said::Own("o".to_owned()),
+            Said::Rank("r2".to_owned()),
+        ]
+    }
+
+    fn at(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn without_a_terminal_lines_go_their_ways() {
+        let cases = [
+            (Target::Apart, true, "r1\nr2\n", "o\n"),
+            (Target::Stderr, true, "", "r1\no\nr2\n"),
+            (Target::Stderr, false, "", "o\n"),
+        ];
+        for (target, ranks, stdout, stderr) in cases {
+            let mut screen = Screen::new(target, ranks, false);
+            let frame = screen.frame(&lines(), at(0), || "live".to_owned());
+            let want = Frame {
+                before: String::new(),
+                stdout: stdout.to_owned(),
+                stderr: stderr.to_owned(),
+            };
+            assert_eq!(frame, want);
+            assert_eq!(screen.erase(), "");
+        }
+    }
+
+    #[test]
+    fn the_live_line_is_drawn_over_itself_and_erased_at_the_end() {
+        let mut screen = Screen::new(Target::Stderr, true, true);
+        let frame = |screen: &mut Screen, lines: &[Said], millis, live: &str| {
+            screen.frame(lines, at(millis), || live.to_owned()).stderr
+        };
+        assert_eq!(frame(&mut screen, &[], 0, "one"), "one\u{1b}[K");
+        assert_eq!(frame(&mut screen, &[], 50, "two"), "", "too early");
+        assert_eq!(frame(&mut screen, &[], 100, "three"), "\rthree\u{1b}[K");
+        let line = [Said::Rank("r".to_owned())];
+        assert_eq!(
+            frame(&mut screen, &line, 150, "four"),
+            "\r\u{1b}[Kr\nthree\u{1b}[K",
+            "a line between two redraws keeps the text"
+        );
+        assert_eq!(screen.erase(), "\r\u{1b}[K");
+        assert_eq!(screen.erase(), "");
+        assert_eq!(frame(&mut screen, &line, 200, "five"), "r\nfive\u{1b}[K");
+    }
+
+    #[test]
+    fn lines_of_another_stream_get_room_first() {
+        let mut screen = Screen::new(Target::Apart, true, true);
+        screen.frame(&[], at(0), || "live".to_owned());
+        let frame = screen.frame(&lines(), at(10), || "live".to_owned());
+        let want = Frame {
+            before: "\r\u{1b}[K".to_owned(),
+            stdout: "r1\nr2\n".to_owned(),
+            stderr: "o\nlive\u{1b}[K".to_owned(),
+        };
+        assert_eq!(frame, want);
+    }
+}

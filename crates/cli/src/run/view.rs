@@ -1,0 +1,398 @@
+//! What a person sees of a run: events in, lines out.
+//!
+//! Pure: time, width and colour are arguments; nothing is written here.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use trainyard_core::{
+    job::{EventKind, Exit, JobStatus},
+    reason::Code,
+    spec::{Job, Slot},
+};
+use trainyard_host::{RunEvent, Stream};
+
+use super::{
+    clean,
+    fold::{Fold, Folded, Line},
+    live::Live,
+    names::{self, Names},
+    queue::Batch,
+};
+use crate::{
+    printer::{Paint, Verbosity},
+    words,
+};
+
+/// How often it is said how many lines were left out.
+const LEFT_OUT_EVERY: Duration = Duration::from_secs(1);
+/// Width of the live line where the terminal does not tell its own.
+const DEFAULT_WIDTH: usize = 80;
+/// Sentences are not broken where there is less room than this.
+const ROOM_MIN: usize = 40;
+/// Most ranks that are named among those whose lines were left out.
+const LEFT_OUT_NAMED: usize = 3;
+
+/// One line to show, without its newline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// A rank wrote it.
+    Rank(
+        /// The line.
+        String,
+    ),
+    /// Trainyard says it.
+    Own(
+        /// The line.
+        String,
+    ),
+}
+
+/// How a view looks and how much it tells.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    /// Colour of the ranks' lines.
+    pub(crate) ranks: Paint,
+    /// Colour of what trainyard says.
+    pub(crate) own: Paint,
+    /// How much trainyard says.
+    pub(crate) verbosity: Verbosity,
+}
+
+/// The state of the screen, but for the terminal.
+#[derive(Debug)]
+pub(crate) struct View {
+    names: Names,
+    kind: &'static str,
+    look: Look,
+    fold: Fold,
+    live: Live,
+    /// Streams whose last piece was no whole line.
+    unfinished: BTreeSet<(Slot, Arc<str>, bool)>,
+    left_out: BTreeMap<Slot, u64>,
+    left_out_due: Duration,
+    /// The attempt whose first failure was told.
+    failure_told: u32,
+    attempt: u32,
+    /// The time at which the next attempt begins, once it was told.
+    retry_told: Option<Timestamp>,
+    /// To be said after what is on its way.
+    pause: Option<String>,
+    /// The time at which the run began.
+    began: Timestamp,
+    /// Columns of the terminal, where there is one.
+    width: Option<usize>,
+    said: Vec<Said>,
+}
+
+impl View {
+    /// A view of a run of `job` that begins at `began`: the zero of all other times.
+    pub(crate) fn new(job: &Job, look: Look, began: Timestamp) -> Self {
+        let names = Names::new(job);
+        Self {
+            kind: job.kind.name(),
+            fold: Fold::new(names.count()),
+            live: Live::new(job.name.as_str(), job.total_replicas()),
+            names,
+            look,
+            unfinished: BTreeSet::new(),
+            left_out: BTreeMap::new(),
+            left_out_due: Duration::ZERO,
+            failure_told: 0,
+            attempt: 0,
+            retry_told: None,
+            pause: None,
+            began,
+            width: None,
+            said: Vec::new(),
+        }
+    }
+
+    /// How wide the terminal is, where there is one.
+    pub(crate) fn width_is(&mut self, width: Option<usize>) {
+        self.width = width;
+    }
+
+    /// Takes in what arrived.
+    pub(crate) fn take(&mut self, batch: Batch) {
+        for (now, event) in batch.events {
+            self.event(event, now);
+        }
+        for (now, attempt, step, loss) in batch.progress.into_values() {
+            self.live.progress(attempt, step, loss, now);
+        }
+        for (slot, lines) in batch.left_out {
+            *self.left_out.entry(slot).or_default() += lines;
+        }
+        if let Some(pause) = self.pause.take() {
+            self.own(&pause);
+        }
+    }
+
+    /// The lines that are due at `now`.
+    pub(crate) fn due(&mut self, now: Duration) -> Vec<Said> {
+        while let Some(folded) = self.fold.due(now) {
+            self.rank_line(&folded);
+        }
+        if !self.left_out.is_empty() && now >= self.left_out_due {
+            self.left_out_due = now + LEFT_OUT_EVERY;
+            self.tell_left_out();
+        }
+        std::mem::take(&mut self.said)
+    }
+
+    /// When [`View::due`] will have something to say if nothing happens.
+    pub(crate) fn due_at(&self) -> Option<Duration> {
+        let left_out = (!self.left_out.is_empty()).then_some(self.left_out_due);
+        self.fold.due_at().into_iter().chain(left_out).min()
+    }
+
+    /// The lines that are left at the end.
+    pub(crate) fn finish(&mut self) -> Vec<Said> {
+        self.let_out_all();
+        if !self.left_out.is_empty() {
+            self.tell_left_out();
+        }
+        std::mem::take(&mut self.said)
+    }
+
+    /// The line at the bottom of the terminal.
+    pub(crate) fn live_line(&self, now: Duration) -> String {
+        let width = self.width.unwrap_or(DEFAULT_WIDTH);
+        self.live.render(now, width, self.look.own)
+    }
+
+    /// Someone asked the run to stop, for the `count`th time.
+    pub(crate) fn stop_requested(&mut self, count: u32) {
+        self.own(match count {
+            1 => {
+                "stopping: pods get SIGTERM and their grace period to save; \
+                 press Ctrl-C again to end them at once"
+            }
+            _ => "ending all pods at once",
+        });
+    }
+
+    fn event(&mut self, event: RunEvent, now: Duration) {
+        match event {
+            RunEvent::Output {
+                slot,
+                container,
+                stream,
+                bytes,
+                ..
+            } => self.output(slot, &container, stream, &bytes, now),
+            RunEvent::Progress {
+                attempt,
+                step,
+                loss,
+                ..
+            } => self.live.progress(attempt, step, loss, now),
+            RunEvent::Prepared {
+                run_id,
+                folder,
+                pods,
+            } => {
+                self.live.wants(pods);
+                let pods = words::counted(pods.into(), "pod");
+                let kind = self.kind;
+                self.own(&format!("{kind} as {pods}, run {run_id}"));
+                self.detail(&format!("logs go to {}", folder.display()));
+            }
+            RunEvent::Status(status) => self.status(&status, now),
+            RunEvent::PodStarted { slot, attempt, pid } => {
+                self.attempt_begins(attempt);
+                self.detail(&format!("{} started as process {pid}", names::short(slot)));
+            }
+            RunEvent::PodRunning { slot, attempt } => self.live.up(slot, attempt),
+            RunEvent::PodEnded {
+                slot,
+                attempt,
+                exit,
+                stopped,
+            } => {
+                self.live.down(slot, attempt);
+                self.unfinished.retain(|(ended, ..)| *ended != slot);
+                self.ended(slot, attempt, exit, stopped);
+            }
+            RunEvent::Event(event) if event.kind == EventKind::Warning => {
+                self.own(&event.message);
+            }
+            RunEvent::Event(event) => self.detail(&event.message),
+            RunEvent::Note(note) => self.own(&format!("note: {note}")),
+            RunEvent::Injected(fault) => self.own(&fault),
+            RunEvent::Finished(_) => self.live.waits(None),
+        }
+    }
+
+    fn output(
+        &mut self,
+        slot: Slot,
+        container: &Arc<str>,
+        stream: Stream,
+        bytes: &[u8],
+        now: Duration,
+    ) {
+        let key = (slot, Arc::clone(container), stream == Stream::Err);
+        let mut bytes = bytes;
+        if self.unfinished.contains(&key) {
+            // The line was shown, cut, when its first piece came.
+            let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
+                return;
+            };
+            bytes = bytes.get(end + 1..).unwrap_or_default();
+            self.unfinished.remove(&key);
+        }
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let whole = piece.strip_suffix(b"\n");
+            let more = whole.is_none() && piece.len() >= clean::LINE_MAX;
+            if whole.is_none() {
+                self.unfinished.insert(key.clone());
+            }
+            let text = clean::line(
+                whole.unwrap_or(piece),
+                more,
+                clean::IN_THE_LOG,
+                self.look.ranks,
+            );
+            self.fold
+                .add(slot, Line::new(&text, container, stream), now);
+        }
+    }
+
+    fn status(&mut self, status: &JobStatus, now: Duration) {
+        let yard = &status.trainyard;
+        self.live.attempt(yard.attempt);
+        let retry = yard.retry_at.and_then(|at| {
+            let after = Duration::try_from(at.duration_since(self.began)).ok()?;
+            (after > now).then_some((at, after))
+        });
+        self.live.begins_at(retry.map(|(_, after)| after));
+        if let Some((at, after)) = retry
+            && self.retry_told != Some(at)
+        {
+            // Why the last attempt ended is told by an event that comes after the status.
+            self.retry_told = Some(at);
+            self.pause = Some(format!(
+                "attempt {} begins in {}",
+                yard.attempt,
+                words::duration(after.saturating_sub(now))
+            ));
+        }
+        let waiting = yard.waiting.as_ref();
+        let waiting = waiting.filter(|reason| !matches!(reason.code, Code::Training | Code::Ended));
+        self.live
+            .waits(waiting.map(|reason| reason.message.clone()));
+    }
+
+    /// The first pod of an attempt was started.
+    ///
+    /// Not told when the status has it: why the last attempt ended comes after the status.
+    fn attempt_begins(&mut self, attempt: u32) {
+        if attempt <= self.attempt {
+            return;
+        }
+        if attempt > 1 {
+            self.own(&format!("attempt {attempt} begins"));
+        }
+        self.attempt = attempt;
+        self.live.attempt(attempt);
+    }
+
+    fn ended(&mut self, slot: Slot, attempt: u32, exit: Option<Exit>, stopped: bool) {
+        let name = names::short(slot);
+        let Some(exit) = exit else {
+            return self.detail(&format!("{name} ended before it ran"));
+        };
+        let how = words::exit(exit.code, exit.out_of_memory);
+        if exit.code == 0 {
+            self.detail(&format!("{name} is done"));
+        } else if stopped {
+            self.detail(&format!("{name} was stopped: {how}"));
+        } else if self.failure_told < attempt {
+            self.failure_told = attempt;
+            let failed = self.look.own.apply("1;31", "failed first");
+            self.own(&format!("{name} {failed} in attempt {attempt}: {how}"));
+        } else {
+            self.own(&format!("{name} failed too: {how}"));
+        }
+    }
+
+    fn tell_left_out(&mut self) {
+        let counts = std::mem::take(&mut self.left_out);
+        let total: u64 = counts.values().sum();
+        let mut loudest: Vec<(Slot, u64)> = counts.into_iter().collect();
+        loudest.sort_by_key(|(slot, lines)| (std::cmp::Reverse(*lines), *slot));
+        let mut text = format!("{} left out (", words::counted(total, "line"));
+        for (at, (slot, lines)) in loudest.iter().take(LEFT_OUT_NAMED).enumerate() {
+            let comma = if at == 0 { "" } else { ", " };
+            write!(
+                text,
+                "{comma}{} of {}",
+                words::grouped(*lines),
+                names::short(*slot)
+            )
+            .expect("a string takes whatever is written");
+        }
+        if let Some(others) = loudest.len().checked_sub(LEFT_OUT_NAMED).filter(|n| *n > 0) {
+            write!(text, ", and {others} more ranks").expect("a string takes whatever is written");
+        }
+        text.push_str("): too fast to read; the log has them");
+        // It goes where the lines would have gone, also when trainyard itself is to be quiet.
+        let line = self.own_line(&text, self.look.ranks);
+        self.said.push(Said::Rank(line));
+    }
+
+    fn rank_line(&mut self, folded: &Folded) {
+        let name = format!("[{}]", self.names.of(&folded.slots, &folded.line.container));
+        let mark = if folded.line.stderr { "·" } else { "" };
+        let used = name.chars().count() + mark.chars().count();
+        let pad = (self.names.column() + 1).saturating_sub(used).max(1);
+        let painted = match folded.slots.as_slice() {
+            [slot] => self.look.ranks.apply(&names::colour(*slot), &name),
+            _ => self.look.ranks.apply("1", &name),
+        };
+        let line = format!("{painted}{mark}{:pad$}{}", "", folded.line.text);
+        self.said.push(Said::Rank(line.trim_end().to_owned()));
+    }
+
+    /// Says something itself, unless told to be quiet. What ranks wrote before stays before it.
+    fn own(&mut self, text: &str) {
+        if self.look.verbosity < Verbosity::Normal {
+            return;
+        }
+        self.let_out_all();
+        let line = self.own_line(text, self.look.own);
+        self.said.push(Said::Own(line));
+    }
+
+    fn own_line(&self, text: &str, paint: Paint) -> String {
+        let column = self.names.column() + 1;
+        let pad = column - names::OWN.len();
+        let room = self.width.map(|width| width.saturating_sub(column + 1));
+        let lines = words::wrapped(text, room.filter(|room| *room >= ROOM_MIN));
+        let text = lines.join(&format!("\n{:column$}", ""));
+        format!("{}{:pad$}{text}", paint.apply("1", names::OWN), "")
+    }
+
+    /// Says something that only those who asked for details want to know.
+    fn detail(&mut self, text: &str) {
+        if self.look.verbosity >= Verbosity::Verbose {
+            self.own(text);
+        }
+    }
+
+    fn let_out_all(&mut self) {
+        while let Some(folded) = self.fold.pop() {
+            self.rank_line(&folded);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

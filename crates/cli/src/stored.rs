@@ -1,0 +1,184 @@
+//! Runs as the store tells them: for `ps`, `status` and `logs`, during a run and after it.
+
+use jiff::Timestamp;
+use trainyard_core::{
+    job::{ConditionStatus, JobStatus},
+    ledger::PhaseMillis,
+    spec::{self, Kind, Role, Slot},
+};
+use trainyard_host::{
+    Outcome, RunReport,
+    store::{RunFolder, RunRecord, Store, StoreError},
+};
+
+use crate::{
+    args::{State, Which},
+    failure::Failure,
+    run::names,
+};
+
+/// One run, as it is now.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) folder: RunFolder,
+    pub(crate) record: RunRecord,
+    pub(crate) status: JobStatus,
+    pub(crate) report: Option<RunReport>,
+    /// Whether its engine lives.
+    pub(crate) live: bool,
+}
+
+impl Stored {
+    /// Reads the run in `folder`.
+    pub(crate) fn read(folder: RunFolder) -> Result<Self, StoreError> {
+        // Asked first: a run that ends in between is then seen as live, and never as one whose
+        // engine died.
+        let live = folder.is_live();
+        Ok(Self {
+            record: folder.record()?,
+            status: folder.status()?,
+            report: folder.report()?,
+            live,
+            folder,
+        })
+    }
+
+    /// One word for what the run has come to.
+    pub(crate) fn state(&self) -> &'static str {
+        match &self.report {
+            Some(report) => match report.outcome {
+                Outcome::Succeeded => "Succeeded",
+                Outcome::Failed => "Failed",
+                Outcome::Stopped => "Stopped",
+            },
+            None if self.live => {
+                let holds = |status| status == ConditionStatus::True;
+                let mut conditions = self.status.conditions.iter().rev();
+                let last = conditions.find(|condition| holds(condition.status));
+                last.map_or("Created", |condition| condition.kind.name())
+            }
+            None => "Interrupted",
+        }
+    }
+
+    /// How many pods it has.
+    pub(crate) fn pods(&self) -> u32 {
+        self.record.replicas.values().sum()
+    }
+
+    /// How many attempts it has made.
+    pub(crate) fn attempts(&self) -> u32 {
+        match &self.report {
+            Some(report) => report.attempts,
+            None => self.status.trainyard.attempt,
+        }
+    }
+
+    /// The furthest step that is known.
+    pub(crate) fn last_step(&self) -> Option<u64> {
+        match &self.report {
+            Some(report) => report.last_step,
+            None => self.status.trainyard.ledger.best_step,
+        }
+    }
+
+    /// When it was over, where that is known.
+    pub(crate) fn ended_at(&self) -> Option<Timestamp> {
+        self.report.as_ref().map(|report| report.ended_at)
+    }
+
+    /// Where the time went until `now`.
+    pub(crate) fn ledger(&self, now: Timestamp) -> (PhaseMillis, Option<f64>) {
+        if let Some(report) = &self.report {
+            return (report.ledger.clone(), report.trained_ratio);
+        }
+        let ledger = &self.status.trainyard.ledger;
+        // Nothing is known of the time after an engine died.
+        let until = match (self.live, ledger.open) {
+            (false, Some(span)) => span.since,
+            _ => now,
+        };
+        (ledger.totals(until), ledger.ettr(until))
+    }
+
+    /// The kind of the job; `None` for one that this program does not know.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        Kind::find(&self.record.api_version, &self.record.kind)
+    }
+
+    /// Every pod in listing order.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
+        let replicas = self.record.replicas.iter();
+        replicas.flat_map(|(role, count)| (0..*count).map(|index| Slot::new(*role, index)))
+    }
+
+    /// The pod of `rank`. Ranks are numbered in listing order; the launcher of an `MPIJob` has none.
+    pub(crate) fn slot_of_rank(&self, rank: u32) -> Option<Slot> {
+        let mpi = self.kind().is_some_and(Kind::is_mpi);
+        self.slots()
+            .filter(|slot| !(mpi && slot.role == Role::Launcher))
+            .nth(usize::try_from(rank).ok()?)
+    }
+
+    /// The pod called `name`, in its short form or whole; slots have both.
+    pub(crate) fn slot_called(&self, name: &str) -> Option<Slot> {
+        let short = name
+            .strip_prefix(self.record.name.as_str())
+            .and_then(|rest| rest.strip_prefix('-'))
+            .unwrap_or(name);
+        self.slots()
+            .find(|slot| names::short(*slot) == short || names::short(*slot) == name)
+    }
+}
+
+/// The store that the arguments name.
+pub(crate) fn open(state: &State) -> Result<Store, Failure> {
+    Store::open(&state.state_dir).map_err(refused)
+}
+
+/// The run that the arguments name.
+pub(crate) fn find(store: &Store, which: &Which) -> Result<Stored, Failure> {
+    let jobs = store.jobs().map_err(refused)?;
+    if !jobs.contains(&which.job) {
+        return Err(unknown_job(&which.job, &jobs, store));
+    }
+    let mut runs = store.runs(&which.job).map_err(refused)?;
+    let folder = match &which.run {
+        None => runs.pop(),
+        Some(id) => {
+            let known: Vec<String> = runs.iter().map(|run| run.id.clone()).collect();
+            let found = runs.into_iter().find(|run| run.id == *id);
+            Some(found.ok_or_else(|| {
+                let latest = known.last().map_or("none", String::as_str);
+                Failure::new(format!("job `{}` has no run `{id}`", which.job)).hint(format!(
+                    "its latest is `{latest}`; `trainyard ps --all` lists them"
+                ))
+            })?)
+        }
+    };
+    let folder = folder.ok_or_else(|| unknown_job(&which.job, &[], store))?;
+    Stored::read(folder).map_err(refused)
+}
+
+fn unknown_job(job: &str, jobs: &[String], store: &Store) -> Failure {
+    let root = store.root().display();
+    let failure = Failure::new(format!("no run of job `{job}` is in `{root}`"));
+    let meant = spec::nearest(job, jobs.iter().map(String::as_str));
+    match (meant, jobs) {
+        (Some(meant), _) => failure.hint(format!("did you mean `{meant}`?")),
+        (None, []) => {
+            failure.hint("`trainyard run FILE` runs one; `--state-dir` names another folder")
+        }
+        (None, _) => failure.hint("`trainyard ps` lists what ran here"),
+    }
+}
+
+/// The store's word as ours.
+pub(crate) fn refused(error: StoreError) -> Failure {
+    let hint = error.hint();
+    let failure = Failure::from(anyhow::Error::new(error));
+    match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}

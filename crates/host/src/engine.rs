@@ -1,0 +1,431 @@
+//! The loop that runs a job here: observe, decide, write, act, wait.
+//!
+//! One thread does all of it and sleeps in the kernel until something happens: a word from a pod
+//! init, output of a container, the end of a pod's last process, a request to stop, a timer.
+//!
+//! Invariant: whatever way [`run`] is left, every pod is gone by then.
+
+mod act;
+mod events;
+mod faults;
+mod output;
+mod remote;
+mod report;
+mod start;
+mod table;
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    os::fd::{AsRawFd as _, BorrowedFd},
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use jiff::Timestamp;
+use nix::sys::{
+    epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
+    resource::{Resource, getrlimit, setrlimit},
+};
+use trainyard_core::{
+    job::{
+        self, ConditionStatus, ConditionType, IndexSet, JobStatus, NodeHealth, Observed, Progress,
+        Refusal, SharedInputs,
+    },
+    launch::Plan,
+    spec::{Job, Role},
+};
+
+use self::{
+    faults::Faults,
+    remote::Remote,
+    table::{Entry, Key},
+};
+use crate::{
+    HostError,
+    limits::Limits,
+    objects::Objects,
+    pod_spec::Surroundings,
+    prepare::{Prepared, prepare},
+    request::{RunEvent, RunRequest},
+    stop::StopHandle,
+    store::{FailedRank, RunRecord, RunReport, RunWriter, Store},
+};
+
+/// How often progress alone leads to a decision.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+/// Events taken from the kernel at once.
+const BATCH: usize = 256;
+
+/// Runs the job of `request` on this machine to its end, telling `sink` what happens.
+///
+/// Returns when no process of the job is left. The error is why the job could not be run; a job
+/// that ran and failed is no error.
+pub fn run(
+    request: &RunRequest,
+    stop: &StopHandle,
+    sink: &mut dyn FnMut(RunEvent),
+) -> Result<RunReport, HostError> {
+    let prepared = prepare(request)?;
+    let plan = Plan::new(&prepared.job, &prepared.cluster).map_err(|source| HostError::Launch {
+        job: prepared.job.name.clone(),
+        source,
+    })?;
+    let faults = Faults::new(&prepared.job, &request.options.inject)?;
+    start::probe(&request.options.program)?;
+    let store = Store::create(&request.state_dir).map_err(HostError::Store)?;
+    let started_at = Timestamp::now();
+    let writer = RunWriter::begin(&store, &prepared.job, started_at).map_err(HostError::Store)?;
+    let folder = writer.folder().path.clone();
+    let engine = Engine::new(request, &prepared, plan, writer, &store, started_at, sink);
+    let mut engine = engine.inspect_err(|_| {
+        // Nothing ran, so there is nothing to keep.
+        drop(fs::remove_dir_all(&folder));
+    })?;
+    engine.faults = faults;
+    let outcome = engine.go(stop);
+    engine.end_everything();
+    outcome
+}
+
+/// What a descriptor that the kernel reports belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Watch {
+    Stop,
+    /// A pod init says something.
+    Control(Key),
+    /// The last process of a pod is gone.
+    Life(Key),
+    /// Someone asks for a command in a pod.
+    Listener,
+    /// Who asked for a command.
+    Client(u64),
+    /// A stream of a pod.
+    Output(Key, usize),
+}
+
+/// What was said once and is not said again.
+#[derive(Clone, Copy, Debug, Default)]
+struct Complained {
+    logs: bool,
+    store: bool,
+}
+
+struct Engine<'a> {
+    job: &'a Job,
+    /// The same job, told to have no pods, once a stop was asked for.
+    stopped_job: Option<Job>,
+    prepared: &'a Prepared,
+    plan: Plan<'a>,
+    objects: Objects,
+    surroundings: Surroundings,
+    program: PathBuf,
+    node: String,
+    machine: start::Machine,
+    writer: RunWriter,
+    sink: &'a mut dyn FnMut(RunEvent),
+    epoll: Epoll,
+    watches: BTreeMap<u64, Watch>,
+    next_watch: u64,
+    pods: BTreeMap<Key, Entry>,
+    next_key: Key,
+    buffer: Vec<u8>,
+    status: JobStatus,
+    view: u64,
+    services: BTreeMap<Role, IndexSet>,
+    shared: Option<SharedInputs>,
+    autoscaler: bool,
+    nodes: BTreeMap<String, NodeHealth>,
+    refusals: Vec<Refusal>,
+    progress: Option<Progress>,
+    last_step: Option<u64>,
+    last_loss: Option<f64>,
+    failures: Vec<FailedRank>,
+    /// Whether something was seen since the last decision.
+    changed: bool,
+    /// When to decide even if nothing is seen.
+    decide_at: Option<Instant>,
+    decided: Instant,
+    started_at: Timestamp,
+    /// When the first pod was started.
+    first_pod: Option<Instant>,
+    stops: usize,
+    faults: Faults,
+    remote: Remote,
+    complained: Complained,
+    /// The cgroups of the run, where a container has a limit and this user may make them.
+    limits: Option<Limits>,
+    out_of_memory_kills: u64,
+}
+
+impl<'a> Engine<'a> {
+    fn new(
+        request: &RunRequest,
+        prepared: &'a Prepared,
+        plan: Plan<'a>,
+        writer: RunWriter,
+        store: &Store,
+        started_at: Timestamp,
+        sink: &'a mut dyn FnMut(RunEvent),
+    ) -> Result<Self, HostError> {
+        let folder = writer.folder().path.clone();
+        let (open_files, most) = getrlimit(Resource::RLIMIT_NOFILE)
+            .map_err(HostError::system_errno("read the limit of open files"))?;
+        // A pod takes four descriptors and more; what programs may open is passed on unchanged.
+        setrlimit(Resource::RLIMIT_NOFILE, most, most)
+            .map_err(HostError::system_errno("raise the limit of open files"))?;
+        let surroundings = Surroundings {
+            environment: request.options.environment.iter().cloned().collect(),
+            image_env: request.options.image_env.clone(),
+            working_dir: request.options.working_dir.clone(),
+            volumes: store.root().join("volumes"),
+            hosts: folder.join("hosts"),
+            stage: folder.join("mnt"),
+            open_files,
+        };
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
+            .map_err(HostError::system_errno("watch descriptors"))?;
+        let remote = Remote::listen(&folder, &request.options.program)?;
+        let mut engine = Self {
+            job: &prepared.job,
+            stopped_job: None,
+            prepared,
+            plan,
+            objects: prepared.objects.clone(),
+            surroundings,
+            program: request.options.program.clone(),
+            node: start::node_name(),
+            machine: start::Machine::read(),
+            writer,
+            sink,
+            epoll,
+            watches: BTreeMap::new(),
+            next_watch: 0,
+            pods: BTreeMap::new(),
+            next_key: 0,
+            buffer: vec![0; output::READ_BYTES],
+            status: JobStatus::default(),
+            view: 0,
+            services: BTreeMap::new(),
+            shared: None,
+            autoscaler: false,
+            nodes: BTreeMap::new(),
+            refusals: Vec::new(),
+            progress: None,
+            last_step: None,
+            last_loss: None,
+            failures: Vec::new(),
+            changed: true,
+            decide_at: None,
+            decided: Instant::now(),
+            started_at,
+            first_pod: None,
+            stops: 0,
+            faults: Faults::default(),
+            remote,
+            complained: Complained::default(),
+            limits: None,
+            out_of_memory_kills: start::out_of_memory_kills(),
+        };
+        engine.lay_out(request)?;
+        Ok(engine)
+    }
+
+    /// Writes what pods and readers need before the first pod is started, and checks that every
+    /// role can be.
+    fn lay_out(&mut self, request: &RunRequest) -> Result<(), HostError> {
+        let folder = self.writer.folder().path.clone();
+        let write = |path: PathBuf| {
+            move |source: io::Error| HostError::System {
+                tried: format!("write `{}`", path.display()),
+                source,
+            }
+        };
+        fs::write(&self.surroundings.hosts, &self.prepared.hosts)
+            .map_err(write(self.surroundings.hosts.clone()))?;
+        fs::create_dir_all(&self.surroundings.stage)
+            .map_err(write(self.surroundings.stage.clone()))?;
+        let run_id = self.writer.folder().id.clone();
+        let mut record = RunRecord::new(self.job, run_id.clone(), self.started_at);
+        record.injections = request
+            .options
+            .inject
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        self.writer
+            .write_record(&record)
+            .map_err(HostError::Store)?;
+        let listener = self.remote.listener().as_raw_fd();
+        self.watch_raw(listener, Watch::Listener)?;
+        self.check_roles()?;
+        (self.sink)(RunEvent::Prepared {
+            run_id,
+            folder,
+            pods: self.job.total_replicas(),
+        });
+        for note in self.prepared.notes.clone() {
+            (self.sink)(RunEvent::Note(note));
+        }
+        self.make_limits();
+        Ok(())
+    }
+
+    fn go(&mut self, stop: &StopHandle) -> Result<RunReport, HostError> {
+        self.watch(stop.as_fd(), Watch::Stop)?;
+        let mut events = [EpollEvent::empty(); BATCH];
+        loop {
+            while self.is_due() {
+                self.pass()?;
+            }
+            if self.is_over() {
+                break;
+            }
+            let count = match self.epoll.wait(&mut events, self.patience()) {
+                Ok(count) => count,
+                Err(nix::Error::EINTR) => 0,
+                Err(errno) => {
+                    return Err(HostError::system_errno("wait for pods")(errno));
+                }
+            };
+            let mut seen: Vec<(Watch, u64)> = events
+                .iter()
+                .take(count)
+                .filter_map(|event| {
+                    let number = event.data();
+                    self.watches.get(&number).map(|watch| (*watch, number))
+                })
+                .collect();
+            // What a pod init says comes before any amount of output.
+            seen.sort_unstable();
+            for (watch, number) in seen {
+                self.handle(watch, number, stop)?;
+            }
+            self.act_on_time();
+        }
+        let report = self.report();
+        self.note_store(|writer| writer.write_report(&report));
+        (self.sink)(RunEvent::Finished(Box::new(report.clone())));
+        Ok(report)
+    }
+
+    /// One turn of observe, decide, write, act.
+    fn pass(&mut self) -> Result<(), HostError> {
+        self.changed = false;
+        self.decided = Instant::now();
+        self.view += 1;
+        let observed = self.observe();
+        let job = self.stopped_job.as_ref().unwrap_or(self.job);
+        let now = Timestamp::now();
+        let decision = job::decide(job, &observed, now);
+        if decision.status != self.status {
+            self.status = decision.status;
+            let (view, status) = (self.view, self.status.clone());
+            self.note_store(|writer| writer.write_status(view, &status));
+            (self.sink)(RunEvent::Status(Box::new(status)));
+        }
+        for event in decision.events {
+            (self.sink)(RunEvent::Event(event));
+        }
+        self.decide_at = decision.wake_at.map(|at| {
+            let wait = Duration::try_from(at.duration_since(now)).unwrap_or_default();
+            self.decided + wait
+        });
+        for action in decision.actions {
+            self.carry_out(action)?;
+        }
+        Ok(())
+    }
+
+    fn observe(&mut self) -> Observed {
+        Observed {
+            version: self.view,
+            status: self.status.clone(),
+            being_deleted: false,
+            pods: self.pods.values().map(Entry::observed).collect(),
+            services: self.services.clone(),
+            nodes: self.nodes.clone(),
+            shared: self.shared.clone(),
+            autoscaler: self.autoscaler,
+            refusals: std::mem::take(&mut self.refusals),
+            progress: self.progress,
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        self.changed || self.decide_at.is_some_and(|at| at <= Instant::now())
+    }
+
+    /// Whether the job has ended, as its status says.
+    fn has_ended(&self) -> bool {
+        self.holds(ConditionType::Succeeded) || self.holds(ConditionType::Failed)
+    }
+
+    fn holds(&self, kind: ConditionType) -> bool {
+        let mut conditions = self.status.conditions.iter();
+        conditions
+            .any(|condition| condition.kind == kind && condition.status == ConditionStatus::True)
+    }
+
+    /// Whether nothing is left to do. Pods that a policy would leave running on a cluster are
+    /// ended here: nobody is left to watch over them.
+    fn is_over(&mut self) -> bool {
+        if !self.has_ended() && self.stopped_job.is_none() {
+            return false;
+        }
+        let left: Vec<Key> = self
+            .pods
+            .iter()
+            .filter(|(_, entry)| !entry.gone)
+            .map(|(key, _)| *key)
+            .collect();
+        if self.has_ended() {
+            for key in &left {
+                self.stop_pod(*key);
+            }
+        }
+        left.is_empty() && (self.has_ended() || self.pods.is_empty())
+    }
+
+    /// How long to wait for something to happen.
+    fn patience(&self) -> EpollTimeout {
+        let kills = self.pods.values().filter_map(|entry| entry.kill_at);
+        let next = kills
+            .chain(self.decide_at)
+            .chain(self.faults.due(self.first_pod))
+            .min();
+        let Some(next) = next else {
+            return EpollTimeout::NONE;
+        };
+        let wait = next.saturating_duration_since(Instant::now());
+        // One millisecond more, so that what is due is not looked for just before it is.
+        let millis = i32::try_from(wait.as_millis() + 1).unwrap_or(i32::MAX);
+        EpollTimeout::try_from(millis).unwrap_or(EpollTimeout::MAX)
+    }
+
+    fn watch(&mut self, descriptor: BorrowedFd<'_>, watch: Watch) -> Result<(), HostError> {
+        let number = self.next_watch;
+        self.next_watch += 1;
+        self.epoll
+            .add(descriptor, EpollEvent::new(EpollFlags::EPOLLIN, number))
+            .map_err(HostError::system_errno("watch a descriptor"))?;
+        self.watches.insert(number, watch);
+        Ok(())
+    }
+
+    /// Writes to the store. A disk that is full must not end the job.
+    fn note_store(
+        &mut self,
+        write: impl FnOnce(&RunWriter) -> Result<(), crate::store::StoreError>,
+    ) {
+        if let Err(error) = write(&self.writer)
+            && !self.complained.store
+        {
+            self.complained.store = true;
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            let cause = cause.unwrap_or_default();
+            let note = format!("{error}: {cause}; the run goes on without it");
+            (self.sink)(RunEvent::Note(note));
+        }
+    }
+}

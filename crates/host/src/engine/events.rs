@@ -1,0 +1,391 @@
+//! What happens while the engine waits, and what it makes of it.
+
+use std::{
+    io,
+    os::fd::{BorrowedFd, RawFd},
+    time::{Duration, Instant},
+};
+
+use nix::sys::signal::Signal;
+use trainyard_core::{
+    job::{Exit, PodPhase, Progress},
+    spec::Slot,
+};
+
+use super::{Engine, PROGRESS_EVERY, Watch, output::Piece, start, table::Key};
+use crate::{
+    HostError, channel, progress, ranks, remote,
+    request::RunEvent,
+    stop::StopHandle,
+    store::{FailedRank, LogWriter},
+    wire::Report,
+};
+
+/// First failures kept, one for each attempt.
+const FAILURES_KEPT: usize = 16;
+
+impl Engine<'_> {
+    pub(super) fn handle(
+        &mut self,
+        watch: Watch,
+        number: u64,
+        stop: &StopHandle,
+    ) -> Result<(), HostError> {
+        match watch {
+            Watch::Stop => {
+                self.asked_to_stop(stop.take());
+                Ok(())
+            }
+            Watch::Control(key) => {
+                if self.hear(key)? {
+                    self.watches.remove(&number);
+                }
+                Ok(())
+            }
+            Watch::Life(key) => {
+                self.watches.remove(&number);
+                // Its last words may not have been heard yet.
+                self.hear(key)?;
+                self.pod_gone(key);
+                Ok(())
+            }
+            Watch::Output(key, at) => {
+                if self.read_output(key, at) {
+                    self.watches.remove(&number);
+                }
+                Ok(())
+            }
+            Watch::Listener => self.accept(),
+            Watch::Client(client) => {
+                self.serve(client, number);
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn asked_to_stop(&mut self, times: usize) {
+        self.stops += times;
+        if self.stops == 0 {
+            return;
+        }
+        if self.stopped_job.is_none() {
+            let mut job = self.job.clone();
+            job.run_policy.suspend = true;
+            self.stopped_job = Some(job);
+            self.changed = true;
+        }
+        if self.stops > 1 {
+            for entry in self.pods.values_mut() {
+                kill(&mut entry.child);
+            }
+        }
+    }
+
+    /// Hears all that a pod init has said; true when it will say nothing more.
+    fn hear(&mut self, key: Key) -> Result<bool, HostError> {
+        loop {
+            let Some(entry) = self.pods.get_mut(&key) else {
+                return Ok(true);
+            };
+            let Some(control) = &entry.control else {
+                return Ok(true);
+            };
+            match channel::receive_now::<Report>(control) {
+                Ok(Some((report, _))) => self.heed(key, report)?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                // An end that was reset is as gone as one that was closed.
+                Ok(None) | Err(_) => {
+                    entry.control = None;
+                    if !entry.has_ended() {
+                        // Someone killed it from outside.
+                        self.changed = true;
+                        entry.phase = PodPhase::Failed;
+                        entry.exit.get_or_insert(Exit {
+                            code: 128 + Signal::SIGKILL as i32,
+                            out_of_memory: false,
+                            at: Some(start::now()),
+                        });
+                    }
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    fn heed(&mut self, key: Key, report: Report) -> Result<(), HostError> {
+        let Some(entry) = self.pods.get_mut(&key) else {
+            return Ok(());
+        };
+        let pod = entry.name.clone();
+        match report {
+            Report::Running => {
+                entry.phase = PodPhase::Running;
+                let (slot, attempt) = (entry.slot, entry.attempt);
+                self.changed = true;
+                (self.sink)(RunEvent::PodRunning { slot, attempt });
+                self.run_waiting();
+            }
+            Report::Restarted {
+                container,
+                restarts,
+                code,
+            } => {
+                self.changed = true;
+                entry.restarts.insert(container.clone(), restarts);
+                self.note_failure(key, &container, code);
+            }
+            Report::Exited { container, code } => self.container_exited(key, &container, code),
+            Report::Ended { succeeded } => {
+                self.changed = true;
+                entry.phase = if succeeded {
+                    PodPhase::Succeeded
+                } else {
+                    PodPhase::Failed
+                };
+            }
+            Report::Broken { message } => return Err(HostError::PodSetup { pod, message }),
+            Report::NotIsolated { step, reason } => {
+                return Err(HostError::NoNamespaces { step, reason });
+            }
+            Report::ExecEnded { id, code } => self.command_ended(id, code),
+            Report::Isolated => {}
+        }
+        Ok(())
+    }
+
+    fn container_exited(&mut self, key: Key, container: &str, code: i32) {
+        let out_of_memory = self.ended_for_memory(code);
+        let training = self.job.kind.container();
+        let Some(entry) = self.pods.get_mut(&key) else {
+            return;
+        };
+        self.changed = true;
+        let names = entry.outputs.iter().map(|output| &*output.name);
+        let is_training = container == training || !names.into_iter().any(|name| name == training);
+        // An init container that fails is the program's failure as well: nothing else will end.
+        if is_training || entry.phase == PodPhase::Pending && code != 0 {
+            entry.exit = Some(Exit {
+                code,
+                out_of_memory,
+                at: Some(start::now()),
+            });
+        }
+        self.note_failure(key, container, code);
+    }
+
+    /// Whether the kernel ended a process for its memory since it was last asked.
+    fn ended_for_memory(&mut self, code: i32) -> bool {
+        if code != 128 + Signal::SIGKILL as i32 {
+            return false;
+        }
+        let kills = start::out_of_memory_kills();
+        let more = kills > self.out_of_memory_kills;
+        self.out_of_memory_kills = kills;
+        more
+    }
+
+    /// Keeps the first failure of each attempt.
+    fn note_failure(&mut self, key: Key, container: &str, code: i32) {
+        let Some(entry) = self.pods.get(&key) else {
+            return;
+        };
+        let known = self
+            .failures
+            .last()
+            .is_some_and(|failure| failure.attempt == entry.attempt);
+        if code == 0 || known || entry.deleted_at.is_some() {
+            return;
+        }
+        let signal = (code > 128)
+            .then(|| Signal::try_from(code - 128).ok())
+            .flatten()
+            .map(|signal| signal.as_str().to_owned());
+        let failure = FailedRank {
+            attempt: entry.attempt,
+            slot: entry.slot,
+            pod: entry.name.clone(),
+            rank: ranks::first_rank(self.job, entry.slot),
+            container: container.to_owned(),
+            code,
+            signal,
+            out_of_memory: entry.exit.is_some_and(|exit| exit.out_of_memory),
+            injected: entry.injected.clone(),
+            at: start::now(),
+            last_lines: Vec::new(),
+        };
+        if self.failures.len() == FAILURES_KEPT {
+            self.failures.remove(0);
+        }
+        self.failures.push(failure);
+    }
+
+    /// No process of the pod is left.
+    fn pod_gone(&mut self, key: Key) {
+        let streams = self.pods.get(&key).map_or(0, |entry| entry.outputs.len());
+        for at in 0..streams {
+            // Nobody can write any more, so reading comes to an end.
+            while !self.read_output(key, at) {}
+        }
+        let Some(entry) = self.pods.get_mut(&key) else {
+            return;
+        };
+        drop(entry.child.wait());
+        entry.life = None;
+        entry.gone = true;
+        entry.kill_at = None;
+        entry.outputs.clear();
+        entry.logs.clear();
+        drop(std::fs::remove_dir_all(&entry.scratch));
+        if !entry.has_ended() {
+            entry.phase = PodPhase::Failed;
+        }
+        let event = RunEvent::PodEnded {
+            slot: entry.slot,
+            attempt: entry.attempt,
+            exit: entry.exit,
+            stopped: entry.stopped,
+        };
+        if entry.deleted_at.is_some() {
+            self.pods.remove(&key);
+        }
+        self.drop_commands_of(key);
+        self.changed = true;
+        (self.sink)(event);
+    }
+
+    /// Reads once from a stream; true when it is closed.
+    fn read_output(&mut self, key: Key, at: usize) -> bool {
+        let Some(entry) = self.pods.get_mut(&key) else {
+            return true;
+        };
+        let Some(output) = entry.outputs.get_mut(at) else {
+            return true;
+        };
+        let (bytes, closed) = match output.read(&mut self.buffer) {
+            Piece::Nothing => return false,
+            Piece::Bytes(bytes) => (bytes, false),
+            Piece::Closed(bytes) => (bytes, true),
+        };
+        if bytes.is_empty() {
+            return closed;
+        }
+        let (container, name, stream) = (output.container, output.name.clone(), output.stream);
+        let (slot, attempt) = (entry.slot, entry.attempt);
+        if !self.complained.logs
+            && let Some(log) = entry.logs.get_mut(container)
+        {
+            let written = match log {
+                Some(log) => log.write(&bytes),
+                None => LogWriter::create(&entry.log_folder, &name).and_then(|mut new| {
+                    new.write(&bytes)?;
+                    *log = Some(new);
+                    Ok(())
+                }),
+            };
+            if let Err(error) = written {
+                self.complained.logs = true;
+                let note = format!(
+                    "cannot write the log of pod `{}`: {error}; the job goes on without logs",
+                    entry.name
+                );
+                (self.sink)(RunEvent::Note(note));
+            }
+        }
+        self.read_progress(slot, attempt, &bytes);
+        (self.sink)(RunEvent::Output {
+            slot,
+            attempt,
+            container: name,
+            stream,
+            bytes,
+        });
+        closed
+    }
+
+    fn read_progress(&mut self, slot: Slot, attempt: u32, bytes: &[u8]) {
+        let reading = progress::read(bytes);
+        if reading.loss.is_some() {
+            self.last_loss = reading.loss;
+        }
+        if let Some(progress) = &mut self.progress
+            && reading.saving
+        {
+            progress.saving = true;
+        }
+        let Some(step) = reading.step else {
+            return;
+        };
+        let behind = self
+            .progress
+            .is_some_and(|known| known.attempt == attempt && known.step >= step);
+        if behind {
+            return;
+        }
+        self.progress = Some(Progress {
+            attempt,
+            step,
+            at: start::now(),
+            saving: reading.saving,
+        });
+        self.last_step = Some(self.last_step.map_or(step, |last| last.max(step)));
+        (self.sink)(RunEvent::Progress {
+            slot,
+            attempt,
+            step,
+            loss: reading.loss,
+        });
+        // A script may report a thousand times in a second; the ledger needs only seconds.
+        let next = self.decided + PROGRESS_EVERY;
+        self.decide_at = Some(self.decide_at.map_or(next, |at| at.min(next)));
+    }
+
+    /// What is due by the clock.
+    pub(super) fn act_on_time(&mut self) {
+        let now = Instant::now();
+        for entry in self.pods.values_mut() {
+            if entry.kill_at.is_some_and(|at| at <= now) {
+                entry.kill_at = None;
+                kill(&mut entry.child);
+            }
+        }
+        self.inject(now);
+    }
+
+    /// Ends every pod at once and waits until the kernel has.
+    pub(super) fn end_everything(&mut self) {
+        for entry in self.pods.values_mut().filter(|entry| !entry.gone) {
+            kill(&mut entry.child);
+        }
+        for entry in self.pods.values_mut().filter(|entry| !entry.gone) {
+            // What the kernel cannot end at once (a disk that does not answer) is not waited for
+            // here; its end is certain.
+            drop(entry.child.wait());
+            drop(std::fs::remove_dir_all(&entry.scratch));
+        }
+        let folder = &self.writer.folder().path;
+        drop(std::fs::remove_dir(folder.join("scratch")));
+        drop(std::fs::remove_dir(folder.join("mnt")));
+        drop(std::fs::remove_file(folder.join("hosts")));
+        drop(std::fs::remove_dir_all(folder.join("bin")));
+        drop(std::fs::remove_file(folder.join(remote::SOCKET)));
+    }
+
+    pub(super) fn watch_raw(&mut self, descriptor: RawFd, watch: Watch) -> Result<(), HostError> {
+        #[expect(
+            unsafe_code,
+            reason = "the table that owns the descriptor is borrowed by the same call"
+        )]
+        // SAFETY: the caller has just read the number from a descriptor in the table, and nothing
+        // closes it before this returns.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
+        self.watch(descriptor, watch)
+    }
+}
+
+/// Ends a pod at once. One that has ended already is no error.
+pub(super) fn kill(child: &mut std::process::Child) {
+    drop(child.kill());
+}
+
+/// How long a pod init that was told to end a pod may take beyond the grace period.
+pub(super) const LATE: Duration = Duration::from_secs(2);

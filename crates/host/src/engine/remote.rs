@@ -1,0 +1,224 @@
+//! Requests from pods and from other terminals.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::{
+        fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+        unix::fs::PermissionsExt as _,
+    },
+    path::{Path, PathBuf},
+};
+
+use trainyard_core::{job::PodPhase, spec::Slot};
+
+use super::{Engine, Watch, table::Key};
+use crate::{
+    HostError, channel, mpi,
+    prepare::addresses,
+    remote::{self, Answer, Request},
+    wire::Order,
+};
+
+/// The socket of a run and those who asked.
+#[derive(Debug)]
+pub(super) struct Remote {
+    listener: OwnedFd,
+    /// The folder of the stand-ins for ssh and `kubectl`.
+    commands: PathBuf,
+    clients: BTreeMap<u64, Client>,
+    next: u64,
+}
+
+/// One who asked.
+#[derive(Debug)]
+struct Client {
+    socket: OwnedFd,
+    /// The command, until the pod it is meant for runs.
+    waiting: Option<Waiting>,
+    /// The pod in which the command runs.
+    pod: Option<Key>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    slot: Slot,
+    container: Option<String>,
+    command: Vec<String>,
+    streams: Vec<OwnedFd>,
+}
+
+impl Remote {
+    /// Listens in the run's folder and lays down the stand-ins.
+    pub(super) fn listen(folder: &Path, program: &Path) -> Result<Self, HostError> {
+        let listener = remote::serve(folder).map_err(HostError::system(format!(
+            "listen in `{}`",
+            folder.display()
+        )))?;
+        let commands = folder.join("bin");
+        let quote =
+            |path: &Path| format!("'{}'", path.display().to_string().replace('\'', r"'\''"));
+        let write = |name: &str| {
+            let script = format!(
+                "#!/bin/sh\nexec {} pod-exec {} {name} \"$@\"\n",
+                quote(program),
+                quote(folder)
+            );
+            let path = commands.join(name);
+            fs::write(&path, script)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
+        };
+        fs::create_dir_all(&commands)
+            .and_then(|()| write(mpi::SSH))
+            .and_then(|()| write(mpi::KUBECTL))
+            .map_err(HostError::system(format!("write `{}`", commands.display())))?;
+        Ok(Self {
+            listener,
+            commands,
+            clients: BTreeMap::new(),
+            next: 0,
+        })
+    }
+
+    pub(super) fn listener(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    pub(super) fn commands(&self) -> &Path {
+        &self.commands
+    }
+}
+
+impl Engine<'_> {
+    /// Someone asks.
+    pub(super) fn accept(&mut self) -> Result<(), HostError> {
+        // One who gave up meanwhile is not there to be taken.
+        let Ok(socket) = remote::accept(&self.remote.listener) else {
+            return Ok(());
+        };
+        let id = self.remote.next;
+        self.remote.next += 1;
+        let number = socket.as_raw_fd();
+        let client = Client {
+            socket,
+            waiting: None,
+            pod: None,
+        };
+        self.remote.clients.insert(id, client);
+        self.watch_raw(number, Watch::Client(id))
+    }
+
+    /// One who asked says something, or is gone.
+    pub(super) fn serve(&mut self, id: u64, number: u64) {
+        let Some(client) = self.remote.clients.get_mut(&id) else {
+            self.watches.remove(&number);
+            return;
+        };
+        let said = channel::receive::<Request>(&client.socket).unwrap_or(None);
+        match said {
+            None => {
+                self.watches.remove(&number);
+                let pod = client.pod;
+                self.remote.clients.remove(&id);
+                if let Some(key) = pod {
+                    self.order(key, &Order::EndExec { id }, &[]);
+                }
+            }
+            Some((Request::Stop { now }, _)) => {
+                self.answer(id, &Answer::Done);
+                self.asked_to_stop(if now { 2 } else { 1 });
+            }
+            Some((
+                Request::Run {
+                    host,
+                    container,
+                    command,
+                },
+                streams,
+            )) => {
+                let Some(slot) = self.slot_called(&host) else {
+                    let message = format!("no pod of job `{}` is called `{host}`", self.job.name);
+                    return self.answer(id, &Answer::Refused { message });
+                };
+                let waiting = Waiting {
+                    slot,
+                    container,
+                    command,
+                    streams,
+                };
+                if let Some(client) = self.remote.clients.get_mut(&id) {
+                    client.waiting = Some(waiting);
+                }
+                self.run_waiting();
+            }
+        }
+    }
+
+    fn slot_called(&self, host: &str) -> Option<Slot> {
+        let mut slots = self.job.slots();
+        slots.find(|slot| {
+            addresses::names(self.job, *slot)
+                .iter()
+                .any(|name| name == host)
+        })
+    }
+
+    /// Runs every command whose pod runs. The others wait, as ssh would try again.
+    pub(super) fn run_waiting(&mut self) {
+        let ids: Vec<u64> = self.remote.clients.keys().copied().collect();
+        for id in ids {
+            let Some(client) = self.remote.clients.get_mut(&id) else {
+                continue;
+            };
+            let Some(slot) = client.waiting.as_ref().map(|waiting| waiting.slot) else {
+                continue;
+            };
+            let running = self.pods.iter().find(|(_, entry)| {
+                entry.slot == slot && entry.phase == PodPhase::Running && entry.deleted_at.is_none()
+            });
+            let Some(key) = running.map(|(key, _)| *key) else {
+                continue;
+            };
+            if let Some(waiting) = client.waiting.take() {
+                client.pod = Some(key);
+                let numbers: Vec<RawFd> = waiting.streams.iter().map(AsRawFd::as_raw_fd).collect();
+                let order = Order::Exec {
+                    id,
+                    container: waiting.container,
+                    command: waiting.command,
+                };
+                self.order(key, &order, &numbers);
+            }
+        }
+    }
+
+    /// A command ended: whoever asked for it learns its code.
+    pub(super) fn command_ended(&mut self, id: u64, code: i32) {
+        self.answer(id, &Answer::Ended { code });
+        if let Some(client) = self.remote.clients.get_mut(&id) {
+            client.pod = None;
+        }
+    }
+
+    /// A pod is gone, and with it the commands in it.
+    pub(super) fn drop_commands_of(&mut self, key: Key) {
+        let lost: Vec<u64> = self
+            .remote
+            .clients
+            .iter()
+            .filter(|(_, client)| client.pod == Some(key))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in lost {
+            let message = "the pod in which the command ran has ended".to_owned();
+            self.answer(id, &Answer::Refused { message });
+        }
+    }
+
+    fn answer(&self, id: u64, answer: &Answer) {
+        if let Some(client) = self.remote.clients.get(&id) {
+            // One who does not listen any more needs no answer.
+            drop(channel::send(&client.socket, answer, &[]));
+        }
+    }
+}

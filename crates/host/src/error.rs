@@ -1,0 +1,196 @@
+//! Why a job cannot run here, each as one sentence.
+
+use std::{io, path::PathBuf};
+
+use thiserror::Error;
+use trainyard_core::{
+    launch::LaunchError,
+    spec::{JobName, Role},
+};
+
+use crate::store::StoreError;
+
+/// Why a job could not be run to an end of its own. Nothing of it is left running.
+#[derive(Debug, Error)]
+pub enum HostError {
+    /// The store refused.
+    #[error(transparent)]
+    Store(StoreError),
+    /// The job cannot become pods.
+    #[error("cannot turn job `{job}` into pods")]
+    Launch {
+        /// The job.
+        job: JobName,
+        /// Why.
+        #[source]
+        source: LaunchError,
+    },
+    /// `--replicas` names a role that the job lacks.
+    #[error("job `{job}` has no role `{role}` to resize; it has {has}")]
+    NoSuchRole {
+        /// The job.
+        job: JobName,
+        /// The role asked for.
+        role: Role,
+        /// The roles it has.
+        has: String,
+    },
+    /// The job asks for more GPUs than there are.
+    #[error("job `{job}` wants {wanted} GPUs, this machine has {available}")]
+    TooFewGpus {
+        /// The job.
+        job: JobName,
+        /// The sum of its limits.
+        wanted: u64,
+        /// What is here.
+        available: usize,
+    },
+    /// A container that relies on its image's entrypoint.
+    #[error(
+        "container `{container}` of pod `{pod}` states no `command`, and there is no image here \
+         whose entrypoint could run"
+    )]
+    NoCommand {
+        /// The pod.
+        pod: String,
+        /// The container.
+        container: String,
+    },
+    /// A program that is not there.
+    #[error("container `{container}` of pod `{pod}` runs `{program}`, which is not on its `PATH`")]
+    NotOnPath {
+        /// The pod.
+        pod: String,
+        /// The container.
+        container: String,
+        /// The program.
+        program: String,
+    },
+    /// An object of the user's files that cannot be read.
+    #[error("{kind} `{name}` cannot be read: {message}")]
+    BadObject {
+        /// Its kind.
+        kind: String,
+        /// Its name.
+        name: String,
+        /// What was found.
+        message: String,
+    },
+    /// An object that a pod refers to and no file holds.
+    #[error("pod `{pod}` needs {what}, which is in none of the files")]
+    MissingObject {
+        /// The pod.
+        pod: String,
+        /// The object, such as ``key `a` of ConfigMap `b` ``.
+        what: String,
+    },
+    /// Something that a single machine cannot give.
+    #[error("pod `{pod}` wants {what}, which cannot be had on one machine")]
+    Unsupported {
+        /// The pod.
+        pod: String,
+        /// What it wants.
+        what: String,
+    },
+    /// A value that cannot be read.
+    #[error("pod `{pod}`: {message}")]
+    BadValue {
+        /// The pod.
+        pod: String,
+        /// What was found and what was needed.
+        message: String,
+    },
+    /// The kernel refuses the namespaces that keep pods apart.
+    #[error("this machine does not let this user make namespaces ({step}: {reason})")]
+    NoNamespaces {
+        /// The step that failed.
+        step: String,
+        /// The kernel's words.
+        reason: String,
+    },
+    /// A pod whose surroundings could not be made.
+    #[error("cannot set up pod `{pod}`: {message}")]
+    PodSetup {
+        /// The pod.
+        pod: String,
+        /// What failed.
+        message: String,
+    },
+    /// The program that starts pods cannot be started.
+    #[error("cannot start `{}` for pod `{pod}`", program.display())]
+    StartPod {
+        /// The pod.
+        pod: String,
+        /// The program.
+        program: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// An injection that names a rank the job lacks.
+    #[error("injection `{injection}` names {named}, but the job has {count} of them")]
+    NoSuchRank {
+        /// The injection as written.
+        injection: String,
+        /// What it names, such as `rank 9`.
+        named: String,
+        /// How many there are.
+        count: u32,
+    },
+    /// All port numbers or address blocks are taken.
+    #[error("no free {what} is left on this machine")]
+    NoneFree {
+        /// What ran out.
+        what: &'static str,
+    },
+    /// A call to the operating system that does not fail on a sound machine.
+    #[error("cannot {tried}")]
+    System {
+        /// What was tried.
+        tried: String,
+        /// The kernel's word.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl HostError {
+    /// What the reader can do about it, where there is something.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Store(error) => return error.hint(),
+            Self::TooFewGpus { available, .. } => format!(
+                "run it with `--cpu`, or scale it down with `--replicas Worker=N` so that at most \
+                 {available} GPUs are wanted"
+            ),
+            Self::NoCommand { container, .. } => {
+                format!("state `command` for container `{container}` in the job file")
+            }
+            Self::NotOnPath { program, .. } => format!(
+                "install `{program}`, or map the image to a virtual environment that has it with \
+                 `--image-env IMAGE=PATH`"
+            ),
+            Self::MissingObject { .. } => {
+                "add its file with `-f FILE`, or put the object into the job's file".to_owned()
+            }
+            Self::NoNamespaces { .. } => "ask the machine's administrator for `sysctl -w \
+                 kernel.unprivileged_userns_clone=1 user.max_user_namespaces=15000 \
+                 kernel.apparmor_restrict_unprivileged_userns=0` (those that exist), or run as root"
+                .to_owned(),
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn system(tried: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let tried = tried.into();
+        move |source| Self::System { tried, source }
+    }
+
+    pub(crate) fn system_errno(tried: impl Into<String>) -> impl FnOnce(nix::Error) -> Self {
+        let tried = tried.into();
+        move |errno| Self::System {
+            tried,
+            source: errno.into(),
+        }
+    }
+}

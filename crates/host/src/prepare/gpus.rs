@@ -1,0 +1,86 @@
+//! Which GPUs each container gets.
+//!
+//! Invariant: no device is given to two containers.
+
+use std::{collections::BTreeMap, fs};
+
+use k8s_openapi::api::core::v1::Container;
+use trainyard_core::spec::{Job, Slot};
+
+use crate::{HostError, quantity, request::Accelerators};
+
+const RESOURCE: &str = "nvidia.com/gpu";
+/// Where the driver lists its devices, one folder each.
+const DRIVER_LIST: &str = "/proc/driver/nvidia/gpus";
+
+/// The devices of the containers of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Gpus {
+    /// The job asks for none: containers see what the user sees.
+    Untouched,
+    /// Containers see none.
+    Hidden,
+    /// Each container sees its own; one that is not listed sees none.
+    Given(BTreeMap<(Slot, String), Vec<String>>),
+}
+
+impl Gpus {
+    pub(super) fn assign(job: &Job, accelerators: &Accelerators) -> Result<Self, HostError> {
+        let mut wishes = Vec::new();
+        for slot in job.slots() {
+            let template = job.roles.get(&slot.role).map(|role| &role.template);
+            let spec = template.and_then(|template| template.spec.as_ref());
+            for container in spec.iter().flat_map(|spec| &spec.containers) {
+                let count = wanted(container);
+                if count > 0 {
+                    wishes.push(((slot, container.name.clone()), count));
+                }
+            }
+        }
+        let devices = match accelerators {
+            Accelerators::Ignore => return Ok(Self::Hidden),
+            _ if wishes.is_empty() => return Ok(Self::Untouched),
+            Accelerators::Devices(devices) => devices.clone(),
+            Accelerators::Detect => detect(),
+        };
+        let total: u64 = wishes.iter().map(|(_, count)| count).sum();
+        if total > devices.len() as u64 {
+            return Err(HostError::TooFewGpus {
+                job: job.name.clone(),
+                wanted: total,
+                available: devices.len(),
+            });
+        }
+        let mut free = devices.into_iter();
+        let given = wishes.into_iter().map(|(whose, count)| {
+            let count = usize::try_from(count).unwrap_or(usize::MAX);
+            (whose, free.by_ref().take(count).collect())
+        });
+        Ok(Self::Given(given.collect()))
+    }
+
+    /// The value of `CUDA_VISIBLE_DEVICES`, where it is ours to set.
+    pub(crate) fn visible(&self, slot: Slot, container: &str) -> Option<String> {
+        match self {
+            Self::Untouched => None,
+            Self::Hidden => Some(String::new()),
+            Self::Given(given) => {
+                let own = given.get(&(slot, container.to_owned()));
+                Some(own.map(|devices| devices.join(",")).unwrap_or_default())
+            }
+        }
+    }
+}
+
+fn wanted(container: &Container) -> u64 {
+    let resources = container.resources.as_ref();
+    let limits = resources.and_then(|resources| resources.limits.as_ref());
+    let limit = limits.and_then(|limits| limits.get(RESOURCE));
+    limit.and_then(quantity::units).unwrap_or(0)
+}
+
+/// The devices that the driver lists, numbered as CUDA numbers them by default.
+fn detect() -> Vec<String> {
+    let count = fs::read_dir(DRIVER_LIST).map_or(0, Iterator::count);
+    (0..count).map(|number| number.to_string()).collect()
+}

@@ -1,0 +1,253 @@
+//! The `.trainyard` folder: what ran and runs here.
+//!
+//! ```text
+//! .trainyard/
+//!   version                          the layout of the folder
+//!   volumes/<claim>/                 persistent volumes; they outlive runs
+//!   runs/<job>/run.lock              held while a run of the job lives; names its process
+//!   runs/<job>/<run id>/job.json     what was asked for
+//!                       status.json  the status as last decided
+//!                       report.json  the report, once the run is over
+//!                       attempts/<n>/<pod>/<container>.log
+//! ```
+//!
+//! Owns the layout, reading it (from any process, during a run and after it) and writing it (from
+//! the one engine that holds the lock). It never removes a run.
+//!
+//! Invariant: every JSON file is replaced as a whole, so a reader sees the old one or the new one.
+//! A folder that cannot be understood is reported and left as it is.
+
+mod error;
+mod log;
+mod record;
+mod report;
+mod writer;
+
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+};
+
+use nix::fcntl::{Flock, FlockArg};
+use serde::de::DeserializeOwned;
+use trainyard_core::job::JobStatus;
+
+pub use error::StoreError;
+pub use log::{LogFile, LogReader};
+pub use record::{RunRecord, StoredStatus};
+pub use report::{FailedRank, Outcome, RunReport};
+
+pub(crate) use log::LogWriter;
+pub(crate) use writer::RunWriter;
+
+/// The layout that this program writes and reads.
+pub const VERSION: u32 = 1;
+
+const VERSION_FILE: &str = "version";
+const LOCK: &str = "run.lock";
+const RECORD: &str = "job.json";
+const STATUS: &str = "status.json";
+const REPORT: &str = "report.json";
+const ATTEMPTS: &str = "attempts";
+
+/// A `.trainyard` folder.
+#[derive(Clone, Debug)]
+pub struct Store {
+    root: PathBuf,
+}
+
+impl Store {
+    /// The store at `root` for reading. One that does not exist yet is empty.
+    pub fn open(root: impl Into<PathBuf>) -> Result<Self, StoreError> {
+        let store = Self { root: root.into() };
+        store.check_version()?;
+        Ok(store)
+    }
+
+    /// The store at `root` for writing; makes the folder where there is none.
+    pub(crate) fn create(root: &Path) -> Result<Self, StoreError> {
+        if root.exists() && !root.is_dir() {
+            return Err(StoreError::NotAFolder {
+                path: root.to_owned(),
+            });
+        }
+        let not_writable = |source| StoreError::NotWritable {
+            path: root.to_owned(),
+            source,
+        };
+        fs::create_dir_all(root).map_err(not_writable)?;
+        // Mounts and the processes of pods need a path that holds whatever their folder is.
+        let root = fs::canonicalize(root).map_err(not_writable)?;
+        let store = Self { root };
+        if !store.check_version()? {
+            let path = store.root.join(VERSION_FILE);
+            writer::replace(&path, format!("{VERSION}\n").as_bytes()).map_err(|source| {
+                StoreError::NotWritable {
+                    path: store.root.clone(),
+                    source,
+                }
+            })?;
+        }
+        Ok(store)
+    }
+
+    /// The folder itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The names of all jobs that ever ran here, sorted.
+    pub fn jobs(&self) -> Result<Vec<String>, StoreError> {
+        folder_names(&self.root.join("runs"))
+    }
+
+    /// The runs of `job`, oldest first. Empty where it never ran.
+    pub fn runs(&self, job: &str) -> Result<Vec<RunFolder>, StoreError> {
+        let folder = self.job_folder(job);
+        let names = folder_names(&folder)?;
+        Ok(names
+            .into_iter()
+            .map(|id| RunFolder {
+                path: folder.join(&id),
+                job: job.to_owned(),
+                id,
+            })
+            .collect())
+    }
+
+    /// The last run of `job`.
+    pub fn latest(&self, job: &str) -> Result<RunFolder, StoreError> {
+        let last = self.runs(job)?.pop();
+        last.ok_or_else(|| StoreError::NoSuchJob {
+            job: job.to_owned(),
+            root: self.root.clone(),
+        })
+    }
+
+    fn job_folder(&self, job: &str) -> PathBuf {
+        self.root.join("runs").join(job)
+    }
+
+    /// Whether the folder states its layout; an error where that is not ours.
+    fn check_version(&self) -> Result<bool, StoreError> {
+        let path = self.root.join(VERSION_FILE);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(StoreError::corrupt(&path, &error)),
+        };
+        match text.trim().parse::<u32>() {
+            Ok(VERSION) => Ok(true),
+            Ok(found) if found > VERSION => Err(StoreError::Newer { path, found }),
+            Ok(found) => Err(StoreError::corrupt(
+                &path,
+                &format!("it states version {found}, this program writes {VERSION}"),
+            )),
+            Err(_) => Err(StoreError::corrupt(&path, &"it does not hold a number")),
+        }
+    }
+}
+
+/// The folder of one run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunFolder {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The job's name.
+    pub job: String,
+    /// The run's name; later runs have later names.
+    pub id: String,
+}
+
+impl RunFolder {
+    /// What was asked for.
+    pub fn record(&self) -> Result<RunRecord, StoreError> {
+        read_json(&self.path.join(RECORD))
+    }
+
+    /// The status as last decided; the default before the first decision.
+    pub fn status(&self) -> Result<JobStatus, StoreError> {
+        let path = self.path.join(STATUS);
+        if !path.exists() {
+            return Ok(JobStatus::default());
+        }
+        read_json::<StoredStatus>(&path).map(|stored| stored.status)
+    }
+
+    /// The report, once the run is over. A run whose engine was killed has none.
+    pub fn report(&self) -> Result<Option<RunReport>, StoreError> {
+        let path = self.path.join(REPORT);
+        path.exists().then(|| read_json(&path)).transpose()
+    }
+
+    /// Whether its engine lives.
+    pub fn is_live(&self) -> bool {
+        let Some(parent) = self.path.parent() else {
+            return false;
+        };
+        let Ok(lock) = File::open(parent.join(LOCK)) else {
+            return false;
+        };
+        let holder = writer::Holder::read(&lock);
+        let held = Flock::lock(lock, FlockArg::LockSharedNonblock).is_err();
+        held && holder.is_some_and(|holder| holder.run_id == self.id)
+    }
+
+    /// The attempts that have logs, in order.
+    pub fn attempts(&self) -> Result<Vec<u32>, StoreError> {
+        let names = folder_names(&self.path.join(ATTEMPTS))?;
+        let mut attempts: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
+        attempts.sort_unstable();
+        Ok(attempts)
+    }
+
+    /// The logs of `attempt`, by pod and container.
+    pub fn logs(&self, attempt: u32) -> Result<Vec<LogFile>, StoreError> {
+        let folder = self.path.join(ATTEMPTS).join(attempt.to_string());
+        let mut logs = Vec::new();
+        for pod in folder_names(&folder)? {
+            logs.extend(LogFile::list(&folder.join(&pod), attempt, &pod)?);
+        }
+        Ok(logs)
+    }
+
+    /// Asks the engine to stop the run, as Ctrl-C does in its terminal: in its grace period, or
+    /// `now`.
+    pub fn request_stop(&self, now: bool) -> Result<(), StoreError> {
+        let request = crate::remote::Request::Stop { now };
+        let answer = crate::remote::ask(&self.path, &request, &[]);
+        answer.map(drop).map_err(|source| StoreError::NotRunning {
+            job: self.job.clone(),
+            source,
+        })
+    }
+}
+
+/// The names of the folders in `path`, sorted; none where `path` does not exist.
+fn folder_names(path: &Path) -> Result<Vec<String>, StoreError> {
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(StoreError::corrupt(path, &error)),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|error| StoreError::corrupt(path, &error))?;
+        if entry.path().is_dir()
+            && let Ok(name) = entry.file_name().into_string()
+        {
+            names.push(name);
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, StoreError> {
+    let bytes = fs::read(path).map_err(|error| StoreError::corrupt(path, &error))?;
+    serde_json::from_slice(&bytes).map_err(|error| StoreError::corrupt(path, &error))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! The report of a run.
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use trainyard_core::{
+    job::{JobStatus, Spent},
+    ledger::PhaseMillis,
+    spec::Slot,
+};
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// The job succeeded.
+    Succeeded,
+    /// The job failed.
+    Failed,
+    /// Someone stopped it.
+    Stopped,
+}
+
+/// `report.json`: how a run went.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunReport {
+    /// Layout of this file.
+    pub version: u32,
+    /// The job's name.
+    pub job: String,
+    /// The run's name.
+    pub run_id: String,
+    /// Its folder.
+    pub folder: PathBuf,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The sentence of the last condition.
+    pub message: String,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// When it was over.
+    pub ended_at: Timestamp,
+    /// How many attempts were made.
+    pub attempts: u32,
+    /// Failures paid, by account.
+    pub spent: Spent,
+    /// The first failure of each attempt that had one, oldest first; the last sixteen are kept.
+    pub failures: Vec<FailedRank>,
+    /// Where the time went, in milliseconds.
+    pub ledger: PhaseMillis,
+    /// Share of the time that trained, where any time passed.
+    pub trained_ratio: Option<f64>,
+    /// The furthest step that was reported.
+    pub last_step: Option<u64>,
+    /// The last loss that was reported.
+    pub last_loss: Option<f64>,
+    /// The status at the end.
+    pub status: JobStatus,
+}
+
+/// The pod that failed first in an attempt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FailedRank {
+    /// The attempt.
+    pub attempt: u32,
+    /// Where.
+    pub slot: Slot,
+    /// Its name.
+    pub pod: String,
+    /// Its rank, where the kind numbers it.
+    pub rank: Option<u32>,
+    /// The container that failed.
+    pub container: String,
+    /// Its exit code; 128 + n for signal n.
+    pub code: i32,
+    /// The signal that ended it, such as `SIGKILL`.
+    pub signal: Option<String>,
+    /// Whether the kernel ended it for its memory.
+    pub out_of_memory: bool,
+    /// The fault on purpose that caused it, as written.
+    pub injected: Option<String>,
+    /// When.
+    pub at: Timestamp,
+    /// The last lines it wrote, oldest first.
+    pub last_lines: Vec<String>,
+}

@@ -1,0 +1,98 @@
+use std::io::Read as _;
+
+use super::{
+    log::{HEAD_BYTES, SEGMENT_BYTES},
+    *,
+};
+
+fn text(log: &LogFile) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    log.open(0).unwrap().read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn a_log_keeps_its_beginning_and_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = LogWriter::create(folder.path(), "pytorch").unwrap();
+    writer.write(b"first line\n").unwrap();
+    let block = vec![b'x'; 1 << 20];
+    let total = HEAD_BYTES + 5 * SEGMENT_BYTES;
+    for _ in 0..(total >> 20) {
+        writer.write(&block).unwrap();
+    }
+    writer.write(b"\nthe cause\nlast line\n").unwrap();
+
+    let logs = LogFile::list(folder.path(), 1, "j-worker-0").unwrap();
+    assert_eq!(logs.len(), 1, "segments are no logs of their own");
+    let bytes = text(&logs[0]);
+    assert!(bytes.starts_with(b"first line\n"));
+    assert!(bytes.ends_with(b"\nthe cause\nlast line\n"));
+    assert!((bytes.len() as u64) < HEAD_BYTES + 2 * SEGMENT_BYTES + 100);
+    let marker = format!("\n[{} bytes left out]\n", 4 * SEGMENT_BYTES);
+    let at = usize::try_from(HEAD_BYTES).unwrap();
+    assert!(bytes[at..].starts_with(marker.as_bytes()));
+    assert_eq!(logs[0].last_lines(2).unwrap(), ["the cause", "last line"]);
+}
+
+#[test]
+fn a_log_can_be_followed_from_where_one_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = LogWriter::create(folder.path(), "c").unwrap();
+    writer.write(b"one\n").unwrap();
+    let log = LogFile::list(folder.path(), 1, "p").unwrap().remove(0);
+    let mut reader = log.open(0).unwrap();
+    let mut bytes = String::new();
+    reader.read_to_string(&mut bytes).unwrap();
+    writer.write(b"two\n").unwrap();
+    let mut more = String::new();
+    log.open(reader.offset())
+        .unwrap()
+        .read_to_string(&mut more)
+        .unwrap();
+    assert_eq!((bytes.as_str(), more.as_str()), ("one\n", "two\n"));
+}
+
+#[test]
+fn a_folder_that_cannot_be_understood_is_reported_and_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join(".trainyard");
+    assert!(
+        Store::open(&root).unwrap().jobs().unwrap().is_empty(),
+        "none yet is empty"
+    );
+
+    fs::create_dir_all(root.join("runs/j/1")).unwrap();
+    let cases = [
+        ("version", "seven", "it does not hold a number"),
+        (
+            "version",
+            "2",
+            "states version 2; this program knows up to 1",
+        ),
+    ];
+    for (file, content, want) in cases {
+        fs::write(root.join(file), content).unwrap();
+        for result in [Store::open(&root), Store::create(&root)] {
+            let error = result.unwrap_err();
+            assert!(error.to_string().contains(want), "{error}");
+            assert!(error.hint().is_some());
+        }
+        assert_eq!(fs::read_to_string(root.join(file)).unwrap(), content);
+    }
+    fs::write(root.join("version"), "1\n").unwrap();
+    let run = Store::open(&root).unwrap().latest("j").unwrap();
+    fs::write(run.path.join(STATUS), "{").unwrap();
+    let error = run.status().unwrap_err().to_string();
+    assert!(
+        error.contains("status.json` cannot be understood: EOF"),
+        "{error}"
+    );
+    assert!(run.record().unwrap_err().to_string().contains("job.json"));
+    assert!(!run.is_live());
+
+    fs::remove_dir_all(&root).unwrap();
+    fs::write(&root, "").unwrap();
+    let error = Store::create(&root).unwrap_err().to_string();
+    assert!(error.ends_with("is not a folder"), "{error}");
+}

@@ -1,0 +1,160 @@
+//! Writing the folder of a run, by the one engine that holds its lock.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read as _, Seek as _, Write as _},
+    path::{Path, PathBuf},
+};
+
+use jiff::Timestamp;
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+use trainyard_core::{job::JobStatus, spec::Job};
+
+use super::{
+    ATTEMPTS, LOCK, RECORD, REPORT, RunFolder, RunRecord, RunReport, STATUS, Store, StoreError,
+    StoredStatus, VERSION,
+};
+
+/// Who holds the lock of a job.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Holder {
+    pub(super) pid: u32,
+    pub(super) run_id: String,
+}
+
+impl Holder {
+    pub(super) fn read(mut lock: &File) -> Option<Self> {
+        let mut text = String::new();
+        lock.read_to_string(&mut text).ok()?;
+        serde_json::from_str(&text).ok()
+    }
+}
+
+/// The folder of the run that is going on.
+#[derive(Debug)]
+pub(crate) struct RunWriter {
+    folder: RunFolder,
+    /// Held until the engine ends, however it ends.
+    _lock: Flock<File>,
+}
+
+impl RunWriter {
+    /// Takes the lock of `job` and makes the folder of its next run.
+    pub(crate) fn begin(store: &Store, job: &Job, now: Timestamp) -> Result<Self, StoreError> {
+        let name = job.name.as_str();
+        let parent = store.job_folder(name);
+        let not_writable = |path: &Path| {
+            let path = path.to_owned();
+            move |source| StoreError::NotWritable { path, source }
+        };
+        fs::create_dir_all(&parent).map_err(not_writable(&parent))?;
+        let path = parent.join(LOCK);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(not_writable(&path))?;
+        let mut lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => lock,
+            Err((file, nix::Error::EWOULDBLOCK)) => {
+                return Err(StoreError::Running {
+                    job: name.to_owned(),
+                    pid: Holder::read(&file).map_or(0, |holder| holder.pid),
+                });
+            }
+            Err((_, errno)) => return Err(not_writable(&path)(errno.into())),
+        };
+        let id = new_run_id(&parent, now);
+        let folder = RunFolder {
+            path: parent.join(&id),
+            job: name.to_owned(),
+            id: id.clone(),
+        };
+        fs::create_dir(&folder.path).map_err(not_writable(&folder.path))?;
+        let holder = Holder {
+            pid: std::process::id(),
+            run_id: id,
+        };
+        let written = (|| {
+            lock.set_len(0)?;
+            lock.rewind()?;
+            lock.write_all(&json(&holder))
+        })();
+        written.map_err(not_writable(&path))?;
+        Ok(Self {
+            folder,
+            _lock: lock,
+        })
+    }
+
+    pub(crate) fn folder(&self) -> &RunFolder {
+        &self.folder
+    }
+
+    pub(crate) fn write_record(&self, record: &RunRecord) -> Result<(), StoreError> {
+        self.write(RECORD, record)
+    }
+
+    pub(crate) fn write_status(&self, view: u64, status: &JobStatus) -> Result<(), StoreError> {
+        let stored = StoredStatus {
+            version: VERSION,
+            view,
+            status: status.clone(),
+        };
+        self.write(STATUS, &stored)
+    }
+
+    pub(crate) fn write_report(&self, report: &RunReport) -> Result<(), StoreError> {
+        self.write(REPORT, report)
+    }
+
+    /// The folder of a pod's logs.
+    pub(crate) fn pod_folder(&self, attempt: u32, pod: &str) -> PathBuf {
+        self.folder
+            .path
+            .join(ATTEMPTS)
+            .join(attempt.to_string())
+            .join(pod)
+    }
+
+    fn write(&self, name: &str, value: &impl Serialize) -> Result<(), StoreError> {
+        let path = self.folder.path.join(name);
+        replace(&path, &json(value)).map_err(|source| StoreError::NotWritable { path, source })
+    }
+}
+
+/// Replaces the file at `path` as a whole, or leaves the old one.
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut next = path.as_os_str().to_owned();
+    next.push(".next");
+    let next = PathBuf::from(next);
+    fs::write(&next, bytes)
+        .and_then(|()| fs::rename(&next, path))
+        .inspect_err(|_| {
+            // Half a file is worth nothing, and on a full disk it only takes space.
+            drop(fs::remove_file(&next));
+        })
+}
+
+fn json(value: &impl Serialize) -> Vec<u8> {
+    let mut bytes =
+        serde_json::to_vec_pretty(value).expect("stored types have string keys and finite numbers");
+    bytes.push(b'\n');
+    bytes
+}
+
+/// The time in a form that sorts, and a number where two runs begin in the same second.
+fn new_run_id(parent: &Path, now: Timestamp) -> String {
+    let base = now.strftime("%Y%m%dT%H%M%SZ").to_string();
+    let mut id = base.clone();
+    let mut number = 1;
+    while parent.join(&id).exists() {
+        number += 1;
+        id = format!("{base}-{number:03}");
+    }
+    id
+}

@@ -1,0 +1,100 @@
+//! Faults on purpose.
+
+use serde_json::json;
+
+use crate::harness::{Yard, sh};
+
+/// Waits in the first attempt and succeeds in the second.
+const SECOND_TIME: &str = "[ $ATTEMPT = 2 ] && exit 0; echo step 5; exec sleep 100";
+
+#[test]
+fn faults_end_the_attempt_as_they_would_by_accident() {
+    let cases = [
+        ("kill rank=1 at=0s", 137, Some("SIGKILL")),
+        ("exit code=42 rank=1 at=0s", 42, None),
+        ("kill rank=1 at=step:5", 137, Some("SIGKILL")),
+    ];
+    for (fault, code, signal) in cases {
+        let yard = Yard::new(2, sh(SECOND_TIME)).set("inject", json!([fault]));
+        let ended = yard.run();
+        assert_eq!(ended.code, Some(0), "{fault}: {:#?}", ended.seen);
+        let report = ended.report();
+        assert_eq!(report["attempts"], 2, "{fault}");
+        let failure = &report["failures"][0];
+        assert_eq!(failure["rank"], 1, "{fault}");
+        assert_eq!(failure["code"], code, "{fault}");
+        assert_eq!(failure["signal"].as_str(), signal, "{fault}");
+        assert_eq!(failure["injected"], fault);
+    }
+}
+
+#[test]
+fn a_lost_node_is_paid_by_the_infrastructure() {
+    let yard = Yard::new(3, sh(SECOND_TIME)).set("inject", json!(["node-loss pods=1,2 at=0s"]));
+    let ended = yard.run();
+    assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
+    let report = ended.report();
+    assert_eq!(report["attempts"], 2);
+    assert_eq!(report["spent"]["infrastructure"], 1);
+    assert_eq!(report["spent"]["user"], 0);
+}
+
+#[test]
+fn a_rank_that_hangs_stops_where_it_is() {
+    let mut template = sh("while :; do echo tick; sleep 0.01; done");
+    template["spec"]["terminationGracePeriodSeconds"] = json!(0);
+    let yard = Yard::new(1, template).set("inject", json!(["hang rank=0 at=0s"]));
+    let mut run = yard.start();
+    let sentence = run.wait_for("the hang", |line| !line["injected"].is_null());
+    assert_eq!(
+        sentence["injected"],
+        "fault on purpose: `hang rank=0 at=0s` on `j-worker-0`"
+    );
+    let stopped = |line: &str| line.starts_with("State:") && line.contains('T');
+    crate::harness::until("a stopped process", || {
+        let processes = std::fs::read_dir("/proc").unwrap();
+        processes
+            .filter_map(|entry| {
+                let path = entry.ok()?.path();
+                let command = std::fs::read_to_string(path.join("cmdline")).ok()?;
+                let status = std::fs::read_to_string(path.join("status")).ok()?;
+                Some(command.contains("echo tick") && status.lines().any(stopped))
+            })
+            .any(|found| found)
+    });
+    run.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(run.finish().report()["outcome"], "stopped");
+}
+
+#[test]
+fn a_slow_rank_takes_longer_for_the_same_work() {
+    let work = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; date +%s%N";
+    let yard = Yard::new(1, sh(&format!("sleep 0.2; date +%s%N; {work}")));
+    let time = |yard: &Yard| {
+        let ended = yard.run();
+        let output = &ended.output(1)["Worker 0"];
+        let times: Vec<u128> = output.lines().map(|line| line.parse().unwrap()).collect();
+        times[1] - times[0]
+    };
+    let usual = time(&yard);
+    let slow = time(&yard.set("inject", json!(["slow rank=0 factor=10 at=0s"])));
+    assert!(slow > usual * 3, "{slow} against {usual}");
+}
+
+#[test]
+fn a_fault_on_a_rank_that_is_not_there_is_refused() {
+    for (fault, want) in [
+        (
+            "kill rank=2 at=0s",
+            "injection `kill rank=2 at=0s` names rank 2, but the job has 2 of them",
+        ),
+        (
+            "node-loss pods=0,5 at=0s",
+            "injection `node-loss pods=0,5 at=0s` names pod 5, but the job has 2 of them",
+        ),
+    ] {
+        let ended = Yard::new(2, sh("true")).set("inject", json!([fault])).run();
+        assert_eq!(ended.code, Some(2));
+        assert_eq!(ended.error(), want);
+    }
+}

@@ -1,0 +1,55 @@
+//! Figures that must hold on a small machine; each bound is far from what is measured.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use crate::harness::{Yard, sh};
+
+/// Measured 2.0 s with a release build and 3.7 to 5.3 s with a debug build, on two cores that also
+/// built something else.
+const START: Duration = Duration::from_secs(10);
+/// Measured 6 MB with a release build and 9.7 MB with a debug build.
+const ENGINE_KILOBYTES: u64 = 60 << 10;
+
+#[test]
+fn five_hundred_pods_start_quickly_in_little_memory() {
+    let count = 500;
+    let mut template = sh("exec sleep 1000");
+    template["spec"]["terminationGracePeriodSeconds"] = json!(5);
+    let yard = Yard::new(count, template);
+    let began = Instant::now();
+    let mut run = yard.start();
+    for _ in 0..count {
+        run.wait_for("a running pod", |line| !line["running"].is_null());
+    }
+    let took = began.elapsed();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", run.child.id())).unwrap();
+    let resident = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .unwrap();
+    let kilobytes: u64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
+    run.signal(Signal::SIGTERM);
+    let ended = run.finish();
+    println!("{count} pods in {took:?}, {kilobytes} kB");
+    assert_eq!(ended.report()["outcome"], "stopped");
+    assert!(took < START, "{took:?}");
+    assert!(kilobytes < ENGINE_KILOBYTES, "{kilobytes} kB");
+}
+
+#[test]
+fn a_dead_rank_is_seen_at_once() {
+    let script = "[ -e again ] && exit 0; touch again; date +%s%N > died; kill -9 $$$$";
+    let yard = Yard::new(1, sh(script));
+    let ended = yard.run();
+    assert_eq!(ended.code, Some(0));
+    let died: i128 = yard.read("died").trim().parse().unwrap();
+    let failure = &ended.report()["failures"][0];
+    let seen: jiff::Timestamp = failure["at"].as_str().unwrap().parse().unwrap();
+    let took = seen.as_nanosecond() - died;
+    println!("seen after {} µs", took / 1000);
+    // The program still has to end itself after it has asked for the time.
+    assert!(took < 20_000_000, "{took} ns");
+}

@@ -1,0 +1,198 @@
+//! Attempts, restarts, stops.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use crate::harness::{Yard, container, sh};
+
+#[test]
+fn a_job_succeeds_and_its_logs_are_kept() {
+    let yard = Yard::new(3, sh("echo to out; echo to err >&2"));
+    let ended = yard.run();
+    assert_eq!(ended.code, Some(0));
+    let report = ended.report();
+    assert_eq!(report["outcome"], "succeeded");
+    assert_eq!(report["attempts"], 1);
+    assert_eq!(report["failures"], json!([]));
+
+    let store = trainyard_host::store::Store::open(yard.path().join(".trainyard")).unwrap();
+    assert_eq!(store.jobs().unwrap(), ["j"]);
+    let run = store.latest("j").unwrap();
+    assert!(!run.is_live());
+    assert_eq!(run.record().unwrap().kind, "PyTorchJob");
+    assert_eq!(run.report().unwrap().unwrap().run_id, run.id);
+    assert_eq!(run.attempts().unwrap(), [1]);
+    let logs = run.logs(1).unwrap();
+    assert_eq!(logs.len(), 3);
+    let mut lines = logs[0].last_lines(9).unwrap();
+    lines.sort();
+    assert_eq!(lines, ["to err", "to out"]);
+}
+
+#[test]
+fn a_failed_rank_restarts_the_gang_and_the_second_attempt_succeeds() {
+    // Worker 0 waits in the first attempt, so that it is the engine that ends it.
+    let script = "[ $ATTEMPT = 2 ] && exit 0
+        [ $HOSTNAME = j-worker-1 ] && echo out of luck && exit 7
+        exec sleep 100";
+    let yard = Yard::new(2, sh(script));
+    let ended = yard.run();
+    assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
+    let report = ended.report();
+    assert_eq!(report["attempts"], 2);
+    assert_eq!(report["spent"]["user"], 1);
+    let failure = &report["failures"][0];
+    assert_eq!(failure["pod"], "j-worker-1");
+    assert_eq!(failure["rank"], 1);
+    assert_eq!(failure["code"], 7);
+    assert_eq!(failure["lastLines"], json!(["out of luck"]));
+    assert_eq!(report["failures"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_backoff_limit_of_three_means_three_attempts() {
+    let yard = Yard::new(1, sh("echo again >> tries; exit 1")).set("backoffLimit", json!(3));
+    let ended = yard.run();
+    assert_eq!(ended.code, Some(1));
+    assert_eq!(yard.read("tries").lines().count(), 3);
+    let report = ended.report();
+    assert_eq!(report["outcome"], "failed");
+    assert_eq!(report["attempts"], 3);
+    assert_eq!(report["failures"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn without_restarts_one_failure_fails_the_job() {
+    let yard = Yard::new(
+        2,
+        sh("[ $HOSTNAME = j-worker-1 ] && kill -SEGV $$$$; exec sleep 100"),
+    );
+    let ended = yard.policy("Never").run();
+    assert_eq!(ended.code, Some(1));
+    let failure = &ended.report()["failures"][0];
+    assert_eq!(failure["code"], 139);
+    assert_eq!(failure["signal"], "SIGSEGV");
+    assert_eq!(failure["outOfMemory"], false);
+}
+
+#[test]
+fn init_containers_run_in_order_and_sidecars_beside() {
+    let init = |name: &str, script: &str| json!({"name": name, "command": ["sh", "-c", script]});
+    let mut sidecar = init(
+        "sidecar",
+        "echo sidecar >> order; trap 'echo left >> order; exit' TERM; while :; do sleep 0.02; done",
+    );
+    sidecar["restartPolicy"] = json!("Always");
+    let template = json!({"spec": {
+        "initContainers": [
+            init("first", "sleep 0.1; echo first >> order"),
+            sidecar,
+            init("second", "until grep -q sidecar order; do :; done; echo second >> order"),
+        ],
+        "containers": [container("echo main >> order")],
+    }});
+    let yard = Yard::new(1, template);
+    let ended = yard.run();
+    assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
+    assert_eq!(yard.read("order"), "first\nsidecar\nsecond\nmain\nleft\n");
+}
+
+#[test]
+fn an_init_container_that_fails_fails_the_pod() {
+    let init = json!({"name": "init", "command": ["sh", "-c", "echo no data; exit 3"]});
+    let template =
+        json!({"spec": {"initContainers": [init], "containers": [container("touch ran")]}});
+    let yard = Yard::new(1, template).policy("Never");
+    let ended = yard.run();
+    assert_eq!(ended.code, Some(1));
+    let failure = &ended.report()["failures"][0];
+    assert_eq!(
+        (&failure["container"], &failure["code"]),
+        (&json!("init"), &json!(3))
+    );
+    assert_eq!(failure["lastLines"], json!(["no data"]));
+    assert!(!yard.path().join("ran").exists());
+}
+
+#[test]
+fn the_first_request_to_stop_lets_ranks_save() {
+    // The shell that runs the program does not pass signals on by itself.
+    let program =
+        "trap 'echo saved > saved-$HOSTNAME; exit 0' TERM; echo up; while :; do sleep 0.02; done";
+    let yard = Yard::new(
+        2,
+        sh(&format!("sh -c '{}'; true", program.replace('\'', "'\\''"))),
+    );
+    let mut run = yard.start();
+    run.wait_for_output("Worker 0", "up");
+    run.wait_for_output("Worker 1", "up");
+    run.signal(Signal::SIGINT);
+    let ended = run.finish();
+    assert_eq!(ended.code, Some(1));
+    assert_eq!(ended.report()["outcome"], "stopped");
+    for pod in ["j-worker-0", "j-worker-1"] {
+        assert_eq!(yard.read(&format!("saved-{pod}")), "saved\n", "{pod}");
+    }
+}
+
+#[test]
+fn the_second_request_ends_ranks_that_ignore_the_first() {
+    let yard = Yard::new(1, sh("trap '' TERM; echo up; while :; do sleep 0.02; done"));
+    let mut run = yard.start();
+    run.wait_for_output("Worker 0", "up");
+    run.signal(Signal::SIGTERM);
+    run.wait_for("suspended", |line| {
+        line["event"]
+            .as_str()
+            .is_some_and(|event| event.contains("Suspended"))
+            || line["status"].to_string().contains("Suspended")
+    });
+    run.signal(Signal::SIGTERM);
+    let ended = run.finish();
+    assert_eq!(ended.code, Some(1));
+    assert_eq!(ended.report()["outcome"], "stopped");
+}
+
+#[test]
+fn a_rank_that_ignores_sigterm_is_killed_after_its_grace_period() {
+    let mut template = sh("trap '' TERM; echo up; while :; do sleep 0.02; done");
+    template["spec"]["terminationGracePeriodSeconds"] = json!(1);
+    let yard = Yard::new(1, template);
+    let mut run = yard.start();
+    run.wait_for_output("Worker 0", "up");
+    let asked = Instant::now();
+    run.signal(Signal::SIGTERM);
+    let ended = run.finish();
+    let took = asked.elapsed();
+    assert_eq!(ended.report()["outcome"], "stopped");
+    assert!(took >= Duration::from_secs(1), "{took:?}");
+}
+
+#[test]
+fn a_run_can_be_stopped_from_another_terminal() {
+    let yard = Yard::new(1, sh("echo up; exec sleep 100"));
+    let mut run = yard.start();
+    run.wait_for_output("Worker 0", "up");
+    let store = trainyard_host::store::Store::open(yard.path().join(".trainyard")).unwrap();
+    let folder = store.latest("j").unwrap();
+    assert!(folder.is_live());
+    assert_eq!(folder.status().unwrap().trainyard.attempt, 1);
+    folder.request_stop(false).unwrap();
+    assert_eq!(run.finish().report()["outcome"], "stopped");
+    let error = folder.request_stop(false).unwrap_err().to_string();
+    assert_eq!(error, "job `j` does not run");
+}
+
+#[test]
+fn a_container_starts_again_in_place_where_its_pod_says_so() {
+    // A `TFJob` restarts pods one by one, so the pod's own policy holds.
+    let script = "echo x >> tries; [ $(wc -l < tries) -ge 2 ] || exit 5";
+    let yard = Yard::new(1, sh(script)).set("kind", json!("TFJob"));
+    let ended = yard.run();
+    assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
+    assert_eq!(yard.read("tries").lines().count(), 2);
+    assert_eq!(ended.report()["attempts"], 1);
+    assert_eq!(ended.report()["spent"]["user"], 1);
+}

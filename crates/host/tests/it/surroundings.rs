@@ -1,0 +1,239 @@
+//! What a container sees: names, files, environment.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Yard, container};
+
+fn pod(script: &str, mounts: Value, volumes: Value) -> Value {
+    let mut container = container(script);
+    container["volumeMounts"] = mounts;
+    json!({"spec": {"containers": [container], "volumes": volumes}})
+}
+
+#[test]
+fn every_name_of_the_contract_resolves_to_the_pods_own_address() {
+    let script = "for name in j-worker-1 j-worker-1.default j-worker-1.default.svc \
+                  j-worker-1.default.svc.cluster.local j-worker-1.j.default.svc; do \
+                  getent hosts $name | cut -d' ' -f1; done; hostname";
+    let before = std::fs::read("/etc/hosts").unwrap();
+    let ended = Yard::new(2, crate::harness::sh(script)).run();
+    let output = &ended.output(1)["Worker 0"];
+    let lines: Vec<&str> = output.lines().collect();
+    let (host, addresses) = lines.split_last().unwrap();
+    assert_eq!(*host, "j-worker-0");
+    assert_eq!(addresses.len(), 5);
+    assert!(
+        addresses.iter().all(|address| address == &addresses[0]),
+        "{addresses:?}"
+    );
+    assert!(
+        addresses[0].starts_with("127.") && addresses[0].ends_with(".0.2"),
+        "{addresses:?}"
+    );
+    assert_eq!(
+        std::fs::read("/etc/hosts").unwrap(),
+        before,
+        "the machine's file is untouched"
+    );
+}
+
+#[test]
+fn volumes_appear_at_their_paths_and_nowhere_else() {
+    for ordinary in [false, true] {
+        let script = "cat /trainyard-test/config/a /etc/trainyard-test/deep/b /etc/motd-of-job; \
+            stat -c %a /trainyard-test/config/a; \
+            echo kept >> /trainyard-test/claim/log; cat /trainyard-test/claim/log; \
+            touch /trainyard-test/scratch/x && ls /trainyard-test/scratch; \
+            df --output=size -B1 /dev/shm | tail -1 | tr -d ' '; \
+            touch /trainyard-test/readonly/x 2>/dev/null || echo read-only; \
+            ls inside; test -e /bin/sh && test -d /usr/lib && echo machine";
+        let mounts = json!([
+            {"name": "config", "mountPath": "/trainyard-test/config"},
+            {"name": "config", "mountPath": "/etc/trainyard-test/deep"},
+            {"name": "config", "mountPath": "/etc/motd-of-job", "subPath": "motd"},
+            {"name": "claim", "mountPath": "/trainyard-test/claim"},
+            {"name": "claim", "mountPath": "/trainyard-test/readonly", "readOnly": true},
+            {"name": "scratch", "mountPath": "/trainyard-test/scratch"},
+            {"name": "memory", "mountPath": "/dev/shm"},
+        ]);
+        let volumes = json!([
+            {"name": "config", "configMap": {"name": "cm", "items": [
+                {"key": "a", "path": "a", "mode": 0o440}, {"key": "b", "path": "b"}, {"key": "motd", "path": "motd"}]}},
+            {"name": "claim", "persistentVolumeClaim": {"claimName": "data"}},
+            {"name": "scratch", "emptyDir": {}},
+            {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "8Mi"}},
+        ]);
+        let yard = Yard::new(1, pod(script, mounts, volumes)).set(
+            "companions",
+            json!([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cm"},
+                    "data": {"a": "one\n", "b": "two\n", "motd": "three\n"}}]),
+        );
+        std::fs::create_dir(yard.path().join("inside")).unwrap();
+        std::fs::write(yard.path().join("inside/file"), "").unwrap();
+        let yard = if ordinary {
+            yard.for_ordinary_user()
+        } else {
+            yard
+        };
+        for kept in ["kept\n", "kept\nkept\n"] {
+            let ended = yard.run();
+            let want =
+                format!("one\ntwo\nthree\n440\n{kept}x\n8388608\nread-only\nfile\nmachine\n");
+            assert_eq!(ended.output(1)["Worker 0"], want, "{:#?}", ended.seen);
+            assert_eq!(ended.code, Some(0));
+        }
+        for path in ["/trainyard-test", "/etc/trainyard-test", "/etc/motd-of-job"] {
+            assert!(
+                !std::path::Path::new(path).exists(),
+                "{path} is on the machine"
+            );
+        }
+        let run = yard.path().join(".trainyard/runs/j");
+        let left: Vec<_> = std::fs::read_dir(run)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        for folder in left.iter().filter(|path| path.is_dir()) {
+            for name in ["scratch", "mnt", "hosts", "bin", "engine.sock"] {
+                assert!(!folder.join(name).exists(), "{name} is left in {folder:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_ordinary_user_stays_who_it_is() {
+    let yard = Yard::new(1, crate::harness::sh("id -u; touch mine")).for_ordinary_user();
+    let ended = yard.run();
+    assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
+    let owner =
+        std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(yard.path().join("mine")).unwrap());
+    assert_eq!(ended.output(1)["Worker 0"], format!("{owner}\n"));
+}
+
+#[test]
+fn a_missing_folder_inside_the_users_own_is_made_there() {
+    let mounts = json!([{"name": "claim", "mountPath": "PLACE/data"}]);
+    let volumes = json!([{"name": "claim", "persistentVolumeClaim": {"claimName": "data"}}]);
+    let mut yard = Yard::new(1, pod("echo 1 > data/x; echo 2 > y", mounts, volumes));
+    let place = yard.path().join("data");
+    yard.file["roles"]["Worker"]["template"]["spec"]["containers"][0]["volumeMounts"][0]["mountPath"] =
+        json!(place);
+    let ended = yard.run();
+    assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
+    assert_eq!(
+        yard.read("y"),
+        "2\n",
+        "the user's own folder is written through"
+    );
+    assert_eq!(yard.read(".trainyard/volumes/data/x"), "1\n");
+}
+
+#[test]
+fn gpus_are_given_out_once() {
+    let mut template = crate::harness::sh("echo gpus=$CUDA_VISIBLE_DEVICES");
+    template["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": 2}});
+    let yard = Yard::new(2, template).set("gpus", json!(["4", "5", "6", "7"]));
+    let ended = yard.run();
+    let output = ended.output(1);
+    assert_eq!(output["Worker 0"], "gpus=4,5\n");
+    assert_eq!(output["Worker 1"], "gpus=6,7\n");
+
+    let yard = yard.set("gpus", json!(["0"]));
+    let ended = yard.run();
+    assert_eq!(ended.code, Some(2));
+    assert_eq!(ended.error(), "job `j` wants 4 GPUs, this machine has 1");
+
+    let ended = yard.set("cpu", json!(true)).run();
+    assert_eq!(ended.code, Some(0));
+    assert_eq!(ended.output(1)["Worker 0"], "gpus=\n");
+}
+
+#[test]
+fn ranks_of_a_tfjob_have_ports_of_their_own() {
+    let mut template = crate::harness::sh("echo $TF_CONFIG");
+    template["spec"]["containers"][0]["name"] = json!("tensorflow");
+    template["spec"]["containers"][0]["ports"] =
+        json!([{"name": "tfjob-port", "containerPort": 2222}]);
+    let ended = Yard::new(2, template).set("kind", json!("TFJob")).run();
+    let config: Value = serde_json::from_str(&ended.output(1)["Worker 0"]).unwrap();
+    let ports: Vec<&str> = config["cluster"]["worker"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|address| address.as_str().unwrap().rsplit(':').next().unwrap())
+        .collect();
+    assert_eq!(ports.len(), 2);
+    assert_ne!(ports[0], ports[1]);
+}
+
+#[test]
+fn a_port_in_use_is_replaced_and_said() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut template = crate::harness::sh("echo port $MASTER_PORT");
+    template["spec"]["containers"][0]["ports"][0]["containerPort"] = json!(port);
+    let role = json!({"replicas": 1, "restartPolicy": "Never", "template": template});
+    let yard = Yard::new(1, json!({})).set("roles", json!({"Master": role}));
+    let ended = yard.run();
+    let said = &ended.output(1)["Master 0"];
+    let given: u16 = said.trim().strip_prefix("port ").unwrap().parse().unwrap();
+    assert_ne!(given, port);
+    let want = format!(
+        "port {port} is in use here; `pytorchjob-port` of role `Master` is {given} in this run"
+    );
+    assert!(
+        ended.notes().contains(&want.as_str()),
+        "{:?}",
+        ended.notes()
+    );
+}
+
+#[test]
+fn an_image_may_stand_for_a_virtual_environment() {
+    let mut template = crate::harness::sh("only-here; echo $VIRTUAL_ENV");
+    template["spec"]["containers"][0]["image"] = json!("example/torch:1");
+    let yard = Yard::new(1, template);
+    let tool = yard.path().join("venv/bin/only-here");
+    std::fs::create_dir_all(tool.parent().unwrap()).unwrap();
+    std::fs::write(&tool, "#!/bin/sh\necho found\n").unwrap();
+    std::fs::set_permissions(&tool, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let venv = yard.path().join("venv");
+    let yard = yard.set("imageEnv", json!([["example/torch", venv]]));
+    let ended = yard.run();
+    assert_eq!(
+        ended.output(1)["Worker 0"],
+        format!("found\n{}\n", venv.display())
+    );
+    assert!(!ended.notes().iter().any(|note| note.contains("images")));
+}
+
+#[test]
+fn a_container_that_takes_more_memory_than_its_limit_is_ended_for_it() {
+    let mut template =
+        crate::harness::sh("x=$(head -c 100000000 /dev/zero | tr '\\0' x); echo $x | wc -c");
+    template["spec"]["containers"][0]["resources"] =
+        json!({"limits": {"memory": "32Mi", "cpu": "1"}});
+    let yard = Yard::new(1, template).policy("Never");
+    let mut run = yard.start();
+    let first = run.wait_for("a note or a pod", |line| {
+        line["note"]
+            .as_str()
+            .is_some_and(|note| note.contains("limits on CPU and memory"))
+            || !line["started"].is_null()
+    });
+    if !first["note"].is_null() {
+        println!(
+            "SKIPPED: this user may not make cgroups here: {}",
+            first["note"]
+        );
+        return;
+    }
+    let ended = run.finish();
+    assert_eq!(ended.code, Some(1));
+    let failure = &ended.report()["failures"][0];
+    assert_eq!(failure["signal"], "SIGKILL");
+    assert_eq!(failure["outOfMemory"], true);
+}
