@@ -23,7 +23,11 @@ pub(super) fn response(job: &Job, failure: &Failure) -> Response {
     let role = failure.slot.role;
     let response = by_policy(job, policy(job, role), failure.cause);
     match response {
-        Response::Fail if bears(job, role) => Response::Bear,
+        // What the program did is borne where it is; a pod that was taken away is replaced.
+        Response::Fail if bears(job, role) && failure.cause.account() == Account::User => {
+            Response::Bear
+        }
+        Response::Fail if bears(job, role) => Response::Restart,
         response => response,
     }
 }

@@ -7,7 +7,7 @@ use trainyard_core::{
     spec::{Role, Slot},
 };
 
-use super::{Happening, World};
+use super::World;
 use crate::coverage::Mark;
 
 /// The objects beside the pods.
@@ -42,7 +42,7 @@ impl World {
             Action::DeleteJob => self.delete_job(),
         }
         if !self.job_exists {
-            self.schedule(500, Happening::Collect);
+            self.call_collector();
         }
     }
 

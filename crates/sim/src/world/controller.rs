@@ -48,6 +48,11 @@ impl World {
         self.adapters.iter().rposition(|adapter| adapter.alive)
     }
 
+    /// Whether two controllers are alive.
+    pub(crate) fn contested(&self) -> bool {
+        self.adapters.iter().filter(|adapter| adapter.alive).count() > 1
+    }
+
     pub(crate) fn plan_crash(&mut self, after_steps: u8, down: i64) {
         if let Some(leader) = self.leader() {
             self.adapters[leader].crash = Some((after_steps, down));
@@ -57,7 +62,7 @@ impl World {
     /// Another controller takes over; the old one does not know for a while.
     pub(crate) fn fail_over(&mut self, overlap: i64) {
         let Some(old) = self.leader() else { return };
-        if self.adapters.iter().filter(|adapter| adapter.alive).count() > 1 {
+        if self.contested() {
             return;
         }
         self.coverage.mark(Mark::Failover);

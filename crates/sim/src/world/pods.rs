@@ -130,7 +130,7 @@ impl World {
         self.schedule(script.gate, Happening::Pod(birth, Step::Ungated));
         if !self.job_exists {
             // The collector finds an owner that is no more.
-            self.schedule(500, Happening::Collect);
+            self.call_collector();
         }
     }
 

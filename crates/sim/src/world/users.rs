@@ -75,7 +75,7 @@ impl World {
                 self.being_deleted = true;
                 self.deleted_by_user = true;
                 self.spec_changed();
-                self.schedule(1_000, Happening::Collect);
+                self.call_collector();
                 self.finish_deletion();
             }
         }
@@ -102,11 +102,20 @@ impl World {
             .note(self.now, format_args!("api     the job is gone"));
         self.job_exists = false;
         self.spec_changed();
-        self.schedule(500, Happening::Collect);
+        self.call_collector();
+    }
+
+    /// The collector comes by once, however often it is called meanwhile.
+    pub(crate) fn call_collector(&mut self) {
+        if !self.collector_called {
+            self.collector_called = true;
+            self.schedule(1_000, Happening::Collect);
+        }
     }
 
     /// The collector deletes whatever belongs to a job that is gone or going.
     pub(crate) fn collect(&mut self) {
+        self.collector_called = false;
         if self.job_exists && !self.being_deleted {
             return;
         }

@@ -2,5 +2,6 @@
 
 mod deciders;
 mod mutants;
+mod regressions;
 mod shrinking;
 mod smoke;

@@ -140,3 +140,22 @@ fn the_order_of_the_list_says_nothing() {
         decide(&world.job, &reversed, at(9))
     );
 }
+
+#[test]
+fn a_borne_worker_on_a_dead_node_is_replaced() {
+    let mut mpi = job(Kind::MpiV2);
+    mpi.knobs.restart_scope = Some(RestartScope::Pod);
+    mpi.knobs.compat = [Compat::DisruptionsFail].into();
+    let mut world = World::new(mpi);
+    world.run_all();
+    let (uid, node) = (world.pod(worker(1)).uid.clone(), "node-1".to_owned());
+    world.observed.nodes.insert(node, NodeHealth::Deleted);
+    let decision = world.pass();
+    let gone = Action::DeletePod {
+        slot: worker(1),
+        uid,
+        removal: Removal::Forced,
+    };
+    assert!(decision.actions.contains(&gone), "{:?}", decision.actions);
+    assert_eq!(decision.status.trainyard.spent.infrastructure, 1);
+}

@@ -1,0 +1,34 @@
+//! Seeds that broke the decider once, by what was wrong.
+//!
+//! Each was found with the mistake put back into core, in the world as it is. A change of the
+//! world gives these numbers another meaning; the mistakes themselves are told, one short case
+//! each, beside the policies in core (`job/tests/hunted.rs`).
+
+use trainyard_core::job::decide;
+use trainyard_sim::{RunOptions, run};
+
+const SEEDS: [(u64, &str); 7] = [
+    (
+        478,
+        "a success outside the wanted slots stood in for one inside",
+    ),
+    (24, "pods were made where old ones still held the names"),
+    (
+        384,
+        "an attempt waited for silent nodes of the one before it",
+    ),
+    (29_013, "the user paid for a program that was told to end"),
+    (108, "borne failures left a job running with nobody in it"),
+    (6_646, "a resized gang without pods was said to run"),
+    (3, "the order of the list changed what was said"),
+];
+
+#[test]
+fn what_broke_once_holds() {
+    for (seed, story) in SEEDS {
+        let outcome = run(seed, decide, &RunOptions::default());
+        if let Some((_, violation)) = outcome.violation {
+            panic!("seed {seed} breaks again ({story}): {violation}");
+        }
+    }
+}
