@@ -120,7 +120,7 @@ fn picture(lines: &[Line]) -> String {
          <rect width=\"{width}\" height=\"{height}\" rx=\"8\" fill=\"#16181d\"/>\n\
          <g clip-path=\"url(#w)\"><g class=\"l\" style=\"transform: translateY({end}px)\" \
          xml:space=\"preserve\">",
-        height - 24,
+        ROWS * LINE_HEIGHT + 3,
         end = shift(lines.len()),
     )
     .expect("a string takes everything");
