@@ -101,7 +101,7 @@ fn picture(lines: &[Line]) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
          font-family=\"ui-monospace, Menlo, Consolas, monospace\" font-size=\"13\">\n\
          <title>{}</title>\n\
-         <style>\n.l {{ animation: move {total:.2}s step-end infinite; }}\n@keyframes move {{\n",
+         <style>\ntext {{ white-space: pre; }}\n.l {{ animation: move {total:.2}s step-end infinite; }}\n@keyframes move {{\n",
         paint::escape(COMMAND)
     );
     for (at, line) in lines.iter().enumerate() {
