@@ -109,9 +109,7 @@ fn compare(name: &str, runs: &Both, of: impl Fn(&Run) -> Duration, bound: Option
             milliseconds(ours),
             milliseconds(theirs)
         ),
-        bound: bound.map_or("none, for reading".to_owned(), |bound| {
-            format!("at most {bound} of it")
-        }),
+        bound: bound.map_or_else(String::new, |bound| format!("at most {bound} of it")),
         met: bound.is_none_or(|bound| ratio <= bound),
     }
 }
