@@ -290,7 +290,7 @@ mod tests {
         for (name, allowed) in ARROWS {
             let most: &[&str] = match *name {
                 "trainyard" => continue,
-                "trainyard-core" | "xtask" => &[],
+                "trainyard-core" | "trainyard-smoke" | "xtask" => &[],
                 _ => &["trainyard-core"],
             };
             assert_eq!(*allowed, most, "{name}");

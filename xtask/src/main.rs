@@ -13,8 +13,10 @@
 
 mod bench;
 mod check;
+mod frameworks;
 mod generate;
 mod layers;
+mod record;
 mod report;
 mod seed_hunt;
 mod step;
@@ -33,7 +35,11 @@ Commands:
   layers                         dependency arrows, licences, banned crates
   seed-hunt --seeds N [--from S] run the simulation over N seeds, from seed S on
   gen [--check]                  write the generated reference pages, or fail if they are stale
+  frameworks [--only NAME]       install the frameworks of the examples, pinned, outside the tree
+  frameworks --test              run their examples: one suite of `test`
+  record                         write docs/smoke.svg: the smoke job with a killed rank
   bench core                     measure the figures that the core must reach
+  bench local                    measure `run` on this machine, beside `torchrun`
 
 Exit codes: 0 done, 1 the thing asked about failed, 2 could not do it.
 ";
@@ -63,7 +69,12 @@ fn main() -> ExitCode {
         ["seed-hunt", rest @ ..] => seed_hunt::run(rest),
         ["gen"] => generate::run(generate::Mode::Write),
         ["gen", "--check"] => generate::run(generate::Mode::Check),
-        ["bench", "core"] => bench::run(),
+        ["frameworks"] => frameworks::run(None),
+        ["frameworks", "--test"] => frameworks::suite().map(|ran| println!("{ran}")),
+        ["frameworks", "--only", name] => frameworks::run(Some(name)),
+        ["record"] => record::run(),
+        ["bench", "core"] => bench::core(),
+        ["bench", "local"] => bench::local(),
         words => Err(Failure::CouldNotRun(format!(
             "unknown command `{}`\n\nhint: run `cargo xtask help` to see the commands",
             words.join(" ")

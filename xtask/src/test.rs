@@ -7,7 +7,7 @@ mod files;
 
 use std::{process::Command, time::Instant};
 
-use crate::{Failure, check, report, seed_hunt, step};
+use crate::{Failure, check, frameworks, report, seed_hunt, step};
 
 /// What becomes of a suite that could not run.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,12 +24,12 @@ type Suite = (&'static str, fn() -> Result<String, Failure>);
 /// Cheapest first, except that `check` comes first because what it finds explains later failures.
 const SUITES: &[Suite] = &[
     ("check", || check::run().map(|()| "every step".to_owned())),
-    ("unit and integration", unit),
-    ("doctests", doctests),
+    ("unit, integration and doc", unit),
     ("examples", files::examples),
     ("fuzz seeds", files::fuzz_seeds),
     ("sim", sim),
     ("mutants", mutants),
+    ("frameworks", frameworks::suite),
 ];
 
 /// Seeds that every run of the tests goes through.
@@ -86,24 +86,21 @@ pub(crate) fn run(require: Require) -> Result<(), Failure> {
 }
 
 fn unit() -> Result<String, Failure> {
+    // One test of the engine starts `mpirun` and passes over itself without it. Where it cannot be
+    // had, the suite of frameworks could not run either, so that it is never passed over in silence.
+    if let Err(Failure::CouldNotRun(message) | Failure::Failed(message)) = frameworks::open_mpi() {
+        report::error(&message);
+    }
     // The tests of `sim` search thousands of seeds and are a suite of their own, built for speed.
+    // Without a choice of targets, cargo also builds the example programs that tests start.
     counted(&mut step::cargo(&[
         "test",
         "--locked",
         "--workspace",
         "--exclude",
         "trainyard-sim",
-        "--all-targets",
         "--no-fail-fast",
     ]))
-}
-
-fn doctests() -> Result<String, Failure> {
-    // A crate whose documentation has no example yet is no failure, so none are counted.
-    let mut tally = Tally::default();
-    let mut command = step::cargo(&["test", "--locked", "--workspace", "--doc", "--no-fail-fast"]);
-    step::stream(&mut command, |line| tally.read(line))?;
-    Ok(tally.words())
 }
 
 fn mutants() -> Result<String, Failure> {

@@ -1,4 +1,7 @@
 //! How fast the simulation goes through seeds, as the hunt itself reports it.
+//!
+//! The bound is for two cores that do nothing else. It is judged by processor time, because on a
+//! shared machine the wall clock measures the neighbours; the wall clock's rate is printed beside it.
 
 use super::Figure;
 use crate::{Failure, report, seed_hunt, step};
@@ -13,21 +16,24 @@ const EVENTS_A_RUN: f64 = 200.0;
 /// Seeds a minute, and events a run.
 pub(super) fn figures() -> Result<Vec<Figure>, Failure> {
     report::progress("simulation");
-    let mut seeds = None;
+    let mut wall = None;
+    let mut core = None;
     let mut events = None;
     step::stream(&mut seed_hunt::command(&["--seeds", SEEDS]), |line| {
-        seeds = number_after(line, "seeds/minute").or(seeds);
+        wall = number_after(line, "seeds/minute").or(wall);
+        core = number_after(line, "seeds/core-minute").or(core);
         events = number_after(line, "events/run").or(events);
     })?;
-    let (Some(seeds), Some(events)) = (seeds, events) else {
+    let (Some(wall), Some(core), Some(events)) = (wall, core, events) else {
         return Err(Failure::CouldNotRun(
-            "the seed hunt did not print its `seeds/minute` and `events/run`".to_owned(),
+            "the seed hunt did not print its rates and its `events/run`".to_owned(),
         ));
     };
+    let seeds = core * 2.0;
     Ok(vec![
         Figure {
-            name: "simulation, seeds a minute".to_owned(),
-            measured: format!("{seeds:.0}"),
+            name: "simulation, seeds a minute of two cores".to_owned(),
+            measured: format!("{seeds:.0} (by the wall clock {wall:.0})"),
             bound: format!("at least {SEEDS_A_MINUTE:.0}"),
             met: seeds >= SEEDS_A_MINUTE,
         },
@@ -53,10 +59,10 @@ mod tests {
 
     #[test]
     fn figures_are_found_in_what_the_hunt_prints() {
-        let line =
-            "seeds 20000 events 5,030,000 events/run 251 min 3 wall 9.7 s seeds/minute 123,456";
+        let line = "seeds 20000 events 5,030,000 events/run 251 min 3 wall 9.7 s seeds/minute 123,456 cpu 18.0 s seeds/core-minute 66,667";
         assert_eq!(number_after(line, "events/run"), Some(251.0));
         assert_eq!(number_after(line, "seeds/minute"), Some(123_456.0));
+        assert_eq!(number_after(line, "seeds/core-minute"), Some(66_667.0));
         assert_eq!(number_after(line, "seeds/hour"), None);
     }
 }

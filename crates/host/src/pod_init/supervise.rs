@@ -318,10 +318,28 @@ impl<'a> Supervisor<'a> {
                 self.pass_on_stop(pid);
             } else if let Some(at) = self.runs.iter().position(|run| run.pid == Some(pid)) {
                 self.runs[at].pid = None;
+                self.end_leftovers(pid);
                 self.pass_on_stop(pid);
                 let code = self.runs[at].told_code.take().unwrap_or(code);
                 self.ended(at, code)?;
             }
+        }
+    }
+
+    /// A container ends with its first process; what that left behind ends with it, so that a
+    /// container that starts again never meets ranks of the one before.
+    ///
+    /// Caveat: beside another container only those are found that stayed in its process group.
+    fn end_leftovers(&self, leader: Pid) {
+        if self.stopping {
+            return;
+        }
+        let alone = self.runs.iter().all(|run| run.pid.is_none());
+        // Without a process left there is nobody to end.
+        if alone {
+            kill(EVERYONE, Signal::SIGKILL).ok();
+        } else {
+            killpg(leader, Signal::SIGKILL).ok();
         }
     }
 

@@ -196,3 +196,14 @@ fn a_container_starts_again_in_place_where_its_pod_says_so() {
     assert_eq!(ended.report()["attempts"], 1);
     assert_eq!(ended.report()["spent"]["user"], 1);
 }
+
+#[test]
+fn what_a_container_left_behind_does_not_meet_the_next_one() {
+    // A launcher that is killed leaves ranks in sessions of their own behind.
+    let script = "[ -e left ] || { setsid sleep 1000 & echo $! > left; kill -9 $$; }; \
+                  for wait in $(seq 100); do kill -0 $(cat left) || exit 0; sleep 0.1; done; exit 7";
+    let yard = Yard::new(1, sh(script)).set("kind", json!("TFJob"));
+    let ended = yard.run();
+    assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
+    assert_eq!(ended.report()["spent"]["user"], 1);
+}

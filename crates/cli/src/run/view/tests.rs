@@ -101,7 +101,7 @@ fn story() -> Vec<(u64, RunEvent)> {
             0,
             RunEvent::Prepared {
                 run_id: "20250101T000000Z".to_owned(),
-                folder: "/work/.trainyard/runs/mnist/20250101T000000Z".into(),
+                folder: "/home/ada/.trainyard/runs/mnist/20250101T000000Z".into(),
                 pods: 4,
             },
         ),

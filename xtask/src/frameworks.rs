@@ -1,0 +1,208 @@
+//! `cargo xtask frameworks`: real training frameworks, pinned, outside the tree.
+//!
+//! Owns which frameworks the examples train with and where their virtual environments lie. It
+//! installs nothing into the machine's own Python.
+//!
+//! Invariant: an environment is used only if it is whole; one whose making was cut short is made
+//! again. Its name holds a hash of everything it was made from, so a changed pin never meets an
+//! old environment.
+
+mod install;
+mod stand_ins;
+mod suite;
+
+use std::path::PathBuf;
+
+use crate::{Failure, report, step};
+
+pub(crate) use suite::suite;
+
+/// One framework: the name of its folder in `examples/`, and how its examples are tried.
+#[derive(Debug)]
+struct Framework {
+    name: &'static str,
+    /// What must be importable.
+    module: &'static str,
+    /// What the machine must have besides Python.
+    need: Need,
+    trials: &'static [Trial],
+}
+
+/// What an environment needs beyond its packages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    Nothing,
+    /// Stand-ins for the CUDA libraries that it is linked against.
+    StandIns,
+    /// `mpirun` and its libraries.
+    OpenMpi,
+}
+
+/// One job file that is run twice: undisturbed, and with a fault.
+#[derive(Debug)]
+struct Trial {
+    file: &'static str,
+    /// What is killed in the second run, and when.
+    fault: &'static str,
+    /// What the second run must say, which shows that it went on and did not begin again.
+    resumed: &'static str,
+    /// Whether the fault costs an attempt of the gang; an elastic job replaces the pod alone.
+    gang: bool,
+}
+
+/// Sees to it that `mpirun` can be started, as tests of the engine do too.
+pub(crate) fn open_mpi() -> Result<(), Failure> {
+    install::machine_has(Need::OpenMpi)
+}
+
+const RESUMED: &str = "resumed from step ";
+
+/// Most used first.
+const FRAMEWORKS: &[Framework] = &[
+    Framework {
+        name: "pytorch",
+        module: "torch",
+        need: Need::StandIns,
+        trials: &[
+            Trial {
+                file: "ddp.yaml",
+                fault: "kill rank=1 at=step:100",
+                resumed: RESUMED,
+                gang: true,
+            },
+            Trial {
+                file: "torchrun.yaml",
+                fault: "kill rank=1 at=step:100",
+                resumed: RESUMED,
+                gang: true,
+            },
+            Trial {
+                file: "elastic.yaml",
+                fault: "kill rank=1 at=step:100",
+                resumed: RESUMED,
+                gang: false,
+            },
+        ],
+    },
+    Framework {
+        name: "mpi",
+        module: "mpi4py.MPI",
+        need: Need::OpenMpi,
+        trials: &[Trial {
+            file: "job.yaml",
+            fault: "kill rank=1 at=step:100",
+            resumed: RESUMED,
+            gang: true,
+        }],
+    },
+    Framework {
+        name: "jax",
+        module: "jax",
+        need: Need::Nothing,
+        trials: &[Trial {
+            file: "job.yaml",
+            fault: "kill rank=1 at=step:100",
+            resumed: RESUMED,
+            gang: true,
+        }],
+    },
+    Framework {
+        name: "xgboost",
+        module: "xgboost",
+        need: Need::Nothing,
+        trials: &[Trial {
+            file: "job.yaml",
+            fault: "kill rank=1 at=step:20",
+            resumed: RESUMED,
+            gang: true,
+        }],
+    },
+    Framework {
+        name: "tensorflow",
+        module: "tensorflow",
+        need: Need::Nothing,
+        trials: &[Trial {
+            file: "job.yaml",
+            fault: "kill rank=1 at=step:100",
+            resumed: RESUMED,
+            gang: true,
+        }],
+    },
+    Framework {
+        name: "paddle",
+        module: "paddle",
+        need: Need::Nothing,
+        trials: &[Trial {
+            file: "job.yaml",
+            fault: "kill rank=1 at=step:40",
+            resumed: RESUMED,
+            gang: true,
+        }],
+    },
+];
+
+/// Makes the environment of every framework, or of the one that is named.
+pub(crate) fn run(only: Option<&str>) -> Result<(), Failure> {
+    let chosen: Vec<&Framework> = FRAMEWORKS
+        .iter()
+        .filter(|framework| only.is_none_or(|name| name == framework.name))
+        .collect();
+    if chosen.is_empty() {
+        let names: Vec<&str> = FRAMEWORKS.iter().map(|framework| framework.name).collect();
+        return Err(Failure::CouldNotRun(format!(
+            "`{}` is no framework; known are {}",
+            only.unwrap_or_default(),
+            names.join(", ")
+        )));
+    }
+    let mut absent = Vec::new();
+    for framework in chosen {
+        match framework.environment() {
+            Ok(folder) => println!("{}\t{}", framework.name, folder.display()),
+            Err(Failure::CouldNotRun(message) | Failure::Failed(message)) => {
+                report::error(&message);
+                absent.push(framework.name);
+            }
+            Err(Failure::Told) => absent.push(framework.name),
+        }
+    }
+    if absent.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::CouldNotRun(format!(
+            "no environment for {}",
+            absent.join(", ")
+        )))
+    }
+}
+
+/// The environment of `PyTorch`, which is also what `torchrun` is measured with.
+pub(crate) fn pytorch() -> Result<PathBuf, Failure> {
+    let framework = FRAMEWORKS
+        .iter()
+        .find(|framework| framework.name == "pytorch")
+        .expect("PyTorch is listed");
+    framework.environment()
+}
+
+impl Framework {
+    /// Its virtual environment, made if it is not there.
+    fn environment(&self) -> Result<PathBuf, Failure> {
+        install::environment(self).map_err(|failure| match failure {
+            Failure::CouldNotRun(message) | Failure::Failed(message) => {
+                Failure::CouldNotRun(format!("no environment for `{}`: {message}", self.name))
+            }
+            Failure::Told => Failure::Told,
+        })
+    }
+
+    /// Its folder of examples.
+    fn folder(&self) -> PathBuf {
+        step::root().join("examples").join(self.name)
+    }
+
+    /// The image of its examples, without the tag.
+    fn image(&self) -> String {
+        format!("registry.example.com/{}", self.name)
+    }
+}

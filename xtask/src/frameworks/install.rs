@@ -1,0 +1,223 @@
+//! Making one virtual environment.
+//!
+//! It is made in the place where it will be used, since its programs name that place in their first
+//! line, and marked whole at the end. The lock beside it, which the kernel lets go with the
+//! process, keeps two makers apart.
+
+use std::{
+    fs::{self, File},
+    io::{BufRead as _, BufReader, Write as _},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+use super::{Framework, Need, stand_ins};
+use crate::{Failure, report};
+
+/// The file that only a whole environment has.
+const WHOLE: &str = "trainyard-whole";
+/// Changed when environments are made in another way from the same pins.
+const RECIPE: &str = "1";
+
+/// The environment of `framework`, made if it is not there.
+pub(super) fn environment(framework: &Framework) -> Result<PathBuf, Failure> {
+    machine_has(framework.need)?;
+    let requirements = framework.folder().join("requirements.txt");
+    let pins = fs::read_to_string(&requirements).map_err(|error| {
+        Failure::CouldNotRun(format!("cannot read `{}`: {error}", requirements.display()))
+    })?;
+    let python = python()?;
+    let hash = fnv([RECIPE, &python, &pins].join("\n").as_bytes());
+    let parent = cache()?.join("frameworks");
+    let folder = parent.join(format!("{}-{hash:016x}", framework.name));
+
+    fs::create_dir_all(&parent).map_err(cannot("make", &parent))?;
+    let lock_path = parent.join(format!("{}.lock", framework.name));
+    let lock = File::create(&lock_path).map_err(cannot("make", &lock_path))?;
+    lock.lock().map_err(cannot("lock", &lock_path))?;
+    if folder.join(WHOLE).exists() {
+        return Ok(folder);
+    }
+    if folder.exists() {
+        fs::remove_dir_all(&folder).map_err(cannot("remove", &folder))?;
+    }
+    report::progress(&format!(
+        "making the environment of {} in `{}`",
+        framework.name,
+        folder.display()
+    ));
+    let began = Instant::now();
+    make(framework, &folder, &requirements)?;
+    fs::write(folder.join(WHOLE), &pins).map_err(cannot("write", &folder))?;
+    report::progress(&format!(
+        "the environment of {} is whole after {}",
+        framework.name,
+        report::seconds(began.elapsed())
+    ));
+    Ok(folder)
+}
+
+fn make(framework: &Framework, folder: &Path, requirements: &Path) -> Result<(), Failure> {
+    let hint = "hint: Debian has the module in the package `python3-venv`";
+    told(
+        Command::new("python3").args(["-m", "venv"]).arg(folder),
+        hint,
+    )?;
+    let python = folder.join("bin/python");
+    told(
+        Command::new(&python)
+            .args(["-m", "pip", "install", "--no-deps", "--progress-bar", "off"])
+            .args(["--disable-pip-version-check", "--no-input", "--requirement"])
+            .arg(requirements)
+            // Without compiled files every rank would compile the framework again.
+            .env_remove("PYTHONDONTWRITEBYTECODE"),
+        "hint: the packages come from the index that `pip config list` names, by default \
+         https://pypi.org",
+    )?;
+    if framework.need == Need::StandIns {
+        stand_ins::make(&folder.join("lib"))?;
+    }
+    told(
+        Command::new(&python)
+            .args(["-c", &format!("import {}", framework.module)])
+            .env_remove("PYTHONDONTWRITEBYTECODE"),
+        "hint: the packages are installed, but not usable with this Python",
+    )
+}
+
+/// What tells two interpreters apart whose environments cannot be shared.
+fn python() -> Result<String, Failure> {
+    let output = Command::new("python3")
+        .args(["-c", "import sys; print(sys.base_prefix, sys.version)"])
+        .output()
+        .map_err(|error| {
+            Failure::CouldNotRun(format!(
+                "cannot start `python3`: {error}\n\nhint: install Python 3.11 or later with `venv`"
+            ))
+        })?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Installs what the machine lacks where that is allowed, and says what is missing where not.
+pub(super) fn machine_has(need: Need) -> Result<(), Failure> {
+    let starts = |program: &str| {
+        Command::new(program)
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
+    };
+    match need {
+        Need::Nothing => Ok(()),
+        Need::StandIns => match ["cc", "readelf"].into_iter().find(|tool| !starts(tool)) {
+            None => Ok(()),
+            Some(tool) => Err(Failure::CouldNotRun(format!(
+                "`{tool}` is not installed, which stand-ins for the CUDA libraries are made with"
+            ))),
+        },
+        Need::OpenMpi if starts("mpirun") => Ok(()),
+        Need::OpenMpi => {
+            let hint = "hint: install Open MPI; Debian has it in `openmpi-bin` and \
+                        `libopenmpi-dev`, which only root can install";
+            report::progress("installing Open MPI");
+            // A fresh machine has no list of packages yet.
+            told(Command::new("apt-get").arg("update"), hint)?;
+            let mut apt = Command::new("apt-get");
+            apt.args(["install", "--yes", "--no-install-recommends"])
+                .args(["openmpi-bin", "libopenmpi-dev"])
+                .env("DEBIAN_FRONTEND", "noninteractive");
+            told(&mut apt, hint)
+        }
+    }
+}
+
+/// Runs `command` with its output on our stderr; the error is its last line that looks like one.
+fn told(command: &mut Command, hint: &str) -> Result<(), Failure> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let lost = |error: std::io::Error| {
+        Failure::CouldNotRun(format!("cannot run `{program}`: {error}\n\n{hint}"))
+    };
+    let (reader, writer) = std::io::pipe().map_err(lost)?;
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(writer.try_clone().map_err(lost)?)
+        .stderr(writer)
+        .spawn()
+        .map_err(lost)?;
+    // The command keeps its ends of the pipe, which would keep the reader waiting for ever.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut cause = String::new();
+    for line in BufReader::new(reader).split(b'\n') {
+        let line = line.map_err(lost)?;
+        let line = String::from_utf8_lossy(&line);
+        drop(writeln!(std::io::stderr(), "    {line}"));
+        let is_cause = line.to_lowercase().contains("error");
+        if is_cause || (cause.is_empty() && !line.trim().is_empty()) {
+            line.trim().clone_into(&mut cause);
+        }
+    }
+    let status = child.wait().map_err(lost)?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Failure::CouldNotRun(format!(
+        "`{program}` ended with {status}: {cause}\n\n{hint}"
+    )))
+}
+
+/// The folder of this project for what can be made again.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "chores have no module for variables, and nothing else of them reads one"
+)]
+fn cache() -> Result<PathBuf, Failure> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let own = variable("TRAINYARD_CACHE").map(PathBuf::from);
+    let shared = || variable("XDG_CACHE_HOME").map(|path| Path::new(&path).join("trainyard"));
+    let home = || variable("HOME").map(|path| Path::new(&path).join(".cache/trainyard"));
+    own.or_else(shared).or_else(home).ok_or_else(|| {
+        Failure::CouldNotRun(
+            "no folder for environments: set `TRAINYARD_CACHE`, `XDG_CACHE_HOME` or `HOME`"
+                .to_owned(),
+        )
+    })
+}
+
+fn cannot<'a>(verb: &'a str, path: &'a Path) -> impl FnOnce(std::io::Error) -> Failure + 'a {
+    move |error| Failure::CouldNotRun(format!("cannot {verb} `{}`: {error}", path.display()))
+}
+
+/// FNV-1a: the same on every machine and with every toolchain, so environments are found again.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_that_of_its_definition() {
+        assert_eq!(fnv(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv(b"a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(fnv(b"foobar"), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn a_failed_command_is_told_with_its_cause() {
+        let script = "echo Collecting; echo 'ERROR: no such version' >&2; echo done; exit 3";
+        let Err(Failure::CouldNotRun(message)) =
+            told(Command::new("sh").args(["-c", script]), "hint: look")
+        else {
+            panic!("a failure was expected");
+        };
+        assert_eq!(
+            message,
+            "`sh` ended with exit status: 3: ERROR: no such version\n\nhint: look"
+        );
+    }
+}
