@@ -1,0 +1,1 @@
+//! Jobs on Kubernetes: watches and acts for the decisions of `trainyard-core`.
