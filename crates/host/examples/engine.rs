@@ -189,6 +189,7 @@ fn line(event: &RunEvent) -> Value {
             container,
             stream,
             bytes,
+            left_out: _,
         } => json!({
             "output": slot.to_string(), "attempt": attempt, "container": &**container,
             "stream": if *stream == Stream::Out { "out" } else { "err" },

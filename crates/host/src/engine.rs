@@ -9,13 +9,14 @@ mod act;
 mod events;
 mod faults;
 mod output;
+mod pace;
 mod remote;
 mod report;
 mod start;
 mod table;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     fs, io,
     os::fd::{AsRawFd as _, BorrowedFd},
     path::PathBuf,
@@ -129,7 +130,9 @@ struct Engine<'a> {
     next_watch: u64,
     pods: BTreeMap<Key, Entry>,
     next_key: Key,
-    buffer: Vec<u8>,
+    buffer: output::Buffer,
+    /// Streams that are next looked at then, soonest first.
+    resting: VecDeque<(Instant, u64)>,
     status: JobStatus,
     view: u64,
     services: BTreeMap<Role, IndexSet>,
@@ -203,7 +206,8 @@ impl<'a> Engine<'a> {
             next_watch: 0,
             pods: BTreeMap::new(),
             next_key: 0,
-            buffer: vec![0; output::READ_BYTES],
+            buffer: output::Buffer::new(),
+            resting: VecDeque::new(),
             status: JobStatus::default(),
             view: 0,
             services: BTreeMap::new(),
@@ -301,7 +305,7 @@ impl<'a> Engine<'a> {
             for (watch, number) in seen {
                 self.handle(watch, number, stop)?;
             }
-            self.act_on_time();
+            self.act_on_time()?;
         }
         let report = self.report();
         self.note_store(|writer| writer.write_report(&report));
@@ -393,6 +397,7 @@ impl<'a> Engine<'a> {
         let next = kills
             .chain(self.decide_at)
             .chain(self.faults.due(self.first_pod))
+            .chain(self.resting.front().map(|(at, _)| *at))
             .min();
         let Some(next) = next else {
             return EpollTimeout::NONE;

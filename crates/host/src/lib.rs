@@ -46,6 +46,6 @@ pub use error::HostError;
 pub use inject::{Injection, InjectionError};
 pub use pod_init::pod_init_main;
 pub use remote::pod_exec_main;
-pub use request::{Accelerators, RunEvent, RunOptions, RunRequest, Stream};
+pub use request::{Accelerators, RunEvent, RunOptions, RunRequest, Stream, count_lines};
 pub use stop::StopHandle;
 pub use store::{FailedRank, Outcome, RunReport};

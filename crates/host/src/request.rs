@@ -106,6 +106,8 @@ pub enum RunEvent {
         stream: Stream,
         /// What it wrote.
         bytes: Vec<u8>,
+        /// Lines that came with it and are only in the log: too many to be read as they pass.
+        left_out: u64,
     },
     /// Step and loss, as found in the output of a pod.
     Progress {
@@ -158,4 +160,18 @@ pub enum Stream {
     Out,
     /// Standard error.
     Err,
+}
+
+/// Lines in `bytes`, the last of which may lack its newline.
+pub fn count_lines(bytes: &[u8]) -> u64 {
+    // This runs for every byte that ranks write. Summing up in single bytes, as far as one holds, took
+    // 0.05 s of processor time for a gigabyte; a plain count took 0.5 s.
+    let newlines: u64 = bytes
+        .chunks(usize::from(u8::MAX))
+        .map(|block| {
+            let count: u8 = block.iter().map(|byte| u8::from(*byte == b'\n')).sum();
+            u64::from(count)
+        })
+        .sum();
+    newlines + u64::from(bytes.last().is_some_and(|last| *last != b'\n'))
 }

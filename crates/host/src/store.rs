@@ -21,6 +21,7 @@ mod error;
 mod log;
 mod record;
 mod report;
+mod ring;
 mod writer;
 
 use std::{

@@ -6,13 +6,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::sys::signal::Signal;
+use nix::sys::{
+    epoll::{EpollEvent, EpollFlags},
+    signal::Signal,
+};
 use trainyard_core::{
     job::{Exit, PodPhase, Progress},
     spec::Slot,
 };
 
-use super::{Engine, PROGRESS_EVERY, Watch, output::Piece, start, table::Key};
+use super::{
+    Engine, PROGRESS_EVERY, Watch,
+    output::{self, Buffer, Piece},
+    pace::REST,
+    start,
+    table::Key,
+};
 use crate::{
     HostError, channel, progress, ranks, remote,
     request::RunEvent,
@@ -49,12 +58,7 @@ impl Engine<'_> {
                 self.pod_gone(key);
                 Ok(())
             }
-            Watch::Output(key, at) => {
-                if self.read_output(key, at) {
-                    self.watches.remove(&number);
-                }
-                Ok(())
-            }
+            Watch::Output(key, at) => self.follow(key, at, number),
             Watch::Listener => self.accept(),
             Watch::Client(client) => {
                 self.serve(client, number);
@@ -234,7 +238,10 @@ impl Engine<'_> {
         entry.gone = true;
         entry.kill_at = None;
         entry.outputs.clear();
-        entry.logs.clear();
+        for log in entry.logs.drain(..).flatten() {
+            // Where the disk is full, what was written can be read as it is.
+            drop(log.finish());
+        }
         drop(std::fs::remove_dir_all(&entry.scratch));
         if !entry.has_ended() {
             entry.phase = PodPhase::Failed;
@@ -255,13 +262,21 @@ impl Engine<'_> {
 
     /// Reads once from a stream; true when it is closed.
     fn read_output(&mut self, key: Key, at: usize) -> bool {
+        // Lent for the time of the call, so that what was read need not be copied.
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let closed = self.pass_output_on(key, at, &mut buffer);
+        self.buffer = buffer;
+        closed
+    }
+
+    fn pass_output_on(&mut self, key: Key, at: usize, buffer: &mut Buffer) -> bool {
         let Some(entry) = self.pods.get_mut(&key) else {
             return true;
         };
         let Some(output) = entry.outputs.get_mut(at) else {
             return true;
         };
-        let (bytes, closed) = match output.read(&mut self.buffer) {
+        let (bytes, closed) = match output.read(buffer) {
             Piece::Nothing => return false,
             Piece::Bytes(bytes) => (bytes, false),
             Piece::Closed(bytes) => (bytes, true),
@@ -275,9 +290,9 @@ impl Engine<'_> {
             && let Some(log) = entry.logs.get_mut(container)
         {
             let written = match log {
-                Some(log) => log.write(&bytes),
+                Some(log) => log.write(bytes),
                 None => LogWriter::create(&entry.log_folder, &name).and_then(|mut new| {
-                    new.write(&bytes)?;
+                    new.write(bytes)?;
                     *log = Some(new);
                     Ok(())
                 }),
@@ -291,15 +306,63 @@ impl Engine<'_> {
                 (self.sink)(RunEvent::Note(note));
             }
         }
-        self.read_progress(slot, attempt, &bytes);
+        self.read_progress(slot, attempt, bytes);
+        let (shown, left_out) = output::shown(bytes);
         (self.sink)(RunEvent::Output {
             slot,
             attempt,
             container: name,
             stream,
-            bytes,
+            bytes: shown.to_vec(),
+            left_out,
         });
         closed
+    }
+
+    /// Reads a stream, and lets it rest where that is better for its writer.
+    fn follow(&mut self, key: Key, at: usize, number: u64) -> Result<(), HostError> {
+        if self.read_output(key, at) {
+            self.watches.remove(&number);
+            return Ok(());
+        }
+        let Some(output) = self
+            .pods
+            .get_mut(&key)
+            .and_then(|entry| entry.outputs.get_mut(at))
+        else {
+            return Ok(());
+        };
+        let (before, now) = (output.pace.is_resting(), Instant::now());
+        let rests = output.pace.rests(now);
+        if rests {
+            self.resting.push_back((now + REST, number));
+        }
+        if before != rests
+            && let Some(descriptor) = output.descriptor()
+        {
+            let flags = if rests {
+                EpollFlags::empty()
+            } else {
+                EpollFlags::EPOLLIN
+            };
+            self.epoll
+                .modify(descriptor, &mut EpollEvent::new(flags, number))
+                .map_err(HostError::system_errno("watch a descriptor"))?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the streams that have rested.
+    fn end_rests(&mut self, now: Instant) -> Result<(), HostError> {
+        while self.resting.front().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, number)) = self.resting.pop_front() else {
+                break;
+            };
+            if let Some(Watch::Output(key, at)) = self.watches.get(&number).copied() {
+                self.follow(key, at, number)?;
+            }
+        }
+        Ok(())
     }
 
     fn read_progress(&mut self, slot: Slot, attempt: u32, bytes: &[u8]) {
@@ -340,8 +403,9 @@ impl Engine<'_> {
     }
 
     /// What is due by the clock.
-    pub(super) fn act_on_time(&mut self) {
+    pub(super) fn act_on_time(&mut self) -> Result<(), HostError> {
         let now = Instant::now();
+        self.end_rests(now)?;
         for entry in self.pods.values_mut() {
             if entry.kill_at.is_some_and(|at| at <= now) {
                 entry.kill_at = None;
@@ -349,6 +413,7 @@ impl Engine<'_> {
             }
         }
         self.inject(now);
+        Ok(())
     }
 
     /// Ends every pod at once and waits until the kernel has.

@@ -7,18 +7,20 @@ use std::{
     io::{self, Read as _},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
+    time::Instant,
 };
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
-use crate::request::Stream;
+use super::pace::Pace;
+use crate::request::{Stream, count_lines};
 
 /// Longer lines are passed on in pieces.
 pub(super) const LINE_BYTES: usize = 64 << 10;
-/// Read at once; also the size that the pipe of a busy stream is given.
+/// Read at once; also what the pipe of a busy stream is given.
 pub(super) const READ_BYTES: usize = 1 << 20;
-/// A pipe that held this much when it was read belongs to a busy stream.
-const BUSY_BYTES: usize = 60 << 10;
+/// Of one read, this much is passed on to be shown; nobody reads more in that time.
+const SHOWN_BYTES: usize = 64 << 10;
 
 /// One stream of one container.
 #[derive(Debug)]
@@ -31,17 +33,27 @@ pub(super) struct Output {
     pub(super) stream: Stream,
     /// A line that has no end yet.
     begun: Vec<u8>,
-    widened: bool,
+    pub(super) pace: Pace,
 }
 
 /// What one read came to.
-pub(super) enum Piece {
+pub(super) enum Piece<'a> {
     /// Whole lines, or a piece of a long one.
-    Bytes(Vec<u8>),
+    Bytes(&'a [u8]),
     /// Nothing to pass on yet.
     Nothing,
     /// The stream is closed; what was left of its last line.
-    Closed(Vec<u8>),
+    Closed(&'a [u8]),
+}
+
+/// Where output is read to: room for a line that was begun, then for what is read.
+#[derive(Debug, Default)]
+pub(super) struct Buffer(Vec<u8>);
+
+impl Buffer {
+    pub(super) fn new() -> Self {
+        Self(vec![0; LINE_BYTES + READ_BYTES])
+    }
 }
 
 impl Output {
@@ -58,7 +70,7 @@ impl Output {
             name,
             stream,
             begun: Vec::new(),
-            widened: false,
+            pace: Pace::new(Instant::now()),
         })
     }
 
@@ -67,53 +79,78 @@ impl Output {
     }
 
     /// Reads once.
-    pub(super) fn read(&mut self, buffer: &mut [u8]) -> Piece {
-        let Some(pipe) = &mut self.pipe else {
-            return Piece::Closed(Vec::new());
+    pub(super) fn read<'a>(&mut self, buffer: &'a mut Buffer) -> Piece<'a> {
+        let count = match &mut self.pipe {
+            None => Ok(0),
+            Some(pipe) => match buffer.0.get_mut(LINE_BYTES..) {
+                Some(room) => pipe.read(room),
+                None => Ok(0),
+            },
         };
-        let count = match pipe.read(buffer) {
-            Ok(0) => {
-                self.pipe = None;
-                return Piece::Closed(std::mem::take(&mut self.begun));
-            }
-            Ok(count) => count,
+        let count = match count {
             Err(error)
                 if matches!(
                     error.kind(),
                     io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
                 ) =>
             {
+                self.pace.read(0);
                 return Piece::Nothing;
             }
-            Err(_) => {
+            Ok(0) | Err(_) => {
                 self.pipe = None;
-                return Piece::Closed(std::mem::take(&mut self.begun));
+                return Piece::Closed(self.take_begun(buffer, 0));
             }
+            Ok(count) => count,
         };
-        if count >= BUSY_BYTES && !self.widened {
-            self.widened = true;
-            // A user may hold only so much pipe memory; without more it only goes slower.
-            let size = i32::try_from(READ_BYTES).unwrap_or(i32::MAX);
-            fcntl(&*pipe, FcntlArg::F_SETPIPE_SZ(size)).ok();
+        self.pace.read(count);
+        if self.pace.is_busy()
+            && let Some(pipe) = &self.pipe
+        {
+            self.pace.widen(pipe);
         }
-        self.cut(buffer.get(..count).unwrap_or_default())
+        self.cut(buffer, count)
     }
 
     /// Keeps the begun line back, unless it is too long already.
-    fn cut(&mut self, bytes: &[u8]) -> Piece {
+    fn cut<'a>(&mut self, buffer: &'a mut Buffer, count: usize) -> Piece<'a> {
+        let bytes = buffer.0.get(LINE_BYTES..).unwrap_or_default();
+        let bytes = bytes.get(..count).unwrap_or_default();
         let newline = bytes.iter().rposition(|byte| *byte == b'\n');
-        let (whole, rest) = bytes.split_at(newline.map_or(0, |at| at + 1));
-        if whole.is_empty() && self.begun.len() + rest.len() <= LINE_BYTES {
+        let whole = newline.map_or(0, |at| at + 1);
+        let rest = bytes.get(whole..).unwrap_or_default();
+        if whole == 0 && self.begun.len() + rest.len() <= LINE_BYTES {
             self.begun.extend_from_slice(rest);
             return Piece::Nothing;
         }
-        let mut piece = std::mem::take(&mut self.begun);
-        piece.extend_from_slice(whole);
-        if rest.len() > LINE_BYTES || whole.is_empty() {
-            piece.extend_from_slice(rest);
-        } else {
-            self.begun.extend_from_slice(rest);
+        if whole == 0 || rest.len() > LINE_BYTES {
+            return Piece::Bytes(self.take_begun(buffer, count));
         }
+        let next = rest.to_vec();
+        let piece = self.take_begun(buffer, whole);
+        self.begun = next;
         Piece::Bytes(piece)
     }
+
+    /// The begun line and the first `count` bytes of what was read, in one piece.
+    fn take_begun<'a>(&mut self, buffer: &'a mut Buffer, count: usize) -> &'a [u8] {
+        let start = LINE_BYTES - self.begun.len();
+        if let Some(place) = buffer.0.get_mut(start..LINE_BYTES) {
+            place.copy_from_slice(&self.begun);
+        }
+        self.begun.clear();
+        buffer.0.get(start..LINE_BYTES + count).unwrap_or_default()
+    }
+}
+
+/// The first part of `bytes` that is worth showing, in whole lines, and how many lines come after.
+pub(super) fn shown(bytes: &[u8]) -> (&[u8], u64) {
+    let Some(first) = bytes.get(..SHOWN_BYTES) else {
+        return (bytes, 0);
+    };
+    let Some(newline) = first.iter().rposition(|byte| *byte == b'\n') else {
+        return (bytes, 0);
+    };
+    let (shown, left_out) = bytes.split_at(newline + 1);
+    (shown, count_lines(left_out))
 }

@@ -1,11 +1,12 @@
 //! The log of a container: bounded, the beginning and the end are kept.
 //!
-//! The first [`HEAD_BYTES`] go to `<container>.log`. What follows goes to segments
-//! `<container>.log.<offset>`, of which the last two are kept; the offset is where in the whole
-//! output the segment begins, so that a reader can say how much is left out.
+//! The first [`HEAD_BYTES`] go to `<container>.log`. What follows goes to the ring
+//! `<container>.log.tail`, which becomes `<container>.log.<offset>` when the container has ended; the
+//! offset is where in the whole output that part begins, so that a reader can say how much is left
+//! out.
 //!
-//! Invariant: at most `HEAD_BYTES + 2 * SEGMENT_BYTES` are on disk, and the last `SEGMENT_BYTES`
-//! written are always among them.
+//! Invariant: what is on disk is bounded by `HEAD_BYTES` and two rings, and the last `KEPT_BYTES`
+//! written are always among it.
 
 use std::{
     fs::{self, File},
@@ -13,26 +14,27 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::StoreError;
+use super::{
+    StoreError,
+    ring::{self, RingWriter},
+    writer,
+};
 
 /// How much of the beginning is kept.
 pub(crate) const HEAD_BYTES: u64 = 32 << 20;
-/// How much of the end is always kept.
-pub(crate) const SEGMENT_BYTES: u64 = 8 << 20;
 
 const SUFFIX: &str = "log";
+const TAIL: &str = "tail";
 
 /// Writes the log of one container.
 #[derive(Debug)]
 pub(crate) struct LogWriter {
     base: PathBuf,
     file: File,
-    /// Bytes of the whole output so far.
-    offset: u64,
-    /// Where the open file is full.
-    full_at: u64,
-    /// Segments on disk, oldest first.
-    segments: Vec<PathBuf>,
+    /// Bytes that the beginning still takes.
+    room: u64,
+    /// Made when the beginning is full.
+    tail: Option<RingWriter>,
 }
 
 impl LogWriter {
@@ -43,42 +45,44 @@ impl LogWriter {
         Ok(Self {
             base,
             file,
-            offset: 0,
-            full_at: HEAD_BYTES,
-            segments: Vec::new(),
+            room: HEAD_BYTES,
+            tail: None,
         })
     }
 
-    pub(crate) fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            if self.offset >= self.full_at {
-                self.next_segment()?;
-            }
-            let room = usize::try_from(self.full_at - self.offset).unwrap_or(usize::MAX);
-            let (now, later) = bytes.split_at(bytes.len().min(room));
-            self.file.write_all(now)?;
-            self.offset += now.len() as u64;
-            bytes = later;
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let room = usize::try_from(self.room).unwrap_or(usize::MAX);
+        let (head, tail) = bytes.split_at(bytes.len().min(room));
+        self.file.write_all(head)?;
+        self.room -= head.len() as u64;
+        if tail.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        match &mut self.tail {
+            Some(ring) => ring.write(tail),
+            none => none
+                .insert(RingWriter::create(
+                    &part_path(&self.base, TAIL),
+                    HEAD_BYTES,
+                )?)
+                .write(tail),
+        }
     }
 
-    fn next_segment(&mut self) -> io::Result<()> {
-        let path = segment_path(&self.base, self.offset);
-        // The oldest goes first, so that the bound holds at every moment.
-        if self.segments.len() == 2 {
-            fs::remove_file(self.segments.remove(0))?;
-        }
-        self.file = File::create(&path)?;
-        self.full_at = self.offset + SEGMENT_BYTES;
-        self.segments.push(path);
-        Ok(())
+    /// Lays the end out as a plain file. Where that fails, the ring is still there to be read.
+    pub(crate) fn finish(self) -> io::Result<()> {
+        let Some(ring) = self.tail else { return Ok(()) };
+        let kept = ring.kept()?;
+        let plain = part_path(&self.base, &kept.offset.to_string());
+        writer::replace(&plain, &kept.bytes)?;
+        fs::remove_file(part_path(&self.base, TAIL))
     }
 }
 
-fn segment_path(base: &Path, offset: u64) -> PathBuf {
+fn part_path(base: &Path, part: &str) -> PathBuf {
     let mut path = base.as_os_str().to_owned();
-    path.push(format!(".{offset}"));
+    path.push(".");
+    path.push(part);
     path.into()
 }
 
@@ -126,7 +130,7 @@ impl LogFile {
         const WINDOW: u64 = 64 << 10;
         let corrupt = |error| StoreError::corrupt(&self.path, &error);
         let parts = parts(&self.path).map_err(corrupt)?;
-        let end = parts.last().map_or(0, |part| part.offset + part.length);
+        let end = parts.last().map_or(0, Part::end);
         let mut bytes = Vec::new();
         LogReader::open(&self.path, end.saturating_sub(WINDOW))
             .and_then(|mut reader| reader.read_to_end(&mut bytes))
@@ -142,7 +146,19 @@ impl LogFile {
 struct Part {
     offset: u64,
     length: u64,
-    path: PathBuf,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    File(PathBuf),
+    Bytes(Vec<u8>),
+}
+
+impl Part {
+    fn end(&self) -> u64 {
+        self.offset + self.length
+    }
 }
 
 /// The parts on disk, in order.
@@ -150,7 +166,7 @@ fn parts(base: &Path) -> io::Result<Vec<Part>> {
     let mut parts = vec![Part {
         offset: 0,
         length: fs::metadata(base)?.len(),
-        path: base.to_owned(),
+        content: Content::File(base.to_owned()),
     }];
     let prefix = format!(
         "{}.",
@@ -158,6 +174,12 @@ fn parts(base: &Path) -> io::Result<Vec<Part>> {
             .and_then(|name| name.to_str())
             .unwrap_or_default()
     );
+    // Read before the folder is: a ring that becomes a plain file meanwhile is met as either.
+    let tail = match ring::read(&part_path(base, TAIL)) {
+        Ok(kept) => Some(kept),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
     for entry in fs::read_dir(base.parent().unwrap_or(Path::new(".")))? {
         let entry = entry?;
         let name = entry.file_name();
@@ -168,9 +190,19 @@ fn parts(base: &Path) -> io::Result<Vec<Part>> {
             parts.push(Part {
                 offset,
                 length: entry.metadata()?.len(),
-                path: entry.path(),
+                content: Content::File(entry.path()),
             });
         }
+    }
+    if let Some(kept) = tail
+        && parts.len() == 1
+        && !kept.bytes.is_empty()
+    {
+        parts.push(Part {
+            offset: kept.offset,
+            length: kept.bytes.len() as u64,
+            content: Content::Bytes(kept.bytes),
+        });
     }
     parts.sort_by_key(|part| part.offset);
     Ok(parts)
@@ -185,6 +217,9 @@ pub struct LogReader {
     offset: u64,
 }
 
+trait ReadSeek: Read + io::Seek + std::fmt::Debug + Send {}
+impl<T: Read + io::Seek + std::fmt::Debug + Send> ReadSeek for T {}
+
 trait ReadDebug: Read + std::fmt::Debug + Send {}
 impl<T: Read + std::fmt::Debug + Send> ReadDebug for T {}
 
@@ -193,7 +228,7 @@ impl LogReader {
         let parts = parts(base)?;
         let parts: Vec<Part> = parts
             .into_iter()
-            .filter(|part| part.offset + part.length > offset)
+            .filter(|part| part.end() > offset)
             .collect();
         Ok(Self {
             parts: parts.into_iter(),
@@ -221,21 +256,24 @@ impl Read for LogReader {
             let Some(part) = self.parts.next() else {
                 return Ok(0);
             };
-            let mut file = match File::open(&part.path) {
-                Ok(file) => file,
-                // A segment that was dropped since the parts were listed is left out, too.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(error),
+            let mut content: Box<dyn ReadSeek> = match part.content {
+                Content::Bytes(bytes) => Box::new(io::Cursor::new(bytes)),
+                Content::File(path) => match File::open(&path) {
+                    Ok(file) => Box::new(file),
+                    // What was dropped since the parts were listed is left out, too.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                    Err(error) => return Err(error),
+                },
             };
             let skipped = part.offset.saturating_sub(self.offset);
-            file.seek(io::SeekFrom::Start(self.offset.saturating_sub(part.offset)))?;
+            content.seek(io::SeekFrom::Start(self.offset.saturating_sub(part.offset)))?;
             self.offset = part.offset + part.length;
             let marker = if skipped > 0 {
                 format!("\n[{skipped} bytes left out]\n").into_bytes()
             } else {
                 Vec::new()
             };
-            let rest = file.take(part.length);
+            let rest = content.take(part.length);
             self.current = Box::new(io::Cursor::new(marker).chain(rest));
         }
     }

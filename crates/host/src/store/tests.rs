@@ -1,9 +1,6 @@
 use std::io::Read as _;
 
-use super::{
-    log::{HEAD_BYTES, SEGMENT_BYTES},
-    *,
-};
+use super::{log::HEAD_BYTES, ring::KEPT_BYTES, *};
 
 fn text(log: &LogFile) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -17,22 +14,32 @@ fn a_log_keeps_its_beginning_and_its_end() {
     let mut writer = LogWriter::create(folder.path(), "pytorch").unwrap();
     writer.write(b"first line\n").unwrap();
     let block = vec![b'x'; 1 << 20];
-    let total = HEAD_BYTES + 5 * SEGMENT_BYTES;
+    let total = HEAD_BYTES + 5 * KEPT_BYTES;
     for _ in 0..(total >> 20) {
         writer.write(&block).unwrap();
     }
-    writer.write(b"\nthe cause\nlast line\n").unwrap();
+    let last = b"\nthe cause\nlast line\n";
+    writer.write(last).unwrap();
 
-    let logs = LogFile::list(folder.path(), 1, "j-worker-0").unwrap();
-    assert_eq!(logs.len(), 1, "segments are no logs of their own");
-    let bytes = text(&logs[0]);
-    assert!(bytes.starts_with(b"first line\n"));
-    assert!(bytes.ends_with(b"\nthe cause\nlast line\n"));
-    assert!((bytes.len() as u64) < HEAD_BYTES + 2 * SEGMENT_BYTES + 100);
-    let marker = format!("\n[{} bytes left out]\n", 4 * SEGMENT_BYTES);
-    let at = usize::try_from(HEAD_BYTES).unwrap();
-    assert!(bytes[at..].starts_with(marker.as_bytes()));
-    assert_eq!(logs[0].last_lines(2).unwrap(), ["the cause", "last line"]);
+    let check = |when: &str| {
+        let logs = LogFile::list(folder.path(), 1, "j-worker-0").unwrap();
+        assert_eq!(logs.len(), 1, "{when}: parts are no logs of their own");
+        let bytes = text(&logs[0]);
+        assert!(bytes.starts_with(b"first line\n"), "{when}");
+        assert!(bytes.ends_with(last), "{when}");
+        let left_out = 11 + total + last.len() as u64 - HEAD_BYTES - KEPT_BYTES;
+        let marker = format!("\n[{left_out} bytes left out]\n");
+        let at = usize::try_from(HEAD_BYTES).unwrap();
+        assert!(bytes[at..].starts_with(marker.as_bytes()), "{when}");
+        let kept = usize::try_from(HEAD_BYTES + KEPT_BYTES).unwrap();
+        assert_eq!(bytes.len(), kept + marker.len(), "{when}");
+        assert_eq!(logs[0].last_lines(2).unwrap(), ["the cause", "last line"]);
+    };
+    check("while it is written, and after its writer was killed");
+    writer.finish().unwrap();
+    check("after the end");
+    let files = fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(files, 2, "the ring is gone");
 }
 
 #[test]

@@ -63,6 +63,7 @@ fn output(slot: Slot, stream: Stream, bytes: &[u8]) -> RunEvent {
         container: "pytorch".into(),
         stream,
         bytes: bytes.to_vec(),
+        left_out: 0,
     }
 }
 
