@@ -1,0 +1,530 @@
+//! What the operator has seen of the cluster, by job.
+//!
+//! Owns the memory of all feeds. Reading and changing it never waits.
+//!
+//! Invariant: a change of anything that a job's next pass would see names that job.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Instant,
+};
+
+use jiff::Timestamp;
+use trainyard_core::{
+    job::{IndexSet, JobStatus, NodeHealth, Observed, ObservedPod, PodPhase, Wait},
+    launch::slot_of,
+    spec::{Job, Kind, Role, Slot, annotation},
+};
+
+use crate::{
+    feed::News,
+    key::JobKey,
+    node::NodeEntry,
+    pod::PodEntry,
+    view::{Bare, BatchView, JobView, LeaseView, NodeView, PodView},
+};
+
+/// The memory of the operator.
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    jobs: BTreeMap<JobKey, Arc<JobView>>,
+    children: BTreeMap<JobKey, Children>,
+    nodes: BTreeMap<Arc<str>, NodeEntry>,
+    /// The jobs with pods on each node.
+    seats: BTreeMap<Arc<str>, BTreeSet<JobKey>>,
+    /// How new the view of the pods is.
+    version: u64,
+    /// Whether nodes are followed at all.
+    pub(crate) nodes_known: bool,
+}
+
+/// What belongs to one job, by name.
+#[derive(Debug, Default)]
+struct Children {
+    pods: BTreeMap<Box<str>, PodEntry>,
+    services: BTreeMap<Box<str>, ServiceEntry>,
+    launchers: BTreeMap<Box<str>, Launcher>,
+}
+
+impl Children {
+    fn is_empty(&self) -> bool {
+        self.pods.is_empty() && self.services.is_empty() && self.launchers.is_empty()
+    }
+}
+
+/// A Service, of which only its being there matters.
+#[derive(Debug)]
+struct ServiceEntry {
+    owner: Box<str>,
+    labels: BTreeMap<String, String>,
+}
+
+/// A batch Job that is the launcher of an `MPIJob`.
+#[derive(Clone, Debug)]
+struct Launcher {
+    uid: Box<str>,
+    owner: Box<str>,
+    attempt: u32,
+    deleted_at: Option<Timestamp>,
+    ended: Option<PodPhase>,
+}
+
+impl Store {
+    pub(crate) fn job(&self, key: &JobKey) -> Option<Arc<JobView>> {
+        self.jobs.get(key).cloned()
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &JobKey> {
+        self.jobs.keys()
+    }
+
+    pub(crate) fn job_count(&self) -> usize {
+        self.jobs.len()
+    }
+
+    pub(crate) fn pod_count(&self) -> usize {
+        self.children.values().map(|children| children.pods.len()).sum()
+    }
+
+    /// What `decide` may know of `job`.
+    pub(crate) fn observe(&self, key: &JobKey, view: &JobView, job: &Job, now: Instant) -> Observed {
+        let uid = view.metadata.uid.as_str();
+        let mut observed = Observed {
+            version: self.version,
+            status: status(view),
+            being_deleted: view.metadata.deletion_timestamp.is_some(),
+            ..Observed::default()
+        };
+        let Some(children) = self.children.get(key) else {
+            return observed;
+        };
+        let launchers = &children.launchers;
+        for pod in children.pods.values() {
+            // The pod of a launcher belongs to its batch Job, which stands for it.
+            if &*pod.owner != uid {
+                continue;
+            }
+            observed.pods.extend(pod.observed(job));
+        }
+        for launcher in launchers.values().filter(|launcher| &*launcher.owner == uid) {
+            let pods = children.pods.values();
+            let pods = pods.filter(|pod| pod.owner == launcher.uid);
+            let newest = pods.max_by_key(|pod| pod.version);
+            let Some(mut pod) = launcher.pod(newest, job) else {
+                continue;
+            };
+            pod.uid = launcher.uid.to_string();
+            observed.pods.push(pod);
+        }
+        let mut services: BTreeMap<_, Vec<u32>> = BTreeMap::new();
+        for service in children.services.values().filter(|service| &*service.owner == uid) {
+            if let Some(slot) = slot_of(job, &service.labels) {
+                services.entry(slot.role).or_default().push(slot.index);
+            }
+        }
+        observed.services = services
+            .into_iter()
+            .map(|(role, indices)| (role, indices.into_iter().collect::<IndexSet>()))
+            .collect();
+        observed.nodes = self.silent_nodes(&observed, now);
+        observed
+    }
+
+    fn silent_nodes(&self, observed: &Observed, now: Instant) -> BTreeMap<String, NodeHealth> {
+        if !self.nodes_known {
+            return BTreeMap::new();
+        }
+        let names: BTreeSet<&str> = observed
+            .pods
+            .iter()
+            .filter_map(|pod| pod.node.as_deref())
+            .collect();
+        names
+            .into_iter()
+            .filter_map(|name| {
+                let health = match self.nodes.get(name) {
+                    Some(node) => node.health(now),
+                    None => NodeHealth::Deleted,
+                };
+                (health != NodeHealth::Ready).then(|| (name.to_owned(), health))
+            })
+            .collect()
+    }
+
+    /// Takes news of the jobs of one API resource in; returns the jobs that changed.
+    pub(crate) fn hear_jobs(
+        &mut self,
+        news: News<JobView>,
+        kind_of: impl Fn(&JobView) -> Option<Kind>,
+        kinds: &[Kind],
+    ) -> Vec<JobKey> {
+        let key = |view: &JobView| {
+            Some(JobKey {
+                kind: kind_of(view)?,
+                namespace: view.metadata.namespace.as_str().into(),
+                name: view.metadata.name.as_str().into(),
+            })
+        };
+        match news {
+            News::All(views, _) => {
+                let mut changed: Vec<JobKey> = Vec::new();
+                let before: Vec<JobKey> = self
+                    .jobs
+                    .keys()
+                    .filter(|key| kinds.contains(&key.kind))
+                    .cloned()
+                    .collect();
+                let mut there = BTreeSet::new();
+                for view in views {
+                    if let Some(key) = key(&view) {
+                        there.insert(key.clone());
+                        self.jobs.insert(key.clone(), Arc::new(view));
+                        changed.push(key);
+                    }
+                }
+                for key in before {
+                    if !there.contains(&key) {
+                        self.jobs.remove(&key);
+                        changed.push(key);
+                    }
+                }
+                changed
+            }
+            News::Is(view) => {
+                let Some(key) = key(&view) else {
+                    return Vec::new();
+                };
+                self.remember_job(&key, view);
+                vec![key]
+            }
+            News::Gone(view) => {
+                let Some(key) = key(&view) else {
+                    return Vec::new();
+                };
+                self.jobs.remove(&key);
+                vec![key]
+            }
+            News::Version(_) => Vec::new(),
+        }
+    }
+
+    /// Keeps the newer of two states of a job.
+    pub(crate) fn remember_job(&mut self, key: &JobKey, view: JobView) {
+        let known = self.jobs.get(key);
+        if known.is_none_or(|known| {
+            known.metadata.uid != view.metadata.uid
+                || known.metadata.resource_version <= view.metadata.resource_version
+        }) {
+            self.jobs.insert(key.clone(), Arc::new(view));
+        }
+    }
+
+    pub(crate) fn hear_pods(&mut self, news: News<PodView>) -> Vec<JobKey> {
+        match news {
+            News::All(pods, version) => {
+                let mut changed: BTreeSet<JobKey> = BTreeSet::new();
+                for (key, children) in &mut self.children {
+                    if !children.pods.is_empty() {
+                        children.pods.clear();
+                        changed.insert(key.clone());
+                    }
+                }
+                self.seats.clear();
+                for pod in pods {
+                    changed.extend(self.put_pod(&pod));
+                }
+                self.children.retain(|_, children| !children.is_empty());
+                self.version = self.version.max(version);
+                changed.into_iter().collect()
+            }
+            News::Is(pod) => {
+                self.version = self.version.max(pod.metadata.resource_version);
+                self.put_pod(&pod).into_iter().collect()
+            }
+            News::Gone(pod) => {
+                self.version = self.version.max(pod.metadata.resource_version);
+                let Some(key) = JobKey::of_child(&pod.metadata) else {
+                    return Vec::new();
+                };
+                let name = pod.metadata.name.as_str();
+                self.change_children(&key, |children| {
+                    let known = children.pods.get(name);
+                    if known.is_some_and(|known| *known.uid == *pod.metadata.uid) {
+                        children.pods.remove(name);
+                    }
+                });
+                vec![key]
+            }
+            News::Version(version) => {
+                self.version = self.version.max(version);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Takes a pod in that this operator has just made or changed, unless the feed is further.
+    pub(crate) fn remember_pod(&mut self, pod: &PodView) {
+        if pod.metadata.resource_version > self.version {
+            self.put_pod(pod);
+        }
+    }
+
+    fn put_pod(&mut self, pod: &PodView) -> Option<JobKey> {
+        let key = JobKey::of_child(&pod.metadata)?;
+        let node = (!pod.spec.node_name.is_empty()).then(|| self.node_name(&pod.spec.node_name));
+        if let Some(node) = &node {
+            self.seats
+                .entry(Arc::clone(node))
+                .or_default()
+                .insert(key.clone());
+        }
+        let entry = PodEntry::new(pod, node);
+        let pods = &mut self.children.entry(key.clone()).or_default().pods;
+        match pods.get_mut(pod.metadata.name.as_str()) {
+            Some(known) if known.uid == entry.uid && known.version > entry.version => {}
+            Some(known) => *known = entry,
+            None => {
+                pods.insert(pod.metadata.name.as_str().into(), entry);
+            }
+        }
+        Some(key)
+    }
+
+    /// The one copy of a node's name.
+    fn node_name(&self, name: &str) -> Arc<str> {
+        self.nodes
+            .get_key_value(name)
+            .map(|(name, _)| name)
+            .or_else(|| self.seats.get_key_value(name).map(|(name, _)| name))
+            .map_or_else(|| name.into(), Arc::clone)
+    }
+
+    pub(crate) fn hear_services(&mut self, news: News<Bare>) -> Vec<JobKey> {
+        match news {
+            News::All(items, _) => {
+                let mut changed: BTreeSet<JobKey> = BTreeSet::new();
+                for (key, children) in &mut self.children {
+                    if !children.services.is_empty() {
+                        children.services.clear();
+                        changed.insert(key.clone());
+                    }
+                }
+                for item in items {
+                    changed.extend(self.put_service(item));
+                }
+                self.children.retain(|_, children| !children.is_empty());
+                changed.into_iter().collect()
+            }
+            News::Is(item) => self.put_service(item).into_iter().collect(),
+            News::Gone(item) => {
+                let Some(key) = JobKey::of_child(&item.metadata) else {
+                    return Vec::new();
+                };
+                self.change_children(&key, |children| {
+                    children.services.remove(item.metadata.name.as_str());
+                });
+                vec![key]
+            }
+            News::Version(_) => Vec::new(),
+        }
+    }
+
+    /// Takes an object in; also one that this operator has just made.
+    pub(crate) fn put_service(&mut self, item: Bare) -> Option<JobKey> {
+        let key = JobKey::of_child(&item.metadata)?;
+        let service = ServiceEntry {
+            owner: item.metadata.owner().into(),
+            labels: item.metadata.labels,
+        };
+        let children = self.children.entry(key.clone()).or_default();
+        children.services.insert(item.metadata.name.into(), service);
+        Some(key)
+    }
+
+    pub(crate) fn hear_launchers(&mut self, news: News<BatchView>) -> Vec<JobKey> {
+        match news {
+            News::All(items, _) => {
+                let mut changed: BTreeSet<JobKey> = BTreeSet::new();
+                for (key, children) in &mut self.children {
+                    if !children.launchers.is_empty() {
+                        children.launchers.clear();
+                        changed.insert(key.clone());
+                    }
+                }
+                for item in items {
+                    changed.extend(self.put_launcher(&item));
+                }
+                self.children.retain(|_, children| !children.is_empty());
+                changed.into_iter().collect()
+            }
+            News::Is(item) => self.put_launcher(&item).into_iter().collect(),
+            News::Gone(item) => {
+                let Some(key) = JobKey::of_owned(&item.metadata) else {
+                    return Vec::new();
+                };
+                self.change_children(&key, |children| {
+                    children.launchers.remove(item.metadata.name.as_str());
+                });
+                vec![key]
+            }
+            News::Version(_) => Vec::new(),
+        }
+    }
+
+    pub(crate) fn put_launcher(&mut self, item: &BatchView) -> Option<JobKey> {
+        let key = JobKey::of_owned(&item.metadata)?;
+        let holds = |kind: &str| {
+            let mut conditions = item.status.conditions.iter();
+            conditions.any(|condition| condition.kind == kind && condition.status == "True")
+        };
+        let launcher = Launcher {
+            uid: item.metadata.uid.as_str().into(),
+            owner: item.metadata.owner().into(),
+            attempt: attempt(&item.metadata.labels),
+            deleted_at: item.metadata.deletion_timestamp,
+            ended: match (holds("Complete"), holds("Failed")) {
+                (true, _) => Some(PodPhase::Succeeded),
+                (_, true) => Some(PodPhase::Failed),
+                _ => None,
+            },
+        };
+        let children = self.children.entry(key.clone()).or_default();
+        let name = item.metadata.name.as_str().into();
+        children.launchers.insert(name, launcher);
+        Some(key)
+    }
+
+    pub(crate) fn hear_nodes(&mut self, news: News<NodeView>) -> Vec<JobKey> {
+        match news {
+            News::All(nodes, _) => {
+                let there: BTreeSet<&str> =
+                    nodes.iter().map(|node| node.metadata.name.as_str()).collect();
+                self.nodes.retain(|name, _| there.contains(&**name));
+                for node in &nodes {
+                    self.put_node(node);
+                }
+                self.nodes_known = true;
+                self.seats.values().flatten().cloned().collect()
+            }
+            News::Is(node) => {
+                let name = node.metadata.name.as_str();
+                let now = Instant::now();
+                let before = self.nodes.get(name).map(|node| node.health(now));
+                self.put_node(&node);
+                let after = self.nodes.get(name).map(|node| node.health(now));
+                if before == after {
+                    Vec::new()
+                } else {
+                    self.jobs_on(name)
+                }
+            }
+            News::Gone(node) => {
+                self.nodes.remove(node.metadata.name.as_str());
+                self.jobs_on(&node.metadata.name)
+            }
+            News::Version(_) => Vec::new(),
+        }
+    }
+
+    fn put_node(&mut self, node: &NodeView) {
+        let name = self.node_name(&node.metadata.name);
+        match self.nodes.get_mut(&name) {
+            Some(known) => known.update(node),
+            None => {
+                self.nodes.insert(name, NodeEntry::new(node));
+            }
+        }
+    }
+
+    /// Takes readings of the nodes' leases in; returns the jobs whose nodes changed by them.
+    pub(crate) fn hear_leases(
+        &mut self,
+        leases: &[LeaseView],
+        now: Instant,
+        at: Timestamp,
+    ) -> Vec<JobKey> {
+        let mut changed = BTreeSet::new();
+        for lease in leases {
+            let name = lease.metadata.name.as_str();
+            let Some(node) = self.nodes.get_mut(name) else {
+                continue;
+            };
+            let Some(renewed) = lease.spec.renew_time else {
+                continue;
+            };
+            node.lease(renewed, now, at);
+            if node.health(now) != NodeHealth::Ready {
+                changed.extend(self.seats.get(name).into_iter().flatten().cloned());
+            }
+        }
+        changed.into_iter().collect()
+    }
+
+    /// Whether any job has pods on nodes, so that their leases matter.
+    pub(crate) fn has_seats(&self) -> bool {
+        !self.seats.is_empty()
+    }
+
+    fn jobs_on(&self, node: &str) -> Vec<JobKey> {
+        self.seats.get(node).into_iter().flatten().cloned().collect()
+    }
+
+    fn change_children(&mut self, key: &JobKey, change: impl FnOnce(&mut Children)) {
+        if let Some(children) = self.children.get_mut(key) {
+            change(children);
+            if children.pods.is_empty() {
+                for jobs in self.seats.values_mut() {
+                    jobs.remove(key);
+                }
+                self.seats.retain(|_, jobs| !jobs.is_empty());
+            }
+            if children.is_empty() {
+                self.children.remove(key);
+            }
+        }
+    }
+}
+
+impl Launcher {
+    /// The launcher as one pod: its newest, or one that is still to come.
+    fn pod(&self, newest: Option<&PodEntry>, job: &Job) -> Option<ObservedPod> {
+        let mut pod = match newest {
+            Some(pod) => pod.observed(job)?,
+            None => ObservedPod {
+                uid: String::new(),
+                slot: Slot::new(Role::Launcher, 0),
+                attempt: self.attempt,
+                phase: PodPhase::Pending,
+                ready: false,
+                deleted_at: None,
+                grace_seconds: 30,
+                node: None,
+                restarts: 0,
+                exit: None,
+                wait: Some(Wait::Create),
+                disruption: None,
+            },
+        };
+        pod.deleted_at = self.deleted_at.or(pod.deleted_at);
+        // A pod that failed is replaced by the batch Job until that gives up.
+        pod.phase = match (self.ended, pod.phase) {
+            (Some(ended), _) => ended,
+            (None, PodPhase::Failed | PodPhase::Succeeded) => PodPhase::Pending,
+            (None, phase) => phase,
+        };
+        Some(pod)
+    }
+}
+
+fn attempt(labels: &BTreeMap<String, String>) -> u32 {
+    labels
+        .get(annotation::ATTEMPT)
+        .and_then(|attempt| attempt.parse().ok())
+        .unwrap_or(1)
+}
+
+/// The status as stored. One that cannot be read is of another operator and is begun anew.
+fn status(view: &JobView) -> JobStatus {
+    serde_json::from_str(&view.status).unwrap_or_default()
+}

@@ -1,0 +1,313 @@
+//! What the operator reads of each object, and nothing else of it.
+//!
+//! A cluster of 80,000 pods does not fit in memory as the API writes them. What is not named here
+//! is skipped while it is read.
+//!
+//! Invariant: whatever an object holds, it is read; a field of an unexpected form is as one that is
+//! not there.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde::{Deserialize, Deserializer};
+
+/// An object that a [`crate::feed`] can follow.
+pub(crate) trait View: serde::de::DeserializeOwned + Clone + Send + 'static {
+    /// Its metadata.
+    fn meta(&self) -> &Meta;
+}
+
+/// The metadata of any object.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Meta {
+    pub(crate) name: String,
+    pub(crate) namespace: String,
+    pub(crate) uid: String,
+    #[serde(deserialize_with = "number")]
+    pub(crate) resource_version: u64,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) owner_references: Vec<OwnerReference>,
+    pub(crate) creation_timestamp: Option<Timestamp>,
+    pub(crate) deletion_timestamp: Option<Timestamp>,
+    pub(crate) deletion_grace_period_seconds: Option<i64>,
+}
+
+impl Meta {
+    /// The identity of the object that owns this one.
+    pub(crate) fn owner(&self) -> &str {
+        let controller = |owner: &&OwnerReference| owner.controller == Some(true);
+        self.owner_references
+            .iter()
+            .find(controller)
+            .map_or("", |owner| &owner.uid)
+    }
+
+    pub(crate) fn label(&self, key: &str) -> Option<&str> {
+        self.labels.get(key).map(String::as_str)
+    }
+}
+
+/// Versions are numbers in a string; one that is none is older than all others.
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    Ok(String::deserialize(deserializer)?.parse().unwrap_or(0))
+}
+
+/// An object of which only the metadata is read.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Bare {
+    pub(crate) metadata: Meta,
+}
+
+impl View for Bare {
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+/// A pod.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct PodView {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: PodSpecView,
+    pub(crate) status: PodStatusView,
+}
+
+impl View for PodView {
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+/// The spec of a pod.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct PodSpecView {
+    pub(crate) node_name: String,
+    pub(crate) termination_grace_period_seconds: Option<i64>,
+    /// Only their order matters: the first trains where none has the kind's name.
+    pub(crate) containers: Vec<Named>,
+}
+
+/// Something with a name.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Named {
+    pub(crate) name: String,
+}
+
+/// The status of a pod.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct PodStatusView {
+    pub(crate) phase: String,
+    pub(crate) reason: String,
+    pub(crate) conditions: Vec<ConditionView>,
+    pub(crate) init_container_statuses: Vec<ContainerView>,
+    pub(crate) container_statuses: Vec<ContainerView>,
+}
+
+/// A condition of any object.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct ConditionView {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) status: String,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) last_heartbeat_time: Option<Timestamp>,
+    pub(crate) last_transition_time: Option<Timestamp>,
+}
+
+/// The status of a container.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct ContainerView {
+    pub(crate) name: String,
+    pub(crate) restart_count: u32,
+    pub(crate) state: StateView,
+    pub(crate) last_state: StateView,
+}
+
+/// The state of a container.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct StateView {
+    pub(crate) waiting: Option<WaitingView>,
+    pub(crate) terminated: Option<TerminatedView>,
+}
+
+/// Why a container waits.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct WaitingView {
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
+/// How a container ended.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct TerminatedView {
+    pub(crate) exit_code: i32,
+    pub(crate) reason: String,
+    pub(crate) finished_at: Option<Timestamp>,
+}
+
+/// A batch Job: the launcher of an `MPIJob` v2beta1.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct BatchView {
+    pub(crate) metadata: Meta,
+    pub(crate) status: BatchStatusView,
+}
+
+impl View for BatchView {
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+/// The status of a batch Job.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct BatchStatusView {
+    pub(crate) failed: u32,
+    pub(crate) conditions: Vec<ConditionView>,
+}
+
+/// A node.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct NodeView {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: NodeSpecView,
+    pub(crate) status: NodeStatusView,
+}
+
+impl View for NodeView {
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+/// The spec of a node.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct NodeSpecView {
+    pub(crate) taints: Vec<TaintView>,
+}
+
+/// A taint.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct TaintView {
+    pub(crate) key: String,
+    pub(crate) effect: String,
+    pub(crate) time_added: Option<Timestamp>,
+}
+
+/// The status of a node.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct NodeStatusView {
+    pub(crate) conditions: Vec<ConditionView>,
+}
+
+/// A lease of a node: the sign of life of its kubelet.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct LeaseView {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: LeaseSpecView,
+}
+
+impl View for LeaseView {
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+/// The spec of a lease.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct LeaseSpecView {
+    pub(crate) holder_identity: String,
+    pub(crate) renew_time: Option<Timestamp>,
+    pub(crate) lease_duration_seconds: Option<u32>,
+    pub(crate) lease_transitions: Option<u32>,
+    pub(crate) acquire_time: Option<Timestamp>,
+}
+
+/// A job of any kind: what is needed to tell whose it is, and the rest as text.
+///
+/// A parsed job takes ten times the memory of its text, and most jobs of a cluster have ended.
+#[derive(Clone, Debug)]
+pub(crate) struct JobView {
+    pub(crate) metadata: Meta,
+    /// The object without its status and without fields nobody reads.
+    pub(crate) text: Box<str>,
+    /// The status, empty where there is none.
+    pub(crate) status: Box<str>,
+}
+
+impl View for JobView {
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+impl<'de> Deserialize<'de> for JobView {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde::de::Error as _;
+        let mut object = serde_json::Map::deserialize(deserializer)?;
+        let status = object
+            .shift_remove("status")
+            .map_or_else(String::new, |status| status.to_string());
+        if let Some(serde_json::Value::Object(metadata)) = object.get_mut("metadata") {
+            metadata.shift_remove("managedFields");
+        }
+        let metadata = object.get("metadata").cloned().unwrap_or_default();
+        Ok(Self {
+            metadata: Meta::deserialize(metadata).map_err(D::Error::custom)?,
+            text: serde_json::Value::Object(object).to_string().into(),
+            status: status.into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_job_is_read_without_what_nobody_reads() {
+        let object = json!({
+            "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob",
+            "metadata": {"name": "j", "namespace": "n", "uid": "u", "resourceVersion": "12",
+                "managedFields": [{"manager": "kubectl"}]},
+            "spec": {"pytorchReplicaSpecs": {}},
+            "status": {"conditions": []},
+        });
+        let view: JobView = serde_json::from_value(object).unwrap();
+        assert_eq!(view.metadata.resource_version, 12);
+        assert_eq!(&*view.status, r#"{"conditions":[]}"#);
+        assert!(!view.text.contains("managedFields"), "{}", view.text);
+        assert!(view.text.contains("pytorchReplicaSpecs"));
+    }
+
+    #[test]
+    fn an_empty_object_is_read() {
+        assert_eq!(
+            serde_json::from_str::<PodView>("{}").unwrap().metadata.resource_version,
+            0
+        );
+        serde_json::from_str::<NodeView>(r#"{"status":{}}"#).unwrap();
+    }
+}
