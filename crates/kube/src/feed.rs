@@ -10,7 +10,10 @@ use std::{pin::pin, time::Duration};
 use futures::TryStreamExt as _;
 use kube::{
     Client,
-    core::{ListParams, Request, WatchEvent, params::WatchParams},
+    core::{
+        Request, WatchEvent,
+        params::{ListParams, WatchParams},
+    },
 };
 use serde::Deserialize;
 use tracing::{debug, warn};

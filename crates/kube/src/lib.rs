@@ -1,5 +1,38 @@
 //! Jobs on Kubernetes: watches and acts for the decisions of `trainyard-core`.
+//!
+//! # Flow
+//! Feeds list and watch the jobs, their pods, Services, launchers and nodes, and fill the store. Every
+//! change puts its job into the queue. A pass reads the job and what is seen of it, calls
+//! `trainyard_core::job::decide`, writes the status on top of the one it saw, puts the events, and
+//! carries the actions out.
+//!
+//! # Guarantees
+//! - What is remembered of a job is its status; an operator that is killed anywhere and started
+//!   again goes on from there.
+//! - Only the operator that holds the lease writes.
+//! - A job that cannot be understood, or whose pass fails or panics, is backed off and slows no other.
+//! - Everything is bounded: passes and calls at once, the time of a call, waits between tries, what is
+//!   kept of each object.
 #![forbid(unsafe_code)]
 
+mod act;
+mod api;
+mod backoff;
 pub mod convert;
 pub mod crd;
+mod feed;
+mod key;
+mod lease;
+mod metrics;
+mod node;
+mod operator;
+mod pass;
+mod pod;
+mod queue;
+mod ssh;
+mod store;
+mod view;
+
+pub use key::JobKey;
+pub use metrics::Metrics;
+pub use operator::{Lease, Operator, Options};

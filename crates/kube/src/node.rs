@@ -80,9 +80,9 @@ impl NodeEntry {
     }
 
     pub(crate) fn health(&self, now: Instant) -> NodeHealth {
-        let by_lease = self.lease.filter(|lease| {
-            now.saturating_duration_since(lease.seen) >= LEASE_SILENCE
-        });
+        let by_lease = self
+            .lease
+            .filter(|lease| now.saturating_duration_since(lease.seen) >= LEASE_SILENCE);
         let since = self
             .silent
             .into_iter()
@@ -130,8 +130,16 @@ mod tests {
         let cases = [
             ("well", node("True", json!([])), NodeHealth::Ready),
             ("cordoned", node("True", cordoned), NodeHealth::Ready),
-            ("unknown", node("Unknown", json!([])), NodeHealth::SilentSince(time(5))),
-            ("tainted", node("True", unreachable), NodeHealth::SilentSince(time(60))),
+            (
+                "unknown",
+                node("Unknown", json!([])),
+                NodeHealth::SilentSince(time(5)),
+            ),
+            (
+                "tainted",
+                node("True", unreachable),
+                NodeHealth::SilentSince(time(60)),
+            ),
         ];
         for (name, node, want) in cases {
             assert_eq!(NodeEntry::new(&node).health(now), want, "{name}");
@@ -145,11 +153,18 @@ mod tests {
         // The node's clock is an hour behind.
         entry.lease(time(-3_600), start, time(0));
         let later = start + LEASE_SILENCE;
-        assert_eq!(entry.health(later - Duration::from_secs(1)), NodeHealth::Ready);
+        assert_eq!(
+            entry.health(later - Duration::from_secs(1)),
+            NodeHealth::Ready
+        );
         assert_eq!(entry.health(later), NodeHealth::SilentSince(time(0)));
         assert_eq!(entry.next_look(), Some(later));
         entry.lease(time(-3_600), later, time(40));
-        assert_eq!(entry.health(later), NodeHealth::SilentSince(time(0)), "not renewed");
+        assert_eq!(
+            entry.health(later),
+            NodeHealth::SilentSince(time(0)),
+            "not renewed"
+        );
         entry.lease(time(-3_560), later, time(40));
         assert_eq!(entry.health(later), NodeHealth::Ready, "renewed");
     }

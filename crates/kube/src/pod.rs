@@ -132,10 +132,7 @@ fn phase(text: &str) -> PodPhase {
     }
 }
 
-fn condition<'a>(
-    status: &'a PodStatusView,
-    kind: &str,
-) -> Option<&'a crate::view::ConditionView> {
+fn condition<'a>(status: &'a PodStatusView, kind: &str) -> Option<&'a crate::view::ConditionView> {
     status
         .conditions
         .iter()

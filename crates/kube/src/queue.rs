@@ -105,7 +105,10 @@ impl Queue {
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut state = self
+            .state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         change(&mut state)
     }
 }
@@ -155,7 +158,9 @@ impl State {
             }
             Outcome::Failed => {
                 let (first, most) = RETRY;
-                let backoff = turn.failures.get_or_insert_with(|| Backoff::new(first, most));
+                let backoff = turn
+                    .failures
+                    .get_or_insert_with(|| Backoff::new(first, most));
                 let at = now + backoff.next();
                 // What failed is not tried sooner because something else has happened.
                 turn.not_before = Some(at);

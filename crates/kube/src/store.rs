@@ -84,11 +84,20 @@ impl Store {
     }
 
     pub(crate) fn pod_count(&self) -> usize {
-        self.children.values().map(|children| children.pods.len()).sum()
+        self.children
+            .values()
+            .map(|children| children.pods.len())
+            .sum()
     }
 
     /// What `decide` may know of `job`.
-    pub(crate) fn observe(&self, key: &JobKey, view: &JobView, job: &Job, now: Instant) -> Observed {
+    pub(crate) fn observe(
+        &self,
+        key: &JobKey,
+        view: &JobView,
+        job: &Job,
+        now: Instant,
+    ) -> Observed {
         let uid = view.metadata.uid.as_str();
         let mut observed = Observed {
             version: self.version,
@@ -107,7 +116,10 @@ impl Store {
             }
             observed.pods.extend(pod.observed(job));
         }
-        for launcher in launchers.values().filter(|launcher| &*launcher.owner == uid) {
+        for launcher in launchers
+            .values()
+            .filter(|launcher| &*launcher.owner == uid)
+        {
             let pods = children.pods.values();
             let pods = pods.filter(|pod| pod.owner == launcher.uid);
             let newest = pods.max_by_key(|pod| pod.version);
@@ -118,7 +130,11 @@ impl Store {
             observed.pods.push(pod);
         }
         let mut services: BTreeMap<_, Vec<u32>> = BTreeMap::new();
-        for service in children.services.values().filter(|service| &*service.owner == uid) {
+        for service in children
+            .services
+            .values()
+            .filter(|service| &*service.owner == uid)
+        {
             if let Some(slot) = slot_of(job, &service.labels) {
                 services.entry(slot.role).or_default().push(slot.index);
             }
@@ -153,15 +169,10 @@ impl Store {
     }
 
     /// Takes news of the jobs of one API resource in; returns the jobs that changed.
-    pub(crate) fn hear_jobs(
-        &mut self,
-        news: News<JobView>,
-        kind_of: impl Fn(&JobView) -> Option<Kind>,
-        kinds: &[Kind],
-    ) -> Vec<JobKey> {
+    pub(crate) fn hear_jobs(&mut self, news: News<JobView>, kinds: &[Kind]) -> Vec<JobKey> {
         let key = |view: &JobView| {
             Some(JobKey {
-                kind: kind_of(view)?,
+                kind: view.kind?,
                 namespace: view.metadata.namespace.as_str().into(),
                 name: view.metadata.name.as_str().into(),
             })
@@ -398,8 +409,10 @@ impl Store {
     pub(crate) fn hear_nodes(&mut self, news: News<NodeView>) -> Vec<JobKey> {
         match news {
             News::All(nodes, _) => {
-                let there: BTreeSet<&str> =
-                    nodes.iter().map(|node| node.metadata.name.as_str()).collect();
+                let there: BTreeSet<&str> = nodes
+                    .iter()
+                    .map(|node| node.metadata.name.as_str())
+                    .collect();
                 self.nodes.retain(|name, _| there.contains(&**name));
                 for node in &nodes {
                     self.put_node(node);
@@ -467,7 +480,12 @@ impl Store {
     }
 
     fn jobs_on(&self, node: &str) -> Vec<JobKey> {
-        self.seats.get(node).into_iter().flatten().cloned().collect()
+        self.seats
+            .get(node)
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect()
     }
 
     fn change_children(&mut self, key: &JobKey, change: impl FnOnce(&mut Children)) {

@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::{Deserialize, Deserializer};
+use trainyard_core::spec::Kind;
+
+use crate::convert;
 
 /// An object that a [`crate::feed`] can follow.
 pub(crate) trait View: serde::de::DeserializeOwned + Clone + Send + 'static {
@@ -249,6 +252,8 @@ pub(crate) struct LeaseSpecView {
 #[derive(Clone, Debug)]
 pub(crate) struct JobView {
     pub(crate) metadata: Meta,
+    /// The kind it was created as; nothing where that is not one of ours.
+    pub(crate) kind: Option<Kind>,
     /// The object without its status and without fields nobody reads.
     pub(crate) text: Box<str>,
     /// The status, empty where there is none.
@@ -272,9 +277,18 @@ impl<'de> Deserialize<'de> for JobView {
             metadata.shift_remove("managedFields");
         }
         let metadata = object.get("metadata").cloned().unwrap_or_default();
+        let object = serde_json::Value::Object(object);
+        let text = |key: &str| {
+            object
+                .get(key)
+                .and_then(serde_json::Value::as_str)
+                .unwrap_or_default()
+        };
+        let kind = Kind::find(text("apiVersion"), text("kind"));
         Ok(Self {
             metadata: Meta::deserialize(metadata).map_err(D::Error::custom)?,
-            text: serde_json::Value::Object(object).to_string().into(),
+            kind: convert::created_as(&object).or(kind),
+            text: object.to_string().into(),
             status: status.into(),
         })
     }
@@ -305,7 +319,10 @@ mod tests {
     #[test]
     fn an_empty_object_is_read() {
         assert_eq!(
-            serde_json::from_str::<PodView>("{}").unwrap().metadata.resource_version,
+            serde_json::from_str::<PodView>("{}")
+                .unwrap()
+                .metadata
+                .resource_version,
             0
         );
         serde_json::from_str::<NodeView>(r#"{"status":{}}"#).unwrap();

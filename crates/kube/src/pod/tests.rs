@@ -35,7 +35,10 @@ fn whose_it_is() {
     let entry = entry(containers(), json!({"phase": "Running"}));
     assert_eq!((&*entry.uid, &*entry.owner, entry.version), ("p1", "u1", 7));
     assert_eq!(entry.phase, PodPhase::Running);
-    assert_eq!(entry.labels.get("trainyard.dev/attempt").map(|a| &**a), Some("3"));
+    assert_eq!(
+        entry.labels.get("trainyard.dev/attempt").map(|a| &**a),
+        Some("3")
+    );
     assert_eq!(entry.grace_seconds, 30);
 }
 
@@ -65,7 +68,11 @@ fn the_exit_is_that_of_the_training_container() {
                  "lastState": {"terminated": {"exitCode": 1, "reason": "Error"}}}]}),
             Some((1, false)),
         ),
-        ("none of an evicted pod", json!({"phase": "Failed", "reason": "Evicted"}), None),
+        (
+            "none of an evicted pod",
+            json!({"phase": "Failed", "reason": "Evicted"}),
+            None,
+        ),
     ];
     for (name, status, want) in cases {
         let entry = entry(containers(), status);
@@ -78,7 +85,11 @@ fn the_exit_is_that_of_the_training_container() {
 fn what_a_pending_pod_waits_for() {
     let scheduled = |status: &str, reason: &str, message: &str| json!([{"type": "PodScheduled", "status": status, "reason": reason, "message": message}]);
     let cases = [
-        ("nobody has looked", json!({"phase": "Pending"}), Wait::Seat(String::new())),
+        (
+            "nobody has looked",
+            json!({"phase": "Pending"}),
+            Wait::Seat(String::new()),
+        ),
         (
             "a gate",
             json!({"phase": "Pending", "conditions": scheduled("False", "SchedulingGated", "")}),
@@ -119,15 +130,24 @@ fn why_the_platform_takes_it() {
         (target("DeletionByTaintManager"), Some(Disruption::NodeGone)),
         (target("DeletionByPodGC"), Some(Disruption::NodeGone)),
         (target("EvictionByEvictionAPI"), Some(Disruption::Evicted)),
-        (target("TerminationByKubelet"), Some(Disruption::NodePressure)),
+        (
+            target("TerminationByKubelet"),
+            Some(Disruption::NodePressure),
+        ),
         (
             json!({"phase": "Failed", "reason": "Terminated",
                 "conditions": [{"type": "DisruptionTarget", "status": "True",
                     "reason": "TerminationByKubelet"}]}),
             Some(Disruption::NodeShutdown),
         ),
-        (json!({"phase": "Failed", "reason": "Evicted"}), Some(Disruption::NodePressure)),
-        (json!({"phase": "Failed", "reason": "NodeLost"}), Some(Disruption::NodeGone)),
+        (
+            json!({"phase": "Failed", "reason": "Evicted"}),
+            Some(Disruption::NodePressure),
+        ),
+        (
+            json!({"phase": "Failed", "reason": "NodeLost"}),
+            Some(Disruption::NodeGone),
+        ),
         (json!({"phase": "Failed"}), None),
     ];
     for (status, want) in cases {

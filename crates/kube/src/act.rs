@@ -1,0 +1,363 @@
+//! Carrying out what was decided.
+//!
+//! Invariant: everything here may be done twice without harm; nothing is decided.
+
+use futures::{StreamExt as _, stream};
+use kube::core::params::{DeleteParams, Preconditions, PropagationPolicy};
+use serde::Serialize;
+use serde_json::Value;
+use trainyard_core::{
+    job::{Action, Refusal, Removal, SharedInputs},
+    launch::{self, Cluster, Existing, LaunchedPod, Object, Plan},
+    spec::{Job, Kind, Role, Slot},
+};
+
+use crate::{
+    api::{CallError, Caller},
+    crd,
+    key::JobKey,
+    operator::State,
+    ssh,
+    view::{Bare, BatchView, PodView},
+};
+
+/// Calls for one job that are under way at once.
+const AT_ONCE: usize = 16;
+
+/// Why an action was not carried out.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The API server refused it; the job is told, and it is tried again later.
+    Refused(Refusal),
+    /// The call itself failed; the pass is tried again.
+    Broken(CallError),
+}
+
+/// Acts for one job.
+pub(crate) struct Actor<'a> {
+    pub(crate) caller: &'a Caller,
+    pub(crate) state: &'a State,
+    pub(crate) key: &'a JobKey,
+    pub(crate) job: &'a Job,
+    pub(crate) uid: &'a str,
+    pub(crate) cluster: &'a Cluster,
+}
+
+impl Actor<'_> {
+    /// Carries `actions` out: neighbours of one sort at once, the sorts one after the other.
+    pub(crate) async fn carry_out(&self, actions: &[Action]) -> Result<Vec<Refusal>, CallError> {
+        let mut refusals = Vec::new();
+        if actions.is_empty() {
+            return Ok(refusals);
+        }
+        let plan = match Plan::new(self.job, self.cluster) {
+            Ok(plan) => plan,
+            Err(error) => {
+                return Ok(vec![Refusal {
+                    tried: "lay out the job's pods".to_owned(),
+                    message: error.to_string(),
+                }]);
+            }
+        };
+        let same_sort = |a: &Action, b: &Action| {
+            std::mem::discriminant(a) == std::mem::discriminant(b) && !is_launcher(b)
+        };
+        for group in actions.chunk_by(same_sort) {
+            let calls: Vec<_> = group.iter().map(|action| self.one(&plan, action)).collect();
+            let mut results = stream::iter(calls).buffer_unordered(AT_ONCE);
+            let mut broken = None;
+            while let Some(result) = results.next().await {
+                match result {
+                    Ok(()) => {}
+                    Err(Trouble::Refused(refusal)) => refusals.push(refusal),
+                    Err(Trouble::Broken(error)) => broken = Some(error),
+                }
+            }
+            if let Some(error) = broken {
+                return Err(error);
+            }
+        }
+        // Calls end in any order; what is reported must not depend on it.
+        refusals.sort_by(|a, b| a.tried.cmp(&b.tried));
+        Ok(refusals)
+    }
+
+    async fn one(&self, plan: &Plan<'_>, action: &Action) -> Result<(), Trouble> {
+        match action {
+            Action::CreatePod { slot, attempt } => self.create_pod(plan, *slot, *attempt).await,
+            Action::DeletePod { slot, uid, removal } => self.delete_pod(*slot, uid, *removal).await,
+            Action::CreateService(slot) => self.create_service(*slot).await,
+            Action::DeleteService(slot) => {
+                let name = self.job.pod_name(*slot);
+                self.remove("services", &name, &DeleteParams::default())
+                    .await
+            }
+            Action::ApplyShared(inputs) => self.apply_shared(inputs).await,
+            Action::ApplyAutoscaler => {
+                let Some(autoscaler) = launch::autoscaler(self.job) else {
+                    return Ok(());
+                };
+                self.make(&Object::Autoscaler(Box::new(autoscaler))).await?;
+                self.state
+                    .remember(self.key, |memory| memory.autoscaler = Some(true));
+                Ok(())
+            }
+            Action::DeleteAutoscaler => {
+                let path = self.path("horizontalpodautoscalers");
+                let name = self.job.name.as_str();
+                self.caller
+                    .delete(&path, name, &DeleteParams::default())
+                    .await
+                    .map_err(Trouble::Broken)?;
+                self.state
+                    .remember(self.key, |memory| memory.autoscaler = Some(false));
+                Ok(())
+            }
+            Action::DeleteJob => {
+                let path = job_path(self.key);
+                let params = DeleteParams {
+                    propagation_policy: Some(PropagationPolicy::Background),
+                    preconditions: Some(this(self.uid)),
+                    ..DeleteParams::default()
+                };
+                self.caller
+                    .delete(&path, &self.key.name, &params)
+                    .await
+                    .map_err(Trouble::Broken)?;
+                self.caller.metrics.ttl_deleted(self.key);
+                Ok(())
+            }
+        }
+    }
+
+    async fn create_pod(&self, plan: &Plan<'_>, slot: Slot, attempt: u32) -> Result<(), Trouble> {
+        let launched = plan.pod(slot, attempt).map_err(|error| {
+            Trouble::Refused(Refusal {
+                tried: format!("lay out the pod of {slot}"),
+                message: error.to_string(),
+            })
+        })?;
+        match launched {
+            LaunchedPod::Pod(pod) => {
+                if let Some(pod) = self.create::<PodView>("pods", &*pod, "pod", slot).await? {
+                    self.state.store().remember_pod(&pod);
+                }
+            }
+            LaunchedPod::Job(job) => {
+                if let Some(job) = self
+                    .create::<BatchView>("jobs", &*job, "launcher", slot)
+                    .await?
+                {
+                    self.state.store().put_launcher(&job);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn create_service(&self, slot: Slot) -> Result<(), Trouble> {
+        let Some(service) = launch::service(self.job, slot) else {
+            return Ok(());
+        };
+        if let Some(made) = self
+            .create::<Bare>("services", &service, "Service", slot)
+            .await?
+        {
+            self.state.store().put_service(made);
+        }
+        Ok(())
+    }
+
+    /// Creates an object of `slot`; nothing where it is there already.
+    async fn create<T: serde::de::DeserializeOwned>(
+        &self,
+        resource: &str,
+        object: &impl Serialize,
+        what: &str,
+        slot: Slot,
+    ) -> Result<Option<T>, Trouble> {
+        let path = self.path(resource);
+        let name = self.job.pod_name(slot);
+        let tried = format!("create {what} `{name}`");
+        match self.caller.create(&path, object).await {
+            Ok(made) => Ok(Some(made)),
+            Err(error) if error.is_taken() => self.whose(&path, &name, tried).await,
+            Err(error) => Err(trouble(tried, error)),
+        }
+    }
+
+    /// An object of that name is there: this job's is what was wanted, another's is in the way.
+    async fn whose<T>(&self, path: &str, name: &str, tried: String) -> Result<Option<T>, Trouble> {
+        match self.caller.get::<Bare>(path, name).await {
+            Ok(there) if there.metadata.owner() == self.uid => Ok(None),
+            Ok(there) => {
+                let mut owners = there.metadata.owner_references.iter();
+                let owner = owners.find(|owner| owner.controller == Some(true));
+                let owner = owner.map_or("nobody".to_owned(), |owner| {
+                    format!("{} `{}`", owner.kind, owner.name)
+                });
+                Err(Trouble::Refused(Refusal {
+                    tried,
+                    message: format!("that name is taken by an object that {owner} owns"),
+                }))
+            }
+            // Gone meanwhile: the next pass creates it.
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(Trouble::Broken(error)),
+        }
+    }
+
+    async fn delete_pod(&self, slot: Slot, uid: &str, removal: Removal) -> Result<(), Trouble> {
+        let name = self.job.pod_name(slot);
+        let mut params = DeleteParams {
+            preconditions: Some(this(uid)),
+            ..DeleteParams::default()
+        };
+        if removal == Removal::Forced {
+            params.grace_period_seconds = Some(0);
+        }
+        if self.job.kind == Kind::MpiV2 && slot.role == Role::Launcher {
+            // The batch Job stands for its pod, and stays until that is gone.
+            params.propagation_policy = Some(match removal {
+                Removal::Graceful => PropagationPolicy::Foreground,
+                Removal::Forced => PropagationPolicy::Background,
+            });
+            return self.remove("jobs", &name, &params).await;
+        }
+        self.remove("pods", &name, &params).await
+    }
+
+    async fn remove(
+        &self,
+        resource: &str,
+        name: &str,
+        params: &DeleteParams,
+    ) -> Result<(), Trouble> {
+        let path = self.path(resource);
+        self.caller
+            .delete(&path, name, params)
+            .await
+            .map_err(|error| trouble(format!("delete `{name}`"), error))
+    }
+
+    async fn apply_shared(&self, inputs: &SharedInputs) -> Result<(), Trouble> {
+        let key = match self.needs_key().await? {
+            true => Some(ssh::key().map_err(|message| {
+                Trouble::Refused(Refusal {
+                    tried: "make the key pair of the launcher".to_owned(),
+                    message,
+                })
+            })?),
+            false => None,
+        };
+        for object in launch::shared(self.job, inputs, key.as_ref(), self.cluster) {
+            self.make(&object).await?;
+        }
+        let inputs = inputs.clone();
+        self.state
+            .remember(self.key, |memory| memory.shared = Some(inputs));
+        Ok(())
+    }
+
+    /// Whether the launcher's key pair is still to be made.
+    async fn needs_key(&self) -> Result<bool, Trouble> {
+        if self.job.kind != Kind::MpiV2 {
+            return Ok(false);
+        }
+        let path = self.path("secrets");
+        let name = format!("{}-ssh", self.job.name);
+        match self.caller.get::<Bare>(&path, &name).await {
+            Ok(_) => Ok(false),
+            Err(error) if error.is_not_found() => Ok(true),
+            Err(error) => Err(trouble(format!("look for Secret `{name}`"), error)),
+        }
+    }
+
+    /// Creates an object, or brings it up to date.
+    async fn make(&self, object: &Object) -> Result<(), Trouble> {
+        let value = object.to_value();
+        let resource = resource(object);
+        let path = self.path(resource);
+        let name = object.name();
+        let tried = format!("apply {} `{name}`", kind(&value));
+        let made = match object.existing() {
+            Existing::Keep => match self.caller.create::<Bare>(&path, &value).await {
+                Err(error) if error.is_taken() => return Ok(()),
+                made => made,
+            },
+            Existing::Update => self.caller.apply::<Bare>(&path, name, &value).await,
+        };
+        made.map(drop).map_err(|error| trouble(tried, error))
+    }
+
+    fn path(&self, resource: &str) -> String {
+        let group = match resource {
+            "pods" | "services" | "configmaps" | "secrets" | "serviceaccounts" => "/api/v1",
+            "jobs" => "/apis/batch/v1",
+            "horizontalpodautoscalers" => "/apis/autoscaling/v2",
+            _ => "/apis/rbac.authorization.k8s.io/v1",
+        };
+        format!("{group}/namespaces/{}/{resource}", self.key.namespace)
+    }
+}
+
+/// Where the API serves the jobs of the kind and namespace of `key`.
+pub(crate) fn job_path(key: &JobKey) -> String {
+    format!(
+        "/apis/{}/{}/namespaces/{}/{}",
+        crd::GROUP,
+        crd::version(stored_as(key.kind)),
+        key.namespace,
+        crd::plural(key.kind)
+    )
+}
+
+/// The kind as which jobs of `kind` are stored, and therefore read and written without conversion.
+pub(crate) fn stored_as(kind: Kind) -> Kind {
+    if kind.is_mpi() {
+        crd::MPI_STORAGE
+    } else {
+        kind
+    }
+}
+
+fn is_launcher(action: &Action) -> bool {
+    matches!(action, Action::CreatePod { slot, .. } if slot.role == Role::Launcher)
+}
+
+fn this(uid: &str) -> Preconditions {
+    Preconditions {
+        uid: Some(uid.to_owned()),
+        resource_version: None,
+    }
+}
+
+fn trouble(tried: String, error: CallError) -> Trouble {
+    if error.is_refusal() {
+        let message = error.to_string();
+        Trouble::Refused(Refusal { tried, message })
+    } else {
+        Trouble::Broken(error)
+    }
+}
+
+fn kind(value: &Value) -> &str {
+    value
+        .get("kind")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+fn resource(object: &Object) -> &'static str {
+    match object {
+        Object::Pod(_) => "pods",
+        Object::Job(_) => "jobs",
+        Object::Service(_) => "services",
+        Object::ConfigMap(_) => "configmaps",
+        Object::Secret(_) => "secrets",
+        Object::ServiceAccount(_) => "serviceaccounts",
+        Object::Role(_) => "roles",
+        Object::RoleBinding(_) => "rolebindings",
+        Object::Autoscaler(_) => "horizontalpodautoscalers",
+    }
+}

@@ -1,0 +1,291 @@
+//! Calls to the API server: bounded in number and time, counted, and fenced.
+//!
+//! Invariant: nothing is written by an operator whose lease has run out.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use kube::{
+    Client,
+    core::{
+        Request,
+        params::{DeleteParams, GetParams, Patch, PatchParams, PostParams},
+    },
+};
+use serde::{Serialize, de::DeserializeOwned};
+use thiserror::Error;
+use tokio::sync::Semaphore;
+
+use crate::{lease::Fence, metrics::Metrics};
+
+/// The name under which fields are applied.
+pub(crate) const FIELD_MANAGER: &str = "trainyard";
+/// One call takes at most this long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What is done to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Verb {
+    /// Read it.
+    Get,
+    /// Make it.
+    Create,
+    /// Change it.
+    Patch,
+    /// Remove it.
+    Delete,
+}
+
+impl Verb {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Create => "create",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+/// Why a call came to nothing.
+#[derive(Debug, Error)]
+pub(crate) enum CallError {
+    /// Another operator is the leader now.
+    #[error("this operator is no longer the leader")]
+    Deposed,
+    /// No answer in time.
+    #[error("the API server did not answer within {} s", PATIENCE.as_secs())]
+    Late,
+    /// The API server could not be asked, or said no.
+    #[error("{0}")]
+    Kube(Answer),
+}
+
+/// What the API server said, in its own words and without ours around them.
+#[derive(Debug)]
+pub(crate) struct Answer(pub(crate) kube::Error);
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            kube::Error::Api(status) if !status.message.is_empty() => f.write_str(&status.message),
+            error => {
+                write!(f, "{error}")?;
+                let mut source = std::error::Error::source(error);
+                while let Some(cause) = source {
+                    write!(f, ": {cause}")?;
+                    source = cause.source();
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl CallError {
+    fn status(&self) -> Option<(u16, &str)> {
+        match self {
+            Self::Kube(Answer(kube::Error::Api(status))) => Some((status.code, &status.reason)),
+            _ => None,
+        }
+    }
+
+    /// Whether there is no such object.
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.status().is_some_and(|(code, _)| code == 404)
+    }
+
+    /// Whether an object of that name is there already.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.status()
+            .is_some_and(|(code, reason)| code == 409 && reason == "AlreadyExists")
+    }
+
+    /// Whether the object is another, or another version, than the one meant.
+    pub(crate) fn is_conflict(&self) -> bool {
+        self.status()
+            .is_some_and(|(code, reason)| code == 409 && reason != "AlreadyExists")
+    }
+
+    /// Whether the API server understood and refused, so that trying again soon is in vain.
+    pub(crate) fn is_refusal(&self) -> bool {
+        self.status()
+            .is_some_and(|(code, _)| matches!(code, 400 | 403 | 413 | 422))
+    }
+}
+
+/// The way to the API server.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    pub(crate) client: Client,
+    pub(crate) fence: Fence,
+    pub(crate) metrics: Arc<Metrics>,
+    turns: Arc<Semaphore>,
+}
+
+impl Caller {
+    /// At most `at_once` calls are under way at any time.
+    pub(crate) fn new(client: Client, fence: Fence, metrics: Arc<Metrics>, at_once: usize) -> Self {
+        Self {
+            client,
+            fence,
+            metrics,
+            turns: Arc::new(Semaphore::new(at_once)),
+        }
+    }
+
+    pub(crate) async fn get<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        name: &str,
+    ) -> Result<T, CallError> {
+        let request = Request::new(path).get(name, &GetParams::default());
+        self.call(Verb::Get, path, request).await
+    }
+
+    pub(crate) async fn create<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        object: &impl Serialize,
+    ) -> Result<T, CallError> {
+        let params = PostParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        let body = serde_json::to_vec(object).expect("objects have string keys");
+        self.call(Verb::Create, path, Request::new(path).create(&params, body))
+            .await
+    }
+
+    /// Brings the fields of `object` to be, whoever set them before.
+    pub(crate) async fn apply<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        name: &str,
+        object: &serde_json::Value,
+    ) -> Result<T, CallError> {
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let request = Request::new(path).patch(name, &params, &Patch::Apply(object));
+        self.call(Verb::Patch, path, request).await
+    }
+
+    /// Replaces the status of version `version` of an object.
+    pub(crate) async fn replace_status<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        name: &str,
+        version: u64,
+        status: &impl Serialize,
+    ) -> Result<T, CallError> {
+        let patch = serde_json::json!([
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": version.to_string()},
+            {"op": "add", "path": "/status", "value": status},
+        ]);
+        // The body is what counts; the type only tells the content type.
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let request = Request::new(path)
+            .patch_subresource("status", name, &params, &Patch::Merge(&patch))
+            .map(|mut request| {
+                request.headers_mut().insert(
+                    "content-type",
+                    http::HeaderValue::from_static("application/json-patch+json"),
+                );
+                request
+            });
+        self.call(Verb::Patch, path, request).await
+    }
+
+    /// Removes an object. One that is gone, or that is another by now, is as good as removed.
+    pub(crate) async fn delete(
+        &self,
+        path: &str,
+        name: &str,
+        params: &DeleteParams,
+    ) -> Result<(), CallError> {
+        let request = Request::new(path).delete(name, params);
+        match self
+            .call::<serde::de::IgnoredAny>(Verb::Delete, path, request)
+            .await
+        {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn call<T: DeserializeOwned>(
+        &self,
+        verb: Verb,
+        path: &str,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<T, CallError> {
+        let request =
+            request.map_err(|error| CallError::Kube(Answer(kube::Error::BuildRequest(error))))?;
+        let _turn = self.turns.acquire().await;
+        if verb != Verb::Get && !self.fence.holds() {
+            return Err(CallError::Deposed);
+        }
+        let answer = tokio::time::timeout(PATIENCE, self.client.request::<T>(request)).await;
+        let (answer, code) = match answer {
+            Err(_) => (Err(CallError::Late), 0),
+            Ok(Ok(answer)) => (Ok(answer), 200),
+            Ok(Err(error)) => {
+                let error = CallError::Kube(Answer(error));
+                let code = error.status().map_or(0, |(code, _)| code);
+                (Err(error), code)
+            }
+        };
+        self.metrics.called(verb, resource(path), code);
+        answer
+    }
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Caller").finish_non_exhaustive()
+    }
+}
+
+/// The last word of a path: the resource.
+fn resource(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(code: u16, reason: &str) -> CallError {
+        let status = serde_json::json!({"status": "Failure", "code": code, "reason": reason,
+            "message": "pods \"j-worker-0\" is forbidden: exceeded quota"});
+        let status = serde_json::from_value(status).unwrap();
+        CallError::Kube(Answer(kube::Error::Api(Box::new(status))))
+    }
+
+    #[test]
+    fn what_an_answer_means() {
+        let cases = [
+            (error(404, "NotFound"), [true, false, false, false]),
+            (error(409, "AlreadyExists"), [false, true, false, false]),
+            (error(409, "Conflict"), [false, false, true, false]),
+            (error(403, "Forbidden"), [false, false, false, true]),
+            (error(422, "Invalid"), [false, false, false, true]),
+            (error(500, "InternalError"), [false; 4]),
+            (error(429, "TooManyRequests"), [false; 4]),
+            (CallError::Late, [false; 4]),
+        ];
+        for (error, want) in cases {
+            let found = [
+                error.is_not_found(),
+                error.is_taken(),
+                error.is_conflict(),
+                error.is_refusal(),
+            ];
+            assert_eq!(found, want, "{error}");
+        }
+        let words = error(403, "Forbidden").to_string();
+        assert_eq!(words, "pods \"j-worker-0\" is forbidden: exceeded quota");
+    }
+}

@@ -1,0 +1,307 @@
+//! What is counted, under the names that dashboards of the old operator already ask for, and ours.
+//!
+//! Invariant: no label takes a value that grows without bound while a job runs; jobs are named only
+//! in gauges that vanish with them.
+
+use std::{fmt, sync::Mutex, time::Duration};
+
+use jiff::Timestamp;
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text::encode},
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::Registry,
+};
+use trainyard_core::{
+    job::{Account, ConditionStatus, ConditionType, JobStatus},
+    spec::Kind,
+};
+
+use crate::{api::Verb, key::JobKey};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfJobs {
+    job_namespace: String,
+    framework: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Call {
+    verb: &'static str,
+    resource: String,
+    code: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Paid {
+    account: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Spent {
+    phase: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OneJob {
+    kind: &'static str,
+    job_namespace: String,
+    job: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Ended {
+    outcome: &'static str,
+}
+
+/// All counters of an operator.
+pub struct Metrics {
+    registry: Mutex<Registry>,
+    created: Family<OfJobs, Counter>,
+    deleted: Family<OfJobs, Counter>,
+    successful: Family<OfJobs, Counter>,
+    failed: Family<OfJobs, Counter>,
+    restarted: Family<OfJobs, Counter>,
+    calls: Family<Call, Counter>,
+    passes: Family<Ended, Counter>,
+    pass_seconds: Histogram,
+    attempts: Family<Paid, Counter>,
+    phase_seconds: Family<Spent, Counter<f64, std::sync::atomic::AtomicU64>>,
+    training_ratio: Family<OneJob, Gauge<f64, std::sync::atomic::AtomicU64>>,
+    queued: Gauge,
+    jobs: Gauge,
+    pods: Gauge,
+    leads: Gauge,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut metrics = Self {
+            registry: Mutex::default(),
+            created: Family::default(),
+            deleted: Family::default(),
+            successful: Family::default(),
+            failed: Family::default(),
+            restarted: Family::default(),
+            calls: Family::default(),
+            passes: Family::default(),
+            pass_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 14)),
+            attempts: Family::default(),
+            phase_seconds: Family::default(),
+            training_ratio: Family::default(),
+            queued: Gauge::default(),
+            jobs: Gauge::default(),
+            pods: Gauge::default(),
+            leads: Gauge::default(),
+        };
+        metrics.register();
+        metrics
+    }
+}
+
+impl Metrics {
+    fn register(&mut self) {
+        let mut registry = Registry::default();
+        let old = registry.sub_registry_with_prefix("training_operator_jobs");
+        old.register(
+            "created",
+            "Jobs seen for the first time",
+            self.created.clone(),
+        );
+        old.register(
+            "deleted",
+            "Jobs deleted after their time to live",
+            self.deleted.clone(),
+        );
+        old.register("successful", "Jobs that succeeded", self.successful.clone());
+        old.register("failed", "Jobs that failed", self.failed.clone());
+        old.register("restarted", "Restarts of jobs", self.restarted.clone());
+        let own = registry.sub_registry_with_prefix("trainyard");
+        own.register("api_calls", "Calls to the API server", self.calls.clone());
+        own.register(
+            "passes",
+            "Passes over jobs, by how they ended",
+            self.passes.clone(),
+        );
+        own.register(
+            "pass_seconds",
+            "Seconds of one pass",
+            self.pass_seconds.clone(),
+        );
+        own.register(
+            "attempts",
+            "Attempts that failed, by account",
+            self.attempts.clone(),
+        );
+        own.register(
+            "phase_seconds",
+            "Seconds of jobs that have ended, by phase of the ledger",
+            self.phase_seconds.clone(),
+        );
+        own.register(
+            "training_time_ratio",
+            "Part of a job's time that trained",
+            self.training_ratio.clone(),
+        );
+        own.register(
+            "queue_length",
+            "Jobs whose turn has come",
+            self.queued.clone(),
+        );
+        own.register("jobs", "Jobs in the cache", self.jobs.clone());
+        own.register("pods", "Pods in the cache", self.pods.clone());
+        own.register("leader", "1 while this operator leads", self.leads.clone());
+        self.registry = Mutex::new(registry);
+    }
+
+    /// All of it, in the form of `OpenMetrics`.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let registry = self
+            .registry
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        // Writing into a string does not fail.
+        drop(encode(&mut text, &registry));
+        text
+    }
+
+    pub(crate) fn called(&self, verb: Verb, resource: &str, code: u16) {
+        let call = Call {
+            verb: verb.name(),
+            resource: resource.to_owned(),
+            code,
+        };
+        self.calls.get_or_create(&call).inc();
+    }
+
+    pub(crate) fn passed(&self, outcome: &'static str, took: Duration) {
+        self.passes.get_or_create(&Ended { outcome }).inc();
+        self.pass_seconds.observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn sizes(&self, queued: usize, jobs: usize, pods: usize, leads: bool) {
+        let number = |size: usize| i64::try_from(size).unwrap_or(i64::MAX);
+        self.queued.set(number(queued));
+        self.jobs.set(number(jobs));
+        self.pods.set(number(pods));
+        self.leads.set(i64::from(leads));
+    }
+
+    pub(crate) fn ttl_deleted(&self, key: &JobKey) {
+        self.deleted.get_or_create(&of(key)).inc();
+    }
+
+    /// Counts what one written status changed.
+    pub(crate) fn changed(
+        &self,
+        key: &JobKey,
+        before: &JobStatus,
+        after: &JobStatus,
+        now: Timestamp,
+    ) {
+        if before.conditions.is_empty() && !after.conditions.is_empty() {
+            self.created.get_or_create(&of(key)).inc();
+        }
+        let turned = |kind: ConditionType| holds(after, kind) && !holds(before, kind);
+        if turned(ConditionType::Succeeded) {
+            self.successful.get_or_create(&of(key)).inc();
+        }
+        if turned(ConditionType::Failed) {
+            self.failed.get_or_create(&of(key)).inc();
+        }
+        if after.trainyard.attempt > before.trainyard.attempt && before.trainyard.attempt > 0 {
+            self.restarted.get_or_create(&of(key)).inc();
+        }
+        let (old, new) = (&before.trainyard.spent, &after.trainyard.spent);
+        for (account, old, new) in [
+            (Account::User, old.user, new.user),
+            (Account::Platform, old.platform, new.platform),
+            (
+                Account::Infrastructure,
+                old.infrastructure,
+                new.infrastructure,
+            ),
+            (Account::Preemption, old.preemption, new.preemption),
+        ] {
+            let more = u64::from(new.saturating_sub(old));
+            if more > 0 {
+                self.attempts
+                    .get_or_create(&Paid {
+                        account: name(account),
+                    })
+                    .inc_by(more);
+            }
+        }
+        let ledger = &after.trainyard.ledger;
+        if ledger.ended.is_some() && before.trainyard.ledger.ended.is_none() {
+            for (phase, millis) in ledger.totals(now) {
+                let seconds = Duration::from_millis(millis).as_secs_f64();
+                let phase = format!("{phase:?}").to_lowercase();
+                self.phase_seconds
+                    .get_or_create(&Spent { phase })
+                    .inc_by(seconds);
+            }
+        }
+        if let Some(ratio) = ledger.ettr(now) {
+            self.training_ratio.get_or_create(&one(key)).set(ratio);
+        }
+    }
+
+    /// A job is gone, and its gauges with it.
+    pub(crate) fn forget(&self, key: &JobKey) {
+        self.training_ratio.remove(&one(key));
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+fn of(key: &JobKey) -> OfJobs {
+    OfJobs {
+        job_namespace: key.namespace.to_string(),
+        framework: framework(key.kind),
+    }
+}
+
+fn one(key: &JobKey) -> OneJob {
+    OneJob {
+        kind: key.kind.name(),
+        job_namespace: key.namespace.to_string(),
+        job: key.name.to_string(),
+    }
+}
+
+fn framework(kind: Kind) -> &'static str {
+    match kind {
+        Kind::PyTorch => "pytorch",
+        Kind::Tf => "tensorflow",
+        Kind::XgBoost => "xgboost",
+        Kind::Paddle => "paddle",
+        Kind::Jax => "jax",
+        Kind::MpiV1 | Kind::MpiV2 => "mpi",
+    }
+}
+
+fn name(account: Account) -> &'static str {
+    match account {
+        Account::User => "user",
+        Account::Platform => "platform",
+        Account::Infrastructure => "infrastructure",
+        Account::Preemption => "preemption",
+    }
+}
+
+fn holds(status: &JobStatus, kind: ConditionType) -> bool {
+    status
+        .conditions
+        .iter()
+        .any(|condition| condition.kind == kind && condition.status == ConditionStatus::True)
+}

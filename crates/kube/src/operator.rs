@@ -1,0 +1,374 @@
+//! The operator: feeds fill the store, the queue gives turns, passes act.
+//!
+//! ```text
+//! feeds ─▶ store ─▶ queue ─▶ pass (many at once, one per job) ─▶ API server ─▶ feeds
+//! ```
+//!
+//! Several operators may run: all of them follow the cluster, the one that holds the lease acts.
+
+mod state;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use jiff::Timestamp;
+use kube::Client;
+use tokio::sync::{Semaphore, watch};
+use tracing::{debug, info, warn};
+use trainyard_core::{
+    job::Decision,
+    launch::Cluster,
+    spec::{Job, Kind},
+};
+
+pub(crate) use self::state::State;
+use crate::{
+    act::stored_as,
+    api::Caller,
+    crd,
+    feed::{self, News, Source},
+    key::{JobKey, OPERATOR_LABEL},
+    lease::{Election, Fence},
+    metrics::Metrics,
+    queue::{Outcome, Queue},
+    view::{Bare, BatchView, JobView, LeaseView, NodeView, PodView},
+};
+
+/// How often the leases of nodes are looked at while jobs have pods.
+const LEASES_EVERY: Duration = Duration::from_secs(10);
+/// How often sizes are measured.
+const SIZES_EVERY: Duration = Duration::from_secs(5);
+
+/// What an operator is told.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Only this namespace; all of them where there is none.
+    pub namespace: Option<String>,
+    /// The kinds that are looked after.
+    pub kinds: Vec<Kind>,
+    /// Jobs looked at, at once.
+    pub workers: usize,
+    /// Calls to the API server under way, at once.
+    pub calls: usize,
+    /// The lease that several operators share; the only operator needs none.
+    pub lease: Option<Lease>,
+    /// What the administrator decided for all jobs.
+    pub cluster: Cluster,
+    /// Change nothing, and report what would be made differently.
+    pub shadow: bool,
+}
+
+/// The lease that several operators share.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Who this operator is; no other has the same.
+    pub identity: String,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            namespace: None,
+            kinds: Kind::ALL.to_vec(),
+            workers: 32,
+            calls: 64,
+            lease: None,
+            cluster: Cluster::default(),
+            shadow: false,
+        }
+    }
+}
+
+/// An operator.
+#[derive(Clone, Debug)]
+pub struct Operator {
+    pub(crate) caller: Caller,
+    pub(crate) state: State,
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) shadow: bool,
+    queue: Arc<Queue>,
+    options: Arc<Options>,
+    ready: Arc<Ready>,
+    leads: watch::Receiver<bool>,
+    leading: Arc<watch::Sender<bool>>,
+    ends: Arc<AtomicBool>,
+}
+
+/// The feeds that have not told their first list.
+#[derive(Debug, Default)]
+struct Ready {
+    missing: std::sync::Mutex<std::collections::BTreeSet<String>>,
+}
+
+impl Ready {
+    fn expect(&self, path: &str) {
+        self.lock().insert(path.to_owned());
+    }
+
+    fn told(&self, path: &str) {
+        self.lock().remove(path);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, std::collections::BTreeSet<String>> {
+        self.missing
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Operator {
+    /// An operator that has not begun.
+    pub fn new(client: Client, options: Options) -> Self {
+        let fence = if options.lease.is_some() {
+            Fence::closed()
+        } else {
+            Fence::open()
+        };
+        let (leading, leads) = watch::channel(options.lease.is_none());
+        Self {
+            caller: Caller::new(client, fence, Arc::new(Metrics::default()), options.calls),
+            state: State::default(),
+            cluster: Arc::new(options.cluster.clone()),
+            shadow: options.shadow,
+            queue: Arc::new(Queue::default()),
+            options: Arc::new(options),
+            ready: Arc::new(Ready::default()),
+            leads,
+            leading: Arc::new(leading),
+            ends: Arc::new(AtomicBool::new(false)),
+        }
+    }
+
+    /// What it counts.
+    pub fn metrics(&self) -> &Metrics {
+        &self.caller.metrics
+    }
+
+    /// Whether it has seen the whole cluster once; else what it has not seen.
+    pub fn readiness(&self) -> Result<(), String> {
+        let missing = self.ready.lock();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let missing: Vec<&str> = missing.iter().map(String::as_str).collect();
+        Err(format!("not listed yet: {}", missing.join(", ")))
+    }
+
+    /// Runs until `stop` is ready, then ends in an orderly way: passes under way are finished, and the
+    /// lease is given back.
+    pub async fn run(self, stop: impl Future<Output = ()>) {
+        let mut tasks = tokio::task::JoinSet::new();
+        self.start_feeds(&mut tasks);
+        if let Some(lease) = &self.options.lease {
+            let election = election(lease);
+            let (client, fence) = (self.caller.client.clone(), self.caller.fence.clone());
+            let (leading, ends) = (Arc::clone(&self.leading), Arc::clone(&self.ends));
+            let sender = leading.as_ref().clone();
+            tasks.spawn(election.take_part(client, fence, sender, ends));
+        }
+        let this = self.clone();
+        tasks.spawn(async move { this.measure().await });
+        let turns = Arc::new(Semaphore::new(self.options.workers));
+        let mut stop = std::pin::pin!(stop);
+        tokio::select! {
+            () = &mut stop => {}
+            () = self.give_turns(&turns) => {}
+        }
+        info!("stopping");
+        self.ends.store(true, Ordering::Relaxed);
+        // Passes under way finish; each call of theirs is bounded in time.
+        let all = u32::try_from(self.options.workers).unwrap_or(u32::MAX);
+        let finished = tokio::time::timeout(Duration::from_secs(20), turns.acquire_many(all)).await;
+        if finished.is_err() {
+            warn!("passes are still under way; ending without them");
+        }
+        tasks.abort_all();
+        if let Some(lease) = &self.options.lease {
+            let election = election(lease);
+            let given = election.give_back(&self.caller.client);
+            if let Ok(Err(error)) = tokio::time::timeout(Duration::from_secs(5), given).await {
+                warn!(%error, "cannot give the lease back");
+            }
+        }
+    }
+
+    /// Takes the next job and looks at it, for ever.
+    async fn give_turns(&self, turns: &Arc<Semaphore>) {
+        let mut leads = self.leads.clone();
+        loop {
+            // Nothing is looked at before this operator leads and has seen everything.
+            if leads.wait_for(|leads| *leads).await.is_err() {
+                return;
+            }
+            while self.readiness().is_err() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            let Ok(turn) = Arc::clone(turns).acquire_owned().await else {
+                return;
+            };
+            let key = self.queue.next().await;
+            if !*leads.borrow_and_update() {
+                self.queue.done(&key, Outcome::Done(None));
+                self.queue.soon(key);
+                continue;
+            }
+            let this = self.clone();
+            tokio::spawn(async move {
+                // A pass that panics is told apart from one that ends, and harms no other job.
+                let pass = tokio::spawn({
+                    let (this, key) = (this.clone(), key.clone());
+                    async move { this.pass(&key).await }
+                });
+                let outcome = pass.await.unwrap_or_else(|error| {
+                    warn!(job = %key, %error, "pass panicked; trying again");
+                    Outcome::Failed
+                });
+                this.queue.done(&key, outcome);
+                drop(turn);
+            });
+        }
+    }
+
+    fn start_feeds(&self, tasks: &mut tokio::task::JoinSet<()>) {
+        let mut stored: Vec<Kind> = self.options.kinds.iter().copied().map(stored_as).collect();
+        stored.dedup();
+        for kind in stored {
+            let path = self.path(
+                &format!("/apis/{}/{}", crd::GROUP, crd::version(kind)),
+                &crd::plural(kind),
+            );
+            let kinds: Vec<Kind> = self
+                .options
+                .kinds
+                .iter()
+                .copied()
+                .filter(|other| stored_as(*other) == kind)
+                .collect();
+            self.feed::<JobView>(tasks, path, None, move |state, news| {
+                state.store().hear_jobs(news, &kinds)
+            });
+        }
+        let ours = Some(OPERATOR_LABEL.to_owned());
+        let pods = self.path("/api/v1", "pods");
+        self.feed::<PodView>(tasks, pods, ours.clone(), |state, news| {
+            state.store().hear_pods(news)
+        });
+        let services = self.path("/api/v1", "services");
+        self.feed::<Bare>(tasks, services, ours, |state, news| {
+            state.store().hear_services(news)
+        });
+        if self.options.kinds.contains(&Kind::MpiV2) {
+            let launchers = self.path("/apis/batch/v1", "jobs");
+            let ours = Some(trainyard_core::spec::annotation::ATTEMPT.to_owned());
+            self.feed::<BatchView>(tasks, launchers, ours, |state, news| {
+                state.store().hear_launchers(news)
+            });
+        }
+        // An operator of one namespace may not read nodes; it goes by what the pods say.
+        if self.options.namespace.is_none() {
+            self.feed::<NodeView>(tasks, "/api/v1/nodes".to_owned(), None, |state, news| {
+                state.store().hear_nodes(news)
+            });
+            let this = self.clone();
+            tasks.spawn(async move { this.read_leases().await });
+        }
+    }
+
+    fn path(&self, group: &str, resource: &str) -> String {
+        match &self.options.namespace {
+            Some(namespace) => format!("{group}/namespaces/{namespace}/{resource}"),
+            None => format!("{group}/{resource}"),
+        }
+    }
+
+    fn feed<T: crate::view::View + std::fmt::Debug>(
+        &self,
+        tasks: &mut tokio::task::JoinSet<()>,
+        path: String,
+        labels: Option<String>,
+        hear: impl Fn(&State, News<T>) -> Vec<JobKey> + Send + 'static,
+    ) {
+        self.ready.expect(&path);
+        let (state, queue) = (self.state.clone(), Arc::clone(&self.queue));
+        let (ready, name) = (Arc::clone(&self.ready), path.clone());
+        let source = Source { path, labels };
+        tasks.spawn(feed::follow(
+            self.caller.client.clone(),
+            source,
+            move |news| {
+                let whole = matches!(news, News::All(..));
+                let changed = hear(&state, news);
+                if whole {
+                    ready.told(&name);
+                }
+                queue.all_soon(changed);
+            },
+        ));
+    }
+
+    /// Looks at the leases of nodes now and then.
+    async fn read_leases(&self) {
+        let source = Source {
+            path: "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases".to_owned(),
+            labels: None,
+        };
+        loop {
+            tokio::time::sleep(LEASES_EVERY).await;
+            if !self.state.store().has_seats() {
+                continue;
+            }
+            match feed::list::<LeaseView>(&self.caller.client, &source).await {
+                Ok((leases, _)) => {
+                    let changed =
+                        self.state
+                            .store()
+                            .hear_leases(&leases, Instant::now(), Timestamp::now());
+                    self.queue.all_soon(changed);
+                }
+                Err(error) => debug!(%error, "cannot read the leases of nodes"),
+            }
+        }
+    }
+
+    async fn measure(&self) {
+        loop {
+            let (jobs, pods) = {
+                let store = self.state.store();
+                (store.job_count(), store.pod_count())
+            };
+            let leads = *self.leads.borrow();
+            self.caller
+                .metrics
+                .sizes(self.queue.waiting(), jobs, pods, leads);
+            tokio::time::sleep(SIZES_EVERY).await;
+        }
+    }
+
+    /// Says what this operator would do where another one acts.
+    pub(crate) fn report_shadow(&self, key: &JobKey, job: &Job, decision: &Decision) {
+        info!(
+            job = %key,
+            pods = job.total_replicas(),
+            actions = decision.actions.len(),
+            reason = decision.reasons.first().map_or("", |reason| &reason.message),
+            "shadow"
+        );
+    }
+}
+
+fn election(lease: &Lease) -> Election {
+    Election {
+        namespace: lease.namespace.clone(),
+        name: lease.name.clone(),
+        identity: lease.identity.clone(),
+    }
+}

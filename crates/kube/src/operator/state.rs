@@ -1,0 +1,81 @@
+//! What an operator knows: the store, and what it alone remembers of each job.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use trainyard_core::job::{Refusal, SharedInputs};
+
+use crate::{backoff::Backoff, key::JobKey, store::Store};
+
+/// A job that is refused is tried again at least this often.
+const REFUSED_MOST: Duration = Duration::from_mins(5);
+
+/// What an operator knows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct State {
+    store: Arc<Mutex<Store>>,
+    memories: Arc<Mutex<BTreeMap<JobKey, Memory>>>,
+}
+
+/// What an operator remembers of a job besides what it sees. All of it may be lost: then it is looked
+/// up or done again.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Memory {
+    /// The inputs of the objects that pods share.
+    pub(crate) shared: Option<SharedInputs>,
+    /// Whether the autoscaler is there, once that is known.
+    pub(crate) autoscaler: Option<bool>,
+    /// What was refused in the last pass.
+    pub(crate) refusals: Vec<Refusal>,
+    backoff: Option<Backoff>,
+}
+
+impl State {
+    /// The store; held only between two awaits.
+    pub(crate) fn store(&self) -> MutexGuard<'_, Store> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn memory(&self, key: &JobKey) -> Memory {
+        self.memories().get(key).cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn remember(&self, key: &JobKey, change: impl FnOnce(&mut Memory)) {
+        change(self.memories().entry(key.clone()).or_default());
+    }
+
+    pub(crate) fn forget(&self, key: &JobKey) {
+        self.memories().remove(key);
+    }
+
+    /// Keeps what a pass was refused; whether that is new, and how long to wait before the next try.
+    pub(crate) fn refused(
+        &self,
+        key: &JobKey,
+        refusals: Vec<Refusal>,
+        first: Duration,
+    ) -> (bool, Duration) {
+        let mut memories = self.memories();
+        if refusals.is_empty() {
+            if let Some(memory) = memories.get_mut(key) {
+                memory.refusals.clear();
+                memory.backoff = None;
+            }
+            return (false, Duration::ZERO);
+        }
+        let memory = memories.entry(key.clone()).or_default();
+        let new = memory.refusals != refusals;
+        memory.refusals = refusals;
+        let backoff = memory
+            .backoff
+            .get_or_insert_with(|| Backoff::new(first, REFUSED_MOST));
+        (new, backoff.next())
+    }
+
+    fn memories(&self) -> MutexGuard<'_, BTreeMap<JobKey, Memory>> {
+        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,294 @@
+//! One pass over one job: observe, decide, write the status, tell, act.
+//!
+//! Owns the order of these steps and what becomes of their failures. What is decided is
+//! `trainyard_core::job`'s.
+//!
+//! Invariant: nothing is done before the status that remembers it is written; a status is written
+//! only on top of the one that was observed.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tracing::{debug, info, warn};
+use trainyard_core::{
+    finding::Severity,
+    job::{self, Event, EventKind, JobStatus, Refusal},
+    launch,
+    reason::{Code, Reason},
+    spec::{self, Job, Kind},
+};
+
+use crate::{
+    act::{Actor, job_path},
+    api::CallError,
+    convert,
+    key::JobKey,
+    operator::Operator,
+    queue::Outcome,
+    view::{Bare, JobView},
+};
+
+/// Longest sentence of an event; the API refuses more.
+const EVENT_CHARS: usize = 1_000;
+/// A job that was refused something is looked at again after this, and later each time.
+const REFUSED_FIRST: Duration = Duration::from_secs(2);
+
+impl Operator {
+    /// Looks at the job of `key` once.
+    pub(crate) async fn pass(&self, key: &JobKey) -> Outcome {
+        let began = Instant::now();
+        let Some(view) = self.state.store().job(key) else {
+            self.state.forget(key);
+            self.caller.metrics.forget(key);
+            return Outcome::Gone;
+        };
+        let (name, outcome) = match self.look(key, &view).await {
+            Ok(wake) => ("done", Outcome::Done(wake)),
+            Err(CallError::Deposed) => ("deposed", Outcome::Done(None)),
+            // The job has changed meanwhile, and its news is under way.
+            Err(error) if error.is_conflict() || error.is_not_found() => {
+                debug!(job = %key, %error, "the job has changed meanwhile");
+                ("conflict", Outcome::Failed)
+            }
+            Err(error) => {
+                warn!(job = %key, %error, "pass failed; trying again");
+                ("failed", Outcome::Failed)
+            }
+        };
+        self.caller.metrics.passed(name, began.elapsed());
+        outcome
+    }
+
+    async fn look(
+        &self,
+        key: &JobKey,
+        view: &JobView,
+    ) -> Result<Option<tokio::time::Instant>, CallError> {
+        let job = match read(view) {
+            Ok(job) => job,
+            Err(message) => {
+                self.refuse(key, view, &message).await?;
+                return Ok(None);
+            }
+        };
+        let now = Timestamp::now();
+        let mut observed = self.state.store().observe(key, view, &job, Instant::now());
+        self.recall(key, &job, &mut observed).await?;
+        let decision = job::decide(&job, &observed, now);
+        debug!(
+            job = %key,
+            reason = decision.reasons.first().map_or("", |reason| &reason.message),
+            actions = decision.actions.len(),
+            "decided"
+        );
+        if self.shadow {
+            self.report_shadow(key, &job, &decision);
+            return Ok(None);
+        }
+        if decision.status != observed.status {
+            self.write_status(key, view, &observed.status, &decision.status, now)
+                .await?;
+        }
+        for event in &decision.events {
+            info!(job = %key, reason = event.reason, message = event.message, "event");
+            self.tell(key, view, event).await;
+        }
+        let actor = Actor {
+            caller: &self.caller,
+            state: &self.state,
+            key,
+            job: &job,
+            uid: &view.metadata.uid,
+            cluster: &self.cluster,
+        };
+        let refusals = actor.carry_out(&decision.actions).await?;
+        let wake = self.after(key, view, refusals).await;
+        let asked = decision.wake_at.map(|at| {
+            // The moment after, never the one before.
+            let wait = at.duration_since(now) + jiff::SignedDuration::from_millis(1);
+            tokio::time::Instant::now() + Duration::try_from(wait).unwrap_or_default()
+        });
+        Ok(asked.into_iter().chain(wake).min())
+    }
+
+    /// Adds what only this operator remembers.
+    async fn recall(
+        &self,
+        key: &JobKey,
+        job: &Job,
+        observed: &mut job::Observed,
+    ) -> Result<(), CallError> {
+        let memory = self.state.memory(key);
+        observed.shared = memory.shared;
+        observed.refusals = memory.refusals;
+        observed.autoscaler = match memory.autoscaler {
+            Some(there) => there,
+            None if launch::autoscaler(job).is_none() => false,
+            None => {
+                let path = format!(
+                    "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers",
+                    key.namespace
+                );
+                let there = match self.caller.get::<Bare>(&path, &key.name).await {
+                    Ok(there) => there.metadata.owner() == job.uid.as_deref().unwrap_or_default(),
+                    Err(error) if error.is_not_found() => false,
+                    Err(error) => return Err(error),
+                };
+                self.state
+                    .remember(key, |memory| memory.autoscaler = Some(there));
+                there
+            }
+        };
+        Ok(())
+    }
+
+    async fn write_status(
+        &self,
+        key: &JobKey,
+        view: &JobView,
+        before: &JobStatus,
+        after: &JobStatus,
+        now: Timestamp,
+    ) -> Result<(), CallError> {
+        let written: JobView = self
+            .caller
+            .replace_status(
+                &job_path(key),
+                &key.name,
+                view.metadata.resource_version,
+                after,
+            )
+            .await?;
+        self.caller.metrics.changed(key, before, after, now);
+        self.state.store().remember_job(key, written);
+        Ok(())
+    }
+
+    /// Keeps what was refused for the next pass, tells it once, and says when to try again.
+    async fn after(
+        &self,
+        key: &JobKey,
+        view: &JobView,
+        refusals: Vec<Refusal>,
+    ) -> Option<tokio::time::Instant> {
+        let first = refusals.first().cloned();
+        let (new, wait) = self.state.refused(key, refusals, REFUSED_FIRST);
+        let first = first?;
+        if new {
+            warn!(job = %key, tried = first.tried, message = first.message, "refused");
+            let event = Event {
+                kind: EventKind::Warning,
+                reason: "Refused".to_owned(),
+                message: format!("cannot {}: {}", first.tried, first.message),
+            };
+            self.tell(key, view, &event).await;
+        }
+        Some(tokio::time::Instant::now() + wait)
+    }
+
+    /// Marks a job that cannot be understood; nothing else is done for it until it is edited.
+    async fn refuse(&self, key: &JobKey, view: &JobView, message: &str) -> Result<(), CallError> {
+        if self.shadow {
+            return Ok(());
+        }
+        let before: JobStatus = serde_json::from_str(&view.status).unwrap_or_default();
+        let mut after = before.clone();
+        after.trainyard.waiting = Some(Reason::new(Code::Refused, message));
+        if after == before {
+            return Ok(());
+        }
+        warn!(job = %key, message, "the job is not valid");
+        self.write_status(key, view, &before, &after, Timestamp::now())
+            .await?;
+        let event = Event {
+            kind: EventKind::Warning,
+            reason: match key.kind {
+                Kind::MpiV2 => "ValidationError".to_owned(),
+                kind => format!("{}FailedValidation", kind.name()),
+            },
+            message: message.to_owned(),
+        };
+        self.tell(key, view, &event).await;
+        Ok(())
+    }
+
+    /// Puts an event on the job. One that cannot be put is only logged: it holds nothing up.
+    async fn tell(&self, key: &JobKey, view: &JobView, event: &Event) {
+        let now = Timestamp::now();
+        let stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let kind = crate::act::stored_as(key.kind);
+        let object = json!({
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {
+                "name": format!("{}.{:x}", short(&key.name, 200), now.as_nanosecond()),
+                "namespace": &*key.namespace,
+            },
+            "involvedObject": {
+                "apiVersion": kind.api_version(),
+                "kind": key.kind.name(),
+                "name": &*key.name,
+                "namespace": &*key.namespace,
+                "uid": view.metadata.uid,
+            },
+            "reason": event.reason,
+            "message": short(&event.message, EVENT_CHARS),
+            "type": match event.kind {
+                EventKind::Normal => "Normal",
+                EventKind::Warning => "Warning",
+            },
+            "source": {"component": key.kind.controller()},
+            "reportingComponent": key.kind.controller(),
+            "firstTimestamp": stamp,
+            "lastTimestamp": stamp,
+            "count": 1,
+        });
+        let path = format!("/api/v1/namespaces/{}/events", key.namespace);
+        if let Err(error) = self
+            .caller
+            .create::<serde::de::IgnoredAny>(&path, &object)
+            .await
+        {
+            debug!(job = %key, %error, "cannot put an event on the job");
+        }
+    }
+}
+
+fn short(text: &str, chars: usize) -> String {
+    text.chars().take(chars).collect()
+}
+
+/// The job of an object, or one sentence why it is none.
+fn read(view: &JobView) -> Result<Job, String> {
+    let object: Value =
+        serde_json::from_str(&view.text).map_err(|error| format!("it is not JSON: {error}"))?;
+    let object = if view.kind.is_some_and(Kind::is_mpi) {
+        convert::as_created(&object).map_err(|error| error.to_string())?
+    } else {
+        object
+    };
+    let checked = spec::job_from_value(&object);
+    checked.job.ok_or_else(|| {
+        let mut errors = checked
+            .findings
+            .iter()
+            .filter(|finding| finding.severity == Severity::Error);
+        let first = errors.next();
+        let more = errors.count();
+        let Some(first) = first else {
+            return "the job is not valid".to_owned();
+        };
+        let mut text = format!("{}: {}", first.code, first.message);
+        if !first.path.is_empty() {
+            text = format!("{text} (at `{}`)", first.path);
+        }
+        if let Some(hint) = &first.hint {
+            text = format!("{text}; {hint}");
+        }
+        if more > 0 {
+            text = format!("{text}; and {more} more");
+        }
+        text
+    })
+}
