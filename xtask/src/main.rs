@@ -12,7 +12,9 @@
 )]
 
 mod bench;
+mod cache;
 mod check;
+mod cluster;
 mod frameworks;
 mod generate;
 mod layers;
@@ -37,6 +39,7 @@ Commands:
   gen [--check]                  write the generated reference pages, or fail if they are stale
   frameworks [--only NAME]       install the frameworks of the examples, pinned, outside the tree
   frameworks --test              run their examples: one suite of `test`
+  cluster up|down|status|...     a real Kubernetes on this machine; `cluster help` tells more
   record                         write docs/smoke.svg: the smoke job with a killed rank
   bench core                     measure the figures that the core must reach
   bench local                    measure `run` on this machine, beside `torchrun`
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         ["frameworks"] => frameworks::run(None),
         ["frameworks", "--test"] => frameworks::suite().map(|ran| println!("{ran}")),
         ["frameworks", "--only", name] => frameworks::run(Some(name)),
+        ["cluster", rest @ ..] => cluster::run(rest),
         ["record"] => record::run(),
         ["bench", "core"] => bench::core(),
         ["bench", "local"] => bench::local(),

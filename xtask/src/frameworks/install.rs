@@ -13,7 +13,11 @@ use std::{
 };
 
 use super::{Framework, Need, stand_ins};
-use crate::{Failure, report};
+use crate::{
+    Failure,
+    cache::{self, cannot, fnv},
+    report,
+};
 
 /// The file that only a whole environment has.
 const WHOLE: &str = "trainyard-whole";
@@ -29,7 +33,7 @@ pub(super) fn environment(framework: &Framework) -> Result<PathBuf, Failure> {
     })?;
     let python = python()?;
     let hash = fnv([RECIPE, &python, &pins].join("\n").as_bytes());
-    let parent = cache()?.join("frameworks");
+    let parent = cache::folder()?.join("frameworks");
     let folder = parent.join(format!("{}-{hash:016x}", framework.name));
 
     fs::create_dir_all(&parent).map_err(cannot("make", &parent))?;
@@ -167,45 +171,9 @@ fn told(command: &mut Command, hint: &str) -> Result<(), Failure> {
     )))
 }
 
-/// The folder of this project for what can be made again.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "chores have no module for variables, and nothing else of them reads one"
-)]
-fn cache() -> Result<PathBuf, Failure> {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let own = variable("TRAINYARD_CACHE").map(PathBuf::from);
-    let shared = || variable("XDG_CACHE_HOME").map(|path| Path::new(&path).join("trainyard"));
-    let home = || variable("HOME").map(|path| Path::new(&path).join(".cache/trainyard"));
-    own.or_else(shared).or_else(home).ok_or_else(|| {
-        Failure::CouldNotRun(
-            "no folder for environments: set `TRAINYARD_CACHE`, `XDG_CACHE_HOME` or `HOME`"
-                .to_owned(),
-        )
-    })
-}
-
-fn cannot<'a>(verb: &'a str, path: &'a Path) -> impl FnOnce(std::io::Error) -> Failure + 'a {
-    move |error| Failure::CouldNotRun(format!("cannot {verb} `{}`: {error}", path.display()))
-}
-
-/// FNV-1a: the same on every machine and with every toolchain, so environments are found again.
-fn fnv(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_hash_is_that_of_its_definition() {
-        assert_eq!(fnv(b""), 0xcbf2_9ce4_8422_2325);
-        assert_eq!(fnv(b"a"), 0xaf63_dc4c_8601_ec8c);
-        assert_eq!(fnv(b"foobar"), 0x8594_4171_f739_67e8);
-    }
 
     #[test]
     fn a_failed_command_is_told_with_its_cause() {

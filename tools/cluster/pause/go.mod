@@ -1,0 +1,3 @@
+module trainyard/tools/cluster/pause
+
+go 1.25.0

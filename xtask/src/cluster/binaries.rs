@@ -1,0 +1,238 @@
+//! The programs of the cluster: found, or built once from pinned sources.
+//!
+//! Each lies in the cache under a hash of everything it is built from, and comes there by a rename,
+//! so a build that was cut short is never taken for a program. Go keeps what it has compiled, so
+//! the next try goes on from there. The lock, which the kernel lets go with the process, keeps two
+//! builders apart: one build fills a small machine.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    Failure,
+    cache::{self, cannot, fnv},
+    report, step,
+};
+
+/// The version of Kubernetes that `tools/cluster/kubernetes/go.mod` pins.
+pub(super) const KUBERNETES: &str = "v1.35.8";
+/// Changed when programs are built in another way from the same sources.
+const RECIPE: &str = "1";
+/// The slowest build took six minutes on two cores; a machine that needs this long is stuck.
+const BUILD_LIMIT: Duration = Duration::from_mins(45);
+/// How often a build that goes on is told.
+const BUILD_NEWS: Duration = Duration::from_secs(30);
+
+/// One program and where its source is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Program {
+    pub(super) name: &'static str,
+    /// The folder of its module in `tools/cluster`.
+    module: &'static str,
+    /// The package, as the module names it.
+    package: &'static str,
+    /// Whether it holds C: its first steps must run before the Go runtime starts threads.
+    c: bool,
+}
+
+const fn pure(name: &'static str, module: &'static str, package: &'static str) -> Program {
+    Program {
+        name,
+        module,
+        package,
+        c: false,
+    }
+}
+
+/// Process 1 of the cluster and of every pod.
+pub(super) const PAUSE: Program = pure("pause", "pause", ".");
+
+/// What every cluster has.
+pub(super) const CONTROL_PLANE: &[Program] = &[
+    PAUSE,
+    pure("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
+    pure(
+        "kube-apiserver",
+        "kubernetes",
+        "k8s.io/kubernetes/cmd/kube-apiserver",
+    ),
+    pure(
+        "kube-controller-manager",
+        "kubernetes",
+        "k8s.io/kubernetes/cmd/kube-controller-manager",
+    ),
+    pure(
+        "kube-scheduler",
+        "kubernetes",
+        "k8s.io/kubernetes/cmd/kube-scheduler",
+    ),
+    pure("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl"),
+];
+
+/// What simulated nodes need besides.
+pub(super) const SIMULATED: &[Program] = &[pure("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok")];
+
+/// Finds or builds `programs` and makes `folder` hold a link to each.
+pub(super) fn provide(programs: &[Program], folder: &Path) -> Result<(), Failure> {
+    fs::create_dir_all(folder).map_err(cannot("make", folder))?;
+    for program in programs {
+        let path = match given(program.name) {
+            Some(path) => path,
+            None => built(*program)?,
+        };
+        let link = folder.join(program.name);
+        if fs::read_link(&link).is_ok_and(|target| target == path) {
+            continue;
+        }
+        // Two calls may meet here; what counts is that the link is there and right.
+        drop(fs::remove_file(&link));
+        std::os::unix::fs::symlink(&path, &link).map_err(cannot("make", &link))?;
+    }
+    Ok(())
+}
+
+/// A program that the caller has: in a folder that a variable names.
+fn given(name: &str) -> Option<PathBuf> {
+    ["TRAINYARD_K8S_BIN", "KUBEBUILDER_ASSETS"]
+        .into_iter()
+        .filter_map(cache::variable)
+        .map(|folder| Path::new(&folder).join(name))
+        .find(|path| path.is_file())
+        .and_then(|path| fs::canonicalize(path).ok())
+}
+
+/// The program from the cache, built if it is not there.
+fn built(program: Program) -> Result<PathBuf, Failure> {
+    let source = step::root().join("tools/cluster").join(program.module);
+    let parent = cache::folder()?.join("cluster");
+    let hash = fnv(fingerprint(program, &source)?.as_bytes());
+    let folder = parent.join(format!("bin/{}-{hash:016x}", program.module));
+    let path = folder.join(program.name);
+    if path.exists() {
+        return Ok(path);
+    }
+    fs::create_dir_all(&folder).map_err(cannot("make", &folder))?;
+    let lock_path = parent.join("build.lock");
+    let lock = File::create(&lock_path).map_err(cannot("make", &lock_path))?;
+    if lock.try_lock().is_err() {
+        report::progress("another build of the cluster's programs goes on: waiting for it");
+        lock.lock().map_err(cannot("lock", &lock_path))?;
+    }
+    if !path.exists() {
+        let unfinished = folder.join(format!("{}.unfinished", program.name));
+        build(program, &source, &unfinished)?;
+        fs::rename(&unfinished, &path).map_err(cannot("make", &path))?;
+    }
+    Ok(path)
+}
+
+/// Everything that decides what the program becomes.
+fn fingerprint(program: Program, source: &Path) -> Result<String, Failure> {
+    let mut files: Vec<PathBuf> = fs::read_dir(source)
+        .map_err(cannot("list", source))?
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| ["go", "mod", "sum"].iter().any(|one| extension == *one))
+        })
+        .collect();
+    files.sort();
+    let mut text = vec![
+        RECIPE.to_owned(),
+        program.module.to_owned(),
+        linker_flags(program),
+        go_version()?,
+    ];
+    for file in files {
+        text.push(fs::read_to_string(&file).map_err(cannot("read", &file))?);
+    }
+    Ok(text.join("\n"))
+}
+
+fn linker_flags(program: Program) -> String {
+    let mut flags = "-s -w".to_owned();
+    if program.module == "kubernetes" {
+        flags.push_str(" -X k8s.io/component-base/version.gitVersion=");
+        flags.push_str(KUBERNETES);
+    }
+    if program.c {
+        flags.push_str(" -extldflags -static");
+    }
+    flags
+}
+
+fn go_version() -> Result<String, Failure> {
+    let output = Command::new("go")
+        .arg("version")
+        .output()
+        .map_err(|error| {
+            Failure::CouldNotRun(format!(
+                "cannot start `go`: {error}\n\nhint: install Go 1.26 or later, or set \
+             `TRAINYARD_K8S_BIN` to a folder with the programs of Kubernetes"
+            ))
+        })?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn build(program: Program, source: &Path, target: &Path) -> Result<(), Failure> {
+    let began = Instant::now();
+    report::progress(&format!("building `{}`, once", program.name));
+    let mut child = Command::new("go")
+        .args(["build", "-mod=readonly", "-buildvcs=false", "-trimpath"])
+        // Without these, C would be linked that looks for libraries when it runs.
+        .args(program.c.then_some("-tags=netgo,osusergo"))
+        .args(["-ldflags", &linker_flags(program), "-o"])
+        .arg(target)
+        .arg(program.package)
+        .current_dir(source)
+        .env("CGO_ENABLED", if program.c { "1" } else { "0" })
+        .env("GOWORK", "off")
+        .stdin(Stdio::null())
+        .spawn()
+        .map_err(|error| Failure::CouldNotRun(format!("cannot start `go`: {error}")))?;
+    let mut news = BUILD_NEWS;
+    let status = loop {
+        let waited = began.elapsed();
+        match child.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) if waited < BUILD_LIMIT => thread::sleep(Duration::from_millis(100)),
+            Ok(None) => {
+                drop(child.kill());
+                drop(child.wait());
+                return Err(Failure::CouldNotRun(format!(
+                    "`{}` was not built in {}",
+                    program.name,
+                    report::seconds(BUILD_LIMIT)
+                )));
+            }
+            Err(error) => {
+                return Err(Failure::CouldNotRun(format!("lost `go build`: {error}")));
+            }
+        }
+        if waited > news {
+            news += BUILD_NEWS;
+            report::progress(&format!(
+                "building `{}`: {} so far",
+                program.name,
+                report::seconds(waited)
+            ));
+        }
+    };
+    if !status.success() {
+        return Err(Failure::CouldNotRun(format!(
+            "cannot build `{}`: `go build` ended with {status}",
+            program.name
+        )));
+    }
+    report::progress(&format!(
+        "built `{}` in {}",
+        program.name,
+        report::seconds(began.elapsed())
+    ));
+    Ok(())
+}

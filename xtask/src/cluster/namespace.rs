@@ -1,0 +1,152 @@
+//! The namespaces that a cluster lives in: processes, mounts and network of its own.
+//!
+//! Process 1 of them is `pause`. When it ends, however it ends, the kernel ends every process that
+//! it holds, shims and pods too; with the last of them the mounts and the network are gone. So
+//! taking a cluster down is ending one process, and nothing has to be undone in order.
+//!
+//! Invariant: process 1 carries the folder of its cluster as an argument from its first moment, so
+//! it is found by looking at what runs. No file that could be stale says where it is.
+
+use std::{
+    fs::{self, File},
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use super::{process::Process, state::State, wait};
+use crate::{Failure, cache::cannot};
+
+/// What process 1 does before it becomes `pause`. Addresses lie on the loopback device, which needs
+/// no device that a kernel may lack; pods reach them through their bridges.
+const INIT: &str = r#"
+set -eu
+mark=$1 ready=$2 pause=$3
+shift 3
+mount -t proc proc /proc
+mount -t tmpfs -o mode=755 tmpfs /run
+mkdir /run/netns /run/lock
+ip link set lo up
+for address in "$@"; do ip address add "$address/32" dev lo; done
+echo 1 >/proc/sys/net/ipv4/ip_forward
+: >"$ready"
+exec "$pause" "$mark"
+"#;
+
+/// The limit on making namespaces and on their end, both of which take well under a second.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Namespaces that are there.
+#[derive(Debug)]
+pub(super) struct Namespaces {
+    /// Their process 1, as the caller sees it.
+    init: Process,
+}
+
+impl Namespaces {
+    /// Those of the cluster, if it has any.
+    pub(super) fn find(state: &State) -> Option<Self> {
+        marked(state)
+            .into_iter()
+            .find(|process| process.is_first_of_namespace() && process.program_name() == "pause")
+            .map(|init| Self { init })
+    }
+
+    /// Makes them; the cluster must have none.
+    pub(super) fn make(state: &State, addresses: &[&str]) -> Result<Self, Failure> {
+        let ready = state.file("namespaces");
+        let log_path = state.log("namespaces");
+        let log = File::create(&log_path).map_err(cannot("make", &log_path))?;
+        let copy = log.try_clone().map_err(cannot("use", &log_path))?;
+        drop(fs::remove_file(&ready));
+        let mut child = Command::new("setsid")
+            .args(["unshare", "--net", "--mount", "--pid"])
+            .args(["--propagation", "private"])
+            .args(["--fork", "--kill-child=KILL"])
+            .args(["sh", "-c", INIT, "sh"])
+            .arg(mark(state))
+            .arg(&ready)
+            .arg(state.program("pause"))
+            .args(addresses)
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(copy)
+            .spawn()
+            .map_err(|error| {
+                Failure::CouldNotRun(format!(
+                    "cannot start `setsid unshare`: {error}\n\nhint: Debian has both in \
+                     `util-linux`"
+                ))
+            })?;
+        let mut made = None;
+        let outcome = wait::until("the namespaces", LIMIT, || {
+            if let Ok(Some(status)) = child.try_wait() {
+                return Err(Failure::CouldNotRun(format!(
+                    "cannot make the namespaces of the cluster, which only root can: {status}{}",
+                    state.last_words("namespaces")
+                )));
+            }
+            if ready.exists() {
+                made = Self::find(state);
+            }
+            Ok(made.is_some())
+        });
+        if let Err(failure) = outcome {
+            end(state)?;
+            return Err(failure);
+        }
+        made.ok_or_else(|| Failure::CouldNotRun("the namespaces are not there".to_owned()))
+    }
+
+    /// `program` inside, in `folder`.
+    pub(super) fn command(&self, folder: &Path, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command
+            .args(["--net", "--mount", "--pid", "--target"])
+            .arg(self.init.pid.to_string())
+            // Entering the mounts leads to their root.
+            .args(["sh", "-c", r#"cd "$0" && exec "$@""#])
+            .arg(folder)
+            .arg(program);
+        command
+    }
+
+    /// Every process in them but those of pods, which have namespaces of their own.
+    pub(super) fn processes(&self) -> Vec<Process> {
+        let own = self.init.namespace();
+        Process::all()
+            .into_iter()
+            .filter(|process| own.is_some() && process.namespace() == own)
+            .collect()
+    }
+
+    /// Seconds since they were made.
+    pub(super) fn age(&self) -> Option<Duration> {
+        self.init.age()
+    }
+}
+
+/// Ends the namespaces of the cluster, finished or not, and all that they hold.
+pub(super) fn end(state: &State) -> Result<(), Failure> {
+    wait::until("the end of the cluster's processes", LIMIT, || {
+        let left = marked(state);
+        for process in &left {
+            process.kill("KILL");
+        }
+        Ok(left.is_empty())
+    })
+}
+
+/// Every process that makes or holds namespaces of the cluster.
+fn marked(state: &State) -> Vec<Process> {
+    let mark = mark(state);
+    Process::all()
+        .into_iter()
+        .filter(|process| process.arguments.contains(&mark))
+        .collect()
+}
+
+fn mark(state: &State) -> String {
+    format!("trainyard-cluster={}", state.folder().display())
+}
