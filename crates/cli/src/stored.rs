@@ -7,8 +7,8 @@ use trainyard_core::{
     spec::{self, Kind, Role, Slot},
 };
 use trainyard_host::{
-    Outcome, RunReport,
-    store::{RunFolder, RunRecord, Store, StoreError},
+    FailedRank, Outcome, RunReport,
+    store::{RunFolder, RunRecord, Store, StoreError, StoredProgress},
 };
 
 use crate::{
@@ -24,6 +24,10 @@ pub(crate) struct Stored {
     pub(crate) record: RunRecord,
     pub(crate) status: JobStatus,
     pub(crate) report: Option<RunReport>,
+    /// What failed first in each attempt so far.
+    pub(crate) failures: Vec<FailedRank>,
+    /// How far it was when it last told.
+    pub(crate) progress: Option<StoredProgress>,
     /// Whether its engine lives.
     pub(crate) live: bool,
 }
@@ -34,10 +38,16 @@ impl Stored {
         // Asked first: a run that ends in between is then seen as live, and never as one whose
         // engine died.
         let live = folder.is_live();
+        let report = folder.report()?;
         Ok(Self {
             record: folder.record()?,
             status: folder.status()?,
-            report: folder.report()?,
+            failures: match &report {
+                Some(report) => report.failures.clone(),
+                None => folder.failures()?,
+            },
+            progress: folder.progress()?,
+            report,
             live,
             folder,
         })
@@ -78,8 +88,25 @@ impl Stored {
     pub(crate) fn last_step(&self) -> Option<u64> {
         match &self.report {
             Some(report) => report.last_step,
-            None => self.status.trainyard.ledger.best_step,
+            None => {
+                let told = self.progress.as_ref().map(|told| told.furthest_step);
+                told.max(self.status.trainyard.ledger.best_step)
+            }
         }
+    }
+
+    /// The last loss that is known.
+    pub(crate) fn last_loss(&self) -> Option<f64> {
+        match &self.report {
+            Some(report) => report.last_loss,
+            None => self.progress.as_ref().and_then(|told| told.loss),
+        }
+    }
+
+    /// How far its last attempt is, where that has told.
+    pub(crate) fn attempt_progress(&self) -> Option<&StoredProgress> {
+        let told = self.progress.as_ref()?;
+        (told.attempt == self.attempts()).then_some(told)
     }
 
     /// When it was over, where that is known.

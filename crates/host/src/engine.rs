@@ -13,6 +13,7 @@ mod remote;
 mod report;
 mod start;
 mod table;
+mod untold;
 
 use std::{
     collections::BTreeMap,
@@ -40,6 +41,7 @@ use self::{
     faults::Faults,
     remote::Remote,
     table::{Entry, Key},
+    untold::Untold,
 };
 use crate::{
     HostError,
@@ -52,7 +54,7 @@ use crate::{
     store::{FailedRank, RunRecord, RunReport, RunWriter, Store},
 };
 
-/// How often progress alone leads to a decision.
+/// How often progress alone leads to a decision, and to a write.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 /// Events taken from the kernel at once.
 const BATCH: usize = 256;
@@ -141,6 +143,7 @@ struct Engine<'a> {
     last_step: Option<u64>,
     last_loss: Option<f64>,
     failures: Vec<FailedRank>,
+    untold: Untold,
     /// Whether something was seen since the last decision.
     changed: bool,
     /// When to decide even if nothing is seen.
@@ -215,6 +218,7 @@ impl<'a> Engine<'a> {
             last_step: None,
             last_loss: None,
             failures: Vec::new(),
+            untold: Untold::default(),
             changed: true,
             decide_at: None,
             decided: Instant::now(),
@@ -281,6 +285,7 @@ impl<'a> Engine<'a> {
             if self.is_over() {
                 break;
             }
+            self.tell_store(Instant::now());
             let count = match self.epoll.wait(&mut events, self.patience()) {
                 Ok(count) => count,
                 Err(nix::Error::EINTR) => 0,
@@ -392,6 +397,7 @@ impl<'a> Engine<'a> {
         let kills = self.pods.values().filter_map(|entry| entry.kill_at);
         let next = kills
             .chain(self.decide_at)
+            .chain(self.untold.due())
             .chain(self.faults.due(self.first_pod))
             .min();
         let Some(next) = next else {

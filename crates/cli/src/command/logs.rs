@@ -183,26 +183,16 @@ impl Wanted {
 
     fn first_failure(run: &Stored) -> Result<Self, Failure> {
         let job = &run.record.name;
-        let failures = run.report.as_ref().map(|report| &report.failures);
-        match failures.and_then(|failures| failures.first()) {
+        match run.failures.first() {
             Some(failed) => Ok(Self {
                 attempt: Some(failed.attempt),
                 slot: Some(failed.slot),
                 container: Some(failed.container.clone()),
             }),
-            None if run.report.is_some() => {
-                let message = format!("no pod of job `{job}` failed in this run");
-                Err(Failure::new(message).hint(format!("`trainyard logs {job}` prints what ran")))
-            }
             None => {
-                let message = format!("job `{job}` has no report yet that says what failed first");
-                Err(Failure::new(message).hint(if run.live {
-                    format!(
-                        "it is written when the run is over; `trainyard logs {job}` has all lines"
-                    )
-                } else {
-                    format!("its engine was killed; `trainyard logs {job}` has what pods wrote")
-                }))
+                let so_far = if run.live { " so far" } else { "" };
+                let message = format!("no pod of job `{job}` failed in this run{so_far}");
+                Err(Failure::new(message).hint(format!("`trainyard logs {job}` prints what ran")))
             }
         }
     }

@@ -237,6 +237,29 @@ fn other_terminals_see_a_run_that_goes_on() {
 }
 
 #[test]
+fn the_first_failure_and_the_step_are_seen_while_the_run_goes_on() {
+    let script = "test -e again || { touch again; echo out of luck; exit 7; }; \
+                  trap 'exit 0' TERM; echo step 41 loss 0.5; echo ready; \
+                  while :; do sleep 0.05; done";
+    let call = run(&[], &job(1, script));
+    let (code, _, stderr) = interrupted(&call, |pid| {
+        // Progress is written at most once a second.
+        while !call.again(&["ps"]).run().stdout.contains("41     0.5000") {}
+        let status = call.again(&["status", "j"]).run().stdout;
+        for want in [
+            "failed first  master-0 (rank 0) in attempt 1: exit code 7",
+            "step          41, loss 0.5000",
+        ] {
+            assert!(status.contains(want), "{status}");
+        }
+        let first = call.again(&["logs", "j", "--first-failure"]).run();
+        assert_eq!(first.stdout, "out of luck\n");
+        send("-TERM", pid);
+    });
+    assert_eq!(code, Some(1), "{stderr}");
+}
+
+#[test]
 fn following_ends_with_the_run() {
     let script = "echo ready; while ! test -e go; do sleep 0.05; done; echo last";
     let call = run(&[], &job(1, script));

@@ -12,17 +12,11 @@ use trainyard_core::{
     spec::Slot,
 };
 
-use super::{Engine, PROGRESS_EVERY, Watch, output::Piece, start, table::Key};
+use super::{Engine, PROGRESS_EVERY, Watch, output::Piece, start, table::Key, untold::End};
 use crate::{
-    HostError, channel, progress, ranks, remote,
-    request::RunEvent,
-    stop::StopHandle,
-    store::{FailedRank, LogWriter},
+    HostError, channel, progress, remote, request::RunEvent, stop::StopHandle, store::LogWriter,
     wire::Report,
 };
-
-/// First failures kept, one for each attempt.
-const FAILURES_KEPT: usize = 16;
 
 impl Engine<'_> {
     pub(super) fn handle(
@@ -132,7 +126,13 @@ impl Engine<'_> {
             } => {
                 self.changed = true;
                 entry.restarts.insert(container.clone(), restarts);
-                self.note_failure(key, &container, code);
+                let end = End {
+                    container: &container,
+                    code,
+                    out_of_memory: self.ended_for_memory(code),
+                    starts_again: true,
+                };
+                self.note_failure(key, end);
             }
             Report::Exited { container, code } => self.container_exited(key, &container, code),
             Report::Ended { succeeded } => {
@@ -170,7 +170,13 @@ impl Engine<'_> {
                 at: Some(start::now()),
             });
         }
-        self.note_failure(key, container, code);
+        let end = End {
+            container,
+            code,
+            out_of_memory,
+            starts_again: false,
+        };
+        self.note_failure(key, end);
     }
 
     /// Whether the kernel ended a process for its memory since it was last asked.
@@ -184,41 +190,6 @@ impl Engine<'_> {
         more
     }
 
-    /// Keeps the first failure of each attempt.
-    fn note_failure(&mut self, key: Key, container: &str, code: i32) {
-        let Some(entry) = self.pods.get(&key) else {
-            return;
-        };
-        let known = self
-            .failures
-            .last()
-            .is_some_and(|failure| failure.attempt == entry.attempt);
-        if code == 0 || known || entry.deleted_at.is_some() {
-            return;
-        }
-        let signal = (code > 128)
-            .then(|| Signal::try_from(code - 128).ok())
-            .flatten()
-            .map(|signal| signal.as_str().to_owned());
-        let failure = FailedRank {
-            attempt: entry.attempt,
-            slot: entry.slot,
-            pod: entry.name.clone(),
-            rank: ranks::first_rank(self.job, entry.slot),
-            container: container.to_owned(),
-            code,
-            signal,
-            out_of_memory: entry.exit.is_some_and(|exit| exit.out_of_memory),
-            injected: entry.injected.clone(),
-            at: start::now(),
-            last_lines: Vec::new(),
-        };
-        if self.failures.len() == FAILURES_KEPT {
-            self.failures.remove(0);
-        }
-        self.failures.push(failure);
-    }
-
     /// No process of the pod is left.
     fn pod_gone(&mut self, key: Key) {
         let streams = self.pods.get(&key).map_or(0, |entry| entry.outputs.len());
@@ -226,6 +197,7 @@ impl Engine<'_> {
             // Nobody can write any more, so reading comes to an end.
             while !self.read_output(key, at) {}
         }
+        self.wrote_its_last(key);
         let Some(entry) = self.pods.get_mut(&key) else {
             return;
         };
@@ -254,7 +226,7 @@ impl Engine<'_> {
     }
 
     /// Reads once from a stream; true when it is closed.
-    fn read_output(&mut self, key: Key, at: usize) -> bool {
+    pub(super) fn read_output(&mut self, key: Key, at: usize) -> bool {
         let Some(entry) = self.pods.get_mut(&key) else {
             return true;
         };
@@ -315,12 +287,13 @@ impl Engine<'_> {
         let Some(step) = reading.step else {
             return;
         };
-        let behind = self
-            .progress
-            .is_some_and(|known| known.attempt == attempt && known.step >= step);
+        let behind = self.progress.is_some_and(|known| {
+            known.attempt > attempt || known.attempt == attempt && known.step >= step
+        });
         if behind {
             return;
         }
+        self.untold.progress = true;
         self.progress = Some(Progress {
             attempt,
             step,
@@ -353,6 +326,7 @@ impl Engine<'_> {
 
     /// Ends every pod at once and waits until the kernel has.
     pub(super) fn end_everything(&mut self) {
+        self.tell_store(Instant::now());
         for entry in self.pods.values_mut().filter(|entry| !entry.gone) {
             kill(&mut entry.child);
         }

@@ -46,7 +46,8 @@ pub struct RunReport {
     pub attempts: u32,
     /// Failures paid, by account.
     pub spent: Spent,
-    /// The first failure of each attempt that had one, oldest first; the last sixteen are kept.
+    /// The first failure of each attempt that had one, oldest first. Sixteen are
+    /// kept: the very first and the last ones.
     pub failures: Vec<FailedRank>,
     /// Where the time went, in milliseconds.
     pub ledger: PhaseMillis,
