@@ -48,7 +48,7 @@ use crate::{
     limits::Limits,
     objects::Objects,
     pod_spec::Surroundings,
-    prepare::{Prepared, prepare},
+    prepare::{Prepared, addresses::Directory, prepare},
     request::{RunEvent, RunRequest},
     stop::StopHandle,
     store::{FailedRank, RunRecord, RunReport, RunWriter, Store},
@@ -111,6 +111,7 @@ enum Watch {
 struct Complained {
     logs: bool,
     store: bool,
+    hosts: bool,
 }
 
 struct Engine<'a> {
@@ -119,6 +120,7 @@ struct Engine<'a> {
     stopped_job: Option<Job>,
     prepared: &'a Prepared,
     plan: Plan<'a>,
+    directory: Directory,
     objects: Objects,
     surroundings: Surroundings,
     program: PathBuf,
@@ -194,6 +196,12 @@ impl<'a> Engine<'a> {
             stopped_job: None,
             prepared,
             plan,
+            // A machine without the file resolves by other means, which stay.
+            directory: Directory::new(
+                &prepared.addresses,
+                &prepared.job,
+                &fs::read_to_string("/etc/hosts").unwrap_or_default(),
+            ),
             objects: prepared.objects.clone(),
             surroundings,
             program: request.options.program.clone(),
@@ -245,7 +253,8 @@ impl<'a> Engine<'a> {
                 source,
             }
         };
-        fs::write(&self.surroundings.hosts, &self.prepared.hosts)
+        self.directory
+            .write(&self.surroundings.hosts)
             .map_err(write(self.surroundings.hosts.clone()))?;
         fs::create_dir_all(&self.surroundings.stage)
             .map_err(write(self.surroundings.stage.clone()))?;

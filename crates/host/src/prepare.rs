@@ -8,7 +8,6 @@ mod ports;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
     os::unix::net::UnixListener,
 };
 
@@ -30,8 +29,6 @@ pub(crate) struct Prepared {
     pub(crate) objects: Objects,
     pub(crate) addresses: Addresses,
     pub(crate) gpus: Gpus,
-    /// The content of the pods' hosts file.
-    pub(crate) hosts: String,
     /// What differs from a cluster, one sentence each.
     pub(crate) notes: Vec<String>,
     /// Keep the ports until the run is over.
@@ -55,16 +52,12 @@ pub(crate) fn prepare(request: &RunRequest) -> Result<Prepared, HostError> {
         .ok_or(HostError::NoneFree {
             what: "block of loopback addresses",
         })?;
-    // A machine without the file resolves by other means, which stay.
-    let machine = fs::read_to_string("/etc/hosts").unwrap_or_default();
-    let hosts = addresses.hosts(&job, &machine);
     Ok(Prepared {
         job,
         cluster,
         objects,
         addresses,
         gpus,
-        hosts,
         notes,
         _ports: held,
     })

@@ -137,17 +137,36 @@ impl Engine<'_> {
         Ok(pod)
     }
 
-    fn place(&self, slot: Slot) -> u32 {
-        let places = (0u32..).zip(self.job.slots());
-        let mut found = places.filter(|(_, known)| *known == slot);
-        found.next().map_or(0, |(place, _)| place)
+    /// The place of `slot` in the order of listing.
+    fn place(&self, slot: Slot) -> usize {
+        let mut slots = self.job.slots();
+        slots.position(|known| known == slot).unwrap_or(0)
+    }
+
+    /// Gives the pod that starts in `slot` its address, and tells the others.
+    fn give_address(&mut self, slot: Slot, attempt: u32) {
+        let place = self.place(slot);
+        if !self.directory.is_used(place, attempt) {
+            self.directory.take(place, attempt);
+            return;
+        }
+        let before = self.directory.clone();
+        self.directory.take(place, attempt);
+        if let Err(error) = self.directory.write(&self.surroundings.hosts) {
+            self.directory = before;
+            if !self.complained.hosts {
+                self.complained.hosts = true;
+                let note = format!("pods keep the addresses of those before them: {error}");
+                (self.sink)(RunEvent::Note(note));
+            }
+        }
     }
 
     pub(super) fn facts<'f>(&'f self, slot: Slot, uid: &'f str) -> Facts<'f> {
         Facts {
             uid,
             node: &self.node,
-            address: self.prepared.addresses.of(self.place(slot)),
+            address: self.directory.of(self.place(slot)),
             cpus: self.machine.cpus,
             memory_bytes: self.machine.memory_bytes,
         }
@@ -240,6 +259,7 @@ impl Engine<'_> {
         }
         let key = self.next_key;
         self.next_key += 1;
+        self.give_address(slot, attempt);
         let pod = self.pod_of(slot, attempt)?;
         let name = self.job.pod_name(slot);
         let uid = format!("{name}-{attempt}-{key}");

@@ -39,6 +39,60 @@ fn every_name_of_the_contract_resolves_to_the_pods_own_address() {
     );
 }
 
+/// The address that `pod` of `attempt` found last for `name`.
+fn address(ended: &crate::harness::Ended, attempt: u32, pod: &str, name: &str) -> String {
+    let output = &ended.output(attempt)[pod];
+    let found = output.lines().rev().find_map(|line| {
+        let (known, address) = line.split_once(' ')?;
+        (known == name).then(|| address.to_owned())
+    });
+    found.unwrap_or_else(|| panic!("no {name} in {output}"))
+}
+
+#[test]
+fn the_next_attempt_has_new_addresses_that_all_its_pods_agree_on() {
+    // A server that was killed leaves its port at its address behind for a minute.
+    let script = "for pod in j-worker-0 j-worker-1; do \
+                  echo $pod $(getent hosts $pod | cut -d' ' -f1); done; echo ip $POD_IP; \
+                  [ $ATTEMPT = 2 ] || { touch up-$HOSTNAME; \
+                  until [ -e up-j-worker-0 ] && [ -e up-j-worker-1 ]; do sleep 0.02; done; \
+                  [ $HOSTNAME = j-worker-0 ] || exit 1; exec sleep 100; }";
+    let mut template = crate::harness::sh(script);
+    template["spec"]["containers"][0]["env"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}));
+    let ended = Yard::new(2, template).run();
+    assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
+    let mut seen = Vec::new();
+    for attempt in [1, 2] {
+        for (at, name) in ["j-worker-0", "j-worker-1"].into_iter().enumerate() {
+            let own = address(&ended, attempt, &format!("Worker {at}"), "ip");
+            for pod in ["Worker 0", "Worker 1"] {
+                assert_eq!(address(&ended, attempt, pod, name), own);
+            }
+            assert!(!seen.contains(&own), "{own} is used again");
+            seen.push(own);
+        }
+    }
+}
+
+#[test]
+fn a_pod_that_starts_again_by_itself_has_a_new_address_that_the_others_find() {
+    let look = "getent hosts j-worker-1 | cut -d' ' -f1";
+    let script = format!(
+        "[ $HOSTNAME = j-worker-1 ] && {{ [ -e again ] && {{ {look} > second; exit 0; }}; touch again; \
+         {look} > first; exit 130; }}; until [ -s second ] && [ \"$({look})\" = \"$(cat second)\" ]; \
+         do sleep 0.02; done"
+    );
+    let yard = Yard::new(2, crate::harness::sh(&script)).set("kind", json!("TFJob"));
+    let yard = yard.policy("ExitCode");
+    let ended = yard.run();
+    assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
+    assert_eq!(ended.report()["attempts"], 1);
+    assert_ne!(yard.read("first"), yard.read("second"));
+}
+
 #[test]
 fn volumes_appear_at_their_paths_and_nowhere_else() {
     for ordinary in [false, true] {
