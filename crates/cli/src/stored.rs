@@ -1,10 +1,12 @@
 //! Runs as the store tells them: for `ps`, `status` and `logs`, during a run and after it.
 
+use std::ops::RangeInclusive;
+
 use jiff::Timestamp;
 use trainyard_core::{
     job::{ConditionStatus, JobStatus},
     ledger::PhaseMillis,
-    spec::{self, Kind, Role, Slot},
+    spec::{self, Kind, Slot},
 };
 use trainyard_host::{
     FailedRank, Outcome, RunReport,
@@ -139,12 +141,20 @@ impl Stored {
         replicas.flat_map(|(role, count)| (0..*count).map(|index| Slot::new(*role, index)))
     }
 
-    /// The pod of `rank`. Ranks are numbered in listing order; the launcher of an `MPIJob` has none.
+    /// The pod that holds `rank`.
     pub(crate) fn slot_of_rank(&self, rank: u32) -> Option<Slot> {
-        let mpi = self.kind().is_some_and(Kind::is_mpi);
-        self.slots()
-            .filter(|slot| !(mpi && slot.role == Role::Launcher))
-            .nth(usize::try_from(rank).ok()?)
+        self.record.ranks.pod_of(&self.record.replicas, rank)
+    }
+
+    /// How many ranks it has.
+    pub(crate) fn ranks(&self) -> u32 {
+        self.record.ranks.count(&self.record.replicas)
+    }
+
+    /// The ranks of the pod in `slot`, where it holds several.
+    pub(crate) fn ranks_beside(&self, slot: Slot) -> Option<RangeInclusive<u32>> {
+        let held = self.record.ranks.of_pod(&self.record.replicas, slot)?;
+        (held.start() < held.end()).then_some(held)
     }
 
     /// The pod called `name`, in its short form or whole; slots have both.

@@ -45,6 +45,7 @@ pub use engine::run;
 pub use error::HostError;
 pub use inject::{Injection, InjectionError};
 pub use pod_init::pod_init_main;
+pub use ranks::Ranks;
 pub use remote::pod_exec_main;
 pub use request::{Accelerators, RunEvent, RunOptions, RunRequest, Stream};
 pub use stop::StopHandle;

@@ -81,10 +81,14 @@ pub(crate) fn account_words(account: Account, spent: &Spent, limits: &Limits) ->
     }
 }
 
-/// The name of the pod that failed, with its rank where it has one.
+/// The name of the pod that failed, with the ranks that it holds.
 fn who(failed: &FailedRank) -> String {
     let pod = super::names::short(failed.slot);
     match failed.rank {
+        Some(rank) if failed.ranks > 1 => {
+            let last = rank.saturating_add(failed.ranks - 1);
+            format!("{pod} (ranks {rank} to {last})")
+        }
         Some(rank) => format!("{pod} (rank {rank})"),
         None => pod,
     }

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 
 use super::{Engine, PROGRESS_EVERY, start, table::Key};
 use crate::{
-    ranks,
+    Ranks,
     store::{FailedRank, LogFile, StoredProgress, VERSION},
 };
 
@@ -66,11 +66,13 @@ impl Engine<'_> {
             .then(|| Signal::try_from(end.code - 128).ok())
             .flatten()
             .map(|signal| signal.as_str().to_owned());
+        let ranks = Ranks::of(self.job).of_pod(&self.job.replicas(), entry.slot);
         let failure = FailedRank {
             attempt: entry.attempt,
             slot: entry.slot,
             pod: entry.name.clone(),
-            rank: ranks::first_rank(self.job, entry.slot),
+            rank: ranks.as_ref().map(|ranks| *ranks.start()),
+            ranks: ranks.map_or(0, |ranks| ranks.end() - ranks.start() + 1),
             container: end.container.to_owned(),
             code: end.code,
             signal,

@@ -10,6 +10,7 @@ use trainyard_core::{
 };
 
 use super::{FailedRank, VERSION};
+use crate::Ranks;
 
 /// `job.json`: what was asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,6 +34,9 @@ pub struct RunRecord {
     pub pid: u32,
     /// How many pods each role has in this run.
     pub replicas: Replicas,
+    /// How ranks are spread over them.
+    #[serde(default)]
+    pub ranks: Ranks,
     /// How many failures each account bears; one that is not listed bears any number.
     #[serde(default)]
     pub limits: BTreeMap<Account, u32>,
@@ -53,6 +57,7 @@ impl RunRecord {
             started_at,
             pid: std::process::id(),
             replicas: job.replicas(),
+            ranks: Ranks::of(job),
             limits: Account::ALL
                 .into_iter()
                 .filter_map(|account| Some((account, job::budget_limit(job, account)?)))
