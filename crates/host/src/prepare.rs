@@ -4,6 +4,7 @@
 
 pub(crate) mod addresses;
 pub(crate) mod gpus;
+mod ignored;
 mod ports;
 
 use std::{
@@ -42,6 +43,7 @@ pub(crate) fn prepare(request: &RunRequest) -> Result<Prepared, HostError> {
     let objects = Objects::read(&request.companions)?;
     let gpus = Gpus::assign(&job, &request.options.accelerators)?;
     let mut notes = image_notes(&job, &request.options.image_env);
+    notes.extend(ignored::note(&job));
     if request.options.accelerators == crate::Accelerators::Ignore {
         notes.push("GPUs are not used: limits on `nvidia.com/gpu` are ignored".to_owned());
     }

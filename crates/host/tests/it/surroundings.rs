@@ -265,6 +265,28 @@ fn an_image_may_stand_for_a_virtual_environment() {
 }
 
 #[test]
+fn fields_that_one_machine_does_not_honour_are_said_once() {
+    let mut template = crate::harness::sh("true");
+    template["spec"]["securityContext"] = json!({"runAsUser": 1000});
+    template["spec"]["containers"][0]["readinessProbe"] = json!({"exec": {"command": ["false"]}});
+    let ended = Yard::new(3, template).run();
+    assert_eq!(ended.code, Some(0));
+    let want = "pods here do without these fields of their templates: `readinessProbe`, \
+                `securityContext`";
+    // Other tests may hold the port meanwhile, which is a note, too.
+    let about_fields = |ended: &crate::harness::Ended| -> Vec<String> {
+        let notes = ended
+            .notes()
+            .into_iter()
+            .filter(|note| note.contains("fields"));
+        notes.map(str::to_owned).collect()
+    };
+    assert_eq!(about_fields(&ended), [want]);
+    let plain = Yard::new(1, crate::harness::sh("true")).run();
+    assert!(about_fields(&plain).is_empty());
+}
+
+#[test]
 fn a_container_that_takes_more_memory_than_its_limit_is_ended_for_it() {
     let mut template =
         crate::harness::sh("x=$(head -c 100000000 /dev/zero | tr '\\0' x); echo $x | wc -c");
