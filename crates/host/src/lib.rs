@@ -28,6 +28,7 @@ mod error;
 mod inject;
 mod limits;
 mod mpi;
+mod namespaces;
 mod objects;
 mod pod_init;
 mod pod_spec;

@@ -14,8 +14,8 @@ use trainyard_core::{
 
 use super::{Engine, PROGRESS_EVERY, Watch, output::Piece, start, table::Key, untold::End};
 use crate::{
-    HostError, channel, progress, remote, request::RunEvent, stop::StopHandle, store::LogWriter,
-    wire::Report,
+    HostError, channel, namespaces, progress, remote, request::RunEvent, stop::StopHandle,
+    store::LogWriter, wire::Report,
 };
 
 impl Engine<'_> {
@@ -145,7 +145,11 @@ impl Engine<'_> {
             }
             Report::Broken { message } => return Err(HostError::PodSetup { pod, message }),
             Report::NotIsolated { step, reason } => {
-                return Err(HostError::NoNamespaces { step, reason });
+                return Err(HostError::NoNamespaces {
+                    step,
+                    reason,
+                    cures: namespaces::cures(),
+                });
             }
             Report::ExecEnded { id, code } => self.command_ended(id, code),
             Report::Isolated => {}

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     HostError, channel,
     limits::{Limit, Limits},
-    mpi,
+    mpi, namespaces,
     pod_spec::{self, Facts},
     request::{RunEvent, Stream},
     wire::{Container, Order, PodSpec, Report},
@@ -80,9 +80,11 @@ pub(super) fn probe(program: &Path) -> Result<(), HostError> {
     child.wait().map_err(HostError::system(tried()))?;
     match answer? {
         Some((Report::Isolated, _)) => Ok(()),
-        Some((Report::NotIsolated { step, reason }, _)) => {
-            Err(HostError::NoNamespaces { step, reason })
-        }
+        Some((Report::NotIsolated { step, reason }, _)) => Err(HostError::NoNamespaces {
+            step,
+            reason,
+            cures: namespaces::cures(),
+        }),
         _ => Err(HostError::System {
             tried: tried(),
             source: io::Error::other("it does not understand `pod-init`"),
