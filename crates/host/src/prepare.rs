@@ -137,7 +137,7 @@ fn give_ports(
         }
         own.insert(given);
     };
-    for role in job.roles.keys().copied().collect::<Vec<_>>() {
+    for role in roles_that_meet(job) {
         let wanted = named_port(job, role).copied();
         if job.kind == Kind::Tf {
             // Every rank listens, at every address, so each needs a port of its own.
@@ -162,7 +162,28 @@ fn give_ports(
         note(*port, given, "`rdzvPort`");
         *port = given;
     }
+    let workers = job.role_replicas(Role::Worker);
+    if job.kind == Kind::XgBoost
+        && workers > 1
+        && let Some(port) = named_port(job, Role::Worker)
+    {
+        notes.push(format!(
+            "the {workers} workers are told one port (`WORKER_PORT` is {port}); a program that listens \
+             there at every address, as LightGBM does, can run in one of them only"
+        ));
+    }
     Ok(ports.into_held())
+}
+
+/// The roles whose port ranks are told of; nobody looks for that of another.
+fn roles_that_meet(job: &Job) -> Vec<Role> {
+    let has_master = job.roles.contains_key(&Role::Master);
+    let meets = |role: &Role| match (job.kind, role) {
+        (Kind::PyTorch, Role::Worker) => !has_master || job.elastic().is_some(),
+        (Kind::Paddle, Role::Worker) => !has_master,
+        _ => true,
+    };
+    job.roles.keys().copied().filter(meets).collect()
 }
 
 fn claim(ports: &mut Ports, wanted: i32) -> Result<i32, HostError> {

@@ -246,6 +246,47 @@ fn a_port_in_use_is_replaced_and_said() {
 }
 
 #[test]
+fn a_port_that_no_rank_is_told_of_is_no_matter() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let role = |port: u16| {
+        let mut template = crate::harness::sh("true");
+        template["spec"]["containers"][0]["ports"][0]["containerPort"] = json!(port);
+        json!({"replicas": 1, "restartPolicy": "Never", "template": template})
+    };
+    let roles = json!({"Master": role(29_871), "Worker": role(port)});
+    let ended = Yard::new(1, json!({})).set("roles", roles).run();
+    assert_eq!(ended.code, Some(0));
+    let about = format!("port {port} is in use");
+    assert!(!ended.notes().iter().any(|note| note.contains(&about)));
+}
+
+#[test]
+fn workers_that_are_told_one_port_are_warned_of_it() {
+    let mut template = crate::harness::sh("echo port $WORKER_PORT");
+    template["spec"]["containers"][0]["ports"][0]["name"] = json!("xgboostjob-port");
+    let role =
+        |count: u32| json!({"replicas": count, "restartPolicy": "Never", "template": template});
+    for (workers, warned) in [(1, false), (2, true)] {
+        let yard = Yard::new(1, json!({})).set("kind", json!("XGBoostJob"));
+        let roles = json!({"Master": role(1), "Worker": role(workers)});
+        let ended = yard.set("roles", roles).run();
+        let port = ended.output(1)["Master 0"].replace("port ", "");
+        let want = format!(
+            "the 2 workers are told one port (`WORKER_PORT` is {}); a program that listens there at \
+             every address, as LightGBM does, can run in one of them only",
+            port.trim()
+        );
+        assert_eq!(
+            ended.notes().contains(&want.as_str()),
+            warned,
+            "{:?}",
+            ended.notes()
+        );
+    }
+}
+
+#[test]
 fn an_image_may_stand_for_a_virtual_environment() {
     let mut template = crate::harness::sh("only-here; echo $VIRTUAL_ENV");
     template["spec"]["containers"][0]["image"] = json!("example/torch:1");
