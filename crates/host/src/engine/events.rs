@@ -91,19 +91,35 @@ impl Engine<'_> {
                 Ok(None) | Err(_) => {
                     entry.control = None;
                     if !entry.has_ended() {
-                        // Someone killed it from outside.
-                        self.changed = true;
-                        entry.phase = PodPhase::Failed;
-                        entry.exit.get_or_insert(Exit {
-                            code: 128 + Signal::SIGKILL as i32,
-                            out_of_memory: false,
-                            at: Some(start::now()),
-                        });
+                        self.killed_from_outside(key);
                     }
                     return Ok(true);
                 }
             }
         }
+    }
+
+    /// A pod init is gone that did not say its pod has ended.
+    fn killed_from_outside(&mut self, key: Key) {
+        let code = 128 + Signal::SIGKILL as i32;
+        let container = self.training_container(key);
+        let Some(entry) = self.pods.get_mut(&key) else {
+            return;
+        };
+        self.changed = true;
+        entry.phase = PodPhase::Failed;
+        entry.exit.get_or_insert(Exit {
+            code,
+            out_of_memory: false,
+            at: Some(start::now()),
+        });
+        let end = End {
+            container: &container,
+            code,
+            out_of_memory: false,
+            starts_again: false,
+        };
+        self.note_failure(key, end);
     }
 
     fn heed(&mut self, key: Key, report: Report) -> Result<(), HostError> {

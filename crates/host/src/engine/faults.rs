@@ -147,7 +147,7 @@ impl Engine<'_> {
 
     /// The name of the container that trains: the one with the kind's name, or the first that is
     /// no init container.
-    fn training_container(&self, key: Key) -> String {
+    pub(super) fn training_container(&self, key: Key) -> String {
         let training = self.job.kind.container();
         let Some(entry) = self.pods.get(&key) else {
             return training.to_owned();

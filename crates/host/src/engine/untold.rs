@@ -11,6 +11,7 @@ use nix::sys::signal::Signal;
 use super::{Engine, PROGRESS_EVERY, start, table::Key};
 use crate::{
     Ranks,
+    request::RunEvent,
     store::{FailedRank, LogFile, StoredProgress, VERSION},
 };
 
@@ -22,8 +23,10 @@ const LAST_LINES: usize = 20;
 /// What was seen and is not in the store yet.
 #[derive(Debug, Default)]
 pub(super) struct Untold {
-    /// The last failure is to be written.
+    /// The last failure is new.
     failure: bool,
+    /// The last failure has its last lines.
+    lines: bool,
     /// The pod of the last failure, while it may still write.
     writes_on: Option<Key>,
     /// Progress is to be written.
@@ -98,17 +101,21 @@ impl Engine<'_> {
     pub(super) fn wrote_its_last(&mut self, key: Key) {
         if self.untold.writes_on == Some(key) {
             self.untold.writes_on = None;
-            self.untold.failure = true;
+            self.untold.lines = true;
             self.read_last_lines();
         }
     }
 
     /// Writes to the store what was seen since.
     pub(super) fn tell_store(&mut self, now: Instant) {
-        if std::mem::take(&mut self.untold.failure) {
+        let new = std::mem::take(&mut self.untold.failure);
+        if std::mem::take(&mut self.untold.lines) || new {
             if let Some(key) = self.untold.writes_on {
                 self.read_pipes(key);
                 self.read_last_lines();
+            }
+            if let Some(failure) = self.failures.last().filter(|_| new) {
+                (self.sink)(RunEvent::FailedFirst(Box::new(failure.clone())));
             }
             let failures = std::mem::take(&mut self.failures);
             self.note_store(|writer| writer.write_failures(&failures));

@@ -49,6 +49,31 @@ fn a_failed_rank_restarts_the_gang_and_the_second_attempt_succeeds() {
     assert_eq!(failure["code"], 7);
     assert_eq!(failure["lastLines"], json!(["out of luck"]));
     assert_eq!(report["failures"].as_array().unwrap().len(), 1);
+    let said = |what: &dyn Fn(&serde_json::Value) -> bool| ended.seen.iter().position(what);
+    let told = said(&|line| line["failed"]["pod"] == "j-worker-1");
+    let lines = said(&|line| line["text"].as_str() == Some("out of luck\n"));
+    assert!(lines < told && lines.is_some(), "its lines come before");
+    for (pod, stopped) in [("Worker 0", true), ("Worker 1", false)] {
+        let end = said(&|line| line["ended"] == pod && line["attempt"] == 1);
+        assert_eq!(ended.seen[end.unwrap()]["stopped"], stopped, "{pod}");
+    }
+}
+
+#[test]
+fn a_pod_that_is_killed_from_outside_has_failed() {
+    let script = "[ $ATTEMPT = 2 ] && exit 0; echo up; exec sleep 100";
+    let yard = Yard::new(1, sh(script));
+    let mut run = yard.start();
+    let started = run.wait_for("a pod", |line| !line["started"].is_null());
+    run.wait_for_output("Worker 0", "up");
+    let pid = nix::unistd::Pid::from_raw(started["pid"].as_i64().unwrap().try_into().unwrap());
+    nix::sys::signal::kill(pid, Signal::SIGKILL).unwrap();
+    let ended = run.finish();
+    assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
+    let failure = &ended.report()["failures"][0];
+    assert_eq!(failure["pod"], "j-worker-0");
+    assert_eq!(failure["signal"], "SIGKILL");
+    assert_eq!(failure["lastLines"], json!(["up"]));
 }
 
 #[test]
