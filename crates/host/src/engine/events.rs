@@ -145,7 +145,7 @@ impl Engine<'_> {
                 let end = End {
                     container: &container,
                     code,
-                    out_of_memory: self.ended_for_memory(code),
+                    out_of_memory: self.ended_for_memory(key, &container, code),
                     starts_again: true,
                 };
                 self.note_failure(key, end);
@@ -174,7 +174,7 @@ impl Engine<'_> {
     }
 
     fn container_exited(&mut self, key: Key, container: &str, code: i32) {
-        let out_of_memory = self.ended_for_memory(code);
+        let out_of_memory = self.ended_for_memory(key, container, code);
         let training = self.job.kind.container();
         let Some(entry) = self.pods.get_mut(&key) else {
             return;
@@ -199,15 +199,27 @@ impl Engine<'_> {
         self.note_failure(key, end);
     }
 
-    /// Whether the kernel ended a process for its memory since it was last asked.
-    fn ended_for_memory(&mut self, code: i32) -> bool {
+    /// Whether memory was why a container ended with `code`: the kernel ended a process of it, or,
+    /// where its memory is not counted apart, some process of this user.
+    fn ended_for_memory(&mut self, key: Key, container: &str, code: i32) -> bool {
+        let Some(entry) = self.pods.get(&key) else {
+            return false;
+        };
+        let on_purpose = entry.injected.is_some();
+        let name = start::cgroup_name(&entry.uid, container);
+        let limits = self.limits.as_mut();
+        // A program may live on for a moment without the process that was ended, and say another
+        // code.
+        if let Some(ended) = limits.and_then(|limits| limits.ended_for_memory(&name)) {
+            return ended && code != 0;
+        }
         if code != 128 + Signal::SIGKILL as i32 {
             return false;
         }
         let kills = start::out_of_memory_kills();
         let more = kills > self.out_of_memory_kills;
         self.out_of_memory_kills = kills;
-        more
+        more && !on_purpose
     }
 
     /// No process of the pod is left.

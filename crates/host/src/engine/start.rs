@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     HostError, channel,
-    limits::{Limit, Limits},
+    limits::{self, Limit, Limits},
     mpi, namespaces,
     pod_spec::{self, Facts},
     request::{RunEvent, Stream},
@@ -53,10 +53,13 @@ impl Machine {
     }
 }
 
-/// How many processes the kernel has ended for their memory since it started.
+/// How many processes of this user's cgroup the kernel has ended for their memory; of the whole
+/// machine where only that is counted.
 pub(super) fn out_of_memory_kills() -> u64 {
-    let counters = fs::read_to_string("/proc/vmstat").unwrap_or_default();
-    number_after(&counters, "oom_kill ").unwrap_or(0)
+    limits::own_kills().unwrap_or_else(|| {
+        let counters = fs::read_to_string("/proc/vmstat").unwrap_or_default();
+        number_after(&counters, "oom_kill ").unwrap_or(0)
+    })
 }
 
 fn number_after(text: &str, word: &str) -> Option<u64> {
@@ -191,24 +194,21 @@ impl Engine<'_> {
 
     /// Makes the cgroups of the run, if any container has a limit; says so where that cannot be.
     pub(super) fn make_limits(&mut self) {
-        let mut roles = self.job.roles.values();
-        let limited = roles.any(|role| {
+        let mut wanted = Vec::new();
+        for role in self.job.roles.values() {
             let spec = role.template.spec.as_ref();
-            let mut containers = spec.iter().flat_map(|spec| &spec.containers);
-            containers.any(|container| !Limit::of(container).is_none())
-        });
-        if !limited {
-            return;
-        }
-        match Limits::make(&self.writer.folder().id) {
-            Ok(limits) => self.limits = Some(limits),
-            Err(error) => {
-                let note = format!(
-                    "limits on CPU and memory are not enforced: cannot make cgroups ({error})"
-                );
-                (self.sink)(RunEvent::Note(note));
+            for container in spec.iter().flat_map(|spec| &spec.containers) {
+                wanted.extend(Limit::of(container).resources());
             }
         }
+        if wanted.is_empty() {
+            return;
+        }
+        let limits = Limits::make(&self.writer.folder().id, &wanted);
+        if let Some(note) = limits.note() {
+            (self.sink)(RunEvent::Note(note));
+        }
+        self.limits = Some(limits);
     }
 
     /// Puts the containers of a pod into cgroups with their limits.
@@ -220,7 +220,7 @@ impl Engine<'_> {
         for (stated, container) in stated.zip(&mut spec.containers) {
             let limit = Limit::of(stated);
             if !limit.is_none() {
-                let name = format!("{uid}-{}", stated.name);
+                let name = cgroup_name(uid, &stated.name);
                 let folders = limits.container(&name, limit);
                 container.cgroups =
                     folders.map_err(HostError::system(format!("make cgroup `{name}`")))?;
@@ -334,6 +334,11 @@ impl Engine<'_> {
         }
         Ok(())
     }
+}
+
+/// The cgroup of a container.
+pub(super) fn cgroup_name(uid: &str, container: &str) -> String {
+    format!("{uid}-{container}")
 }
 
 /// The engine's part of a pod that was started.

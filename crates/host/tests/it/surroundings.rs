@@ -329,28 +329,35 @@ fn fields_that_one_machine_does_not_honour_are_said_once() {
 
 #[test]
 fn a_container_that_takes_more_memory_than_its_limit_is_ended_for_it() {
-    let mut template =
-        crate::harness::sh("x=$(head -c 100000000 /dev/zero | tr '\\0' x); echo $x | wc -c");
-    template["spec"]["containers"][0]["resources"] =
-        json!({"limits": {"memory": "32Mi", "cpu": "1"}});
-    let yard = Yard::new(1, template).policy("Never");
-    let mut run = yard.start();
-    let first = run.wait_for("a note or a pod", |line| {
-        line["note"]
-            .as_str()
-            .is_some_and(|note| note.contains("limits on CPU and memory"))
-            || !line["started"].is_null()
-    });
-    if !first["note"].is_null() {
-        println!(
-            "SKIPPED: this user may not make cgroups here: {}",
-            first["note"]
-        );
-        return;
+    let take = "x=$(head -c 100000000 /dev/zero | tr '\\0' x); echo $x | wc -c";
+    let cases = [
+        (take.to_owned(), 137, true),
+        // A parent that outlives the process which was ended says another code.
+        (format!("sh -c \"$TAKE\" || exit 3"), 3, true),
+        ("kill -9 $$$$".to_owned(), 137, false),
+    ];
+    for (script, code, out_of_memory) in cases {
+        let mut template = crate::harness::sh(&script);
+        let container = &mut template["spec"]["containers"][0];
+        container["env"] = json!([{"name": "TAKE", "value": take.replace('$', "$$")}]);
+        container["resources"] = json!({"limits": {"memory": "32Mi", "cpu": "1"}});
+        let yard = Yard::new(1, template).policy("Never");
+        let mut run = yard.start();
+        let first = run.wait_for("a note or a pod", |line| {
+            let note = line["note"].as_str().unwrap_or_default();
+            note.starts_with("limits on") || !line["started"].is_null()
+        });
+        if !first["note"].is_null() {
+            println!(
+                "SKIPPED: this user may not make cgroups here: {}",
+                first["note"]
+            );
+            return;
+        }
+        let ended = run.finish();
+        assert_eq!(ended.code, Some(1));
+        let failure = &ended.report()["failures"][0];
+        assert_eq!(failure["code"], code, "{script}: {:#?}", ended.seen);
+        assert_eq!(failure["outOfMemory"], out_of_memory, "{script}");
     }
-    let ended = run.finish();
-    assert_eq!(ended.code, Some(1));
-    let failure = &ended.report()["failures"][0];
-    assert_eq!(failure["signal"], "SIGKILL");
-    assert_eq!(failure["outOfMemory"], true);
 }
