@@ -83,8 +83,7 @@ def main() -> int:
     environ = os.environ
     rank, world = int(environ["RANK"]), int(environ["WORLD_SIZE"])
     address = socket.gethostbyname(environ["MASTER_ADDR"])
-    # A tracker that was killed leaves its port behind for a minute; on a cluster its address goes, too.
-    port = int(environ["MASTER_PORT"]) + int(environ.get("ATTEMPT") or 1) - 1
+    port = int(environ["MASTER_PORT"])
     if rank == 0:
         tracker = RabitTracker(n_workers=world, host_ip=address, port=port, sortby="task")
         tracker.start()

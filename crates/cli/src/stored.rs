@@ -1,14 +1,16 @@
 //! Runs as the store tells them: for `ps`, `status` and `logs`, during a run and after it.
 
+use std::ops::RangeInclusive;
+
 use jiff::Timestamp;
 use trainyard_core::{
     job::{ConditionStatus, JobStatus},
     ledger::PhaseMillis,
-    spec::{self, Kind, Role, Slot},
+    spec::{self, Kind, Slot},
 };
 use trainyard_host::{
-    Outcome, RunReport,
-    store::{RunFolder, RunRecord, Store, StoreError},
+    FailedRank, Outcome, RunReport,
+    store::{RunFolder, RunRecord, Store, StoreError, StoredProgress},
 };
 
 use crate::{
@@ -24,6 +26,10 @@ pub(crate) struct Stored {
     pub(crate) record: RunRecord,
     pub(crate) status: JobStatus,
     pub(crate) report: Option<RunReport>,
+    /// What failed first in each attempt so far.
+    pub(crate) failures: Vec<FailedRank>,
+    /// How far it was when it last told.
+    pub(crate) progress: Option<StoredProgress>,
     /// Whether its engine lives.
     pub(crate) live: bool,
 }
@@ -34,10 +40,16 @@ impl Stored {
         // Asked first: a run that ends in between is then seen as live, and never as one whose
         // engine died.
         let live = folder.is_live();
+        let report = folder.report()?;
         Ok(Self {
             record: folder.record()?,
             status: folder.status()?,
-            report: folder.report()?,
+            failures: match &report {
+                Some(report) => report.failures.clone(),
+                None => folder.failures()?,
+            },
+            progress: folder.progress()?,
+            report,
             live,
             folder,
         })
@@ -78,8 +90,25 @@ impl Stored {
     pub(crate) fn last_step(&self) -> Option<u64> {
         match &self.report {
             Some(report) => report.last_step,
-            None => self.status.trainyard.ledger.best_step,
+            None => {
+                let told = self.progress.as_ref().map(|told| told.furthest_step);
+                told.max(self.status.trainyard.ledger.best_step)
+            }
         }
+    }
+
+    /// The last loss that is known.
+    pub(crate) fn last_loss(&self) -> Option<f64> {
+        match &self.report {
+            Some(report) => report.last_loss,
+            None => self.progress.as_ref().and_then(|told| told.loss),
+        }
+    }
+
+    /// How far its last attempt is, where that has told.
+    pub(crate) fn attempt_progress(&self) -> Option<&StoredProgress> {
+        let told = self.progress.as_ref()?;
+        (told.attempt == self.attempts()).then_some(told)
     }
 
     /// When it was over, where that is known.
@@ -112,12 +141,20 @@ impl Stored {
         replicas.flat_map(|(role, count)| (0..*count).map(|index| Slot::new(*role, index)))
     }
 
-    /// The pod of `rank`. Ranks are numbered in listing order; the launcher of an `MPIJob` has none.
+    /// The pod that holds `rank`.
     pub(crate) fn slot_of_rank(&self, rank: u32) -> Option<Slot> {
-        let mpi = self.kind().is_some_and(Kind::is_mpi);
-        self.slots()
-            .filter(|slot| !(mpi && slot.role == Role::Launcher))
-            .nth(usize::try_from(rank).ok()?)
+        self.record.ranks.pod_of(&self.record.replicas, rank)
+    }
+
+    /// How many ranks it has.
+    pub(crate) fn ranks(&self) -> u32 {
+        self.record.ranks.count(&self.record.replicas)
+    }
+
+    /// The ranks of the pod in `slot`, where it holds several.
+    pub(crate) fn ranks_beside(&self, slot: Slot) -> Option<RangeInclusive<u32>> {
+        let held = self.record.ranks.of_pod(&self.record.replicas, slot)?;
+        (held.start() < held.end()).then_some(held)
     }
 
     /// The pod called `name`, in its short form or whole; slots have both.

@@ -34,7 +34,7 @@ use std::collections::BTreeMap;
 
 use thiserror::Error;
 
-use crate::spec::{Job, Role, Slot};
+use crate::spec::{Framework, Job, Role, Slot};
 
 pub use autoscaler::autoscaler;
 pub use object::{Existing, LaunchedPod, Object};
@@ -112,4 +112,13 @@ pub fn pod(
     cluster: &Cluster,
 ) -> Result<LaunchedPod, LaunchError> {
     Plan::new(job, cluster)?.pod(slot, attempt)
+}
+
+/// Whether the launcher of an `MPIJob` holds ranks like its workers.
+pub fn launcher_holds_ranks(job: &Job) -> bool {
+    match &job.framework {
+        Framework::MpiV1(_) => mpi_v1::is_gpu_launcher(job),
+        Framework::MpiV2(own) => own.run_launcher_as_worker,
+        _ => false,
+    }
 }

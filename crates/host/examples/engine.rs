@@ -196,6 +196,7 @@ fn line(event: &RunEvent) -> Value {
             "text": String::from_utf8_lossy(bytes),
         }),
         RunEvent::Progress { step, loss, .. } => json!({"step": step, "loss": loss}),
+        RunEvent::FailedFirst(failure) => json!({"failed": failure}),
         RunEvent::PodEnded {
             slot,
             attempt,

@@ -14,6 +14,7 @@ mod remote;
 mod report;
 mod start;
 mod table;
+mod untold;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -41,19 +42,20 @@ use self::{
     faults::Faults,
     remote::Remote,
     table::{Entry, Key},
+    untold::Untold,
 };
 use crate::{
     HostError,
     limits::Limits,
     objects::Objects,
     pod_spec::Surroundings,
-    prepare::{Prepared, prepare},
+    prepare::{Prepared, addresses::Directory, prepare},
     request::{RunEvent, RunRequest},
     stop::StopHandle,
     store::{FailedRank, RunRecord, RunReport, RunWriter, Store},
 };
 
-/// How often progress alone leads to a decision.
+/// How often progress alone leads to a decision, and to a write.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 /// Events taken from the kernel at once.
 const BATCH: usize = 256;
@@ -110,6 +112,7 @@ enum Watch {
 struct Complained {
     logs: bool,
     store: bool,
+    hosts: bool,
 }
 
 struct Engine<'a> {
@@ -118,6 +121,7 @@ struct Engine<'a> {
     stopped_job: Option<Job>,
     prepared: &'a Prepared,
     plan: Plan<'a>,
+    directory: Directory,
     objects: Objects,
     surroundings: Surroundings,
     program: PathBuf,
@@ -144,6 +148,7 @@ struct Engine<'a> {
     last_step: Option<u64>,
     last_loss: Option<f64>,
     failures: Vec<FailedRank>,
+    untold: Untold,
     /// Whether something was seen since the last decision.
     changed: bool,
     /// When to decide even if nothing is seen.
@@ -194,6 +199,12 @@ impl<'a> Engine<'a> {
             stopped_job: None,
             prepared,
             plan,
+            // A machine without the file resolves by other means, which stay.
+            directory: Directory::new(
+                &prepared.addresses,
+                &prepared.job,
+                &fs::read_to_string("/etc/hosts").unwrap_or_default(),
+            ),
             objects: prepared.objects.clone(),
             surroundings,
             program: request.options.program.clone(),
@@ -219,6 +230,7 @@ impl<'a> Engine<'a> {
             last_step: None,
             last_loss: None,
             failures: Vec::new(),
+            untold: Untold::default(),
             changed: true,
             decide_at: None,
             decided: Instant::now(),
@@ -245,7 +257,8 @@ impl<'a> Engine<'a> {
                 source,
             }
         };
-        fs::write(&self.surroundings.hosts, &self.prepared.hosts)
+        self.directory
+            .write(&self.surroundings.hosts)
             .map_err(write(self.surroundings.hosts.clone()))?;
         fs::create_dir_all(&self.surroundings.stage)
             .map_err(write(self.surroundings.stage.clone()))?;
@@ -285,6 +298,7 @@ impl<'a> Engine<'a> {
             if self.is_over() {
                 break;
             }
+            self.tell_store(Instant::now());
             let count = match self.epoll.wait(&mut events, self.patience()) {
                 Ok(count) => count,
                 Err(nix::Error::EINTR) => 0,
@@ -396,6 +410,7 @@ impl<'a> Engine<'a> {
         let kills = self.pods.values().filter_map(|entry| entry.kill_at);
         let next = kills
             .chain(self.decide_at)
+            .chain(self.untold.due())
             .chain(self.faults.due(self.first_pod))
             .chain(self.resting.front().map(|(at, _)| *at))
             .min();

@@ -8,7 +8,7 @@ use trainyard_core::{
     spec::{JobName, Role},
 };
 
-use crate::store::StoreError;
+use crate::{namespaces, store::StoreError};
 
 /// Why a job could not be run to an end of its own. Nothing of it is left running.
 #[derive(Debug, Error)]
@@ -36,7 +36,7 @@ pub enum HostError {
         has: String,
     },
     /// The job asks for more GPUs than there are.
-    #[error("job `{job}` wants {wanted} GPUs, this machine has {available}")]
+    #[error("job `{job}` wants {}, this machine has {available}", gpus(*wanted))]
     TooFewGpus {
         /// The job.
         job: JobName,
@@ -107,6 +107,8 @@ pub enum HostError {
         step: String,
         /// The kernel's words.
         reason: String,
+        /// Settings that would let it, as `sysctl` takes them; none where no setting forbids it.
+        cures: Vec<String>,
     },
     /// A pod whose surroundings could not be made.
     #[error("cannot set up pod `{pod}`: {message}")]
@@ -159,9 +161,11 @@ impl HostError {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Store(error) => return error.hint(),
+            Self::TooFewGpus { available: 0, .. } => "run it with `--cpu`".to_owned(),
             Self::TooFewGpus { available, .. } => format!(
-                "run it with `--cpu`, or scale it down with `--replicas Worker=N` so that at most \
-                 {available} GPUs are wanted"
+                "run it with `--cpu`, or scale it down with `--replicas Worker=N` so that it wants \
+                 at most {}",
+                gpus(*available as u64)
             ),
             Self::NoCommand { container, .. } => {
                 format!("state `command` for container `{container}` in the job file")
@@ -173,10 +177,7 @@ impl HostError {
             Self::MissingObject { .. } => {
                 "add its file with `-f FILE`, or put the object into the job's file".to_owned()
             }
-            Self::NoNamespaces { .. } => "ask the machine's administrator for `sysctl -w \
-                 kernel.unprivileged_userns_clone=1 user.max_user_namespaces=15000 \
-                 kernel.apparmor_restrict_unprivileged_userns=0` (those that exist), or run as root"
-                .to_owned(),
+            Self::NoNamespaces { cures, .. } => namespaces::hint(cures),
             _ => return None,
         })
     }
@@ -191,6 +192,51 @@ impl HostError {
         move |errno| Self::System {
             tried,
             source: errno.into(),
+        }
+    }
+}
+
+fn gpus(count: u64) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} GPU{plural}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_are_counted_in_grammar() {
+        let cases = [
+            (
+                1,
+                0,
+                "job `j` wants 1 GPU, this machine has 0",
+                "run it with `--cpu`",
+            ),
+            (
+                4,
+                1,
+                "job `j` wants 4 GPUs, this machine has 1",
+                "run it with `--cpu`, or scale it down with `--replicas Worker=N` so that it wants \
+                 at most 1 GPU",
+            ),
+            (
+                8,
+                2,
+                "job `j` wants 8 GPUs, this machine has 2",
+                "run it with `--cpu`, or scale it down with `--replicas Worker=N` so that it wants \
+                 at most 2 GPUs",
+            ),
+        ];
+        for (wanted, available, message, hint) in cases {
+            let error = HostError::TooFewGpus {
+                job: JobName::parse("j").unwrap(),
+                wanted,
+                available,
+            };
+            assert_eq!(error.to_string(), message);
+            assert_eq!(error.hint().as_deref(), Some(hint));
         }
     }
 }

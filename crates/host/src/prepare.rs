@@ -4,11 +4,11 @@
 
 pub(crate) mod addresses;
 pub(crate) mod gpus;
+mod ignored;
 mod ports;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
     os::unix::net::UnixListener,
 };
 
@@ -30,8 +30,6 @@ pub(crate) struct Prepared {
     pub(crate) objects: Objects,
     pub(crate) addresses: Addresses,
     pub(crate) gpus: Gpus,
-    /// The content of the pods' hosts file.
-    pub(crate) hosts: String,
     /// What differs from a cluster, one sentence each.
     pub(crate) notes: Vec<String>,
     /// Keep the ports until the run is over.
@@ -45,6 +43,7 @@ pub(crate) fn prepare(request: &RunRequest) -> Result<Prepared, HostError> {
     let objects = Objects::read(&request.companions)?;
     let gpus = Gpus::assign(&job, &request.options.accelerators)?;
     let mut notes = image_notes(&job, &request.options.image_env);
+    notes.extend(ignored::note(&job));
     if request.options.accelerators == crate::Accelerators::Ignore {
         notes.push("GPUs are not used: limits on `nvidia.com/gpu` are ignored".to_owned());
     }
@@ -55,16 +54,12 @@ pub(crate) fn prepare(request: &RunRequest) -> Result<Prepared, HostError> {
         .ok_or(HostError::NoneFree {
             what: "block of loopback addresses",
         })?;
-    // A machine without the file resolves by other means, which stay.
-    let machine = fs::read_to_string("/etc/hosts").unwrap_or_default();
-    let hosts = addresses.hosts(&job, &machine);
     Ok(Prepared {
         job,
         cluster,
         objects,
         addresses,
         gpus,
-        hosts,
         notes,
         _ports: held,
     })
@@ -142,7 +137,7 @@ fn give_ports(
         }
         own.insert(given);
     };
-    for role in job.roles.keys().copied().collect::<Vec<_>>() {
+    for role in roles_that_meet(job) {
         let wanted = named_port(job, role).copied();
         if job.kind == Kind::Tf {
             // Every rank listens, at every address, so each needs a port of its own.
@@ -167,7 +162,28 @@ fn give_ports(
         note(*port, given, "`rdzvPort`");
         *port = given;
     }
+    let workers = job.role_replicas(Role::Worker);
+    if job.kind == Kind::XgBoost
+        && workers > 1
+        && let Some(port) = named_port(job, Role::Worker)
+    {
+        notes.push(format!(
+            "the {workers} workers are told one port (`WORKER_PORT` is {port}); a program that listens \
+             there at every address, as LightGBM does, can run in one of them only"
+        ));
+    }
     Ok(ports.into_held())
+}
+
+/// The roles whose port ranks are told of; nobody looks for that of another.
+fn roles_that_meet(job: &Job) -> Vec<Role> {
+    let has_master = job.roles.contains_key(&Role::Master);
+    let meets = |role: &Role| match (job.kind, role) {
+        (Kind::PyTorch, Role::Worker) => !has_master || job.elastic().is_some(),
+        (Kind::Paddle, Role::Worker) => !has_master,
+        _ => true,
+    };
+    job.roles.keys().copied().filter(meets).collect()
 }
 
 fn claim(ports: &mut Ports, wanted: i32) -> Result<i32, HostError> {

@@ -8,7 +8,10 @@ use trainyard_core::{
     spec::{Job, Role, Slot},
 };
 
-use crate::{inject::Injection, store::RunReport};
+use crate::{
+    inject::Injection,
+    store::{FailedRank, RunReport},
+};
 
 /// One job to run on this machine, to its end.
 #[derive(Clone, Debug)]
@@ -120,6 +123,11 @@ pub enum RunEvent {
         /// The last loss reported with it.
         loss: Option<f64>,
     },
+    /// The first failure of an attempt, once what the pod wrote before it was told.
+    FailedFirst(
+        /// The failure, as the store has it.
+        Box<FailedRank>,
+    ),
     /// A pod is over and no process of it is left.
     PodEnded {
         /// Where.
@@ -128,7 +136,7 @@ pub enum RunEvent {
         attempt: u32,
         /// How its training container ended; `None` where it never ran.
         exit: Option<Exit>,
-        /// Whether the engine ended it.
+        /// Whether the engine ended it before it ended by itself.
         stopped: bool,
     },
     /// An event of the job, as the operator would post it.

@@ -7,6 +7,8 @@
 //!   runs/<job>/run.lock              held while a run of the job lives; names its process
 //!   runs/<job>/<run id>/job.json     what was asked for
 //!                       status.json  the status as last decided
+//!                       failures.json  what failed first in each attempt, as it happens
+//!                       progress.json  how far the attempt is, at most once a second
 //!                       report.json  the report, once the run is over
 //!                       attempts/<n>/<pod>/<container>.log
 //! ```
@@ -36,7 +38,7 @@ use trainyard_core::job::JobStatus;
 
 pub use error::StoreError;
 pub use log::{LogFile, LogReader};
-pub use record::{RunRecord, StoredStatus};
+pub use record::{RunRecord, StoredFailures, StoredProgress, StoredStatus};
 pub use report::{FailedRank, Outcome, RunReport};
 
 pub(crate) use log::LogWriter;
@@ -49,6 +51,8 @@ const VERSION_FILE: &str = "version";
 const LOCK: &str = "run.lock";
 const RECORD: &str = "job.json";
 const STATUS: &str = "status.json";
+const FAILURES: &str = "failures.json";
+const PROGRESS: &str = "progress.json";
 const REPORT: &str = "report.json";
 const ATTEMPTS: &str = "attempts";
 
@@ -169,16 +173,28 @@ impl RunFolder {
 
     /// The status as last decided; the default before the first decision.
     pub fn status(&self) -> Result<JobStatus, StoreError> {
-        let path = self.path.join(STATUS);
-        if !path.exists() {
-            return Ok(JobStatus::default());
-        }
-        read_json::<StoredStatus>(&path).map(|stored| stored.status)
+        let stored: Option<StoredStatus> = self.read_if_there(STATUS)?;
+        Ok(stored.map(|stored| stored.status).unwrap_or_default())
+    }
+
+    /// What failed first in each attempt that had a failure so far, oldest first.
+    pub fn failures(&self) -> Result<Vec<FailedRank>, StoreError> {
+        let stored: Option<StoredFailures> = self.read_if_there(FAILURES)?;
+        Ok(stored.map(|stored| stored.failures).unwrap_or_default())
+    }
+
+    /// How far the run was when it last told.
+    pub fn progress(&self) -> Result<Option<StoredProgress>, StoreError> {
+        self.read_if_there(PROGRESS)
     }
 
     /// The report, once the run is over. A run whose engine was killed has none.
     pub fn report(&self) -> Result<Option<RunReport>, StoreError> {
-        let path = self.path.join(REPORT);
+        self.read_if_there(REPORT)
+    }
+
+    fn read_if_there<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, StoreError> {
+        let path = self.path.join(name);
         path.exists().then(|| read_json(&path)).transpose()
     }
 

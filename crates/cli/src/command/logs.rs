@@ -18,6 +18,7 @@ use crate::{
     printer::{Paint, Printer},
     run::{clean, names},
     stored::{self, Stored},
+    words,
 };
 
 /// How often logs are looked at while they are followed.
@@ -50,6 +51,9 @@ pub(super) fn run(args: &Logs, printer: &mut Printer) -> Result<Exit, Failure> {
     let store = stored::open(&args.state)?;
     let run = stored::find(&store, &args.which)?;
     let wanted = Wanted::new(args, &run)?;
+    if let (Some(rank), Some(slot)) = (args.rank, wanted.slot) {
+        say_whose_log(&run, rank, slot, printer);
+    }
     if args.follow {
         return follow(args, &run, &wanted, printer);
     }
@@ -59,14 +63,17 @@ pub(super) fn run(args: &Logs, printer: &mut Printer) -> Result<Exit, Failure> {
     };
     let logs = wanted.logs(&run, attempt, printer.stdout_paint())?;
     if logs.is_empty() {
-        return Err(Failure::new(format!(
-            "attempt {attempt} of job `{}` has no log of that pod",
-            run.record.name
-        ))
-        .hint(format!(
-            "`trainyard logs {}` prints those there are",
-            run.record.name
-        )));
+        let job = &run.record.name;
+        let failure = Failure::new(format!(
+            "attempt {attempt} of job `{job}` has no log of that pod"
+        ));
+        return Err(failure.hint(if run.kind().is_some_and(Kind::is_mpi) {
+            format!(
+                "ranks of an MPIJob write through `mpirun`: `trainyard logs {job} --pod launcher`"
+            )
+        } else {
+            format!("`trainyard logs {job}` prints those there are")
+        }));
     }
     let mut writer = Writer::new(args, logs.len() > 1, printer);
     for log in &logs {
@@ -144,11 +151,11 @@ impl Wanted {
         if args.first_failure {
             return Self::first_failure(run);
         }
-        let pods = run.pods();
+        let ranks = words::counted(run.ranks().into(), "rank");
         let slot = match (args.rank, &args.pod) {
             (Some(rank), _) => Some(run.slot_of_rank(rank).ok_or_else(|| {
                 Failure::new(format!("job `{job}` has no rank {rank}"))
-                    .hint(format!("it has {pods} pods; ranks count from 0"))
+                    .hint(format!("it has {ranks}, and they count from 0"))
             })?),
             (None, Some(pod)) => Some(run.slot_called(pod).ok_or_else(|| {
                 let known: Vec<String> = run.slots().map(names::short).collect();
@@ -183,26 +190,16 @@ impl Wanted {
 
     fn first_failure(run: &Stored) -> Result<Self, Failure> {
         let job = &run.record.name;
-        let failures = run.report.as_ref().map(|report| &report.failures);
-        match failures.and_then(|failures| failures.first()) {
+        match run.failures.first() {
             Some(failed) => Ok(Self {
                 attempt: Some(failed.attempt),
                 slot: Some(failed.slot),
                 container: Some(failed.container.clone()),
             }),
-            None if run.report.is_some() => {
-                let message = format!("no pod of job `{job}` failed in this run");
-                Err(Failure::new(message).hint(format!("`trainyard logs {job}` prints what ran")))
-            }
             None => {
-                let message = format!("job `{job}` has no report yet that says what failed first");
-                Err(Failure::new(message).hint(if run.live {
-                    format!(
-                        "it is written when the run is over; `trainyard logs {job}` has all lines"
-                    )
-                } else {
-                    format!("its engine was killed; `trainyard logs {job}` has what pods wrote")
-                }))
+                let so_far = if run.live { " so far" } else { "" };
+                let message = format!("no pod of job `{job}` failed in this run{so_far}");
+                Err(Failure::new(message).hint(format!("`trainyard logs {job}` prints what ran")))
             }
         }
     }
@@ -247,6 +244,18 @@ impl Wanted {
                 log: entry.1.clone(),
             })
             .collect())
+    }
+}
+
+/// The log of a pod is that of all its ranks.
+fn say_whose_log(run: &Stored, rank: u32, slot: Slot, printer: &mut Printer) {
+    if let Some(held) = run.ranks_beside(slot) {
+        printer.summary(&format!(
+            "rank {rank} is in {}, whose log is that of ranks {} to {}",
+            names::short(slot),
+            held.start(),
+            held.end()
+        ));
     }
 }
 

@@ -35,6 +35,8 @@ struct Entry<'a> {
     started_at: Timestamp,
     ended_at: Option<Timestamp>,
     last_step: Option<u64>,
+    last_loss: Option<f64>,
+    attempt_step: Option<u64>,
     folder: &'a Path,
 }
 
@@ -52,6 +54,8 @@ impl<'a> Entry<'a> {
             started_at: run.record.started_at,
             ended_at: run.ended_at(),
             last_step: run.last_step(),
+            last_loss: run.last_loss(),
+            attempt_step: run.attempt_progress().map(|told| told.step),
             folder: &run.folder.path,
         }
     }
@@ -102,7 +106,9 @@ pub(super) fn run(args: &Ps, printer: &mut Printer) -> Result<Exit, Failure> {
 }
 
 fn table(runs: &[Stored], all: bool, now: Timestamp) -> String {
-    let mut heads = vec!["JOB", "KIND", "STATE", "ATTEMPTS", "PODS", "AGE", "STEP"];
+    let mut heads = vec![
+        "JOB", "KIND", "STATE", "ATTEMPTS", "PODS", "AGE", "STEP", "LOSS",
+    ];
     if all {
         heads.push("RUN");
     }
@@ -112,7 +118,14 @@ fn table(runs: &[Stored], all: bool, now: Timestamp) -> String {
             .duration_since(run.record.started_at)
             .try_into()
             .unwrap_or_default();
-        let step = run.last_step().map_or("-".to_owned(), words::grouped);
+        // While a run goes on, what its attempt has not done again yet does not count.
+        let (step, loss) = match run.attempt_progress() {
+            _ if run.report.is_some() => (run.last_step(), run.last_loss()),
+            Some(told) => (Some(told.step), told.loss),
+            None => (None, None),
+        };
+        let step = step.map_or("-".to_owned(), words::grouped);
+        let loss = loss.map_or("-".to_owned(), words::loss);
         let mut row = vec![
             run.record.name.clone(),
             run.record.kind.clone(),
@@ -121,6 +134,7 @@ fn table(runs: &[Stored], all: bool, now: Timestamp) -> String {
             run.pods().to_string(),
             words::age(age),
             step,
+            loss,
         ];
         if all {
             row.push(run.folder.id.clone());

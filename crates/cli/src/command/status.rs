@@ -43,6 +43,8 @@ struct Document<'a> {
     attempts: u32,
     pods: u32,
     last_step: Option<u64>,
+    last_loss: Option<f64>,
+    attempt_step: Option<u64>,
     budget: BTreeMap<&'static str, Budget>,
     ledger: PhaseMillis,
     trained_ratio: Option<f64>,
@@ -103,10 +105,12 @@ fn document(run: &Stored, now: Timestamp) -> Document<'_> {
         attempts: run.attempts(),
         pods: run.pods(),
         last_step: run.last_step(),
+        last_loss: run.last_loss(),
+        attempt_step: run.attempt_progress().map(|told| told.step),
         budget: budget.into(),
         ledger,
         trained_ratio,
-        failures: run.report.as_ref().map_or(&[], |report| &report.failures),
+        failures: &run.failures,
         status: &run.status,
     }
 }
@@ -130,24 +134,10 @@ fn render(run: &Stored, now: Timestamp, width: Option<usize>, paint: Paint) -> S
             "its engine ended without a report; no process of it is left",
         );
     }
-    if let Some(first) = run
-        .report
-        .as_ref()
-        .and_then(|report| report.failures.first())
-    {
-        let text = format!(
-            "{} in attempt {}: {}",
-            report::who(first),
-            first.attempt,
-            words::failed(first)
-        );
-        page.line("failed first", &text);
-    }
+    page.failures(run);
     page.pods(run);
     page.line("attempts", &run.attempts().to_string());
-    if let Some(step) = run.last_step() {
-        page.line("step", &words::grouped(step));
-    }
+    page.step(run);
     page.budget(run);
     page.time(run, now);
     page.conditions(run, now);
@@ -199,6 +189,46 @@ impl Page {
             self.paint.apply(codes, run.state()),
         )
         .expect("a string takes whatever is written");
+    }
+
+    /// The first failure of the run, and that of its last attempt that had one.
+    fn failures(&mut self, run: &Stored) {
+        let [first, others @ ..] = run.failures.as_slice() else {
+            return;
+        };
+        self.line("failed first", &report::failed(first));
+        if let Some(last) = others.last() {
+            self.line("failed last", &report::failed(last));
+        }
+    }
+
+    fn step(&mut self, run: &Stored) {
+        let Some(furthest) = run.last_step() else {
+            return;
+        };
+        let told = run.attempt_progress().filter(|_| run.report.is_none());
+        let mut text = words::grouped(told.map_or(furthest, |told| told.step));
+        let loss = match (told, run.live) {
+            (None, true) => None,
+            _ => run.last_loss(),
+        };
+        if let Some(loss) = loss {
+            write!(text, ", loss {}", words::loss(loss))
+                .expect("a string takes whatever is written");
+        }
+        match told {
+            Some(told) if told.step < furthest => {
+                write!(
+                    text,
+                    "; an earlier attempt reached {}",
+                    words::grouped(furthest)
+                )
+            }
+            None if run.live && run.attempts() > 1 => write!(text, " in an earlier attempt"),
+            _ => Ok(()),
+        }
+        .expect("a string takes whatever is written");
+        self.line("step", &text);
     }
 
     fn pods(&mut self, run: &Stored) {

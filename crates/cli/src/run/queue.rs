@@ -10,12 +10,12 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     mem,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use trainyard_core::spec::Slot;
-use trainyard_host::{RunEvent, count_lines};
+use trainyard_host::{RunEvent, Stream, count_lines};
 
 use super::gate::Gate;
 
@@ -34,6 +34,16 @@ struct State {
     gate: Gate,
     batch: Batch,
     bytes: usize,
+    /// Streams that are within a line, or whose view is.
+    lines: BTreeMap<(Slot, Arc<str>, bool), Within>,
+}
+
+/// Whether a stream is within a line: really, and as far as the view knows, which does not see what
+/// is left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Within {
+    really: bool,
+    shown: bool,
 }
 
 /// What arrived since the view last looked.
@@ -65,6 +75,7 @@ impl Queue {
                 gate: Gate::new(),
                 batch: Batch::default(),
                 bytes: 0,
+                lines: BTreeMap::new(),
             }),
             arrived: Condvar::new(),
         }
@@ -113,11 +124,19 @@ impl State {
         match &mut event {
             RunEvent::Output {
                 slot,
+                container,
+                stream,
                 bytes,
                 left_out,
                 ..
             } => {
                 let slot = *slot;
+                let key = (slot, Arc::clone(container), *stream == Stream::Err);
+                let before = self.lines.remove(&key).unwrap_or_default();
+                let mut after = Within {
+                    really: bytes.last().is_some_and(|last| *last != b'\n'),
+                    shown: before.shown,
+                };
                 let lines = count_lines(bytes);
                 let room = self.bytes + bytes.len() <= BYTES_MAX;
                 let admitted = if room {
@@ -132,7 +151,14 @@ impl State {
                 if admitted < lines {
                     truncate_lines(bytes, admitted);
                 }
-                if admitted == 0 {
+                if admitted > 0 {
+                    before.join(bytes);
+                    after.shown = bytes.last().map_or(before.shown, |last| *last != b'\n');
+                }
+                if after != Within::default() {
+                    self.lines.insert(key, after);
+                }
+                if admitted == 0 || bytes.is_empty() {
                     return;
                 }
                 self.bytes += bytes.len();
@@ -151,9 +177,26 @@ impl State {
                     batch.events.pop_back();
                 }
             }
+            RunEvent::PodEnded { slot, .. } => {
+                self.lines.retain(|(known, ..), _| known != slot);
+            }
             _ => {}
         }
         batch.events.push_back((now, event));
+    }
+}
+
+impl Within {
+    /// Makes `bytes`, which are to be shown, begin where the view is.
+    fn join(self, bytes: &mut Vec<u8>) {
+        if self.shown && !self.really {
+            // The end of the line that the view waits for was left out.
+            bytes.insert(0, b'\n');
+        } else if self.really && !self.shown {
+            // The rest of a line whose beginning was left out tells nothing.
+            let end = bytes.iter().position(|byte| *byte == b'\n');
+            bytes.drain(..end.map_or(bytes.len(), |end| end + 1));
+        }
     }
 }
 
@@ -174,7 +217,6 @@ fn truncate_lines(bytes: &mut Vec<u8>, count: u64) {
 #[cfg(test)]
 mod tests {
     use trainyard_core::spec::Role;
-    use trainyard_host::Stream;
 
     use super::*;
 
@@ -230,6 +272,64 @@ mod tests {
         assert_eq!(left_out + batch.events.len() as u64, 200);
         assert!(held(&batch) <= BYTES_MAX);
         assert!(queue.take(Duration::ZERO).is_empty());
+    }
+
+    #[test]
+    fn a_line_whose_end_was_left_out_swallows_no_other() {
+        let texts = |batch: Batch| -> Vec<String> {
+            let events = batch.events.into_iter();
+            let texts = events.filter_map(|(_, event)| match event {
+                RunEvent::Output { bytes, .. } => Some(String::from_utf8(bytes).unwrap()),
+                _ => None,
+            });
+            texts.collect()
+        };
+        let full = vec![b'x'; BYTES_MAX];
+        let cases: [(&str, &[&[u8]], &[&str]); 4] = [
+            (
+                "the end was left out",
+                &[b"begun", &[full.as_slice(), b"end\n"].concat(), b"next\n"],
+                &["begun", "\nnext\n"],
+            ),
+            (
+                "the end and a beginning were left out",
+                &[
+                    b"begun",
+                    &[b"end\n", full.as_slice()].concat(),
+                    b"rest\nnext\n",
+                ],
+                &["begun", "rest\nnext\n"],
+            ),
+            (
+                "a beginning was left out",
+                &[b"one\n", &full, b"rest\nnext\n"],
+                &["one\n", "next\n"],
+            ),
+            (
+                "nothing was left out",
+                &[b"begun", b"end\n", b"next\n"],
+                &["begun", "end\n", "next\n"],
+            ),
+        ];
+        for (name, pieces, want) in cases {
+            let queue = Queue::new();
+            for piece in pieces {
+                queue.push(output(0, piece), Duration::ZERO);
+            }
+            assert_eq!(texts(queue.take(Duration::ZERO)), want, "{name}");
+        }
+        let queue = Queue::new();
+        queue.push(output(0, b"begun"), Duration::ZERO);
+        let ended = RunEvent::PodEnded {
+            slot: Slot::new(Role::Worker, 0),
+            attempt: 1,
+            exit: None,
+            stopped: false,
+        };
+        queue.push(ended, Duration::ZERO);
+        queue.push(output(0, b"of the next pod\n"), Duration::ZERO);
+        let texts = texts(queue.take(Duration::ZERO));
+        assert_eq!(texts, ["begun", "of the next pod\n"]);
     }
 
     #[test]

@@ -81,13 +81,31 @@ pub(crate) fn account_words(account: Account, spent: &Spent, limits: &Limits) ->
     }
 }
 
-/// The name of the pod that failed, with its rank where it has one.
-pub(crate) fn who(failed: &FailedRank) -> String {
+/// The name of the pod that failed, with the ranks that it holds.
+fn who(failed: &FailedRank) -> String {
     let pod = super::names::short(failed.slot);
     match failed.rank {
+        Some(rank) if failed.ranks > 1 => {
+            let last = rank.saturating_add(failed.ranks - 1);
+            format!("{pod} (ranks {rank} to {last})")
+        }
         Some(rank) => format!("{pod} (rank {rank})"),
         None => pod,
     }
+}
+
+/// Who failed, in which attempt and how, in one sentence.
+pub(crate) fn failed(failed: &FailedRank) -> String {
+    let mut text = format!(
+        "{} in attempt {}: {}",
+        who(failed),
+        failed.attempt,
+        words::failed(failed)
+    );
+    if let Some(injected) = &failed.injected {
+        write!(text, ", on purpose (`{injected}`)").expect("a string takes whatever is written");
+    }
+    text
 }
 
 struct Page {
@@ -129,17 +147,7 @@ impl Page {
     }
 
     fn first_failure(&mut self, failed: &FailedRank) {
-        let mut text = format!(
-            "{} in attempt {}: {}",
-            who(failed),
-            failed.attempt,
-            words::failed(failed)
-        );
-        if let Some(injected) = &failed.injected {
-            write!(text, ", on purpose (`{injected}`)")
-                .expect("a string takes whatever is written");
-        }
-        self.entry("failed first", &text);
+        self.entry("failed first", &self::failed(failed));
         let lines = failed.last_lines.as_slice();
         let blank = lines.iter().rev().take_while(|line| line.trim().is_empty());
         let lines = lines.get(..lines.len() - blank.count()).unwrap_or_default();
@@ -155,13 +163,7 @@ impl Page {
     fn other_failures(&mut self, others: &[FailedRank]) {
         for (at, failed) in others.iter().take(OTHERS_LISTED).enumerate() {
             let heading = if at == 0 { "then" } else { "" };
-            let text = format!(
-                "{} in attempt {}: {}",
-                who(failed),
-                failed.attempt,
-                words::failed(failed)
-            );
-            self.line(heading, &text);
+            self.line(heading, &self::failed(failed));
         }
         if let Some(more) = others
             .len()

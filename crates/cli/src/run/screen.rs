@@ -15,6 +15,7 @@ use super::view::Said;
 const REDRAW: Duration = Duration::from_millis(100);
 const TO_START: &str = "\r";
 const ERASE_LINE: &str = "\u{1b}[K";
+const ERASE_BELOW: &str = "\u{1b}[J";
 
 /// Where lines go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,11 +66,13 @@ impl Screen {
         self.live.as_ref().map(|live| live.due)
     }
 
-    /// The frame that shows `lines`; `live_line` is asked for the live line where it is needed.
+    /// The frame that shows `lines` on a terminal of `width` columns, where that is known;
+    /// `live_line` is asked for the live line where it is needed.
     pub(crate) fn frame(
         &mut self,
         lines: &[Said],
         now: Duration,
+        width: Option<usize>,
         live_line: impl FnOnce() -> String,
     ) -> Frame {
         let mut frame = Frame::default();
@@ -85,7 +88,10 @@ impl Screen {
         let Some(live) = &mut self.live else {
             return frame;
         };
-        let stale = now >= live.due;
+        let rows = live.rows_above(width);
+        // A text that was made for a wider terminal would be broken again.
+        let stale = now >= live.due || rows > 0;
+        let erase = live.erase(width);
         if stale {
             live.due = now + REDRAW;
             live.text = live_line();
@@ -94,10 +100,9 @@ impl Screen {
         if !printed && !stale {
             return frame;
         }
-        if printed && live.drawn {
+        if (printed || rows > 0) && live.drawn {
             // A line that fills the terminal to its edge would lose its last character to an erase
             // that comes after it, so the erase comes first.
-            let erase = format!("{TO_START}{ERASE_LINE}");
             if frame.stdout.is_empty() {
                 frame.stderr.insert_str(0, &erase);
             } else {
@@ -113,15 +118,48 @@ impl Screen {
     }
 
     /// What takes the live line away.
-    pub(crate) fn erase(&mut self) -> String {
+    pub(crate) fn erase(&mut self, width: Option<usize>) -> String {
         match &mut self.live {
             Some(live) if live.drawn => {
+                let erase = live.erase(width);
                 live.drawn = false;
-                format!("{TO_START}{ERASE_LINE}")
+                erase
             }
             _ => String::new(),
         }
     }
+}
+
+impl LiveLine {
+    /// How many rows above the cursor the line takes: a terminal that became narrower has broken it.
+    fn rows_above(&self, width: Option<usize>) -> usize {
+        let columns = columns(&self.text);
+        match width.filter(|width| *width > 0 && self.drawn) {
+            Some(width) => columns.saturating_sub(1) / width,
+            None => 0,
+        }
+    }
+
+    fn erase(&self, width: Option<usize>) -> String {
+        match self.rows_above(width) {
+            0 => format!("{TO_START}{ERASE_LINE}"),
+            rows => format!("{TO_START}\u{1b}[{rows}A{ERASE_BELOW}"),
+        }
+    }
+}
+
+/// Columns that `text` takes; its escape sequences take none.
+fn columns(text: &str) -> usize {
+    let mut columns = 0;
+    let mut escaped = false;
+    for c in text.chars() {
+        match c {
+            '\u{1b}' => escaped = true,
+            _ if escaped => escaped = !c.is_ascii_alphabetic(),
+            _ => columns += 1,
+        }
+    }
+    columns
 }
 
 #[cfg(test)]
@@ -149,14 +187,14 @@ mod tests {
         ];
         for (target, ranks, stdout, stderr) in cases {
             let mut screen = Screen::new(target, ranks, false);
-            let frame = screen.frame(&lines(), at(0), || "live".to_owned());
+            let frame = screen.frame(&lines(), at(0), None, || "live".to_owned());
             let want = Frame {
                 before: String::new(),
                 stdout: stdout.to_owned(),
                 stderr: stderr.to_owned(),
             };
             assert_eq!(frame, want);
-            assert_eq!(screen.erase(), "");
+            assert_eq!(screen.erase(None), "");
         }
     }
 
@@ -164,7 +202,9 @@ mod tests {
     fn the_live_line_is_drawn_over_itself_and_erased_at_the_end() {
         let mut screen = Screen::new(Target::Stderr, true, true);
         let frame = |screen: &mut Screen, lines: &[Said], millis, live: &str| {
-            screen.frame(lines, at(millis), || live.to_owned()).stderr
+            screen
+                .frame(lines, at(millis), None, || live.to_owned())
+                .stderr
         };
         assert_eq!(frame(&mut screen, &[], 0, "one"), "one\u{1b}[K");
         assert_eq!(frame(&mut screen, &[], 50, "two"), "", "too early");
@@ -175,21 +215,45 @@ mod tests {
             "\r\u{1b}[Kr\nthree\u{1b}[K",
             "a line between two redraws keeps the text"
         );
-        assert_eq!(screen.erase(), "\r\u{1b}[K");
-        assert_eq!(screen.erase(), "");
+        assert_eq!(screen.erase(None), "\r\u{1b}[K");
+        assert_eq!(screen.erase(None), "");
         assert_eq!(frame(&mut screen, &line, 200, "five"), "r\nfive\u{1b}[K");
     }
 
     #[test]
     fn lines_of_another_stream_get_room_first() {
         let mut screen = Screen::new(Target::Apart, true, true);
-        screen.frame(&[], at(0), || "live".to_owned());
-        let frame = screen.frame(&lines(), at(10), || "live".to_owned());
+        screen.frame(&[], at(0), None, || "live".to_owned());
+        let frame = screen.frame(&lines(), at(10), None, || "live".to_owned());
         let want = Frame {
             before: "\r\u{1b}[K".to_owned(),
             stdout: "r1\nr2\n".to_owned(),
             stderr: "o\nlive\u{1b}[K".to_owned(),
         };
         assert_eq!(frame, want);
+    }
+
+    #[test]
+    fn a_terminal_that_became_narrower_keeps_no_piece_of_the_live_line() {
+        let mut screen = Screen::new(Target::Stderr, true, true);
+        let mut frame = |lines: &[Said], millis, width, live: &str| {
+            let frame = screen.frame(lines, at(millis), Some(width), || live.to_owned());
+            frame.stderr
+        };
+        let wide = format!("\u{1b}[1m{}\u{1b}[0m", "w".repeat(79));
+        assert_eq!(frame(&[], 0, 80, &wide), format!("{wide}\u{1b}[K"));
+        assert_eq!(
+            frame(&[], 10, 30, "narrow"),
+            "\r\u{1b}[2A\u{1b}[Jnarrow\u{1b}[K",
+            "broken into three rows, and drawn at once"
+        );
+        assert_eq!(frame(&[], 110, 30, "next"), "\rnext\u{1b}[K");
+        assert_eq!(frame(&[], 220, 80, &wide), format!("\r{wide}\u{1b}[K"));
+        let line = [Said::Rank("r".to_owned())];
+        assert_eq!(
+            frame(&line, 230, 40, "narrow"),
+            "\r\u{1b}[1A\u{1b}[Jr\nnarrow\u{1b}[K"
+        );
+        assert_eq!(screen.erase(Some(3)), "\r\u{1b}[1A\u{1b}[J");
     }
 }

@@ -45,6 +45,7 @@ pub(crate) fn failed_rank() -> FailedRank {
         slot: Slot::new(Role::Worker, 1),
         pod: "mnist-worker-1".to_owned(),
         rank: Some(2),
+        ranks: 1,
         container: "pytorch".to_owned(),
         code: 1,
         signal: None,

@@ -76,8 +76,8 @@ pub(crate) struct View {
     unfinished: BTreeSet<(Slot, Arc<str>, bool)>,
     left_out: BTreeMap<Slot, u64>,
     left_out_due: Duration,
-    /// The attempt whose first failure was told.
-    failure_told: u32,
+    /// The attempt whose first failure was told, and the pod that failed.
+    failure_told: (u32, Option<Slot>),
     attempt: u32,
     /// The time at which the next attempt begins, once it was told.
     retry_told: Option<Timestamp>,
@@ -103,7 +103,7 @@ impl View {
             unfinished: BTreeSet::new(),
             left_out: BTreeMap::new(),
             left_out_due: Duration::ZERO,
-            failure_told: 0,
+            failure_told: (0, None),
             attempt: 0,
             retry_told: None,
             pause: None,
@@ -210,6 +210,9 @@ impl View {
                 self.detail(&format!("{} started as process {pid}", names::short(slot)));
             }
             RunEvent::PodRunning { slot, attempt } => self.live.up(slot, attempt),
+            RunEvent::FailedFirst(failed) => {
+                self.failed_first(failed.slot, failed.attempt, &words::failed(&failed));
+            }
             RunEvent::PodEnded {
                 slot,
                 attempt,
@@ -314,13 +317,18 @@ impl View {
             self.detail(&format!("{name} is done"));
         } else if stopped {
             self.detail(&format!("{name} was stopped: {how}"));
-        } else if self.failure_told < attempt {
-            self.failure_told = attempt;
-            let failed = self.look.own.apply("1;31", "failed first");
-            self.own(&format!("{name} {failed} in attempt {attempt}: {how}"));
-        } else {
+        } else if self.failure_told.0 < attempt {
+            self.failed_first(slot, attempt, &how);
+        } else if self.failure_told != (attempt, Some(slot)) {
             self.own(&format!("{name} failed too: {how}"));
         }
+    }
+
+    fn failed_first(&mut self, slot: Slot, attempt: u32, how: &str) {
+        self.failure_told = (attempt, Some(slot));
+        let name = names::short(slot);
+        let failed = self.look.own.apply("1;31", "failed first");
+        self.own(&format!("{name} {failed} in attempt {attempt}: {how}"));
     }
 
     fn tell_left_out(&mut self) {

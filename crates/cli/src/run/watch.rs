@@ -75,12 +75,12 @@ pub(crate) fn watch(
         if closed {
             lines.extend(view.finish());
         }
-        let frame = screen.frame(&lines, now, || view.live_line(now));
+        let frame = screen.frame(&lines, now, printer.width(), || view.live_line(now));
         if let Err(error) = show(&frame, printer) {
             failure.get_or_insert(error);
         }
         if closed {
-            printer.message(&screen.erase());
+            printer.message(&screen.erase(printer.width()));
             return failure.map_or(Ok(()), Err);
         }
         // Whatever arrives in the meantime comes with the next frame.

@@ -237,6 +237,71 @@ fn other_terminals_see_a_run_that_goes_on() {
 }
 
 #[test]
+fn the_first_failure_and_the_step_are_seen_while_the_run_goes_on() {
+    let script = "test -e again || { touch again; echo out of luck; exit 7; }; \
+                  trap 'exit 0' TERM; echo step 41 loss 0.5; echo ready; \
+                  while :; do sleep 0.05; done";
+    let call = run(&[], &job(1, script));
+    let (code, _, stderr) = interrupted(&call, |pid| {
+        // Progress is written at most once a second.
+        while !call.again(&["ps"]).run().stdout.contains("41     0.5000") {}
+        let status = call.again(&["status", "j"]).run().stdout;
+        for want in [
+            "failed first  master-0 (rank 0) in attempt 1: exit code 7",
+            "step          41, loss 0.5000",
+        ] {
+            assert!(status.contains(want), "{status}");
+        }
+        let first = call.again(&["logs", "j", "--first-failure"]).run();
+        assert_eq!(first.stdout, "out of luck\n");
+        send("-TERM", pid);
+    });
+    assert_eq!(code, Some(1), "{stderr}");
+}
+
+#[test]
+fn ranks_that_share_a_pod_are_counted_one_by_one() {
+    let script = "test -e again-$RANK && exit 0; touch again-$RANK; echo $RANK; exec sleep 100";
+    let job = job(2, script).replace(
+        "spec:\n  runPolicy",
+        "spec:\n  nprocPerNode: \"4\"\n  runPolicy",
+    );
+    // Both have said their rank by then.
+    let script = "while ! test -e again-0 || ! test -e again-1; do sleep 0.02; done";
+    let job = job.replace(
+        "echo $RANK;",
+        &format!("echo $RANK; {script}; echo step 1;"),
+    );
+    let call = run(&["--inject", "exit code=3 rank=6 at=step:1"], &job);
+    let outcome = call.run();
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    for want in [
+        "on `j-worker-0`, which holds ranks 4 to 7",
+        "failed first   worker-0 (ranks 4 to 7) in attempt 1: exit code 3, on purpose",
+    ] {
+        assert!(outcome.stderr.contains(want), "{}", outcome.stderr);
+    }
+    let log = call
+        .again(&["logs", "j", "--rank", "7", "--attempt", "1"])
+        .run();
+    assert_eq!(log.stdout.lines().next(), Some("1"));
+    assert_eq!(
+        log.stderr,
+        "rank 7 is in worker-0, whose log is that of ranks 4 to 7\n"
+    );
+    let none = call.again(&["logs", "j", "--rank", "8"]).run();
+    assert!(none.stderr.contains("it has 8 ranks"), "{}", none.stderr);
+    let refused = call
+        .again(&["run", "job.yaml", "--inject", "kill rank=8 at=0s"])
+        .run();
+    assert!(
+        refused.stderr.contains("names rank 8, but the job has 8"),
+        "{}",
+        refused.stderr
+    );
+}
+
+#[test]
 fn following_ends_with_the_run() {
     let script = "echo ready; while ! test -e go; do sleep 0.05; done; echo last";
     let call = run(&[], &job(1, script));

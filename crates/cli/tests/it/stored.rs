@@ -101,6 +101,40 @@ fn fill(root: &Path) {
             record("llama", id, ago(minutes)).to_string(),
         );
     }
+    interrupted(&root.join("runs/llama/20250103T000000Z"));
+}
+
+/// What an engine wrote before it was killed in the second attempt.
+fn interrupted(run: &Path) {
+    let status = json!({
+        "conditions": [condition("Running", "True", "PyTorchJob llama is running.", ago(80))],
+        "trainyard": {
+            "attempt": 2, "seen": 9, "formed": true,
+            "spent": {"user": 1, "platform": 0, "infrastructure": 0, "preemption": 0},
+            "ledger": {},
+        },
+    });
+    write(
+        &run.join("status.json"),
+        json!({"version": 1, "view": 9, "status": status}).to_string(),
+    );
+    let failure = json!({
+        "attempt": 1, "slot": {"role": "Worker", "index": 0}, "pod": "llama-worker-0", "rank": 1,
+        "container": "pytorch", "code": 137, "signal": "SIGKILL", "outOfMemory": true,
+        "injected": null, "at": ago(85), "lastLines": ["loading"],
+    });
+    write(
+        &run.join("failures.json"),
+        json!({"version": 1, "failures": [failure]}).to_string(),
+    );
+    let progress = json!({
+        "version": 1, "attempt": 2, "step": 120, "loss": 1.5, "at": ago(81), "furthestStep": 340,
+    });
+    write(&run.join("progress.json"), progress.to_string());
+    write(
+        &run.join("attempts/1/llama-worker-0/pytorch.log"),
+        "loading\n",
+    );
 }
 
 fn call(words: &[&str]) -> Call {
@@ -133,6 +167,9 @@ fn what_ran_here() {
     assert_eq!(list["runs"][1]["state"], "Failed");
     assert_eq!(list["runs"][1]["lastStep"], 12_345);
     assert_eq!(list["runs"][0]["endedAt"], Value::Null);
+    assert_eq!(list["runs"][0]["lastStep"], 340);
+    assert_eq!(list["runs"][0]["attemptStep"], 120);
+    assert_eq!(list["runs"][0]["lastLoss"], 1.5);
 }
 
 #[test]
@@ -159,6 +196,7 @@ fn where_a_job_is() {
         &[
             call(&["status", "mnist"]).run(),
             call(&["status", "llama", "--run", "20250102T000000Z"]).run(),
+            call(&["status", "llama"]).run(),
             call(&["status", "mnits"]).run(),
             call(&["status", "something-else"]).run(),
             call(&["status", "../mnist"]).run(),
@@ -193,8 +231,16 @@ fn what_pods_wrote() {
             call(&["logs", "mnist", "--rank", "1"]).run(),
             call(&["logs", "mnist", "--pod", "wroker-2"]).run(),
             call(&["logs", "mnist", "--attempt", "7"]).run(),
-            call(&["logs", "llama"]).run(),
+            call(&["logs", "llama", "--run", "20250102T000000Z"]).run(),
             call(&["logs", "llama", "--first-failure"]).run(),
+            call(&[
+                "logs",
+                "llama",
+                "--first-failure",
+                "--run",
+                "20250102T000000Z",
+            ])
+            .run(),
         ],
     );
 }

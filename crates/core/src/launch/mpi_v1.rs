@@ -169,7 +169,7 @@ pub(super) fn shared(job: &Job, own: &MpiV1, inputs: &SharedInputs) -> Vec<Objec
 }
 
 /// Whether ranks run in the launcher, too: it asks for a GPU.
-fn is_gpu_launcher(job: &Job) -> bool {
+pub(super) fn is_gpu_launcher(job: &Job) -> bool {
     job.roles
         .get(&Role::Launcher)
         .and_then(|spec| spec.template.spec.as_ref())

@@ -80,7 +80,7 @@ impl Engine<'_> {
             self.changed = true;
         } else if removal == Removal::Forced {
             entry.deleted_at.get_or_insert_with(start::now);
-            entry.stopped |= !entry.has_ended();
+            entry.stopped |= !entry.ended_by_itself();
             kill(&mut entry.child);
         } else {
             self.stop_pod(key);
@@ -96,7 +96,7 @@ impl Engine<'_> {
             return;
         }
         entry.deleted_at = Some(start::now());
-        entry.stopped = !entry.has_ended();
+        entry.stopped = !entry.ended_by_itself();
         self.changed = true;
         let grace = Duration::from_secs(u64::from(entry.grace_seconds));
         entry.kill_at = Some(Instant::now() + grace + LATE);

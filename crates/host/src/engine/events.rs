@@ -21,17 +21,12 @@ use super::{
     pace::REST,
     start,
     table::Key,
+    untold::End,
 };
 use crate::{
-    HostError, channel, progress, ranks, remote,
-    request::RunEvent,
-    stop::StopHandle,
-    store::{FailedRank, LogWriter},
-    wire::Report,
+    HostError, channel, namespaces, progress, remote, request::RunEvent, stop::StopHandle,
+    store::LogWriter, wire::Report,
 };
-
-/// First failures kept, one for each attempt.
-const FAILURES_KEPT: usize = 16;
 
 impl Engine<'_> {
     pub(super) fn handle(
@@ -101,19 +96,35 @@ impl Engine<'_> {
                 Ok(None) | Err(_) => {
                     entry.control = None;
                     if !entry.has_ended() {
-                        // Someone killed it from outside.
-                        self.changed = true;
-                        entry.phase = PodPhase::Failed;
-                        entry.exit.get_or_insert(Exit {
-                            code: 128 + Signal::SIGKILL as i32,
-                            out_of_memory: false,
-                            at: Some(start::now()),
-                        });
+                        self.killed_from_outside(key);
                     }
                     return Ok(true);
                 }
             }
         }
+    }
+
+    /// A pod init is gone that did not say its pod has ended.
+    fn killed_from_outside(&mut self, key: Key) {
+        let code = 128 + Signal::SIGKILL as i32;
+        let container = self.training_container(key);
+        let Some(entry) = self.pods.get_mut(&key) else {
+            return;
+        };
+        self.changed = true;
+        entry.phase = PodPhase::Failed;
+        entry.exit.get_or_insert(Exit {
+            code,
+            out_of_memory: false,
+            at: Some(start::now()),
+        });
+        let end = End {
+            container: &container,
+            code,
+            out_of_memory: false,
+            starts_again: false,
+        };
+        self.note_failure(key, end);
     }
 
     fn heed(&mut self, key: Key, report: Report) -> Result<(), HostError> {
@@ -136,7 +147,13 @@ impl Engine<'_> {
             } => {
                 self.changed = true;
                 entry.restarts.insert(container.clone(), restarts);
-                self.note_failure(key, &container, code);
+                let end = End {
+                    container: &container,
+                    code,
+                    out_of_memory: self.ended_for_memory(key, &container, code),
+                    starts_again: true,
+                };
+                self.note_failure(key, end);
             }
             Report::Exited { container, code } => self.container_exited(key, &container, code),
             Report::Ended { succeeded } => {
@@ -149,7 +166,11 @@ impl Engine<'_> {
             }
             Report::Broken { message } => return Err(HostError::PodSetup { pod, message }),
             Report::NotIsolated { step, reason } => {
-                return Err(HostError::NoNamespaces { step, reason });
+                return Err(HostError::NoNamespaces {
+                    step,
+                    reason,
+                    cures: namespaces::cures(),
+                });
             }
             Report::ExecEnded { id, code } => self.command_ended(id, code),
             Report::Isolated => {}
@@ -158,7 +179,7 @@ impl Engine<'_> {
     }
 
     fn container_exited(&mut self, key: Key, container: &str, code: i32) {
-        let out_of_memory = self.ended_for_memory(code);
+        let out_of_memory = self.ended_for_memory(key, container, code);
         let training = self.job.kind.container();
         let Some(entry) = self.pods.get_mut(&key) else {
             return;
@@ -174,53 +195,36 @@ impl Engine<'_> {
                 at: Some(start::now()),
             });
         }
-        self.note_failure(key, container, code);
+        let end = End {
+            container,
+            code,
+            out_of_memory,
+            starts_again: false,
+        };
+        self.note_failure(key, end);
     }
 
-    /// Whether the kernel ended a process for its memory since it was last asked.
-    fn ended_for_memory(&mut self, code: i32) -> bool {
+    /// Whether memory was why a container ended with `code`: the kernel ended a process of it, or,
+    /// where its memory is not counted apart, some process of this user.
+    fn ended_for_memory(&mut self, key: Key, container: &str, code: i32) -> bool {
+        let Some(entry) = self.pods.get(&key) else {
+            return false;
+        };
+        let on_purpose = entry.injected.is_some();
+        let name = start::cgroup_name(&entry.uid, container);
+        let limits = self.limits.as_mut();
+        // A program may live on for a moment without the process that was ended, and say another
+        // code.
+        if let Some(ended) = limits.and_then(|limits| limits.ended_for_memory(&name)) {
+            return ended && code != 0;
+        }
         if code != 128 + Signal::SIGKILL as i32 {
             return false;
         }
         let kills = start::out_of_memory_kills();
         let more = kills > self.out_of_memory_kills;
         self.out_of_memory_kills = kills;
-        more
-    }
-
-    /// Keeps the first failure of each attempt.
-    fn note_failure(&mut self, key: Key, container: &str, code: i32) {
-        let Some(entry) = self.pods.get(&key) else {
-            return;
-        };
-        let known = self
-            .failures
-            .last()
-            .is_some_and(|failure| failure.attempt == entry.attempt);
-        if code == 0 || known || entry.deleted_at.is_some() {
-            return;
-        }
-        let signal = (code > 128)
-            .then(|| Signal::try_from(code - 128).ok())
-            .flatten()
-            .map(|signal| signal.as_str().to_owned());
-        let failure = FailedRank {
-            attempt: entry.attempt,
-            slot: entry.slot,
-            pod: entry.name.clone(),
-            rank: ranks::first_rank(self.job, entry.slot),
-            container: container.to_owned(),
-            code,
-            signal,
-            out_of_memory: entry.exit.is_some_and(|exit| exit.out_of_memory),
-            injected: entry.injected.clone(),
-            at: start::now(),
-            last_lines: Vec::new(),
-        };
-        if self.failures.len() == FAILURES_KEPT {
-            self.failures.remove(0);
-        }
-        self.failures.push(failure);
+        more && !on_purpose
     }
 
     /// No process of the pod is left.
@@ -230,6 +234,7 @@ impl Engine<'_> {
             // Nobody can write any more, so reading comes to an end.
             while !self.read_output(key, at) {}
         }
+        self.wrote_its_last(key);
         let Some(entry) = self.pods.get_mut(&key) else {
             return;
         };
@@ -261,7 +266,7 @@ impl Engine<'_> {
     }
 
     /// Reads once from a stream; true when it is closed.
-    fn read_output(&mut self, key: Key, at: usize) -> bool {
+    pub(super) fn read_output(&mut self, key: Key, at: usize) -> bool {
         // Lent for the time of the call, so that what was read need not be copied.
         let mut buffer = std::mem::take(&mut self.buffer);
         let closed = self.pass_output_on(key, at, &mut buffer);
@@ -378,12 +383,13 @@ impl Engine<'_> {
         let Some(step) = reading.step else {
             return;
         };
-        let behind = self
-            .progress
-            .is_some_and(|known| known.attempt == attempt && known.step >= step);
+        let behind = self.progress.is_some_and(|known| {
+            known.attempt > attempt || known.attempt == attempt && known.step >= step
+        });
         if behind {
             return;
         }
+        self.untold.progress = true;
         self.progress = Some(Progress {
             attempt,
             step,
@@ -418,6 +424,7 @@ impl Engine<'_> {
 
     /// Ends every pod at once and waits until the kernel has.
     pub(super) fn end_everything(&mut self) {
+        self.tell_store(Instant::now());
         for entry in self.pods.values_mut().filter(|entry| !entry.gone) {
             kill(&mut entry.child);
         }

@@ -9,9 +9,8 @@ use trainyard_core::{
 
 use super::{Engine, table::Key};
 use crate::{
-    HostError,
+    HostError, Ranks,
     inject::{At, Fault, Injection, Targets},
-    ranks,
     request::RunEvent,
     wire::Order,
 };
@@ -23,6 +22,7 @@ pub(super) struct Faults(Vec<(Injection, Vec<Slot>)>);
 impl Faults {
     /// Refuses a fault that names a rank or pod that the job lacks.
     pub(super) fn new(job: &Job, injections: &[Injection]) -> Result<Self, HostError> {
+        let (ranks, replicas) = (Ranks::of(job), job.replicas());
         let mut faults = Vec::new();
         for injection in injections {
             let refused = |named: String| {
@@ -34,11 +34,16 @@ impl Faults {
             };
             let slots = match &injection.targets {
                 Targets::Rank(rank) => {
-                    vec![ranks::pod_of_rank(job, *rank).map_err(refused(format!("rank {rank}")))?]
+                    let found = ranks.pod_of(&replicas, *rank);
+                    let found = found.ok_or_else(|| ranks.count(&replicas));
+                    vec![found.map_err(refused(format!("rank {rank}")))?]
                 }
                 Targets::Pods(pods) => pods
                     .iter()
-                    .map(|pod| ranks::pod_at(job, *pod).map_err(refused(format!("pod {pod}"))))
+                    .map(|pod| {
+                        let found = ranks.pod_at(&replicas, *pod);
+                        found.map_err(refused(format!("pod {pod}")))
+                    })
                     .collect::<Result<_, _>>()?,
             };
             faults.push((injection.clone(), slots));
@@ -122,13 +127,27 @@ impl Engine<'_> {
             self.nodes.insert(lost_node, NodeHealth::Deleted);
             self.changed = true;
         }
-        let sentence = format!("fault on purpose: `{words}` on {}", names.join(", "));
+        let mut sentence = format!("fault on purpose: `{words}` on {}", names.join(", "));
+        if let (Targets::Rank(_), [key]) = (&injection.targets, keys)
+            && let Some(others) = self.beside(*key)
+        {
+            sentence.push_str(&others);
+        }
         (self.sink)(RunEvent::Injected(sentence));
+    }
+
+    /// The words for a rank that shares its pod, to which a fault happens as a whole.
+    fn beside(&self, key: Key) -> Option<String> {
+        let slot = self.pods.get(&key)?.slot;
+        let held = Ranks::of(self.job).of_pod(&self.job.replicas(), slot)?;
+        let (first, last) = (held.start(), held.end());
+        (first < last)
+            .then(|| format!(", which holds ranks {first} to {last}; it befalls them all"))
     }
 
     /// The name of the container that trains: the one with the kind's name, or the first that is
     /// no init container.
-    fn training_container(&self, key: Key) -> String {
+    pub(super) fn training_container(&self, key: Key) -> String {
         let training = self.job.kind.container();
         let Some(entry) = self.pods.get(&key) else {
             return training.to_owned();

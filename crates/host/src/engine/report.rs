@@ -4,13 +4,10 @@ use jiff::Timestamp;
 use trainyard_core::job::ConditionType;
 
 use super::Engine;
-use crate::store::{FailedRank, Outcome, RunReport, VERSION};
-
-/// Lines of a failed container that the report shows.
-const LAST_LINES: usize = 20;
+use crate::store::{Outcome, RunReport, VERSION};
 
 impl Engine<'_> {
-    pub(super) fn report(&mut self) -> RunReport {
+    pub(super) fn report(&self) -> RunReport {
         let now = Timestamp::now();
         let outcome = if self.holds(ConditionType::Succeeded) {
             Outcome::Succeeded
@@ -20,14 +17,6 @@ impl Engine<'_> {
             Outcome::Stopped
         };
         let folder = self.writer.folder();
-        let mut failures = std::mem::take(&mut self.failures);
-        for failure in &mut failures {
-            // A log that cannot be read takes its lines with it, not the report.
-            let logs = folder.logs(failure.attempt).unwrap_or_default();
-            let own = logs.iter().find(|log| is_of(log, failure));
-            let lines = own.and_then(|log| log.last_lines(LAST_LINES).ok());
-            failure.last_lines = lines.unwrap_or_default();
-        }
         let yard = &self.status.trainyard;
         let last = self.status.conditions.last();
         RunReport {
@@ -41,7 +30,7 @@ impl Engine<'_> {
             ended_at: now,
             attempts: yard.attempt,
             spent: yard.spent,
-            failures,
+            failures: self.failures.clone(),
             ledger: yard.ledger.totals(now),
             trained_ratio: yard.ledger.ettr(now),
             last_step: self.last_step,
@@ -49,8 +38,4 @@ impl Engine<'_> {
             status: self.status.clone(),
         }
     }
-}
-
-fn is_of(log: &crate::store::LogFile, failure: &FailedRank) -> bool {
-    log.pod == failure.pod && log.container == failure.container
 }

@@ -24,8 +24,8 @@ use super::{
 };
 use crate::{
     HostError, channel,
-    limits::{Limit, Limits},
-    mpi,
+    limits::{self, Limit, Limits},
+    mpi, namespaces,
     pod_spec::{self, Facts},
     request::{RunEvent, Stream},
     wire::{Container, Order, PodSpec, Report},
@@ -53,10 +53,13 @@ impl Machine {
     }
 }
 
-/// How many processes the kernel has ended for their memory since it started.
+/// How many processes of this user's cgroup the kernel has ended for their memory; of the whole
+/// machine where only that is counted.
 pub(super) fn out_of_memory_kills() -> u64 {
-    let counters = fs::read_to_string("/proc/vmstat").unwrap_or_default();
-    number_after(&counters, "oom_kill ").unwrap_or(0)
+    limits::own_kills().unwrap_or_else(|| {
+        let counters = fs::read_to_string("/proc/vmstat").unwrap_or_default();
+        number_after(&counters, "oom_kill ").unwrap_or(0)
+    })
 }
 
 fn number_after(text: &str, word: &str) -> Option<u64> {
@@ -80,9 +83,11 @@ pub(super) fn probe(program: &Path) -> Result<(), HostError> {
     child.wait().map_err(HostError::system(tried()))?;
     match answer? {
         Some((Report::Isolated, _)) => Ok(()),
-        Some((Report::NotIsolated { step, reason }, _)) => {
-            Err(HostError::NoNamespaces { step, reason })
-        }
+        Some((Report::NotIsolated { step, reason }, _)) => Err(HostError::NoNamespaces {
+            step,
+            reason,
+            cures: namespaces::cures(),
+        }),
         _ => Err(HostError::System {
             tried: tried(),
             source: io::Error::other("it does not understand `pod-init`"),
@@ -137,17 +142,36 @@ impl Engine<'_> {
         Ok(pod)
     }
 
-    fn place(&self, slot: Slot) -> u32 {
-        let places = (0u32..).zip(self.job.slots());
-        let mut found = places.filter(|(_, known)| *known == slot);
-        found.next().map_or(0, |(place, _)| place)
+    /// The place of `slot` in the order of listing.
+    fn place(&self, slot: Slot) -> usize {
+        let mut slots = self.job.slots();
+        slots.position(|known| known == slot).unwrap_or(0)
+    }
+
+    /// Gives the pod that starts in `slot` its address, and tells the others.
+    fn give_address(&mut self, slot: Slot, attempt: u32) {
+        let place = self.place(slot);
+        if !self.directory.is_used(place, attempt) {
+            self.directory.take(place, attempt);
+            return;
+        }
+        let before = self.directory.clone();
+        self.directory.take(place, attempt);
+        if let Err(error) = self.directory.write(&self.surroundings.hosts) {
+            self.directory = before;
+            if !self.complained.hosts {
+                self.complained.hosts = true;
+                let note = format!("pods keep the addresses of those before them: {error}");
+                (self.sink)(RunEvent::Note(note));
+            }
+        }
     }
 
     pub(super) fn facts<'f>(&'f self, slot: Slot, uid: &'f str) -> Facts<'f> {
         Facts {
             uid,
             node: &self.node,
-            address: self.prepared.addresses.of(self.place(slot)),
+            address: self.directory.of(self.place(slot)),
             cpus: self.machine.cpus,
             memory_bytes: self.machine.memory_bytes,
         }
@@ -170,24 +194,21 @@ impl Engine<'_> {
 
     /// Makes the cgroups of the run, if any container has a limit; says so where that cannot be.
     pub(super) fn make_limits(&mut self) {
-        let mut roles = self.job.roles.values();
-        let limited = roles.any(|role| {
+        let mut wanted = Vec::new();
+        for role in self.job.roles.values() {
             let spec = role.template.spec.as_ref();
-            let mut containers = spec.iter().flat_map(|spec| &spec.containers);
-            containers.any(|container| !Limit::of(container).is_none())
-        });
-        if !limited {
-            return;
-        }
-        match Limits::make(&self.writer.folder().id) {
-            Ok(limits) => self.limits = Some(limits),
-            Err(error) => {
-                let note = format!(
-                    "limits on CPU and memory are not enforced: cannot make cgroups ({error})"
-                );
-                (self.sink)(RunEvent::Note(note));
+            for container in spec.iter().flat_map(|spec| &spec.containers) {
+                wanted.extend(Limit::of(container).resources());
             }
         }
+        if wanted.is_empty() {
+            return;
+        }
+        let limits = Limits::make(&self.writer.folder().id, &wanted);
+        if let Some(note) = limits.note() {
+            (self.sink)(RunEvent::Note(note));
+        }
+        self.limits = Some(limits);
     }
 
     /// Puts the containers of a pod into cgroups with their limits.
@@ -199,7 +220,7 @@ impl Engine<'_> {
         for (stated, container) in stated.zip(&mut spec.containers) {
             let limit = Limit::of(stated);
             if !limit.is_none() {
-                let name = format!("{uid}-{}", stated.name);
+                let name = cgroup_name(uid, &stated.name);
                 let folders = limits.container(&name, limit);
                 container.cgroups =
                     folders.map_err(HostError::system(format!("make cgroup `{name}`")))?;
@@ -240,6 +261,7 @@ impl Engine<'_> {
         }
         let key = self.next_key;
         self.next_key += 1;
+        self.give_address(slot, attempt);
         let pod = self.pod_of(slot, attempt)?;
         let name = self.job.pod_name(slot);
         let uid = format!("{name}-{attempt}-{key}");
@@ -312,6 +334,11 @@ impl Engine<'_> {
         }
         Ok(())
     }
+}
+
+/// The cgroup of a container.
+pub(super) fn cgroup_name(uid: &str, container: &str) -> String {
+    format!("{uid}-{container}")
 }
 
 /// The engine's part of a pod that was started.

@@ -60,6 +60,11 @@ impl Entry {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
 
+    /// Whether its training container is over; the pod says that it is, too, a moment later.
+    pub(super) fn ended_by_itself(&self) -> bool {
+        self.has_ended() || self.exit.is_some()
+    }
+
     pub(super) fn observed(&self) -> ObservedPod {
         ObservedPod {
             uid: self.uid.clone(),

@@ -1,4 +1,4 @@
-//! What a run was asked for, and its status, as stored.
+//! What a run was asked for, and where it is, as stored.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use trainyard_core::{
     spec::{Job, Replicas},
 };
 
-use super::VERSION;
+use super::{FailedRank, VERSION};
+use crate::Ranks;
 
 /// `job.json`: what was asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,6 +34,9 @@ pub struct RunRecord {
     pub pid: u32,
     /// How many pods each role has in this run.
     pub replicas: Replicas,
+    /// How ranks are spread over them.
+    #[serde(default)]
+    pub ranks: Ranks,
     /// How many failures each account bears; one that is not listed bears any number.
     #[serde(default)]
     pub limits: BTreeMap<Account, u32>,
@@ -53,6 +57,7 @@ impl RunRecord {
             started_at,
             pid: std::process::id(),
             replicas: job.replicas(),
+            ranks: Ranks::of(job),
             limits: Account::ALL
                 .into_iter()
                 .filter_map(|account| Some((account, job::budget_limit(job, account)?)))
@@ -72,4 +77,32 @@ pub struct StoredStatus {
     pub view: u64,
     /// The status.
     pub status: JobStatus,
+}
+
+/// `failures.json`: what failed first in each attempt, as it happens.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoredFailures {
+    /// Layout of this file.
+    pub version: u32,
+    /// Oldest first; as many as the report keeps.
+    pub failures: Vec<FailedRank>,
+}
+
+/// `progress.json`: how far a run is, as found in the output of its pods.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoredProgress {
+    /// Layout of this file.
+    pub version: u32,
+    /// The attempt that told.
+    pub attempt: u32,
+    /// The furthest step of that attempt.
+    pub step: u64,
+    /// The last loss of the run.
+    pub loss: Option<f64>,
+    /// When that step was reported.
+    pub at: Timestamp,
+    /// The furthest step of all attempts.
+    pub furthest_step: u64,
 }

@@ -46,7 +46,8 @@ pub struct RunReport {
     pub attempts: u32,
     /// Failures paid, by account.
     pub spent: Spent,
-    /// The first failure of each attempt that had one, oldest first; the last sixteen are kept.
+    /// The first failure of each attempt that had one, oldest first. Sixteen are
+    /// kept: the very first and the last ones.
     pub failures: Vec<FailedRank>,
     /// Where the time went, in milliseconds.
     pub ledger: PhaseMillis,
@@ -70,8 +71,11 @@ pub struct FailedRank {
     pub slot: Slot,
     /// Its name.
     pub pod: String,
-    /// Its rank, where the kind numbers it.
+    /// Its first rank, where it holds any.
     pub rank: Option<u32>,
+    /// How many ranks it holds; which of them failed first is not known where they are several.
+    #[serde(default = "one")]
+    pub ranks: u32,
     /// The container that failed.
     pub container: String,
     /// Its exit code; 128 + n for signal n.
@@ -86,4 +90,8 @@ pub struct FailedRank {
     pub at: Timestamp,
     /// The last lines it wrote, oldest first.
     pub last_lines: Vec<String>,
+}
+
+fn one() -> u32 {
+    1
 }

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use trainyard_core::{job::JobStatus, spec::Job};
 
 use super::{
-    ATTEMPTS, LOCK, RECORD, REPORT, RunFolder, RunRecord, RunReport, STATUS, Store, StoreError,
-    StoredStatus, VERSION,
+    ATTEMPTS, FAILURES, FailedRank, LOCK, PROGRESS, RECORD, REPORT, RunFolder, RunRecord,
+    RunReport, STATUS, Store, StoreError, StoredFailures, StoredProgress, StoredStatus, VERSION,
 };
 
 /// Who holds the lock of a job.
@@ -106,6 +106,18 @@ impl RunWriter {
             status: status.clone(),
         };
         self.write(STATUS, &stored)
+    }
+
+    pub(crate) fn write_failures(&self, failures: &[FailedRank]) -> Result<(), StoreError> {
+        let stored = StoredFailures {
+            version: VERSION,
+            failures: failures.to_vec(),
+        };
+        self.write(FAILURES, &stored)
+    }
+
+    pub(crate) fn write_progress(&self, progress: &StoredProgress) -> Result<(), StoreError> {
+        self.write(PROGRESS, progress)
     }
 
     pub(crate) fn write_report(&self, report: &RunReport) -> Result<(), StoreError> {

@@ -231,7 +231,9 @@ fn without_namespaces_the_run_is_refused_with_what_to_do() {
         "{said}{}",
         String::from_utf8_lossy(&done.stderr)
     );
-    assert!(said.contains("user.max_user_namespaces"), "{said}");
+    let hint =
+        "ask the machine's administrator for `sudo sysctl -w user.max_user_namespaces=15000`";
+    assert!(said.contains(hint), "{said}");
     assert_eq!(done.status.code(), Some(2));
     assert!(
         !yard.path().join(".trainyard").exists(),

@@ -5,7 +5,10 @@ use std::{
     io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    sync::{
+        OnceLock,
+        mpsc::{Receiver, RecvTimeoutError, channel},
+    },
     time::{Duration, Instant},
 };
 
@@ -127,11 +130,43 @@ fn give(folder: &Path, user: &str) {
     assert!(done.unwrap().success());
 }
 
-/// The example program, which cargo builds beside the tests.
+/// The example program. Cargo builds it beside the tests, but not where only these tests are asked
+/// for (`cargo test --test it`); one that is missing or older than its sources is built here.
 pub(crate) fn engine() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let target = test.parent().and_then(Path::parent).unwrap();
-    target.join("examples").join("engine")
+    static ENGINE: OnceLock<PathBuf> = OnceLock::new();
+    let found = ENGINE.get_or_init(|| {
+        let test = std::env::current_exe().unwrap();
+        let target = test.parent().and_then(Path::parent).unwrap();
+        let engine = target.join("examples").join("engine");
+        if !is_fresh(&engine) {
+            let profile = match target.file_name().and_then(|name| name.to_str()).unwrap() {
+                "debug" => "dev",
+                name => name,
+            };
+            let built = Command::new(env!("CARGO"))
+                .args(["build", "--quiet", "--package", env!("CARGO_PKG_NAME")])
+                .args(["--example", "engine", "--profile", profile, "--target-dir"])
+                .arg(target.parent().unwrap())
+                .current_dir(env!("CARGO_MANIFEST_DIR"))
+                .status();
+            assert!(built.unwrap().success(), "`engine` cannot be built");
+        }
+        engine
+    });
+    found.clone()
+}
+
+/// Whether `program` is as new as every source that cargo lists beside it.
+fn is_fresh(program: &Path) -> bool {
+    let changed = |path: &Path| std::fs::metadata(path).and_then(|found| found.modified());
+    let (Ok(built), Ok(sources)) = (
+        changed(program),
+        std::fs::read_to_string(program.with_extension("d")),
+    ) else {
+        return false;
+    };
+    let mut sources = sources.split_whitespace().skip(1).map(Path::new);
+    sources.all(|source| changed(source).is_ok_and(|changed| changed <= built))
 }
 
 /// A run that goes on.

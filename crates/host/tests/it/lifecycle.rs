@@ -49,6 +49,31 @@ fn a_failed_rank_restarts_the_gang_and_the_second_attempt_succeeds() {
     assert_eq!(failure["code"], 7);
     assert_eq!(failure["lastLines"], json!(["out of luck"]));
     assert_eq!(report["failures"].as_array().unwrap().len(), 1);
+    let said = |what: &dyn Fn(&serde_json::Value) -> bool| ended.seen.iter().position(what);
+    let told = said(&|line| line["failed"]["pod"] == "j-worker-1");
+    let lines = said(&|line| line["text"].as_str() == Some("out of luck\n"));
+    assert!(lines < told && lines.is_some(), "its lines come before");
+    for (pod, stopped) in [("Worker 0", true), ("Worker 1", false)] {
+        let end = said(&|line| line["ended"] == pod && line["attempt"] == 1);
+        assert_eq!(ended.seen[end.unwrap()]["stopped"], stopped, "{pod}");
+    }
+}
+
+#[test]
+fn a_pod_that_is_killed_from_outside_has_failed() {
+    let script = "[ $ATTEMPT = 2 ] && exit 0; echo up; exec sleep 100";
+    let yard = Yard::new(1, sh(script));
+    let mut run = yard.start();
+    let started = run.wait_for("a pod", |line| !line["started"].is_null());
+    run.wait_for_output("Worker 0", "up");
+    let pid = nix::unistd::Pid::from_raw(started["pid"].as_i64().unwrap().try_into().unwrap());
+    nix::sys::signal::kill(pid, Signal::SIGKILL).unwrap();
+    let ended = run.finish();
+    assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
+    let failure = &ended.report()["failures"][0];
+    assert_eq!(failure["pod"], "j-worker-0");
+    assert_eq!(failure["signal"], "SIGKILL");
+    assert_eq!(failure["lastLines"], json!(["up"]));
 }
 
 #[test]
@@ -206,4 +231,50 @@ fn what_a_container_left_behind_does_not_meet_the_next_one() {
     let ended = yard.run();
     assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
     assert_eq!(ended.report()["spent"]["user"], 1);
+}
+
+#[test]
+fn what_failed_first_and_how_far_it_is_can_be_read_during_the_run_and_after_a_crash() {
+    let script = "[ $ATTEMPT = 1 ] && [ $HOSTNAME = j-worker-1 ] && {
+            echo out of luck; printf 'no newline'; exit 7; }
+        [ $ATTEMPT = 1 ] && exec sleep 100
+        for step in 1 2 3; do echo step $step loss 0.$step; done; exec sleep 100";
+    let yard = Yard::new(2, sh(script));
+    let mut run = yard.start();
+    run.wait_for("the second attempt", |line| {
+        line["running"] == "Worker 0" && line["attempt"] == 2
+    });
+    let store = trainyard_host::store::Store::open(yard.path().join(".trainyard")).unwrap();
+    let folder = store.latest("j").unwrap();
+    let failed = |folder: &trainyard_host::store::RunFolder| {
+        let failures = folder.failures().unwrap();
+        assert_eq!(failures.len(), 1);
+        let first = &failures[0];
+        assert_eq!((first.pod.as_str(), first.code), ("j-worker-1", 7));
+        assert_eq!(first.last_lines, ["out of luck", "no newline"]);
+    };
+    failed(&folder);
+    crate::harness::until("the last step", || {
+        let progress = folder.progress().unwrap();
+        progress.is_some_and(|progress| {
+            (progress.attempt, progress.step, progress.loss) == (2, 3, Some(0.3))
+        })
+    });
+
+    run.signal(Signal::SIGKILL);
+    drop(run);
+    assert!(folder.report().unwrap().is_none());
+    failed(&folder);
+    assert_eq!(folder.progress().unwrap().unwrap().furthest_step, 3);
+}
+
+#[test]
+fn lines_of_a_failure_are_those_before_the_container_started_again() {
+    let script =
+        "echo x >> tries; [ $(wc -l < tries) -ge 2 ] || { echo first; exit 5; }; echo second";
+    let yard = Yard::new(1, sh(script)).set("kind", json!("TFJob"));
+    let ended = yard.run();
+    assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
+    let failure = &ended.report()["failures"][0];
+    assert_eq!(failure["lastLines"], json!(["first"]));
 }

@@ -323,3 +323,25 @@ fn stopping_says_what_happens_and_how_to_force_it() {
         ]
     );
 }
+
+#[test]
+fn the_first_to_fail_is_told_at_once_though_another_is_gone_before() {
+    let mut failed = testing::failed_rank();
+    failed.code = 137;
+    failed.signal = Some("SIGKILL".to_owned());
+    let events = vec![
+        (0, RunEvent::FailedFirst(Box::new(failed))),
+        (10, ended(worker(0), 1, 1, false)),
+        (20, ended(worker(1), 1, 137, false)),
+    ];
+    let got = transcript(&testing::job(0, 2), PLAIN, 100, events);
+    let lines: Vec<&str> = got.lines().collect();
+    assert_eq!(
+        lines[..2],
+        [
+            "e [trainyard] worker-1 failed first in attempt 1: killed by signal 9 (SIGKILL)",
+            "e [trainyard] worker-0 failed too: exit code 1",
+        ]
+    );
+    assert!(lines[2].starts_with("e = "), "it is told once: {got}");
+}

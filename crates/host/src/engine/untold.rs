@@ -1,0 +1,170 @@
+//! What the store is told while the job runs, so that other terminals see it, and so that it is
+//! known after an engine that was killed: what failed first, and how far the job is.
+//!
+//! Invariant: nothing is written between the end of a rank and what was decided about it, and
+//! progress is written at most once in [`PROGRESS_EVERY`].
+
+use std::time::Instant;
+
+use nix::sys::signal::Signal;
+
+use super::{Engine, PROGRESS_EVERY, start, table::Key};
+use crate::{
+    Ranks,
+    request::RunEvent,
+    store::{FailedRank, LogFile, StoredProgress, VERSION},
+};
+
+/// First failures kept, one for each attempt: that of the run, and the last ones.
+const FAILURES_KEPT: usize = 16;
+/// Lines of a failed container that are kept with its failure.
+const LAST_LINES: usize = 20;
+
+/// What was seen and is not in the store yet.
+#[derive(Debug, Default)]
+pub(super) struct Untold {
+    /// The last failure is new.
+    failure: bool,
+    /// The last failure has its last lines.
+    lines: bool,
+    /// The pod of the last failure, while it may still write.
+    writes_on: Option<Key>,
+    /// Progress is to be written.
+    pub(super) progress: bool,
+    progress_written: Option<Instant>,
+}
+
+impl Untold {
+    /// When progress that waits may be written.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let written = self.progress_written.filter(|_| self.progress)?;
+        Some(written + PROGRESS_EVERY)
+    }
+}
+
+/// How a container ended that failed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End<'a> {
+    pub(super) container: &'a str,
+    pub(super) code: i32,
+    pub(super) out_of_memory: bool,
+    /// Whether the container starts again in its pod.
+    pub(super) starts_again: bool,
+}
+
+impl Engine<'_> {
+    /// Keeps the first failure of each attempt.
+    pub(super) fn note_failure(&mut self, key: Key, end: End<'_>) {
+        let Some(entry) = self.pods.get(&key) else {
+            return;
+        };
+        let known = self
+            .failures
+            .last()
+            .is_some_and(|failure| failure.attempt == entry.attempt);
+        if end.code == 0 || known || entry.deleted_at.is_some() {
+            return;
+        }
+        let signal = (end.code > 128)
+            .then(|| Signal::try_from(end.code - 128).ok())
+            .flatten()
+            .map(|signal| signal.as_str().to_owned());
+        let ranks = Ranks::of(self.job).of_pod(&self.job.replicas(), entry.slot);
+        let failure = FailedRank {
+            attempt: entry.attempt,
+            slot: entry.slot,
+            pod: entry.name.clone(),
+            rank: ranks.as_ref().map(|ranks| *ranks.start()),
+            ranks: ranks.map_or(0, |ranks| ranks.end() - ranks.start() + 1),
+            container: end.container.to_owned(),
+            code: end.code,
+            signal,
+            out_of_memory: end.out_of_memory,
+            injected: entry.injected.clone(),
+            at: start::now(),
+            last_lines: Vec::new(),
+        };
+        if self.failures.len() == FAILURES_KEPT {
+            // What failed first of all stays.
+            self.failures.remove(1);
+        }
+        self.failures.push(failure);
+        self.untold.failure = true;
+        self.untold.writes_on = Some(key);
+        if end.starts_again {
+            // The next lines of its log belong to the container that starts in its place.
+            self.hear_last_words(key);
+        }
+    }
+
+    /// A pod has written its last.
+    pub(super) fn wrote_its_last(&mut self, key: Key) {
+        if self.untold.writes_on == Some(key) {
+            self.untold.writes_on = None;
+            self.untold.lines = true;
+            self.read_last_lines();
+        }
+    }
+
+    /// Writes to the store what was seen since.
+    pub(super) fn tell_store(&mut self, now: Instant) {
+        let new = std::mem::take(&mut self.untold.failure);
+        if std::mem::take(&mut self.untold.lines) || new {
+            if let Some(key) = self.untold.writes_on {
+                self.read_pipes(key);
+                self.read_last_lines();
+            }
+            if let Some(failure) = self.failures.last().filter(|_| new) {
+                (self.sink)(RunEvent::FailedFirst(Box::new(failure.clone())));
+            }
+            let failures = std::mem::take(&mut self.failures);
+            self.note_store(|writer| writer.write_failures(&failures));
+            self.failures = failures;
+        }
+        let may = self.untold.due().is_none_or(|due| due <= now);
+        if let Some(progress) = self.progress
+            && self.untold.progress
+            && may
+        {
+            self.untold.progress = false;
+            self.untold.progress_written = Some(now);
+            let stored = StoredProgress {
+                version: VERSION,
+                attempt: progress.attempt,
+                step: progress.step,
+                loss: self.last_loss,
+                at: progress.at,
+                furthest_step: self.last_step.unwrap_or(progress.step),
+            };
+            self.note_store(|writer| writer.write_progress(&stored));
+        }
+    }
+
+    fn hear_last_words(&mut self, key: Key) {
+        self.read_pipes(key);
+        self.read_last_lines();
+        self.untold.writes_on = None;
+    }
+
+    /// Reads what a pod wrote before now: at most what its pipes hold.
+    fn read_pipes(&mut self, key: Key) {
+        let streams = self.pods.get(&key).map_or(0, |entry| entry.outputs.len());
+        for at in 0..streams {
+            self.read_output(key, at);
+        }
+    }
+
+    /// Takes the last lines of the last failure from its log.
+    fn read_last_lines(&mut self) {
+        let folder = self.writer.folder();
+        let Some(failure) = self.failures.last_mut() else {
+            return;
+        };
+        // A log that cannot be read takes its lines with it, not the failure.
+        let logs = folder.logs(failure.attempt).unwrap_or_default();
+        let is_own = |log: &&LogFile| log.pod == failure.pod && log.container == failure.container;
+        let lines = logs.iter().find(is_own);
+        let lines = lines.and_then(|log| log.last_lines(LAST_LINES).ok());
+        failure.last_lines = lines.unwrap_or_default();
+    }
+}
