@@ -78,6 +78,7 @@ pub(crate) enum Command {
     Logs(Logs),
     Render(Render),
     Lint(Lint),
+    Operator(Operator),
     Completions(Completions),
     Man(Man),
     #[command(hide = true)]
@@ -336,6 +337,78 @@ pub(crate) struct Man {
     /// Folder that gets one page per command; made where it is missing
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+}
+
+/// Look after the jobs of a cluster
+///
+/// Watches jobs of the `kubeflow.org` kinds and runs them, as the Kubeflow Training Operator and the MPI
+/// Operator do. Several operators may run; the one that holds the lease acts.
+///
+/// Ends in order on SIGTERM: what is under way is finished and the lease is given back.
+#[derive(Debug, ClapArgs)]
+#[command(after_long_help = "\
+Examples:
+  trainyard operator --no-leader-elect          the only operator of the cluster in the kubeconfig
+  trainyard operator --namespace team-a         only that namespace, with rights for no other
+  trainyard operator --shadow                   change nothing; say what would be done")]
+pub(crate) struct Operator {
+    /// Look after this namespace only
+    #[arg(long, value_name = "NAME", env = "KUBEFLOW_NAMESPACE")]
+    pub(crate) namespace: Option<String>,
+    /// Look after these kinds only; may be repeated
+    #[arg(long = "kind", value_name = "KIND")]
+    pub(crate) kinds: Vec<String>,
+    /// Jobs looked at, at once
+    #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) workers: u16,
+    /// Calls to the API server under way, at once
+    #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) calls: u16,
+    /// Act without a lease: there is no other operator
+    #[arg(long)]
+    pub(crate) no_leader_elect: bool,
+    /// Namespace of the lease
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "POD_NAMESPACE",
+        default_value = "trainyard-system"
+    )]
+    pub(crate) lease_namespace: String,
+    /// Name of the lease
+    #[arg(long, value_name = "NAME", default_value = "trainyard-operator")]
+    pub(crate) lease_name: String,
+    /// DNS domain of the cluster, written into addresses where it is stated
+    #[arg(long, value_name = "DOMAIN", env = "CUSTOM_CLUSTER_DOMAIN")]
+    pub(crate) cluster_domain: Option<String>,
+    /// Change nothing, and say what would be done
+    #[arg(long)]
+    pub(crate) shadow: bool,
+    /// How logs are written to stderr
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    pub(crate) log_format: LogFormat,
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
+}
+
+/// Which cluster is meant.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct Cluster {
+    /// Kubeconfig; else `KUBECONFIG`, else `~/.kube/config`, else the pod that this runs in
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+}
+
+/// How logs are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// A line of text each
+    Text,
+    /// A JSON object each
+    Json,
 }
 
 /// Print a generated page of the documentation

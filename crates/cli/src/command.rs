@@ -4,6 +4,7 @@ mod completions;
 mod lint;
 mod logs;
 mod man;
+mod operator;
 mod ps;
 mod reference;
 mod render;
@@ -33,6 +34,7 @@ pub(crate) fn run(
         Command::Logs(args) => logs::run(&args, printer),
         Command::Render(args) => render::run(args, environment, printer),
         Command::Lint(args) => lint::run(&args, printer),
+        Command::Operator(args) => operator::run(args, printer),
         Command::Completions(args) => completions::run(&args, printer),
         Command::Man(args) => man::run(&args, printer),
         Command::Reference(args) => reference::run(&args, printer),

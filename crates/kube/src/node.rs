@@ -90,11 +90,6 @@ impl NodeEntry {
             .min();
         since.map_or(NodeHealth::Ready, NodeHealth::SilentSince)
     }
-
-    /// When the lease alone will make the node count as silent, should it not be renewed.
-    pub(crate) fn next_look(&self) -> Option<Instant> {
-        Some(self.lease?.seen + LEASE_SILENCE)
-    }
 }
 
 #[cfg(test)]
@@ -158,7 +153,6 @@ mod tests {
             NodeHealth::Ready
         );
         assert_eq!(entry.health(later), NodeHealth::SilentSince(time(0)));
-        assert_eq!(entry.next_look(), Some(later));
         entry.lease(time(-3_600), later, time(40));
         assert_eq!(
             entry.health(later),

@@ -240,6 +240,7 @@ impl Operator {
 
     fn start_feeds(&self, tasks: &mut tokio::task::JoinSet<()>) {
         let mut stored: Vec<Kind> = self.options.kinds.iter().copied().map(stored_as).collect();
+        stored.sort_unstable();
         stored.dedup();
         for kind in stored {
             let path = self.path(

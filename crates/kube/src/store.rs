@@ -75,10 +75,6 @@ impl Store {
         self.jobs.get(key).cloned()
     }
 
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &JobKey> {
-        self.jobs.keys()
-    }
-
     pub(crate) fn job_count(&self) -> usize {
         self.jobs.len()
     }

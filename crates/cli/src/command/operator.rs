@@ -1,0 +1,83 @@
+//! `trainyard operator`: the arguments of the process that looks after a cluster.
+
+use trainyard_core::{launch, spec::Kind};
+use trainyard_kube::{Importance, Lease, Logs, Options, Process, ProcessError};
+
+use crate::{
+    args::{LogFormat, Operator},
+    failure::{Exit, Failure},
+    printer::{Printer, Verbosity},
+};
+
+/// Runs the operator until it is asked to end.
+pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
+    let lease = (!args.no_leader_elect && !args.shadow).then(|| Lease {
+        namespace: args.lease_namespace,
+        name: args.lease_name,
+        identity: identity(),
+    });
+    let process = Process {
+        options: Options {
+            namespace: args.namespace.filter(|name| !name.is_empty()),
+            kinds: kinds(&args.kinds)?,
+            workers: args.workers.into(),
+            calls: args.calls.into(),
+            lease,
+            cluster: launch::Cluster {
+                domain: args.cluster_domain.filter(|domain| !domain.is_empty()),
+                ..launch::Cluster::default()
+            },
+            shadow: args.shadow,
+        },
+        kubeconfig: args.cluster.kubeconfig,
+        context: args.cluster.context,
+        logs: Logs {
+            json: args.log_format == LogFormat::Json,
+            level: match printer.verbosity() {
+                Verbosity::Quiet => Importance::Warnings,
+                Verbosity::Normal => Importance::Done,
+                Verbosity::Verbose => Importance::Details,
+            },
+        },
+    };
+    process.run().map(|()| Exit::Done).map_err(|error| {
+        let hint = match error {
+            ProcessError::NoCluster(_) => {
+                "name a kubeconfig with `--kubeconfig FILE` or the variable `KUBECONFIG`"
+            }
+            ProcessError::Client(_) => "check the server and the credentials in the kubeconfig",
+            ProcessError::Runtime(_) => "check the limits of this user with `ulimit -a`",
+        };
+        Failure::from(anyhow::Error::new(error)).hint(hint)
+    })
+}
+
+/// The kinds that are named, or all of them.
+fn kinds(names: &[String]) -> Result<Vec<Kind>, Failure> {
+    if names.is_empty() {
+        return Ok(Kind::ALL.to_vec());
+    }
+    let mut kinds = Vec::new();
+    for name in names {
+        let found: Vec<Kind> = Kind::ALL
+            .into_iter()
+            .filter(|kind| kind.name().eq_ignore_ascii_case(name))
+            .collect();
+        if found.is_empty() {
+            let mut known: Vec<&str> = Kind::ALL.map(Kind::name).to_vec();
+            known.sort_unstable();
+            known.dedup();
+            return Err(Failure::new(format!("`{name}` is no kind of job"))
+                .hint(format!("the kinds are {}", known.join(", "))));
+        }
+        kinds.extend(found);
+    }
+    Ok(kinds)
+}
+
+/// A name that no other operator has, also not one that runs in this pod after a restart.
+fn identity() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let now = jiff::Timestamp::now().as_nanosecond();
+    format!("{}_{now:x}_{}", host.trim(), std::process::id())
+}
