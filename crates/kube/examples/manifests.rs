@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use trainyard_core::spec::{Kind, push_yaml, to_yaml};
 use trainyard_kube::{
     crd,
-    rights::{self, Place},
+    rights::{self, Place, Right},
 };
 
 const HEAD: &str = "# Made by `cargo xtask gen` from the tables of crates/kube; do not edit.\n";
@@ -169,14 +169,20 @@ fn chart_rights() -> String {
     let mut text =
         "{{/* Made by `cargo xtask gen` from the tables of crates/kube; do not edit. */}}\n"
             .to_owned();
-    for (place, name) in Place::ALL {
-        let rules = rules(&[place]);
+    let mut define = |name: &str, rules: &str| {
         write!(
             text,
             "{{{{- define \"trainyard.rights.{name}\" -}}}}\n{rules}{{{{- end }}}}\n"
         )
         .expect("writing to a String cannot fail");
+    };
+    for (place, name) in Place::ALL {
+        define(name, &rules(&[place]));
     }
+    let reading: Vec<Value> = rights::of(Place::Jobs)
+        .filter_map(Right::reading_rule)
+        .collect();
+    define("shadow", &to_yaml(&json!(reading)));
     text
 }
 

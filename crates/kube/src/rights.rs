@@ -276,9 +276,28 @@ pub fn of(place: Place) -> impl Iterator<Item = &'static Right> {
     OPERATOR.iter().filter(move |right| right.place == place)
 }
 
+/// Verbs that change nothing.
+const READING: &[&str] = &["get", "list", "watch"];
+
 impl Right {
     /// The right as a rule of a Role.
     pub fn rule(&self) -> Value {
+        self.with_verbs(self.verbs)
+    }
+
+    /// The part of the right that changes nothing, as a rule of a Role: all that an operator in
+    /// shadow has.
+    pub fn reading_rule(&self) -> Option<Value> {
+        let verbs: Vec<&str> = self
+            .verbs
+            .iter()
+            .filter(|verb| READING.contains(verb))
+            .copied()
+            .collect();
+        (!verbs.is_empty()).then(|| self.with_verbs(&verbs))
+    }
+
+    fn with_verbs(&self, verbs: &[&str]) -> Value {
         let resources: Vec<String> = if self.resources.is_empty() {
             let suffix = self.suffix;
             plurals()
@@ -292,13 +311,13 @@ impl Right {
                 .collect()
         };
         if self.names.is_empty() {
-            json!({ "apiGroups": self.groups, "resources": resources, "verbs": self.verbs })
+            json!({ "apiGroups": self.groups, "resources": resources, "verbs": verbs })
         } else {
             json!({
                 "apiGroups": self.groups,
                 "resources": resources,
                 "resourceNames": self.names,
-                "verbs": self.verbs,
+                "verbs": verbs,
             })
         }
     }

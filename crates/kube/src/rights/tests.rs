@@ -103,3 +103,17 @@ fn every_object_of_a_job_can_be_created() {
         assert!(held, "cannot create `{resource}`");
     }
 }
+
+#[test]
+fn a_shadow_changes_nothing() {
+    for rule in OPERATOR.iter().filter_map(Right::reading_rule) {
+        let verbs = rule["verbs"].as_array().into_iter().flatten();
+        assert!(
+            verbs
+                .into_iter()
+                .all(|verb| READING.iter().any(|word| verb == word))
+        );
+    }
+    let secrets = of(Place::Jobs).find(|right| right.resources.contains(&"secrets"));
+    assert_eq!(secrets.and_then(Right::reading_rule), None);
+}
