@@ -1,6 +1,6 @@
 //! What the operator may do on a cluster: one table, with the reason of each row.
 //!
-//! Owns the rules of every Role and ClusterRole in `deploy/`, for the operator and for people.
+//! Owns the rules of every Role and `ClusterRole` in `deploy/`, for the operator and for people.
 //! `cargo xtask gen` writes them out.
 //!
 //! Invariant: no rule reads a Secret outside the operator's own namespace, and none names all
@@ -323,7 +323,7 @@ impl Right {
     }
 }
 
-/// The rules of people: name of the ClusterRole, its labels, its rules; the names and labels are
+/// The rules of people: name of the `ClusterRole`, its labels, its rules; the names and labels are
 /// those of the Kubeflow platform.
 pub fn user_roles() -> Vec<Value> {
     let label = |name: &str| format!("rbac.authorization.kubeflow.org/aggregate-to-{name}");
