@@ -376,7 +376,7 @@ pub(crate) struct Operator {
     )]
     pub(crate) lease_namespace: String,
     /// Name of the lease
-    #[arg(long, value_name = "NAME", default_value = "trainyard-operator")]
+    #[arg(long, value_name = "NAME", default_value = "trainyard")]
     pub(crate) lease_name: String,
     /// DNS domain of the cluster, written into addresses where it is stated
     #[arg(long, value_name = "DOMAIN", env = "CUSTOM_CLUSTER_DOMAIN")]

@@ -1,22 +1,251 @@
 //! Writes the generated files of `deploy/` below the folder that is named.
 //!
-//! `cargo xtask gen` runs it; nothing else does.
+//! `cargo xtask gen` runs it; nothing else does. What is written here follows from types and tables:
+//! the definitions, the rights with their reasons, the webhooks of the kinds.
 
-use std::{env, error::Error, fs, path::Path};
+use std::{env, error::Error, fmt::Write as _, fs, path::Path};
 
-use trainyard_core::spec::to_yaml;
-use trainyard_kube::crd;
+use serde_json::{Value, json};
+use trainyard_core::spec::{Kind, push_yaml, to_yaml};
+use trainyard_kube::{
+    crd,
+    rights::{self, Place, Right},
+};
 
-const HEAD: &str = "# Made by `cargo xtask gen`; change the types and run it again.\n";
+const HEAD: &str = "# Made by `cargo xtask gen` from the tables of crates/kube; do not edit.\n";
+const OPERATOR: &str = "trainyard";
+const RBAC: &str = "rbac.authorization.k8s.io";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = env::args_os()
         .nth(1)
         .ok_or("name the folder to write below")?;
-    for (file, definition) in crd::definitions() {
-        let path = Path::new(&folder).join("deploy/crds").join(file);
+    for (path, text) in files() {
+        let path = Path::new(&folder).join("deploy").join(path);
         fs::create_dir_all(path.parent().ok_or("a file lies in a folder")?)?;
-        fs::write(path, format!("{HEAD}{}", to_yaml(&definition)))?;
+        fs::write(path, text)?;
     }
     Ok(())
+}
+
+/// Every file by its path below `deploy/`.
+fn files() -> Vec<(String, String)> {
+    let definitions = crd::definitions();
+    let names: Vec<&String> = definitions.iter().map(|(file, _)| file).collect();
+    let list = json!({
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": names,
+    });
+    let mut files = vec![
+        (
+            "crds/kustomization.yaml".to_owned(),
+            documents(&[to_yaml(&list)]),
+        ),
+        (
+            "kustomize/operator/rbac.yaml".to_owned(),
+            documents(&own_rights()),
+        ),
+        (
+            "kustomize/base/rbac.yaml".to_owned(),
+            documents(&cluster_rights()),
+        ),
+        (
+            "kustomize/base/webhook.yaml".to_owned(),
+            documents(&[to_yaml(&admission())]),
+        ),
+        (
+            "kustomize/namespaced/rbac.yaml".to_owned(),
+            documents(&namespaced_rights()),
+        ),
+        (
+            "kustomize/components/kubeflow-roles/roles.yaml".to_owned(),
+            documents(&user_roles()),
+        ),
+        (
+            "helm/trainyard/templates/_rights.tpl".to_owned(),
+            chart_rights(),
+        ),
+        (
+            "helm/trainyard/templates/user-roles.yaml".to_owned(),
+            chart_user_roles(),
+        ),
+        (
+            "argocd/health.yaml".to_owned(),
+            documents(&[to_yaml(&health())]),
+        ),
+    ];
+    for (file, definition) in &definitions {
+        files.push((format!("crds/{file}"), documents(&[to_yaml(definition)])));
+    }
+    files
+}
+
+fn documents(texts: &[String]) -> String {
+    format!("{HEAD}{}", texts.join("---\n"))
+}
+
+/// The rules of some places, each below its reason.
+fn rules(places: &[Place]) -> String {
+    let mut text = String::new();
+    for right in places.iter().flat_map(|place| rights::of(*place)) {
+        let reason = right.reason;
+        writeln!(text, "# {reason}").expect("writing to a String cannot fail");
+        push_yaml(&mut text, &json!([right.rule()]));
+    }
+    text
+}
+
+/// A role with its rules, and the binding that gives it to the operator.
+fn role(kind: &str, name: &str, namespace: Option<&str>, places: &[Place]) -> [String; 2] {
+    let mut metadata = json!({ "name": name });
+    let mut subject = json!({ "kind": "ServiceAccount", "name": OPERATOR });
+    // Kustomize puts its own namespace on the subject that has the name of the account.
+    subject["namespace"] = json!(crd::NAMESPACE);
+    if let Some(namespace) = namespace {
+        metadata["namespace"] = json!(namespace);
+    }
+    let head = json!({ "apiVersion": format!("{RBAC}/v1"), "kind": kind, "metadata": metadata });
+    let binding = json!({
+        "apiVersion": format!("{RBAC}/v1"),
+        "kind": format!("{kind}Binding"),
+        "metadata": metadata,
+        "roleRef": { "apiGroup": RBAC, "kind": kind, "name": name },
+        "subjects": [subject],
+    });
+    let role = format!("{}rules:\n{}", to_yaml(&head), rules(places));
+    [role, to_yaml(&binding)]
+}
+
+fn own_rights() -> Vec<String> {
+    role("Role", OPERATOR, Some(crd::NAMESPACE), &[Place::Own]).into()
+}
+
+fn cluster_rights() -> Vec<String> {
+    [
+        role("ClusterRole", OPERATOR, None, &[Place::Jobs, Place::Nodes]),
+        role(
+            "ClusterRole",
+            "trainyard-launchers",
+            None,
+            &[Place::Launchers],
+        ),
+        role(
+            "ClusterRole",
+            "trainyard-webhooks",
+            None,
+            &[Place::Webhooks],
+        ),
+        role(
+            "Role",
+            "trainyard-node-leases",
+            Some("kube-node-lease"),
+            &[Place::NodeLeases],
+        ),
+    ]
+    .concat()
+}
+
+fn namespaced_rights() -> Vec<String> {
+    let namespace = Some(crd::NAMESPACE);
+    [
+        role("Role", "trainyard-jobs", namespace, &[Place::Jobs]),
+        role(
+            "Role",
+            "trainyard-launchers",
+            namespace,
+            &[Place::Launchers],
+        ),
+    ]
+    .concat()
+}
+
+fn user_roles() -> Vec<String> {
+    rights::user_roles().iter().map(to_yaml).collect()
+}
+
+/// The rules of each place as a named template, for the chart to use where it needs them.
+fn chart_rights() -> String {
+    let mut text =
+        "{{/* Made by `cargo xtask gen` from the tables of crates/kube; do not edit. */}}\n"
+            .to_owned();
+    let mut define = |name: &str, rules: &str| {
+        write!(
+            text,
+            "{{{{- define \"trainyard.rights.{name}\" -}}}}\n{rules}{{{{- end }}}}\n"
+        )
+        .expect("writing to a String cannot fail");
+    };
+    for (place, name) in Place::ALL {
+        define(name, &rules(&[place]));
+    }
+    let reading: Vec<Value> = rights::of(Place::Jobs)
+        .filter_map(Right::reading_rule)
+        .collect();
+    define("shadow", &to_yaml(&json!(reading)));
+    text
+}
+
+fn chart_user_roles() -> String {
+    let roles = user_roles().join("---\n");
+    format!("{HEAD}{{{{- if .Values.userRoles.create }}}}\n{roles}{{{{- end }}}}\n")
+}
+
+/// The kinds that are checked when they are written; `MPIJob` is checked by the operator, as the
+/// contract has it.
+fn admission() -> Value {
+    let webhook = |kind: Kind| {
+        let singular = crd::singular(kind);
+        json!({
+            "name": format!("validator.{singular}.trainyard.dev"),
+            "admissionReviewVersions": ["v1"],
+            "clientConfig": { "service": {
+                "name": crd::SERVICE,
+                "namespace": crd::NAMESPACE,
+                "path": format!("/validate-kubeflow-org-v1-{singular}"),
+                "port": 443,
+            } },
+            "failurePolicy": "Fail",
+            "rules": [{
+                "apiGroups": [crd::GROUP],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE", "UPDATE"],
+                "resources": [crd::plural(kind)],
+            }],
+            "sideEffects": "None",
+            "timeoutSeconds": 10,
+        })
+    };
+    let kinds = Kind::ALL.into_iter().filter(|kind| !kind.is_mpi());
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": { "name": rights::ADMISSION },
+        "webhooks": kinds.map(webhook).collect::<Vec<_>>(),
+    })
+}
+
+/// Argo CD learns when a job is healthy: the same rule for each kind.
+fn health() -> Value {
+    let script = include_str!("health.lua");
+    let mut kinds: Vec<&str> = Kind::ALL.into_iter().map(Kind::name).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let data: serde_json::Map<String, Value> = kinds
+        .into_iter()
+        .map(|kind| {
+            let key = format!("resource.customizations.health.{}_{kind}", crd::GROUP);
+            (key, json!(script))
+        })
+        .collect();
+    json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": "argocd-cm",
+            "namespace": "argocd",
+            "labels": { "app.kubernetes.io/name": "argocd-cm", "app.kubernetes.io/part-of": "argocd" },
+        },
+        "data": data,
+    })
 }

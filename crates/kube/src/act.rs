@@ -241,14 +241,18 @@ impl Actor<'_> {
     }
 
     async fn apply_shared(&self, inputs: &SharedInputs) -> Result<(), Trouble> {
-        let key = match self.needs_key().await? {
-            true => Some(ssh::key().map_err(|message| {
+        // A Secret that is there is kept, and nobody reads it to find out: the rights to read Secrets
+        // are not ours.
+        let key = if self.job.kind == Kind::MpiV2 {
+            let key = ssh::key().map_err(|message| {
                 Trouble::Refused(Refusal {
                     tried: "make the key pair of the launcher".to_owned(),
                     message,
                 })
-            })?),
-            false => None,
+            })?;
+            Some(key)
+        } else {
+            None
         };
         for object in launch::shared(self.job, inputs, key.as_ref(), self.cluster) {
             self.make(&object).await?;
@@ -257,20 +261,6 @@ impl Actor<'_> {
         self.state
             .remember(self.key, |memory| memory.shared = Some(inputs));
         Ok(())
-    }
-
-    /// Whether the launcher's key pair is still to be made.
-    async fn needs_key(&self) -> Result<bool, Trouble> {
-        if self.job.kind != Kind::MpiV2 {
-            return Ok(false);
-        }
-        let path = self.path("secrets");
-        let name = format!("{}-ssh", self.job.name);
-        match self.caller.get::<Bare>(&path, &name).await {
-            Ok(_) => Ok(false),
-            Err(error) if error.is_not_found() => Ok(true),
-            Err(error) => Err(trouble(format!("look for Secret `{name}`"), error)),
-        }
     }
 
     /// Creates an object, or brings it up to date.

@@ -30,6 +30,7 @@ mod pass;
 mod pod;
 mod process;
 mod queue;
+pub mod rights;
 mod ssh;
 mod store;
 mod view;

@@ -14,7 +14,10 @@ fn job(api_version: &str, annotations: Value, spec: Value) -> Value {
     {
         metadata.insert("annotations".into(), annotations);
     }
-    json!({ "apiVersion": api_version, "kind": "MPIJob", "metadata": metadata, "spec": spec })
+    let mut object = json!({ "apiVersion": api_version, "kind": "MPIJob" });
+    object["metadata"] = Value::Object(metadata);
+    object["spec"] = spec;
+    object
 }
 
 #[test]

@@ -1,0 +1,377 @@
+//! What the operator may do on a cluster: one table, with the reason of each row.
+//!
+//! Owns the rules of every Role and `ClusterRole` in `deploy/`, for the operator and for people.
+//! `cargo xtask gen` writes them out.
+//!
+//! Invariant: no rule reads a Secret outside the operator's own namespace, and none names all
+//! verbs, all resources or all groups.
+
+use serde_json::{Value, json};
+use trainyard_core::spec::Kind;
+
+use crate::crd::{GROUP, plural};
+
+#[cfg(test)]
+mod tests;
+
+/// The Lease that the leader holds.
+pub const LEASE: &str = "trainyard";
+/// The Secret with the webhook's certificate.
+pub const CERTIFICATE: &str = "trainyard-webhook";
+/// The configuration of the admission webhooks.
+pub const ADMISSION: &str = "validator.trainyard.dev";
+
+/// Where a right is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Wherever jobs are: the cluster, or the one namespace that is watched.
+    Jobs,
+    /// Like [`Place::Jobs`], and only where launchers of `MPIJob` v1 get rights of their own.
+    Launchers,
+    /// The cluster, and only where the whole cluster is watched.
+    Nodes,
+    /// The namespace of the nodes' Leases, likewise.
+    NodeLeases,
+    /// The cluster, and only where webhooks are served.
+    Webhooks,
+    /// The operator's own namespace.
+    Own,
+}
+
+impl Place {
+    /// Every place with the name of its rules in the chart.
+    pub const ALL: [(Self, &str); 6] = [
+        (Self::Jobs, "jobs"),
+        (Self::Launchers, "launchers"),
+        (Self::Nodes, "nodes"),
+        (Self::NodeLeases, "nodeLeases"),
+        (Self::Webhooks, "webhooks"),
+        (Self::Own, "own"),
+    ];
+}
+
+/// One right, and why it is needed.
+#[derive(Clone, Copy, Debug)]
+pub struct Right {
+    /// Where.
+    pub place: Place,
+    /// API groups; the empty one is the core.
+    pub groups: &'static [&'static str],
+    /// Resources; none means the job kinds, with `suffix`.
+    pub resources: &'static [&'static str],
+    /// Subresource of the job kinds, with its slash.
+    pub suffix: &'static str,
+    /// Names to which it is limited; none means all.
+    pub names: &'static [&'static str],
+    /// Verbs.
+    pub verbs: &'static [&'static str],
+    /// Why it is needed.
+    pub reason: &'static str,
+}
+
+const fn right(
+    place: Place,
+    groups: &'static [&'static str],
+    resources: &'static [&'static str],
+    verbs: &'static [&'static str],
+    reason: &'static str,
+) -> Right {
+    Right {
+        place,
+        groups,
+        resources,
+        suffix: "",
+        names: &[],
+        verbs,
+        reason,
+    }
+}
+
+const fn named(right: Right, names: &'static [&'static str]) -> Right {
+    Right { names, ..right }
+}
+
+const fn of_kinds(
+    suffix: &'static str,
+    verbs: &'static [&'static str],
+    reason: &'static str,
+) -> Right {
+    Right {
+        suffix,
+        ..right(Place::Jobs, &[GROUP], &[], verbs, reason)
+    }
+}
+
+const CORE: &[&str] = &[""];
+const RBAC: &[&str] = &["rbac.authorization.k8s.io"];
+const LEASES: &[&str] = &["coordination.k8s.io"];
+
+/// Every right of the operator.
+pub const OPERATOR: &[Right] = &[
+    of_kinds(
+        "",
+        &["get", "list", "watch", "delete"],
+        "follows jobs, and deletes those whose time after the end is over",
+    ),
+    of_kinds(
+        "/status",
+        &["get", "patch", "update"],
+        "writes what it saw and decided",
+    ),
+    of_kinds(
+        "/finalizers",
+        &["update"],
+        "owns pods in the job's name where the API server asks for this right",
+    ),
+    right(
+        Place::Jobs,
+        CORE,
+        &["pods"],
+        &["create", "delete", "get", "list", "patch", "watch"],
+        "starts, follows and ends the pods of jobs",
+    ),
+    right(
+        Place::Jobs,
+        CORE,
+        &["services"],
+        &["create", "delete", "get", "list", "patch", "watch"],
+        "gives each pod its name on the network",
+    ),
+    right(
+        Place::Jobs,
+        CORE,
+        &["configmaps"],
+        &["create", "get", "patch"],
+        "keeps the hostfile of an MPIJob; ConfigMaps of others are never listed",
+    ),
+    right(
+        Place::Jobs,
+        CORE,
+        &["secrets"],
+        &["create"],
+        "makes the keys of an MPIJob; it can read no Secret, not even this one",
+    ),
+    right(
+        Place::Jobs,
+        &["batch"],
+        &["jobs"],
+        &["create", "delete", "get", "list", "patch", "watch"],
+        "runs the launcher of an MPIJob v2beta1",
+    ),
+    right(
+        Place::Jobs,
+        &["autoscaling"],
+        &["horizontalpodautoscalers"],
+        &["create", "delete", "get", "patch"],
+        "scales an elastic PyTorchJob between its bounds",
+    ),
+    right(
+        Place::Jobs,
+        &["", "events.k8s.io"],
+        &["events"],
+        &["create", "patch"],
+        "says on the job what happened",
+    ),
+    right(
+        Place::Launchers,
+        CORE,
+        &["serviceaccounts"],
+        &["create", "get"],
+        "gives the launcher of an MPIJob v1 an identity",
+    ),
+    right(
+        Place::Launchers,
+        RBAC,
+        &["roles", "rolebindings"],
+        &["create", "get", "patch"],
+        "lets that identity start ranks in the job's own workers",
+    ),
+    right(
+        Place::Launchers,
+        CORE,
+        &["pods/exec"],
+        &["create"],
+        "only to be allowed to grant it; the operator itself never executes in a pod",
+    ),
+    right(
+        Place::Nodes,
+        CORE,
+        &["nodes"],
+        &["get", "list", "watch"],
+        "tells a pod on a dead node from a slow one",
+    ),
+    right(
+        Place::NodeLeases,
+        LEASES,
+        &["leases"],
+        &["get", "list", "watch"],
+        "sees how long a node has been silent",
+    ),
+    named(
+        right(
+            Place::Webhooks,
+            &["apiextensions.k8s.io"],
+            &["customresourcedefinitions"],
+            &["get", "patch"],
+            "puts the authority of its certificate where MPIJob is converted",
+        ),
+        &["mpijobs.kubeflow.org"],
+    ),
+    named(
+        right(
+            Place::Webhooks,
+            &["admissionregistration.k8s.io"],
+            &["validatingwebhookconfigurations"],
+            &["get", "patch"],
+            "puts the authority of its certificate where jobs are checked",
+        ),
+        &[ADMISSION],
+    ),
+    right(
+        Place::Own,
+        CORE,
+        &["secrets"],
+        &["create"],
+        "makes the Secret with its certificate; a name cannot limit this verb",
+    ),
+    named(
+        right(
+            Place::Own,
+            CORE,
+            &["secrets"],
+            &["get", "update"],
+            "shares its certificate between replicas, and renews it",
+        ),
+        &[CERTIFICATE],
+    ),
+    right(
+        Place::Own,
+        LEASES,
+        &["leases"],
+        &["create"],
+        "makes the Lease of the leader; a name cannot limit this verb",
+    ),
+    named(
+        right(
+            Place::Own,
+            LEASES,
+            &["leases"],
+            &["get", "patch", "update"],
+            "elects one leader among its replicas",
+        ),
+        &[LEASE],
+    ),
+];
+
+/// The plurals of the job kinds, each once.
+pub fn plurals() -> Vec<String> {
+    let mut names: Vec<String> = Kind::ALL.into_iter().map(plural).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// The rights of one place.
+pub fn of(place: Place) -> impl Iterator<Item = &'static Right> {
+    OPERATOR.iter().filter(move |right| right.place == place)
+}
+
+/// Verbs that change nothing.
+const READING: &[&str] = &["get", "list", "watch"];
+
+impl Right {
+    /// The right as a rule of a Role.
+    pub fn rule(&self) -> Value {
+        self.with_verbs(self.verbs)
+    }
+
+    /// The part of the right that changes nothing, as a rule of a Role: all that an operator in
+    /// shadow has.
+    pub fn reading_rule(&self) -> Option<Value> {
+        let verbs: Vec<&str> = self
+            .verbs
+            .iter()
+            .filter(|verb| READING.contains(verb))
+            .copied()
+            .collect();
+        (!verbs.is_empty()).then(|| self.with_verbs(&verbs))
+    }
+
+    fn with_verbs(&self, verbs: &[&str]) -> Value {
+        let resources: Vec<String> = if self.resources.is_empty() {
+            let suffix = self.suffix;
+            plurals()
+                .iter()
+                .map(|name| format!("{name}{suffix}"))
+                .collect()
+        } else {
+            self.resources
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect()
+        };
+        if self.names.is_empty() {
+            json!({ "apiGroups": self.groups, "resources": resources, "verbs": verbs })
+        } else {
+            json!({
+                "apiGroups": self.groups,
+                "resources": resources,
+                "resourceNames": self.names,
+                "verbs": verbs,
+            })
+        }
+    }
+}
+
+/// The rules of people: name of the `ClusterRole`, its labels, its rules; the names and labels are
+/// those of the Kubeflow platform.
+pub fn user_roles() -> Vec<Value> {
+    let label = |name: &str| format!("rbac.authorization.kubeflow.org/aggregate-to-{name}");
+    let role = |name: &str, labels: &[&str], rules: Value| {
+        let labels: serde_json::Map<String, Value> = labels
+            .iter()
+            .map(|name| (label(name), json!("true")))
+            .collect();
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": { "name": name, "labels": labels },
+            "rules": rules,
+        })
+    };
+    let kinds =
+        |verbs: &[&str]| json!({ "apiGroups": [GROUP], "resources": plurals(), "verbs": verbs });
+    let status: Vec<String> = plurals()
+        .iter()
+        .map(|name| format!("{name}/status"))
+        .collect();
+    let status = json!({ "apiGroups": [GROUP], "resources": status, "verbs": ["get"] });
+    let queues = json!({
+        "apiGroups": ["kueue.x-k8s.io"], "resources": ["localqueues"], "verbs": ["get", "list"],
+    });
+    let mut admin = role("kubeflow-training-admin", &["kubeflow-admin"], json!([]));
+    admin["aggregationRule"] = json!({
+        "clusterRoleSelectors": [{ "matchLabels": { label("kubeflow-training-admin"): "true" } }],
+    });
+    let edit = json!([
+        kinds(&["create", "delete", "get", "list", "patch", "update", "watch"]),
+        status,
+        queues,
+        {
+            "apiGroups": [""],
+            "resources": ["persistentvolumeclaims"],
+            "verbs": ["create", "delete", "get", "list", "watch"],
+        },
+        { "apiGroups": [""], "resources": ["events"], "verbs": ["get", "list", "watch"] },
+    ]);
+    let view = json!([kinds(&["get", "list", "watch"]), status, queues]);
+    vec![
+        admin,
+        role(
+            "kubeflow-training-edit",
+            &["kubeflow-edit", "kubeflow-training-admin"],
+            edit,
+        ),
+        role("kubeflow-training-view", &["kubeflow-view"], view),
+    ]
+}

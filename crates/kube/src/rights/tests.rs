@@ -1,0 +1,118 @@
+use std::collections::BTreeSet;
+
+use trainyard_core::launch::Object;
+
+use super::*;
+
+#[test]
+fn no_right_is_wider_than_its_place() {
+    for right in OPERATOR {
+        let words = [right.groups, right.resources, right.verbs].concat();
+        assert!(!words.contains(&"*"), "{right:?}");
+        let bad = ["escalate", "bind", "impersonate", "deletecollection"];
+        assert!(!words.iter().any(|word| bad.contains(word)), "{right:?}");
+        if right.resources.contains(&"secrets") && right.place != Place::Own {
+            assert_eq!(
+                right.verbs,
+                ["create"],
+                "reads Secrets of others: {right:?}"
+            );
+        }
+        if right.place == Place::Webhooks {
+            assert!(!right.names.is_empty(), "{right:?}");
+        }
+    }
+}
+
+#[test]
+fn every_right_has_a_place_in_the_chart_and_a_reason() {
+    for right in OPERATOR {
+        assert!(Place::ALL.iter().any(|(place, _)| *place == right.place));
+        assert!(!right.reason.is_empty());
+    }
+}
+
+/// What a launcher is given must be held by the one who gives it, or the API server refuses.
+#[test]
+fn what_is_granted_is_held() {
+    let text = include_str!("../../../../testdata/launch/mpi-v1.json");
+    let objects: Vec<Value> = serde_json::from_str(text).expect("the golden file is JSON");
+    let role = objects.iter().find(|object| object["kind"] == "Role");
+    let rules = role
+        .and_then(|role| role["rules"].as_array())
+        .expect("it has a Role");
+    for rule in rules {
+        let words = |key: &str| -> BTreeSet<&str> {
+            rule[key]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+                .collect()
+        };
+        for resource in words("resources") {
+            for verb in words("verbs") {
+                let held = OPERATOR.iter().any(|right| {
+                    matches!(right.place, Place::Jobs | Place::Launchers)
+                        && right
+                            .groups
+                            .iter()
+                            .any(|group| words("apiGroups").contains(group))
+                        && right.resources.contains(&resource)
+                        && right.verbs.contains(&verb)
+                        && right.names.is_empty()
+                });
+                assert!(held, "cannot grant `{verb}` of `{resource}`");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_object_of_a_job_can_be_created() {
+    let resource = |object: &Object| match object {
+        Object::Pod(_) => "pods",
+        Object::Job(_) => "jobs",
+        Object::Service(_) => "services",
+        Object::ConfigMap(_) => "configmaps",
+        Object::Secret(_) => "secrets",
+        Object::ServiceAccount(_) => "serviceaccounts",
+        Object::Role(_) => "roles",
+        Object::RoleBinding(_) => "rolebindings",
+        Object::Autoscaler(_) => "horizontalpodautoscalers",
+    };
+    let objects = [
+        Object::Pod(Box::default()),
+        Object::Job(Box::default()),
+        Object::Service(Box::default()),
+        Object::ConfigMap(Box::default()),
+        Object::Secret(Box::default()),
+        Object::ServiceAccount(Box::default()),
+        Object::Role(Box::default()),
+        Object::RoleBinding(Box::default()),
+        Object::Autoscaler(Box::default()),
+    ];
+    for object in &objects {
+        let resource = resource(object);
+        let held = OPERATOR.iter().any(|right| {
+            matches!(right.place, Place::Jobs | Place::Launchers)
+                && right.resources.contains(&resource)
+                && right.verbs.contains(&"create")
+        });
+        assert!(held, "cannot create `{resource}`");
+    }
+}
+
+#[test]
+fn a_shadow_changes_nothing() {
+    for rule in OPERATOR.iter().filter_map(Right::reading_rule) {
+        let verbs = rule["verbs"].as_array().into_iter().flatten();
+        assert!(
+            verbs
+                .into_iter()
+                .all(|verb| READING.iter().any(|word| verb == word))
+        );
+    }
+    let secrets = of(Place::Jobs).find(|right| right.resources.contains(&"secrets"));
+    assert_eq!(secrets.and_then(Right::reading_rule), None);
+}

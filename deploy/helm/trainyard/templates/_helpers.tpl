@@ -1,0 +1,23 @@
+{{- define "trainyard.selector" -}}
+app.kubernetes.io/name: trainyard
+app.kubernetes.io/component: operator
+{{- end }}
+
+{{- define "trainyard.labels" -}}
+app.kubernetes.io/name: trainyard
+app.kubernetes.io/part-of: trainyard
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{- /* Webhooks are served unless they are off or nothing may be changed. */ -}}
+{{- define "trainyard.webhooks" -}}
+{{- if and .Values.webhook.enabled (not .Values.shadow) }}yes{{ end }}
+{{- end }}
+
+{{- define "trainyard.subject" -}}
+- kind: ServiceAccount
+  name: trainyard
+  namespace: {{ .Release.Namespace }}
+{{- end }}
