@@ -355,6 +355,9 @@ pub(crate) struct Operator {
     /// Look after this namespace only
     #[arg(long, value_name = "NAME", env = "KUBEFLOW_NAMESPACE")]
     pub(crate) namespace: Option<String>,
+    /// Follow the nodes although only one namespace is looked after; needs rights to read them
+    #[arg(long, requires = "namespace")]
+    pub(crate) watch_nodes: bool,
     /// Look after these kinds only; may be repeated
     #[arg(long = "kind", value_name = "KIND")]
     pub(crate) kinds: Vec<String>,

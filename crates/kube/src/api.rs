@@ -176,7 +176,7 @@ impl Caller {
         version: u64,
         status: &impl Serialize,
     ) -> Result<T, CallError> {
-        let patch = serde_json::json!([
+        let change = serde_json::json!([
             {"op": "replace", "path": "/metadata/resourceVersion", "value": version.to_string()},
             {"op": "add", "path": "/status", "value": status},
         ]);
@@ -186,7 +186,7 @@ impl Caller {
             ..PatchParams::default()
         };
         let request = Request::new(path)
-            .patch_subresource("status", name, &params, &Patch::Merge(&patch))
+            .patch_subresource("status", name, &params, &Patch::Merge(&change))
             .map(|mut request| {
                 request.headers_mut().insert(
                     "content-type",

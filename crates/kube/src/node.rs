@@ -102,7 +102,7 @@ mod tests {
         Timestamp::from_second(1_700_000_000 + second).unwrap()
     }
 
-    fn node(status: &str, taints: serde_json::Value) -> NodeView {
+    fn node(status: &str, taints: &serde_json::Value) -> NodeView {
         serde_json::from_value(json!({
             "metadata": {"name": "a"},
             "spec": {"taints": taints},
@@ -123,16 +123,16 @@ mod tests {
             "timeAdded": time(60).to_string()}]);
         let now = Instant::now();
         let cases = [
-            ("well", node("True", json!([])), NodeHealth::Ready),
-            ("cordoned", node("True", cordoned), NodeHealth::Ready),
+            ("well", node("True", &json!([])), NodeHealth::Ready),
+            ("cordoned", node("True", &cordoned), NodeHealth::Ready),
             (
                 "unknown",
-                node("Unknown", json!([])),
+                node("Unknown", &json!([])),
                 NodeHealth::SilentSince(time(5)),
             ),
             (
                 "tainted",
-                node("True", unreachable),
+                node("True", &unreachable),
                 NodeHealth::SilentSince(time(60)),
             ),
         ];
@@ -144,12 +144,12 @@ mod tests {
     #[test]
     fn a_lease_counts_by_when_it_was_seen_to_change() {
         let start = Instant::now();
-        let mut entry = NodeEntry::new(&node("True", json!([])));
+        let mut entry = NodeEntry::new(&node("True", &json!([])));
         // The node's clock is an hour behind.
         entry.lease(time(-3_600), start, time(0));
         let later = start + LEASE_SILENCE;
         assert_eq!(
-            entry.health(later - Duration::from_secs(1)),
+            entry.health(later.checked_sub(Duration::from_secs(1)).unwrap()),
             NodeHealth::Ready
         );
         assert_eq!(entry.health(later), NodeHealth::SilentSince(time(0)));

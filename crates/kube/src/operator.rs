@@ -49,6 +49,9 @@ const SIZES_EVERY: Duration = Duration::from_secs(5);
 pub struct Options {
     /// Only this namespace; all of them where there is none.
     pub namespace: Option<String>,
+    /// Follow the nodes, so that one that does not answer is noticed. It takes rights for the whole
+    /// cluster; without them the operator goes by what the pods say.
+    pub nodes: bool,
     /// The kinds that are looked after.
     pub kinds: Vec<Kind>,
     /// Jobs looked at, at once.
@@ -78,6 +81,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             namespace: None,
+            nodes: true,
             kinds: Kind::ALL.to_vec(),
             workers: 32,
             calls: 64,
@@ -274,8 +278,7 @@ impl Operator {
                 state.store().hear_launchers(news)
             });
         }
-        // An operator of one namespace may not read nodes; it goes by what the pods say.
-        if self.options.namespace.is_none() {
+        if self.options.nodes {
             self.feed::<NodeView>(tasks, "/api/v1/nodes".to_owned(), None, |state, news| {
                 state.store().hear_nodes(news)
             });
@@ -355,7 +358,7 @@ impl Operator {
     }
 
     /// Says what this operator would do where another one acts.
-    pub(crate) fn report_shadow(&self, key: &JobKey, job: &Job, decision: &Decision) {
+    pub(crate) fn report_shadow(key: &JobKey, job: &Job, decision: &Decision) {
         info!(
             job = %key,
             pods = job.total_replicas(),

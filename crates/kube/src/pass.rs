@@ -83,7 +83,7 @@ impl Operator {
             "decided"
         );
         if self.shadow {
-            self.report_shadow(key, &job, &decision);
+            Self::report_shadow(key, &job, &decision);
             return Ok(None);
         }
         if decision.status != observed.status {

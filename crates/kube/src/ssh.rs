@@ -95,7 +95,7 @@ mod tests {
         let path = folder.path().join("id");
         std::fs::OpenOptions::new()
             .write(true)
-            .create(true)
+            .create_new(true)
             .mode(0o600)
             .open(&path)
             .unwrap()

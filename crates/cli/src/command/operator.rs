@@ -11,6 +11,7 @@ use crate::{
 
 /// Runs the operator until it is asked to end.
 pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
+    let namespace = args.namespace.filter(|name| !name.is_empty());
     let lease = (!args.no_leader_elect && !args.shadow).then(|| Lease {
         namespace: args.lease_namespace,
         name: args.lease_name,
@@ -18,7 +19,8 @@ pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
     });
     let process = Process {
         options: Options {
-            namespace: args.namespace.filter(|name| !name.is_empty()),
+            nodes: namespace.is_none() || args.watch_nodes,
+            namespace,
             kinds: kinds(&args.kinds)?,
             workers: args.workers.into(),
             calls: args.calls.into(),

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn entry(spec: Value, status: Value) -> PodEntry {
+fn entry(spec: &Value, status: &Value) -> PodEntry {
     let pod: PodView = serde_json::from_value(json!({
         "metadata": {
             "name": "j-worker-1", "namespace": "n", "uid": "p1", "resourceVersion": "7",
@@ -32,7 +32,7 @@ fn containers() -> Value {
 
 #[test]
 fn whose_it_is() {
-    let entry = entry(containers(), json!({"phase": "Running"}));
+    let entry = entry(&containers(), &json!({"phase": "Running"}));
     assert_eq!((&*entry.uid, &*entry.owner, entry.version), ("p1", "u1", 7));
     assert_eq!(entry.phase, PodPhase::Running);
     assert_eq!(
@@ -75,7 +75,7 @@ fn the_exit_is_that_of_the_training_container() {
         ),
     ];
     for (name, status, want) in cases {
-        let entry = entry(containers(), status);
+        let entry = entry(&containers(), &status);
         let exit = entry.exit.map(|exit| (exit.code, exit.out_of_memory));
         assert_eq!(exit, want, "{name}");
     }
@@ -114,9 +114,12 @@ fn what_a_pending_pod_waits_for() {
         ),
     ];
     for (name, status, want) in cases {
-        assert_eq!(entry(containers(), status).wait, Some(want), "{name}");
+        assert_eq!(entry(&containers(), &status).wait, Some(want), "{name}");
     }
-    assert_eq!(entry(containers(), json!({"phase": "Running"})).wait, None);
+    assert_eq!(
+        entry(&containers(), &json!({"phase": "Running"})).wait,
+        None
+    );
 }
 
 #[test]
@@ -152,6 +155,6 @@ fn why_the_platform_takes_it() {
     ];
     for (status, want) in cases {
         let text = status.to_string();
-        assert_eq!(entry(containers(), status).disruption, want, "{text}");
+        assert_eq!(entry(&containers(), &status).disruption, want, "{text}");
     }
 }
