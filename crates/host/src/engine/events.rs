@@ -116,6 +116,7 @@ impl Engine<'_> {
         let end = End {
             container: &container,
             code,
+            signaled: true,
             out_of_memory: false,
             starts_again: false,
         };
@@ -139,18 +140,24 @@ impl Engine<'_> {
                 container,
                 restarts,
                 code,
+                signaled,
             } => {
                 self.changed = true;
                 entry.restarts.insert(container.clone(), restarts);
                 let end = End {
                     container: &container,
                     code,
+                    signaled,
                     out_of_memory: self.ended_for_memory(key, &container, code),
                     starts_again: true,
                 };
                 self.note_failure(key, end);
             }
-            Report::Exited { container, code } => self.container_exited(key, &container, code),
+            Report::Exited {
+                container,
+                code,
+                signaled,
+            } => self.container_exited(key, &container, code, signaled),
             Report::Ended { succeeded } => {
                 self.changed = true;
                 entry.phase = if succeeded {
@@ -173,7 +180,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    fn container_exited(&mut self, key: Key, container: &str, code: i32) {
+    fn container_exited(&mut self, key: Key, container: &str, code: i32, signaled: bool) {
         let out_of_memory = self.ended_for_memory(key, container, code);
         let training = self.job.kind.container();
         let Some(entry) = self.pods.get_mut(&key) else {
@@ -193,6 +200,7 @@ impl Engine<'_> {
         let end = End {
             container,
             code,
+            signaled,
             out_of_memory,
             starts_again: false,
         };
