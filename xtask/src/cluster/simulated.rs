@@ -93,7 +93,7 @@ fn create(cluster: &Cluster, names: &[String]) -> Result<(), Failure> {
         for part in ["capacity", "allocatable"] {
             writeln!(
                 text,
-                "  {part}: {{ cpu: \"96\", memory: 1Ti, pods: \"110\", nvidia.com/gpu: \"8\" }}"
+                "  {part}: {{ cpu: \"96\", memory: 1Ti, ephemeral-storage: 1Ti, pods: \"110\", nvidia.com/gpu: \"8\" }}"
             )
             .expect("a string takes whatever is written");
         }

@@ -103,8 +103,12 @@ fn a_pod_that_ran_out_of_memory_says_so() {
         yard.until_running(2, 1).await;
         yard.end_pod("oom-worker-0", 137, "OOMKilled").await;
         let status = yard.until_condition("PyTorchJob", "oom", "Failed").await;
-        let text = status["conditions"].to_string();
-        assert!(text.contains("memory"), "{status:#}");
+        let failure = &status["trainyard"]["lastFailure"];
+        assert_eq!(failure["pod"], "oom-worker-0", "{status:#}");
+        assert_eq!(
+            failure["message"], "it ran out of memory (exit code 137)",
+            "{status:#}"
+        );
         operator.stop().await;
     });
 }

@@ -115,6 +115,7 @@ impl Yard {
         };
         change(&mut options);
         let client = self.limited_client().await;
+        self.give_own_rights().await;
         let operator = Operator::new(client, options);
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn({
@@ -155,6 +156,32 @@ impl Yard {
             ..AuthInfo::default()
         };
         Client::try_from(config).unwrap()
+    }
+
+    /// Makes this namespace the operator's own.
+    async fn give_own_rights(&self) {
+        let rbac = "rbac.authorization.k8s.io";
+        let rules: Vec<Value> = rights::of(rights::Place::Own)
+            .map(rights::Right::rule)
+            .collect();
+        let role = json!({"metadata": {"name": "operator"}, "rules": rules});
+        let binding = json!({
+            "metadata": {"name": "operator"},
+            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "operator"},
+            "subjects": [{"kind": "ServiceAccount", "name": "operator", "namespace": "trainyard-rights"}],
+        });
+        for (kind, object) in [("Role", role), ("RoleBinding", binding)] {
+            let object = typed(rbac, "v1", kind, &object);
+            let made = self
+                .api(rbac, "v1", kind)
+                .create(&PostParams::default(), &object)
+                .await;
+            assert!(
+                matches!(&made, Ok(_))
+                    || matches!(&made, Err(kube::Error::Api(status)) if status.code == 409),
+                "{made:?}"
+            );
+        }
     }
 
     /// Makes an account that has what `rights` names, and nothing else; returns its token.
@@ -198,7 +225,7 @@ impl Yard {
         .await;
         let mut rules = Vec::new();
         for (place, _) in rights::Place::ALL {
-            // Those of its own namespace are not needed by the tests that use this account.
+            // Those of its own namespace are given there.
             if place != rights::Place::Own {
                 rules.extend(rights::of(place).map(rights::Right::rule));
             }

@@ -15,8 +15,8 @@ async fn node(yard: &Yard, name: &str) -> Api<DynamicObject> {
     let size = json!({"cpu": "96", "memory": "1Ti", "pods": "110"});
     let node = json!({"apiVersion": "v1", "kind": "Node",
         "metadata": {"name": name,
-            "annotations": {"kwok.x-k8s.io/node": "fake"},
-            "labels": {"test.trainyard.dev/for": yard.namespace}},
+            "annotations": {"kwok.x-k8s.io/node": "simulated"},
+            "labels": {"test.trainyard.dev/for": yard.namespace, "kubernetes.io/hostname": name}},
         "spec": {"taints": [{"key": "test.trainyard.dev/for", "value": yard.namespace, "effect": "NoSchedule"}]},
         "status": {"allocatable": size, "capacity": size}});
     let node: DynamicObject = serde_json::from_value(node).unwrap();

@@ -3,14 +3,14 @@
 use std::time::Instant;
 
 use serde_json::json;
-use trainyard_kube::Lease;
+use trainyard_kube::{Lease, rights};
 
 use crate::harness::{ends, on_cluster, pytorch};
 
 fn lease(namespace: &str, identity: &str) -> Option<Lease> {
     Some(Lease {
         namespace: namespace.to_owned(),
-        name: "test".to_owned(),
+        name: rights::LEASE.to_owned(),
         identity: identity.to_owned(),
     })
 }
