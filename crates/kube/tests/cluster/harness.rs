@@ -27,7 +27,12 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Runs `test` with a namespace of its own, if there is a cluster.
 pub(crate) fn on_cluster<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Yard) -> F) {
-    if std::env::var_os("TRAINYARD_CLUSTER").is_none() {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "how the suite says that there is a cluster"
+    )]
+    let cluster = std::env::var_os("TRAINYARD_CLUSTER");
+    if cluster.is_none() {
         eprintln!("skipped: there is no cluster; `cargo xtask test --only cluster` brings one");
         return;
     }
@@ -143,12 +148,11 @@ impl Yard {
     /// A client with the operator's rights and no others.
     async fn limited_client(&self) -> Client {
         static TOKEN: OnceLock<String> = OnceLock::new();
-        let token = match TOKEN.get() {
-            Some(token) => token.clone(),
-            None => {
-                let token = self.make_account().await;
-                TOKEN.get_or_init(|| token).clone()
-            }
+        let token = if let Some(token) = TOKEN.get() {
+            token.clone()
+        } else {
+            let token = self.make_account().await;
+            TOKEN.get_or_init(|| token).clone()
         };
         let mut config = Config::infer().await.unwrap();
         config.auth_info = AuthInfo {
@@ -177,7 +181,7 @@ impl Yard {
                 .create(&PostParams::default(), &object)
                 .await;
             assert!(
-                matches!(&made, Ok(_))
+                made.is_ok()
                     || matches!(&made, Err(kube::Error::Api(status)) if status.code == 409),
                 "{made:?}"
             );
