@@ -16,7 +16,7 @@ use crate::{Failure, cache, report, step, test};
 /// The tests that want a cluster: a target of `crates/kube`.
 const TESTS: &str = "cluster";
 /// Simulated nodes beside the two real ones.
-const SIMULATED: usize = 20;
+const SIMULATED: usize = 30;
 /// The limit on a pod of the suite to run.
 const POD_LIMIT: Duration = Duration::from_mins(1);
 /// A pod on each real node, each with a mount that the kubelet makes.
@@ -137,9 +137,23 @@ fn tests() -> Result<Option<String>, Failure> {
     // Built outside, where a package that is missing can be fetched.
     step::run(step::cargo(&words).args([TESTS, "--no-run"]))?;
     let fixture = Fixture::start(SIMULATED)?;
+    install(&fixture)?;
     let mut command = fixture.command("cargo");
+    command
+        .env("TRAINYARD_CLUSTER", "1")
+        .env("TRAINYARD_REAL_NODES", "1");
     command.args(words).args([TESTS, "--no-fail-fast"]);
     test::counted(&mut command).map(Some)
+}
+
+/// Teaches the cluster the kinds, as this checkout has them.
+fn install(fixture: &Fixture) -> Result<(), Failure> {
+    let mut command = fixture.command("kubectl");
+    command
+        .args(["apply", "--server-side", "--force-conflicts", "--kustomize"])
+        .arg("deploy/crds")
+        .stdout(Stdio::null());
+    step::run(&mut command)
 }
 
 fn leaves_nothing_in_use(name: &str) -> Result<(), Failure> {

@@ -8,7 +8,7 @@ use crate::harness::{ends, holds, on_cluster, pytorch};
 fn one_killed_pod_of_64_costs_one_attempt_and_all_come_back() {
     on_cluster("gang", |yard| async move {
         let operator = yard.operator().await;
-        yard.put(&pytorch("big", 63, json!({}))).await;
+        yard.put(&pytorch("big", 63, &json!({}))).await;
         yard.until_running(64, 1).await;
         yard.end_pod("big-worker-17", 137, "Error").await;
         yard.until_running(64, 2).await;
@@ -23,7 +23,7 @@ fn one_killed_pod_of_64_costs_one_attempt_and_all_come_back() {
 fn a_job_that_always_fails_is_tried_as_often_as_its_limit_says() {
     on_cluster("limit", |yard| async move {
         let operator = yard.operator().await;
-        let mut job = pytorch("loop", 1, ends(1, "50ms"));
+        let mut job = pytorch("loop", 1, &ends(1, "50ms"));
         job["spec"]["runPolicy"] = json!({"backoffLimit": 3});
         yard.put(&job).await;
         let status = yard.until_condition("PyTorchJob", "loop", "Failed").await;
@@ -38,7 +38,7 @@ fn a_job_that_always_fails_is_tried_as_often_as_its_limit_says() {
 fn a_failed_job_whose_children_are_deleted_starts_nothing() {
     on_cluster("terminal", |yard| async move {
         let operator = yard.operator().await;
-        let mut job = pytorch("done", 1, ends(1, "50ms"));
+        let mut job = pytorch("done", 1, &ends(1, "50ms"));
         job["spec"]["runPolicy"] = json!({"backoffLimit": 1, "cleanPodPolicy": "None"});
         yard.put(&job).await;
         let failed = yard.until_condition("PyTorchJob", "done", "Failed").await;
@@ -71,7 +71,7 @@ fn a_failed_job_whose_children_are_deleted_starts_nothing() {
 fn an_operator_killed_between_attempts_counts_on_where_it_was() {
     on_cluster("killed", |yard| async move {
         let operator = yard.operator().await;
-        let mut job = pytorch("counted", 3, json!({}));
+        let mut job = pytorch("counted", 3, &json!({}));
         job["spec"]["runPolicy"] = json!({"backoffLimit": 3});
         yard.put(&job).await;
         yard.until_running(4, 1).await;
@@ -97,7 +97,7 @@ fn an_operator_killed_between_attempts_counts_on_where_it_was() {
 fn a_pod_that_ran_out_of_memory_says_so() {
     on_cluster("memory", |yard| async move {
         let operator = yard.operator().await;
-        let mut job = pytorch("oom", 1, json!({}));
+        let mut job = pytorch("oom", 1, &json!({}));
         job["spec"]["runPolicy"] = json!({"backoffLimit": 1});
         yard.put(&job).await;
         yard.until_running(2, 1).await;
@@ -117,15 +117,15 @@ fn a_pod_that_ran_out_of_memory_says_so() {
 fn a_poison_job_is_marked_and_harms_no_other() {
     on_cluster("poison", |yard| async move {
         let operator = yard.operator().await;
-        let mut wrong = pytorch("wrong", 1, json!({}));
+        let mut wrong = pytorch("wrong", 1, &json!({}));
         wrong["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["name"] =
             json!("trainer");
         wrong["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]["name"] =
             json!("trainer");
         yard.put(&wrong).await;
         let long = "a".repeat(70);
-        yard.put(&pytorch(&long, 1, json!({}))).await;
-        yard.put(&pytorch("good", 1, ends(0, "200ms"))).await;
+        yard.put(&pytorch(&long, 1, &json!({}))).await;
+        yard.put(&pytorch("good", 1, &ends(0, "200ms"))).await;
         yard.until_condition("PyTorchJob", "good", "Succeeded")
             .await;
         for (name, words) in [("wrong", "pytorch"), (long.as_str(), "63")] {
@@ -166,7 +166,7 @@ fn a_quota_is_waited_for_and_told() {
             (!quota.data["status"]["hard"].is_null()).then_some(())
         })
         .await;
-        yard.put(&pytorch("tight", 1, json!({}))).await;
+        yard.put(&pytorch("tight", 1, &json!({}))).await;
         let status = yard
             .until_status("PyTorchJob", "tight", "the quota is named", |status| {
                 let waiting = &status["trainyard"]["waiting"]["message"];

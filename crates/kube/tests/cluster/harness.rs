@@ -459,14 +459,17 @@ pub(crate) fn holds(status: &Value, condition: &str) -> bool {
 }
 
 /// A `PyTorchJob` of `workers` workers and a master. `annotations` go to each pod.
-pub(crate) fn pytorch(name: &str, workers: u32, annotations: Value) -> Value {
+pub(crate) fn pytorch(name: &str, workers: u32, annotations: &Value) -> Value {
     let role = |replicas: u32| {
         json!({
             "replicas": replicas,
             "restartPolicy": "OnFailure",
             "template": {
                 "metadata": {"annotations": annotations},
-                "spec": {"containers": [{"name": "pytorch", "image": "test", "command": ["train"]}]},
+                "spec": {
+                    "nodeSelector": {"test.trainyard.dev/node": "simulated"},
+                    "containers": [{"name": "pytorch", "image": "test", "command": ["train"]}],
+                },
             },
         })
     };

@@ -1,6 +1,6 @@
 //! Every kind, from its example to Succeeded.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use trainyard_core::spec::{Node, read};
 
 use crate::harness::{ends, holds, on_cluster};
@@ -29,7 +29,10 @@ fn with_ends(mut job: Value) -> Value {
         // What the simulated nodes do not have is not asked for.
         role["template"]["metadata"]["annotations"] = ends(0, "1s");
         let pod = role["template"]["spec"].as_object_mut().unwrap();
-        pod.remove("nodeSelector");
+        pod.insert(
+            "nodeSelector".to_owned(),
+            json!({"test.trainyard.dev/node": "simulated"}),
+        );
         pod.remove("tolerations");
         pod.remove("serviceAccountName");
         pod.remove("volumes");

@@ -9,7 +9,7 @@ fn two_thousand_pods_at_once_are_made_and_run() {
     on_cluster("many", |yard| async move {
         let operator = yard.operator().await;
         for number in 0..20 {
-            yard.put(&pytorch(&format!("wide-{number}"), 99, json!({})))
+            yard.put(&pytorch(&format!("wide-{number}"), 99, &json!({})))
                 .await;
         }
         for number in 0..20 {

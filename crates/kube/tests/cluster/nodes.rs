@@ -33,7 +33,7 @@ async fn node(yard: &Yard, name: &str) -> Api<DynamicObject> {
 
 /// A gang that stays on the nodes of this test.
 fn gang(yard: &Yard, name: &str) -> serde_json::Value {
-    let mut job = pytorch(name, 3, json!({}));
+    let mut job = pytorch(name, 3, &json!({}));
     job["metadata"]["annotations"] = json!({"trainyard.dev/lost-after": "2s"});
     for role in ["Master", "Worker"] {
         let pod = &mut job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"];
