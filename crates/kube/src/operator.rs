@@ -155,12 +155,16 @@ impl Operator {
 
     /// Whether it has seen the whole cluster once; else what it has not seen.
     pub fn readiness(&self) -> Result<(), String> {
-        let missing = self.ready.lock();
+        let missing = self.unlisted();
         if missing.is_empty() {
             return Ok(());
         }
-        let missing: Vec<&str> = missing.iter().map(String::as_str).collect();
         Err(format!("not listed yet: {}", missing.join(", ")))
+    }
+
+    /// What it has not seen the whole of yet.
+    pub(crate) fn unlisted(&self) -> Vec<String> {
+        self.ready.lock().iter().cloned().collect()
     }
 
     /// Runs until `stop` is ready, then ends in an orderly way: passes under way are finished, and the
