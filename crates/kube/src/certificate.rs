@@ -200,7 +200,7 @@ impl Certificate {
         if let Some(key) = key
             && (trust.is_ok() || state.served.is_none())
         {
-            info!("serving the webhooks with another certificate");
+            info!("loaded the certificate of the webhooks");
             state.served = Some((bundle, Arc::new(key)));
         }
         trust?;

@@ -35,6 +35,7 @@ mod process;
 mod queue;
 pub mod rights;
 mod serve;
+mod shadow;
 mod ssh;
 mod store;
 mod view;

@@ -41,6 +41,9 @@ impl Operator {
         let Some(view) = self.state.store().job(key) else {
             self.state.forget(key);
             self.caller.metrics.forget(key);
+            if let Some(shadow) = &self.shadow {
+                shadow.forget(key);
+            }
             return Outcome::Gone;
         };
         let (name, outcome) = match self.look(key, &view).await {
@@ -82,16 +85,17 @@ impl Operator {
             actions = decision.actions.len(),
             "decided"
         );
-        if self.shadow {
-            self.report_shadow(key, &job, &decision);
-            return Ok(None);
+        if let Some(shadow) = &self.shadow {
+            return self
+                .look_from_shadow(shadow, key, view, &job, &observed, &decision)
+                .await;
         }
         if decision.status != observed.status {
             self.write_status(key, view, &observed.status, &decision.status, now)
                 .await?;
         }
         for event in &decision.events {
-            info!(job = %key, reason = event.reason, message = event.message, "event");
+            info!(job = %key, reason = event.reason, sentence = event.message, "event");
             self.tell(key, view, event).await;
         }
         let actor = Actor {
@@ -176,7 +180,7 @@ impl Operator {
         let (new, wait) = self.state.refused(key, refusals, REFUSED_FIRST);
         let first = first?;
         if new {
-            warn!(job = %key, tried = first.tried, message = first.message, "refused");
+            warn!(job = %key, tried = first.tried, sentence = first.message, "refused");
             let event = Event {
                 kind: EventKind::Warning,
                 reason: "Refused".to_owned(),
@@ -189,7 +193,8 @@ impl Operator {
 
     /// Marks a job that cannot be understood; nothing else is done for it until it is edited.
     async fn refuse(&self, key: &JobKey, view: &JobView, message: &str) -> Result<(), CallError> {
-        if self.shadow {
+        if let Some(shadow) = &self.shadow {
+            self.refuse_from_shadow(shadow, key, view, message);
             return Ok(());
         }
         let before: JobStatus = serde_json::from_str(&view.status).unwrap_or_default();
@@ -198,7 +203,7 @@ impl Operator {
         if after == before {
             return Ok(());
         }
-        warn!(job = %key, message, "the job is not valid");
+        warn!(job = %key, sentence = message, "the job is not valid");
         self.write_status(key, view, &before, &after, Timestamp::now())
             .await?;
         let event = Event {

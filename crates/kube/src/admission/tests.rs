@@ -56,7 +56,8 @@ fn a_refusal_says_every_mistake_and_how_to_mend_it() {
     assert!(
         lines
             .iter()
-            .any(|line| line.starts_with("- TY107 at `metadata.name`: ") && line.contains("63")),
+            .any(|line| line.starts_with("- TY107 at `metadata.name`: ")
+                && line.contains("shorten it to at most 47 characters")),
         "{message}"
     );
     assert!(
