@@ -70,14 +70,14 @@ pub(crate) fn review(body: &[u8]) -> Vec<u8> {
 
 fn admit(request: Request) -> Admitted {
     let written = matches!(request.operation.as_str(), "CREATE" | "UPDATE");
-    let object = request.object.filter(|object| object.is_object());
+    let object = request.object.filter(Value::is_object);
     let Some(object) = object.filter(|_| written && request.sub_resource.is_empty()) else {
         return Admitted::default();
     };
     if object.pointer("/metadata/deletionTimestamp").is_some() {
         return Admitted::default();
     }
-    let old = request.old_object.filter(|object| object.is_object());
+    let old = request.old_object.filter(Value::is_object);
     spec::admit(old.map(as_written).as_ref(), &as_written(object))
 }
 

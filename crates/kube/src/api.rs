@@ -195,18 +195,18 @@ impl Caller {
         self.call(Verb::Update, path, request).await
     }
 
-    /// Changes an object by the operations of `patch`, all of them or none.
+    /// Changes an object by `operations`, all of them or none.
     pub(crate) async fn json_patch(
         &self,
         path: &str,
         name: &str,
-        patch: &serde_json::Value,
+        operations: &serde_json::Value,
     ) -> Result<(), CallError> {
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
-        let request = Request::new(path).patch(name, &params, &Patch::Merge(patch));
+        let request = Request::new(path).patch(name, &params, &Patch::Merge(operations));
         let request = request.map(as_json_patch);
         self.call::<serde::de::IgnoredAny>(Verb::Patch, path, request)
             .await
@@ -221,7 +221,7 @@ impl Caller {
         version: u64,
         status: &impl Serialize,
     ) -> Result<T, CallError> {
-        let patch = serde_json::json!([
+        let operations = serde_json::json!([
             {"op": "replace", "path": "/metadata/resourceVersion", "value": version.to_string()},
             {"op": "add", "path": "/status", "value": status},
         ]);
@@ -230,7 +230,7 @@ impl Caller {
             ..PatchParams::default()
         };
         let request = Request::new(path)
-            .patch_subresource("status", name, &params, &Patch::Merge(&patch))
+            .patch_subresource("status", name, &params, &Patch::Merge(&operations))
             .map(as_json_patch);
         self.call(Verb::Patch, path, request).await
     }

@@ -89,6 +89,15 @@ mod tests {
         job
     }
 
+    /// Name, before, after, codes of the refusals, codes of the warnings.
+    type Case = (
+        &'static str,
+        Option<Value>,
+        Value,
+        &'static [&'static str],
+        &'static [&'static str],
+    );
+
     #[test]
     fn what_may_be_written() {
         const OWN: Option<&str> = Some("kubeflow.org/training-operator");
@@ -99,7 +108,7 @@ mod tests {
         labelled["metadata"]["labels"] = json!({"team": "a"});
         let mut worse = wrong();
         worse["spec"]["runPolicy"]["backoffLimit"] = json!(-1);
-        let cases: [(&str, Option<Value>, Value, &[&str], &[&str]); 12] = [
+        let cases: [Case; 12] = [
             ("a right job", None, right(), &[], &[]),
             ("a wrong job", None, wrong(), &["TY125"], &[]),
             ("a right job, the same", Some(right()), right(), &[], &[]),

@@ -13,14 +13,14 @@ fn pytorch(name: &str, container: &str) -> Value {
     })
 }
 
-fn mpi(api_version: &str, spec: Value) -> Value {
+fn mpi(api_version: &str, spec: &Value) -> Value {
     let pod = json!({"spec": {"containers": [{"name": "mpi", "image": "i"}]}});
     let mut job = json!({
         "apiVersion": api_version,
         "kind": "MPIJob",
         "metadata": {"name": "j", "namespace": "n"},
         "spec": {"mpiReplicaSpecs": {
-            "Launcher": {"replicas": 1, "template": pod.clone()},
+            "Launcher": {"replicas": 1, "template": pod},
             "Worker": {"replicas": 2, "template": pod},
         }},
     });
@@ -30,7 +30,7 @@ fn mpi(api_version: &str, spec: Value) -> Value {
     job
 }
 
-fn ask(request: Value) -> Value {
+fn ask(request: &Value) -> Value {
     let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": request});
     let answer: Value = serde_json::from_slice(&review(body.to_string().as_bytes())).unwrap();
@@ -39,14 +39,14 @@ fn ask(request: Value) -> Value {
     answer["response"].clone()
 }
 
-fn create(object: Value) -> Value {
-    ask(json!({"uid": "u", "operation": "CREATE", "object": object, "oldObject": null}))
+fn create(object: &Value) -> Value {
+    ask(&json!({"uid": "u", "operation": "CREATE", "object": object, "oldObject": null}))
 }
 
 #[test]
 fn a_refusal_says_every_mistake_and_how_to_mend_it() {
     let long = "a".repeat(70);
-    let response = create(pytorch(&long, "trainer"));
+    let response = create(&pytorch(&long, "trainer"));
     assert_eq!(response["allowed"], false);
     assert_eq!(response["uid"], "u");
     assert_eq!(response["status"]["code"], 422);
@@ -71,7 +71,7 @@ fn a_refusal_says_every_mistake_and_how_to_mend_it() {
 
 #[test]
 fn one_mistake_is_one_line() {
-    let response = create(pytorch(&"a".repeat(60), "pytorch"));
+    let response = create(&pytorch(&"a".repeat(60), "pytorch"));
     let message = response["status"]["message"].as_str().unwrap();
     assert!(
         message.starts_with("TY109 at `metadata.name`: "),
@@ -113,13 +113,12 @@ fn what_passes() {
         ),
         (
             "an MPIJob",
-            json!({"operation": "CREATE", "object": mpi("kubeflow.org/v2beta1",
-                json!({"sshAuthMountPath": "/keys", "mpiImplementation": "Intel"}))}),
+            json!({"operation": "CREATE", "object": mpi("kubeflow.org/v2beta1", &json!({"sshAuthMountPath": "/keys", "mpiImplementation": "Intel"}))}),
         ),
     ];
     for (name, mut request) in cases {
         request["uid"] = json!("u");
-        let response = ask(request);
+        let response = ask(&request);
         assert_eq!(response["allowed"], true, "{name}: {response}");
     }
 }
@@ -127,10 +126,10 @@ fn what_passes() {
 #[test]
 fn an_mpijob_is_checked_in_the_version_of_its_creation() {
     // The API server may ask in either version; only v2beta1 knows implementations.
-    let made = mpi("kubeflow.org/v2beta1", json!({"mpiImplementation": "LAM"}));
+    let made = mpi("kubeflow.org/v2beta1", &json!({"mpiImplementation": "LAM"}));
     let converted = convert::convert(&made, "kubeflow.org/v1").unwrap();
     for object in [made, converted] {
-        let message = create(object)["status"]["message"].clone();
+        let message = create(&object)["status"]["message"].clone();
         let message = message.as_str().unwrap();
         assert!(
             message.starts_with("TY134 at `spec.mpiImplementation`"),
@@ -143,7 +142,7 @@ fn an_mpijob_is_checked_in_the_version_of_its_creation() {
 fn warnings_are_told_and_do_not_refuse() {
     let mut job = pytorch("j", "pytorch");
     job["metadata"]["annotations"] = json!({"trainyard.dev/restart-scop": "pod"});
-    let response = create(job);
+    let response = create(&job);
     assert_eq!(response["allowed"], true);
     let warnings = response["warnings"].as_array().unwrap();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
