@@ -431,6 +431,11 @@ pub(crate) struct Operator {
     /// configurations of the webhooks.
     #[arg(long, value_name = "DIR", help_heading = "Serving")]
     pub(crate) webhook_cert_dir: Option<PathBuf>,
+    /// Send spans of passes and calls to this OpenTelemetry collector, by OTLP over HTTP
+    ///
+    /// Such as `http://otel-collector:4318`. Nothing is recorded otherwise.
+    #[arg(long, value_name = "URL")]
+    pub(crate) otlp_endpoint: Option<trainyard_kube::Collector>,
     /// How logs are written to stderr
     #[arg(long, value_name = "FORM", default_value = "text")]
     pub(crate) log_format: LogFormat,

@@ -14,8 +14,9 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
 use tokio::sync::Semaphore;
+use tracing::{Instrument as _, field::Empty, info_span};
 
-use crate::{lease::Fence, metrics::Metrics};
+use crate::{lease::Fence, metrics::Metrics, trace};
 
 /// The name under which fields are applied.
 pub(crate) const FIELD_MANAGER: &str = "trainyard";
@@ -265,7 +266,11 @@ impl Caller {
         if verb != Verb::Get && !self.fence.holds() {
             return Err(CallError::Deposed);
         }
-        let answer = tokio::time::timeout(PATIENCE, self.client.request::<T>(request)).await;
+        let span = info_span!(
+            target: trace::TARGET, "call", verb = verb.name(), resource = resource(path), code = Empty,
+        );
+        let asked = self.client.request::<T>(request).instrument(span.clone());
+        let answer = tokio::time::timeout(PATIENCE, asked).await;
         let (answer, code) = match answer {
             Err(_) => (Err(CallError::Late), 0),
             Ok(Ok(answer)) => (Ok(answer), 200),
@@ -275,6 +280,7 @@ impl Caller {
                 (Err(error), code)
             }
         };
+        span.record("code", code);
         self.metrics.called(verb, resource(path), code);
         answer
     }

@@ -38,6 +38,7 @@ mod serve;
 mod shadow;
 mod ssh;
 mod store;
+mod trace;
 mod view;
 pub mod webhook;
 
@@ -47,3 +48,4 @@ pub use metrics::Metrics;
 pub use operator::{Lease, Operator, Options};
 pub use process::{Importance, Logs, Process, ProcessError, Serving, Webhooks, client};
 pub use serve::{Bind, BindError};
+pub use trace::{Collector, CollectorError};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tracing::{debug, info, warn};
+use tracing::{Instrument as _, Span, debug, field::Empty, info, info_span, warn};
 use trainyard_core::{
     finding::Severity,
     job::{self, Event, EventKind, JobStatus, Refusal},
@@ -26,6 +26,7 @@ use crate::{
     key::JobKey,
     operator::Operator,
     queue::Outcome,
+    trace,
     view::{Bare, JobView},
 };
 
@@ -46,7 +47,11 @@ impl Operator {
             }
             return Outcome::Gone;
         };
-        let (name, outcome) = match self.look(key, &view).await {
+        let span = info_span!(
+            target: trace::TARGET, "pass", job = %key, attempt = Empty, outcome = Empty,
+        );
+        let looked = self.look(key, &view).instrument(span.clone()).await;
+        let (name, outcome) = match looked {
             Ok(wake) => ("done", Outcome::Done(wake)),
             Err(CallError::Deposed) => ("deposed", Outcome::Done(None)),
             // The job has changed meanwhile, and its news is under way.
@@ -59,6 +64,7 @@ impl Operator {
                 ("failed", Outcome::Failed)
             }
         };
+        span.record("outcome", name);
         self.caller.metrics.passed(name, began.elapsed());
         outcome
     }
@@ -79,6 +85,7 @@ impl Operator {
         let mut observed = self.state.store().observe(key, view, &job, Instant::now());
         self.recall(key, &job, &mut observed).await?;
         let decision = job::decide(&job, &observed, now);
+        Span::current().record("attempt", decision.status.trainyard.attempt);
         debug!(
             job = %key,
             reason = decision.reasons.first().map_or("", |reason| &reason.message),

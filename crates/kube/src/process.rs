@@ -10,6 +10,7 @@ use thiserror::Error;
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
+    sync::oneshot,
 };
 use tokio_rustls::TlsAcceptor;
 use tracing::{info, level_filters::LevelFilter};
@@ -18,10 +19,11 @@ use tracing_subscriber::{
 };
 
 use crate::{
-    Bind, CertificateSource, Operator, Options,
+    Bind, CertificateSource, Collector, Operator, Options,
     certificate::Certificate,
     health,
     serve::{self, Answer, Bounds},
+    trace::{self, Recorder},
     webhook,
 };
 
@@ -42,6 +44,8 @@ pub struct Process {
     pub logs: Logs,
     /// What it serves.
     pub serving: Serving,
+    /// Where spans are sent.
+    pub collector: Option<Collector>,
 }
 
 /// What an operator serves over HTTP.
@@ -116,7 +120,8 @@ pub enum ProcessError {
 impl Process {
     /// Runs the operator until SIGTERM or SIGINT.
     pub fn run(self) -> Result<(), ProcessError> {
-        start_logs(self.logs);
+        let (recorder, exporter) = self.collector.map(trace::channel).unzip();
+        start_logs(self.logs, recorder);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -126,7 +131,14 @@ impl Process {
             let stop = stop().map_err(ProcessError::Runtime)?;
             let operator = Operator::new(client, self.options);
             let serves = self.serving.start(&operator).await?;
+            let (end, ends) = oneshot::channel();
+            let exporting = exporter.map(|exporter| tokio::spawn(exporter.run(ends)));
             operator.run(stop).await;
+            drop(end);
+            if let Some(exporting) = exporting {
+                // What is left of the spans is sent, or not.
+                drop(tokio::time::timeout(LINGER, exporting).await);
+            }
             if serves == Serves::Webhooks {
                 tokio::time::sleep(LINGER).await;
             }
@@ -235,16 +247,19 @@ fn stop() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-fn start_logs(logs: Logs) {
+fn start_logs(logs: Logs, spans: Option<Recorder>) {
     let lines = fmt::layer().with_writer(io::stderr);
     let filter = filter(logs.level);
+    let spans = spans.map(|spans| spans.with_filter(trace::filter()));
+    let registry = tracing_subscriber::registry().with(spans);
     // A process that already has a subscriber (a test) keeps it.
     let set = if logs.json {
         let lines = lines.json().flatten_event(true).with_filter(filter);
-        tracing_subscriber::registry().with(lines).try_init()
+        registry.with(lines).try_init()
     } else {
-        let lines = lines.with_ansi(false).with_filter(filter);
-        tracing_subscriber::registry().with(lines).try_init()
+        registry
+            .with(lines.with_ansi(false).with_filter(filter))
+            .try_init()
     };
     drop(set);
 }

@@ -47,6 +47,7 @@ pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
         kubeconfig: args.cluster.kubeconfig,
         context: args.cluster.context,
         serving,
+        collector: args.otlp_endpoint,
         logs: Logs {
             json: args.log_format == LogFormat::Json,
             level: match printer.verbosity() {
