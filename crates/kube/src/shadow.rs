@@ -23,7 +23,7 @@ use futures::{StreamExt as _, stream};
 use serde_json::Value;
 use tracing::{debug, info};
 use trainyard_core::{
-    job::{Action, Condition, Decision, Observed},
+    job::{Action, Condition, Decision, IndexSet, Observed, PodPhase, SharedInputs},
     launch::{self, Existing, Object, Plan},
     spec::{Job, Kind, Role, Slot},
 };
@@ -153,7 +153,7 @@ impl Operator {
         if let Some(at) = shadow.settles(key, view, would, Instant::now()) {
             return Ok(Some(at.into()));
         }
-        let (objects, mut lines) = self.compare(shadow, key, job, observed, decision).await?;
+        let (objects, mut lines) = self.compare(shadow, key, job, observed).await?;
         shadow.was_compared(key, objects);
         for action in &decision.actions {
             if let Some((line, name)) = left_to_do(job, action) {
@@ -223,10 +223,9 @@ impl Operator {
         key: &JobKey,
         job: &Job,
         observed: &Observed,
-        decision: &Decision,
     ) -> Result<(Vec<String>, BTreeMap<Line, (String, usize)>), CallError> {
         let mut lines: BTreeMap<Line, (String, usize)> = BTreeMap::new();
-        let wanted = self.wanted(job, observed, decision);
+        let wanted = self.wanted(job, observed);
         let wanted: Vec<(String, Object)> = wanted
             .into_iter()
             .map(|object| (identity(&object), object))
@@ -258,12 +257,15 @@ impl Operator {
     }
 
     /// The objects of the job that are there, as they would have been made, and those that all share.
-    fn wanted(&self, job: &Job, observed: &Observed, decision: &Decision) -> Vec<Object> {
+    fn wanted(&self, job: &Job, observed: &Observed) -> Vec<Object> {
         let mut objects = Vec::new();
-        for action in &decision.actions {
-            if let Action::ApplyShared(inputs) = action {
-                objects.extend(launch::shared(job, inputs, None, &self.cluster));
-            }
+        // A job that has no pods is suspended or over, and so may be what they share.
+        if !observed.pods.is_empty() {
+            let inputs = SharedInputs {
+                replicas: job.replicas(),
+                running_workers: running_workers(observed),
+            };
+            objects.extend(launch::shared(job, &inputs, None, &self.cluster));
         }
         if let Ok(plan) = Plan::new(job, &self.cluster) {
             for pod in observed.pods.iter().filter(|pod| pod.deleted_at.is_none()) {
@@ -304,6 +306,14 @@ enum Theirs {
     Missing,
     /// It may not be read.
     Hidden,
+}
+
+fn running_workers(observed: &Observed) -> IndexSet {
+    let running = observed
+        .pods
+        .iter()
+        .filter(|pod| pod.slot.role == Role::Worker && pod.phase == PodPhase::Running);
+    running.map(|pod| pod.slot.index).collect()
 }
 
 /// Whether more counts than that an object is there: what is kept when it is there already is not

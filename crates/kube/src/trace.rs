@@ -131,28 +131,28 @@ struct Fields(Vec<Value>);
 
 impl Visit for Fields {
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.put(field, json!({"stringValue": value}));
+        self.put(field, &json!({"stringValue": value}));
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.put(field, json!({"intValue": value.to_string()}));
+        self.put(field, &json!({"intValue": value.to_string()}));
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.put(field, json!({"intValue": value.to_string()}));
+        self.put(field, &json!({"intValue": value.to_string()}));
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.put(field, json!({"boolValue": value}));
+        self.put(field, &json!({"boolValue": value}));
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.put(field, json!({"stringValue": format!("{value:?}")}));
+        self.put(field, &json!({"stringValue": format!("{value:?}")}));
     }
 }
 
 impl Fields {
-    fn put(&mut self, field: &Field, value: Value) {
+    fn put(&mut self, field: &Field, value: &Value) {
         self.0.push(json!({"key": field.name(), "value": value}));
     }
 }
