@@ -148,7 +148,7 @@ impl Actor<'_> {
                     .create::<BatchView>("jobs", &*job, "launcher", slot)
                     .await?
                 {
-                    self.state.store().put_launcher(&job);
+                    self.state.store().remember_launcher(&job);
                 }
             }
         }
@@ -163,7 +163,7 @@ impl Actor<'_> {
             .create::<Bare>("services", &service, "Service", slot)
             .await?
         {
-            self.state.store().put_service(made);
+            self.state.store().remember_service(made);
         }
         Ok(())
     }
