@@ -104,7 +104,10 @@ fn a_node_that_is_gone_is_told_for_the_jobs_on_it() {
     store.hear_pods(News::All(vec![pod("p", 10, 1, json!({}))], 10));
     let now = Instant::now();
     assert!(store.observe(&key, &view, &job, now).nodes.is_empty());
-    assert_eq!(store.hear_nodes(News::Gone(node)), [key.clone()]);
+    assert_eq!(
+        store.hear_nodes(News::Gone(node)),
+        std::slice::from_ref(&key)
+    );
     let nodes = store.observe(&key, &view, &job, now).nodes;
     assert_eq!(nodes.get("node"), Some(&NodeHealth::Deleted));
 }
@@ -118,7 +121,7 @@ fn the_answer_to_a_write_does_not_bring_a_deleted_job_back() {
     newer.metadata.resource_version = 5;
     store.remember_job(&key, newer.clone());
     assert_eq!(store.job(&key).unwrap().metadata.resource_version, 5);
-    store.remember_job(&key, view.clone());
+    store.remember_job(&key, view);
     assert_eq!(store.job(&key).unwrap().metadata.resource_version, 5);
     store.hear_jobs(News::Gone(newer.clone()), &[Kind::PyTorch]);
     store.remember_job(&key, newer);
