@@ -30,6 +30,8 @@ const NAMESPACE: &str = "load";
 const AT_ONCE: usize = 16;
 
 struct Plan {
+    /// Jobs that have ended; where there are any, only the operator's start over them is measured.
+    finished: u32,
     jobs: u32,
     pods: u32,
     gang: u32,
@@ -65,6 +67,7 @@ fn plan() -> Plan {
             .map_or(default, |text| text.parse().unwrap())
     };
     Plan {
+        finished: number("--finished", 0),
         jobs: number("--jobs", 1_000),
         pods: number("--pods", 8),
         gang: number("--gang", 64),
@@ -78,6 +81,9 @@ fn plan() -> Plan {
 async fn measure(plan: Plan) {
     let client = Client::try_default().await.unwrap();
     prepare(&client).await;
+    if plan.finished > 0 {
+        return resync(&client, &plan).await;
+    }
     let operator = Operator::start(&plan.operator);
     operator.settle(&plan).await;
     let before = operator.usage(&plan);
@@ -128,6 +134,109 @@ async fn measure(plan: Plan) {
             "gangSeconds": recovery.as_secs_f64(),
         })
     );
+}
+
+/// Puts jobs in that have ended, with their pods, and starts the operator over them.
+async fn resync(client: &Client, plan: &Plan) {
+    let names: Vec<String> = (0..plan.finished)
+        .map(|number| format!("done-{number:05}"))
+        .collect();
+    eprintln!("{} ended jobs of {} pods", plan.finished, plan.pods);
+    let made = stream::iter(&names)
+        .map(|name| async move {
+            let jobs = jobs(client);
+            let made = jobs
+                .create(&PostParams::default(), &job(name, plan.pods - 1))
+                .await
+                .unwrap();
+            let status = json!({"status": ended(name, plan.pods)});
+            jobs.patch_status(name, &PatchParams::default(), &Patch::Merge(&status))
+                .await
+                .unwrap();
+            let pods = api(client, "", "v1", "Pod", "pods");
+            for index in 0..plan.pods {
+                let pod = pod(
+                    name,
+                    made.metadata.uid.as_deref().unwrap_or_default(),
+                    index,
+                );
+                pods.create(&PostParams::default(), &pod).await.unwrap();
+            }
+        })
+        .buffer_unordered(AT_ONCE);
+    let mut made = pin!(made);
+    let mut count = 0_u32;
+    while made.next().await.is_some() {
+        count += 1;
+        if count.is_multiple_of(1_000) {
+            eprintln!("{count} are there");
+        }
+    }
+    let operator = Operator::start(&plan.operator);
+    let end = Instant::now() + plan.patience;
+    loop {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let passes = counted(plan, "trainyard_passes_total").unwrap_or(0);
+        if passes >= u64::from(plan.finished) {
+            break;
+        }
+        assert!(Instant::now() < end, "{passes} passes only");
+    }
+    // The first of its figures that are taken every few seconds.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let usage = operator.usage_without_requests();
+    let writes = counted(plan, "trainyard_api_calls_total").unwrap_or(0);
+    println!(
+        "{}",
+        json!({
+            "finished": plan.finished,
+            "pods": plan.finished * plan.pods,
+            "cpuSeconds": usage.cpu,
+            "peakRssBytes": usage.peak,
+            "calls": writes,
+        })
+    );
+}
+
+/// A status as the operator leaves it behind.
+fn ended(name: &str, pods: u32) -> Value {
+    let time = "2026-01-01T00:00:00Z";
+    let condition = |kind: &str, status: &str| {
+        json!({"type": kind, "status": status, "reason": format!("PyTorchJob{kind}"),
+            "message": format!("PyTorchJob {name} is {kind}."),
+            "lastUpdateTime": time, "lastTransitionTime": time})
+    };
+    json!({
+        "conditions": [condition("Created", "True"), condition("Running", "False"), condition("Succeeded", "True")],
+        "replicaStatuses": {"Master": {"succeeded": 1}, "Worker": {"succeeded": pods - 1}},
+        "startTime": time, "completionTime": time,
+    })
+}
+
+/// A pod that nobody will ever schedule.
+fn pod(job: &str, uid: &str, index: u32) -> DynamicObject {
+    let (role, number) = if index == 0 {
+        ("master", 0)
+    } else {
+        ("worker", index - 1)
+    };
+    serde_json::from_value(json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": format!("{job}-{role}-{number}"),
+            "labels": {
+                "training.kubeflow.org/operator-name": "pytorchjob-controller",
+                "training.kubeflow.org/job-name": job,
+                "training.kubeflow.org/replica-type": role,
+                "training.kubeflow.org/replica-index": number.to_string(),
+                "trainyard.dev/attempt": "1",
+            },
+            "ownerReferences": [{"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": job,
+                "uid": uid, "controller": true, "blockOwnerDeletion": true}],
+        },
+        "spec": {"schedulerName": "nobody", "containers": [{"name": "pytorch", "image": "load"}]},
+    }))
+    .unwrap()
 }
 
 /// One pod of the gang fails; the time until all of them run, newly or still.
@@ -298,6 +407,13 @@ impl Operator {
     }
 
     fn usage(&self, plan: &Plan) -> Usage {
+        Usage {
+            requests: requests(plan),
+            ..self.usage_without_requests()
+        }
+    }
+
+    fn usage_without_requests(&self) -> Usage {
         let id = self.0.id();
         let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
         let fields: Vec<&str> = stat
@@ -319,7 +435,7 @@ impl Operator {
         Usage {
             cpu: ticks / 100.0,
             peak: kilobytes << 10,
-            requests: requests(plan),
+            requests: 0,
         }
     }
 }
@@ -331,32 +447,34 @@ impl Drop for Operator {
     }
 }
 
-/// The sum of a counter on the operator's page of metrics.
+/// Calls that the operator has made.
 fn requests(plan: &Plan) -> u64 {
-    use std::io::{Read as _, Write as _};
     if plan.metrics.is_empty() {
         return 0;
     }
-    let mut stream = std::net::TcpStream::connect(&plan.metrics).unwrap();
+    let counted = counted(plan, &plan.counter).unwrap_or(0);
+    assert!(counted > 0, "no `{}` on the page of metrics", plan.counter);
+    counted
+}
+
+/// The sum of a counter on the operator's page of metrics, once it answers.
+fn counted(plan: &Plan, counter: &str) -> Option<u64> {
+    use std::io::{Read as _, Write as _};
+    let mut stream = std::net::TcpStream::connect(&plan.metrics).ok()?;
     let request = "GET /metrics HTTP/1.1\r\nHost: load\r\nConnection: close\r\n\r\n";
-    stream.write_all(request.as_bytes()).unwrap();
+    stream.write_all(request.as_bytes()).ok()?;
     let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    let counted: f64 = text
+    stream.read_to_string(&mut text).ok()?;
+    let sum: f64 = text
         .lines()
-        .filter(|line| line.starts_with(plan.counter.as_str()))
+        .filter(|line| line.starts_with(counter))
         .filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok())
         .sum();
-    assert!(
-        counted > 0.0,
-        "no `{}` on the page of metrics",
-        plan.counter
-    );
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "a count of calls"
     )]
-    let counted = counted as u64;
-    counted
+    let sum = sum as u64;
+    Some(sum)
 }

@@ -12,6 +12,7 @@ use crate::{Failure, cluster::Fixture, report, step};
 const JOBS: usize = 1_000;
 const PODS: usize = 8;
 const NODES: usize = 500;
+const ENDED: usize = 10_000;
 /// The name of the cluster that is made and removed for each operator.
 const NAME: &str = "bench";
 
@@ -78,12 +79,61 @@ pub(crate) fn operator(words: &[&str]) -> Result<(), Failure> {
         jobs,
         &["--kube-api-qps", "1000", "--kube-api-burst", "2000"],
     )?;
+    let ended = resync(&load, &command)?;
     let default = default
         .then(|| go(&load, &peer, "Go, default", jobs, &[]))
         .transpose()?;
 
     println!();
-    judge(&figures(jobs, &ours, &tuned, default.as_ref()))
+    let mut figures = figures(jobs, &ours, &tuned, default.as_ref());
+    figures.extend(ended);
+    judge(&figures)
+}
+
+/// The operator starts over ten thousand jobs that have ended, and eighty thousand pods.
+fn resync(load: &Path, operator: &[String]) -> Result<Vec<Figure>, Failure> {
+    report::progress(&format!("a start over {ENDED} ended jobs"));
+    let fixture = ready(1)?;
+    let mut command = fixture.command(&load.to_string_lossy());
+    command
+        .args([
+            "--finished",
+            &ENDED.to_string(),
+            "--pods",
+            &PODS.to_string(),
+        ])
+        .args(["--metrics", "127.0.0.1:8080", "--"])
+        .args(operator);
+    let text = step::capture(&mut command)?;
+    let cpu = number(&text, "cpuSeconds")?;
+    let memory = number(&text, "peakRssBytes")? / 1e6;
+    let calls = number(&text, "calls")?;
+    let figure = |name: &str, measured: String, bound: &str, met: bool| Figure {
+        name: name.to_owned(),
+        measured,
+        bound: bound.to_owned(),
+        met,
+    };
+    Ok(vec![
+        figure(
+            "start over 10,000 ended jobs: processor time",
+            format!("{cpu:.1} s"),
+            "under 2 s",
+            cpu < 2.0,
+        ),
+        figure(
+            "start over 10,000 ended jobs: calls besides lists",
+            format!("{calls:.0}"),
+            "none",
+            calls < 1.0,
+        ),
+        figure(
+            "memory with 10,000 jobs and 80,000 pods, at most",
+            format!("{memory:.0} MB"),
+            "under 400 MB",
+            memory < 400.0,
+        ),
+    ])
 }
 
 fn figures(jobs: usize, ours: &Run, tuned: &Run, default: Option<&Run>) -> Vec<Figure> {
@@ -179,42 +229,46 @@ fn run(
     operator: &[String],
 ) -> Result<Run, Failure> {
     report::progress(&format!("{jobs} jobs, {name}"));
-    let fixture = Fixture::fresh(NAME, NODES)?;
-    let mut install = fixture.command("kubectl");
-    install.args(["apply", "--server-side", "--kustomize", "deploy/crds"]);
-    step::capture(&mut install)?;
-    let objects = std::env::temp_dir().join("trainyard-peer.yaml");
-    fs::write(&objects, PEER_OBJECTS)
-        .map_err(|error| Failure::CouldNotRun(format!("cannot write: {error}")))?;
-    step::capture(
-        fixture
-            .command("kubectl")
-            .arg("apply")
-            .arg("--filename")
-            .arg(&objects),
-    )?;
+    let fixture = ready(NODES)?;
     let mut command = fixture.command(&load.to_string_lossy());
     command
         .args(["--jobs", &jobs.to_string(), "--pods", &PODS.to_string()])
         .args(["--metrics", "127.0.0.1:8080", "--counter", counter, "--"])
         .args(operator);
     let text = step::capture(&mut command)?;
-    let number = |key: &str| -> Result<f64, Failure> {
-        let (_, rest) = text
-            .split_once(&format!("\"{key}\":"))
-            .ok_or_else(|| lost(&text))?;
-        let end = rest.find([',', '}']).unwrap_or(rest.len());
-        rest.get(..end)
-            .and_then(|text| text.trim().parse().ok())
-            .ok_or_else(|| lost(&text))
-    };
     Ok(Run {
-        running: number("runningSeconds")?,
-        cpu: number("cpuSeconds")?,
-        rss: number("peakRssBytes")?,
-        requests: number("requests")?,
-        gang: number("gangSeconds")?,
+        running: number(&text, "runningSeconds")?,
+        cpu: number(&text, "cpuSeconds")?,
+        rss: number(&text, "peakRssBytes")?,
+        requests: number(&text, "requests")?,
+        gang: number(&text, "gangSeconds")?,
     })
+}
+
+/// A fresh cluster that knows the kinds and has what the Go operator looks for.
+fn ready(nodes: usize) -> Result<Fixture, Failure> {
+    let fixture = Fixture::fresh(NAME, nodes)?;
+    let mut install = fixture.command("kubectl");
+    install.args(["apply", "--server-side", "--kustomize", "deploy/crds"]);
+    step::capture(&mut install)?;
+    let objects = std::env::temp_dir().join("trainyard-peer.yaml");
+    fs::write(&objects, PEER_OBJECTS)
+        .map_err(|error| Failure::CouldNotRun(format!("cannot write: {error}")))?;
+    let mut apply = fixture.command("kubectl");
+    apply.arg("apply").arg("--filename").arg(&objects);
+    step::capture(&mut apply)?;
+    Ok(fixture)
+}
+
+/// The number that the load printed under `key`.
+fn number(text: &str, key: &str) -> Result<f64, Failure> {
+    let (_, rest) = text
+        .split_once(&format!("\"{key}\":"))
+        .ok_or_else(|| lost(text))?;
+    let end = rest.find([',', '}']).unwrap_or(rest.len());
+    rest.get(..end)
+        .and_then(|text| text.trim().parse().ok())
+        .ok_or_else(|| lost(text))
 }
 
 fn lost(text: &str) -> Failure {
