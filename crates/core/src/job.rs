@@ -27,6 +27,7 @@
 //!   any more.
 
 mod action;
+mod asked;
 mod budget;
 mod cause;
 mod cleanup;
@@ -114,6 +115,9 @@ fn story(pass: &mut Pass<'_>) {
     }
     if let Err(message) = recover::recover(pass, &roster) {
         return cleanup::fail(pass, message);
+    }
+    if pass.status.trainyard.attempt == before {
+        asked::restart(pass);
     }
 
     // What the attempt, this or the next, needs now.
