@@ -243,7 +243,7 @@ impl Facts {
 
     /// A command of ours for this job.
     fn ours(&self, command: &str) -> String {
-        format!("`trainyard {command} {}`", self.job.handle)
+        format!("`{} {command} {}`", self.job.program, self.job.handle)
     }
 
     /// A command of `kubectl` in the job's namespace.

@@ -23,6 +23,7 @@ pub mod crd;
 mod feed;
 mod key;
 mod lease;
+pub mod look;
 mod metrics;
 mod node;
 mod operator;

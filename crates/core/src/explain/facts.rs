@@ -49,6 +49,8 @@ pub struct Subject {
     pub name: String,
     /// Its namespace on a cluster; empty for a run on this machine.
     pub namespace: String,
+    /// How this program was called: `trainyard`, or `kubectl trainyard`.
+    pub program: String,
     /// What stands after a command to mean this job, such as `j --cluster -n team`.
     pub handle: String,
     /// The resource and name that `kubectl` takes, such as `pytorchjob/j`.

@@ -23,6 +23,7 @@ fn facts() -> Facts {
         job: Subject {
             name: "j".into(),
             namespace: "team".into(),
+            program: "trainyard".into(),
             handle: "j --cluster -n team".into(),
             resource: "pytorchjob/j".into(),
             wanted: 4,
