@@ -99,6 +99,10 @@ fn follow(
             written = match chunk {
                 Chunk::Bytes(bytes) => writer.copy(label, &mut &*bytes, pieces),
                 Chunk::End => writer.end(label, pieces),
+                Chunk::Lost(error) => {
+                    writer.printer.message(&format!("warning: {error}\n"));
+                    Ok(())
+                }
             }
             .and_then(|()| writer.printer.flush());
             written.is_ok() && writer.printer.has_reader()

@@ -15,7 +15,7 @@ pub(super) fn refused(facts: &Facts) -> Option<Answer> {
     let answer = judge(facts, message);
     let answer = answer.because("API server", message);
     let mut events = facts.events.iter().rev();
-    let told = events.find(|told| told.reason == "Refused" && told.message != message);
+    let told = events.find(|told| told.reason == "Refused" && !message.starts_with(&told.message));
     Some(match told {
         Some(told) => answer.because_of(told),
         None => answer,

@@ -18,13 +18,15 @@ pub(super) fn lacks(message: &str) -> Vec<Lack<'_>> {
     let message = message
         .split_once(" nodes are available: ")
         .map_or("", |(_, rest)| rest);
-    let message = message.split(". preemption:").next().unwrap_or_default();
+    let message = message.split("preemption: ").next().unwrap_or_default();
     let mut lacks: Vec<Lack<'_>> = message
-        .trim_end_matches('.')
         .split(", ")
         .filter_map(|part| {
             let (count, words) = part.trim().split_once(' ')?;
             let count = count.parse().ok()?;
+            // Remarks of plugins follow the last reason, after a full stop.
+            let words = words.split(". ").next().unwrap_or_default();
+            let words = words.trim_end_matches('.');
             Some(Lack { count, words })
         })
         .collect();

@@ -56,6 +56,8 @@ pub enum Chunk<'a> {
     Bytes(&'a [u8]),
     /// Nothing more comes.
     End,
+    /// It cannot be read.
+    Lost(&'a LookError),
 }
 
 /// How a following ended.
@@ -174,8 +176,6 @@ impl Api {
         let mut open: BTreeSet<LogOf> = BTreeSet::new();
         let mut done: BTreeSet<LogOf> = BTreeSet::new();
         let mut left_out: BTreeSet<LogOf> = BTreeSet::new();
-        let mut failed = None;
-        let mut read_any = false;
         let mut over = pin!(over);
         let mut ended = false;
         let result = loop {
@@ -183,10 +183,7 @@ impl Api {
                 biased;
                 Some((log, piece)) = arriving.recv() => {
                     let goes_on = match piece {
-                        Piece::Bytes(bytes) => {
-                            read_any = true;
-                            take(&log, Chunk::Bytes(&bytes))
-                        }
+                        Piece::Bytes(bytes) => take(&log, Chunk::Bytes(&bytes)),
                         Piece::End => {
                             open.remove(&log);
                             done.insert(log.clone());
@@ -196,11 +193,12 @@ impl Api {
                             open.remove(&log);
                             // A container that has not started is tried again with the next news
                             // of its pod.
-                            if !matches!(error.code(), Some(400 | 404)) {
-                                done.insert(log);
-                                failed.get_or_insert(error);
+                            if matches!(error.code(), Some(400 | 404)) {
+                                true
+                            } else {
+                                done.insert(log.clone());
+                                take(&log, Chunk::Lost(&error))
                             }
-                            true
                         }
                     };
                     if !goes_on || ended && open.is_empty() {
@@ -241,13 +239,9 @@ impl Api {
         };
         feed.abort();
         readers.abort_all();
-        match (result, failed) {
-            (Err(error), _) => Err(error),
-            (Ok(()), Some(error)) if !read_any => Err(error),
-            (Ok(()), _) => Ok(Followed {
-                left_out: left_out.len(),
-            }),
-        }
+        result.map(|()| Followed {
+            left_out: left_out.len(),
+        })
     }
 
     /// Reads one log until its container ends.

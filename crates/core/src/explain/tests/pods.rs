@@ -182,6 +182,20 @@ pub(super) fn of_pods() -> Vec<Named> {
             ],
         ),
         (
+            "no GPU free, with a plugin's remark",
+            seat(
+                "0/30 nodes are available: 30 Insufficient nvidia.com/gpu. no new claims to \
+                 deallocate, preemption: 0/30 nodes are available: 30 Preemption is not helpful for \
+                 scheduling.",
+            ),
+            Cause::Unschedulable,
+            Waits,
+            vec![
+                "say `Insufficient nvidia.com/gpu`",
+                "until `nvidia.com/gpu` is free",
+            ],
+        ),
+        (
             "tainted nodes",
             seat("0/3 nodes are available: 3 node(s) had untolerated taint {gpu: true}."),
             Cause::Unschedulable,
