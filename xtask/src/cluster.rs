@@ -9,27 +9,34 @@
 //! after any crash, and again.
 
 mod binaries;
+mod cgroups;
 mod control_plane;
+mod image;
 mod namespace;
+mod nodes;
 mod piece;
 mod process;
 mod simulated;
 mod state;
 mod status;
+mod suite;
 mod wait;
 
 use std::{
     os::unix::process::CommandExt as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Instant,
 };
 
 use self::{
     namespace::Namespaces,
+    process::Process,
     state::{DEFAULT_NAME, State},
 };
-use crate::{Failure, cache, report, step};
+use crate::{Failure, cache, frameworks, report, step};
+
+pub(crate) use suite::suite;
 
 const USAGE: &str = "\
 A real Kubernetes on this machine, in namespaces of its own. Needs root and Go; builds its programs
@@ -38,18 +45,40 @@ once, into a cache.
 Usage: cargo xtask cluster <COMMAND> [--name NAME]
 
 Commands:
-  up [--kwok N]      start what does not run, and wait until it is ready; with N simulated nodes
+  up [--nodes real|none] [--kwok N]
+                     start what does not run, and wait until it is ready: two real nodes (unless
+                     `none`) and N simulated ones
   down               end it; nothing of it is left
   status [--format text|json]
                      what runs, what is ready, addresses and versions
   kubeconfig         where the file is with which an admin reaches it
+  image              build this project's programs and give the real nodes images with them
   exec -- COMMAND    run a command that reaches it: KUBECONFIG is set, `kubectl` is found
   stop PIECE [--signal NAME]
                      end one of its programs (TERM unless told otherwise)
   start PIECE        start it again
+  test               that nothing is left of a cluster, and the tests that want one: a suite of
+                     `cargo xtask test`
 
 Exit codes: 0 done, 1 the thing asked about failed, 2 could not do it; `exec` passes its command's on.
 ";
+
+/// Programs of the system that are called, and the package of Debian that has each.
+const TOOLS: &[(&str, &str)] = &[
+    ("ip", "iproute2"),
+    ("mount", "mount"),
+    ("nsenter", "util-linux"),
+    ("setsid", "util-linux"),
+    ("tar", "tar"),
+    ("unshare", "util-linux"),
+];
+
+/// Whether pods run as processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nodes {
+    Real,
+    None,
+}
 
 /// A cluster that has its namespaces.
 #[derive(Debug)]
@@ -71,9 +100,18 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failure> {
     let name = arguments.take("--name").unwrap_or(DEFAULT_NAME);
     match command {
         "up" => {
-            let kwok = arguments.take_number("--kwok")?.unwrap_or(0);
+            let nodes = match arguments.take("--nodes") {
+                None | Some("real") => Nodes::Real,
+                Some("none") => Nodes::None,
+                Some(other) => {
+                    return Err(Failure::CouldNotRun(format!(
+                        "`--nodes` needs `real` or `none`, got `{other}`"
+                    )));
+                }
+            };
+            let simulated = arguments.take_number("--kwok")?.unwrap_or(0);
             arguments.finish()?;
-            up(name, kwok)
+            up(name, nodes, simulated)
         }
         "down" => {
             arguments.finish()?;
@@ -89,6 +127,14 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failure> {
             let cluster = Cluster::find(State::of(name)?)?;
             println!("{}", cluster.state.text("kubeconfig"));
             Ok(())
+        }
+        "image" => {
+            arguments.finish()?;
+            image::project(&Cluster::find(State::locked(name)?)?)
+        }
+        "test" => {
+            arguments.finish()?;
+            suite().map(|ran| println!("{ran}"))
         }
         "exec" => {
             let command = std::mem::take(&mut arguments.command);
@@ -117,7 +163,8 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failure> {
     }
 }
 
-fn up(name: &str, kwok: usize) -> Result<(), Failure> {
+fn up(name: &str, nodes: Nodes, simulated: usize) -> Result<(), Failure> {
+    need_machine()?;
     let state = State::locked(name)?;
     let found = Namespaces::find(&state);
     if found.is_none() {
@@ -125,33 +172,69 @@ fn up(name: &str, kwok: usize) -> Result<(), Failure> {
         clear(&state)?;
     }
     state.make()?;
-    binaries::provide(binaries::CONTROL_PLANE, &state.file("bin"))?;
-    if kwok > 0 {
-        binaries::provide(binaries::SIMULATED, &state.file("bin"))?;
+    let programs = state.file("bin");
+    binaries::provide(binaries::CONTROL_PLANE, &programs)?;
+    if nodes == Nodes::Real {
+        binaries::provide(binaries::REAL, &programs)?;
+    }
+    if simulated > 0 {
+        binaries::provide(binaries::SIMULATED, &programs)?;
     }
     let began = Instant::now();
+    let told = |what: &str| {
+        let time = report::seconds(began.elapsed());
+        report::progress(&format!("{what} ready after {time}"));
+    };
     let namespaces = match found {
         Some(namespaces) => namespaces,
-        None => Namespaces::make(
-            &state,
-            &[control_plane::ADDRESS, control_plane::SERVICE_ADDRESS],
-        )?,
+        None => Namespaces::make(&state, &addresses())?,
     };
     let cluster = Cluster { state, namespaces };
     control_plane::up(&cluster)?;
-    if kwok > 0 {
-        report::progress(&format!(
-            "the control plane is ready after {}",
-            report::seconds(began.elapsed())
-        ));
-        simulated::up(&cluster, kwok)?;
+    told("the control plane is");
+    if nodes == Nodes::Real {
+        nodes::up(&cluster)?;
+        told("the real nodes are");
     }
-    report::progress(&format!(
-        "the cluster `{name}` is ready after {}",
-        report::seconds(began.elapsed())
-    ));
+    if simulated > 0 {
+        simulated::up(&cluster, simulated)?;
+        told("the simulated nodes are");
+    }
     println!("{}", cluster.state.text("kubeconfig"));
     Ok(())
+}
+
+/// Fails where no cluster can be, before minutes are spent on building its programs.
+fn need_machine() -> Result<(), Failure> {
+    let own = Process::own()
+        .ok_or_else(|| Failure::CouldNotRun("`/proc` does not tell of this process".to_owned()))?;
+    if !own.is_root() {
+        return Err(Failure::CouldNotRun(
+            "a cluster needs root, for its namespaces, mounts and control groups".to_owned(),
+        ));
+    }
+    for (tool, package) in TOOLS {
+        let is_there = Command::new("sh")
+            .args(["-c", &format!("command -v {tool}")])
+            .stdout(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success());
+        if !is_there {
+            frameworks::debian(tool, &[package])?;
+        }
+    }
+    Ok(())
+}
+
+/// Every address that something of the cluster answers on.
+fn addresses() -> Vec<&'static str> {
+    let mut addresses = vec![
+        control_plane::ADDRESS,
+        control_plane::SERVICE_ADDRESS,
+        nodes::NAME_SERVER,
+    ];
+    addresses.extend(nodes::NODES.iter().map(|node| node.address));
+    addresses
 }
 
 fn down(name: &str) -> Result<(), Failure> {
@@ -166,7 +249,9 @@ fn down(name: &str) -> Result<(), Failure> {
 
 /// Ends and removes whatever there is of the cluster.
 fn clear(state: &State) -> Result<(), Failure> {
+    cgroups::thaw(state);
     namespace::end(state)?;
+    cgroups::remove(state)?;
     state.remove()
 }
 
@@ -200,12 +285,17 @@ impl Cluster {
     /// `program` inside the cluster, in the folder where the caller is.
     fn command(&self, program: &str) -> Command {
         let folder = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+        self.command_in(&folder, program)
+    }
+
+    /// `program` inside the cluster, in `folder`.
+    fn command_in(&self, folder: &Path, program: &str) -> Command {
         let mut path = self.state.file("bin").into_os_string();
         if let Some(rest) = cache::variable("PATH") {
             path.push(":");
             path.push(rest);
         }
-        let mut command = self.namespaces.command(&folder, program);
+        let mut command = self.namespaces.command(folder, program);
         command
             .env("PATH", path)
             .env("KUBECONFIG", self.state.file("kubeconfig"))

@@ -55,6 +55,11 @@ pub(crate) fn open_mpi() -> Result<(), Failure> {
     install::machine_has(Need::OpenMpi)
 }
 
+/// Installs packages of Debian that hold `what`.
+pub(crate) fn debian(what: &str, packages: &[&str]) -> Result<(), Failure> {
+    install::debian(what, packages)
+}
+
 const RESUMED: &str = "resumed from step ";
 
 /// Most used first.

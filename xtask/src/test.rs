@@ -7,7 +7,7 @@ mod files;
 
 use std::{process::Command, time::Instant};
 
-use crate::{Failure, check, frameworks, report, seed_hunt, step};
+use crate::{Failure, check, cluster, frameworks, report, seed_hunt, step};
 
 /// What becomes of a suite that could not run.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -30,6 +30,7 @@ const SUITES: &[Suite] = &[
     ("sim", sim),
     ("mutants", mutants),
     ("frameworks", frameworks::suite),
+    ("cluster", cluster::suite),
 ];
 
 /// Seeds that every run of the tests goes through.
@@ -120,7 +121,7 @@ fn sim() -> Result<String, Failure> {
 }
 
 /// Runs a test command; no test at all is a failure.
-fn counted(command: &mut Command) -> Result<String, Failure> {
+pub(crate) fn counted(command: &mut Command) -> Result<String, Failure> {
     let mut tally = Tally::default();
     let outcome = step::stream(command, |line| tally.read(line));
     match outcome {

@@ -88,13 +88,11 @@ impl Stored {
 
     /// The furthest step that is known.
     pub(crate) fn last_step(&self) -> Option<u64> {
-        match &self.report {
-            Some(report) => report.last_step,
-            None => {
-                let told = self.progress.as_ref().map(|told| told.furthest_step);
-                told.max(self.status.trainyard.ledger.best_step)
-            }
+        if let Some(report) = &self.report {
+            return report.last_step;
         }
+        let told = self.progress.as_ref().map(|told| told.furthest_step);
+        told.max(self.status.trainyard.ledger.best_step)
     }
 
     /// The last loss that is known.

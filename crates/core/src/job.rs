@@ -60,7 +60,8 @@ pub use observed::{
     SharedInputs, Wait,
 };
 pub use status::{
-    Account, Condition, ConditionStatus, ConditionType, JobStatus, RoleStatus, Spent, Yard,
+    Account, Condition, ConditionStatus, ConditionType, JobStatus, LastFailure, RoleStatus, Spent,
+    Yard,
 };
 
 use self::{mutant::Mutant, pass::Pass, roster::Roster};

@@ -346,6 +346,7 @@ impl<'a> Engine<'a> {
             self.note_store(|writer| writer.write_status(view, &status));
             (self.sink)(RunEvent::Status(Box::new(status)));
         }
+        self.tell_failure();
         for event in decision.events {
             (self.sink)(RunEvent::Event(event));
         }

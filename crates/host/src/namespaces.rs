@@ -75,7 +75,8 @@ mod tests {
 
     #[test]
     fn the_setting_that_forbids_is_named_with_its_cure() {
-        let cases: [(&str, &[(&str, &str)], &[&str]); 5] = [
+        type Files<'a> = &'a [(&'a str, &'a str)];
+        let cases: [(&str, Files<'_>, &[&str]); 5] = [
             (
                 "Debian",
                 &[("kernel/unprivileged_userns_clone", "0\n")],

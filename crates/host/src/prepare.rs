@@ -41,7 +41,10 @@ pub(crate) fn prepare(request: &RunRequest) -> Result<Prepared, HostError> {
     let mut job = request.job.clone();
     resize(&mut job, &request.options.replicas)?;
     let objects = Objects::read(&request.companions)?;
-    let gpus = Gpus::assign(&job, &request.options.accelerators)?;
+    let mut variables = request.options.environment.iter();
+    let visible = variables.find(|(name, _)| name == "CUDA_VISIBLE_DEVICES");
+    let visible = visible.map(|(_, value)| value.as_str());
+    let gpus = Gpus::assign(&job, &request.options.accelerators, visible)?;
     let mut notes = image_notes(&job, &request.options.image_env);
     notes.extend(ignored::note(&job));
     if request.options.accelerators == crate::Accelerators::Ignore {

@@ -125,7 +125,7 @@ pub enum RunEvent {
     },
     /// The first failure of an attempt, once what the pod wrote before it was told.
     FailedFirst(
-        /// The failure, as the store has it.
+        /// The failure; its last lines come with the store.
         Box<FailedRank>,
     ),
     /// A pod is over and no process of it is left.

@@ -132,10 +132,16 @@ pub(crate) enum Report {
     Restarted {
         container: String,
         code: i32,
+        /// Whether a signal ended it; a program may say the same code by itself.
+        signaled: bool,
         restarts: u32,
     },
     /// A container ended for good.
-    Exited { container: String, code: i32 },
+    Exited {
+        container: String,
+        code: i32,
+        signaled: bool,
+    },
     /// The pod is over; this is the last word.
     Ended { succeeded: bool },
     /// A command that was run beside a container ended.

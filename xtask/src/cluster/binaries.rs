@@ -16,7 +16,7 @@ use std::{
 use crate::{
     Failure,
     cache::{self, cannot, fnv},
-    report, step,
+    frameworks, report, step,
 };
 
 /// The version of Kubernetes that `tools/cluster/kubernetes/go.mod` pins.
@@ -76,6 +76,43 @@ pub(super) const CONTROL_PLANE: &[Program] = &[
 
 /// What simulated nodes need besides.
 pub(super) const SIMULATED: &[Program] = &[pure("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok")];
+
+/// What real nodes need besides.
+pub(super) const REAL: &[Program] = &[
+    pure("kubelet", "kubernetes", "k8s.io/kubernetes/cmd/kubelet"),
+    pure(
+        "containerd",
+        "containerd",
+        "github.com/containerd/containerd/v2/cmd/containerd",
+    ),
+    pure(
+        "containerd-shim-runc-v2",
+        "containerd",
+        "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+    ),
+    pure(
+        "ctr",
+        "containerd",
+        "github.com/containerd/containerd/v2/cmd/ctr",
+    ),
+    Program {
+        name: "runc",
+        module: "runc",
+        package: "github.com/opencontainers/runc",
+        c: true,
+    },
+    pure(
+        "bridge",
+        "cni",
+        "github.com/containernetworking/plugins/plugins/main/bridge",
+    ),
+    pure(
+        "host-local",
+        "cni",
+        "github.com/containernetworking/plugins/plugins/ipam/host-local",
+    ),
+    pure("coredns", "coredns", "."),
+];
 
 /// Finds or builds `programs` and makes `folder` hold a link to each.
 pub(super) fn provide(programs: &[Program], folder: &Path) -> Result<(), Failure> {
@@ -148,6 +185,7 @@ fn fingerprint(program: Program, source: &Path) -> Result<String, Failure> {
         linker_flags(program),
         go_version()?,
     ];
+    text.extend(tags(program).map(str::to_owned));
     for file in files {
         text.push(fs::read_to_string(&file).map_err(cannot("read", &file))?);
     }
@@ -166,6 +204,11 @@ fn linker_flags(program: Program) -> String {
     flags
 }
 
+/// With C: no code that looks for libraries when it runs, and the filter of system calls.
+fn tags(program: Program) -> Option<&'static str> {
+    program.c.then_some("-tags=netgo,osusergo,seccomp")
+}
+
 fn go_version() -> Result<String, Failure> {
     let output = Command::new("go")
         .arg("version")
@@ -179,13 +222,27 @@ fn go_version() -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
+/// The kubelet asks for a filter of system calls for every pod, so the runtime must know them.
+fn need_seccomp() -> Result<(), Failure> {
+    let found = Command::new("pkg-config")
+        .args(["--exists", "libseccomp"])
+        .status()
+        .is_ok_and(|status| status.success());
+    if found {
+        return Ok(());
+    }
+    frameworks::debian("libseccomp", &["libseccomp-dev", "pkgconf"])
+}
+
 fn build(program: Program, source: &Path, target: &Path) -> Result<(), Failure> {
+    if program.c {
+        need_seccomp()?;
+    }
     let began = Instant::now();
     report::progress(&format!("building `{}`, once", program.name));
     let mut child = Command::new("go")
         .args(["build", "-mod=readonly", "-buildvcs=false", "-trimpath"])
-        // Without these, C would be linked that looks for libraries when it runs.
-        .args(program.c.then_some("-tags=netgo,osusergo"))
+        .args(tags(program))
         .args(["-ldflags", &linker_flags(program), "-o"])
         .arg(target)
         .arg(program.package)
@@ -235,4 +292,30 @@ fn build(program: Program, source: &Path, target: &Path) -> Result<(), Failure> 
         report::seconds(began.elapsed())
     ));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_told_is_the_version_pinned() {
+        let path = step::root().join("tools/cluster/kubernetes/go.mod");
+        let text = fs::read_to_string(&path).expect("the module is there");
+        let pin = format!("\tk8s.io/kubernetes {KUBERNETES}");
+        let is_pinned = |line: &str| line == pin || line.starts_with(&format!("{pin} "));
+        assert!(text.lines().any(is_pinned), "{}", path.display());
+        let published = KUBERNETES.replace("v1.", "v0.");
+        for line in text.lines().filter(|line| line.contains(" => ")) {
+            assert!(line.ends_with(&published), "{line}");
+        }
+    }
+
+    #[test]
+    fn every_program_has_a_module() {
+        for program in [CONTROL_PLANE, SIMULATED, REAL].concat() {
+            let module = step::root().join("tools/cluster").join(program.module);
+            assert!(module.join("go.mod").is_file(), "{}", program.name);
+        }
+    }
 }

@@ -121,6 +121,27 @@ impl Namespaces {
             .collect()
     }
 
+    /// Their process 1 and all that it holds, those of pods too.
+    pub(super) fn everything(&self) -> Vec<Process> {
+        let mut left = Process::all();
+        let mut found = vec![self.init.clone()];
+        let mut at = 0;
+        while let Some(pid) = found.get(at).map(|process| process.pid) {
+            let (children, others) = left
+                .into_iter()
+                .partition(|process| process.parent() == Some(pid));
+            found.extend::<Vec<Process>>(children);
+            left = others;
+            at += 1;
+        }
+        found
+    }
+
+    /// Kills process 1.
+    pub(super) fn kill_first(&self) {
+        self.init.kill("KILL");
+    }
+
     /// Seconds since they were made.
     pub(super) fn age(&self) -> Option<Duration> {
         self.init.age()

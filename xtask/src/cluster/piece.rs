@@ -53,9 +53,12 @@ impl Piece {
             script,
             "# Run by `setsid --fork sh {}` inside the namespaces.\n\
              echo $$ >{}\n\
+             PATH={}:$PATH\n\
+             export PATH\n\
              exec {line} \\\n  >>{} 2>&1 </dev/null\n",
             path.display(),
             quoted(&state.file("pids").join(&self.name).display().to_string()),
+            quoted(&state.text("bin")),
             quoted(&state.log(&self.name).display().to_string()),
         )
         .expect("a string takes whatever is written");

@@ -29,6 +29,17 @@ impl Process {
             .collect()
     }
 
+    /// This process.
+    pub(super) fn own() -> Option<Self> {
+        Self::read(std::process::id())
+    }
+
+    /// Whether it acts with the rights of root.
+    pub(super) fn is_root(&self) -> bool {
+        self.field("Uid:")
+            .is_some_and(|text| text.split_whitespace().nth(1) == Some("0"))
+    }
+
     /// One whose memory is gone has no arguments: it is dead, or a thread of the kernel.
     fn read(pid: u32) -> Option<Self> {
         let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
@@ -76,7 +87,17 @@ impl Process {
 
     /// What names its namespace of processes.
     pub(super) fn namespace(&self) -> Option<PathBuf> {
-        fs::read_link(format!("/proc/{}/ns/pid", self.pid)).ok()
+        self.namespace_of("pid")
+    }
+
+    /// What names its namespace of `kind`, such as `net`.
+    pub(super) fn namespace_of(&self, kind: &str) -> Option<PathBuf> {
+        fs::read_link(format!("/proc/{}/ns/{kind}", self.pid)).ok()
+    }
+
+    /// The process that started it, or that it was left to.
+    pub(super) fn parent(&self) -> Option<u32> {
+        self.field("PPid:")?.parse().ok()
     }
 
     /// The memory that it holds.
@@ -86,20 +107,23 @@ impl Process {
             .map_or(0, |kibibytes| kibibytes * 1024)
     }
 
-    /// How long it has run.
-    pub(super) fn age(&self) -> Option<Duration> {
+    /// When it started, in ticks since the machine did: with its number, what tells it apart.
+    pub(super) fn started(&self) -> Option<u64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
         // The name in parentheses may hold anything; the start is the 20th field after it.
-        let started: u64 = stat
-            .rsplit_once(')')?
+        stat.rsplit_once(')')?
             .1
             .split_whitespace()
             .nth(19)?
             .parse()
-            .ok()?;
+            .ok()
+    }
+
+    /// How long it has run.
+    pub(super) fn age(&self) -> Option<Duration> {
         let uptime = fs::read_to_string("/proc/uptime").ok()?;
         let uptime: f64 = uptime.split_whitespace().next()?.parse().ok()?;
-        let started = Duration::from_millis(started * 1000 / TICKS);
+        let started = Duration::from_millis(self.started()? * 1000 / TICKS);
         Some(Duration::from_secs_f64(uptime).saturating_sub(started))
     }
 
@@ -134,6 +158,7 @@ mod tests {
         let found = Process::all().into_iter().find(|one| one.pid == own);
         let found = found.expect("the test runs");
         assert_eq!(found.inner_pid(), Some(own));
+        assert_eq!(found.parent(), Some(std::os::unix::process::parent_id()));
         assert!(!found.is_first_of_namespace());
         assert!(found.resident_bytes() > 0);
         assert!(found.age().is_some_and(|age| age < Duration::from_hours(1)));

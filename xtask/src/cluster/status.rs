@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Cluster, binaries, control_plane, namespace::Namespaces, piece, state::State};
+use super::{Cluster, binaries, control_plane, namespace::Namespaces, nodes, piece, state::State};
 use crate::{Failure, report};
 
 /// One piece as it is told.
@@ -30,12 +30,13 @@ pub(super) fn print(name: &str, format: &str) -> Result<(), Failure> {
         return Err(Failure::Told);
     };
     let cluster = Cluster { state, namespaces };
+    let nodes = nodes::seen(&cluster);
     let rows: Vec<Row> = piece::all(&cluster)
         .into_iter()
         .map(|(piece, process)| Row {
             state: match &process {
                 None => "ended",
-                Some(_) if control_plane::is_ready(&cluster, &piece) => "ready",
+                Some(_) if is_ready(&cluster, &piece, &nodes) => "ready",
                 Some(_) => "starting",
             },
             pid: process.as_ref().map(|process| process.pid),
@@ -46,13 +47,16 @@ pub(super) fn print(name: &str, format: &str) -> Result<(), Failure> {
     let ready = !rows.is_empty() && rows.iter().all(|row| row.state == "ready");
     let word = if ready { "ready" } else { "not ready" };
     let seconds = cluster.namespaces.age().map_or(0, |age| age.as_secs());
+    let ready_nodes = nodes.iter().filter(|(_, ready)| *ready).count();
     if format == "json" {
-        print!("{}", json(&cluster, &rows, word, seconds));
+        let count = format!("{{\"ready\":{ready_nodes},\"all\":{}}}", nodes.len());
+        print!("{}", json(&cluster, &rows, word, seconds, &count));
     } else {
         println!(
             "cluster `{name}`: {word}, up for {seconds} s\n\
-             kubernetes  {}\nserver      https://{}:443\nkubeconfig  {}\nlogs        {}\n\n{}",
+             kubernetes  {}\nnodes       {ready_nodes} of {} ready\nserver      https://{}:443\nkubeconfig  {}\nlogs        {}\n\n{}",
             binaries::KUBERNETES,
+            nodes.len(),
             control_plane::ADDRESS,
             cluster.state.text("kubeconfig"),
             cluster.state.text("logs"),
@@ -60,6 +64,14 @@ pub(super) fn print(name: &str, format: &str) -> Result<(), Failure> {
         );
     }
     if ready { Ok(()) } else { Err(Failure::Told) }
+}
+
+/// A kubelet is ready when its node is; of the others, those know that can be asked.
+fn is_ready(cluster: &Cluster, piece: &str, nodes: &[(String, bool)]) -> bool {
+    match nodes::of_kubelet(piece) {
+        Some(node) => nodes.contains(&(node.name.to_owned(), true)),
+        None => control_plane::is_ready(cluster, piece),
+    }
 }
 
 fn table(rows: &[Row]) -> String {
@@ -79,7 +91,7 @@ fn table(rows: &[Row]) -> String {
     report::table(&cells)
 }
 
-fn json(cluster: &Cluster, rows: &[Row], word: &str, seconds: u64) -> String {
+fn json(cluster: &Cluster, rows: &[Row], word: &str, seconds: u64, nodes: &str) -> String {
     let mut pieces = Vec::new();
     for row in rows {
         let mut piece = format!("{{\"name\":{},\"state\":\"{}\"", text(&row.name), row.state);
@@ -92,7 +104,7 @@ fn json(cluster: &Cluster, rows: &[Row], word: &str, seconds: u64) -> String {
     }
     format!(
         "{{\"version\":1,\"name\":{},\"state\":\"{word}\",\"uptimeSeconds\":{seconds},\
-         \"kubernetes\":\"{}\",\"server\":\"https://{}:443\",\"kubeconfig\":{},\"logs\":{},\
+         \"kubernetes\":\"{}\",\"nodes\":{nodes},\"server\":\"https://{}:443\",\"kubeconfig\":{},\"logs\":{},\
          \"pieces\":[{}]}}\n",
         text(cluster.state.name()),
         binaries::KUBERNETES,

@@ -122,19 +122,24 @@ pub(super) fn machine_has(need: Need) -> Result<(), Failure> {
             ))),
         },
         Need::OpenMpi if starts("mpirun") => Ok(()),
-        Need::OpenMpi => {
-            let hint = "hint: install Open MPI; Debian has it in `openmpi-bin` and \
-                        `libopenmpi-dev`, which only root can install";
-            report::progress("installing Open MPI");
-            // A fresh machine has no list of packages yet.
-            told(Command::new("apt-get").arg("update"), hint)?;
-            let mut apt = Command::new("apt-get");
-            apt.args(["install", "--yes", "--no-install-recommends"])
-                .args(["openmpi-bin", "libopenmpi-dev"])
-                .env("DEBIAN_FRONTEND", "noninteractive");
-            told(&mut apt, hint)
-        }
+        Need::OpenMpi => debian("Open MPI", &["openmpi-bin", "libopenmpi-dev"]),
     }
+}
+
+/// Installs packages of Debian, which only root can.
+pub(super) fn debian(what: &str, packages: &[&str]) -> Result<(), Failure> {
+    let hint = format!(
+        "hint: install {what}; Debian has it in {}, which only root can install",
+        packages.join(", ")
+    );
+    report::progress(&format!("installing {what}"));
+    // A fresh machine has no list of packages yet.
+    told(Command::new("apt-get").arg("update"), &hint)?;
+    let mut apt = Command::new("apt-get");
+    apt.args(["install", "--yes", "--no-install-recommends"])
+        .args(packages)
+        .env("DEBIAN_FRONTEND", "noninteractive");
+    told(&mut apt, &hint)
 }
 
 /// Runs `command` with its output on our stderr; the error is its last line that looks like one.

@@ -204,18 +204,18 @@ impl Wanted {
 
     fn first_failure(run: &Stored) -> Result<Self, Failure> {
         let job = &run.record.name;
-        match run.failures.first() {
-            Some(failed) => Ok(Self {
-                attempt: Some(failed.attempt),
-                slot: Some(failed.slot),
-                container: Some(failed.container.clone()),
-            }),
-            None => {
-                let so_far = if run.live { " so far" } else { "" };
-                let message = format!("no pod of job `{job}` failed in this run{so_far}");
-                Err(Failure::new(message).hint(format!("`trainyard logs {job}` prints what ran")))
-            }
-        }
+        let Some(failed) = run.failures.first() else {
+            let so_far = if run.live { " so far" } else { "" };
+            let message = format!("no pod of job `{job}` failed in this run{so_far}");
+            return Err(
+                Failure::new(message).hint(format!("`trainyard logs {job}` prints what ran"))
+            );
+        };
+        Ok(Self {
+            attempt: Some(failed.attempt),
+            slot: Some(failed.slot),
+            container: Some(failed.container.clone()),
+        })
     }
 
     /// The logs of `attempt` that are wanted, in listing order.

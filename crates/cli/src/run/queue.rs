@@ -276,6 +276,7 @@ mod tests {
 
     #[test]
     fn a_line_whose_end_was_left_out_swallows_no_other() {
+        type Pieces<'a> = &'a [&'a [u8]];
         let texts = |batch: Batch| -> Vec<String> {
             let events = batch.events.into_iter();
             let texts = events.filter_map(|(_, event)| match event {
@@ -285,7 +286,7 @@ mod tests {
             texts.collect()
         };
         let full = vec![b'x'; BYTES_MAX];
-        let cases: [(&str, &[&[u8]], &[&str]); 4] = [
+        let cases: [(&str, Pieces<'_>, &[&str]); 4] = [
             (
                 "the end was left out",
                 &[b"begun", &[full.as_slice(), b"end\n"].concat(), b"next\n"],

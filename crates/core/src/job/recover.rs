@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, time::Duration};
 use jiff::Timestamp;
 
 use super::{
-    Account, ConditionType, EventKind, ObservedPod, PodPhase, budget,
+    Account, ConditionType, EventKind, LastFailure, ObservedPod, PodPhase, budget,
     cause::{Cause, Failure, headline},
     converge, messages, mutant,
     pass::Pass,
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     reason::Code,
-    spec::{Job, RestartPolicy, RestartScope, Role, Slot},
+    spec::{RestartPolicy, RestartScope, Role, Slot},
 };
 
 /// Pods that are paid for in one pass under pod scope; the others follow in the next one. Keeps
@@ -65,7 +65,7 @@ fn end_of_the_line(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Strin
     if let Some(failure) = borne.iter().find(|failure| failure.slot.role == role)
         && ended(role) == pass.job.role_replicas(role)
     {
-        return Err(fails(pass.job, failure, &borne));
+        return Err(fails(pass, failure, &borne));
     }
     let launcher = Slot::new(Role::Launcher, 0);
     let waits = roster.missing.contains(&launcher)
@@ -96,7 +96,7 @@ fn recover_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> 
         return Ok(());
     };
     if restart::response(pass.job, first) == Response::Fail {
-        return Err(fails(pass.job, first, &failures));
+        return Err(fails(pass, first, &failures));
     }
     pay(pass, first, 1)?;
     pass.next_attempt();
@@ -112,7 +112,7 @@ fn recover_pods(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> 
         .iter()
         .find(|failure| restart::response(pass.job, failure) == Response::Fail)
     {
-        return Err(fails(pass.job, fatal, &failures));
+        return Err(fails(pass, fatal, &failures));
     }
     let answered = failures
         .iter()
@@ -267,6 +267,7 @@ fn pay_for_restarts_in_place(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result
 /// Pays for a restart and says that it happens.
 fn pay(pass: &mut Pass<'_>, failure: &Failure, count: u32) -> Result<(), String> {
     let account = failure.cause.account();
+    remember(pass, failure);
     budget::charge(&mut pass.status.trainyard.spent, pass.job, account, count)
         .map_err(|exhausted| exhausted.message(pass.job))?;
     let spent = pass.status.trainyard.spent.of(account);
@@ -312,7 +313,19 @@ fn pause(pass: &mut Pass<'_>, failure: &Failure) {
     );
 }
 
-fn fails(job: &Job, failure: &Failure, failures: &[Failure]) -> String {
+/// Keeps what failed where people look first.
+fn remember(pass: &mut Pass<'_>, failure: &Failure) {
+    pass.status.trainyard.last_failure = Some(LastFailure {
+        attempt: pass.status.trainyard.attempt,
+        pod: pass.job.pod_name(failure.slot),
+        account: failure.cause.account(),
+        message: failure.cause.to_string(),
+    });
+}
+
+fn fails(pass: &mut Pass<'_>, failure: &Failure, failures: &[Failure]) -> String {
+    remember(pass, failure);
+    let job = pass.job;
     let role = failure.slot.role;
     let count = failures
         .iter()

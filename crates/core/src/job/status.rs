@@ -147,6 +147,9 @@ pub struct Yard {
     /// Restarts in place that are paid for, by incarnation.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub restarts: BTreeMap<PodUid, u32>,
+    /// What failed last, and why: the one sentence that whoever asks first wants to read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<LastFailure>,
     /// Attempts in a row that failed on the user's account soon after they began.
     #[serde(skip_serializing_if = "is_zero")]
     pub quick_failures: u32,
@@ -178,6 +181,20 @@ impl Yard {
             .get(&slot.role)
             .is_some_and(|done| done.contains(slot.index))
     }
+}
+
+/// The failure that ended an attempt, or the job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LastFailure {
+    /// The attempt that it ended.
+    pub attempt: u32,
+    /// The pod that failed first.
+    pub pod: String,
+    /// Who paid.
+    pub account: Account,
+    /// Why, such as `it ran out of memory (exit code 137)`.
+    pub message: String,
 }
 
 /// On whose account a failure is paid.

@@ -121,6 +121,7 @@ impl Engine<'_> {
         let end = End {
             container: &container,
             code,
+            signaled: true,
             out_of_memory: false,
             starts_again: false,
         };
@@ -144,18 +145,24 @@ impl Engine<'_> {
                 container,
                 restarts,
                 code,
+                signaled,
             } => {
                 self.changed = true;
                 entry.restarts.insert(container.clone(), restarts);
                 let end = End {
                     container: &container,
                     code,
+                    signaled,
                     out_of_memory: self.ended_for_memory(key, &container, code),
                     starts_again: true,
                 };
                 self.note_failure(key, end);
             }
-            Report::Exited { container, code } => self.container_exited(key, &container, code),
+            Report::Exited {
+                container,
+                code,
+                signaled,
+            } => self.container_exited(key, &container, code, signaled),
             Report::Ended { succeeded } => {
                 self.changed = true;
                 entry.phase = if succeeded {
@@ -178,7 +185,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    fn container_exited(&mut self, key: Key, container: &str, code: i32) {
+    fn container_exited(&mut self, key: Key, container: &str, code: i32, signaled: bool) {
         let out_of_memory = self.ended_for_memory(key, container, code);
         let training = self.job.kind.container();
         let Some(entry) = self.pods.get_mut(&key) else {
@@ -198,6 +205,7 @@ impl Engine<'_> {
         let end = End {
             container,
             code,
+            signaled,
             out_of_memory,
             starts_again: false,
         };

@@ -23,10 +23,10 @@ const LAST_LINES: usize = 20;
 /// What was seen and is not in the store yet.
 #[derive(Debug, Default)]
 pub(super) struct Untold {
-    /// The last failure is new.
+    /// The last failure is new to the caller.
+    event: bool,
+    /// The store does not have the last failure, or not its last lines.
     failure: bool,
-    /// The last failure has its last lines.
-    lines: bool,
     /// The pod of the last failure, while it may still write.
     writes_on: Option<Key>,
     /// Progress is to be written.
@@ -47,6 +47,8 @@ impl Untold {
 pub(super) struct End<'a> {
     pub(super) container: &'a str,
     pub(super) code: i32,
+    /// Whether a signal ended it.
+    pub(super) signaled: bool,
     pub(super) out_of_memory: bool,
     /// Whether the container starts again in its pod.
     pub(super) starts_again: bool,
@@ -65,7 +67,8 @@ impl Engine<'_> {
         if end.code == 0 || known || entry.deleted_at.is_some() {
             return;
         }
-        let signal = (end.code > 128)
+        let signal = end
+            .signaled
             .then(|| Signal::try_from(end.code - 128).ok())
             .flatten()
             .map(|signal| signal.as_str().to_owned());
@@ -89,6 +92,7 @@ impl Engine<'_> {
             self.failures.remove(1);
         }
         self.failures.push(failure);
+        self.untold.event = true;
         self.untold.failure = true;
         self.untold.writes_on = Some(key);
         if end.starts_again {
@@ -101,21 +105,30 @@ impl Engine<'_> {
     pub(super) fn wrote_its_last(&mut self, key: Key) {
         if self.untold.writes_on == Some(key) {
             self.untold.writes_on = None;
-            self.untold.lines = true;
+            self.untold.failure = true;
             self.read_last_lines();
+        }
+    }
+
+    /// Tells the caller of a new failure, and before it what the pod wrote.
+    pub(super) fn tell_failure(&mut self) {
+        if !std::mem::take(&mut self.untold.event) {
+            return;
+        }
+        if let Some(key) = self.untold.writes_on {
+            self.read_pipes(key);
+        }
+        if let Some(failure) = self.failures.last() {
+            (self.sink)(RunEvent::FailedFirst(Box::new(failure.clone())));
         }
     }
 
     /// Writes to the store what was seen since.
     pub(super) fn tell_store(&mut self, now: Instant) {
-        let new = std::mem::take(&mut self.untold.failure);
-        if std::mem::take(&mut self.untold.lines) || new {
+        if std::mem::take(&mut self.untold.failure) {
             if let Some(key) = self.untold.writes_on {
                 self.read_pipes(key);
                 self.read_last_lines();
-            }
-            if let Some(failure) = self.failures.last().filter(|_| new) {
-                (self.sink)(RunEvent::FailedFirst(Box::new(failure.clone())));
             }
             let failures = std::mem::take(&mut self.failures);
             self.note_store(|writer| writer.write_failures(&failures));

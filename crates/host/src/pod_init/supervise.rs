@@ -298,7 +298,7 @@ impl<'a> Supervisor<'a> {
                 let line = format!("trainyard: cannot run `{program}`: {error}\n");
                 drop(File::from(run.error.try_clone()?).write_all(line.as_bytes()));
                 let code = NotStarted::code(&error);
-                self.ended(at, code)
+                self.ended(at, code, false)
             }
         }
     }
@@ -306,9 +306,9 @@ impl<'a> Supervisor<'a> {
     /// Takes note of every process that ended.
     fn reap(&mut self) -> io::Result<()> {
         loop {
-            let (pid, code) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::Exited(pid, code)) => (pid, code),
-                Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, 128 + signal as i32),
+            let (pid, code, signaled) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(pid, code)) => (pid, code, false),
+                Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, 128 + signal as i32, true),
                 Ok(WaitStatus::StillAlive) | Err(nix::Error::ECHILD) => return Ok(()),
                 Ok(_) | Err(nix::Error::EINTR) => continue,
                 Err(errno) => return Err(errno.into()),
@@ -320,8 +320,10 @@ impl<'a> Supervisor<'a> {
                 self.runs[at].pid = None;
                 self.end_leftovers(pid);
                 self.pass_on_stop(pid);
-                let code = self.runs[at].told_code.take().unwrap_or(code);
-                self.ended(at, code)?;
+                match self.runs[at].told_code.take() {
+                    Some(told) => self.ended(at, told, false)?,
+                    None => self.ended(at, code, signaled)?,
+                }
             }
         }
     }
@@ -352,7 +354,7 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Container `at` ended with `code`: it starts again, or the pod goes on without it.
-    fn ended(&mut self, at: usize, code: i32) -> io::Result<()> {
+    fn ended(&mut self, at: usize, code: i32, signaled: bool) -> io::Result<()> {
         let is_init = at < self.spec.init_containers.len();
         let restart = self.spec.restart;
         let run = &mut self.runs[at];
@@ -379,12 +381,17 @@ impl<'a> Supervisor<'a> {
             return self.report(&Report::Restarted {
                 container,
                 code,
+                signaled,
                 restarts,
             });
         }
         run.ended = Some(code);
         if !run.container.sidecar {
-            self.report(&Report::Exited { container, code })?;
+            self.report(&Report::Exited {
+                container,
+                code,
+                signaled,
+            })?;
         }
         if self.stage == Stage::Init(at) && code == 0 && !self.stopping {
             self.enter_after(at)?;

@@ -12,6 +12,7 @@ fn faults_end_the_attempt_as_they_would_by_accident() {
     let cases = [
         ("kill rank=1 at=0s", 137, Some("SIGKILL")),
         ("exit code=42 rank=1 at=0s", 42, None),
+        ("exit code=137 rank=1 at=0s", 137, None),
         ("kill rank=1 at=step:5", 137, Some("SIGKILL")),
     ];
     for (fault, code, signal) in cases {

@@ -53,6 +53,8 @@ fn a_failed_rank_restarts_the_gang_and_the_second_attempt_succeeds() {
     let told = said(&|line| line["failed"]["pod"] == "j-worker-1");
     let lines = said(&|line| line["text"].as_str() == Some("out of luck\n"));
     assert!(lines < told && lines.is_some(), "its lines come before");
+    let restarting = said(&|line| line["event"] == "PyTorchJobRestarting");
+    assert!(told < restarting, "{told:?} {restarting:?}");
     for (pod, stopped) in [("Worker 0", true), ("Worker 1", false)] {
         let end = said(&|line| line["ended"] == pod && line["attempt"] == 1);
         assert_eq!(ended.seen[end.unwrap()]["stopped"], stopped, "{pod}");

@@ -333,7 +333,7 @@ fn a_container_that_takes_more_memory_than_its_limit_is_ended_for_it() {
     let cases = [
         (take.to_owned(), 137, true),
         // A parent that outlives the process which was ended says another code.
-        (format!("sh -c \"$TAKE\" || exit 3"), 3, true),
+        ("sh -c \"$TAKE\" || exit 3".to_owned(), 3, true),
         ("kill -9 $$$$".to_owned(), 137, false),
     ];
     for (script, code, out_of_memory) in cases {

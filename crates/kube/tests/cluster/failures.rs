@@ -1,0 +1,186 @@
+//! What users of the old operator reported: restarts that are lost, doubled or never end.
+
+use serde_json::json;
+
+use crate::harness::{ends, holds, on_cluster, pytorch};
+
+#[test]
+fn one_killed_pod_of_64_costs_one_attempt_and_all_come_back() {
+    on_cluster("gang", |yard| async move {
+        let operator = yard.operator().await;
+        yard.put(&pytorch("big", 63, &json!({}))).await;
+        yard.until_running(64, 1).await;
+        yard.end_pod("big-worker-17", 137, "Error").await;
+        yard.until_running(64, 2).await;
+        let status = yard.until_condition("PyTorchJob", "big", "Running").await;
+        assert_eq!(status["trainyard"]["attempt"], 2, "{status:#}");
+        assert_eq!(status["trainyard"]["spent"]["user"], 1, "{status:#}");
+        operator.stop().await;
+    });
+}
+
+#[test]
+fn a_job_that_always_fails_is_tried_as_often_as_its_limit_says() {
+    on_cluster("limit", |yard| async move {
+        let operator = yard.operator().await;
+        let mut job = pytorch("loop", 1, &ends(1, "50ms"));
+        job["spec"]["runPolicy"] = json!({"backoffLimit": 3});
+        yard.put(&job).await;
+        let status = yard.until_condition("PyTorchJob", "loop", "Failed").await;
+        assert_eq!(status["trainyard"]["spent"]["user"], 3, "{status:#}");
+        assert_eq!(status["trainyard"]["attempt"], 3, "{status:#}");
+        assert!(!status["completionTime"].is_null(), "{status:#}");
+        operator.stop().await;
+    });
+}
+
+#[test]
+fn a_failed_job_whose_children_are_deleted_starts_nothing() {
+    on_cluster("terminal", |yard| async move {
+        let operator = yard.operator().await;
+        let mut job = pytorch("done", 1, &ends(1, "50ms"));
+        job["spec"]["runPolicy"] = json!({"backoffLimit": 1, "cleanPodPolicy": "None"});
+        yard.put(&job).await;
+        let failed = yard.until_condition("PyTorchJob", "done", "Failed").await;
+        for name in yard.pod_map().await.keys() {
+            yard.pods()
+                .delete(name, &kube::api::DeleteParams::default())
+                .await
+                .unwrap();
+        }
+        yard.until("the pods are gone", || async {
+            yard.pod_map().await.is_empty().then_some(())
+        })
+        .await;
+        // Whatever the operator makes of the deletions, it has made when it has looked once more.
+        yard.edit(
+            "PyTorchJob",
+            "done",
+            json!({"metadata": {"labels": {"look": "again"}}}),
+        )
+        .await;
+        operator.stop().await;
+        assert!(yard.pod_map().await.is_empty());
+        let after = yard.status("PyTorchJob", "done").await;
+        assert_eq!(after["conditions"], failed["conditions"]);
+        assert_eq!(after["completionTime"], failed["completionTime"]);
+    });
+}
+
+#[test]
+fn an_operator_killed_between_attempts_counts_on_where_it_was() {
+    on_cluster("killed", |yard| async move {
+        let operator = yard.operator().await;
+        let mut job = pytorch("counted", 3, &json!({}));
+        job["spec"]["runPolicy"] = json!({"backoffLimit": 3});
+        yard.put(&job).await;
+        yard.until_running(4, 1).await;
+        yard.end_pod("counted-worker-1", 1, "Error").await;
+        yard.until_status(
+            "PyTorchJob",
+            "counted",
+            "the second attempt is decided",
+            |status| status["trainyard"]["attempt"] == 2,
+        )
+        .await;
+        operator.kill().await;
+        let operator = yard.operator().await;
+        yard.until_running(4, 2).await;
+        let status = yard.status("PyTorchJob", "counted").await;
+        assert_eq!(status["trainyard"]["spent"]["user"], 1, "{status:#}");
+        assert_eq!(status["trainyard"]["attempt"], 2, "{status:#}");
+        operator.stop().await;
+    });
+}
+
+#[test]
+fn a_pod_that_ran_out_of_memory_says_so() {
+    on_cluster("memory", |yard| async move {
+        let operator = yard.operator().await;
+        let mut job = pytorch("oom", 1, &json!({}));
+        job["spec"]["runPolicy"] = json!({"backoffLimit": 1});
+        yard.put(&job).await;
+        yard.until_running(2, 1).await;
+        yard.end_pod("oom-worker-0", 137, "OOMKilled").await;
+        let status = yard.until_condition("PyTorchJob", "oom", "Failed").await;
+        let failure = &status["trainyard"]["lastFailure"];
+        assert_eq!(failure["pod"], "oom-worker-0", "{status:#}");
+        assert_eq!(
+            failure["message"], "it ran out of memory (exit code 137)",
+            "{status:#}"
+        );
+        operator.stop().await;
+    });
+}
+
+#[test]
+fn a_poison_job_is_marked_and_harms_no_other() {
+    on_cluster("poison", |yard| async move {
+        let operator = yard.operator().await;
+        let mut wrong = pytorch("wrong", 1, &json!({}));
+        wrong["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["name"] =
+            json!("trainer");
+        wrong["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]["name"] =
+            json!("trainer");
+        yard.put(&wrong).await;
+        let long = "a".repeat(70);
+        yard.put(&pytorch(&long, 1, &json!({}))).await;
+        yard.put(&pytorch("good", 1, &ends(0, "200ms"))).await;
+        yard.until_condition("PyTorchJob", "good", "Succeeded")
+            .await;
+        for (name, words) in [("wrong", "pytorch"), (long.as_str(), "63")] {
+            let status = yard
+                .until_status("PyTorchJob", name, "it is marked", |status| {
+                    !status["trainyard"]["waiting"].is_null()
+                })
+                .await;
+            let message = status["trainyard"]["waiting"]["message"].as_str().unwrap();
+            assert!(message.contains(words), "{message}");
+            assert!(!holds(&status, "Running"));
+            let events = yard.events(name).await;
+            assert!(
+                events
+                    .iter()
+                    .any(|(reason, _)| reason == "PyTorchJobFailedValidation"),
+                "{events:?}"
+            );
+        }
+        operator.stop().await;
+    });
+}
+
+#[test]
+fn a_quota_is_waited_for_and_told() {
+    on_cluster("quota", |yard| async move {
+        let operator = yard.operator().await;
+        let quotas = yard.api("", "v1", "ResourceQuota");
+        let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota",
+            "metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}});
+        let quota = serde_json::from_value(quota).unwrap();
+        quotas
+            .create(&kube::api::PostParams::default(), &quota)
+            .await
+            .unwrap();
+        yard.until("the quota is counted", || async {
+            let quota = quotas.get("few").await.unwrap();
+            (!quota.data["status"]["hard"].is_null()).then_some(())
+        })
+        .await;
+        yard.put(&pytorch("tight", 1, &json!({}))).await;
+        let status = yard
+            .until_status("PyTorchJob", "tight", "the quota is named", |status| {
+                let waiting = &status["trainyard"]["waiting"]["message"];
+                waiting
+                    .as_str()
+                    .is_some_and(|words| words.contains("exceeded quota"))
+            })
+            .await;
+        assert_eq!(status["trainyard"]["spent"]["user"], 0, "{status:#}");
+        quotas
+            .delete("few", &kube::api::DeleteParams::default())
+            .await
+            .unwrap();
+        yard.until_running(2, 1).await;
+        operator.stop().await;
+    });
+}

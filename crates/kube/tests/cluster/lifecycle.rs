@@ -1,0 +1,138 @@
+//! Suspension, scaling, the end of a job and what is left of it.
+
+use serde_json::json;
+
+use crate::harness::{ends, holds, on_cluster, pytorch};
+
+#[test]
+fn a_suspended_job_that_is_edited_resumes_with_its_new_spec() {
+    on_cluster("suspend", |yard| async move {
+        let operator = yard.operator().await;
+        yard.put(&pytorch("held", 2, &json!({}))).await;
+        yard.until_running(3, 1).await;
+        let suspend = |yes: bool| json!({"spec": {"runPolicy": {"suspend": yes}}});
+        yard.edit("PyTorchJob", "held", suspend(true)).await;
+        yard.until_condition("PyTorchJob", "held", "Suspended")
+            .await;
+        yard.until("no pod is left", || async {
+            yard.pod_map().await.is_empty().then_some(())
+        })
+        .await;
+        let edit = json!({"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 3,
+            "template": {"spec": {"nodeSelector": {"kubernetes.io/os": "linux"}}}}}}});
+        yard.edit("PyTorchJob", "held", edit).await;
+        yard.edit("PyTorchJob", "held", suspend(false)).await;
+        yard.until("four pods of the new spec run", || async {
+            let pods = yard.pod_map().await;
+            let worker = pods.get("held-worker-2")?;
+            let selected = &worker["spec"]["nodeSelector"]["kubernetes.io/os"];
+            (pods.len() == 4 && selected == "linux").then_some(())
+        })
+        .await;
+        let status = yard.until_condition("PyTorchJob", "held", "Running").await;
+        assert!(!holds(&status, "Suspended"), "{status:#}");
+        operator.stop().await;
+    });
+}
+
+#[test]
+fn a_master_that_ends_well_ends_the_job_and_its_seats_are_given_back() {
+    on_cluster("master", |yard| async move {
+        let operator = yard.operator().await;
+        yard.put(&pytorch("led", 2, &json!({}))).await;
+        yard.until_running(3, 1).await;
+        yard.end_pod("led-master-0", 0, "Completed").await;
+        let status = yard.until_condition("PyTorchJob", "led", "Succeeded").await;
+        assert!(!holds(&status, "Running"), "{status:#}");
+        yard.until(
+            "running workers are gone, the master's pod is kept",
+            || async {
+                let pods = yard.pod_map().await;
+                (pods.len() == 1 && pods.contains_key("led-master-0")).then_some(())
+            },
+        )
+        .await;
+        operator.stop().await;
+    });
+}
+
+#[test]
+fn an_ended_job_goes_after_its_time_to_live() {
+    on_cluster("ttl", |yard| async move {
+        let operator = yard.operator().await;
+        let mut job = pytorch("brief", 0, &ends(0, "50ms"));
+        job["spec"]["runPolicy"] = json!({"ttlSecondsAfterFinished": 1});
+        yard.put(&job).await;
+        yard.until("the job is gone", || async {
+            yard.jobs("PyTorchJob")
+                .get_opt("brief")
+                .await
+                .unwrap()
+                .is_none()
+                .then_some(())
+        })
+        .await;
+        operator.stop().await;
+    });
+}
+
+#[test]
+fn a_deadline_is_kept_without_anything_else_happening() {
+    on_cluster("deadline", |yard| async move {
+        let operator = yard.operator().await;
+        let mut job = pytorch("late", 1, &json!({}));
+        job["spec"]["runPolicy"] = json!({"activeDeadlineSeconds": 2});
+        yard.put(&job).await;
+        let status = yard.until_condition("PyTorchJob", "late", "Failed").await;
+        assert!(
+            status["conditions"].to_string().contains("deadline"),
+            "{status:#}"
+        );
+        operator.stop().await;
+    });
+}
+
+#[test]
+fn an_elastic_job_is_scaled_through_its_scale() {
+    on_cluster("scale", |yard| async move {
+        let operator = yard.operator().await;
+        let worker = json!({"replicas": 2, "restartPolicy": "OnFailure", "template": {"spec": {
+            "nodeSelector": {"test.trainyard.dev/node": "simulated"},
+            "containers": [{"name": "pytorch", "image": "test", "command": ["train"]}]}}});
+        let job = json!({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob",
+            "metadata": {"name": "wide"},
+            "spec": {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 4},
+                "pytorchReplicaSpecs": {"Worker": worker}}});
+        yard.put(&job).await;
+        yard.until_running(2, 1).await;
+        for replicas in [4, 1] {
+            let scale = json!({"spec": {"replicas": replicas}});
+            yard.jobs("PyTorchJob")
+                .patch_scale(
+                    "wide",
+                    &kube::api::PatchParams::default(),
+                    &kube::api::Patch::Merge(&scale),
+                )
+                .await
+                .unwrap();
+            yard.until_running(replicas, 1).await;
+        }
+        operator.stop().await;
+    });
+}
+
+#[test]
+fn a_job_of_another_manager_is_not_touched() {
+    on_cluster("managed", |yard| async move {
+        let operator = yard.operator().await;
+        let mut job = pytorch("theirs", 1, &json!({}));
+        job["spec"]["runPolicy"] = json!({"managedBy": "kueue.x-k8s.io/multikueue"});
+        yard.put(&job).await;
+        yard.put(&pytorch("ours", 0, &ends(0, "50ms"))).await;
+        yard.until_condition("PyTorchJob", "ours", "Succeeded")
+            .await;
+        assert!(yard.status("PyTorchJob", "theirs").await.is_null());
+        assert!(!yard.pod_map().await.contains_key("theirs-master-0"));
+        operator.stop().await;
+    });
+}

@@ -1,0 +1,353 @@
+//! Images for the real nodes, packed from files of this machine: no registry is needed.
+//!
+//! An image is an archive as `docker save` writes it: layers, a configuration that names their
+//! hashes, and a list. Its tag is not `latest`, so a pod uses what is there and does not look for
+//! a newer one.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::{Cluster, nodes};
+use crate::{Failure, cache::cannot, frameworks, report, step};
+
+/// What holds a pod's namespaces.
+pub(super) const PAUSE: &str = "trainyard.test/pause:test";
+/// A shell, the usual small programs, and Open MPI.
+const TOOLS: &str = "trainyard.test/tools:test";
+/// The same, with the binary of this project.
+const JOB: &str = "trainyard.test/job:test";
+/// The binary and nothing else, as it is deployed.
+const TRAINYARD: &[&str] = &[
+    "trainyard.test/trainyard:test",
+    // The name that the examples give it.
+    concat!("docker.io/library/trainyard:", env!("CARGO_PKG_VERSION")),
+];
+
+/// Programs that jobs of tests call; one that the machine lacks is left out.
+const PROGRAMS: &[&str] = &[
+    "sh",
+    "bash",
+    "cat",
+    "chmod",
+    "cp",
+    "date",
+    "echo",
+    "env",
+    "false",
+    "find",
+    "getent",
+    "grep",
+    "head",
+    "hostname",
+    "id",
+    "kill",
+    "ln",
+    "ls",
+    "mkdir",
+    "mv",
+    "printenv",
+    "ps",
+    "rm",
+    "sed",
+    "seq",
+    "sleep",
+    "sort",
+    "stat",
+    "tail",
+    "test",
+    "timeout",
+    "touch",
+    "tr",
+    "true",
+    "uname",
+    "wc",
+    "mpirun",
+    "mpiexec",
+    "orted",
+    "orterun",
+    "ompi_info",
+    "ssh",
+    "ssh-keygen",
+    "sshd",
+];
+/// Where Open MPI looks for its parts, which it loads while it runs.
+const OPEN_MPI: &[&str] = &[
+    "/usr/lib/*/openmpi/lib/openmpi3/*.so",
+    "/usr/lib/*/pmix2/lib/pmix/*.so",
+    "/usr/share/openmpi/*",
+    "/usr/lib/*/pmix2/share/pmix/*",
+    "/etc/openmpi/*",
+];
+
+/// Packs and imports the images that need no build of the project, unless they are there.
+pub(super) fn base(cluster: &Cluster) -> Result<(), Failure> {
+    let folder = cluster.state.file("images");
+    let done = folder.join("imported");
+    if done.exists() {
+        return Ok(());
+    }
+    fs::create_dir_all(&folder).map_err(cannot("make", &folder))?;
+    let pause = fs::canonicalize(cluster.state.program("pause"))
+        .map_err(cannot("find", &cluster.state.program("pause")))?;
+    let layer = packed(&folder, "pause", &[(&pause, "pause")])?;
+    let archive = image(&folder, "pause", &[PAUSE], &[layer], "[\"/pause\"]")?;
+    nodes::import(cluster, &archive)?;
+    let layers = tools(&folder)?;
+    let archive = image(&folder, "tools", &[TOOLS], &layers, "null")?;
+    nodes::import(cluster, &archive)?;
+    fs::write(&done, "").map_err(cannot("write", &done))
+}
+
+/// Builds the project's binary and imports images with it.
+pub(super) fn project(cluster: &Cluster) -> Result<(), Failure> {
+    base(cluster)?;
+    let folder = cluster.state.file("images");
+    let binary = static_binary()?;
+    let binary = packed(&folder, "binary", &[(&binary, "usr/local/bin/trainyard")])?;
+    let alone = [binary.clone()];
+    let archive = image(&folder, "trainyard", TRAINYARD, &alone, "[\"trainyard\"]")?;
+    nodes::import(cluster, &archive)?;
+    let layers = [layer(&folder, "tools"), layer(&folder, "root"), binary];
+    let archive = image(&folder, "job", &[JOB], &layers, "null")?;
+    nodes::import(cluster, &archive)?;
+    for tag in [TOOLS, JOB].iter().chain(TRAINYARD) {
+        println!("{tag}");
+    }
+    Ok(())
+}
+
+/// Builds the binary so that it needs no library, and says where it is.
+fn static_binary() -> Result<PathBuf, Failure> {
+    let about = step::capture(Command::new("rustc").arg("-vV"))?;
+    let host = about
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "))
+        .ok_or_else(|| Failure::CouldNotRun("`rustc -vV` names no host".to_owned()))?;
+    let target = step::root().join("target/cluster");
+    let flags = format!(
+        "CARGO_TARGET_{}_RUSTFLAGS",
+        host.to_uppercase().replace('-', "_")
+    );
+    report::progress("building `trainyard` so that it needs no library");
+    step::run(
+        step::cargo(&["build", "--quiet", "--locked", "--target", host])
+            .args(["--package", "trainyard"])
+            .arg("--target-dir")
+            .arg(&target)
+            .env(flags, "-C target-feature=+crt-static")
+            .env("CARGO_PROFILE_DEV_STRIP", "debuginfo"),
+    )?;
+    Ok(target.join(host).join("debug/trainyard"))
+}
+
+/// The layers of the image of tools: files of this machine, and a few of a system.
+fn tools(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    if let Err(Failure::CouldNotRun(message) | Failure::Failed(message)) = frameworks::open_mpi() {
+        report::error(&format!("the image of tools has no `mpirun`: {message}"));
+    }
+    let mut files: BTreeSet<PathBuf> = PROGRAMS
+        .iter()
+        .flat_map(|name| ["/usr/bin", "/bin", "/usr/sbin"].map(|at| Path::new(at).join(name)))
+        .filter(|path| path.is_file())
+        .collect();
+    files.extend(expanded(OPEN_MPI)?);
+    files.extend(libraries(&files)?);
+    let list = folder.join("tools.list");
+    let mut text = String::new();
+    for file in &files {
+        let relative = file.strip_prefix("/").unwrap_or(file);
+        text.push_str(&relative.display().to_string());
+        text.push('\n');
+    }
+    fs::write(&list, text).map_err(cannot("write", &list))?;
+    let layer = layer(folder, "tools");
+    // Links are followed, so that what they lead to is there under both names.
+    let mut command = archiver(&layer);
+    command
+        .args(["--dereference", "--directory=/", "--files-from"])
+        .arg(&list);
+    step::run(&mut command)?;
+    Ok(vec![layer, root_layer(folder)?])
+}
+
+/// The files of a system that programs expect.
+fn root_layer(folder: &Path) -> Result<PathBuf, Failure> {
+    let root = folder.join("root");
+    for (name, text) in [
+        (
+            "etc/passwd",
+            "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n",
+        ),
+        ("etc/group", "root:x:0:\nnobody:x:65534:\n"),
+        (
+            "etc/nsswitch.conf",
+            "passwd: files\ngroup: files\nhosts: files dns\n",
+        ),
+    ] {
+        let path = root.join(name);
+        let parent = path.parent().expect("a file lies in a folder");
+        fs::create_dir_all(parent).map_err(cannot("make", parent))?;
+        fs::write(&path, text).map_err(cannot("write", &path))?;
+    }
+    for (name, mode) in [("tmp", 0o1777), ("root", 0o700), ("run", 0o755)] {
+        let path = root.join(name);
+        fs::create_dir_all(&path).map_err(cannot("make", &path))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode))
+            .map_err(cannot("change", &path))?;
+    }
+    let layer = layer(folder, "root");
+    let mut command = archiver(&layer);
+    command.arg("--directory").arg(&root).arg(".");
+    step::run(&mut command)?;
+    Ok(layer)
+}
+
+/// A layer that holds `files` under the names they are given.
+fn packed(folder: &Path, name: &str, files: &[(&Path, &str)]) -> Result<PathBuf, Failure> {
+    let root = folder.join(format!("{name}-files"));
+    for (from, to) in files {
+        let to = root.join(to);
+        let parent = to.parent().expect("a file lies in a folder");
+        fs::create_dir_all(parent).map_err(cannot("make", parent))?;
+        fs::copy(from, &to).map_err(cannot("copy", from))?;
+    }
+    let layer = layer(folder, name);
+    let mut command = archiver(&layer);
+    command.arg("--directory").arg(&root).arg(".");
+    step::run(&mut command)?;
+    Ok(layer)
+}
+
+/// The file of a layer.
+fn layer(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}-layer.tar"))
+}
+
+/// `tar` that writes the same bytes for the same files.
+fn archiver(target: &Path) -> Command {
+    let mut command = Command::new("tar");
+    command
+        .args(["--create", "--sort=name", "--mtime=@0", "--numeric-owner"])
+        // Whatever the caller's mask is: jobs may run as any user.
+        .args(["--owner=0", "--group=0", "--mode=a+rX", "--file"])
+        .arg(target);
+    command
+}
+
+/// An archive of one image; `entrypoint` is JSON.
+fn image(
+    folder: &Path,
+    name: &str,
+    tags: &[&str],
+    layers: &[PathBuf],
+    entrypoint: &str,
+) -> Result<PathBuf, Failure> {
+    let mut hashes = Vec::new();
+    let mut names = Vec::new();
+    for layer in layers {
+        let line = step::capture(Command::new("sha256sum").arg(layer))?;
+        let hash = line.split_whitespace().next().unwrap_or_default();
+        hashes.push(format!("\"sha256:{hash}\""));
+        let file = layer.file_name().expect("a layer is a file");
+        names.push(file.to_string_lossy().into_owned());
+    }
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let config = format!(
+        "{{\"architecture\":\"{architecture}\",\"os\":\"linux\",\"config\":{{\"Entrypoint\":\
+         {entrypoint},\"Env\":[\"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin\"]}},\"rootfs\":\
+         {{\"type\":\"layers\",\"diff_ids\":[{}]}}}}",
+        hashes.join(",")
+    );
+    let quoted = |words: &[&str]| -> String {
+        let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+        quoted.join(",")
+    };
+    let layer_names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let list = format!(
+        "[{{\"Config\":\"{name}.json\",\"RepoTags\":[{}],\"Layers\":[{}]}}]",
+        quoted(tags),
+        quoted(&layer_names)
+    );
+    for (file, text) in [
+        (format!("{name}.json"), config),
+        ("manifest.json".to_owned(), list),
+    ] {
+        let path = folder.join(file);
+        fs::write(&path, text).map_err(cannot("write", &path))?;
+    }
+    let archive = folder.join(format!("{name}.tar"));
+    let unfinished = folder.join(format!("{name}.tar.unfinished"));
+    let mut command = archiver(&unfinished);
+    command
+        .arg("--directory")
+        .arg(folder)
+        .arg("manifest.json")
+        .arg(format!("{name}.json"))
+        .args(&names);
+    step::run(&mut command)?;
+    fs::rename(&unfinished, &archive).map_err(cannot("make", &archive))?;
+    Ok(archive)
+}
+
+/// The files that patterns of the shell stand for.
+fn expanded(patterns: &[&str]) -> Result<Vec<PathBuf>, Failure> {
+    let script = format!(
+        "for file in {}; do [ ! -f \"$file\" ] || echo \"$file\"; done",
+        patterns.join(" ")
+    );
+    let text = step::capture(Command::new("sh").args(["-c", &script]))?;
+    Ok(text.lines().map(PathBuf::from).collect())
+}
+
+/// Every library that `files` are linked with, those of libraries too.
+fn libraries(files: &BTreeSet<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
+    let output = Command::new("ldd")
+        .args(files)
+        .output()
+        .map_err(|error| Failure::CouldNotRun(format!("cannot start `ldd`: {error}")))?;
+    // It fails for files that are no programs, which is no reason to have none of the others.
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().filter_map(library).collect())
+}
+
+/// The path in a line of `ldd`.
+fn library(line: &str) -> Option<PathBuf> {
+    let line = line.strip_prefix('\t')?;
+    let path = line.split_once(" => ").map_or(line, |(_, path)| path);
+    let path = path.split_once(" (")?.0;
+    path.starts_with('/').then(|| PathBuf::from(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_libraries_of_a_program_are_read() {
+        for (line, want) in [
+            (
+                "\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)",
+                Some("/lib/x86_64-linux-gnu/libc.so.6"),
+            ),
+            (
+                "\t/lib64/ld-linux-x86-64.so.2 (0x00007f)",
+                Some("/lib64/ld-linux-x86-64.so.2"),
+            ),
+            ("\tlinux-vdso.so.1 (0x00007f)", None),
+            ("\tlibgone.so => not found", None),
+            ("/usr/bin/mpirun:", None),
+            ("\tnot a dynamic executable", None),
+        ] {
+            assert_eq!(library(line), want.map(PathBuf::from), "{line}");
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! The suite `cluster`: tests against a real cluster, and that a cluster leaves nothing behind.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::PathBuf,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use super::{
+    Cluster, Nodes, cgroups, namespace::Namespaces, piece, process::Process, state::State, wait,
+};
+use crate::{Failure, cache, report, step, test};
+
+/// The tests that want a cluster: a target of `crates/kube`.
+const TESTS: &str = "cluster";
+/// Simulated nodes beside the two real ones.
+const SIMULATED: usize = 30;
+/// The limit on a pod of the suite to run.
+const POD_LIMIT: Duration = Duration::from_mins(1);
+/// A pod on each real node, each with a mount that the kubelet makes.
+const PODS: &str = include_str!("suite.yaml");
+
+/// A cluster for as long as this value lives. One that ran before is used, and left alone.
+#[derive(Debug)]
+pub(crate) struct Fixture {
+    name: String,
+    cluster: Cluster,
+    /// Whether it is ours to end.
+    own: bool,
+}
+
+impl Fixture {
+    /// The cluster of this checkout's tests, with two real nodes and `simulated` others.
+    pub(crate) fn start(simulated: usize) -> Result<Self, Failure> {
+        Self::named(&suite_name("test"), simulated)
+    }
+
+    fn named(name: &str, simulated: usize) -> Result<Self, Failure> {
+        let own = Namespaces::find(&State::of(name)?).is_none();
+        let started =
+            super::up(name, Nodes::Real, simulated).and_then(|()| Cluster::find(State::of(name)?));
+        match started {
+            Ok(cluster) => Ok(Self {
+                name: name.to_owned(),
+                cluster,
+                own,
+            }),
+            Err(failure) => {
+                if own {
+                    super::down(name)?;
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    /// `program` where it reaches the cluster, with `KUBECONFIG` set, in the root of the repository.
+    pub(crate) fn command(&self, program: &str) -> Command {
+        self.cluster.command_in(&step::root(), program)
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        if !self.own {
+            return;
+        }
+        if let Err(Failure::Failed(message) | Failure::CouldNotRun(message)) =
+            super::down(&self.name)
+        {
+            report::error(&message);
+        }
+    }
+}
+
+/// One check: its name and its work.
+type Check = (&'static str, fn(&str) -> Result<(), Failure>);
+
+const CHECKS: &[Check] = &[
+    ("a cluster in use leaves nothing", leaves_nothing_in_use),
+    (
+        "pieces that were killed come back, and leave nothing",
+        leaves_nothing_of_killed_pieces,
+    ),
+    (
+        "a cluster whose first process was killed leaves nothing",
+        leaves_nothing_of_killed_first,
+    ),
+    (
+        "`up` cut short anywhere leaves nothing",
+        leaves_nothing_of_cut_up,
+    ),
+];
+
+/// Runs every check, then the tests that want a cluster.
+pub(crate) fn suite() -> Result<String, Failure> {
+    super::need_machine()?;
+    let name = suite_name("check");
+    let mut failed = Vec::new();
+    for (what, check) in CHECKS {
+        let began = Instant::now();
+        let outcome = check(&name);
+        // Also after a failure, so that the next check starts from nothing.
+        super::down(&name)?;
+        let time = report::seconds(began.elapsed());
+        match outcome {
+            Ok(()) => println!("{what}: passed in {time}"),
+            Err(Failure::Failed(message)) => {
+                report::error(&format!("{what}: {message}"));
+                failed.push(*what);
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    if !failed.is_empty() {
+        return Err(Failure::Failed(format!("failed: {}", failed.join("; "))));
+    }
+    let checks = format!("{} checks", CHECKS.len());
+    Ok(match tests()? {
+        Some(words) => format!("{checks}, {words}"),
+        None => checks,
+    })
+}
+
+/// Runs the tests that want a cluster, if there are any.
+fn tests() -> Result<Option<String>, Failure> {
+    let folder = step::root().join("crates/kube/tests");
+    let is_there = [format!("{TESTS}.rs"), format!("{TESTS}/main.rs")]
+        .iter()
+        .any(|file| folder.join(file).is_file());
+    if !is_there {
+        return Ok(None);
+    }
+    let words = ["test", "--locked", "--package", "trainyard-kube", "--test"];
+    // Built outside, where a package that is missing can be fetched.
+    step::run(step::cargo(&words).args([TESTS, "--no-run"]))?;
+    let fixture = Fixture::start(SIMULATED)?;
+    install(&fixture)?;
+    let mut command = fixture.command("cargo");
+    command.env("TRAINYARD_REAL_NODES", "1");
+    command.args(words).args([TESTS, "--no-fail-fast"]);
+    test::counted(&mut command).map(Some)
+}
+
+/// Teaches the cluster the kinds, as this checkout has them.
+fn install(fixture: &Fixture) -> Result<(), Failure> {
+    let mut command = fixture.command("kubectl");
+    command
+        .args(["apply", "--server-side", "--force-conflicts", "--kustomize"])
+        .arg("deploy/crds")
+        .stdout(Stdio::null());
+    step::run(&mut command)
+}
+
+fn leaves_nothing_in_use(name: &str) -> Result<(), Failure> {
+    let before = Machine::look()?;
+    let cluster = used(name)?;
+    let during = Machine::look()?;
+    if during.devices != before.devices {
+        return Err(Failure::Failed(format!(
+            "devices of the network beside those that were there: {}",
+            during.beyond(&before)
+        )));
+    }
+    let trace = Trace::of(&cluster.state);
+    super::down(name)?;
+    trace.must_be_gone(&before)
+}
+
+fn leaves_nothing_of_killed_pieces(name: &str) -> Result<(), Failure> {
+    let before = Machine::look()?;
+    let cluster = used(name)?;
+    let victims = ["etcd", "kube-apiserver", "kubelet-a", "containerd-b", "dns"];
+    for victim in victims {
+        piece::stop(&cluster, victim, "KILL")?;
+    }
+    super::up(name, Nodes::Real, 0)?;
+    cluster.kubectl(&["wait", "--for=condition=Ready", "pod", "on-a", "on-b"])?;
+    for victim in victims {
+        piece::stop(&cluster, victim, "KILL")?;
+    }
+    let trace = Trace::of(&cluster.state);
+    super::down(name)?;
+    trace.must_be_gone(&before)
+}
+
+fn leaves_nothing_of_killed_first(name: &str) -> Result<(), Failure> {
+    let before = Machine::look()?;
+    let cluster = used(name)?;
+    let trace = Trace::of(&cluster.state);
+    cluster.namespaces.kill_first();
+    super::down(name)?;
+    trace.must_be_gone(&before)
+}
+
+/// Ends `up` as soon as it has made each of these, the last of which is there before it is done.
+fn leaves_nothing_of_cut_up(name: &str) -> Result<(), Failure> {
+    let own = std::env::current_exe()
+        .map_err(|error| Failure::CouldNotRun(format!("cannot find this program: {error}")))?;
+    for made in [
+        "bin",
+        "logs/namespaces",
+        "pids/etcd",
+        "keys/apiserver.key",
+        "pids/containerd-a",
+        "images/tools.list",
+    ] {
+        let before = Machine::look()?;
+        let state = State::of(name)?;
+        let mut up = Command::new(&own)
+            .args(["cluster", "up", "--name", name])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| Failure::CouldNotRun(format!("cannot start `up`: {error}")))?;
+        let waited = wait::until(&format!("`up` to make `{made}`"), POD_LIMIT, || {
+            Ok(state.file(made).exists())
+        });
+        drop(up.kill());
+        drop(up.wait());
+        waited?;
+        let trace = Trace::of(&state);
+        super::down(name)?;
+        trace
+            .must_be_gone(&before)
+            .map_err(|failure| match failure {
+                Failure::Failed(message) => Failure::Failed(format!("cut at `{made}`: {message}")),
+                other => other,
+            })?;
+    }
+    Ok(())
+}
+
+/// A cluster whose real nodes run pods.
+fn used(name: &str) -> Result<Cluster, Failure> {
+    super::up(name, Nodes::Real, 0)?;
+    let cluster = Cluster::find(State::of(name)?)?;
+    let pods = cluster.state.write("config/suite.yaml", PODS)?;
+    cluster.kubectl(&["apply", &format!("--filename={}", pods.display())])?;
+    cluster.kubectl(&[
+        "wait",
+        "--for=condition=Ready",
+        &format!("--timeout={}s", POD_LIMIT.as_secs()),
+        "pod",
+        "on-a",
+        "on-b",
+    ])?;
+    Ok(cluster)
+}
+
+/// A name that no other checkout uses.
+fn suite_name(kind: &str) -> String {
+    let root = step::root().display().to_string();
+    format!("{kind}-{:08x}", cache::fnv(root.as_bytes()) >> 32)
+}
+
+/// What a cluster consists of, in the words of the machine.
+#[derive(Debug)]
+struct Trace {
+    name: String,
+    folder: PathBuf,
+    /// Every process in its namespaces. The kernel gives the names of namespaces again, so only
+    /// processes tell later whether they are gone.
+    processes: BTreeSet<(u32, Option<u64>)>,
+}
+
+impl Trace {
+    /// Of a cluster that may have no namespaces yet.
+    fn of(state: &State) -> Self {
+        let mut namespaces = BTreeSet::new();
+        let processes = Namespaces::find(state).map(|found| found.everything());
+        for process in processes.unwrap_or_default() {
+            namespaces.extend(KINDS.iter().filter_map(|kind| process.namespace_of(kind)));
+        }
+        for kind in KINDS {
+            if let Ok(own) = fs::read_link(format!("/proc/self/ns/{kind}")) {
+                namespaces.remove(&own);
+            }
+        }
+        let processes = Process::all()
+            .into_iter()
+            .filter(|process| {
+                KINDS
+                    .iter()
+                    .filter_map(|kind| process.namespace_of(kind))
+                    .any(|namespace| namespaces.contains(&namespace))
+            })
+            .map(|process| (process.pid, process.started()))
+            .collect();
+        Self {
+            name: state.name().to_owned(),
+            folder: state.folder().to_owned(),
+            processes,
+        }
+    }
+
+    /// Fails with everything that is left.
+    fn must_be_gone(&self, before: &Machine) -> Result<(), Failure> {
+        let after = Machine::look()?;
+        let mut left = Vec::new();
+        for process in Process::all() {
+            let was_there = self.processes.contains(&(process.pid, process.started()));
+            let names_it = process
+                .arguments
+                .iter()
+                .any(|word| word.contains(&*self.folder.to_string_lossy()));
+            if was_there || names_it {
+                left.push(format!("process {}: {:?}", process.pid, process.arguments));
+            }
+        }
+        if after != *before {
+            left.push(after.beyond(before));
+        }
+        let groups = cgroups::left(&State::of(&self.name)?);
+        left.extend(groups.iter().map(|group| group.display().to_string()));
+        if self.folder.exists() {
+            left.push(self.folder.display().to_string());
+        }
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(Failure::Failed(format!("left: {}", left.join("\n"))))
+        }
+    }
+}
+
+const KINDS: [&str; 5] = ["pid", "mnt", "net", "ipc", "uts"];
+
+/// What anyone on the machine sees, whoever made it.
+#[derive(Debug, PartialEq, Eq)]
+struct Machine {
+    mounts: BTreeSet<String>,
+    devices: BTreeSet<String>,
+}
+
+impl Machine {
+    fn look() -> Result<Self, Failure> {
+        let read = |path: &str| {
+            fs::read_to_string(path)
+                .map_err(|error| Failure::CouldNotRun(format!("cannot read `{path}`: {error}")))
+        };
+        let mounts = read("/proc/self/mounts")?;
+        let devices = read("/proc/self/net/dev")?;
+        Ok(Self {
+            mounts: mounts.lines().map(str::to_owned).collect(),
+            devices: devices
+                .lines()
+                .filter_map(|line| line.split_once(':'))
+                .map(|(name, _)| name.trim().to_owned())
+                .collect(),
+        })
+    }
+
+    /// What is there and was not before.
+    fn beyond(&self, before: &Self) -> String {
+        let mounts = self.mounts.difference(&before.mounts);
+        let devices = self.devices.difference(&before.devices);
+        mounts
+            .chain(devices)
+            .cloned()
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+}
