@@ -208,7 +208,7 @@ mod tests {
                 container,
                 command,
             } => Some(format!("{host} {container:?} {command:?}")),
-            Request::Stop { .. } => None,
+            Request::Stop { .. } | Request::Suspend { .. } | Request::Restart { .. } => None,
         }
     }
 

@@ -136,6 +136,13 @@ fn render(
     {
         page.line("waits", &waiting.message);
     }
+    if let Some(failed) = &job.status.trainyard.last_failure {
+        let (pod, attempt) = (&failed.pod, failed.attempt);
+        page.line(
+            "failed last",
+            &format!("{pod} in attempt {attempt}: {}", failed.message),
+        );
+    }
     if let Some(first) = job.errors.first() {
         page.line("invalid", &format!("{}: {}", first.code, first.message));
     }

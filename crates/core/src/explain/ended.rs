@@ -1,7 +1,7 @@
 //! Jobs that are over: how, and what failed first.
 
 use super::{Answer, Cause, CutOff, Facts, FailedPod, PodFacts, Standing, Told, exit};
-use crate::job::{Account, ConditionType, Disruption, Exit, PodPhase};
+use crate::job::{Account, ConditionType, Disruption, Exit, LastFailure, PodPhase};
 
 /// The answer for a job that is over.
 pub(super) fn ended(facts: &Facts) -> Option<Answer> {
@@ -24,6 +24,9 @@ pub(super) fn ended(facts: &Facts) -> Option<Answer> {
     let failed = facts.condition(ConditionType::Failed)?;
     let first = last_failure(facts);
     let paid_up = paid_up(facts);
+    let spent = paid_up
+        .as_deref()
+        .map_or(String::new(), |words| format!("; {words}"));
     let (cause, sentence, next) = if failed.message.contains("longer than specified deadline") {
         (
             Cause::DeadlineExceeded,
@@ -31,9 +34,6 @@ pub(super) fn ended(facts: &Facts) -> Option<Answer> {
             again(facts, "raise `spec.runPolicy.activeDeadlineSeconds`"),
         )
     } else if let Some(first) = &first {
-        let spent = paid_up
-            .as_deref()
-            .map_or(String::new(), |words| format!("; {words}"));
         let sentence = format!(
             "it failed: container `{}` of pod `{}` {}{spent}",
             first.container,
@@ -42,6 +42,10 @@ pub(super) fn ended(facts: &Facts) -> Option<Answer> {
         );
         let (cause, next) = next(facts, first);
         (cause, sentence, next)
+    } else if let Some(kept) = &facts.status.trainyard.last_failure {
+        let sentence = format!("it failed: pod `{}`: {}{spent}", kept.pod, kept.message);
+        let (cause, what) = of_account(kept);
+        (cause, sentence, again(facts, what))
     } else if let Some(words) = paid_up {
         (
             Cause::PodsTaken,
@@ -105,9 +109,15 @@ pub(super) fn last_failure(facts: &Facts) -> Option<FailedPod> {
     if let Some(kept) = facts.failures.last() {
         return Some(kept.clone());
     }
+    let kept = facts.status.trainyard.last_failure.as_ref();
     let failed = facts.pods.iter().filter(|pod| {
         let ended_badly = pod.exit.is_some_and(|exit| exit.code != 0);
         pod.phase == PodPhase::Failed || pod.restarts > 0 && ended_badly
+    });
+    let failed = failed.filter(|pod| match kept {
+        // What the lifecycle found to be first is first.
+        Some(kept) => pod.name == kept.pod && pod.attempt == kept.attempt,
+        None => true,
     });
     // What came from outside explains the crashes around it, as the lifecycle has it.
     let first = failed.min_by_key(|pod| {
@@ -131,6 +141,24 @@ fn of_pod(pod: &PodFacts) -> FailedPod {
         exit: pod.exit,
         disruption: pod.disruption,
         last_line: None,
+    }
+}
+
+/// The cause of a failure whose pod is gone, and what to do.
+fn of_account(kept: &LastFailure) -> (Cause, &'static str) {
+    match kept.account {
+        Account::User if kept.message.contains("out of memory") => (
+            Cause::OutOfMemory,
+            "give the pods a larger `resources.limits.memory`, or use less",
+        ),
+        Account::User => (
+            Cause::ContainerFailed,
+            "look for the logs of the pod where the cluster keeps them, and correct it",
+        ),
+        Account::Platform | Account::Infrastructure | Account::Preemption => (
+            Cause::PodsTaken,
+            "look at the events for what took its pods away",
+        ),
     }
 }
 

@@ -157,6 +157,8 @@ pub(super) fn backoff(facts: &Facts) -> Option<Answer> {
     );
     if let Some(failed) = ended::last_failure(facts) {
         answer = answer.because(format!("pod `{}`", failed.pod), ended::how(&failed));
+    } else if let Some(kept) = &yard.last_failure {
+        answer = answer.because(format!("pod `{}`", kept.pod), kept.message.clone());
     }
     for told in ended::restarts_told(facts).take(2) {
         answer = answer.because_of(told);

@@ -11,7 +11,8 @@ use super::*;
 use crate::{
     finding::{Finding, Severity, Span},
     job::{
-        Account, Disruption, Exit, JobStatus, NodeHealth, PodPhase, Spent, Wait, Yard, testing::at,
+        Account, Disruption, Exit, JobStatus, LastFailure, NodeHealth, PodPhase, Spent, Wait, Yard,
+        testing::at,
     },
     ledger::{OpenSpan, Phase},
     reason::{Code, Reason},

@@ -65,6 +65,34 @@ pub(super) fn of_ends() -> Vec<Named> {
             vec!["pod `j-worker-0`", "ran short of memory or disk"],
         ),
         (
+            "out of memory, and no pod left",
+            facts().failed("", None).with(|facts| {
+                facts.status.trainyard.last_failure = Some(LastFailure {
+                    attempt: 1,
+                    pod: "j-worker-1".into(),
+                    account: Account::User,
+                    message: "it ran out of memory (exit code 137)".into(),
+                });
+            }),
+            Cause::OutOfMemory,
+            Failed,
+            vec!["pod `j-worker-1`: it ran out of memory (exit code 137)"],
+        ),
+        (
+            "what the lifecycle found first, whatever pods say",
+            facts().failed("", Some(exit(1, false))).with(|facts| {
+                facts.status.trainyard.last_failure = Some(LastFailure {
+                    attempt: 1,
+                    pod: "j-worker-0".into(),
+                    account: Account::User,
+                    message: "it ended with exit code 1".into(),
+                });
+            }),
+            Cause::ContainerFailed,
+            Failed,
+            vec!["pod `j-worker-0` ended with exit code 1"],
+        ),
+        (
             "a budget spent and no pod left",
             facts()
                 .failed("its infrastructure budget of 2 failures is spent", None)
