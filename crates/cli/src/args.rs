@@ -401,7 +401,11 @@ pub(crate) struct Which {
     #[arg(value_name = "JOB")]
     pub(crate) job: String,
     /// Name of the run, as `ps --all` lists it; the last one where it is left out
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["cluster", "namespace"])]
+    #[arg(
+        long,
+        value_name = "RUN",
+        conflicts_with_all = ["cluster", "namespace", "context", "kubeconfig"]
+    )]
     pub(crate) run: Option<String>,
 }
 

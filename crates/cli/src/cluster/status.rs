@@ -14,6 +14,7 @@ use crate::{
     command::status::{Budget, Page, budget, since},
     failure::{Exit, Failure},
     printer::{Paint, Printer},
+    run::clean,
     words,
 };
 
@@ -134,7 +135,7 @@ fn render(
         && !job.has_ended()
         && waiting.code != Code::Training
     {
-        page.line("waits", &waiting.message);
+        page.line("waits", &clean::text(&waiting.message));
     }
     if let Some(failed) = &job.status.trainyard.last_failure {
         let (pod, attempt) = (&failed.pod, failed.attempt);

@@ -43,7 +43,7 @@ pub(super) fn run(args: &Delete, printer: &mut Printer) -> Result<Exit, Failure>
         folder.remove().map_err(stored::refused)?;
     }
     printer.summary(&format!(
-        "removed {} of job `{job}`, with their logs; volumes stay, and `trainyard run` of its file begins \
+        "removed {} of job `{job}`, logs included; volumes stay, and `trainyard run` of its file begins \
          anew",
         words::counted(folders.len() as u64, "run")
     ));

@@ -16,6 +16,7 @@ use crate::{
     cluster,
     failure::{Exit, Failure},
     printer::{Paint, Printer},
+    run::clean,
     stored::{self, Stored},
     words,
 };
@@ -77,7 +78,10 @@ fn render(job: &str, answer: &Answer, width: Option<usize>, paint: Paint) -> Str
         Standing::Failed => "1;31",
     };
     let name = paint.apply(codes, job);
-    let first = words::wrapped(&answer.sentence, width.map(|width| width + HEADINGS));
+    let first = words::wrapped(
+        &clean::text(&answer.sentence),
+        width.map(|width| width + HEADINGS),
+    );
     writeln!(text, "{name}: {}", first.join("\n  ")).expect("a string takes whatever is written");
     let mut entry = |heading: &str, body: &str| {
         for (at, line) in words::wrapped(body, width).iter().enumerate() {
@@ -90,9 +94,12 @@ fn render(job: &str, answer: &Answer, width: Option<usize>, paint: Paint) -> Str
     };
     for (at, evidence) in answer.evidence.iter().enumerate() {
         let heading = if at == 0 { "evidence" } else { "" };
-        entry(heading, &format!("{}: {}", evidence.from, evidence.says));
+        entry(
+            heading,
+            &clean::text(&format!("{}: {}", evidence.from, evidence.says)),
+        );
     }
-    entry("next", &answer.next);
+    entry("next", &clean::text(&answer.next));
     text
 }
 
