@@ -117,9 +117,6 @@ fn story(pass: &mut Pass<'_>) {
     if let Err(message) = recover::recover(pass, &roster) {
         return cleanup::fail(pass, message);
     }
-    if pass.status.trainyard.attempt == before {
-        asked::restart(pass);
-    }
 
     // What the attempt, this or the next, needs now.
     let yard = &pass.status.trainyard;

@@ -94,3 +94,25 @@ fn a_suspended_job_restarts_when_it_goes_on_and_an_ended_one_never() {
     assert_eq!(world.observed.status.trainyard.attempt, 2);
     assert_eq!(world.state(), "Succeeded");
 }
+
+/// Found by the simulation: the attempt that was over was still said to wait for its node.
+#[test]
+fn an_attempt_that_is_over_waits_for_no_silent_node() {
+    for scope in [RestartScope::Gang, RestartScope::Pod] {
+        let mut job = job(Kind::PyTorch);
+        job.knobs.restart_scope = Some(scope);
+        let mut world = World::new(job);
+        world.run_all();
+        world.pod(worker(0)).node = Some("n".to_owned());
+        let silent = NodeHealth::SilentSince(at(0));
+        world.observed.nodes.insert("n".to_owned(), silent);
+        world.now = 1;
+        assert_eq!(world.pass().reasons[0].code, Code::NodeSilent, "{scope:?}");
+        ask(&mut world, "one");
+        assert_eq!(
+            world.pass().reasons[0].code,
+            Code::WaitingForOldPods,
+            "{scope:?}"
+        );
+    }
+}
