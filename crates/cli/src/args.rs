@@ -3,9 +3,14 @@
 //! Parsing only validates. What the words mean together with the environment and the terminal is
 //! worked out in [`crate::session`]; what they do is in [`crate::command`].
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
-use clap::{Args as ClapArgs, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use clap::{
+    Args as ClapArgs, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
+};
 use trainyard_core::spec::Role;
 
 /// Everything a command line can say.
@@ -76,6 +81,11 @@ pub(crate) enum Command {
     Ps(Ps),
     Status(Status),
     Logs(Logs),
+    Explain(Explain),
+    Suspend(Suspend),
+    Resume(Resume),
+    Restart(Restart),
+    Delete(Delete),
     Render(Render),
     Lint(Lint),
     Operator(Operator),
@@ -141,19 +151,25 @@ pub(crate) struct Run {
     pub(crate) format: Format,
 }
 
-/// List what runs and ran here
+/// List what runs and ran here, or the jobs of a cluster
 ///
-/// The last run of every job, newest first.
+/// The last run of every job, newest first; with `--cluster` every job of the namespace.
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = "\
 Examples:
   trainyard ps
   trainyard ps --all
+  trainyard ps --cluster -n team-a
   trainyard ps --format json | jq -r '.runs[] | select(.live) | .job'")]
 pub(crate) struct Ps {
     /// List every run of every job
     #[arg(short, long)]
     pub(crate) all: bool,
+    /// The jobs of every namespace of the cluster; implies `--cluster`
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub(crate) all_namespaces: bool,
+    #[command(flatten)]
+    pub(crate) place: Place,
     #[command(flatten)]
     pub(crate) state: State,
     /// How to write the list
@@ -168,10 +184,13 @@ pub(crate) struct Ps {
 #[command(after_long_help = "\
 Examples:
   trainyard status mnist
-  trainyard status mnist --format json | jq -r .state")]
+  trainyard status mnist --format json | jq -r .state
+  trainyard status pytorchjob/mnist --cluster -n team-a")]
 pub(crate) struct Status {
     #[command(flatten)]
     pub(crate) which: Which,
+    #[command(flatten)]
+    pub(crate) place: Place,
     #[command(flatten)]
     pub(crate) state: State,
     /// How to write the status
@@ -183,13 +202,17 @@ pub(crate) struct Status {
 ///
 /// Of the last attempt unless another is named. Lines of several pods have their pod in front; the
 /// output of a single pod is printed as it was written. Works while the job runs and afterwards.
+///
+/// On a cluster the logs go with their pods: of an attempt that is over only what its pods still hold
+/// can be read.
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = "\
 Examples:
   trainyard logs mnist
   trainyard logs mnist --rank 3 --attempt 1
   trainyard logs mnist --first-failure
-  trainyard logs mnist --follow")]
+  trainyard logs mnist --follow
+  trainyard logs mnist --cluster -n team-a --first-failure")]
 pub(crate) struct Logs {
     #[command(flatten)]
     pub(crate) which: Which,
@@ -206,8 +229,13 @@ pub(crate) struct Logs {
     #[arg(long, conflicts_with_all = ["rank", "pod", "attempt", "follow"])]
     pub(crate) first_failure: bool,
     /// Go on printing until the run is over
-    #[arg(long)]
+    #[arg(short, long)]
     pub(crate) follow: bool,
+    /// Of the container before its last restart in place; implies `--cluster`
+    #[arg(long, conflicts_with = "follow")]
+    pub(crate) previous: bool,
+    #[command(flatten)]
+    pub(crate) place: Place,
     #[command(flatten)]
     pub(crate) state: State,
     /// How to write the lines; `json` has one object to a line
@@ -215,14 +243,169 @@ pub(crate) struct Logs {
     pub(crate) format: Format,
 }
 
+/// Say why a job is not running, or why it failed
+///
+/// One sentence, what it is known from, and the next step. Looks at the job's status, its pods and their
+/// events, quotas, volume claims, nodes and the operator; what you may not read is left out.
+///
+/// Exit code 0: it runs, waits or succeeded. 1: it failed. 2: it could not be found out.
+#[derive(Debug, ClapArgs)]
+#[command(after_long_help = "\
+Examples:
+  trainyard explain mnist
+  trainyard explain mnist --cluster -n team-a
+  trainyard explain mnist --cluster --format json | jq -r .cause")]
+pub(crate) struct Explain {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) state: State,
+    /// How to write the answer
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub(crate) format: Format,
+}
+
+/// Take the pods of a job away until it is resumed
+///
+/// Pods get SIGTERM and their grace period to save. On this machine the run stays, without processes,
+/// until it is resumed or stopped.
+#[derive(Debug, ClapArgs)]
+#[command(after_long_help = "\
+Examples:
+  trainyard suspend mnist
+  trainyard suspend mnist --cluster -n team-a")]
+pub(crate) struct Suspend {
+    #[command(flatten)]
+    pub(crate) job: Named,
+}
+
+/// Let a suspended job go on, as a new attempt
+#[derive(Debug, ClapArgs)]
+#[command(after_long_help = "\
+Examples:
+  trainyard resume mnist
+  trainyard resume mnist --cluster -n team-a")]
+pub(crate) struct Resume {
+    #[command(flatten)]
+    pub(crate) job: Named,
+}
+
+/// Begin one new attempt of the whole job
+///
+/// Every pod is replaced. It is on nobody's account: no budget is spent. A job that has ended stays
+/// ended.
+#[derive(Debug, ClapArgs)]
+#[command(after_long_help = "\
+Examples:
+  trainyard restart mnist
+  trainyard restart mnist --cluster -n team-a")]
+pub(crate) struct Restart {
+    #[command(flatten)]
+    pub(crate) job: Named,
+}
+
+/// Delete a job, with its pods
+///
+/// On this machine: stops the run and removes what is kept of the job's runs, logs included; volumes
+/// stay. Asks nothing.
+#[derive(Debug, ClapArgs)]
+#[command(after_long_help = "\
+Examples:
+  trainyard delete mnist
+  trainyard delete mnist --run 20250101T000000Z
+  trainyard delete mnist --cluster -n team-a --no-wait")]
+pub(crate) struct Delete {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// Do not wait until the job and its pods are gone
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    /// Seconds to wait at most
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 300,
+        conflicts_with = "no_wait"
+    )]
+    pub(crate) timeout: u64,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) state: State,
+}
+
+/// A job that is to be changed.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Named {
+    /// Name of the job; on a cluster also with its kind, such as `pytorchjob/mnist`
+    #[arg(value_name = "JOB")]
+    pub(crate) job: String,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) state: State,
+}
+
+/// Whether this machine is meant, or which cluster.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(next_help_heading = "Cluster")]
+pub(crate) struct Place {
+    /// Jobs of a cluster, not of this machine; the options below imply it
+    #[arg(long)]
+    pub(crate) cluster: bool,
+    /// Namespace; else that of the context
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
+    #[command(flatten)]
+    pub(crate) server: Cluster,
+    /// Called by `kubectl`, as its plugin.
+    #[arg(skip)]
+    pub(crate) plugin: bool,
+}
+
+impl Place {
+    /// Whether a cluster is meant.
+    pub(crate) fn is_cluster(&self) -> bool {
+        let server = &self.server;
+        self.cluster
+            || self.plugin
+            || self.namespace.is_some()
+            || server.context.is_some()
+            || server.kubeconfig.is_some()
+    }
+}
+
+impl Command {
+    /// Where the jobs of the command are, for commands that have any.
+    fn place_mut(&mut self) -> Option<&mut Place> {
+        match self {
+            Self::Ps(args) => Some(&mut args.place),
+            Self::Status(args) => Some(&mut args.place),
+            Self::Logs(args) => Some(&mut args.place),
+            Self::Explain(args) => Some(&mut args.place),
+            Self::Suspend(args) => Some(&mut args.job.place),
+            Self::Resume(args) => Some(&mut args.job.place),
+            Self::Restart(args) => Some(&mut args.job.place),
+            Self::Delete(args) => Some(&mut args.place),
+            _ => None,
+        }
+    }
+}
+
 /// Which run of which job.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Which {
-    /// Name of the job
+    /// Name of the job; on a cluster also with its kind, such as `pytorchjob/mnist`
     #[arg(value_name = "JOB")]
     pub(crate) job: String,
     /// Name of the run, as `ps --all` lists it; the last one where it is left out
-    #[arg(long, value_name = "RUN")]
+    #[arg(
+        long,
+        value_name = "RUN",
+        conflicts_with_all = ["cluster", "namespace", "context", "kubeconfig"]
+    )]
     pub(crate) run: Option<String>,
 }
 
@@ -518,8 +701,32 @@ fn parse_injection(text: &str) -> Result<trainyard_host::Injection, String> {
 }
 
 /// Reads a command line; the refusal holds help and version too.
+///
+/// Called as `kubectl-trainyard`, which is how `kubectl` calls its plugin `trainyard`, commands are about
+/// the cluster.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Args, clap::Error> {
-    Args::try_parse_from(words)
+    let mut words = words.into_iter().peekable();
+    let plugin = words.peek().is_some_and(is_plugin);
+    let mut definition = definition();
+    if plugin {
+        definition = definition.bin_name(PLUGIN_PROGRAM);
+    }
+    let mut matches = definition.try_get_matches_from(words)?;
+    let mut args = Args::from_arg_matches_mut(&mut matches)?;
+    if let Some(place) = args.command.place_mut() {
+        place.plugin = plugin;
+    }
+    Ok(args)
+}
+
+/// How people call the plugin.
+pub(crate) const PLUGIN_PROGRAM: &str = "kubectl trainyard";
+/// The name of its file.
+const PLUGIN_FILE: &str = "kubectl-trainyard";
+
+fn is_plugin(word: &OsString) -> bool {
+    let name = Path::new(word).file_stem();
+    name.is_some_and(|name| name == PLUGIN_FILE)
 }
 
 /// The definition itself, from which help, completions and manual pages are made.
@@ -534,5 +741,23 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         definition().debug_assert();
+    }
+
+    #[test]
+    fn what_means_the_cluster() {
+        let cases: [(&[&str], bool); 7] = [
+            (&["trainyard", "ps"], false),
+            (&["trainyard", "ps", "--cluster"], true),
+            (&["trainyard", "ps", "-n", "team"], true),
+            (&["trainyard", "status", "j", "--context", "c"], true),
+            (&["kubectl-trainyard", "ps"], true),
+            (&["/usr/bin/kubectl-trainyard", "restart", "j"], true),
+            (&["./trainyard", "delete", "j"], false),
+        ];
+        for (words, want) in cases {
+            let mut args = parse(words.iter().map(OsString::from)).unwrap();
+            let place = args.command.place_mut().expect("the command has a place");
+            assert_eq!(place.is_cluster(), want, "{words:?}");
+        }
     }
 }

@@ -1,15 +1,20 @@
 //! What each command does: one file per command.
 
 mod completions;
+mod delete;
+mod explain;
 mod lint;
-mod logs;
+pub(crate) mod logs;
 mod man;
 mod operator;
-mod ps;
+pub(crate) mod ps;
 mod reference;
 mod render;
+mod restart;
+mod resume;
 mod run;
-mod status;
+pub(crate) mod status;
+mod suspend;
 
 use trainyard_core::finding::Finding;
 
@@ -32,6 +37,11 @@ pub(crate) fn run(
         Command::Ps(args) => ps::run(&args, printer),
         Command::Status(args) => status::run(&args, printer),
         Command::Logs(args) => logs::run(&args, printer),
+        Command::Explain(args) => explain::run(&args, printer),
+        Command::Suspend(args) => suspend::run(&args.job, printer),
+        Command::Resume(args) => resume::run(&args.job, printer),
+        Command::Restart(args) => restart::run(&args.job, printer),
+        Command::Delete(args) => delete::run(&args, printer),
         Command::Render(args) => render::run(args, environment, printer),
         Command::Lint(args) => lint::run(&args, printer),
         Command::Operator(args) => operator::run(args, printer),

@@ -4,6 +4,7 @@
 
 mod args;
 mod bar;
+mod cluster;
 mod command;
 mod environment;
 mod failure;

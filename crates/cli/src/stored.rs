@@ -14,7 +14,7 @@ use trainyard_host::{
 };
 
 use crate::{
-    args::{State, Which},
+    args::{Named, State, Which},
     failure::Failure,
     run::names,
 };
@@ -193,6 +193,24 @@ pub(crate) fn find(store: &Store, which: &Which) -> Result<Stored, Failure> {
     };
     let folder = folder.ok_or_else(|| unknown_job(&which.job, &[], store))?;
     Stored::read(folder).map_err(refused)
+}
+
+/// The last run of the job, which must live for someone to `verb` it.
+pub(crate) fn live(args: &Named, verb: &str) -> Result<Stored, Failure> {
+    let which = Which {
+        job: args.job.clone(),
+        run: None,
+    };
+    let run = find(&open(&args.state)?, &which)?;
+    if run.live {
+        return Ok(run);
+    }
+    Err(Failure::new(format!(
+        "cannot {verb} job `{}`: its last run is over ({})",
+        args.job,
+        run.state()
+    ))
+    .hint("`trainyard run` its file again; a program that saves checkpoints goes on from its last"))
 }
 
 fn unknown_job(job: &str, jobs: &[String], store: &Store) -> Failure {

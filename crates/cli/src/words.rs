@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use trainyard_core::explain::exit;
 use trainyard_host::FailedRank;
 
 /// `1 pod`, `2 pods`, `12,345 lines`.
@@ -91,16 +92,7 @@ pub(crate) fn loss(loss: f64) -> String {
 
 /// How a container ended, from its code alone.
 pub(crate) fn exit(code: i32, out_of_memory: bool) -> String {
-    if out_of_memory {
-        return format!("ran out of memory (exit code {code})");
-    }
-    match signal_of(code) {
-        Some(signal) => format!(
-            "exit code {code} (128 + signal {}, {})",
-            signal.number, signal.name
-        ),
-        None => format!("exit code {code}{}", meaning_of_code(code)),
-    }
+    exit::words(code, out_of_memory)
 }
 
 /// How the first rank to fail ended.
@@ -109,71 +101,20 @@ pub(crate) fn failed(failed: &FailedRank) -> String {
         return format!("ran out of memory (exit code {})", failed.code);
     }
     let Some(name) = &failed.signal else {
-        return exit(failed.code, false);
+        return exit::words(failed.code, false);
     };
-    match SIGNALS.iter().find(|signal| signal.name == name) {
-        Some(Signal {
+    match exit::SIGNALS.iter().find(|signal| signal.name == name) {
+        Some(exit::Signal {
             number,
             meaning: "",
             ..
         }) => format!("killed by signal {number} ({name})"),
-        Some(Signal {
+        Some(exit::Signal {
             number, meaning, ..
         }) => format!("killed by signal {number} ({name}: {meaning})"),
         None => format!("killed by {name}"),
     }
 }
-
-/// What shells mean by a code.
-fn meaning_of_code(code: i32) -> &'static str {
-    match code {
-        126 => " (the command is not executable)",
-        127 => " (the command was not found)",
-        _ => "",
-    }
-}
-
-/// The signal that `code` stands for where it is 128 + n.
-fn signal_of(code: i32) -> Option<&'static Signal> {
-    SIGNALS.iter().find(|signal| signal.number + 128 == code)
-}
-
-struct Signal {
-    number: i32,
-    name: &'static str,
-    /// Empty where the name says it all.
-    meaning: &'static str,
-}
-
-const fn signal(number: i32, name: &'static str, meaning: &'static str) -> Signal {
-    Signal {
-        number,
-        name,
-        meaning,
-    }
-}
-
-/// The signals that end processes, as Linux numbers them on x86 and Arm.
-const SIGNALS: &[Signal] = &[
-    signal(1, "SIGHUP", ""),
-    signal(2, "SIGINT", ""),
-    signal(3, "SIGQUIT", ""),
-    signal(4, "SIGILL", "illegal instruction"),
-    signal(5, "SIGTRAP", ""),
-    signal(6, "SIGABRT", "it aborted itself"),
-    signal(7, "SIGBUS", "bus error, often a full `/dev/shm`"),
-    signal(8, "SIGFPE", "arithmetic error"),
-    signal(9, "SIGKILL", ""),
-    signal(10, "SIGUSR1", ""),
-    signal(11, "SIGSEGV", "invalid memory access"),
-    signal(12, "SIGUSR2", ""),
-    signal(13, "SIGPIPE", "nobody read what it wrote"),
-    signal(14, "SIGALRM", ""),
-    signal(15, "SIGTERM", ""),
-    signal(24, "SIGXCPU", "limit on processor time"),
-    signal(25, "SIGXFSZ", "limit on file size"),
-    signal(31, "SIGSYS", "forbidden system call"),
-];
 
 #[cfg(test)]
 mod tests {

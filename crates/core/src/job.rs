@@ -27,6 +27,7 @@
 //!   any more.
 
 mod action;
+mod asked;
 mod budget;
 mod cause;
 mod cleanup;

@@ -12,9 +12,11 @@
 //! 3. [`job`]: the lifecycle, `decide(job, observed, now)`;
 //! 4. [`ledger`]: where every second of a job went;
 //! 5. [`lint`]: findings over a file; [`finding`] is their shape;
-//! 6. [`reason`]: every stable reason code with its sentence.
+//! 6. [`reason`]: every stable reason code with its sentence;
+//! 7. [`explain`]: why a job is not running, or why it failed.
 #![forbid(unsafe_code)]
 
+pub mod explain;
 pub mod finding;
 pub mod job;
 pub mod launch;

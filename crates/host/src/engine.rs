@@ -117,6 +117,8 @@ struct Complained {
 
 struct Engine<'a> {
     job: &'a Job,
+    /// The same job as someone has changed it since.
+    edited_job: Option<Job>,
     /// The same job, told to have no pods, once a stop was asked for.
     stopped_job: Option<Job>,
     prepared: &'a Prepared,
@@ -196,6 +198,7 @@ impl<'a> Engine<'a> {
         let remote = Remote::listen(&folder, &request.options.program)?;
         let mut engine = Self {
             job: &prepared.job,
+            edited_job: None,
             stopped_job: None,
             prepared,
             plan,
@@ -333,7 +336,8 @@ impl<'a> Engine<'a> {
         self.decided = Instant::now();
         self.view += 1;
         let observed = self.observe();
-        let job = self.stopped_job.as_ref().unwrap_or(self.job);
+        let edited = self.edited_job.as_ref();
+        let job = self.stopped_job.as_ref().or(edited).unwrap_or(self.job);
         let now = Timestamp::now();
         let decision = job::decide(job, &observed, now);
         if decision.status != self.status {

@@ -33,7 +33,8 @@ impl Default for Ranks {
 }
 
 impl Ranks {
-    pub(crate) fn of(job: &Job) -> Self {
+    /// The ranks of `job`.
+    pub fn of(job: &Job) -> Self {
         let per_pod = match &job.framework {
             Framework::MpiV1(own) => Some(own.slots_per_worker),
             Framework::MpiV2(own) => Some(own.slots_per_worker),

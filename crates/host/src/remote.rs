@@ -33,6 +33,10 @@ pub(crate) enum Request {
     },
     /// Stop the run; `now` without its grace period.
     Stop { now: bool },
+    /// Let the job have no pods, or have them again.
+    Suspend { suspend: bool },
+    /// Begin one new attempt, under a name.
+    Restart { name: String },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -204,7 +208,7 @@ mod tests {
                 container,
                 command,
             } => Some(format!("{host} {container:?} {command:?}")),
-            Request::Stop { .. } => None,
+            Request::Stop { .. } | Request::Suspend { .. } | Request::Restart { .. } => None,
         }
     }
 

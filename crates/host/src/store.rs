@@ -36,6 +36,8 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::de::DeserializeOwned;
 use trainyard_core::job::JobStatus;
 
+use crate::remote::{Answer, Request};
+
 pub use error::StoreError;
 pub use log::{LogFile, LogReader};
 pub use record::{RunRecord, StoredFailures, StoredProgress, StoredStatus};
@@ -232,10 +234,42 @@ impl RunFolder {
     /// Asks the engine to stop the run, as Ctrl-C does in its terminal: in its grace period, or
     /// `now`.
     pub fn request_stop(&self, now: bool) -> Result<(), StoreError> {
-        let request = crate::remote::Request::Stop { now };
-        let answer = crate::remote::ask(&self.path, &request, &[]);
-        answer.map(drop).map_err(|source| StoreError::NotRunning {
+        self.ask(&Request::Stop { now })
+    }
+
+    /// Asks the engine to let the job have no pods, or to let it have them again.
+    pub fn request_suspend(&self, suspend: bool) -> Result<(), StoreError> {
+        self.ask(&Request::Suspend { suspend })
+    }
+
+    /// Asks the engine for one new attempt of the whole gang. A name that was used is no new request.
+    pub fn request_restart(&self, name: &str) -> Result<(), StoreError> {
+        let name = name.to_owned();
+        self.ask(&Request::Restart { name })
+    }
+
+    fn ask(&self, request: &Request) -> Result<(), StoreError> {
+        let answer = crate::remote::ask(&self.path, request, &[]);
+        let answer = answer.and_then(|answer| match answer {
+            Answer::Refused { message } => Err(io::Error::other(message)),
+            Answer::Ended { .. } | Answer::Done => Ok(()),
+        });
+        answer.map_err(|source| StoreError::NotRunning {
             job: self.job.clone(),
+            source,
+        })
+    }
+
+    /// Removes all that is kept of a run that is over.
+    pub fn remove(&self) -> Result<(), StoreError> {
+        if self.is_live() {
+            return Err(StoreError::Running {
+                job: self.job.clone(),
+                pid: self.record().map_or(0, |record| record.pid),
+            });
+        }
+        fs::remove_dir_all(&self.path).map_err(|source| StoreError::NotWritable {
+            path: self.path.clone(),
             source,
         })
     }

@@ -110,10 +110,16 @@ impl CallError {
             .is_some_and(|(code, reason)| code == 409 && reason != "AlreadyExists")
     }
 
-    /// Whether the API server understood and refused, so that trying again soon is in vain.
+    /// Whether the API server understood and refused, so that trying again soon is in vain. A webhook
+    /// that does not answer is told as an error of the server, and refuses for as long as it is down.
     pub(crate) fn is_refusal(&self) -> bool {
-        self.status()
-            .is_some_and(|(code, _)| matches!(code, 400 | 403 | 413 | 422))
+        match self {
+            Self::Kube(Answer(kube::Error::Api(status))) => {
+                matches!(status.code, 400 | 403 | 413 | 422)
+                    || status.code == 500 && status.message.contains("failed calling webhook")
+            }
+            _ => false,
+        }
     }
 }
 
@@ -339,6 +345,10 @@ mod tests {
             ];
             assert_eq!(found, want, "{error}");
         }
+        let webhook = serde_json::json!({"status": "Failure", "code": 500,
+            "message": "Internal error occurred: failed calling webhook \"a.example\": refused"});
+        let webhook = serde_json::from_value(webhook).unwrap();
+        assert!(CallError::Kube(Answer(kube::Error::Api(Box::new(webhook)))).is_refusal());
         let words = error(403, "Forbidden").to_string();
         assert_eq!(words, "pods \"j-worker-0\" is forbidden: exceeded quota");
     }

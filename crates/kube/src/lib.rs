@@ -26,6 +26,7 @@ mod feed;
 mod health;
 mod key;
 mod lease;
+pub mod look;
 mod metrics;
 mod node;
 mod operator;

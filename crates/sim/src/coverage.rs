@@ -89,6 +89,8 @@ marks! {
     Suspended = "user: suspended",
     /// Resumed.
     Resumed = "user: resumed",
+    /// Asked for a restart.
+    RestartAsked = "user: asked for a restart",
     /// Job deleted with its object gone at once.
     DeletedAtOnce = "user: deleted the job, object gone at once",
     /// Job deleted with its object waiting for its pods.

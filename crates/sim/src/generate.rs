@@ -188,5 +188,6 @@ fn knobs(dice: &mut Dice) -> Knobs {
         lost_after: Duration::from_secs(u64::from(5 + dice.below(60))),
         hang_after: Duration::from_secs(u64::from(30 + dice.below(600))),
         compat,
+        restart: dice.chance(5).then(|| "as written".to_owned()),
     }
 }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{Failure, cache, report, step, test};
 
-/// The tests that want a cluster: a target of `crates/kube`.
+/// The tests that want a cluster: a target of `crates/kube` and one of `crates/cli`.
 const TESTS: &str = "cluster";
 /// Simulated nodes beside the two real ones.
 const SIMULATED: usize = 30;
@@ -144,7 +144,15 @@ fn tests() -> Result<Option<String>, Failure> {
     if !is_there {
         return Ok(None);
     }
-    let words = ["test", "--locked", "--package", "trainyard-kube", "--test"];
+    let words = [
+        "test",
+        "--locked",
+        "--package",
+        "trainyard-kube",
+        "--package",
+        "trainyard",
+        "--test",
+    ];
     // Built outside, where a package that is missing can be fetched.
     step::run(step::cargo(&words).args([TESTS, "--no-run"]))?;
     let fixture = Fixture::start(SIMULATED)?;

@@ -9,11 +9,13 @@ use std::{io::Read, thread, time::Duration};
 use anyhow::Context as _;
 use serde::Serialize;
 use trainyard_core::spec::{self, Kind, Slot};
-use trainyard_host::store::{LogFile, StoreError};
+use trainyard_host::store::LogFile;
 
-use self::piece::{Piece, Pieces};
+use self::piece::Piece;
+pub(crate) use self::piece::Pieces;
 use crate::{
     args::{Format, Logs},
+    cluster,
     failure::{Exit, Failure},
     printer::{Paint, Printer},
     run::{clean, names},
@@ -48,6 +50,9 @@ fn is_false(flag: &bool) -> bool {
 
 /// Prints the lines.
 pub(super) fn run(args: &Logs, printer: &mut Printer) -> Result<Exit, Failure> {
+    if args.previous || args.place.is_cluster() {
+        return cluster::logs::run(args, printer);
+    }
     let store = stored::open(&args.state)?;
     let run = stored::find(&store, &args.which)?;
     let wanted = Wanted::new(args, &run)?;
@@ -79,8 +84,8 @@ pub(super) fn run(args: &Logs, printer: &mut Printer) -> Result<Exit, Failure> {
     for log in &logs {
         let mut reader = log.log.open(0).map_err(stored::refused)?;
         let mut pieces = Pieces::default();
-        writer.copy(log, &mut reader, &mut pieces)?;
-        writer.end(log, &mut pieces)?;
+        writer.copy(&log.label, &mut reader, &mut pieces)?;
+        writer.end(&log.label, &mut pieces)?;
     }
     Ok(Exit::Done)
 }
@@ -113,12 +118,12 @@ fn follow(
         }
         for (log, offset, pieces) in &mut open {
             let mut reader = log.log.open(*offset).map_err(stored::refused)?;
-            writer.copy(log, &mut reader, pieces)?;
+            writer.copy(&log.label, &mut reader, pieces)?;
             *offset = reader.offset();
         }
         if !live {
             for (log, _, pieces) in &mut open {
-                writer.end(log, pieces)?;
+                writer.end(&log.label, pieces)?;
             }
             return Ok(Exit::Done);
         }
@@ -130,11 +135,20 @@ fn follow(
     }
 }
 
-/// A log and what stands in front of its lines.
+/// A log of the store.
 #[derive(Debug)]
 struct Source {
     log: LogFile,
-    name: String,
+    label: Label,
+}
+
+/// Whose lines these are, and what stands in front of them.
+#[derive(Debug)]
+pub(crate) struct Label {
+    pub(crate) name: String,
+    pub(crate) attempt: u32,
+    pub(crate) pod: String,
+    pub(crate) container: String,
 }
 
 /// Which logs are asked for.
@@ -240,7 +254,12 @@ impl Wanted {
         Ok(logs
             .iter()
             .map(|entry| Source {
-                name: named(entry),
+                label: Label {
+                    name: named(entry),
+                    attempt: entry.1.attempt,
+                    pod: entry.1.pod.clone(),
+                    container: entry.1.container.clone(),
+                },
                 log: entry.1.clone(),
             })
             .collect())
@@ -271,16 +290,16 @@ fn nothing_yet(run: &Stored) -> Failure {
 }
 
 /// Writes pieces of logs in the form asked for.
-struct Writer<'a> {
+pub(crate) struct Writer<'a> {
     format: Format,
     /// Lines have their pod in front.
     named: bool,
     terminal: bool,
-    printer: &'a mut Printer,
+    pub(crate) printer: &'a mut Printer,
 }
 
 impl<'a> Writer<'a> {
-    fn new(args: &Logs, named: bool, printer: &'a mut Printer) -> Self {
+    pub(crate) fn new(args: &Logs, named: bool, printer: &'a mut Printer) -> Self {
         Self {
             format: args.format,
             named,
@@ -290,16 +309,16 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes all that `reader` has now.
-    fn copy(
+    pub(crate) fn copy(
         &mut self,
-        log: &Source,
+        log: &Label,
         reader: &mut impl Read,
         pieces: &mut Pieces,
     ) -> Result<(), Failure> {
         loop {
             let count = pieces
                 .fill(reader)
-                .map_err(|error| stored::refused(unreadable(&log.log, &error)))?;
+                .with_context(|| format!("cannot read the log of pod `{}`", log.pod))?;
             while let Some(piece) = pieces.next() {
                 self.piece(log, &piece)?;
             }
@@ -310,14 +329,14 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes what is left of a log that gets no more.
-    fn end(&mut self, log: &Source, pieces: &mut Pieces) -> Result<(), Failure> {
+    pub(crate) fn end(&mut self, log: &Label, pieces: &mut Pieces) -> Result<(), Failure> {
         match pieces.rest() {
             Some(piece) => self.piece(log, &piece),
             None => Ok(()),
         }
     }
 
-    fn piece(&mut self, log: &Source, piece: &Piece) -> Result<(), Failure> {
+    fn piece(&mut self, log: &Label, piece: &Piece) -> Result<(), Failure> {
         if self.format == Format::Json {
             return self.json(log, piece);
         }
@@ -343,27 +362,20 @@ impl<'a> Writer<'a> {
         self.printer.data(&text)
     }
 
-    fn json(&mut self, log: &Source, piece: &Piece) -> Result<(), Failure> {
+    fn json(&mut self, log: &Label, piece: &Piece) -> Result<(), Failure> {
         if !piece.starts_line {
             return Ok(());
         }
         let entry = Entry {
             version: 1,
-            attempt: log.log.attempt,
-            pod: &log.log.pod,
-            container: &log.log.container,
+            attempt: log.attempt,
+            pod: &log.pod,
+            container: &log.container,
             line: &String::from_utf8_lossy(&piece.bytes),
             cut: !piece.ends_line,
         };
         let mut json = serde_json::to_vec(&entry).context("cannot write a line as JSON")?;
         json.push(b'\n');
         self.printer.data(&json)
-    }
-}
-
-fn unreadable(log: &LogFile, error: &std::io::Error) -> StoreError {
-    StoreError::Corrupt {
-        path: log.path.clone(),
-        message: error.to_string(),
     }
 }

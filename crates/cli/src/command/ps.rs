@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::{
     args::{Format, Ps},
+    cluster,
     failure::{Exit, Failure},
     printer::Printer,
     stored::{self, Stored},
@@ -64,6 +65,9 @@ impl<'a> Entry<'a> {
 /// Prints the list. A run that cannot be read is told and makes the exit code 2; the others are
 /// listed all the same.
 pub(super) fn run(args: &Ps, printer: &mut Printer) -> Result<Exit, Failure> {
+    if args.all_namespaces || args.place.is_cluster() {
+        return cluster::ps::run(args, printer);
+    }
     let store = stored::open(&args.state)?;
     let mut runs = Vec::new();
     let mut exit = Exit::Done;
@@ -145,7 +149,7 @@ fn table(runs: &[Stored], all: bool, now: Timestamp) -> String {
 }
 
 /// Rows with their cells under each other, three spaces apart.
-fn columns(rows: &[Vec<String>]) -> String {
+pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     let mut text = String::new();
     for row in rows {
         let mut line = String::new();

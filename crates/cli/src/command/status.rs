@@ -9,15 +9,16 @@ use trainyard_core::{
     job::{Account, ConditionStatus, JobStatus},
     ledger::PhaseMillis,
     reason::Code,
+    spec::Replicas,
 };
 use trainyard_host::FailedRank;
 
 use crate::{
     args::{Format, Status},
-    bar,
+    bar, cluster,
     failure::{Exit, Failure},
     printer::{Paint, Printer},
-    run::report,
+    run::report::{self, Limits},
     stored::{self, Stored},
     words,
 };
@@ -53,7 +54,7 @@ struct Document<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct Budget {
+pub(crate) struct Budget {
     spent: u32,
     /// Absent where the account bears any number.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,6 +63,9 @@ struct Budget {
 
 /// Prints the status.
 pub(super) fn run(args: &Status, printer: &mut Printer) -> Result<Exit, Failure> {
+    if args.place.is_cluster() {
+        return cluster::status::run(args, printer);
+    }
     let store = stored::open(&args.state)?;
     let run = stored::find(&store, &args.which)?;
     let now = Timestamp::now();
@@ -82,14 +86,6 @@ pub(super) fn run(args: &Status, printer: &mut Printer) -> Result<Exit, Failure>
 
 fn document(run: &Stored, now: Timestamp) -> Document<'_> {
     let (ledger, trained_ratio) = run.ledger(now);
-    let spent = run.status.trainyard.spent;
-    let budget = Account::ALL.map(|account| {
-        let budget = Budget {
-            spent: spent.of(account),
-            limit: run.record.limits.get(&account).copied(),
-        };
-        (account.name(), budget)
-    });
     Document {
         version: 1,
         job: &run.record.name,
@@ -107,7 +103,7 @@ fn document(run: &Stored, now: Timestamp) -> Document<'_> {
         last_step: run.last_step(),
         last_loss: run.last_loss(),
         attempt_step: run.attempt_progress().map(|told| told.step),
-        budget: budget.into(),
+        budget: budget(&run.status, &run.record.limits),
         ledger,
         trained_ratio,
         failures: &run.failures,
@@ -115,13 +111,31 @@ fn document(run: &Stored, now: Timestamp) -> Document<'_> {
     }
 }
 
+/// What each account has paid and bears.
+pub(crate) fn budget(status: &JobStatus, limits: &Limits) -> BTreeMap<&'static str, Budget> {
+    let spent = status.trainyard.spent;
+    let budget = Account::ALL.map(|account| {
+        let budget = Budget {
+            spent: spent.of(account),
+            limit: limits.get(&account).copied(),
+        };
+        (account.name(), budget)
+    });
+    budget.into()
+}
+
 fn render(run: &Stored, now: Timestamp, width: Option<usize>, paint: Paint) -> String {
-    let mut page = Page {
-        text: String::new(),
-        width: width.map(|width| width.saturating_sub(HEADINGS + 5)),
-        paint,
+    let mut page = Page::new(width, paint);
+    let ago = format!("{} ago", words::age(since(run.record.started_at, now)));
+    let when = match run.ended_at() {
+        Some(ended) => {
+            let took = words::duration(since(run.record.started_at, ended));
+            format!("began {ago}, took {took}")
+        }
+        None if run.live => format!("began {ago}, in process {}", run.record.pid),
+        None => format!("began {ago}"),
     };
-    page.headline(run, now);
+    page.headline(&run.record.name, &run.record.kind, run.state(), &when);
     if let Some(waiting) = &run.status.trainyard.waiting
         && run.live
         && waiting.code != Code::Training
@@ -135,58 +149,58 @@ fn render(run: &Stored, now: Timestamp, width: Option<usize>, paint: Paint) -> S
         );
     }
     page.failures(run);
-    page.pods(run);
+    page.pods(&run.record.replicas, &run.status);
     page.line("attempts", &run.attempts().to_string());
     page.step(run);
-    page.budget(run);
-    page.time(run, now);
-    page.conditions(run, now);
+    page.budget(&run.status, &run.record.limits);
+    let (ledger, ratio) = run.ledger(now);
+    page.time(&ledger, ratio);
+    page.conditions(&run.status, now);
     page.line("run", &run.folder.path.display().to_string());
     page.text
 }
 
-struct Page {
-    text: String,
+/// The page, as it grows.
+pub(crate) struct Page {
+    pub(crate) text: String,
     /// Room beside the headings.
     width: Option<usize>,
     paint: Paint,
 }
 
 impl Page {
-    fn line(&mut self, heading: &str, text: &str) {
+    pub(crate) fn new(width: Option<usize>, paint: Paint) -> Self {
+        Self {
+            text: String::new(),
+            width: width.map(|width| width.saturating_sub(HEADINGS + 5)),
+            paint,
+        }
+    }
+
+    pub(crate) fn line(&mut self, heading: &str, text: &str) {
         let pad = (HEADINGS + 2).saturating_sub(heading.chars().count());
         let heading = self.paint.apply("1", heading);
         writeln!(self.text, "  {heading}{:pad$}{text}", "")
             .expect("a string takes whatever is written");
     }
 
-    fn lines(&mut self, heading: &str, lines: &[String]) {
+    pub(crate) fn lines(&mut self, heading: &str, lines: &[String]) {
         for (at, line) in lines.iter().enumerate() {
             self.line(if at == 0 { heading } else { "" }, line);
         }
     }
 
-    fn headline(&mut self, run: &Stored, now: Timestamp) {
-        let codes = match run.state() {
+    pub(crate) fn headline(&mut self, name: &str, kind: &str, state: &str, when: &str) {
+        let codes = match state {
             "Succeeded" | "Running" => "1;32",
-            "Failed" | "Interrupted" => "1;31",
+            "Failed" | "Interrupted" | "Invalid" => "1;31",
             _ => "1;33",
-        };
-        let ago = format!("{} ago", words::age(since(run.record.started_at, now)));
-        let when = match run.ended_at() {
-            Some(ended) => {
-                let took = words::duration(since(run.record.started_at, ended));
-                format!("began {ago}, took {took}")
-            }
-            None if run.live => format!("began {ago}, in process {}", run.record.pid),
-            None => format!("began {ago}"),
         };
         writeln!(
             self.text,
-            "{} ({}) {}, {when}",
-            self.paint.apply("1", &run.record.name),
-            run.record.kind,
-            self.paint.apply(codes, run.state()),
+            "{} ({kind}) {}, {when}",
+            self.paint.apply("1", name),
+            self.paint.apply(codes, state),
         )
         .expect("a string takes whatever is written");
     }
@@ -231,11 +245,10 @@ impl Page {
         self.line("step", &text);
     }
 
-    fn pods(&mut self, run: &Stored) {
+    pub(crate) fn pods(&mut self, replicas: &Replicas, status: &JobStatus) {
         let mut roles = Vec::new();
-        for (role, wanted) in &run.record.replicas {
-            let counts = run
-                .status
+        for (role, wanted) in replicas {
+            let counts = status
                 .replica_statuses
                 .get(role)
                 .cloned()
@@ -258,25 +271,23 @@ impl Page {
         self.line("pods", &roles.join("; "));
     }
 
-    fn budget(&mut self, run: &Stored) {
-        let spent = &run.status.trainyard.spent;
-        let accounts =
-            Account::ALL.map(|account| report::account_words(account, spent, &run.record.limits));
+    pub(crate) fn budget(&mut self, status: &JobStatus, limits: &Limits) {
+        let spent = &status.trainyard.spent;
+        let accounts = Account::ALL.map(|account| report::account_words(account, spent, limits));
         let lines = words::wrapped(&accounts.join(", "), self.width);
         self.lines("budget", &lines);
     }
 
-    fn time(&mut self, run: &Stored, now: Timestamp) {
-        let (ledger, ratio) = run.ledger(now);
-        let mut lines = bar::render(&ledger, self.width, self.paint);
+    pub(crate) fn time(&mut self, ledger: &PhaseMillis, ratio: Option<f64>) {
+        let mut lines = bar::render(ledger, self.width, self.paint);
         if let (Some(ratio), false) = (ratio, lines.is_empty()) {
             lines.push(bar::trained(ratio));
         }
         self.lines("time", &lines);
     }
 
-    fn conditions(&mut self, run: &Stored, now: Timestamp) {
-        let conditions = &run.status.conditions;
+    pub(crate) fn conditions(&mut self, status: &JobStatus, now: Timestamp) {
+        let conditions = &status.conditions;
         let lines: Vec<String> = conditions
             .iter()
             .map(|condition| {
@@ -297,6 +308,7 @@ impl Page {
     }
 }
 
-fn since(from: Timestamp, to: Timestamp) -> Duration {
+/// The time from one moment to another; none where they are the other way round.
+pub(crate) fn since(from: Timestamp, to: Timestamp) -> Duration {
     to.duration_since(from).try_into().unwrap_or_default()
 }

@@ -18,6 +18,12 @@ const REPLACED: char = '\u{fffd}';
 pub(crate) const IN_THE_LOG: &str = " … (cut; the log has the whole line)";
 const RESET: &str = "\u{1b}[0m";
 
+/// What another program said, as one line that may be shown.
+pub(crate) fn text(text: &str) -> String {
+    let one_line = text.split('\n').collect::<Vec<_>>().join(" ");
+    line(one_line.as_bytes(), false, "", Paint::Plain)
+}
+
 /// One line of a rank, without its newline, as it may be shown.
 ///
 /// `more` says that the line goes on beyond `bytes`; a line that is cut ends with `note`.

@@ -7,6 +7,7 @@
 
 mod bad_input;
 mod call;
+mod control;
 mod examples;
 mod findings;
 mod golden;

@@ -85,14 +85,19 @@ fn manual_pages() {
         pages,
         [
             "trainyard-completions.1",
+            "trainyard-delete.1",
+            "trainyard-explain.1",
             "trainyard-lint.1",
             "trainyard-logs.1",
             "trainyard-man.1",
             "trainyard-operator.1",
             "trainyard-ps.1",
             "trainyard-render.1",
+            "trainyard-restart.1",
+            "trainyard-resume.1",
             "trainyard-run.1",
             "trainyard-status.1",
+            "trainyard-suspend.1",
             "trainyard.1"
         ]
     );

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::call::Call;
 
 /// A job `j` of `pods` pods, the first of them the master, that run `script`.
-fn job(pods: u32, script: &str) -> String {
+pub(crate) fn job(pods: u32, script: &str) -> String {
     named("j", pods, script)
 }
 
@@ -50,7 +50,7 @@ spec:
     )
 }
 
-fn run(words: &[&str], job: &str) -> Call {
+pub(crate) fn run(words: &[&str], job: &str) -> Call {
     let words: Vec<&str> = ["run", "job.yaml"].iter().chain(words).copied().collect();
     Call::new(&words).file("job.yaml", job)
 }
@@ -149,7 +149,7 @@ fn quiet_leaves_what_ranks_write_and_failures() {
 }
 
 /// Starts the call, waits until a rank says `ready`, and has `then` act on its process number.
-fn interrupted(call: &Call, then: impl FnOnce(u32)) -> (Option<i32>, String, String) {
+pub(crate) fn interrupted(call: &Call, then: impl FnOnce(u32)) -> (Option<i32>, String, String) {
     let mut child = call
         .command()
         .stdin(Stdio::null())

@@ -137,7 +137,7 @@ fn interrupted(run: &Path) {
     );
 }
 
-fn call(words: &[&str]) -> Call {
+pub(crate) fn call(words: &[&str]) -> Call {
     let call = Call::new(words);
     fill(&call.folder().join(".trainyard"));
     call

@@ -65,6 +65,13 @@ pub(super) fn resized(job: &Job) -> String {
     )
 }
 
+pub(super) fn asked_to_restart(job: &Job) -> String {
+    format!(
+        "{} {} is restarting because it was asked to.",
+        job.kind, job.name
+    )
+}
+
 pub(super) fn failed(job: &Job, failure: &Failure, count: usize, permanent: bool) -> String {
     let (name, role) = (&job.name, failure.slot.role);
     if permanent {

@@ -59,11 +59,15 @@ pub enum Mutant {
     RestartsPermanentFailures,
     /// Time between two phases is lost.
     LedgerDropsSpan,
+    /// A restart that was asked for is never begun.
+    IgnoresRestart,
+    /// A restart that was asked for is begun in every pass.
+    ForgetsRestart,
 }
 
 impl Mutant {
     /// Every one.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::CountsOldAttempts,
         Self::StartsOverOldPods,
         Self::ForgetsCharge,
@@ -90,6 +94,8 @@ impl Mutant {
         Self::WaitsInSilence,
         Self::RestartsPermanentFailures,
         Self::LedgerDropsSpan,
+        Self::IgnoresRestart,
+        Self::ForgetsRestart,
     ];
 }
 

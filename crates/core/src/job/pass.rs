@@ -162,6 +162,10 @@ impl<'a> Pass<'a> {
         yard.dismissed.clear();
         yard.restarts.clear();
         yard.retry_at = None;
+        // Whatever began it, an attempt is the restart that was asked for by then.
+        if !mutant::is(mutant::Mutant::ForgetsRestart) {
+            yard.restart.clone_from(&self.job.knobs.restart);
+        }
     }
 
     /// Remembers which pods ended well and which are gone, and counts.

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, time::Duration};
 use jiff::Timestamp;
 
 use super::{
-    Account, ConditionType, EventKind, LastFailure, ObservedPod, PodPhase, budget,
+    Account, ConditionType, EventKind, LastFailure, ObservedPod, PodPhase, asked, budget,
     cause::{Cause, Failure, headline},
     converge, messages, mutant,
     pass::Pass,
@@ -89,10 +89,7 @@ fn recover_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> 
     let Some(first) = headline(&failures) else {
         let attempt = pass.status.trainyard.attempt;
         resize_gang(pass);
-        // Nobody waits for the pods of an attempt that is over.
-        if pass.status.trainyard.attempt == attempt {
-            say_silent_nodes(pass, roster);
-        }
+        restart_if_asked(pass, roster, attempt);
         return Ok(());
     };
     if restart::response(pass.job, first) == Response::Fail {
@@ -137,8 +134,20 @@ fn recover_pods(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> 
         pause(pass, first);
     }
     pass.status.trainyard.replicas = pass.job.replicas();
-    say_silent_nodes(pass, roster);
+    let attempt = pass.status.trainyard.attempt;
+    restart_if_asked(pass, roster, attempt);
     Ok(())
+}
+
+/// Begins the attempt that is asked for, unless the one after `attempt` has begun already.
+fn restart_if_asked(pass: &mut Pass<'_>, roster: &Roster<'_>, attempt: u32) {
+    if pass.status.trainyard.attempt == attempt {
+        asked::restart(pass);
+    }
+    // Nobody waits for the pods of an attempt that is over.
+    if pass.status.trainyard.attempt == attempt {
+        say_silent_nodes(pass, roster);
+    }
 }
 
 /// Every pod that ails and is not dealt with already.

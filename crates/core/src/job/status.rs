@@ -156,6 +156,9 @@ pub struct Yard {
     /// No pod is created before this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
+    /// The last restart that was asked for and is done; see [`crate::spec::Knobs::restart`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restart: Option<String>,
     /// What the job waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Reason>,

@@ -1,6 +1,7 @@
 //! Whole lives of jobs, in a world where everything works at once. What the simulation breaks,
 //! these leave whole: they read as the contract does.
 
+mod asked;
 mod hunted;
 mod reports;
 mod sizes;

@@ -15,6 +15,8 @@ pub mod annotation {
     pub const HANG_AFTER: &str = "trainyard.dev/hang-after";
     /// Comma list of old behaviours to bring back; see [`super::Compat`].
     pub const COMPAT: &str = "trainyard.dev/compat";
+    /// Any text: each new one begins one new attempt of the whole gang, on nobody's account.
+    pub const RESTART: &str = "trainyard.dev/restart";
     /// Label on pods: the attempt they belong to.
     pub const ATTEMPT: &str = "trainyard.dev/attempt";
 }
@@ -32,6 +34,8 @@ pub struct Knobs {
     pub hang_after: Duration,
     /// Old behaviours brought back.
     pub compat: BTreeSet<Compat>,
+    /// The last restart that was asked for, under whatever name.
+    pub restart: Option<String>,
 }
 
 impl Knobs {
@@ -50,6 +54,7 @@ impl Default for Knobs {
             lost_after: Self::LOST_AFTER,
             hang_after: Self::HANG_AFTER,
             compat: BTreeSet::new(),
+            restart: None,
         }
     }
 }

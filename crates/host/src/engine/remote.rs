@@ -10,7 +10,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use trainyard_core::{job::PodPhase, spec::Slot};
+use trainyard_core::{
+    job::PodPhase,
+    spec::{Job, Slot},
+};
 
 use super::{Engine, Watch, table::Key};
 use crate::{
@@ -128,6 +131,12 @@ impl Engine<'_> {
                 self.answer(id, &Answer::Done);
                 self.asked_to_stop(if now { 2 } else { 1 });
             }
+            Some((Request::Suspend { suspend }, _)) => {
+                self.edit(id, |job| job.run_policy.suspend = suspend);
+            }
+            Some((Request::Restart { name }, _)) => {
+                self.edit(id, |job| job.knobs.restart = Some(name));
+            }
             Some((
                 Request::Run {
                     host,
@@ -152,6 +161,19 @@ impl Engine<'_> {
                 self.run_waiting();
             }
         }
+    }
+
+    /// Changes the job as a user of a cluster would; what follows from it is decided in the next pass.
+    fn edit(&mut self, id: u64, change: impl FnOnce(&mut Job)) {
+        if self.stopped_job.is_some() {
+            let message = format!("the run of job `{}` is being stopped", self.job.name);
+            return self.answer(id, &Answer::Refused { message });
+        }
+        let mut job = self.edited_job.take().unwrap_or_else(|| self.job.clone());
+        change(&mut job);
+        self.edited_job = Some(job);
+        self.changed = true;
+        self.answer(id, &Answer::Done);
     }
 
     fn slot_called(&self, host: &str) -> Option<Slot> {

@@ -192,6 +192,7 @@ pub(super) fn paid_once(
         ensure!(
             ONCE,
             new.replicas != old.replicas
+                || asked_for(job, before, after)
                 || says(before, ConditionType::Suspended)
                 || after_suspension(job, after),
             "attempt {} follows attempt {} and nobody paid",
@@ -200,6 +201,12 @@ pub(super) fn paid_once(
         );
     }
     Ok(())
+}
+
+/// Whether a restart was asked for that the status did not know of.
+fn asked_for(job: &Job, before: &JobStatus, after: &JobStatus) -> bool {
+    let (old, new) = (&before.trainyard.restart, &after.trainyard.restart);
+    new != old && new.is_some() && *new == job.knobs.restart
 }
 
 fn after_suspension(job: &Job, after: &JobStatus) -> bool {

@@ -12,6 +12,7 @@ const WHY: &str = "every pass says why";
 const WAKES: &str = "a wake-up is in the future";
 const ENDS: &str = "every job ends or says what it waits for";
 const LOOP: &str = "no hot loop";
+const ASKED: &str = "a restart that is asked for is begun";
 
 /// A quiet world needs no more passes than this for one job: each of its pods starts, becomes
 /// ready and ends a few times.
@@ -59,6 +60,12 @@ pub(super) fn ends_or_explains(world: &World) -> Verdict {
     if world.being_deleted {
         return Ok(());
     }
+    let (asked, begun) = (&world.job.knobs.restart, &world.status.trainyard.restart);
+    ensure!(
+        ASKED,
+        asked.is_none() || asked == begun || world.job.run_policy.suspend,
+        "{asked:?} is asked for, {begun:?} is the last that was begun"
+    );
     for reason in &world.last_reasons {
         let phase = |wanted: PodPhase| world.pods.iter().any(|pod| pod.shown.phase == wanted);
         let holds = match reason.code {

@@ -148,8 +148,9 @@ fn deed(dice: &mut Dice) -> Deed {
         0..=29 => Deed::Scale(dice.below(7)),
         30..=41 => Deed::Limit(dice.chance(80).then(|| dice.below(5))),
         42..=51 => Deed::Deadline(dice.chance(70).then(|| u64::from(dice.below(900)))),
-        52..=70 => Deed::Suspend(true),
-        71..=93 => Deed::Suspend(false),
+        52..=65 => Deed::Suspend(true),
+        66..=83 => Deed::Suspend(false),
+        84..=93 => Deed::Restart,
         94..=96 => Deed::Delete,
         _ => Deed::DeleteInForeground,
     }

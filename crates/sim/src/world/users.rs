@@ -21,6 +21,8 @@ pub(crate) enum Deed {
     Deadline(Option<u64>),
     /// Sets `suspend`.
     Suspend(bool),
+    /// Asks for a restart.
+    Restart,
     /// Deletes the job; its object goes at once.
     Delete,
     /// Deletes the job; its object goes after its pods.
@@ -64,6 +66,10 @@ impl World {
                     Mark::Resumed
                 };
                 self.edit(mark, |job| job.run_policy.suspend = suspend);
+            }
+            Deed::Restart => {
+                let name = self.now.to_string();
+                self.edit(Mark::RestartAsked, |job| job.knobs.restart = Some(name));
             }
             Deed::Delete => {
                 self.coverage.mark(Mark::DeletedAtOnce);

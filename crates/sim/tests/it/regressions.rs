@@ -7,7 +7,7 @@
 use trainyard_core::job::decide;
 use trainyard_sim::{RunOptions, run};
 
-const SEEDS: [(u64, &str); 8] = [
+const SEEDS: [(u64, &str); 9] = [
     (
         478,
         "a success outside the wanted slots stood in for one inside",
@@ -21,6 +21,10 @@ const SEEDS: [(u64, &str); 8] = [
     (108, "borne failures left a job running with nobody in it"),
     (6_646, "a resized gang without pods was said to run"),
     (3, "the order of the list changed what was said"),
+    (
+        5_096,
+        "a restart that was asked for waited for silent nodes of the attempt before it",
+    ),
     (653_846, "a borne worker stayed for ever on a dead node"),
 ];
 

@@ -17,7 +17,7 @@ pub(super) struct Piece {
 
 /// Bytes on their way to lines. What is no whole line yet waits for the rest of it.
 #[derive(Debug, Default)]
-pub(super) struct Pieces {
+pub(crate) struct Pieces {
     buffer: Vec<u8>,
     /// Bytes of the buffer that were handed out.
     taken: usize,

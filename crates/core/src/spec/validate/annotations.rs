@@ -14,13 +14,17 @@ use crate::{
 const PREFIX: &str = "trainyard.dev/";
 
 /// Annotations that change the job.
-const KNOWN: [&str; 5] = [
+const KNOWN: [&str; 6] = [
     annotation::RESTART_SCOPE,
     annotation::BUDGET,
     annotation::LOST_AFTER,
     annotation::HANG_AFTER,
     annotation::COMPAT,
+    annotation::RESTART,
 ];
+
+/// Longest name of a restart: it is kept in the status.
+const RESTART_CHARS: usize = 64;
 
 /// Annotations that other parts of Trainyard read.
 const READ_ELSEWHERE: [&str; 4] = [
@@ -48,6 +52,7 @@ pub(super) fn knobs(place: &Place<'_>, annotations: &BTreeMap<String, String>) -
             annotation::LOST_AFTER => duration(text).map(|time| knobs.lost_after = time),
             annotation::HANG_AFTER => duration(text).map(|time| knobs.hang_after = time),
             annotation::COMPAT => compat(text, &mut knobs).map(|all| everything = all),
+            annotation::RESTART => restart(text).map(|name| knobs.restart = Some(name)),
             other => {
                 unknown(other, &place);
                 Ok(())
@@ -148,6 +153,18 @@ fn compat(text: &str, knobs: &mut Knobs) -> Result<bool, String> {
             })?);
     }
     Ok(everything)
+}
+
+/// Any text that is not empty, such as the time at which the restart was asked for.
+fn restart(text: &str) -> Result<String, String> {
+    let name = text.trim();
+    match name.chars().count() {
+        0 => Err("needs a text, such as the time of day, found nothing".to_owned()),
+        1..=RESTART_CHARS => Ok(name.to_owned()),
+        length => Err(format!(
+            "must have at most {RESTART_CHARS} characters, found {length}"
+        )),
+    }
 }
 
 /// The items of a comma list; an item may be followed by a comma at the end.

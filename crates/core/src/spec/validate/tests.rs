@@ -336,6 +336,11 @@ fn annotations_are_read() {
         assert_eq!(checked.findings.len(), 1, "{text}");
         assert_eq!(checked.findings[0].code, "TY138", "{text}");
     }
+    let knobs = annotated("restart", " now ").job.unwrap().knobs;
+    assert_eq!(knobs.restart.as_deref(), Some("now"));
+    for text in ["", &"x".repeat(65)] {
+        assert_eq!(annotated("restart", text).findings.len(), 1, "{text}");
+    }
     let knobs = annotated("budget", "user=3, preemption=unlimited")
         .job
         .unwrap()

@@ -1,0 +1,272 @@
+//! `trainyard logs JOB --cluster`: from the nodes of the pods, through the API server.
+//!
+//! Invariant: memory does not grow with the size of a log or the length of its lines.
+
+use std::collections::BTreeMap;
+
+use trainyard_core::{
+    job::PodPhase,
+    spec::{Job, Slot},
+};
+use trainyard_host::Ranks;
+use trainyard_kube::look::{Chunk, JobSeen, LogOf, PodSeen};
+
+use super::{Site, connect, refused};
+use crate::{
+    args::Logs,
+    command::logs::{Label, Pieces, Writer},
+    failure::{Exit, Failure},
+    printer::{Paint, Printer},
+    run::names,
+    words,
+};
+
+/// Prints the lines.
+pub(crate) fn run(args: &Logs, printer: &mut Printer) -> Result<Exit, Failure> {
+    let site = connect(&args.place)?;
+    let job = site.find(&args.which.job)?;
+    let pods = site.look.pods(&job).map_err(refused)?;
+    let wanted = Wanted::new(args, &site, &job, &pods)?;
+    let logs: Vec<(&PodSeen, LogOf)> = pods
+        .iter()
+        .flat_map(|pod| {
+            let containers = wanted.containers(pod);
+            containers
+                .into_iter()
+                .map(move |name| (pod, LogOf::new(pod, &name)))
+        })
+        .collect();
+    if args.follow {
+        return follow(args, &site, &job, &wanted, printer);
+    }
+    if logs.is_empty() {
+        return Err(nothing(args, &site, &job, &pods));
+    }
+    let labels = labels(&logs, &job, printer.stdout_paint());
+    let mut writer = Writer::new(args, logs.len() > 1, printer);
+    let mut failed = None;
+    let mut read_any = false;
+    for ((_, log), label) in logs.iter().zip(&labels) {
+        let mut pieces = Pieces::default();
+        let mut written = Ok(());
+        let read = site.look.log(&job, log, args.previous, &mut |bytes| {
+            written = writer.copy(label, &mut &*bytes, &mut pieces);
+            written.is_ok() && writer.printer.has_reader()
+        });
+        written?;
+        match read {
+            Ok(()) => {
+                read_any = true;
+                writer.end(label, &mut pieces)?;
+            }
+            // One pod that cannot be read does not hide what the others wrote.
+            Err(error) => {
+                failed.get_or_insert(error);
+            }
+        }
+        if !writer.printer.has_reader() {
+            return Ok(Exit::Done);
+        }
+    }
+    match failed {
+        None => Ok(Exit::Done),
+        Some(error) if read_any => {
+            writer.printer.error(&refused(error));
+            Ok(Exit::CouldNot)
+        }
+        Some(error) => Err(refused(error)),
+    }
+}
+
+/// Prints what is there and what comes, until the job is over.
+fn follow(
+    args: &Logs,
+    site: &Site<'_>,
+    job: &JobSeen,
+    wanted: &Wanted,
+    printer: &mut Printer,
+) -> Result<Exit, Failure> {
+    let paint = printer.stdout_paint();
+    let mut writer = Writer::new(args, wanted.slot.is_none() && job.pods() > 1, printer);
+    let mut open: BTreeMap<LogOf, (Label, Pieces)> = BTreeMap::new();
+    let mut written = Ok(());
+    let followed = site
+        .look
+        .follow(job, &|pod| wanted.containers(pod), &mut |log, chunk| {
+            let (label, pieces) = open
+                .entry(log.clone())
+                .or_insert_with(|| (label(log, None, job, paint), Pieces::default()));
+            written = match chunk {
+                Chunk::Bytes(bytes) => writer.copy(label, &mut &*bytes, pieces),
+                Chunk::End => writer.end(label, pieces),
+                Chunk::Lost(error) => {
+                    writer.printer.message(&format!("warning: {error}\n"));
+                    Ok(())
+                }
+            }
+            .and_then(|()| writer.printer.flush());
+            written.is_ok() && writer.printer.has_reader()
+        });
+    written?;
+    let followed = followed.map_err(refused)?;
+    if followed.left_out > 0 {
+        writer.printer.summary(&format!(
+            "{} not followed, because so many are; name a pod with `--rank` or `--pod`",
+            words::counted(followed.left_out as u64, "log")
+        ));
+    }
+    Ok(Exit::Done)
+}
+
+/// Which logs are asked for.
+#[derive(Debug)]
+struct Wanted {
+    attempt: Option<u32>,
+    slot: Option<Slot>,
+    /// The one pod whose failure is asked for.
+    pod: Option<String>,
+    /// The container that trains, where only that is wanted.
+    container: Option<String>,
+    follow: bool,
+    previous: bool,
+}
+
+impl Wanted {
+    fn new(args: &Logs, site: &Site<'_>, job: &JobSeen, pods: &[PodSeen]) -> Result<Self, Failure> {
+        let mut wanted = Self {
+            // Of an attempt that is over only what its pods still hold can be read.
+            attempt: args.attempt.or_else(|| {
+                let attempts = pods.iter().map(|pod| pod.facts.attempt);
+                attempts.max().filter(|_| !args.follow)
+            }),
+            slot: None,
+            pod: None,
+            container: None,
+            follow: args.follow,
+            previous: args.previous,
+        };
+        if args.first_failure {
+            let failed = first_failure(pods).ok_or_else(|| {
+                Failure::new(format!(
+                    "no pod of job `{}` that is left failed",
+                    job.key.name
+                ))
+                .hint(format!(
+                    "`{}` says more",
+                    site.command("explain", &args.which.job)
+                ))
+            })?;
+            wanted.attempt = Some(failed.facts.attempt);
+            wanted.pod = Some(failed.facts.name.clone());
+            wanted.container = Some(failed.facts.container.clone());
+        }
+        match (args.rank, &args.pod, &job.job) {
+            (Some(rank), _, Some(job)) => wanted.slot = Some(slot_of_rank(job, rank)?),
+            (None, Some(pod), Some(job)) => wanted.slot = Some(slot_called(job, pod)?),
+            _ => {}
+        }
+        Ok(wanted)
+    }
+
+    /// The containers of `pod` that are wanted.
+    fn containers(&self, pod: &PodSeen) -> Vec<String> {
+        let is_wanted = self
+            .attempt
+            .is_none_or(|attempt| pod.facts.attempt == attempt)
+            && self.slot.is_none_or(|slot| pod.slot == Some(slot))
+            && self.pod.as_ref().is_none_or(|name| *name == pod.facts.name)
+            && (!self.previous || pod.facts.restarts > 0)
+            && (self.follow || pod.facts.phase != PodPhase::Pending);
+        let containers = pod.containers.iter().filter(|name| {
+            let only = self.container.as_ref();
+            only.is_none_or(|only| only == *name)
+        });
+        containers.filter(|_| is_wanted).cloned().collect()
+    }
+}
+
+/// The pod whose training container ended badly before those of the others.
+fn first_failure(pods: &[PodSeen]) -> Option<&PodSeen> {
+    let failed = pods.iter().filter(|pod| {
+        let exit = pod.facts.exit;
+        exit.is_some_and(|exit| exit.code != 0)
+    });
+    failed.min_by_key(|pod| {
+        let at = pod.facts.exit.and_then(|exit| exit.at);
+        (
+            std::cmp::Reverse(pod.facts.attempt),
+            at.is_none(),
+            at,
+            pod.slot,
+        )
+    })
+}
+
+fn slot_of_rank(job: &Job, rank: u32) -> Result<Slot, Failure> {
+    let (ranks, replicas) = (Ranks::of(job), job.replicas());
+    ranks.pod_of(&replicas, rank).ok_or_else(|| {
+        let count = words::counted(ranks.count(&replicas).into(), "rank");
+        Failure::new(format!("job `{}` has no rank {rank}", job.name))
+            .hint(format!("it has {count}, and they count from 0"))
+    })
+}
+
+fn slot_called(job: &Job, name: &str) -> Result<Slot, Failure> {
+    let mut slots = job.slots();
+    let found = slots.find(|slot| names::short(*slot) == name || job.pod_name(*slot) == name);
+    found.ok_or_else(|| {
+        let failure = Failure::new(format!("job `{}` has no pod `{name}`", job.name));
+        match job.slots().next() {
+            Some(first) => failure.hint(format!("pods are called like `{}`", names::short(first))),
+            None => failure.hint("it has none"),
+        }
+    })
+}
+
+/// Why there is nothing to print.
+fn nothing(args: &Logs, site: &Site<'_>, job: &JobSeen, pods: &[PodSeen]) -> Failure {
+    let name = &job.key.name;
+    let explain = format!("`{}` says why", site.command("explain", &args.which.job));
+    let attempts: Vec<u32> = pods.iter().map(|pod| pod.facts.attempt).collect();
+    match args.attempt {
+        Some(attempt) if !attempts.contains(&attempt) => Failure::new(format!(
+            "no pod of attempt {attempt} of job `{name}` is left, and its logs went with it"
+        ))
+        .hint("look where the cluster keeps logs"),
+        _ if args.previous => Failure::new(format!(
+            "no container of job `{name}` was restarted in place"
+        ))
+        .hint(explain),
+        _ if pods.is_empty() => Failure::new(format!("job `{name}` has no pods")).hint(explain),
+        _ => Failure::new(format!("no pod of job `{name}` has started")).hint(explain),
+    }
+}
+
+fn labels(logs: &[(&PodSeen, LogOf)], job: &JobSeen, paint: Paint) -> Vec<Label> {
+    logs.iter()
+        .map(|(pod, log)| label(log, Some(pod), job, paint))
+        .collect()
+}
+
+/// What stands in front of the lines of a log. Containers that do not train are named.
+fn label(log: &LogOf, pod: Option<&PodSeen>, job: &JobSeen, paint: Paint) -> Label {
+    let slot = match (pod, &job.job) {
+        (Some(pod), _) => pod.slot,
+        (None, Some(job)) => job.slots().find(|slot| job.pod_name(*slot) == log.pod),
+        (None, None) => None,
+    };
+    let mut name = slot.map_or_else(|| log.pod.clone(), names::short);
+    if log.container != job.kind().container() {
+        name = format!("{name}/{}", log.container);
+    }
+    let name = format!("[{name}]");
+    Label {
+        name: match slot {
+            Some(slot) => paint.apply(&names::colour(slot), &name),
+            None => name,
+        },
+        attempt: log.attempt,
+        pod: log.pod.clone(),
+        container: log.container.clone(),
+    }
+}

@@ -1,0 +1,153 @@
+//! `trainyard explain`: why a job is not running, or why it failed.
+
+use std::fmt::Write as _;
+
+use anyhow::Context as _;
+use jiff::Timestamp;
+use serde::Serialize;
+use trainyard_core::{
+    explain::{Answer, CutOff, Facts, FailedPod, Operator, Standing, Subject, explain},
+    job::{ConditionStatus, ConditionType, Exit as PodExit},
+};
+use trainyard_host::{FailedRank, Outcome};
+
+use crate::{
+    args::{Explain, Format},
+    cluster,
+    failure::{Exit, Failure},
+    printer::{Paint, Printer},
+    run::clean,
+    stored::{self, Stored},
+    words,
+};
+
+/// The JSON form. Documented in `docs/reference/json.md`; fields are only ever added.
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    version: u32,
+    job: &'a str,
+    namespace: &'a str,
+    #[serde(flatten)]
+    answer: &'a Answer,
+}
+
+/// Width of the column of headings.
+const HEADINGS: usize = 10;
+
+/// Prints the answer.
+pub(super) fn run(args: &Explain, printer: &mut Printer) -> Result<Exit, Failure> {
+    let facts = if args.place.is_cluster() {
+        cluster::explain::facts(args)?
+    } else {
+        let store = stored::open(&args.state)?;
+        here(&stored::find(&store, &args.which)?)
+    };
+    let answer = explain(&facts);
+    match args.format {
+        Format::Text => {
+            let width = printer
+                .width()
+                .map(|width| width.saturating_sub(HEADINGS + 2));
+            let text = render(&facts.job.name, &answer, width, printer.stdout_paint());
+            printer.data(text.as_bytes())?;
+        }
+        Format::Json => {
+            let document = Document {
+                version: 1,
+                job: &facts.job.name,
+                namespace: &facts.job.namespace,
+                answer: &answer,
+            };
+            let mut json =
+                serde_json::to_vec_pretty(&document).context("cannot write the answer as JSON")?;
+            json.push(b'\n');
+            printer.data(&json)?;
+        }
+    }
+    Ok(match answer.standing {
+        Standing::Failed => Exit::Failed,
+        _ => Exit::Done,
+    })
+}
+
+fn render(job: &str, answer: &Answer, width: Option<usize>, paint: Paint) -> String {
+    let mut text = String::new();
+    let codes = match answer.standing {
+        Standing::Runs | Standing::Succeeded => "1;32",
+        Standing::Waits | Standing::Stopped => "1;33",
+        Standing::Failed => "1;31",
+    };
+    let name = paint.apply(codes, job);
+    let first = words::wrapped(
+        &clean::text(&answer.sentence),
+        width.map(|width| width + HEADINGS),
+    );
+    writeln!(text, "{name}: {}", first.join("\n  ")).expect("a string takes whatever is written");
+    let mut entry = |heading: &str, body: &str| {
+        for (at, line) in words::wrapped(body, width).iter().enumerate() {
+            let heading = if at == 0 { heading } else { "" };
+            let pad = HEADINGS.saturating_sub(heading.chars().count());
+            let heading = paint.apply("1", heading);
+            writeln!(text, "  {heading}{:pad$}{line}", "")
+                .expect("a string takes whatever is written");
+        }
+    };
+    for (at, evidence) in answer.evidence.iter().enumerate() {
+        let heading = if at == 0 { "evidence" } else { "" };
+        entry(
+            heading,
+            &clean::text(&format!("{}: {}", evidence.from, evidence.says)),
+        );
+    }
+    entry("next", &clean::text(&answer.next));
+    text
+}
+
+/// What is known of a run on this machine.
+fn here(run: &Stored) -> Facts {
+    let cut_off = match &run.report {
+        Some(report) => (report.outcome == Outcome::Stopped).then_some(CutOff::Stopped),
+        None => (!run.live).then_some(CutOff::Interrupted),
+    };
+    let suspended = run.status.conditions.iter().any(|condition| {
+        condition.kind == ConditionType::Suspended && condition.status == ConditionStatus::True
+    });
+    Facts {
+        job: Subject {
+            name: run.record.name.clone(),
+            program: "trainyard".to_owned(),
+            handle: run.record.name.clone(),
+            wanted: run.pods(),
+            suspend: suspended,
+            created_at: Some(run.record.started_at),
+            ..Subject::default()
+        },
+        status: run.status.clone(),
+        limits: run.record.limits.clone(),
+        errors: Vec::new(),
+        pods: Vec::new(),
+        events: Vec::new(),
+        quotas: Vec::new(),
+        claims: Vec::new(),
+        nodes: std::collections::BTreeMap::new(),
+        operator: Operator::Here,
+        cut_off,
+        failures: run.failures.iter().map(failed).collect(),
+        now: Timestamp::now(),
+    }
+}
+
+fn failed(rank: &FailedRank) -> FailedPod {
+    FailedPod {
+        attempt: rank.attempt,
+        pod: rank.pod.clone(),
+        container: rank.container.clone(),
+        exit: Some(PodExit {
+            code: rank.code,
+            out_of_memory: rank.out_of_memory,
+            at: Some(rank.at),
+        }),
+        disruption: None,
+        last_line: rank.last_lines.last().cloned(),
+    }
+}

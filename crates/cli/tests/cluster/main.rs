@@ -1,0 +1,265 @@
+//! The commands as their users meet them, on a real cluster.
+//!
+//! The suite `cluster` of `cargo xtask test` brings the cluster; without one every test says that it
+//! is skipped.
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test that cannot go on says why and ends"
+)]
+
+mod yard;
+
+use serde_json::{Value, json};
+
+use self::yard::{on_cluster, on_real_nodes};
+
+/// A `PyTorchJob` of three workers that run on simulated nodes until they are told to end.
+fn job(name: &str) -> Value {
+    json!({
+        "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": name},
+        "spec": {
+            "runPolicy": {"backoffLimit": 3, "cleanPodPolicy": "None"},
+            "pytorchReplicaSpecs": {"Worker": {
+                "replicas": 3, "restartPolicy": "OnFailure",
+                "template": {
+                    "metadata": {"annotations": {}},
+                    "spec": {
+                        "nodeSelector": {"test.trainyard.dev/node": "simulated"},
+                        "tolerations": [{"operator": "Exists"}],
+                        "containers": [{"name": "pytorch", "image": "example.com/train:1"}],
+                    },
+                },
+            }},
+        },
+    })
+}
+
+/// The template of the workers.
+fn template(job: &mut Value) -> &mut Value {
+    &mut job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+}
+
+/// The same job on real nodes, running `script`.
+fn on_nodes(name: &str, script: &str) -> Value {
+    let mut job = job(name);
+    let pod = &mut template(&mut job)["spec"];
+    pod["nodeSelector"] = json!({"test.trainyard.dev/node": "real"});
+    pod["terminationGracePeriodSeconds"] = json!(1);
+    pod["containers"][0]["image"] = json!("trainyard.test/tools:test");
+    pod["containers"][0]["imagePullPolicy"] = json!("IfNotPresent");
+    pod["containers"][0]["command"] = json!(["sh", "-c", script]);
+    job
+}
+
+#[test]
+fn a_job_is_listed_restarted_suspended_resumed_and_deleted() {
+    on_cluster("control", |yard| {
+        let _operator = yard.operator();
+        yard.put(&job("good"));
+        yard.until_status("good", |status| status["state"] == "Running");
+
+        // As a plugin, which kubectl finds by its name.
+        let list = yard.plugin(&["ps"]);
+        assert_eq!(list.code, Some(0), "{list:?}");
+        let row = list.stdout.lines().find(|line| line.starts_with("good "));
+        let row = row.unwrap_or_else(|| panic!("{list:?}"));
+        assert!(
+            row.contains("PyTorchJob") && row.contains("Running"),
+            "{row}"
+        );
+        let list = yard.trainyard(&["ps", "--format", "json"]).json();
+        assert_eq!(list["version"], 1);
+        assert_eq!(list["runs"][0]["job"], "good");
+        assert_eq!(list["runs"][0]["live"], true);
+
+        let asked = yard.trainyard(&["restart", "pytorchjob/good"]);
+        assert_eq!(asked.code, Some(0), "{asked:?}");
+        let status = yard.until_status("good", |status| {
+            status["state"] == "Running" && status["attempts"] == 2
+        });
+        assert_eq!(status["budget"]["user"]["spent"], 0, "{status:#}");
+        assert_eq!(status["budget"]["platform"]["spent"], 0, "{status:#}");
+        assert_eq!(status["places"][0]["attempt"], 2, "{status:#}");
+
+        let asked = yard.plugin(&["suspend", "good"]);
+        assert_eq!(asked.code, Some(0), "{asked:?}");
+        assert!(
+            asked.stderr.contains("`kubectl trainyard resume good -n "),
+            "{asked:?}"
+        );
+        yard.until_cause("good", "Suspended");
+        let refused = yard.trainyard(&["restart", "good"]);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        let asked = yard.trainyard(&["resume", "good"]);
+        assert_eq!(asked.code, Some(0), "{asked:?}");
+        yard.until_status("good", |status| {
+            status["state"] == "Running" && status["attempts"] == 3
+        });
+
+        let gone = yard.trainyard(&["delete", "good"]);
+        assert_eq!(gone.code, Some(0), "{gone:?}");
+        let left = yard.kubectl(&["get", "pods,pytorchjobs", "-o", "name"]);
+        assert_eq!(left, "", "what is left");
+        let unknown = yard.trainyard(&["status", "good"]);
+        assert_eq!(unknown.code, Some(2), "{unknown:?}");
+    });
+}
+
+#[test]
+fn every_wait_and_failure_that_a_cluster_can_make_has_its_answer() {
+    on_cluster("explain", |yard| {
+        let _operator = yard.operator();
+        let mut seats = job("seats");
+        template(&mut seats)["spec"]["containers"][0]["resources"] =
+            json!({"limits": {"nvidia.com/gpu": 64}});
+        let mut account = job("account");
+        template(&mut account)["spec"]["serviceAccountName"] = json!("nobody");
+        let mut gated = job("gated");
+        template(&mut gated)["spec"]["schedulingGates"] =
+            json!([{"name": "kueue.x-k8s.io/admission"}]);
+        let mut claim = job("claim");
+        template(&mut claim)["spec"]["volumes"] =
+            json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
+        let mut scheduler = job("scheduler");
+        template(&mut scheduler)["spec"]["schedulerName"] = json!("nobody");
+        let mut invalid = job("invalid");
+        template(&mut invalid)["spec"]["containers"][0]["name"] = json!("other");
+        let mut foreign = job("foreign");
+        foreign["spec"]["runPolicy"]["managedBy"] = json!("kueue.x-k8s.io/multikueue");
+        let mut fails = job("fails");
+        template(&mut fails)["metadata"]["annotations"] =
+            json!({"test.trainyard.dev/exit-code": "3"});
+        let cases = [
+            (seats, "Unschedulable", "nvidia.com/gpu"),
+            (account, "ServiceAccountMissing", "nobody"),
+            (gated, "Gated", "kueue.x-k8s.io/admission"),
+            (claim, "VolumeClaim", "`data`"),
+            (scheduler, "NoScheduler", "`nobody`"),
+            (invalid, "InvalidSpec", "must be named `pytorch`"),
+            (foreign, "ManagedElsewhere", "multikueue"),
+            (fails, "ContainerFailed", "exit code 3; all 3 attempts"),
+        ];
+        for (job, ..) in &cases {
+            yard.put(job);
+        }
+        for (job, cause, words) in &cases {
+            let name = job["metadata"]["name"].as_str().unwrap();
+            let answer = yard.until_cause(name, cause);
+            let sentence = answer["sentence"].as_str().unwrap();
+            assert!(sentence.contains(words), "{name}: {answer:#}");
+        }
+        let failed = yard.trainyard(&["explain", "fails"]);
+        assert_eq!(failed.code, Some(1), "{failed:?}");
+        let refused = yard.trainyard(&["restart", "fails"]);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.stderr.contains("stays ended"), "{refused:?}");
+    });
+}
+
+#[test]
+fn what_the_api_server_refuses_is_explained_in_its_words() {
+    on_cluster("refused", |yard| {
+        let _operator = yard.operator();
+        yard.kubectl(&["create", "quota", "team", "--hard=pods=0"]);
+        yard.put(&job("quota"));
+        let answer = yard.until_cause("quota", "QuotaExceeded");
+        let sentence = answer["sentence"].as_str().unwrap();
+        assert!(
+            sentence.contains("`team`: `pods` needs 1 more, 0 of 0 are used"),
+            "{answer:#}"
+        );
+        yard.kubectl(&["delete", "quota", "team"]);
+        yard.until_status("quota", |status| status["state"] == "Running");
+
+        let name = format!("{}.test.example", yard.namespace);
+        yard.put(&json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingWebhookConfiguration", "metadata": {"name": name},
+            "webhooks": [{
+                "name": name,
+                // Port 9 of the machine: nobody listens.
+                "clientConfig": {"url": "https://127.0.0.1:9/"},
+                "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+                    "resources": ["pods"]}],
+                "namespaceSelector": {"matchLabels": {
+                    "kubernetes.io/metadata.name": yard.namespace}},
+                "admissionReviewVersions": ["v1"], "sideEffects": "None", "timeoutSeconds": 2,
+            }],
+        }));
+        yard.put(&job("hooked"));
+        let answer = yard.until_cause("hooked", "WebhookDown");
+        assert!(
+            answer["sentence"].as_str().unwrap().contains(&name),
+            "{answer:#}"
+        );
+        yard.kubectl(&["delete", "validatingwebhookconfiguration", &name]);
+        yard.until_status("hooked", |status| status["state"] == "Running");
+    });
+}
+
+#[test]
+fn a_job_that_nobody_looks_after_says_so() {
+    on_cluster("nobody", |yard| {
+        yard.put(&job("alone"));
+        let answer = yard.until_cause("alone", "NoOperator");
+        assert_eq!(answer["standing"], "waits");
+    });
+}
+
+#[test]
+fn logs_of_real_pods() {
+    on_real_nodes("logs", |yard| {
+        let _operator = yard.operator();
+        let script = "for i in 1 2 3; do echo step $i of $HOSTNAME; sleep 0.3; done";
+        yard.put(&on_nodes("talks", script));
+        let followed = yard.trainyard(&["logs", "talks", "--follow"]);
+        assert_eq!(followed.code, Some(0), "{followed:?}");
+        for index in 0..3 {
+            for step in 1..=3 {
+                let line = format!("[worker-{index}] step {step} of talks-worker-{index}\n");
+                let told = followed.stdout.matches(&line).count();
+                assert_eq!(told, 1, "{line}: {followed:?}");
+            }
+        }
+        let one = yard.trainyard(&["logs", "talks", "--rank", "1"]);
+        assert!(
+            one.stdout.starts_with("step 1 of talks-worker-1\n"),
+            "{one:?}"
+        );
+
+        let script =
+            "echo begin; [ $HOSTNAME = crash-worker-2 ] && { echo the cause; exit 7; }; sleep 600";
+        let mut crash = on_nodes("crash", script);
+        crash["spec"]["runPolicy"]["backoffLimit"] = json!(1);
+        yard.put(&crash);
+        let answer = yard.until_cause("crash", "ContainerFailed");
+        let sentence = answer["sentence"].as_str().unwrap();
+        assert!(
+            sentence.contains("`crash-worker-2` ended with exit code 7"),
+            "{answer:#}"
+        );
+        let first = yard.trainyard(&["logs", "crash", "--first-failure"]);
+        assert_eq!(first.stdout, "begin\nthe cause\n", "{first:?}");
+        let gone = yard.trainyard(&["logs", "crash", "--attempt", "9"]);
+        assert_eq!(gone.code, Some(2), "{gone:?}");
+
+        let mut secret = on_nodes("secret", "true");
+        template(&mut secret)["spec"]["containers"][0]["env"] = json!([{"name": "KEY",
+            "valueFrom": {"secretKeyRef": {"name": "wandb", "key": "k"}}}]);
+        let mut image = on_nodes("image", "true");
+        template(&mut image)["spec"]["containers"][0]["image"] = json!("nosuch.invalid/train:1");
+        yard.put(&secret);
+        yard.put(&image);
+        let answer = yard.until_cause("secret", "ContainerConfig");
+        assert!(
+            answer["sentence"].as_str().unwrap().contains("`wandb`"),
+            "{answer:#}"
+        );
+        let answer = yard.until_cause("image", "ImagePull");
+        let sentence = answer["sentence"].as_str().unwrap();
+        assert!(sentence.contains("`nosuch.invalid/train:1`"), "{answer:#}");
+    });
+}

@@ -1,0 +1,277 @@
+//! Why a job is not running, or why it failed: one answer with the next step.
+//!
+//! Owns the order in which causes are looked for, and their sentences. It gathers nothing: an adapter
+//! hands it a [`Facts`] with what it could find out, and the same facts gives the same [`Answer`].
+//!
+//! Invariants: there is always an answer. The answer names one cause, the first that holds in the
+//! order of [`explain`]: what keeps a job from being looked at comes before what keeps its pods from being
+//! made, that before what keeps them from running. What is not known is not said.
+
+mod ended;
+pub mod exit;
+mod facts;
+mod job;
+mod pods;
+mod refused;
+mod seats;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+pub use facts::{
+    Claim, ClaimState, CutOff, Facts, FailedPod, Operator, PodFacts, Quota, Subject, Told, Trouble,
+};
+
+use crate::job::{Condition, ConditionStatus, ConditionType};
+
+/// Lines of evidence that are given.
+const EVIDENCE_MAX: usize = 6;
+/// Longest line of evidence, in characters.
+const EVIDENCE_CHARS: usize = 600;
+/// An operator that lives answers a new job within seconds.
+const UNTOUCHED: Duration = Duration::from_secs(15);
+
+/// Why a job is where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Answer {
+    /// Whether it runs, waits or has ended.
+    pub standing: Standing,
+    /// For scripts.
+    pub cause: Cause,
+    /// For people: one sentence.
+    pub sentence: String,
+    /// What that is known from.
+    pub evidence: Vec<Evidence>,
+    /// What to do now.
+    pub next: String,
+}
+
+/// One thing that supports an answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Evidence {
+    /// Who says it, such as ``pod `j-worker-0` ``.
+    pub from: String,
+    /// What is said, in its own words.
+    pub says: String,
+}
+
+/// Where a job stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Standing {
+    /// It runs.
+    Runs,
+    /// It waits for something.
+    Waits,
+    /// It ended well.
+    Succeeded,
+    /// It ended badly.
+    Failed,
+    /// Someone ended it.
+    Stopped,
+}
+
+macro_rules! causes {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// The cause, as a stable code. Codes are only ever added.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+        pub enum Cause { $($(#[$doc])* $name,)* }
+
+        impl Cause {
+            /// Every cause.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Its code.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name),)* }
+            }
+        }
+    };
+}
+
+causes! {
+    /// Nothing keeps it from running.
+    Running,
+    /// It runs and makes no progress.
+    Hanging,
+    /// It runs with fewer workers than it wants.
+    Degraded,
+    /// It is done.
+    Succeeded,
+    /// It was stopped on this machine.
+    Stopped,
+    /// The process that ran it on this machine was killed.
+    Interrupted,
+    /// It is being deleted.
+    BeingDeleted,
+    /// Another controller owns it.
+    ManagedElsewhere,
+    /// Its spec cannot be run.
+    InvalidSpec,
+    /// No operator looks after it.
+    NoOperator,
+    /// It is suspended.
+    Suspended,
+    /// Its pods would exceed a quota.
+    QuotaExceeded,
+    /// A quota asks for requests or limits that its pods do not state.
+    QuotaNeedsLimits,
+    /// An admission webhook said no.
+    WebhookDenied,
+    /// An admission webhook does not answer.
+    WebhookDown,
+    /// The pod security standard of the namespace said no.
+    PodSecurity,
+    /// The operator lacks rights.
+    Forbidden,
+    /// Its service account is missing.
+    ServiceAccountMissing,
+    /// Another object has the name of one of its pods.
+    NameTaken,
+    /// The API server refused one of its objects for another reason.
+    Refused,
+    /// It failed quickly again and again, and pauses before the next attempt.
+    Backoff,
+    /// Pods of an earlier attempt are still there.
+    OldPods,
+    /// A container cannot be made: a Secret, `ConfigMap` or key is missing, or its settings are wrong.
+    ContainerConfig,
+    /// An image cannot be pulled.
+    ImagePull,
+    /// A container keeps ending and is restarted in place.
+    CrashLoop,
+    /// A volume cannot be mounted.
+    VolumeMount,
+    /// A volume claim is missing or not bound.
+    VolumeClaim,
+    /// A node does not answer.
+    NodeSilent,
+    /// Pods are held back by scheduling gates.
+    Gated,
+    /// No node takes its pods.
+    Unschedulable,
+    /// The scheduler that its pods name has not looked at them.
+    NoScheduler,
+    /// The launcher waits for its workers.
+    WaitingForWorkers,
+    /// Its pods are being started.
+    Starting,
+    /// No pod is wanted in the role that decides.
+    NothingToRun,
+    /// A container ran out of memory.
+    OutOfMemory,
+    /// A container failed.
+    ContainerFailed,
+    /// Its pods were taken away too often.
+    PodsTaken,
+    /// It was active for longer than its deadline.
+    DeadlineExceeded,
+    /// It failed, and nothing that is left tells why.
+    Failed,
+}
+
+/// Explains the facts.
+pub fn explain(facts: &Facts) -> Answer {
+    let steps: &[fn(&Facts) -> Option<Answer>] = &[
+        ended::ended,
+        job::being_deleted,
+        job::managed_elsewhere,
+        job::invalid,
+        job::nobody_looks,
+        job::suspended,
+        refused::refused,
+        job::backoff,
+        pods::broken,
+        job::old_pods,
+        pods::waiting,
+        job::by_status,
+    ];
+    let answer = steps.iter().find_map(|step| step(facts));
+    bounded(answer.unwrap_or_else(|| job::runs(facts)))
+}
+
+fn bounded(mut answer: Answer) -> Answer {
+    answer.evidence.truncate(EVIDENCE_MAX);
+    for evidence in &mut answer.evidence {
+        if evidence.says.chars().count() > EVIDENCE_CHARS {
+            evidence.says = evidence.says.chars().take(EVIDENCE_CHARS).collect();
+            evidence.says.push('…');
+        }
+    }
+    answer
+}
+
+impl Answer {
+    fn waits(cause: Cause, sentence: String, next: String) -> Self {
+        Self {
+            standing: Standing::Waits,
+            cause,
+            sentence,
+            evidence: Vec::new(),
+            next,
+        }
+    }
+
+    fn because(mut self, from: impl Into<String>, says: impl Into<String>) -> Self {
+        let (from, says) = (from.into(), says.into());
+        if !says.is_empty() && !self.evidence.iter().any(|known| known.says == says) {
+            self.evidence.push(Evidence { from, says });
+        }
+        self
+    }
+
+    fn because_of(self, told: &Told) -> Self {
+        let from = if told.pod.is_empty() {
+            format!("event {}", told.reason)
+        } else {
+            format!("event {} of pod `{}`", told.reason, told.pod)
+        };
+        self.because(from, told.message.clone())
+    }
+}
+
+impl Facts {
+    fn condition(&self, kind: ConditionType) -> Option<&Condition> {
+        let mut conditions = self.status.conditions.iter();
+        conditions
+            .find(|condition| condition.kind == kind && condition.status == ConditionStatus::True)
+    }
+
+    /// A command of ours for this job.
+    fn ours(&self, command: &str) -> String {
+        format!("`{} {command} {}`", self.job.program, self.job.handle)
+    }
+
+    /// A command of `kubectl` in the job's namespace.
+    fn kubectl(&self, command: &str) -> String {
+        format!("`kubectl -n {} {command}`", self.job.namespace)
+    }
+
+    /// Whether it is a run of this machine.
+    fn here(&self) -> bool {
+        self.operator == Operator::Here
+    }
+
+    /// The pods of the current attempt.
+    fn current(&self) -> impl Iterator<Item = &PodFacts> {
+        let attempt = self.status.trainyard.attempt;
+        // Without a status of ours (another operator's job) every pod counts.
+        self.pods
+            .iter()
+            .filter(move |pod| attempt == 0 || pod.attempt == attempt)
+    }
+
+    fn since(&self, then: Option<Timestamp>) -> Duration {
+        then.and_then(|then| Duration::try_from(self.now.duration_since(then)).ok())
+            .unwrap_or_default()
+    }
+}
+
+/// `1 pod`, `2 pods`.
+fn pods_of(count: usize) -> String {
+    format!("{count} pod{}", if count == 1 { "" } else { "s" })
+}

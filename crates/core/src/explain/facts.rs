@@ -1,0 +1,245 @@
+//! What is known of one job, as one owned value.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use crate::{
+    finding::Finding,
+    job::{Account, Disruption, Exit, JobStatus, NodeHealth, PodPhase, Wait},
+};
+
+/// Everything that is known of a job.
+///
+/// What could not be found out is left empty: an explanation says what is known and no more.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// The job itself.
+    pub job: Subject,
+    /// Its status as stored.
+    pub status: JobStatus,
+    /// How many failures each account bears; one that is not listed bears any number.
+    pub limits: BTreeMap<Account, u32>,
+    /// Why its spec cannot be run, where it cannot.
+    pub errors: Vec<Finding>,
+    /// Its pods, of whatever attempt.
+    pub pods: Vec<PodFacts>,
+    /// What was told of the job and its pods, oldest first.
+    pub events: Vec<Told>,
+    /// The quotas of its namespace.
+    pub quotas: Vec<Quota>,
+    /// The volume claims of its pods that are not bound.
+    pub claims: Vec<Claim>,
+    /// The nodes of its pods that are not well.
+    pub nodes: BTreeMap<String, NodeHealth>,
+    /// Who looks after it.
+    pub operator: Operator,
+    /// How a run on this machine ended without the job's doing.
+    pub cut_off: Option<CutOff>,
+    /// What failed first in each attempt, oldest first, where that was kept.
+    pub failures: Vec<FailedPod>,
+    /// The moment.
+    pub now: Timestamp,
+}
+
+/// The job that is asked about.
+#[derive(Clone, Debug, Default)]
+pub struct Subject {
+    /// Its name.
+    pub name: String,
+    /// Its namespace on a cluster; empty for a run on this machine.
+    pub namespace: String,
+    /// How this program was called: `trainyard`, or `kubectl trainyard`.
+    pub program: String,
+    /// What stands after a command to mean this job, such as `j --cluster -n team`.
+    pub handle: String,
+    /// The resource and name that `kubectl` takes, such as `pytorchjob/j`.
+    pub resource: String,
+    /// How many pods it wants.
+    pub wanted: u32,
+    /// Whether it is told to have no pods.
+    pub suspend: bool,
+    /// The controller that owns it, where that is another one.
+    pub manager: Option<String>,
+    /// The restart that it is asked for.
+    pub restart: Option<String>,
+    /// When it was created.
+    pub created_at: Option<Timestamp>,
+    /// When its deletion was asked for.
+    pub deleted_at: Option<Timestamp>,
+    /// Who must agree before its object goes.
+    pub finalizers: Vec<String>,
+}
+
+/// One pod.
+#[derive(Clone, Debug)]
+pub struct PodFacts {
+    /// Its name.
+    pub name: String,
+    /// The attempt it carries.
+    pub attempt: u32,
+    /// Its phase.
+    pub phase: PodPhase,
+    /// Its node, once it has one.
+    pub node: Option<String>,
+    /// When it was created.
+    pub created_at: Option<Timestamp>,
+    /// When its deletion was asked for.
+    pub deleted_at: Option<Timestamp>,
+    /// Seconds it may take to end after that.
+    pub grace_seconds: u32,
+    /// Who must agree before it goes.
+    pub finalizers: Vec<String>,
+    /// What it waits for.
+    pub wait: Option<Wait>,
+    /// Its scheduling gates.
+    pub gates: Vec<String>,
+    /// The scheduler that gives it a node.
+    pub scheduler: String,
+    /// A container that cannot start, or keeps ending.
+    pub trouble: Option<Trouble>,
+    /// The container that trains.
+    pub container: String,
+    /// How that ended, once it has.
+    pub exit: Option<Exit>,
+    /// Why the platform takes it away.
+    pub disruption: Option<Disruption>,
+    /// Restarts of its containers in place.
+    pub restarts: u32,
+    /// The memory that its training container may use, as written.
+    pub memory_limit: Option<String>,
+}
+
+impl PodFacts {
+    /// A pod of which only its name and phase are known.
+    pub fn new(name: impl Into<String>, phase: PodPhase) -> Self {
+        Self {
+            name: name.into(),
+            attempt: 1,
+            phase,
+            node: None,
+            created_at: None,
+            deleted_at: None,
+            grace_seconds: 30,
+            finalizers: Vec::new(),
+            wait: None,
+            gates: Vec::new(),
+            scheduler: String::new(),
+            trouble: None,
+            container: String::new(),
+            exit: None,
+            disruption: None,
+            restarts: 0,
+            memory_limit: None,
+        }
+    }
+}
+
+/// Why a container does not run, in the words of its node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// Which container.
+    pub container: String,
+    /// The node's word, such as `CreateContainerConfigError`.
+    pub reason: String,
+    /// The node's sentence.
+    pub message: String,
+    /// The image of the container.
+    pub image: String,
+}
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// The name of the pod it is about; empty for the job itself.
+    pub pod: String,
+    /// Its word, such as `FailedMount`.
+    pub reason: String,
+    /// Its sentence.
+    pub message: String,
+    /// When it was last told.
+    pub at: Option<Timestamp>,
+}
+
+/// A quota of the namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// Its name.
+    pub name: String,
+    /// By resource: how much is used, and how much may be.
+    pub resources: BTreeMap<String, (String, String)>,
+}
+
+/// A volume claim that is not bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Its name.
+    pub name: String,
+    /// What is the matter with it.
+    pub state: ClaimState,
+    /// Its storage class, where it names one.
+    pub class: Option<String>,
+    /// What was told of it last.
+    pub told: Option<String>,
+}
+
+/// What is the matter with a volume claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimState {
+    /// There is none of that name.
+    Missing,
+    /// It waits for a volume.
+    Pending,
+    /// Its volume is gone.
+    Lost,
+}
+
+/// Who looks after the job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Operator {
+    /// Nobody needs to: the run looks after itself.
+    Here,
+    /// It could not be found out.
+    #[default]
+    Unknown,
+    /// No lease tells of one.
+    NoLease,
+    /// One that has not renewed its lease since then.
+    Silent {
+        /// Who it was.
+        holder: String,
+        /// When it was last heard of.
+        since: Timestamp,
+    },
+    /// One that lives.
+    Alive {
+        /// Who it is.
+        holder: String,
+    },
+}
+
+/// How a run on this machine ended without the job's doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CutOff {
+    /// Someone stopped it.
+    Stopped,
+    /// The process that ran it was killed.
+    Interrupted,
+}
+
+/// What failed first in an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedPod {
+    /// The attempt.
+    pub attempt: u32,
+    /// The pod.
+    pub pod: String,
+    /// The container.
+    pub container: String,
+    /// How it ended; nothing where only the cause is known.
+    pub exit: Option<Exit>,
+    /// What took it away, where that is why.
+    pub disruption: Option<Disruption>,
+    /// The last line it wrote.
+    pub last_line: Option<String>,
+}

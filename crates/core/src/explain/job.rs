@@ -1,0 +1,303 @@
+//! What the job itself and its status tell.
+
+use super::{Answer, Cause, Facts, Operator, PodFacts, Standing, UNTOUCHED, ended, pods_of, seats};
+use crate::{job::ConditionType, ledger::Phase, reason::Code};
+
+pub(super) fn being_deleted(facts: &Facts) -> Option<Answer> {
+    facts.job.deleted_at?;
+    let left = facts.pods.len();
+    let (sentence, next) = match (left, facts.job.finalizers.as_slice()) {
+        (0, []) => (
+            "it is being deleted".to_owned(),
+            "wait a moment; its object goes by itself".to_owned(),
+        ),
+        (0, finalizers) => (
+            format!(
+                "it is being deleted and waits for `{}`",
+                finalizers.join("`, `")
+            ),
+            format!(
+                "whoever set the finalizer must take it away; {} shows it",
+                facts.kubectl(&format!("get {} -o yaml", facts.job.resource))
+            ),
+        ),
+        (left, _) => (
+            format!("it is being deleted; {} not gone yet", pods_of(left)),
+            format!(
+                "wait for their grace period; {} shows what holds one that stays",
+                facts.kubectl("get pods")
+            ),
+        ),
+    };
+    Some(Answer::waits(Cause::BeingDeleted, sentence, next))
+}
+
+pub(super) fn managed_elsewhere(facts: &Facts) -> Option<Answer> {
+    let manager = facts.job.manager.as_deref()?;
+    Some(
+        Answer::waits(
+            Cause::ManagedElsewhere,
+            format!("it belongs to another controller, `{manager}`, and trainyard leaves it alone"),
+            format!(
+                "look at it where `{manager}` runs it; `managedBy` cannot be changed, so a job for \
+                     trainyard is a new one without it"
+            ),
+        )
+        .because("spec.runPolicy.managedBy", manager),
+    )
+}
+
+pub(super) fn invalid(facts: &Facts) -> Option<Answer> {
+    let first = facts.errors.first()?;
+    let place = if first.path.is_empty() {
+        String::new()
+    } else {
+        format!(" (at `{}`)", first.path)
+    };
+    let more = match facts.errors.len() {
+        1 => String::new(),
+        count => format!(", and {} more", count - 1),
+    };
+    let next = match &first.hint {
+        Some(hint) => format!("{hint}; then apply the file again"),
+        None => format!(
+            "`trainyard lint --explain {}` tells more; correct the file and apply it again",
+            first.code
+        ),
+    };
+    let mut answer = Answer::waits(
+        Cause::InvalidSpec,
+        format!("its spec cannot be run: {}{place}{more}", first.message),
+        next,
+    );
+    for finding in &facts.errors {
+        let from = format!("{} {}", finding.code, finding.path);
+        answer = answer.because(from.trim_end(), finding.message.clone());
+    }
+    Some(answer)
+}
+
+/// Nobody has looked at the job, or nobody has since it was changed.
+pub(super) fn nobody_looks(facts: &Facts) -> Option<Answer> {
+    let untouched = facts.status.conditions.is_empty();
+    let suspended = facts.condition(ConditionType::Suspended).is_some();
+    let asked = facts.job.restart.is_some() && facts.job.restart != facts.status.trainyard.restart;
+    let behind = suspended != facts.job.suspend || asked;
+    let waited = facts.since(facts.job.created_at) >= UNTOUCHED;
+    let (sentence, from, says) = match &facts.operator {
+        Operator::Silent { holder, since } if untouched || behind => (
+            "no operator looks after it: the last one has not been heard of since its lease ran out"
+                .to_owned(),
+            "lease",
+            format!("held by `{holder}`, last renewed at {since}"),
+        ),
+        Operator::NoLease if untouched && waited => (
+            "no operator looks after it: nobody has written its status, and no lease tells of an \
+             operator"
+                .to_owned(),
+            "lease",
+            "there is none".to_owned(),
+        ),
+        Operator::Alive { holder } if untouched && waited => (
+            "the operator that lives has not looked at it; it may look after other namespaces or \
+             kinds only"
+                .to_owned(),
+            "lease",
+            format!("held by `{holder}`"),
+        ),
+        Operator::Unknown if untouched && waited => (
+            "nobody has looked at it: its status is empty".to_owned(),
+            "status",
+            "no condition is set".to_owned(),
+        ),
+        _ => return None,
+    };
+    let next = "look at the operator: `kubectl -n trainyard-system get pods` and `kubectl -n \
+                trainyard-system logs deploy/trainyard`";
+    Some(Answer::waits(Cause::NoOperator, sentence, next.to_owned()).because(from, says))
+}
+
+pub(super) fn suspended(facts: &Facts) -> Option<Answer> {
+    if !facts.job.suspend {
+        return None;
+    }
+    let left = match facts.pods.len() {
+        0 => String::new(),
+        left => format!("; {} not gone yet", pods_of(left)),
+    };
+    let mut answer = Answer::waits(
+        Cause::Suspended,
+        format!("it is suspended by `runPolicy.suspend`{left}"),
+        format!(
+            "{} lets it go on, unless a queue such as Kueue is to do that",
+            facts.ours("resume")
+        ),
+    );
+    if let Some(condition) = facts.condition(ConditionType::Suspended) {
+        answer = answer.because("condition Suspended", condition.message.clone());
+    }
+    Some(answer)
+}
+
+pub(super) fn backoff(facts: &Facts) -> Option<Answer> {
+    let yard = &facts.status.trainyard;
+    let retry_at = yard.retry_at.filter(|at| *at > facts.now)?;
+    let failures = yard.quick_failures;
+    let mut answer = Answer::waits(
+        Cause::Backoff,
+        format!(
+            "it failed {failures} times in a row soon after it began; attempt {} starts at {retry_at}",
+            yard.attempt
+        ),
+        format!(
+            "{} shows what failed; {} starts the attempt now",
+            facts.ours("logs --first-failure"),
+            facts.ours("restart")
+        ),
+    );
+    if let Some(failed) = ended::last_failure(facts) {
+        answer = answer.because(format!("pod `{}`", failed.pod), ended::how(&failed));
+    } else if let Some(kept) = &yard.last_failure {
+        answer = answer.because(format!("pod `{}`", kept.pod), kept.message.clone());
+    }
+    for told in ended::restarts_told(facts).take(2) {
+        answer = answer.because_of(told);
+    }
+    Some(answer)
+}
+
+/// Pods of earlier attempts hold the names of the next ones.
+pub(super) fn old_pods(facts: &Facts) -> Option<Answer> {
+    let attempt = facts.status.trainyard.attempt;
+    let old: Vec<&PodFacts> = facts
+        .pods
+        .iter()
+        .filter(|pod| pod.attempt < attempt)
+        .collect();
+    let first = *old.first()?;
+    let overdue = first
+        .deleted_at
+        .is_some_and(|at| facts.since(Some(at)).as_secs() > u64::from(first.grace_seconds) + 30);
+    let held = match first.finalizers.as_slice() {
+        [] => String::new(),
+        finalizers => format!(", held by `{}`", finalizers.join("`, `")),
+    };
+    let next = if overdue {
+        format!(
+            "{} shows what holds it; its node may be gone",
+            facts.kubectl(&format!("describe pod {}", first.name))
+        )
+    } else {
+        format!("wait: a pod has {} s to end", first.grace_seconds)
+    };
+    let mut answer = Answer::waits(
+        Cause::OldPods,
+        format!(
+            "attempt {attempt} waits for {} of earlier attempts to go, `{}` first{held}",
+            pods_of(old.len()),
+            first.name
+        ),
+        next,
+    );
+    if let Some(at) = first.deleted_at {
+        answer = answer.because(
+            format!("pod `{}`", first.name),
+            format!("asked to end at {at}"),
+        );
+    }
+    Some(answer)
+}
+
+/// What only the status tells.
+pub(super) fn by_status(facts: &Facts) -> Option<Answer> {
+    let waiting = facts.status.trainyard.waiting.as_ref()?;
+    let message = &waiting.message;
+    let (cause, next) = match waiting.code {
+        Code::NothingToRun => (
+            Cause::NothingToRun,
+            "set `replicas` of the role to 1 or more".to_owned(),
+        ),
+        Code::WaitingForWorkers => (
+            Cause::WaitingForWorkers,
+            format!("{} shows the workers", facts.ours("status")),
+        ),
+        Code::NodeSilent => (
+            Cause::NodeSilent,
+            "nothing: the pod is replaced when the node stays silent; `kubectl get nodes` shows it"
+                .to_owned(),
+        ),
+        Code::WaitingForSeats => (Cause::Unschedulable, seats::next(facts, message)),
+        Code::WaitingForPods => (
+            Cause::Starting,
+            format!("wait a moment; {} follows it", facts.ours("status")),
+        ),
+        _ => return None,
+    };
+    Some(Answer::waits(cause, message.clone(), next).because("status.trainyard.waiting", message))
+}
+
+/// Nothing keeps it from running.
+pub(super) fn runs(facts: &Facts) -> Answer {
+    let yard = &facts.status.trainyard;
+    let running = facts.condition(ConditionType::Running);
+    let hangs = yard.ledger.open.filter(|span| span.phase == Phase::Hanging);
+    let attempt = match yard.attempt {
+        0 | 1 => String::new(),
+        attempt => format!(", in attempt {attempt}"),
+    };
+    let (cause, sentence, next) = match (running, hangs, facts.condition(ConditionType::Degraded)) {
+        (None, ..) => (
+            Cause::Starting,
+            "it was seen and is about to start".to_owned(),
+            format!("wait a moment; {} follows it", facts.ours("status")),
+        ),
+        (Some(_), Some(span), _) => (
+            Cause::Hanging,
+            format!(
+                "it runs{attempt}, but has told no progress since before {}",
+                span.since
+            ),
+            format!(
+                "{} shows the last lines of every rank; {} begins a new attempt",
+                facts.ours("logs"),
+                facts.ours("restart")
+            ),
+        ),
+        (Some(_), None, Some(degraded)) => (
+            Cause::Degraded,
+            format!(
+                "it runs{attempt} with fewer workers than it wants: {}",
+                degraded.message
+            ),
+            format!("{} shows which are missing", facts.ours("status")),
+        ),
+        (Some(_), None, None) => (
+            Cause::Running,
+            format!("it runs{attempt}; nothing holds it up"),
+            format!("{} follows what it writes", facts.ours("logs --follow")),
+        ),
+    };
+    let standing = if running.is_some() {
+        Standing::Runs
+    } else {
+        Standing::Waits
+    };
+    let mut answer = Answer {
+        standing,
+        cause,
+        sentence,
+        evidence: Vec::new(),
+        next,
+    };
+    if let Some(running) = running {
+        let since = running.last_transition_time;
+        answer = answer.because(
+            "condition Running",
+            format!("{} Since {since}.", running.message),
+        );
+    }
+    for told in ended::restarts_told(facts).take(2) {
+        answer = answer.because_of(told);
+    }
+    answer
+}

@@ -1,0 +1,193 @@
+//! What the job itself tells.
+
+use super::*;
+
+pub(super) fn of_the_job() -> Vec<Named> {
+    use Standing::{Runs, Waits};
+    let runs = || {
+        facts().with(|facts| {
+            facts.status = status(&[ConditionType::Created, ConditionType::Running]);
+        })
+    };
+    let hangs = runs().with(|facts| {
+        facts.status.trainyard.ledger.open = Some(OpenSpan {
+            attempt: 1,
+            phase: Phase::Hanging,
+            since: at(20),
+        });
+    });
+    let suspended = facts().with(|facts| {
+        facts.job.suspend = true;
+        facts.status = status(&[ConditionType::Created, ConditionType::Suspended]);
+    });
+    let invalid = facts().with(|facts| {
+        facts.errors.push(Finding {
+            code: "TY110",
+            severity: Severity::Error,
+            path: "spec.x".into(),
+            span: Span::default(),
+            message: "no container is called `pytorch`".into(),
+            hint: Some("call it `pytorch`".into()),
+        });
+    });
+    let silent = Operator::Silent {
+        holder: "op-1".into(),
+        since: at(3),
+    };
+    let untouched = facts().with(|facts| facts.status = JobStatus::default());
+    vec![
+        (
+            "runs",
+            runs(),
+            Cause::Running,
+            Runs,
+            vec!["it runs", "logs --follow j --cluster"],
+        ),
+        (
+            "hangs",
+            hangs,
+            Cause::Hanging,
+            Runs,
+            vec!["no progress", "restart j"],
+        ),
+        (
+            "runs with fewer",
+            runs().with(|facts| {
+                let degraded = condition(ConditionType::Degraded, "3 of 4");
+                facts.status.conditions.push(degraded);
+            }),
+            Cause::Degraded,
+            Runs,
+            vec!["3 of 4"],
+        ),
+        (
+            "being deleted, held by a finalizer",
+            facts().with(|facts| {
+                facts.job.deleted_at = Some(at(90));
+                facts.job.finalizers.push("example.com/hold".into());
+            }),
+            Cause::BeingDeleted,
+            Waits,
+            vec!["example.com/hold"],
+        ),
+        (
+            "another controller's",
+            untouched
+                .clone()
+                .with(|facts| facts.job.manager = Some("kueue.x-k8s.io/multikueue".into())),
+            Cause::ManagedElsewhere,
+            Waits,
+            vec!["kueue.x-k8s.io/multikueue"],
+        ),
+        (
+            "a spec that cannot be run",
+            invalid,
+            Cause::InvalidSpec,
+            Waits,
+            vec![
+                "no container is called `pytorch`",
+                "call it `pytorch`",
+                "spec.x",
+            ],
+        ),
+        (
+            "untouched, the operator is gone",
+            untouched
+                .clone()
+                .with(|facts| facts.operator = silent.clone()),
+            Cause::NoOperator,
+            Waits,
+            vec!["lease", "op-1"],
+        ),
+        (
+            "untouched, no lease",
+            untouched
+                .clone()
+                .with(|facts| facts.operator = Operator::NoLease),
+            Cause::NoOperator,
+            Waits,
+            vec!["no lease"],
+        ),
+        (
+            "untouched, the operator looks elsewhere",
+            untouched.clone(),
+            Cause::NoOperator,
+            Waits,
+            vec!["other namespaces"],
+        ),
+        (
+            "just made",
+            untouched.with(|facts| facts.job.created_at = Some(at(99))),
+            Cause::Starting,
+            Waits,
+            vec!["about to start"],
+        ),
+        (
+            "resumed while the operator is gone",
+            suspended.clone().with(|facts| {
+                facts.job.suspend = false;
+                facts.operator = silent.clone();
+            }),
+            Cause::NoOperator,
+            Waits,
+            vec!["lease ran out"],
+        ),
+        (
+            "suspended",
+            suspended,
+            Cause::Suspended,
+            Waits,
+            vec!["runPolicy.suspend", "trainyard resume j --cluster -n team"],
+        ),
+        (
+            "pauses after failures",
+            facts()
+                .with(|facts| {
+                    facts.status.trainyard.retry_at = Some(at(130));
+                    facts.status.trainyard.quick_failures = 3;
+                    facts.status.trainyard.attempt = 4;
+                })
+                .told("", "PyTorchJobRestarting", "Pod `j-worker-0`: exit code 1"),
+            Cause::Backoff,
+            Waits,
+            vec!["3 times in a row", "attempt 4", "exit code 1"],
+        ),
+        (
+            "old pods in the way",
+            facts()
+                .pending(|pod| {
+                    pod.phase = PodPhase::Running;
+                    pod.deleted_at = Some(at(0));
+                    pod.finalizers.push("example.com/hold".into());
+                })
+                .with(|facts| facts.status.trainyard.attempt = 2),
+            Cause::OldPods,
+            Waits,
+            vec![
+                "2 pods of earlier attempts",
+                "example.com/hold",
+                "describe pod j-worker-0",
+            ],
+        ),
+        (
+            "no pod wanted",
+            facts().with(|facts| {
+                let words = "no Worker pod is wanted, so the job can neither run nor end";
+                facts.status.trainyard.waiting = Some(Reason::new(Code::NothingToRun, words));
+            }),
+            Cause::NothingToRun,
+            Waits,
+            vec!["replicas"],
+        ),
+        (
+            "the launcher waits",
+            facts().with(|facts| {
+                let words = "the launcher waits for its workers: 1 of 3 run";
+                facts.status.trainyard.waiting = Some(Reason::new(Code::WaitingForWorkers, words));
+            }),
+            Cause::WaitingForWorkers,
+            Waits,
+            vec!["1 of 3"],
+        ),
+    ]
+}

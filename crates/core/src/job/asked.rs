@@ -1,0 +1,24 @@
+//! `trainyard.dev/restart`: one new attempt of the whole gang because someone asks for it.
+//!
+//! The request is a text, and the status remembers the last one that was answered. So a request is
+//! answered once, whoever repeats it, and an operator that is killed in between neither loses nor
+//! doubles it.
+//!
+//! Invariant: a restart that was asked for is on nobody's account.
+
+use super::{ConditionType, EventKind, messages, mutant, pass::Pass};
+
+/// Begins the next attempt where one is asked for and not yet begun.
+pub(super) fn restart(pass: &mut Pass<'_>) {
+    let asked =
+        pass.job.knobs.restart.is_some() && pass.job.knobs.restart != pass.status.trainyard.restart;
+    if !asked || mutant::is(mutant::Mutant::IgnoresRestart) {
+        return;
+    }
+    pass.next_attempt();
+    // Whoever asks has looked at what failed.
+    pass.status.trainyard.quick_failures = 0;
+    let message = messages::asked_to_restart(pass.job);
+    pass.hold(ConditionType::Restarting, message.clone());
+    pass.tell(EventKind::Normal, "Restarting", message);
+}

@@ -1,0 +1,315 @@
+//! A cluster as people look at it: jobs, their pods, what pods write, and the few changes people make.
+//!
+//! Owns the calls of the command line. It is no part of the operator: it asks when it is asked, keeps
+//! nothing, and uses the rights of whoever calls it. What may not be read is left out of a [`Facts`];
+//! what was asked for by name and may not be read is an error.
+//!
+//! Invariant: every call is bounded in time, every list in length.
+
+mod change;
+mod error;
+mod facts;
+mod job;
+mod logs;
+mod pod;
+
+use std::{path::PathBuf, time::Duration};
+
+use kube::{
+    Client,
+    core::{
+        Request,
+        params::{GetParams, ListParams},
+    },
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use tokio::runtime::Runtime;
+use trainyard_core::{explain::Facts, spec::Kind};
+
+pub use self::{
+    error::LookError,
+    job::JobSeen,
+    logs::{Chunk, Followed, LogOf},
+    pod::PodSeen,
+};
+use crate::{crd, process, view::JobView};
+
+/// One call takes at most this long.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Objects asked for at once.
+const PAGE: u32 = 500;
+/// Objects of one list that are read at most.
+const LIST_MAX: usize = 20_000;
+
+/// A cluster to look at.
+#[derive(Debug)]
+pub struct Look {
+    runtime: Runtime,
+    api: Api,
+}
+
+/// How the commands of this program are written where one is recommended.
+#[derive(Clone, Debug)]
+pub struct Words {
+    /// How the program was called: `trainyard`, or `kubectl trainyard`.
+    pub program: String,
+    /// What stands after a command to mean the job, such as `j --cluster -n team`.
+    pub handle: String,
+}
+
+/// The API server, as whoever calls may use it.
+#[derive(Clone)]
+struct Api {
+    client: Client,
+}
+
+impl std::fmt::Debug for Api {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Api").finish_non_exhaustive()
+    }
+}
+
+impl Look {
+    /// The cluster that the kubeconfig and its context name, or their usual places.
+    pub fn connect(
+        kubeconfig: Option<PathBuf>,
+        context: Option<String>,
+    ) -> Result<Self, LookError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(LookError::Runtime)?;
+        let client = runtime
+            .block_on(process::client(kubeconfig, context))
+            .map_err(LookError::Connect)?;
+        Ok(Self {
+            runtime,
+            api: Api { client },
+        })
+    }
+
+    /// The namespace that the context names, else `default`.
+    pub fn namespace(&self) -> &str {
+        self.api.client.default_namespace()
+    }
+
+    /// The jobs of `namespace`, or of all; newest first.
+    pub fn jobs(&self, namespace: Option<&str>) -> Result<Vec<JobSeen>, LookError> {
+        self.runtime.block_on(self.api.jobs(namespace))
+    }
+
+    /// The jobs in `namespace` that are called `name`, of whatever kind, or of `kind` only: several where
+    /// several kinds have one of that name.
+    pub fn called(
+        &self,
+        namespace: &str,
+        name: &str,
+        kind: Option<&str>,
+    ) -> Result<Vec<JobSeen>, LookError> {
+        self.runtime
+            .block_on(self.api.called(namespace, name, kind))
+    }
+
+    /// The pods of `job`, by slot.
+    pub fn pods(&self, job: &JobSeen) -> Result<Vec<PodSeen>, LookError> {
+        self.runtime.block_on(self.api.pods(job))
+    }
+
+    /// What is known of `job`.
+    pub fn facts(&self, job: &JobSeen, words: &Words) -> Result<Facts, LookError> {
+        self.runtime.block_on(self.api.facts(job, words))
+    }
+}
+
+/// A page of a list.
+#[derive(Deserialize)]
+struct Page<T> {
+    #[serde(default)]
+    metadata: PageMeta,
+    #[serde(default = "Vec::new")]
+    items: Vec<T>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PageMeta {
+    #[serde(rename = "continue")]
+    more: String,
+}
+
+impl Api {
+    /// Asks, with a bound.
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        tried: &str,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<T, LookError> {
+        let request =
+            request.map_err(|error| LookError::call(tried, kube::Error::BuildRequest(error)))?;
+        match tokio::time::timeout(PATIENCE, self.client.request(request)).await {
+            Ok(answer) => answer.map_err(|error| LookError::call(tried, error)),
+            Err(_) => Err(LookError::Late {
+                tried: tried.to_owned(),
+                patience: PATIENCE,
+            }),
+        }
+    }
+
+    async fn get<T: DeserializeOwned>(
+        &self,
+        tried: &str,
+        path: &str,
+        name: &str,
+    ) -> Result<T, LookError> {
+        let request = Request::new(path).get(name, &GetParams::default());
+        self.ask(tried, request).await
+    }
+
+    async fn list<T: DeserializeOwned>(
+        &self,
+        tried: &str,
+        path: &str,
+        labels: Option<String>,
+        fields: Option<String>,
+    ) -> Result<Vec<T>, LookError> {
+        let mut params = ListParams {
+            label_selector: labels,
+            field_selector: fields,
+            limit: Some(PAGE),
+            ..ListParams::default()
+        };
+        let mut items = Vec::new();
+        loop {
+            let request = Request::new(path).list(&params);
+            let page: Page<T> = self.ask(tried, request).await?;
+            items.extend(page.items);
+            if page.metadata.more.is_empty() || items.len() >= LIST_MAX {
+                return Ok(items);
+            }
+            params.continue_token = Some(page.metadata.more);
+        }
+    }
+
+    async fn jobs(&self, namespace: Option<&str>) -> Result<Vec<JobSeen>, LookError> {
+        let mut seen = Vec::new();
+        let mut served = false;
+        for resource in RESOURCES {
+            let tried = format!("list {}", crd::plural(resource[0]));
+            for kind in *resource {
+                let path = path(*kind, namespace);
+                match self.list::<JobView>(&tried, &path, None, None).await {
+                    Ok(views) => {
+                        served = true;
+                        seen.extend(views.iter().filter_map(JobSeen::new));
+                        break;
+                    }
+                    // The cluster does not serve this version of the kind.
+                    Err(error) if error.is_not_found() => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        if !served {
+            return Err(LookError::NoKinds);
+        }
+        seen.sort_by(|a, b| {
+            b.created_at
+                .cmp(&a.created_at)
+                .then_with(|| a.key.cmp(&b.key))
+        });
+        Ok(seen)
+    }
+
+    async fn called(
+        &self,
+        namespace: &str,
+        name: &str,
+        wanted: Option<&str>,
+    ) -> Result<Vec<JobSeen>, LookError> {
+        let mut found = Vec::new();
+        for resource in RESOURCES {
+            if wanted.is_some_and(|wanted| !is_called(resource[0], wanted)) {
+                continue;
+            }
+            let tried = format!("get {} `{name}`", crd::singular(resource[0]));
+            for kind in *resource {
+                let path = path(*kind, Some(namespace));
+                match self.get::<JobView>(&tried, &path, name).await {
+                    Ok(view) => {
+                        found.extend(JobSeen::new(&view));
+                        break;
+                    }
+                    Err(error) if error.is_not_found() => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The resources of all kinds, each in the versions in which it may be served, the one in which
+/// ours stores it first.
+const RESOURCES: &[&[Kind]] = &[
+    &[Kind::PyTorch],
+    &[Kind::Tf],
+    &[Kind::MpiV1, Kind::MpiV2],
+    &[Kind::XgBoost],
+    &[Kind::Paddle],
+    &[Kind::Jax],
+];
+
+/// Whether `word` (`pytorchjob`, `pytorchjobs`, `PyTorchJob`, `pytorch`) means `kind`.
+fn is_called(kind: Kind, word: &str) -> bool {
+    let word = word.to_lowercase();
+    let word = word.split('.').next().unwrap_or_default();
+    let singular = crd::singular(kind);
+    word == singular || word == crd::plural(kind) || Some(word) == singular.strip_suffix("job")
+}
+
+/// Whether `word` means any kind of job.
+pub fn is_kind(word: &str) -> bool {
+    RESOURCES
+        .iter()
+        .any(|resource| is_called(resource[0], word))
+}
+
+fn path(kind: Kind, namespace: Option<&str>) -> String {
+    let group = format!("/apis/{}/{}", crd::GROUP, crd::version(kind));
+    let plural = crd::plural(kind);
+    match namespace {
+        Some(namespace) => format!("{group}/namespaces/{namespace}/{plural}"),
+        None => format!("{group}/{plural}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_by_their_names() {
+        let cases = [
+            ("pytorchjob", true),
+            ("PyTorchJobs", true),
+            ("pytorch", true),
+            ("pytorchjobs.kubeflow.org", true),
+            ("mpijob", true),
+            ("pod", false),
+            ("", false),
+        ];
+        for (word, want) in cases {
+            assert_eq!(is_kind(word), want, "{word}");
+        }
+    }
+
+    #[test]
+    fn every_kind_is_looked_at() {
+        for kind in Kind::ALL {
+            assert!(
+                RESOURCES.iter().any(|kinds| kinds.contains(&kind)),
+                "{kind}"
+            );
+        }
+    }
+}

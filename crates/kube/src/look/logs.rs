@@ -1,0 +1,292 @@
+//! What pods write, as it is read from their nodes.
+//!
+//! Invariant: memory does not grow with the size of a log; at most [`FOLLOWED_MAX`] logs are followed
+//! at once.
+
+use std::{collections::BTreeSet, pin::pin, sync::Arc, time::Duration};
+
+use futures::AsyncReadExt as _;
+use kube::core::{Request, subresource::LogParams};
+use tokio::sync::{Notify, mpsc};
+
+use super::{Api, JobSeen, Look, LookError, PATIENCE, PodSeen, pod};
+use crate::{
+    feed::{self, News, Source},
+    view::PodView,
+};
+
+/// Bytes handed on at once.
+const CHUNK: usize = 32 << 10;
+/// Chunks that wait to be written, of all logs together.
+const CHUNKS_WAITING: usize = 64;
+/// Logs that are followed at once. Each is a connection to a node, through the API server.
+const FOLLOWED_MAX: usize = 128;
+/// The last lines of a log that follow the end of its job.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// One log.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LogOf {
+    /// The pod.
+    pub pod: String,
+    /// Its identity.
+    pub uid: String,
+    /// Its attempt.
+    pub attempt: u32,
+    /// The container.
+    pub container: String,
+}
+
+impl LogOf {
+    /// The log of `container` of `pod`.
+    pub fn new(pod: &PodSeen, container: &str) -> Self {
+        Self {
+            pod: pod.facts.name.clone(),
+            uid: pod.uid.clone(),
+            attempt: pod.facts.attempt,
+            container: container.to_owned(),
+        }
+    }
+}
+
+/// A piece of a log.
+#[derive(Debug)]
+pub enum Chunk<'a> {
+    /// Bytes, not necessarily whole lines.
+    Bytes(&'a [u8]),
+    /// Nothing more comes.
+    End,
+    /// It cannot be read.
+    Lost(&'a LookError),
+}
+
+/// How a following ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Followed {
+    /// Logs that were not followed because too many were.
+    pub left_out: usize,
+}
+
+impl Look {
+    /// Reads a log to its end and hands it on; `false` from `take` ends it early.
+    pub fn log(
+        &self,
+        job: &JobSeen,
+        log: &LogOf,
+        previous: bool,
+        take: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<(), LookError> {
+        self.runtime.block_on(async {
+            let params = LogParams {
+                container: Some(log.container.clone()),
+                previous,
+                ..LogParams::default()
+            };
+            let reader = self.api.open(job, log, &params).await?;
+            let mut reader = pin!(reader);
+            let mut buffer = vec![0; CHUNK];
+            loop {
+                let read = tokio::time::timeout(PATIENCE, reader.read(&mut buffer)).await;
+                let count = match read {
+                    Ok(Ok(count)) => count,
+                    Ok(Err(error)) => return Err(broken(log, &error)),
+                    Err(_) => return Err(late(log)),
+                };
+                let bytes = buffer.get(..count).unwrap_or_default();
+                if count == 0 || !take(bytes) {
+                    return Ok(());
+                }
+            }
+        })
+    }
+
+    /// Follows the logs of the pods of `job` that `wanted` names, those to come too, until the job is
+    /// over or `take` returns `false`.
+    pub fn follow(
+        &self,
+        job: &JobSeen,
+        wanted: &dyn Fn(&PodSeen) -> Vec<String>,
+        take: &mut dyn FnMut(&LogOf, Chunk<'_>) -> bool,
+    ) -> Result<Followed, LookError> {
+        self.runtime.block_on(self.api.follow(job, wanted, take))
+    }
+}
+
+fn broken(log: &LogOf, error: &dyn std::fmt::Display) -> LookError {
+    LookError::Call {
+        tried: format!("read the log of pod `{}`", log.pod),
+        words: error.to_string(),
+        code: 0,
+    }
+}
+
+fn late(log: &LogOf) -> LookError {
+    LookError::Late {
+        tried: format!("read the log of pod `{}`", log.pod),
+        patience: PATIENCE,
+    }
+}
+
+/// What a follower of one log sends.
+enum Piece {
+    Bytes(Vec<u8>),
+    End,
+    Failed(LookError),
+}
+
+impl Api {
+    async fn open(
+        &self,
+        job: &JobSeen,
+        log: &LogOf,
+        params: &LogParams,
+    ) -> Result<impl futures::AsyncBufRead + use<>, LookError> {
+        let tried = format!("read the log of pod `{}`", log.pod);
+        let path = format!("/api/v1/namespaces/{}/pods", job.key.namespace);
+        let request = Request::new(path)
+            .logs(&log.pod, params)
+            .map_err(|error| LookError::call(&tried, kube::Error::BuildRequest(error)))?;
+        let opened = tokio::time::timeout(PATIENCE, self.client.request_stream(request)).await;
+        match opened {
+            Ok(reader) => reader.map_err(|error| LookError::call(&tried, error)),
+            Err(_) => Err(late(log)),
+        }
+    }
+
+    async fn follow(
+        &self,
+        job: &JobSeen,
+        wanted: &dyn Fn(&PodSeen) -> Vec<String>,
+        take: &mut dyn FnMut(&LogOf, Chunk<'_>) -> bool,
+    ) -> Result<Followed, LookError> {
+        let (pieces, mut arriving) = mpsc::channel::<(LogOf, Piece)>(CHUNKS_WAITING);
+        let news = Arc::new(Notify::new());
+        let tell = Arc::clone(&news);
+        let source = Source {
+            path: format!("/api/v1/namespaces/{}/pods", job.key.namespace),
+            labels: Some(pod::labels(job)),
+        };
+        // Told when any pod has changed; what there is then is asked for.
+        let feed = feed::follow(self.client.clone(), source, move |_: News<PodView>| {
+            tell.notify_one();
+        });
+        let feed = tokio::spawn(feed);
+        let over = tokio::spawn(self.clone().until_over(job.clone()));
+        let mut readers = tokio::task::JoinSet::new();
+        let mut open: BTreeSet<LogOf> = BTreeSet::new();
+        let mut done: BTreeSet<LogOf> = BTreeSet::new();
+        let mut left_out: BTreeSet<LogOf> = BTreeSet::new();
+        let mut over = pin!(over);
+        let mut ended = false;
+        let result = loop {
+            tokio::select! {
+                biased;
+                Some((log, piece)) = arriving.recv() => {
+                    let goes_on = match piece {
+                        Piece::Bytes(bytes) => take(&log, Chunk::Bytes(&bytes)),
+                        Piece::End => {
+                            open.remove(&log);
+                            done.insert(log.clone());
+                            take(&log, Chunk::End)
+                        }
+                        Piece::Failed(error) => {
+                            open.remove(&log);
+                            // A container that has not started is tried again with the next news
+                            // of its pod.
+                            if matches!(error.code(), Some(400 | 404)) {
+                                true
+                            } else {
+                                done.insert(log.clone());
+                                take(&log, Chunk::Lost(&error))
+                            }
+                        }
+                    };
+                    if !goes_on || ended && open.is_empty() {
+                        break Ok(());
+                    }
+                }
+                () = news.notified() => {
+                    let pods = match self.pods(job).await {
+                        Ok(pods) => pods,
+                        Err(error) => break Err(error),
+                    };
+                    for seen in &pods {
+                        for container in wanted(seen) {
+                            let log = LogOf::new(seen, &container);
+                            if open.contains(&log) || done.contains(&log) {
+                                continue;
+                            }
+                            if open.len() >= FOLLOWED_MAX {
+                                left_out.insert(log);
+                                continue;
+                            }
+                            left_out.remove(&log);
+                            open.insert(log.clone());
+                            let reader = self.clone().read(job.clone(), log, pieces.clone());
+                            readers.spawn(reader);
+                        }
+                    }
+                }
+                _ = &mut over, if !ended => {
+                    ended = true;
+                    if open.is_empty() {
+                        break Ok(());
+                    }
+                }
+                // What pods that stay wrote last has been read by then.
+                () = tokio::time::sleep(LAST_WORDS), if ended => break Ok(()),
+            }
+        };
+        feed.abort();
+        readers.abort_all();
+        result.map(|()| Followed {
+            left_out: left_out.len(),
+        })
+    }
+
+    /// Reads one log until its container ends.
+    async fn read(self, job: JobSeen, log: LogOf, pieces: mpsc::Sender<(LogOf, Piece)>) {
+        let params = LogParams {
+            container: Some(log.container.clone()),
+            follow: true,
+            ..LogParams::default()
+        };
+        let last = match self.open(&job, &log, &params).await {
+            Ok(reader) => {
+                let mut reader = pin!(reader);
+                let mut buffer = vec![0; CHUNK];
+                while let Ok(count) = reader.read(&mut buffer).await {
+                    let bytes = buffer.get(..count).unwrap_or_default().to_vec();
+                    let sent = pieces.send((log.clone(), Piece::Bytes(bytes)));
+                    if count == 0 || sent.await.is_err() {
+                        break;
+                    }
+                }
+                Piece::End
+            }
+            Err(error) => Piece::Failed(error),
+        };
+        // Nobody listens once the following is over.
+        drop(pieces.send((log, last)).await);
+    }
+
+    /// Returns when the job has ended or is gone.
+    async fn until_over(self, job: JobSeen) {
+        loop {
+            match self.again(&job).await {
+                Ok(Some(view)) => {
+                    let version = view.metadata.resource_version;
+                    if JobSeen::new(&view).is_none_or(|job| job.has_ended()) {
+                        return;
+                    }
+                    if self.changed(&job, version).await.is_ok() {
+                        continue;
+                    }
+                }
+                Ok(None) => return,
+                Err(_) => {}
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+}
