@@ -9,7 +9,8 @@ use std::{
 };
 
 use super::{
-    Cluster, Nodes, cgroups, namespace::Namespaces, piece, process::Process, state::State, wait,
+    Cluster, Nodes, cgroups, image, namespace::Namespaces, piece, process::Process, state::State,
+    wait,
 };
 use crate::{Failure, cache, report, step, test};
 
@@ -163,8 +164,9 @@ fn tests() -> Result<Option<String>, Failure> {
     test::counted(&mut command).map(Some)
 }
 
-/// Teaches the cluster the kinds, as this checkout has them.
+/// Teaches the cluster the kinds, and gives its real nodes the images, as this checkout has them.
 fn install(fixture: &Fixture) -> Result<(), Failure> {
+    image::project(&fixture.cluster)?;
     let mut command = fixture.command("kubectl");
     command
         .args(["apply", "--server-side", "--force-conflicts", "--kustomize"])
