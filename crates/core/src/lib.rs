@@ -12,7 +12,8 @@
 //! 3. [`job`]: the lifecycle, `decide(job, observed, now)`;
 //! 4. [`ledger`]: where every second of a job went;
 //! 5. [`lint`]: findings over a file; [`finding`] is their shape;
-//! 6. [`reason`]: every stable reason code with its sentence.
+//! 6. [`reason`]: every stable reason code with its sentence;
+//! 7. [`remote_shell`]: the command lines with which `mpirun` reaches another pod.
 #![forbid(unsafe_code)]
 
 pub mod finding;
@@ -21,4 +22,5 @@ pub mod launch;
 pub mod ledger;
 pub mod lint;
 pub mod reason;
+pub mod remote_shell;
 pub mod spec;

@@ -188,5 +188,6 @@ fn knobs(dice: &mut Dice) -> Knobs {
         lost_after: Duration::from_secs(u64::from(5 + dice.below(60))),
         hang_after: Duration::from_secs(u64::from(30 + dice.below(600))),
         compat,
+        mpi_transport: None,
     }
 }
