@@ -139,9 +139,7 @@ fn tests() -> Result<Option<String>, Failure> {
     let fixture = Fixture::start(SIMULATED)?;
     install(&fixture)?;
     let mut command = fixture.command("cargo");
-    command
-        .env("TRAINYARD_CLUSTER", "1")
-        .env("TRAINYARD_REAL_NODES", "1");
+    command.env("TRAINYARD_REAL_NODES", "1");
     command.args(words).args([TESTS, "--no-fail-fast"]);
     test::counted(&mut command).map(Some)
 }

@@ -3,8 +3,9 @@
 use std::{
     collections::BTreeMap,
     future::Future,
+    process::Command,
     sync::{
-        OnceLock,
+        Mutex, OnceLock, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
     time::{Duration, Instant},
@@ -18,6 +19,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, task::JoinHandle};
+use trainyard_core::spec::read;
 use trainyard_kube::{Operator, Options, rights};
 
 /// Every wait ends after this, with what was seen last.
@@ -52,6 +54,64 @@ pub(crate) fn on_cluster<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Y
             .await
             .unwrap();
     });
+}
+
+/// Runs `test` as [`on_cluster`] does, if there are real nodes, and alone on them.
+pub(crate) fn on_real_nodes<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Yard) -> F) {
+    static ALONE: Mutex<()> = Mutex::new(());
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "how the suite says that there are real nodes"
+    )]
+    let nodes = std::env::var_os("TRAINYARD_REAL_NODES");
+    if nodes.is_none() {
+        eprintln!("skipped: there are no real nodes; `cargo xtask test --only cluster` brings two");
+        return;
+    }
+    // A test that failed has told why.
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    on_cluster(name, test);
+}
+
+/// A program of the cluster that is frozen while this value lives.
+pub(crate) struct Frozen(String);
+
+impl Frozen {
+    pub(crate) fn new(piece: &str) -> Self {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "where the cluster keeps its state"
+        )]
+        let state = std::env::var("TRAINYARD_CLUSTER").unwrap();
+        let pid = std::fs::read_to_string(format!("{state}/pids/{piece}")).unwrap();
+        let pid = pid.split_whitespace().next().unwrap().to_owned();
+        signal("STOP", &pid);
+        Self(pid)
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        signal("CONT", &self.0);
+    }
+}
+
+fn signal(name: &str, pid: &str) {
+    let status = Command::new("kill")
+        .args(["-s", name, pid])
+        .status()
+        .unwrap();
+    assert!(status.success(), "kill -s {name} {pid}: {status}");
+}
+
+/// The job of an example.
+pub(crate) fn example(file: &str) -> Value {
+    let path = format!("{}/../../examples/{file}", env!("CARGO_MANIFEST_DIR"));
+    let bytes = std::fs::read(path).unwrap();
+    let file = read(&bytes).unwrap();
+    let mut documents = file.documents.iter();
+    let document = documents.find(|document| document.job_kind().is_some());
+    document.unwrap().tree.to_json()
 }
 
 /// One namespace of the cluster.
@@ -313,7 +373,19 @@ impl Yard {
         what: &str,
         wanted: impl Fn(&Value) -> bool,
     ) -> Value {
-        let end = Instant::now() + PATIENCE;
+        self.until_status_within(PATIENCE, kind, name, what, wanted)
+            .await
+    }
+
+    pub(crate) async fn until_status_within(
+        &self,
+        patience: Duration,
+        kind: &str,
+        name: &str,
+        what: &str,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Value {
+        let end = Instant::now() + patience;
         loop {
             let status = self.status(kind, name).await;
             if wanted(&status) {

@@ -1,21 +1,8 @@
 //! Every kind, from its example to Succeeded.
 
 use serde_json::{Value, json};
-use trainyard_core::spec::{Node, read};
 
-use crate::harness::{ends, holds, on_cluster};
-
-fn example(file: &str) -> Value {
-    let path = format!("{}/../../examples/{file}", env!("CARGO_MANIFEST_DIR"));
-    let bytes = std::fs::read(path).unwrap();
-    let file = read(&bytes).unwrap();
-    let document = file
-        .documents
-        .iter()
-        .find(|document| document.job_kind().is_some());
-    let tree: &Node = &document.unwrap().tree;
-    tree.to_json()
-}
+use crate::harness::{ends, example, holds, on_cluster};
 
 /// Simulated pods have no program: they end well after a while.
 fn with_ends(mut job: Value) -> Value {

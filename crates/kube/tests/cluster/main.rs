@@ -17,3 +17,4 @@ mod lifecycle;
 mod many;
 mod nodes;
 mod operators;
+mod training;

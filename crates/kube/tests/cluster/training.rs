@@ -1,0 +1,132 @@
+//! Real pods on real nodes: the smoke trainer trains, loses a rank, and goes on.
+
+use std::time::Duration;
+
+use kube::api::{DeleteParams, LogParams};
+use serde_json::{Value, json};
+
+use crate::harness::{Frozen, Yard, example, on_real_nodes};
+
+/// The smoke example, with a folder that both nodes have in place of a claim.
+fn smoke(yard: &Yard) -> Value {
+    let mut job = example("smoke/pytorchjob.yaml");
+    job["metadata"]["annotations"] = json!({"trainyard.dev/lost-after": "5s"});
+    for role in ["Master", "Worker"] {
+        let pod = &mut job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"];
+        pod["nodeSelector"] = json!({"test.trainyard.dev/node": "real"});
+        pod["containers"][0]["imagePullPolicy"] = json!("Never");
+        if role == "Master" {
+            pod["volumes"][0] = json!({"name": "checkpoints", "hostPath": {
+                "path": format!("/tmp/{}", yard.namespace), "type": "DirectoryOrCreate"}});
+        }
+    }
+    job
+}
+
+async fn log(yard: &Yard, pod: &str) -> String {
+    let pods: kube::Api<k8s_openapi::api::core::v1::Pod> =
+        kube::Api::namespaced(yard.client.clone(), &yard.namespace);
+    pods.logs(pod, &LogParams::default())
+        .await
+        .unwrap_or_default()
+}
+
+#[test]
+fn the_smoke_trainer_loses_a_pod_resumes_from_its_checkpoint_and_succeeds() {
+    on_real_nodes("smoke", |yard| async move {
+        let operator = yard.operator().await;
+        yard.put(&smoke(&yard)).await;
+        yard.until("a checkpoint is written", || async {
+            log(&yard, "smoke-master-0")
+                .await
+                .contains("step 150")
+                .then_some(())
+        })
+        .await;
+        yard.pods()
+            .delete("smoke-worker-1", &DeleteParams::default().grace_period(0))
+            .await
+            .unwrap();
+        let status = yard
+            .until_condition("PyTorchJob", "smoke", "Succeeded")
+            .await;
+        assert_eq!(status["trainyard"]["attempt"], 2, "{status:#}");
+        assert_eq!(status["trainyard"]["spent"]["platform"], 1, "{status:#}");
+        let words = log(&yard, "smoke-master-0").await;
+        assert!(words.contains("resumed"), "{words}");
+        operator.stop().await;
+    });
+}
+
+#[test]
+fn a_real_pod_that_takes_too_much_memory_is_told_apart_from_one_that_crashes() {
+    on_real_nodes("real-memory", |yard| async move {
+        let operator = yard.operator().await;
+        let mut job = smoke(&yard);
+        job["spec"]["runPolicy"]["backoffLimit"] = json!(1);
+        job["spec"]["pytorchReplicaSpecs"]
+            .as_object_mut()
+            .unwrap()
+            .remove("Worker");
+        let container =
+            &mut job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0];
+        container["image"] = json!("trainyard.test/tools:test");
+        container["command"] = json!(["bash", "-c", "x=xxxxxxxx; while :; do x=$x$x; done"]);
+        container["resources"] = json!({"limits": {"memory": "32Mi"}});
+        yard.put(&job).await;
+        let status = yard.until_condition("PyTorchJob", "smoke", "Failed").await;
+        let failure = &status["trainyard"]["lastFailure"];
+        let words = failure["message"].as_str().unwrap();
+        assert!(words.contains("ran out of memory"), "{status:#}");
+        operator.stop().await;
+    });
+}
+
+#[test]
+fn a_node_whose_kubelet_is_stopped_is_given_up_and_its_gang_trains_elsewhere() {
+    on_real_nodes("kubelet", |yard| async move {
+        let operator = yard.operator().await;
+        let mut job = smoke(&yard);
+        // One rank on each node, and longer than the node takes to be noticed.
+        job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = json!(1);
+        for (role, node) in [("Master", "node-a"), ("Worker", "node-b")] {
+            let pod = &mut job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"];
+            pod["affinity"] = json!({"nodeAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference":
+                    {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In",
+                        "values": [node]}]}}]}});
+            let command = pod["containers"][0]["command"].as_array_mut().unwrap();
+            command.retain(|word| !word.as_str().unwrap().starts_with("--epochs"));
+            command.push(json!("--epochs=120"));
+        }
+        yard.put(&job).await;
+        yard.until_running(2, 1).await;
+        let pods = yard.pod_map().await;
+        assert_eq!(
+            pods["smoke-worker-0"]["spec"]["nodeName"], "node-b",
+            "{pods:#?}"
+        );
+        let kubelet = Frozen::new("kubelet-b");
+        let status = yard
+            .until_status_within(
+                Duration::from_mins(3),
+                "PyTorchJob",
+                "smoke",
+                "the second attempt runs elsewhere",
+                |status| status["trainyard"]["attempt"] == 2,
+            )
+            .await;
+        assert_eq!(
+            status["trainyard"]["spent"]["infrastructure"], 1,
+            "{status:#}"
+        );
+        yard.until_running(2, 2).await;
+        let pods = yard.pod_map().await;
+        assert_eq!(
+            pods["smoke-worker-0"]["spec"]["nodeName"], "node-a",
+            "{pods:#?}"
+        );
+        drop(kubelet);
+        operator.stop().await;
+    });
+}
