@@ -21,6 +21,7 @@ mod backoff;
 pub mod convert;
 pub mod crd;
 mod feed;
+mod identity;
 mod key;
 mod lease;
 mod metrics;
