@@ -94,7 +94,6 @@ impl Children {
         let mut table = self.table();
         table.count += 1;
         let mark = format!("{}-{}", process::id(), table.count);
-        #[expect(clippy::zombie_processes, reason = "one thread waits for all of them")]
         let child = command.env(MARK, &mark).process_group(0).spawn()?;
         let number = i32::try_from(child.id()).unwrap_or(i32::MAX);
         table.running.insert(
