@@ -1,4 +1,4 @@
-//! `cargo xtask bench core|local`: the figures that must be reached, each beside its bound.
+//! `cargo xtask bench core|local|operator`: the figures that must be reached, each beside its bound.
 //!
 //! Invariant: every figure is measured on the release build that users run, in this call; nothing
 //! is read from an earlier one.
@@ -6,6 +6,7 @@
 mod bad_input;
 mod decide;
 mod local;
+mod operator;
 mod render;
 mod simulation;
 
@@ -16,6 +17,8 @@ use std::{
 };
 
 use crate::{Failure, report, step};
+
+pub(crate) use self::operator::operator;
 
 /// One line of the table.
 struct Figure {

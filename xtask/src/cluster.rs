@@ -36,7 +36,7 @@ use self::{
 };
 use crate::{Failure, cache, frameworks, report, step};
 
-pub(crate) use suite::suite;
+pub(crate) use suite::{Fixture, suite};
 
 const USAGE: &str = "\
 A real Kubernetes on this machine, in namespaces of its own. Needs root and Go; builds its programs
@@ -161,6 +161,14 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failure> {
              commands"
         ))),
     }
+}
+
+/// The Go operator that ours is measured beside.
+pub(crate) fn peer() -> Result<PathBuf, Failure> {
+    need_machine()?;
+    let folder = cache::folder()?.join("cluster/peer");
+    binaries::provide(binaries::PEER, &folder)?;
+    Ok(folder.join("training-operator"))
 }
 
 fn up(name: &str, nodes: Nodes, simulated: usize) -> Result<(), Failure> {

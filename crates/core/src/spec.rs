@@ -11,6 +11,7 @@
 //! Invariant: a [`Job`] is complete. Defaults are applied, names are valid, role counts are in
 //! range; no later code checks again.
 
+mod admit;
 mod check;
 mod collector;
 mod decode;
@@ -28,6 +29,7 @@ mod validate;
 pub mod wire;
 mod write;
 
+pub use admit::{Admitted, admit};
 pub(crate) use check::kinds_read;
 pub use check::{Checked, check, job_from_value};
 pub use document::{Document, RoleInFile};

@@ -10,6 +10,7 @@ use trainyard_core::spec::{Kind, push_yaml, to_yaml};
 use trainyard_kube::{
     crd,
     rights::{self, Place, Right},
+    webhook,
 };
 
 const HEAD: &str = "# Made by `cargo xtask gen` from the tables of crates/kube; do not edit.\n";
@@ -191,24 +192,28 @@ fn chart_user_roles() -> String {
     format!("{HEAD}{{{{- if .Values.userRoles.create }}}}\n{roles}{{{{- end }}}}\n")
 }
 
-/// The kinds that are checked when they are written; `MPIJob` is checked by the operator, as the
-/// contract has it.
+/// Every kind is checked when it is written, whatever version it is written in.
 fn admission() -> Value {
     let webhook = |kind: Kind| {
         let singular = crd::singular(kind);
+        let versions: Vec<&str> = Kind::ALL
+            .into_iter()
+            .filter(|other| crd::plural(*other) == crd::plural(kind))
+            .map(crd::version)
+            .collect();
         json!({
             "name": format!("validator.{singular}.trainyard.dev"),
             "admissionReviewVersions": ["v1"],
             "clientConfig": { "service": {
                 "name": crd::SERVICE,
                 "namespace": crd::NAMESPACE,
-                "path": format!("/validate-kubeflow-org-v1-{singular}"),
+                "path": webhook::validate_path(kind),
                 "port": 443,
             } },
             "failurePolicy": "Fail",
             "rules": [{
                 "apiGroups": [crd::GROUP],
-                "apiVersions": ["v1"],
+                "apiVersions": versions,
                 "operations": ["CREATE", "UPDATE"],
                 "resources": [crd::plural(kind)],
             }],
@@ -216,7 +221,7 @@ fn admission() -> Value {
             "timeoutSeconds": 10,
         })
     };
-    let kinds = Kind::ALL.into_iter().filter(|kind| !kind.is_mpi());
+    let kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::MpiV2);
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",

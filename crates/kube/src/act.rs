@@ -148,7 +148,7 @@ impl Actor<'_> {
                     .create::<BatchView>("jobs", &*job, "launcher", slot)
                     .await?
                 {
-                    self.state.store().put_launcher(&job);
+                    self.state.store().remember_launcher(&job);
                 }
             }
         }
@@ -163,7 +163,7 @@ impl Actor<'_> {
             .create::<Bare>("services", &service, "Service", slot)
             .await?
         {
-            self.state.store().put_service(made);
+            self.state.store().remember_service(made);
         }
         Ok(())
     }
@@ -291,14 +291,19 @@ impl Actor<'_> {
     }
 
     fn path(&self, resource: &str) -> String {
-        let group = match resource {
-            "pods" | "services" | "configmaps" | "secrets" | "serviceaccounts" => "/api/v1",
-            "jobs" => "/apis/batch/v1",
-            "horizontalpodautoscalers" => "/apis/autoscaling/v2",
-            _ => "/apis/rbac.authorization.k8s.io/v1",
-        };
-        format!("{group}/namespaces/{}/{resource}", self.key.namespace)
+        object_path(&self.key.namespace, resource)
     }
+}
+
+/// Where the API serves `resource` of `namespace`.
+pub(crate) fn object_path(namespace: &str, resource: &str) -> String {
+    let group = match resource {
+        "pods" | "services" | "configmaps" | "secrets" | "serviceaccounts" => "/api/v1",
+        "jobs" => "/apis/batch/v1",
+        "horizontalpodautoscalers" => "/apis/autoscaling/v2",
+        _ => "/apis/rbac.authorization.k8s.io/v1",
+    };
+    format!("{group}/namespaces/{namespace}/{resource}")
 }
 
 /// Where the API serves the jobs of the kind and namespace of `key`.
@@ -348,7 +353,8 @@ fn kind(value: &Value) -> &str {
         .unwrap_or_default()
 }
 
-fn resource(object: &Object) -> &'static str {
+/// The name of an object's type in paths.
+pub(crate) fn resource(object: &Object) -> &'static str {
     match object {
         Object::Pod(_) => "pods",
         Object::Job(_) => "jobs",

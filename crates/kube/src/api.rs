@@ -14,8 +14,9 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
 use tokio::sync::Semaphore;
+use tracing::{Instrument as _, field::Empty, info_span};
 
-use crate::{lease::Fence, metrics::Metrics};
+use crate::{lease::Fence, metrics::Metrics, trace};
 
 /// The name under which fields are applied.
 pub(crate) const FIELD_MANAGER: &str = "trainyard";
@@ -31,6 +32,8 @@ pub(crate) enum Verb {
     Create,
     /// Change it.
     Patch,
+    /// Write it anew.
+    Update,
     /// Remove it.
     Delete,
 }
@@ -41,6 +44,7 @@ impl Verb {
             Self::Get => "get",
             Self::Create => "create",
             Self::Patch => "patch",
+            Self::Update => "update",
             Self::Delete => "delete",
         }
     }
@@ -133,6 +137,14 @@ impl Caller {
         }
     }
 
+    /// The same way, for what every replica may do, whoever leads.
+    pub(crate) fn unfenced(&self) -> Self {
+        Self {
+            fence: Fence::open(),
+            ..self.clone()
+        }
+    }
+
     pub(crate) async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -168,6 +180,40 @@ impl Caller {
         self.call(Verb::Patch, path, request).await
     }
 
+    /// Replaces an object, which must be of the version that `object` states.
+    pub(crate) async fn replace<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        name: &str,
+        object: &impl Serialize,
+    ) -> Result<T, CallError> {
+        let params = PostParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        let body = serde_json::to_vec(object).expect("objects have string keys");
+        let request = Request::new(path).replace(name, &params, body);
+        self.call(Verb::Update, path, request).await
+    }
+
+    /// Changes an object by `operations`, all of them or none.
+    pub(crate) async fn json_patch(
+        &self,
+        path: &str,
+        name: &str,
+        operations: &serde_json::Value,
+    ) -> Result<(), CallError> {
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let request = Request::new(path).patch(name, &params, &Patch::Merge(operations));
+        let request = request.map(as_json_patch);
+        self.call::<serde::de::IgnoredAny>(Verb::Patch, path, request)
+            .await
+            .map(drop)
+    }
+
     /// Replaces the status of version `version` of an object.
     pub(crate) async fn replace_status<T: DeserializeOwned>(
         &self,
@@ -176,24 +222,17 @@ impl Caller {
         version: u64,
         status: &impl Serialize,
     ) -> Result<T, CallError> {
-        let change = serde_json::json!([
+        let operations = serde_json::json!([
             {"op": "replace", "path": "/metadata/resourceVersion", "value": version.to_string()},
             {"op": "add", "path": "/status", "value": status},
         ]);
-        // The body is what counts; the type only tells the content type.
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
         let request = Request::new(path)
-            .patch_subresource("status", name, &params, &Patch::Merge(&change))
-            .map(|mut request| {
-                request.headers_mut().insert(
-                    "content-type",
-                    http::HeaderValue::from_static("application/json-patch+json"),
-                );
-                request
-            });
+            .patch_subresource("status", name, &params, &Patch::Merge(&operations))
+            .map(as_json_patch);
         self.call(Verb::Patch, path, request).await
     }
 
@@ -227,7 +266,11 @@ impl Caller {
         if verb != Verb::Get && !self.fence.holds() {
             return Err(CallError::Deposed);
         }
-        let answer = tokio::time::timeout(PATIENCE, self.client.request::<T>(request)).await;
+        let span = info_span!(
+            target: trace::TARGET, "call", verb = verb.name(), resource = resource(path), code = Empty,
+        );
+        let asked = self.client.request::<T>(request).instrument(span.clone());
+        let answer = tokio::time::timeout(PATIENCE, asked).await;
         let (answer, code) = match answer {
             Err(_) => (Err(CallError::Late), 0),
             Ok(Ok(answer)) => (Ok(answer), 200),
@@ -237,6 +280,7 @@ impl Caller {
                 (Err(error), code)
             }
         };
+        span.record("code", code);
         self.metrics.called(verb, resource(path), code);
         answer
     }
@@ -246,6 +290,16 @@ impl fmt::Debug for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Caller").finish_non_exhaustive()
     }
+}
+
+/// A request whose body is a list of operations. The client writes any body; only the content type
+/// tells what it is.
+fn as_json_patch(mut request: http::Request<Vec<u8>>) -> http::Request<Vec<u8>> {
+    request.headers_mut().insert(
+        http::header::CONTENT_TYPE,
+        http::HeaderValue::from_static("application/json-patch+json"),
+    );
+    request
 }
 
 /// The last word of a path: the resource.

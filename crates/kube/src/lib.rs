@@ -16,11 +16,14 @@
 #![forbid(unsafe_code)]
 
 mod act;
+mod admission;
 mod api;
 mod backoff;
+mod certificate;
 pub mod convert;
 pub mod crd;
 mod feed;
+mod health;
 mod identity;
 mod key;
 mod lease;
@@ -32,11 +35,18 @@ mod pod;
 mod process;
 mod queue;
 pub mod rights;
+mod serve;
+mod shadow;
 mod ssh;
 mod store;
+mod trace;
 mod view;
+pub mod webhook;
 
+pub use certificate::CertificateSource;
 pub use key::JobKey;
 pub use metrics::Metrics;
 pub use operator::{Lease, Operator, Options};
-pub use process::{Importance, Logs, Process, ProcessError, client};
+pub use process::{Importance, Logs, Process, ProcessError, Serving, Webhooks, client};
+pub use serve::{Bind, BindError};
+pub use trace::{Collector, CollectorError};

@@ -58,6 +58,12 @@ struct Ended {
     outcome: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Differs {
+    framework: &'static str,
+    object: String,
+}
+
 /// All counters of an operator.
 pub struct Metrics {
     registry: Mutex<Registry>,
@@ -72,6 +78,7 @@ pub struct Metrics {
     attempts: Family<Paid, Counter>,
     phase_seconds: Family<Spent, Counter<f64, std::sync::atomic::AtomicU64>>,
     training_ratio: Family<OneJob, Gauge<f64, std::sync::atomic::AtomicU64>>,
+    differences: Family<Differs, Counter>,
     queued: Gauge,
     jobs: Gauge,
     pods: Gauge,
@@ -93,6 +100,7 @@ impl Default for Metrics {
             attempts: Family::default(),
             phase_seconds: Family::default(),
             training_ratio: Family::default(),
+            differences: Family::default(),
             queued: Gauge::default(),
             jobs: Gauge::default(),
             pods: Gauge::default(),
@@ -146,6 +154,11 @@ impl Metrics {
             "training_time_ratio",
             "Part of a job's time that trained",
             self.training_ratio.clone(),
+        );
+        own.register(
+            "shadow_differences",
+            "What an operator in shadow would have made otherwise, by type of object",
+            self.differences.clone(),
         );
         own.register(
             "queue_length",
@@ -249,6 +262,15 @@ impl Metrics {
         if let Some(ratio) = ledger.ettr(now) {
             self.training_ratio.get_or_create(&one(key)).set(ratio);
         }
+    }
+
+    /// Something of a job would have been made otherwise.
+    pub(crate) fn differs(&self, key: &JobKey, object: &str) {
+        let differs = Differs {
+            framework: framework(key.kind),
+            object: object.to_owned(),
+        };
+        self.differences.get_or_create(&differs).inc();
     }
 
     /// A job is gone, and its gauges with it.

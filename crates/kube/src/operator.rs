@@ -20,11 +20,7 @@ use jiff::Timestamp;
 use kube::Client;
 use tokio::sync::{Semaphore, watch};
 use tracing::{debug, info, warn};
-use trainyard_core::{
-    job::Decision,
-    launch::Cluster,
-    spec::{Job, Kind},
-};
+use trainyard_core::{launch::Cluster, spec::Kind};
 
 pub(crate) use self::state::State;
 use crate::{
@@ -36,6 +32,7 @@ use crate::{
     lease::{Election, Fence},
     metrics::Metrics,
     queue::{Outcome, Queue},
+    shadow::Shadow,
     view::{Bare, BatchView, JobView, LeaseView, NodeView, PodView},
 };
 
@@ -98,7 +95,8 @@ pub struct Operator {
     pub(crate) caller: Caller,
     pub(crate) state: State,
     pub(crate) cluster: Arc<Cluster>,
-    pub(crate) shadow: bool,
+    /// What is remembered where another operator acts.
+    pub(crate) shadow: Option<Arc<Shadow>>,
     queue: Arc<Queue>,
     options: Arc<Options>,
     ready: Arc<Ready>,
@@ -132,17 +130,18 @@ impl Ready {
 impl Operator {
     /// An operator that has not begun.
     pub fn new(client: Client, options: Options) -> Self {
-        let fence = if options.lease.is_some() {
+        let fence = if options.lease.is_some() || options.shadow {
             Fence::closed()
         } else {
             Fence::open()
         };
+        // In shadow there is no lease to wait for, and nothing to do with one.
         let (leading, leads) = watch::channel(options.lease.is_none());
         Self {
             caller: Caller::new(client, fence, Arc::new(Metrics::default()), options.calls),
             state: State::default(),
             cluster: Arc::new(options.cluster.clone()),
-            shadow: options.shadow,
+            shadow: options.shadow.then(Arc::default),
             queue: Arc::new(Queue::default()),
             options: Arc::new(options),
             ready: Arc::new(Ready::default()),
@@ -159,12 +158,16 @@ impl Operator {
 
     /// Whether it has seen the whole cluster once; else what it has not seen.
     pub fn readiness(&self) -> Result<(), String> {
-        let missing = self.ready.lock();
+        let missing = self.unlisted();
         if missing.is_empty() {
             return Ok(());
         }
-        let missing: Vec<&str> = missing.iter().map(String::as_str).collect();
         Err(format!("not listed yet: {}", missing.join(", ")))
+    }
+
+    /// What it has not seen the whole of yet.
+    pub(crate) fn unlisted(&self) -> Vec<String> {
+        self.ready.lock().iter().cloned().collect()
     }
 
     /// Runs until `stop` is ready, then ends in an orderly way: passes under way are finished, and the
@@ -273,7 +276,9 @@ impl Operator {
         });
         if self.options.kinds.contains(&Kind::MpiV2) {
             let launchers = self.path("/apis/batch/v1", "jobs");
-            let ours = Some(trainyard_core::spec::annotation::ATTEMPT.to_owned());
+            // Those of another operator carry no attempt.
+            let ours = (!self.options.shadow)
+                .then(|| trainyard_core::spec::annotation::ATTEMPT.to_owned());
             self.feed::<BatchView>(tasks, launchers, ours, |state, news| {
                 state.store().hear_launchers(news)
             });
@@ -355,17 +360,6 @@ impl Operator {
                 .sizes(self.queue.waiting(), jobs, pods, leads);
             tokio::time::sleep(SIZES_EVERY).await;
         }
-    }
-
-    /// Says what this operator would do where another one acts.
-    pub(crate) fn report_shadow(key: &JobKey, job: &Job, decision: &Decision) {
-        info!(
-            job = %key,
-            pods = job.total_replicas(),
-            actions = decision.actions.len(),
-            reason = decision.reasons.first().map_or("", |reason| &reason.message),
-            "shadow"
-        );
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tracing::{debug, info, warn};
+use tracing::{Instrument as _, Span, debug, field::Empty, info, info_span, warn};
 use trainyard_core::{
     finding::Severity,
     job::{self, Event, EventKind, JobStatus, Refusal},
@@ -26,6 +26,7 @@ use crate::{
     key::JobKey,
     operator::Operator,
     queue::Outcome,
+    trace,
     view::{Bare, JobView},
 };
 
@@ -41,9 +42,16 @@ impl Operator {
         let Some(view) = self.state.store().job(key) else {
             self.state.forget(key);
             self.caller.metrics.forget(key);
+            if let Some(shadow) = &self.shadow {
+                shadow.forget(key);
+            }
             return Outcome::Gone;
         };
-        let (name, outcome) = match self.look(key, &view).await {
+        let span = info_span!(
+            target: trace::TARGET, "pass", job = %key, attempt = Empty, outcome = Empty,
+        );
+        let looked = self.look(key, &view).instrument(span.clone()).await;
+        let (name, outcome) = match looked {
             Ok(wake) => ("done", Outcome::Done(wake)),
             Err(CallError::Deposed) => ("deposed", Outcome::Done(None)),
             // The job has changed meanwhile, and its news is under way.
@@ -56,6 +64,7 @@ impl Operator {
                 ("failed", Outcome::Failed)
             }
         };
+        span.record("outcome", name);
         self.caller.metrics.passed(name, began.elapsed());
         outcome
     }
@@ -76,22 +85,24 @@ impl Operator {
         let mut observed = self.state.store().observe(key, view, &job, Instant::now());
         self.recall(key, &job, &mut observed).await?;
         let decision = job::decide(&job, &observed, now);
+        Span::current().record("attempt", decision.status.trainyard.attempt);
         debug!(
             job = %key,
             reason = decision.reasons.first().map_or("", |reason| &reason.message),
             actions = decision.actions.len(),
             "decided"
         );
-        if self.shadow {
-            Self::report_shadow(key, &job, &decision);
-            return Ok(None);
+        if let Some(shadow) = &self.shadow {
+            return self
+                .look_from_shadow(shadow, key, view, &job, &observed, &decision)
+                .await;
         }
         if decision.status != observed.status {
             self.write_status(key, view, &observed.status, &decision.status, now)
                 .await?;
         }
         for event in &decision.events {
-            info!(job = %key, reason = event.reason, message = event.message, "event");
+            info!(job = %key, reason = event.reason, sentence = event.message, "event");
             self.tell(key, view, event).await;
         }
         let actor = Actor {
@@ -176,7 +187,7 @@ impl Operator {
         let (new, wait) = self.state.refused(key, refusals, REFUSED_FIRST);
         let first = first?;
         if new {
-            warn!(job = %key, tried = first.tried, message = first.message, "refused");
+            warn!(job = %key, tried = first.tried, sentence = first.message, "refused");
             let event = Event {
                 kind: EventKind::Warning,
                 reason: "Refused".to_owned(),
@@ -189,7 +200,8 @@ impl Operator {
 
     /// Marks a job that cannot be understood; nothing else is done for it until it is edited.
     async fn refuse(&self, key: &JobKey, view: &JobView, message: &str) -> Result<(), CallError> {
-        if self.shadow {
+        if let Some(shadow) = &self.shadow {
+            self.refuse_from_shadow(shadow, key, view, message);
             return Ok(());
         }
         let before: JobStatus = serde_json::from_str(&view.status).unwrap_or_default();
@@ -198,7 +210,7 @@ impl Operator {
         if after == before {
             return Ok(());
         }
-        warn!(job = %key, message, "the job is not valid");
+        warn!(job = %key, sentence = message, "the job is not valid");
         self.write_status(key, view, &before, &after, Timestamp::now())
             .await?;
         let event = Event {

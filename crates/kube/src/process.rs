@@ -1,17 +1,35 @@
-//! The operator as a process: its runtime, its logs, its signals.
+//! The operator as a process: its runtime, its servers, its logs, its signals.
 
-use std::{io, path::PathBuf};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
 use thiserror::Error;
-use tokio::signal::unix::{SignalKind, signal};
-use tracing::Level;
-use tracing_subscriber::fmt;
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+    sync::oneshot,
+};
+use tokio_rustls::TlsAcceptor;
+use tracing::{info, level_filters::LevelFilter};
+use tracing_subscriber::{
+    Layer as _, filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
 
-use crate::{Operator, Options};
+use crate::{
+    Bind, CertificateSource, Collector, Operator, Options,
+    certificate::Certificate,
+    health,
+    serve::{self, Answer, Bounds},
+    trace::{self, Recorder},
+    webhook,
+};
+
+/// Webhooks are answered this long after the end was asked for: the API server learns that this replica
+/// is going a moment later than the replica itself, and calls it until then.
+const LINGER: Duration = Duration::from_secs(3);
 
 /// How an operator is run.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +42,30 @@ pub struct Process {
     pub context: Option<String>,
     /// How its logs are written.
     pub logs: Logs,
+    /// What it serves.
+    pub serving: Serving,
+    /// Where spans are sent.
+    pub collector: Option<Collector>,
+}
+
+/// What an operator serves over HTTP.
+#[derive(Clone, Debug, Default)]
+pub struct Serving {
+    /// `/metrics`.
+    pub metrics: Bind,
+    /// `/healthz` and `/readyz`.
+    pub health: Bind,
+    /// The webhooks.
+    pub webhooks: Option<Webhooks>,
+}
+
+/// Where the API server asks, and with which certificate it is answered.
+#[derive(Clone, Debug)]
+pub struct Webhooks {
+    /// Where.
+    pub bind: Bind,
+    /// The certificate.
+    pub certificate: CertificateSource,
 }
 
 /// How logs are written, to stderr.
@@ -56,6 +98,20 @@ pub enum ProcessError {
     /// The cluster's name or its credentials are of no use.
     #[error("cannot use the cluster's configuration: {0}")]
     Client(#[source] kube::Error),
+    /// A port cannot be had.
+    #[error("cannot listen on `{bind}` for {what}")]
+    Listen {
+        /// What would have been served.
+        what: &'static str,
+        /// Where.
+        bind: Bind,
+        /// Why not.
+        #[source]
+        error: io::Error,
+    },
+    /// TLS could not be set up.
+    #[error("cannot set up TLS for the webhooks")]
+    Tls(#[source] rustls::Error),
     /// The runtime could not be started.
     #[error("cannot start the runtime")]
     Runtime(#[source] io::Error),
@@ -64,7 +120,8 @@ pub enum ProcessError {
 impl Process {
     /// Runs the operator until SIGTERM or SIGINT.
     pub fn run(self) -> Result<(), ProcessError> {
-        start_logs(self.logs);
+        let (recorder, exporter) = self.collector.map(trace::channel).unzip();
+        start_logs(self.logs, recorder);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -72,10 +129,83 @@ impl Process {
         runtime.block_on(async {
             let client = client(self.kubeconfig, self.context).await?;
             let stop = stop().map_err(ProcessError::Runtime)?;
-            Operator::new(client, self.options).run(stop).await;
+            let operator = Operator::new(client, self.options);
+            let serves = self.serving.start(&operator).await?;
+            let (end, ends) = oneshot::channel();
+            let exporting = exporter.map(|exporter| tokio::spawn(exporter.run(ends)));
+            operator.run(stop).await;
+            drop(end);
+            if let Some(exporting) = exporting {
+                // What is left of the spans is sent, or not.
+                drop(tokio::time::timeout(LINGER, exporting).await);
+            }
+            if serves == Serves::Webhooks {
+                tokio::time::sleep(LINGER).await;
+            }
             Ok(())
         })
     }
+}
+
+/// Whether anybody may still be asking when the operator has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Serves {
+    Webhooks,
+    NoWebhooks,
+}
+
+impl Serving {
+    /// Listens on every port before anything is begun, and serves them.
+    async fn start(self, operator: &Operator) -> Result<Serves, ProcessError> {
+        let metrics = listen("metrics", self.metrics).await?;
+        let health = listen("health", self.health).await?;
+        let mut certificate = None;
+        if let Some(webhooks) = self.webhooks
+            && let Some(listener) = listen("webhooks", webhooks.bind).await?
+        {
+            let kept = Arc::new(Certificate::default());
+            let config = kept.server_config().map_err(ProcessError::Tls)?;
+            let tls = TlsAcceptor::from(Arc::new(config));
+            start(listener, webhook::BOUNDS, Some(tls), webhook::reviews());
+            // Every replica serves webhooks, whoever leads.
+            let caller = operator.caller.unfenced();
+            tokio::spawn(Arc::clone(&kept).keep(caller, webhooks.certificate));
+            certificate = Some(kept);
+        }
+        if let Some(listener) = metrics {
+            start(
+                listener,
+                health::BOUNDS,
+                None,
+                health::metrics(operator.clone()),
+            );
+        }
+        let serves = if certificate.is_some() {
+            Serves::Webhooks
+        } else {
+            Serves::NoWebhooks
+        };
+        if let Some(listener) = health {
+            let answer = health::health(operator.clone(), certificate);
+            start(listener, health::BOUNDS, None, answer);
+        }
+        Ok(serves)
+    }
+}
+
+async fn listen(what: &'static str, bind: Bind) -> Result<Option<TcpListener>, ProcessError> {
+    let listener =
+        bind.listen()
+            .await
+            .map_err(|error| ProcessError::Listen { what, bind, error })?;
+    if let Some(address) = listener.as_ref().and_then(|it| it.local_addr().ok()) {
+        info!(what, %address, "listening");
+    }
+    Ok(listener)
+}
+
+fn start(listener: TcpListener, bounds: Bounds, tls: Option<TlsAcceptor>, answer: Answer) {
+    tokio::spawn(serve::serve(listener, bounds, tls, answer));
 }
 
 /// A client of the cluster that the kubeconfig, its usual places, or the pod that this runs in name.
@@ -117,18 +247,87 @@ fn stop() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-fn start_logs(logs: Logs) {
-    let level = match logs.level {
-        Importance::Warnings => Level::WARN,
-        Importance::Done => Level::INFO,
-        Importance::Details => Level::DEBUG,
-    };
-    let builder = fmt().with_max_level(level).with_writer(io::stderr);
+fn start_logs(logs: Logs, spans: Option<Recorder>) {
+    let lines = fmt::layer().with_writer(io::stderr);
+    let filter = filter(logs.level);
+    let spans = spans.map(|spans| spans.with_filter(trace::filter()));
+    let registry = tracing_subscriber::registry().with(spans);
     // A process that already has a subscriber (a test) keeps it.
     let set = if logs.json {
-        builder.json().flatten_event(true).try_init()
+        let lines = lines.json().flatten_event(true).with_filter(filter);
+        registry.with(lines).try_init()
     } else {
-        builder.with_ansi(false).try_init()
+        registry
+            .with(lines.with_ansi(false).with_filter(filter))
+            .try_init()
     };
     drop(set);
+}
+
+/// Which lines are written. Of the libraries beneath only what is wrong: their details are of every
+/// byte that is sent, and what they send holds tokens.
+fn filter(level: Importance) -> Targets {
+    let ours = match level {
+        Importance::Warnings => LevelFilter::WARN,
+        Importance::Done => LevelFilter::INFO,
+        Importance::Details => LevelFilter::DEBUG,
+    };
+    Targets::new()
+        .with_target("trainyard", ours)
+        .with_default(LevelFilter::WARN)
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn libraries_are_not_heard_in_detail() {
+        let cases = [
+            (
+                Importance::Details,
+                "trainyard_kube::pass",
+                Level::DEBUG,
+                true,
+            ),
+            (
+                Importance::Details,
+                "trainyard_kube::pass",
+                Level::TRACE,
+                false,
+            ),
+            (
+                Importance::Details,
+                "kube_client::client",
+                Level::DEBUG,
+                false,
+            ),
+            (
+                Importance::Details,
+                "hyper_util::client",
+                Level::INFO,
+                false,
+            ),
+            (Importance::Details, "rustls::conn", Level::WARN, true),
+            (
+                Importance::Done,
+                "trainyard_kube::pass",
+                Level::DEBUG,
+                false,
+            ),
+            (Importance::Done, "trainyard_kube::pass", Level::INFO, true),
+            (
+                Importance::Warnings,
+                "trainyard_kube::pass",
+                Level::INFO,
+                false,
+            ),
+        ];
+        for (importance, target, level, written) in cases {
+            let found = filter(importance).would_enable(target, &level);
+            assert_eq!(found, written, "{importance:?} {target} {level}");
+        }
+    }
 }

@@ -35,6 +35,9 @@ pub(crate) struct Store {
     seats: BTreeMap<Arc<str>, BTreeSet<JobKey>>,
     /// How new the view of the pods is.
     version: u64,
+    /// How new those of the Services and of the launchers are.
+    services_version: u64,
+    launchers_version: u64,
     /// Whether nodes are followed at all.
     pub(crate) nodes_known: bool,
 }
@@ -202,7 +205,7 @@ impl Store {
                 let Some(key) = key(&view) else {
                     return Vec::new();
                 };
-                self.remember_job(&key, view);
+                self.jobs.insert(key.clone(), Arc::new(view));
                 vec![key]
             }
             News::Gone(view) => {
@@ -216,14 +219,15 @@ impl Store {
         }
     }
 
-    /// Keeps the newer of two states of a job.
+    /// Takes the answer to a write of this operator in, unless the feed is further or the job is gone.
     pub(crate) fn remember_job(&mut self, key: &JobKey, view: JobView) {
-        let known = self.jobs.get(key);
-        if known.is_none_or(|known| {
-            known.metadata.uid != view.metadata.uid
-                || known.metadata.resource_version <= view.metadata.resource_version
-        }) {
-            self.jobs.insert(key.clone(), Arc::new(view));
+        let Some(known) = self.jobs.get_mut(key) else {
+            return;
+        };
+        if known.metadata.uid == view.metadata.uid
+            && known.metadata.resource_version < view.metadata.resource_version
+        {
+            *known = Arc::new(view);
         }
     }
 
@@ -289,7 +293,8 @@ impl Store {
         let entry = PodEntry::new(pod, node);
         let pods = &mut self.children.entry(key.clone()).or_default().pods;
         match pods.get_mut(pod.metadata.name.as_str()) {
-            Some(known) if known.uid == entry.uid && known.version > entry.version => {}
+            // Late news, also of the pod that had this name before.
+            Some(known) if known.version > entry.version => {}
             Some(known) => *known = entry,
             None => {
                 pods.insert(pod.metadata.name.as_str().into(), entry);
@@ -309,7 +314,8 @@ impl Store {
 
     pub(crate) fn hear_services(&mut self, news: News<Bare>) -> Vec<JobKey> {
         match news {
-            News::All(items, _) => {
+            News::All(items, version) => {
+                self.services_version = self.services_version.max(version);
                 let mut changed: BTreeSet<JobKey> = BTreeSet::new();
                 for (key, children) in &mut self.children {
                     if !children.services.is_empty() {
@@ -323,8 +329,14 @@ impl Store {
                 self.children.retain(|_, children| !children.is_empty());
                 changed.into_iter().collect()
             }
-            News::Is(item) => self.put_service(item).into_iter().collect(),
+            News::Is(item) => {
+                let version = item.metadata.resource_version;
+                self.services_version = self.services_version.max(version);
+                self.put_service(item).into_iter().collect()
+            }
             News::Gone(item) => {
+                let version = item.metadata.resource_version;
+                self.services_version = self.services_version.max(version);
                 let Some(key) = JobKey::of_child(&item.metadata) else {
                     return Vec::new();
                 };
@@ -337,8 +349,14 @@ impl Store {
         }
     }
 
-    /// Takes an object in; also one that this operator has just made.
-    pub(crate) fn put_service(&mut self, item: Bare) -> Option<JobKey> {
+    /// Takes a Service in that this operator has just made, unless the feed is further.
+    pub(crate) fn remember_service(&mut self, item: Bare) {
+        if item.metadata.resource_version > self.services_version {
+            self.put_service(item);
+        }
+    }
+
+    fn put_service(&mut self, item: Bare) -> Option<JobKey> {
         let key = JobKey::of_child(&item.metadata)?;
         let service = ServiceEntry {
             owner: item.metadata.owner().into(),
@@ -351,7 +369,8 @@ impl Store {
 
     pub(crate) fn hear_launchers(&mut self, news: News<BatchView>) -> Vec<JobKey> {
         match news {
-            News::All(items, _) => {
+            News::All(items, version) => {
+                self.launchers_version = self.launchers_version.max(version);
                 let mut changed: BTreeSet<JobKey> = BTreeSet::new();
                 for (key, children) in &mut self.children {
                     if !children.launchers.is_empty() {
@@ -365,8 +384,14 @@ impl Store {
                 self.children.retain(|_, children| !children.is_empty());
                 changed.into_iter().collect()
             }
-            News::Is(item) => self.put_launcher(&item).into_iter().collect(),
+            News::Is(item) => {
+                let version = item.metadata.resource_version;
+                self.launchers_version = self.launchers_version.max(version);
+                self.put_launcher(&item).into_iter().collect()
+            }
             News::Gone(item) => {
+                let version = item.metadata.resource_version;
+                self.launchers_version = self.launchers_version.max(version);
                 let Some(key) = JobKey::of_owned(&item.metadata) else {
                     return Vec::new();
                 };
@@ -379,7 +404,14 @@ impl Store {
         }
     }
 
-    pub(crate) fn put_launcher(&mut self, item: &BatchView) -> Option<JobKey> {
+    /// Takes a launcher in that this operator has just made, unless the feed is further.
+    pub(crate) fn remember_launcher(&mut self, item: &BatchView) {
+        if item.metadata.resource_version > self.launchers_version {
+            self.put_launcher(item);
+        }
+    }
+
+    fn put_launcher(&mut self, item: &BatchView) -> Option<JobKey> {
         let key = JobKey::of_owned(&item.metadata)?;
         let holds = |kind: &str| {
             let mut conditions = item.status.conditions.iter();
@@ -542,3 +574,6 @@ fn attempt(labels: &BTreeMap<String, String>) -> u32 {
 fn status(view: &JobView) -> JobStatus {
     serde_json::from_str(&view.status).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

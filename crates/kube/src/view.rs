@@ -30,6 +30,7 @@ pub(crate) struct Meta {
     pub(crate) uid: String,
     #[serde(deserialize_with = "number")]
     pub(crate) resource_version: u64,
+    pub(crate) generation: i64,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) owner_references: Vec<OwnerReference>,
     pub(crate) creation_timestamp: Option<Timestamp>,

@@ -77,6 +77,13 @@ pub(super) const CONTROL_PLANE: &[Program] = &[
 /// What simulated nodes need besides.
 pub(super) const SIMULATED: &[Program] = &[pure("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok")];
 
+/// What benches run beside ours.
+pub(super) const PEER: &[Program] = &[pure(
+    "training-operator",
+    "peer",
+    "github.com/kubeflow/training-operator/cmd/training-operator.v1",
+)];
+
 /// What real nodes need besides.
 pub(super) const REAL: &[Program] = &[
     pure("kubelet", "kubernetes", "k8s.io/kubernetes/cmd/kubelet"),

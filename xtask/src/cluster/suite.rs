@@ -37,6 +37,17 @@ impl Fixture {
         Self::named(&suite_name("test"), simulated)
     }
 
+    /// A cluster without real nodes that has done nothing yet.
+    pub(crate) fn fresh(name: &str, simulated: usize) -> Result<Self, Failure> {
+        super::down(name)?;
+        super::up(name, Nodes::None, simulated)?;
+        Ok(Self {
+            name: name.to_owned(),
+            cluster: Cluster::find(State::of(name)?)?,
+            own: true,
+        })
+    }
+
     fn named(name: &str, simulated: usize) -> Result<Self, Failure> {
         let own = Namespaces::find(&State::of(name)?).is_none();
         let started =

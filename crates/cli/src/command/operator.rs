@@ -1,7 +1,9 @@
 //! `trainyard operator`: the arguments of the process that looks after a cluster.
 
 use trainyard_core::{launch, spec::Kind};
-use trainyard_kube::{Importance, Lease, Logs, Options, Process, ProcessError};
+use trainyard_kube::{
+    CertificateSource, Importance, Lease, Logs, Options, Process, ProcessError, Serving, Webhooks,
+};
 
 use crate::{
     args::{LogFormat, Operator},
@@ -12,6 +14,19 @@ use crate::{
 /// Runs the operator until it is asked to end.
 pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
     let namespace = args.namespace.filter(|name| !name.is_empty());
+    let serving = Serving {
+        metrics: args.metrics_bind,
+        health: args.health_bind,
+        webhooks: (!args.shadow).then(|| Webhooks {
+            bind: args.webhook_bind,
+            certificate: match args.webhook_cert_dir {
+                Some(folder) => CertificateSource::Folder(folder),
+                None => CertificateSource::Issued {
+                    namespace: args.lease_namespace.clone(),
+                },
+            },
+        }),
+    };
     let lease = (!args.no_leader_elect && !args.shadow).then(|| Lease {
         namespace: args.lease_namespace,
         name: args.lease_name,
@@ -34,6 +49,8 @@ pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
         },
         kubeconfig: args.cluster.kubeconfig,
         context: args.cluster.context,
+        serving,
+        collector: args.otlp_endpoint,
         logs: Logs {
             json: args.log_format == LogFormat::Json,
             level: match printer.verbosity() {
@@ -49,7 +66,12 @@ pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
                 "name a kubeconfig with `--kubeconfig FILE` or the variable `KUBECONFIG`"
             }
             ProcessError::Client(_) => "check the server and the credentials in the kubeconfig",
-            ProcessError::Runtime(_) => "check the limits of this user with `ulimit -a`",
+            ProcessError::Listen { .. } => {
+                "name another address, or `0` to serve it not at all; `ss -ltnp` shows who listens"
+            }
+            ProcessError::Tls(_) | ProcessError::Runtime(_) => {
+                "check the limits of this user with `ulimit -a`"
+            }
         };
         Failure::from(anyhow::Error::new(error)).hint(hint)
     })

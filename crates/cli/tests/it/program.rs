@@ -88,6 +88,7 @@ fn manual_pages() {
             "trainyard-lint.1",
             "trainyard-logs.1",
             "trainyard-man.1",
+            "trainyard-operator.1",
             "trainyard-ps.1",
             "trainyard-render.1",
             "trainyard-run.1",

@@ -165,6 +165,8 @@ catalogue! {
         "The file has objects that go with a job, but no job."
     NO_IMAGE_YET "TY146" Warning "container without image"
         "A pod with such a container is refused unless an admission webhook adds the image."
+    IMMUTABLE "TY147" Error "field cannot be changed"
+        "The field is decided when the job is created; make another job to have another value."
 }
 
 #[cfg(test)]

@@ -5,9 +5,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::{
     lint::catalogue,
     spec::{
-        DEFAULT_NAMESPACE, Job, JobName, Namespace, Role, Slot, collector::Place, name::LABEL_MAX,
+        DEFAULT_NAMESPACE, Job, JobName, NameError, Namespace, Role, Slot, collector::Place,
+        name::LABEL_MAX,
     },
 };
+
+/// Characters of a job's name with which every pod name fits: the longest end is `-evaluator-99999`.
+const ALWAYS_FITS: usize = LABEL_MAX - "-evaluator-99999".len();
 
 /// `metadata.name`.
 pub(super) fn name(metadata: &Place<'_>, meta: &ObjectMeta) -> Option<JobName> {
@@ -27,6 +31,13 @@ pub(super) fn name(metadata: &Place<'_>, meta: &ObjectMeta) -> Option<JobName> {
     JobName::parse(text)
         .map_err(|error| {
             let message = format!("`{text}` cannot name a job: {error}");
+            if matches!(error, NameError::TooLong { .. }) {
+                let hint = format!(
+                    "shorten it to at most {ALWAYS_FITS} characters: pods are named \
+                     `<job>-<role>-<index>`"
+                );
+                return place.report_with(&catalogue::BAD_NAME, message, hint);
+            }
             match suggestion(text) {
                 Some(better) => place.report_with(
                     &catalogue::BAD_NAME,

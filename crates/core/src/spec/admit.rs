@@ -1,0 +1,174 @@
+//! Whether a job may be written as it is, given what it was before.
+//!
+//! Owns what a change may not change. What makes a job valid by itself is [`super::check`]'s.
+//!
+//! Invariant: a mistake that was stored before refuses no change. Whoever wrote the job under an
+//! older rule must be able to mend it, to label it and to let it go.
+
+use serde_json::Value;
+
+use super::job_from_value;
+use crate::{
+    finding::{Finding, Severity, Span},
+    lint::catalogue,
+};
+
+/// What is to be said to whoever writes a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Admitted {
+    /// Why the job must not be written; it may be where this is empty.
+    pub refusals: Vec<Finding>,
+    /// What is told besides.
+    pub warnings: Vec<Finding>,
+}
+
+/// Whether `new` may be written, where `old` is what is there.
+pub fn admit(old: Option<&Value>, new: &Value) -> Admitted {
+    let mut found = job_from_value(new).findings;
+    let mut before = Vec::new();
+    if let Some(old) = old {
+        before = job_from_value(old).findings;
+        found.extend(changes(old, new));
+    }
+    let known = |finding: &Finding| {
+        let same = |known: &Finding| {
+            known.code == finding.code
+                && known.path == finding.path
+                && known.message == finding.message
+        };
+        before.iter().any(same)
+    };
+    let (refusals, warnings) = found
+        .into_iter()
+        .partition(|finding| finding.severity == Severity::Error && !known(finding));
+    Admitted { refusals, warnings }
+}
+
+/// What was changed and must not be.
+fn changes(old: &Value, new: &Value) -> Option<Finding> {
+    let (old, new) = (managed_by(old), managed_by(new));
+    if old == new {
+        return None;
+    }
+    let shown = |value: Option<&str>| {
+        value.map_or_else(|| "nothing".to_owned(), |value| format!("`{value}`"))
+    };
+    let message = format!(
+        "`managedBy` is {} since the job was created and cannot become {}",
+        shown(old),
+        shown(new)
+    );
+    let path = "spec.runPolicy.managedBy";
+    let hint = "delete the job and create it anew with the other value";
+    Some(Finding::new(&catalogue::IMMUTABLE, path, Span::default(), message).with_hint(hint))
+}
+
+fn managed_by(job: &Value) -> Option<&str> {
+    job.pointer("/spec/runPolicy/managedBy")?.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn job(managed_by: Option<&str>, container: &str) -> Value {
+        let mut job = json!({
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "PyTorchJob",
+            "metadata": {"name": "j", "namespace": "n"},
+            "spec": {"runPolicy": {}, "pytorchReplicaSpecs": {"Worker": {
+                "replicas": 1,
+                "template": {"spec": {"containers": [{"name": container, "image": "i"}]}},
+            }}},
+        });
+        if let Some(manager) = managed_by {
+            job["spec"]["runPolicy"]["managedBy"] = json!(manager);
+        }
+        job
+    }
+
+    /// Name, before, after, codes of the refusals, codes of the warnings.
+    type Case = (
+        &'static str,
+        Option<Value>,
+        Value,
+        &'static [&'static str],
+        &'static [&'static str],
+    );
+
+    #[test]
+    fn what_may_be_written() {
+        const OWN: Option<&str> = Some("kubeflow.org/training-operator");
+        const OTHER: Option<&str> = Some("kueue.x-k8s.io/multikueue");
+        let right = || job(None, "pytorch");
+        let wrong = || job(None, "trainer");
+        let mut labelled = wrong();
+        labelled["metadata"]["labels"] = json!({"team": "a"});
+        let mut worse = wrong();
+        worse["spec"]["runPolicy"]["backoffLimit"] = json!(-1);
+        let cases: [Case; 12] = [
+            ("a right job", None, right(), &[], &[]),
+            ("a wrong job", None, wrong(), &["TY125"], &[]),
+            ("a right job, the same", Some(right()), right(), &[], &[]),
+            (
+                "a right job made wrong",
+                Some(right()),
+                wrong(),
+                &["TY125"],
+                &[],
+            ),
+            ("a wrong job made right", Some(wrong()), right(), &[], &[]),
+            (
+                "a wrong job, labelled",
+                Some(wrong()),
+                labelled,
+                &[],
+                &["TY125"],
+            ),
+            (
+                "a wrong job made worse",
+                Some(wrong()),
+                worse,
+                &["TY120"],
+                &["TY125"],
+            ),
+            ("a manager, stated", None, job(OTHER, "pytorch"), &[], &[]),
+            (
+                "a manager, kept",
+                Some(job(OTHER, "pytorch")),
+                job(OTHER, "pytorch"),
+                &[],
+                &[],
+            ),
+            (
+                "a manager, added",
+                Some(right()),
+                job(OWN, "pytorch"),
+                &["TY147"],
+                &[],
+            ),
+            (
+                "a manager, changed",
+                Some(job(OWN, "pytorch")),
+                job(OTHER, "pytorch"),
+                &["TY147"],
+                &[],
+            ),
+            (
+                "a manager, removed",
+                Some(job(OTHER, "pytorch")),
+                right(),
+                &["TY147"],
+                &[],
+            ),
+        ];
+        for (name, old, new, refusals, warnings) in cases {
+            let admitted = admit(old.as_ref(), &new);
+            let codes = |findings: &[Finding]| findings.iter().map(|f| f.code).collect::<Vec<_>>();
+            assert_eq!(codes(&admitted.refusals), refusals, "{name}");
+            assert_eq!(codes(&admitted.warnings), warnings, "{name}");
+        }
+    }
+}

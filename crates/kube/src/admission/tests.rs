@@ -1,0 +1,168 @@
+use super::*;
+
+fn pytorch(name: &str, container: &str) -> Value {
+    json!({
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": name, "namespace": "n", "managedFields": [{"manager": "kubectl"}]},
+        "spec": {"pytorchReplicaSpecs": {"Worker": {
+            "replicas": 2,
+            "template": {"spec": {"containers": [{"name": container, "image": "i"}]}},
+        }}},
+        "status": {"conditions": [{"type": "Created"}]},
+    })
+}
+
+fn mpi(api_version: &str, spec: &Value) -> Value {
+    let pod = json!({"spec": {"containers": [{"name": "mpi", "image": "i"}]}});
+    let mut job = json!({
+        "apiVersion": api_version,
+        "kind": "MPIJob",
+        "metadata": {"name": "j", "namespace": "n"},
+        "spec": {"mpiReplicaSpecs": {
+            "Launcher": {"replicas": 1, "template": pod},
+            "Worker": {"replicas": 2, "template": pod},
+        }},
+    });
+    for (key, value) in spec.as_object().unwrap() {
+        job["spec"][key] = value.clone();
+    }
+    job
+}
+
+fn ask(request: &Value) -> Value {
+    let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": request});
+    let answer: Value = serde_json::from_slice(&review(body.to_string().as_bytes())).unwrap();
+    assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
+    assert_eq!(answer["kind"], "AdmissionReview");
+    answer["response"].clone()
+}
+
+fn create(object: &Value) -> Value {
+    ask(&json!({"uid": "u", "operation": "CREATE", "object": object, "oldObject": null}))
+}
+
+#[test]
+fn a_refusal_says_every_mistake_and_how_to_mend_it() {
+    let long = "a".repeat(70);
+    let response = create(&pytorch(&long, "trainer"));
+    assert_eq!(response["allowed"], false);
+    assert_eq!(response["uid"], "u");
+    assert_eq!(response["status"]["code"], 422);
+    let message = response["status"]["message"].as_str().unwrap();
+    let lines: Vec<&str> = message.lines().collect();
+    assert_eq!(lines[0], "2 mistakes:", "{message}");
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.starts_with("- TY107 at `metadata.name`: ")
+                && line.contains("shorten it to at most 47 characters")),
+        "{message}"
+    );
+    assert!(
+        lines.iter().any(
+            |line| line.starts_with("- TY125 at `spec.pytorchReplicaSpecs.Worker")
+                && line.contains("`pytorch`")
+        ),
+        "{message}"
+    );
+}
+
+#[test]
+fn one_mistake_is_one_line() {
+    let response = create(&pytorch(&"a".repeat(60), "pytorch"));
+    let message = response["status"]["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("TY109 at `metadata.name`: "),
+        "{message}"
+    );
+    assert!(
+        message.ends_with("; shorten the name to at most 54 characters"),
+        "{message}"
+    );
+    assert!(!message.contains('\n'), "{message}");
+}
+
+#[test]
+fn what_passes() {
+    let wrong = || pytorch("j", "trainer");
+    let mut going = wrong();
+    going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let cases = [
+        (
+            "a right job",
+            json!({"operation": "CREATE", "object": pytorch("j", "pytorch")}),
+        ),
+        (
+            "a deletion",
+            json!({"operation": "DELETE", "object": null, "oldObject": wrong()}),
+        ),
+        (
+            "a status",
+            json!({"operation": "UPDATE", "subResource": "status", "object": wrong(),
+                "oldObject": pytorch("j", "pytorch")}),
+        ),
+        (
+            "a wrong job on its way out",
+            json!({"operation": "UPDATE", "object": going, "oldObject": wrong()}),
+        ),
+        (
+            "a wrong job that was there before",
+            json!({"operation": "UPDATE", "object": wrong(), "oldObject": wrong()}),
+        ),
+        (
+            "an MPIJob",
+            json!({"operation": "CREATE", "object": mpi("kubeflow.org/v2beta1", &json!({"sshAuthMountPath": "/keys", "mpiImplementation": "Intel"}))}),
+        ),
+    ];
+    for (name, mut request) in cases {
+        request["uid"] = json!("u");
+        let response = ask(&request);
+        assert_eq!(response["allowed"], true, "{name}: {response}");
+    }
+}
+
+#[test]
+fn an_mpijob_is_checked_in_the_version_of_its_creation() {
+    // The API server may ask in either version; only v2beta1 knows implementations.
+    let made = mpi("kubeflow.org/v2beta1", &json!({"mpiImplementation": "LAM"}));
+    let converted = convert::convert(&made, "kubeflow.org/v1").unwrap();
+    for object in [made, converted] {
+        let message = create(&object)["status"]["message"].clone();
+        let message = message.as_str().unwrap();
+        assert!(
+            message.starts_with("TY134 at `spec.mpiImplementation`"),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn warnings_are_told_and_do_not_refuse() {
+    let mut job = pytorch("j", "pytorch");
+    job["metadata"]["annotations"] = json!({"trainyard.dev/restart-scop": "pod"});
+    let response = create(&job);
+    assert_eq!(response["allowed"], true);
+    let warnings = response["warnings"].as_array().unwrap();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(
+        warnings[0].as_str().unwrap().starts_with("TY139 at "),
+        "{warnings:?}"
+    );
+}
+
+#[test]
+fn what_is_no_review_is_refused() {
+    for body in ["", "{}", "[]", r#"{"request":{}}"#] {
+        let answer: Value = serde_json::from_slice(&review(body.as_bytes())).unwrap();
+        assert_eq!(answer["response"]["allowed"], false, "{body}");
+        assert_eq!(answer["response"]["status"]["code"], 400, "{body}");
+    }
+}
+
+#[test]
+fn long_texts_are_cut_between_characters() {
+    assert_eq!(short("äöü", 3), "äöü");
+    assert_eq!(short("äöü", 2), "äö…");
+}

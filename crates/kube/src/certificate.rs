@@ -1,0 +1,266 @@
+//! The certificate of the webhooks: where it comes from, and that the API server trusts it.
+//!
+//! # Flow
+//! Issued: the Secret [`crate::rights::CERTIFICATE`] holds one certificate for all replicas. Whoever
+//! finds it missing or near its end writes another; the API server lets one of several win. Each
+//! replica first makes sure that the authority is in the configurations of the webhooks and then serves
+//! the certificate.
+//!
+//! Given: the files of a folder are served as they are, and read again when they change.
+//!
+//! # Guarantees
+//! - A certificate is replaced only after the API server trusts its successor, and the old authority
+//!   stays trusted beside the new one, so that no call fails while replicas change over.
+//! - The key of an issued authority is forgotten at once: nobody can sign with it later.
+//! - Keys are in no log and in no error.
+
+mod folder;
+mod issue;
+mod secret;
+mod trust;
+
+use std::{
+    fmt,
+    path::PathBuf,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use rustls::{
+    ServerConfig,
+    crypto::CryptoProvider,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+use thiserror::Error;
+use tracing::{info, warn};
+
+use self::{folder::FolderError, issue::IssueError};
+use crate::{
+    api::{CallError, Caller},
+    backoff::Backoff,
+};
+
+/// How often the Secret or the folder is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// How often the configurations of the webhooks are looked at, in looks: they are large.
+const TRUST_EVERY: u32 = 10;
+
+/// Where the certificate comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CertificateSource {
+    /// The operator issues it, and keeps it in a Secret of this namespace, which is its own.
+    Issued {
+        /// The namespace, also of the Service that the certificate is for.
+        namespace: String,
+    },
+    /// Files of a folder: `tls.crt`, `tls.key`, and `ca.crt` where the operator is to have it trusted.
+    Folder(PathBuf),
+}
+
+/// Certificate, key and authority, as PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Bundle {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+    /// Whom the API server is to trust; empty where that is not our business.
+    pub(crate) authority: String,
+}
+
+impl fmt::Debug for Bundle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bundle").finish_non_exhaustive()
+    }
+}
+
+/// Why there is no certificate.
+#[derive(Debug, Error)]
+pub(crate) enum CertificateError {
+    #[error("cannot {tried}: {error}")]
+    Call { tried: String, error: CallError },
+    #[error("cannot issue a certificate: {0}")]
+    Issue(IssueError),
+    #[error("{0}")]
+    Folder(FolderError),
+    #[error("the certificate cannot be used: {0}")]
+    Unusable(String),
+    #[error("another replica has just written the certificate")]
+    Raced,
+}
+
+/// The certificate that is served, and whether it can be.
+#[derive(Debug)]
+pub(crate) struct Certificate {
+    state: RwLock<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    served: Option<(Bundle, Arc<CertifiedKey>)>,
+    trusted: bool,
+    trouble: String,
+}
+
+impl Default for Certificate {
+    fn default() -> Self {
+        Self {
+            state: RwLock::new(State {
+                served: None,
+                trusted: false,
+                trouble: "the webhooks have no certificate yet".to_owned(),
+            }),
+        }
+    }
+}
+
+impl Certificate {
+    /// Whether the API server can call; else why not.
+    pub(crate) fn readiness(&self) -> Result<(), String> {
+        let state = self.read();
+        if state.served.is_some() && state.trusted {
+            Ok(())
+        } else {
+            Err(state.trouble.clone())
+        }
+    }
+
+    /// How connections are secured with whatever is served at the time.
+    pub(crate) fn server_config(self: &Arc<Self>) -> Result<ServerConfig, rustls::Error> {
+        Ok(ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::clone(self) as Arc<dyn ResolvesServerCert>))
+    }
+
+    /// Keeps the certificate fresh for ever.
+    pub(crate) async fn keep(self: Arc<Self>, caller: Caller, source: CertificateSource) {
+        let mut backoff = Backoff::new(Duration::from_millis(500), LOOK_EVERY);
+        let mut looks: u32 = 0;
+        let mut said = String::new();
+        loop {
+            let check_trust = looks.is_multiple_of(TRUST_EVERY);
+            match self.look(&caller, &source, check_trust).await {
+                Ok(()) => {
+                    looks = looks.wrapping_add(1);
+                    said.clear();
+                    backoff.reset();
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
+                Err(CertificateError::Raced) => tokio::time::sleep(backoff.next()).await,
+                Err(error) => {
+                    looks = 0;
+                    let sentence = error.to_string();
+                    if sentence != said {
+                        warn!(
+                            error = sentence,
+                            "the webhooks cannot be served as they should"
+                        );
+                        self.write().trouble.clone_from(&sentence);
+                        said = sentence;
+                    }
+                    tokio::time::sleep(backoff.next()).await;
+                }
+            }
+        }
+    }
+
+    /// One look: what there is, that it is trusted, and then that it is served.
+    async fn look(
+        &self,
+        caller: &Caller,
+        source: &CertificateSource,
+        check_trust: bool,
+    ) -> Result<(), CertificateError> {
+        let bundle = match source {
+            CertificateSource::Issued { namespace } => {
+                secret::read_or_issue(caller, namespace, Timestamp::now()).await?
+            }
+            CertificateSource::Folder(path) => {
+                folder::read(path).map_err(CertificateError::Folder)?
+            }
+        };
+        let served = self.serves(&bundle);
+        if served && self.read().trusted && !check_trust {
+            return Ok(());
+        }
+        // What cannot be used is not made to be trusted either.
+        let key = if served {
+            None
+        } else {
+            Some(certified(&bundle)?)
+        };
+        let trust = if bundle.authority.is_empty() {
+            Ok(())
+        } else {
+            trust::put(caller, &bundle.authority).await
+        };
+        let mut state = self.write();
+        if let Some(key) = key
+            && (trust.is_ok() || state.served.is_none())
+        {
+            info!("loaded the certificate of the webhooks");
+            state.served = Some((bundle, Arc::new(key)));
+        }
+        trust?;
+        state.trusted = true;
+        Ok(())
+    }
+
+    fn serves(&self, bundle: &Bundle) -> bool {
+        let state = self.read();
+        state
+            .served
+            .as_ref()
+            .is_some_and(|(served, _)| served == bundle)
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As if `look` had gone well.
+    #[cfg(test)]
+    pub(crate) fn take_for_test(&self, bundle: Bundle) {
+        let key = certified(&bundle).unwrap();
+        let mut state = self.write();
+        state.served = Some((bundle, Arc::new(key)));
+        state.trusted = true;
+    }
+}
+
+impl ResolvesServerCert for Certificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.read().served.as_ref().map(|(_, key)| Arc::clone(key))
+    }
+}
+
+/// A bundle for `names` that is valid from `now` on, as tests need one.
+#[cfg(test)]
+pub(crate) fn issue_for_test(names: &[String]) -> Bundle {
+    issue::issue(names, Timestamp::now(), None).unwrap().bundle
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// The certificate and its key, which must belong together.
+fn certified(bundle: &Bundle) -> Result<CertifiedKey, CertificateError> {
+    let unusable = |what: &str| CertificateError::Unusable(what.to_owned());
+    let chain = CertificateDer::pem_slice_iter(bundle.certificate.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|_| unusable("its text is no PEM"))?;
+    if chain.is_empty() {
+        return Err(unusable("its text holds no certificate"));
+    }
+    let key = PrivateKeyDer::from_pem_slice(bundle.key.as_bytes())
+        .map_err(|_| unusable("the text of its key is no PEM of a private key"))?;
+    CertifiedKey::from_der(chain, key, &provider())
+        .map_err(|error| CertificateError::Unusable(error.to_string()))
+}

@@ -1,0 +1,127 @@
+//! What the operator tells of itself over HTTP: `/metrics`, `/healthz`, `/readyz`.
+
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use http::{Method, StatusCode};
+
+use crate::{
+    Operator,
+    certificate::Certificate,
+    crd,
+    serve::{Answer, Bounds, Reply, Request},
+};
+
+/// Nobody sends anything but questions here.
+pub(crate) const BOUNDS: Bounds = Bounds {
+    connections: 64,
+    body: 16 * 1024,
+};
+/// What `OpenMetrics` calls itself.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Answers `/metrics`.
+pub(crate) fn metrics(operator: Operator) -> Answer {
+    Arc::new(move |request| {
+        let reply = question(&request, |path| {
+            (path == "/metrics").then(|| Reply {
+                status: StatusCode::OK,
+                content_type: OPEN_METRICS,
+                body: operator.metrics().text().into_bytes(),
+            })
+        });
+        std::future::ready(reply).boxed()
+    })
+}
+
+/// Answers `/healthz` and `/readyz`.
+///
+/// That anything is answered at all says that the one thread of the operator is not stuck.
+pub(crate) fn health(operator: Operator, certificate: Option<Arc<Certificate>>) -> Answer {
+    Arc::new(move |request| {
+        let reply = question(&request, |path| match path {
+            "/healthz" => Some(Reply::text(StatusCode::OK, "ok")),
+            "/readyz" => Some(
+                match readiness(&operator.unlisted(), certificate.as_deref()) {
+                    Ok(()) => Reply::text(StatusCode::OK, "ok"),
+                    Err(why) => Reply::text(StatusCode::SERVICE_UNAVAILABLE, why),
+                },
+            ),
+            _ => None,
+        });
+        std::future::ready(reply).boxed()
+    })
+}
+
+fn question(request: &Request, answer: impl FnOnce(&str) -> Option<Reply>) -> Reply {
+    if request.method != Method::GET && request.method != Method::HEAD {
+        return Reply::wrong_method(&Method::GET);
+    }
+    answer(&request.path).unwrap_or_else(|| Reply::not_found(&request.path))
+}
+
+/// Whether the operator can do its work; else why not.
+///
+/// Where it serves webhooks, jobs of `mpijobs` that are not listed yet do not count: objects stored in
+/// the other version are listed through its own conversion, which gets no calls before it is ready.
+fn readiness(unlisted: &[String], certificate: Option<&Certificate>) -> Result<(), String> {
+    let converted = format!("/{}", crd::plural(crd::MPI_STORAGE));
+    let missing: Vec<&str> = unlisted
+        .iter()
+        .map(String::as_str)
+        .filter(|path| certificate.is_none() || !path.ends_with(&converted))
+        .collect();
+    if !missing.is_empty() {
+        return Err(format!("not listed yet: {}", missing.join(", ")));
+    }
+    certificate.map_or(Ok(()), Certificate::readiness)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conversion_does_not_wait_for_what_waits_for_it() {
+        let pods = "/api/v1/pods".to_owned();
+        let mpi = "/apis/kubeflow.org/v1/mpijobs".to_owned();
+        let ready = Certificate::default();
+        ready.take_for_test(crate::certificate::issue_for_test(
+            &["localhost".to_owned()],
+        ));
+        let unready = Certificate::default();
+        let none: &[String] = &[];
+        let cases = [
+            ("all listed, no webhooks", none, None, ""),
+            ("all listed, certificate", none, Some(&ready), ""),
+            (
+                "all listed, no certificate",
+                none,
+                Some(&unready),
+                "the webhooks have no certificate yet",
+            ),
+            (
+                "pods missing",
+                &[pods],
+                Some(&ready),
+                "not listed yet: /api/v1/pods",
+            ),
+            (
+                "jobs of MPI missing, not served here",
+                std::slice::from_ref(&mpi),
+                None,
+                "not listed yet: /apis/kubeflow.org/v1/mpijobs",
+            ),
+            (
+                "jobs of MPI missing, served here",
+                std::slice::from_ref(&mpi),
+                Some(&ready),
+                "",
+            ),
+        ];
+        for (name, unlisted, certificate, want) in cases {
+            let found = readiness(unlisted, certificate).err().unwrap_or_default();
+            assert_eq!(found, want, "{name}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+use serde_json::{Value, json};
+use trainyard_core::spec::job_from_value;
+
+use super::*;
+
+fn job() -> (JobKey, JobView, Job) {
+    let template = json!({"spec": {"containers": [{"name": "pytorch", "image": "i"}]}});
+    let object = json!({
+        "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob",
+        "metadata": {"name": "j", "namespace": "n", "uid": "u", "resourceVersion": "1"},
+        "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": template}}},
+    });
+    let job = job_from_value(&object).job.unwrap();
+    let view: JobView = serde_json::from_value(object).unwrap();
+    let key = JobKey {
+        kind: Kind::PyTorch,
+        namespace: "n".into(),
+        name: "j".into(),
+    };
+    (key, view, job)
+}
+
+fn pod(uid: &str, version: u64, attempt: u32, more: Value) -> PodView {
+    let mut object = json!({
+        "metadata": {
+            "name": "j-worker-0", "namespace": "n", "uid": uid,
+            "resourceVersion": version.to_string(),
+            "labels": {
+                "training.kubeflow.org/operator-name": "pytorchjob-controller",
+                "training.kubeflow.org/job-name": "j",
+                "training.kubeflow.org/replica-type": "worker",
+                "training.kubeflow.org/replica-index": "0",
+                "trainyard.dev/attempt": attempt.to_string(),
+            },
+            "ownerReferences": [{"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "j",
+                "uid": "u", "controller": true}],
+        },
+        "spec": {"nodeName": "node", "containers": [{"name": "pytorch"}]},
+        "status": {"phase": "Running"},
+    });
+    if let (Some(object), Value::Object(more)) = (object.as_object_mut(), more) {
+        object.extend(more);
+    }
+    serde_json::from_value(object).unwrap()
+}
+
+fn seen(store: &Store) -> Vec<(String, u32)> {
+    let (key, view, job) = job();
+    let observed = store.observe(&key, &view, &job, Instant::now());
+    observed
+        .pods
+        .into_iter()
+        .map(|pod| (pod.uid, pod.attempt))
+        .collect()
+}
+
+#[test]
+fn late_news_of_the_pod_before_does_not_hide_the_one_just_made() {
+    let mut store = Store::default();
+    store.hear_pods(News::All(vec![pod("old", 10, 1, json!({}))], 10));
+    // The operator has deleted the old pod and made the next; the feed is behind.
+    store.remember_pod(&pod("new", 30, 2, json!({})));
+    assert_eq!(seen(&store), [("new".to_owned(), 2)]);
+    store.hear_pods(News::Is(pod(
+        "old",
+        15,
+        1,
+        json!({"status": {"phase": "Failed"}}),
+    )));
+    assert_eq!(seen(&store), [("new".to_owned(), 2)]);
+    store.hear_pods(News::Gone(pod("old", 20, 1, json!({}))));
+    assert_eq!(seen(&store), [("new".to_owned(), 2)]);
+    store.hear_pods(News::Is(pod("new", 30, 2, json!({}))));
+    store.hear_pods(News::Gone(pod("new", 40, 2, json!({}))));
+    assert_eq!(seen(&store), []);
+}
+
+#[test]
+fn a_pod_that_was_made_and_is_gone_already_does_not_come_back() {
+    let mut store = Store::default();
+    store.hear_pods(News::All(Vec::new(), 10));
+    store.hear_pods(News::Is(pod("brief", 20, 1, json!({}))));
+    store.hear_pods(News::Gone(pod("brief", 30, 1, json!({}))));
+    // The answer to its creation comes only now.
+    store.remember_pod(&pod("brief", 20, 1, json!({})));
+    assert_eq!(seen(&store), []);
+}
+
+#[test]
+fn a_pod_of_another_owner_is_not_counted() {
+    let mut store = Store::default();
+    let mut foreign = pod("theirs", 20, 1, json!({}));
+    foreign.metadata.owner_references.clear();
+    store.hear_pods(News::All(vec![foreign], 20));
+    assert_eq!(seen(&store), []);
+}
+
+#[test]
+fn a_node_that_is_gone_is_told_for_the_jobs_on_it() {
+    let mut store = Store::default();
+    let (key, view, job) = job();
+    let node: NodeView = serde_json::from_value(json!({"metadata": {"name": "node"}})).unwrap();
+    store.hear_nodes(News::All(vec![node.clone()], 5));
+    store.hear_pods(News::All(vec![pod("p", 10, 1, json!({}))], 10));
+    let now = Instant::now();
+    assert!(store.observe(&key, &view, &job, now).nodes.is_empty());
+    assert_eq!(
+        store.hear_nodes(News::Gone(node)),
+        std::slice::from_ref(&key)
+    );
+    let nodes = store.observe(&key, &view, &job, now).nodes;
+    assert_eq!(nodes.get("node"), Some(&NodeHealth::Deleted));
+}
+
+#[test]
+fn the_answer_to_a_write_does_not_bring_a_deleted_job_back() {
+    let (key, view, _) = job();
+    let mut store = Store::default();
+    store.hear_jobs(News::All(vec![view.clone()], 1), &[Kind::PyTorch]);
+    let mut newer = view.clone();
+    newer.metadata.resource_version = 5;
+    store.remember_job(&key, newer.clone());
+    assert_eq!(store.job(&key).unwrap().metadata.resource_version, 5);
+    store.remember_job(&key, view);
+    assert_eq!(store.job(&key).unwrap().metadata.resource_version, 5);
+    store.hear_jobs(News::Gone(newer.clone()), &[Kind::PyTorch]);
+    store.remember_job(&key, newer);
+    assert!(store.job(&key).is_none());
+}
+
+#[test]
+fn the_answer_to_a_creation_does_not_bring_a_deleted_service_back() {
+    let (key, view, job) = job();
+    let service = |version: u64| {
+        let mut bare = Bare {
+            metadata: pod("s", version, 1, json!({})).metadata,
+        };
+        bare.metadata.name = "j-worker-0".to_owned();
+        bare
+    };
+    let mut store = Store::default();
+    let services = |store: &Store| {
+        store
+            .observe(&key, &view, &job, Instant::now())
+            .services
+            .len()
+    };
+    store.hear_services(News::All(Vec::new(), 10));
+    store.remember_service(service(20));
+    assert_eq!(services(&store), 1);
+    store.hear_services(News::Gone(service(30)));
+    store.remember_service(service(20));
+    assert_eq!(services(&store), 0);
+}
