@@ -51,7 +51,7 @@ fn agent(mut words: impl Iterator<Item = OsString>) -> ExitCode {
                 });
             match done {
                 Ok(()) => ExitCode::SUCCESS,
-                Err(error) => cannot(error.into()),
+                Err(error) => cannot(&error.into()),
             }
         }
         Some("serve") => {
@@ -63,11 +63,11 @@ fn agent(mut words: impl Iterator<Item = OsString>) -> ExitCode {
                 });
             match served {
                 Ok(code) => exit_code(code),
-                Err(error) => cannot(error.into()),
+                Err(error) => cannot(&error.into()),
             }
         }
         Some("rsh") => remote_shell(words),
-        _ => cannot(Failure::new(format!(
+        _ => cannot(&Failure::new(format!(
             "`agent` has the commands `install`, `serve` and `rsh`, found `{}`",
             command.display()
         ))),
@@ -82,7 +82,7 @@ fn remote_shell(words: impl Iterator<Item = OsString>) -> ExitCode {
     match Settings::read(&environment::lookup) {
         Ok(settings) => exit_code(trainyard_agent::remote_shell(&settings, &words)),
         Err(error) => {
-            cannot(anyhow::Error::new(error).into());
+            cannot(&anyhow::Error::new(error).into());
             // What ssh says of a connection that failed.
             ExitCode::from(255)
         }
@@ -93,9 +93,9 @@ fn exit_code(code: i32) -> ExitCode {
     u8::try_from(code).unwrap_or(u8::MAX).into()
 }
 
-fn cannot(failure: Failure) -> ExitCode {
+fn cannot(failure: &Failure) -> ExitCode {
     let mut printer = Printer::new(Paint::Plain, Paint::Plain, Verbosity::Normal);
-    printer.error(&failure);
+    printer.error(failure);
     ExitCode::from(2)
 }
 

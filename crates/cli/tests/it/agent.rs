@@ -1,4 +1,8 @@
 //! The agent of an `MPIJob`: real workers on loopback addresses, a real `mpirun`.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on says why and ends"
+)]
 
 use std::{
     fs,
