@@ -14,6 +14,7 @@ use crate::{Failure, step};
 /// A crate that is missing here is refused: a new crate is a decision, and is drawn here first.
 const ARROWS: &[(&str, &[&str])] = &[
     ("trainyard-core", &[]),
+    ("trainyard-agent", &["trainyard-core"]),
     ("trainyard-sim", &["trainyard-core"]),
     ("trainyard-host", &["trainyard-core"]),
     ("trainyard-kube", &["trainyard-core"]),
@@ -22,6 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "trainyard",
         &[
+            "trainyard-agent",
             "trainyard-core",
             "trainyard-sim",
             "trainyard-host",

@@ -452,6 +452,11 @@ pub(crate) struct Render {
     /// variable `CUSTOM_CLUSTER_DOMAIN`, from which the operator takes it.
     #[arg(long, value_name = "DOMAIN")]
     pub(crate) cluster_domain: Option<String>,
+    /// Image of the agent, as the operator is given it
+    ///
+    /// With it the ranks of an `MPIJob` are started by the agent, unless the job says otherwise.
+    #[arg(long, value_name = "IMAGE")]
+    pub(crate) agent_image: Option<String>,
 }
 
 /// How objects are written.
@@ -577,6 +582,13 @@ pub(crate) struct Operator {
     /// DNS domain of the cluster, written into addresses where it is stated
     #[arg(long, value_name = "DOMAIN", env = "CUSTOM_CLUSTER_DOMAIN")]
     pub(crate) cluster_domain: Option<String>,
+    /// Image of this program, which starts the ranks of `MPIJob`s in place of ssh and `kubectl`
+    ///
+    /// An init container copies it into every pod of an `MPIJob`, so that images need no ssh server and
+    /// launchers no rights. Without it `MPIJob`s run as the old operators run them. The annotation
+    /// `trainyard.dev/mpi-transport` of a job overrides it.
+    #[arg(long, value_name = "IMAGE")]
+    pub(crate) agent_image: Option<String>,
     /// Change nothing, and say what the operator that runs does otherwise
     ///
     /// Each object that is there and would have been made otherwise, each one that would have been made

@@ -1,9 +1,19 @@
-//! Commands that are not for people: pods of a local run start this program again.
+//! Commands that are not for people: pods of a local run start this program again, and pods of an
+//! `MPIJob` on a cluster have it in place of ssh.
 //!
 //! They are dispatched before arguments are parsed and the environment is read, because a job of
 //! 500 pods pays for their start 500 times.
 
-use std::{ffi::OsString, io, process::ExitCode};
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    io,
+    path::Path,
+    process::ExitCode,
+};
+
+use trainyard_agent::Settings;
+use trainyard_core::launch::agent::REMOTE_SHELLS;
 
 use crate::{
     environment,
@@ -11,14 +21,82 @@ use crate::{
     printer::{Paint, Printer, Verbosity},
 };
 
-/// Runs the hidden command that `words` name, where they name one.
+/// Runs the hidden command that `words` name, where they name one. The first is what this program was
+/// called by.
 pub(crate) fn dispatch(mut words: impl Iterator<Item = OsString>) -> Option<ExitCode> {
+    let called = words.next()?;
+    let name = Path::new(&called).file_name().and_then(OsStr::to_str);
+    if name.is_some_and(|name| REMOTE_SHELLS.contains(&name)) {
+        return Some(remote_shell(words));
+    }
     match words.next()?.to_str()? {
         "pod-init" => trainyard_host::pod_init_main(),
         "pod-exec" => trainyard_host::pod_exec_main(words.collect()),
         "smoke-trainer" => Some(smoke_trainer(words)),
+        "agent" => Some(agent(words)),
         _ => None,
     }
+}
+
+/// `agent install FOLDER`, `agent serve [-- COMMAND…]`, `agent rsh ARGUMENT…`.
+fn agent(mut words: impl Iterator<Item = OsString>) -> ExitCode {
+    let command = words.next().unwrap_or_default();
+    match command.to_str() {
+        Some("install") => {
+            let folder = words.next().unwrap_or_default();
+            let done = env::current_exe()
+                .map_err(anyhow::Error::new)
+                .and_then(|program| {
+                    trainyard_agent::install(&program, Path::new(&folder)).map_err(Into::into)
+                });
+            match done {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => cannot(&error.into()),
+            }
+        }
+        Some("serve") => {
+            let beside: Vec<OsString> = words.skip_while(|word| word == "--").collect();
+            let served = Settings::read(&environment::lookup)
+                .map_err(anyhow::Error::new)
+                .and_then(|settings| {
+                    trainyard_agent::serve(&settings, &beside).map_err(Into::into)
+                });
+            match served {
+                Ok(code) => exit_code(code),
+                Err(error) => cannot(&error.into()),
+            }
+        }
+        Some("rsh") => remote_shell(words),
+        _ => cannot(&Failure::new(format!(
+            "`agent` has the commands `install`, `serve` and `rsh`, found `{}`",
+            command.display()
+        ))),
+    }
+}
+
+/// What `mpirun` calls in place of ssh.
+fn remote_shell(words: impl Iterator<Item = OsString>) -> ExitCode {
+    let words: Vec<String> = words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    match Settings::read(&environment::lookup) {
+        Ok(settings) => exit_code(trainyard_agent::remote_shell(&settings, &words)),
+        Err(error) => {
+            cannot(&anyhow::Error::new(error).into());
+            // What ssh says of a connection that failed.
+            ExitCode::from(255)
+        }
+    }
+}
+
+fn exit_code(code: i32) -> ExitCode {
+    u8::try_from(code).unwrap_or(u8::MAX).into()
+}
+
+fn cannot(failure: &Failure) -> ExitCode {
+    let mut printer = Printer::new(Paint::Plain, Paint::Plain, Verbosity::Normal);
+    printer.error(failure);
+    ExitCode::from(2)
 }
 
 /// A training program of our own, to try everything around it.

@@ -20,7 +20,7 @@ mod words;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if let Some(exit) = hidden::dispatch(std::env::args_os().skip(1)) {
+    if let Some(exit) = hidden::dispatch(std::env::args_os()) {
         return exit;
     }
     let environment = environment::Environment::read();

@@ -9,9 +9,11 @@
 //! joins the parts.
 //!
 //! Invariant: the same job gives the same bytes, and what the user wrote in a template survives:
-//! lists are only appended to, and only the fields that the contract names are set. The one
-//! exception is the finalizers of an `MPIJob`'s template, which that kind never carried over.
+//! lists are only appended to, and only the fields that the contract names are set. The exceptions
+//! are the finalizers of an `MPIJob`'s template, which that kind never carried over, and the command
+//! of its workers where the agent starts the ranks.
 
+pub mod agent;
 mod autoscaler;
 mod env;
 mod jax;
@@ -36,12 +38,14 @@ use thiserror::Error;
 
 use crate::spec::{Framework, Job, Role, Slot};
 
+pub use agent::AgentIdentity;
 pub use autoscaler::autoscaler;
+pub use mpi::transport;
 pub use object::{Existing, LaunchedPod, Object};
 pub use plan::{Plan, render};
 pub use pod::slot_of;
 pub use service::service;
-pub use shared::{SshKey, shared};
+pub use shared::{Keys, SshKey, shared};
 
 /// What the cluster's administrator decided for all jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +59,9 @@ pub struct Cluster {
     pub init_container_tries: u32,
     /// The image that brings `kubectl` to the launcher of an `MPIJob` v1.
     pub kubectl_delivery_image: String,
+    /// The image that brings the agent to the pods of an `MPIJob`; without one, ranks are started as
+    /// the old operators do it.
+    pub agent_image: Option<String>,
     /// Ports of single pods in place of their template's, where all pods share one machine. Only
     /// `TFJob` can tell its ranks of a port for each pod.
     pub ports: BTreeMap<Slot, i32>,
@@ -68,6 +75,7 @@ impl Default for Cluster {
             init_container_tries: 100,
             kubectl_delivery_image: "ghcr.io/kubeflow/training-v1/kubectl-delivery:latest"
                 .to_owned(),
+            agent_image: None,
             ports: BTreeMap::new(),
         }
     }
@@ -82,9 +90,18 @@ impl Cluster {
         let domain = domain.strip_prefix("svc.").unwrap_or(domain);
         Some(domain).filter(|domain| !domain.is_empty())
     }
+
+    /// The image of the agent, where there is one.
+    fn agent_image(&self) -> Option<&str> {
+        self.agent_image
+            .as_deref()
+            .filter(|image| !image.is_empty())
+    }
 }
 
-/// Why a job cannot become objects. A validated job never gives one.
+/// Why a job cannot become objects.
+///
+/// A validated job gives only those that depend on the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LaunchError {
     /// A slot or the rendezvous is in a role that the job does not declare.
@@ -99,6 +116,12 @@ pub enum LaunchError {
         /// The role.
         role: Role,
     },
+    /// A job that asks for the agent on a cluster without its image.
+    #[error(
+        "`trainyard.dev/mpi-transport` is `agent`, and this operator was given no image of it; it \
+         needs `--agent-image`"
+    )]
+    NoAgentImage,
 }
 
 /// The pod of `slot`, as part of `attempt`.

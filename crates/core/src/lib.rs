@@ -13,7 +13,8 @@
 //! 4. [`ledger`]: where every second of a job went;
 //! 5. [`lint`]: findings over a file; [`finding`] is their shape;
 //! 6. [`reason`]: every stable reason code with its sentence;
-//! 7. [`explain`]: why a job is not running, or why it failed.
+//! 7. [`explain`]: why a job is not running, or why it failed;
+//! 8. [`remote_shell`]: the command lines with which `mpirun` reaches another pod.
 #![forbid(unsafe_code)]
 
 pub mod explain;
@@ -23,4 +24,5 @@ pub mod launch;
 pub mod ledger;
 pub mod lint;
 pub mod reason;
+pub mod remote_shell;
 pub mod spec;

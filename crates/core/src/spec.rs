@@ -34,7 +34,7 @@ pub(crate) use check::kinds_read;
 pub use check::{Checked, check, job_from_value};
 pub use document::{Document, RoleInFile};
 pub use kind::{Kind, Role};
-pub use knobs::{AccountLimits, Compat, Knobs, Limit, RestartScope, annotation};
+pub use knobs::{AccountLimits, Compat, Knobs, Limit, MpiTransport, RestartScope, annotation};
 pub use name::{JobName, NameError, Namespace};
 pub use nearest::nearest;
 pub use read::{

@@ -39,6 +39,8 @@ pub(crate) struct Prepared {
 /// Makes the job of `request` ready.
 pub(crate) fn prepare(request: &RunRequest) -> Result<Prepared, HostError> {
     let mut job = request.job.clone();
+    // The engine enters pods by itself, whatever a cluster would use.
+    job.knobs.mpi_transport = None;
     resize(&mut job, &request.options.replicas)?;
     let objects = Objects::read(&request.companions)?;
     let mut variables = request.options.environment.iter();

@@ -16,6 +16,7 @@ use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, UnixAddr, accept4, bind, connect, listen, socket,
 };
 use serde::{Deserialize, Serialize};
+use trainyard_core::remote_shell::{RemoteCommand, Words, read_kubectl, read_ssh};
 
 use crate::{channel, mpi};
 
@@ -106,12 +107,12 @@ pub fn pod_exec_main(arguments: Vec<OsString>) -> ! {
     let folder = arguments.next().unwrap_or_default();
     let manner = arguments.next().unwrap_or_default();
     let rest: Vec<String> = arguments.collect();
-    let request = if manner == mpi::KUBECTL {
+    let read = if manner == mpi::KUBECTL {
         read_kubectl(&rest)
     } else {
         read_ssh(&rest)
     };
-    let Some(request) = request else {
+    let Some(request) = read.map(request) else {
         complain(&format!(
             "`{manner} {}` is not understood here",
             rest.join(" ")
@@ -137,122 +138,15 @@ fn complain(message: &str) {
     eprintln!("trainyard: {message}");
 }
 
-/// `exec POD [--container NAME] [-i] [-t] -- COMMAND…`.
-fn read_kubectl(arguments: &[String]) -> Option<Request> {
-    let mut arguments = arguments.iter();
-    if arguments.next()? != "exec" {
-        return None;
-    }
-    let (mut host, mut container) = (None, None);
-    for argument in arguments.by_ref() {
-        match argument.as_str() {
-            "--" => break,
-            "--container" | "-c" => container = Some(None),
-            "-i" | "-t" | "-it" | "--stdin" | "--tty" => {}
-            word if container == Some(None) => container = Some(Some(word.to_owned())),
-            word => host = host.or_else(|| Some(word.to_owned())),
-        }
-    }
-    let command: Vec<String> = arguments.cloned().collect();
-    Some(Request::Run {
-        host: host?,
-        container: container.flatten(),
+/// What the engine is asked for; without a shell of its own, a line goes to the pod's.
+fn request(remote: RemoteCommand) -> Request {
+    let command = match remote.command {
+        Words::Line(line) => vec!["/bin/sh".to_owned(), "-c".to_owned(), line],
+        Words::Program(words) => words,
+    };
+    Request::Run {
+        host: remote.host,
+        container: remote.container,
         command,
-    })
-    .filter(|request| matches!(request, Request::Run { command, .. } if !command.is_empty()))
-}
-
-/// `[-OPTION [VALUE]]… HOST COMMAND…`; the words of the command are a line for the shell, as ssh
-/// has it.
-fn read_ssh(arguments: &[String]) -> Option<Request> {
-    /// Options of ssh that take a value.
-    const WITH_VALUE: &str = "BbcDEeFIiJLlmOoPpQRSWw";
-    let mut arguments = arguments.iter();
-    let mut host = None;
-    while let Some(argument) = arguments.next() {
-        let Some(option) = argument.strip_prefix('-') else {
-            host = Some(argument);
-            break;
-        };
-        let takes_value =
-            option.chars().count() == 1 && option.chars().all(|c| WITH_VALUE.contains(c));
-        if takes_value {
-            arguments.next()?;
-        }
-    }
-    let host = host?;
-    // `user@host` names the same pod: there is one user here.
-    let host = host
-        .rsplit_once('@')
-        .map_or(host.as_str(), |(_, host)| host);
-    let line: Vec<&str> = arguments.map(String::as_str).collect();
-    if line.is_empty() {
-        return None;
-    }
-    Some(Request::Run {
-        host: host.to_owned(),
-        container: None,
-        command: vec!["/bin/sh".to_owned(), "-c".to_owned(), line.join(" ")],
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(reader: fn(&[String]) -> Option<Request>, line: &str) -> Option<String> {
-        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        match reader(&words)? {
-            Request::Run {
-                host,
-                container,
-                command,
-            } => Some(format!("{host} {container:?} {command:?}")),
-            Request::Stop { .. } | Request::Suspend { .. } | Request::Restart { .. } => None,
-        }
-    }
-
-    #[test]
-    fn arguments_of_ssh() {
-        let cases = [
-            (
-                "-x w-0 orted -mca a b",
-                Some(r#"w-0 None ["/bin/sh", "-c", "orted -mca a b"]"#),
-            ),
-            (
-                "-o ConnectionAttempts=10 w-0 ls -l",
-                Some(r#"w-0 None ["/bin/sh", "-c", "ls -l"]"#),
-            ),
-            (
-                "-q -l me me@w-0.j.n.svc true",
-                Some(r#"w-0.j.n.svc None ["/bin/sh", "-c", "true"]"#),
-            ),
-            ("w-0", None),
-            ("-o", None),
-            ("", None),
-        ];
-        for (line, want) in cases {
-            assert_eq!(read(read_ssh, line).as_deref(), want, "{line:?}");
-        }
-    }
-
-    #[test]
-    fn arguments_of_kubectl() {
-        let cases = [
-            (
-                "exec w-0 -- /bin/sh -c x",
-                Some(r#"w-0 None ["/bin/sh", "-c", "x"]"#),
-            ),
-            (
-                "exec w-0 --container main -- x",
-                Some(r#"w-0 Some("main") ["x"]"#),
-            ),
-            ("exec -it w-0 -- x", Some(r#"w-0 None ["x"]"#)),
-            ("exec w-0 --", None),
-            ("get pods", None),
-        ];
-        for (line, want) in cases {
-            assert_eq!(read(read_kubectl, line).as_deref(), want, "{line:?}");
-        }
     }
 }

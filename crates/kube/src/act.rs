@@ -8,13 +8,13 @@ use serde::Serialize;
 use serde_json::Value;
 use trainyard_core::{
     job::{Action, Refusal, Removal, SharedInputs},
-    launch::{self, Cluster, Existing, LaunchedPod, Object, Plan},
-    spec::{Job, Kind, Role, Slot},
+    launch::{self, Cluster, Existing, Keys, LaunchedPod, Object, Plan},
+    spec::{Job, Kind, MpiTransport, Role, Slot},
 };
 
 use crate::{
     api::{CallError, Caller},
-    crd,
+    crd, identity,
     key::JobKey,
     operator::State,
     ssh,
@@ -241,26 +241,36 @@ impl Actor<'_> {
     }
 
     async fn apply_shared(&self, inputs: &SharedInputs) -> Result<(), Trouble> {
+        let unable = |tried: &str, message: String| {
+            Trouble::Refused(Refusal {
+                tried: tried.to_owned(),
+                message,
+            })
+        };
         // A Secret that is there is kept, and nobody reads it to find out: the rights to read Secrets
         // are not ours.
-        let key = if self.job.kind == Kind::MpiV2 {
-            let key = ssh::key().map_err(|message| {
-                Trouble::Refused(Refusal {
-                    tried: "make the key pair of the launcher".to_owned(),
-                    message,
-                })
-            })?;
-            Some(key)
-        } else {
-            None
-        };
-        for object in launch::shared(self.job, inputs, key.as_ref(), self.cluster) {
+        let keys = self
+            .keys()
+            .map_err(|message| unable("make the keys of the launcher", message))?;
+        let shared = launch::shared(self.job, inputs, keys.as_ref(), self.cluster)
+            .map_err(|error| unable("lay out what the pods share", error.to_string()))?;
+        for object in shared {
             self.make(&object).await?;
         }
         let inputs = inputs.clone();
         self.state
             .remember(self.key, |memory| memory.shared = Some(inputs));
         Ok(())
+    }
+
+    /// What the launcher of an `MPIJob` enters its workers with.
+    fn keys(&self) -> Result<Option<Keys>, String> {
+        let transport = launch::transport(self.job, self.cluster);
+        match transport.map_err(|error| error.to_string())? {
+            Some(MpiTransport::Agent) => identity::make().map(Keys::Agent).map(Some),
+            Some(MpiTransport::Ssh) => ssh::key().map(Keys::Ssh).map(Some),
+            Some(MpiTransport::Kubectl) | None => Ok(None),
+        }
     }
 
     /// Creates an object, or brings it up to date.

@@ -24,6 +24,7 @@ pub mod convert;
 pub mod crd;
 mod feed;
 mod health;
+mod identity;
 mod key;
 mod lease;
 pub mod look;

@@ -265,7 +265,8 @@ impl Operator {
                 replicas: job.replicas(),
                 running_workers: running_workers(observed),
             };
-            objects.extend(launch::shared(job, &inputs, None, &self.cluster));
+            let shared = launch::shared(job, &inputs, None, &self.cluster);
+            objects.extend(shared.unwrap_or_default());
         }
         if let Ok(plan) = Plan::new(job, &self.cluster) {
             for pod in observed.pods.iter().filter(|pod| pod.deleted_at.is_none()) {

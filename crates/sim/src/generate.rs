@@ -189,5 +189,6 @@ fn knobs(dice: &mut Dice) -> Knobs {
         hang_after: Duration::from_secs(u64::from(30 + dice.below(600))),
         compat,
         restart: dice.chance(5).then(|| "as written".to_owned()),
+        mpi_transport: None,
     }
 }

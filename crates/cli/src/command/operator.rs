@@ -42,6 +42,7 @@ pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
             lease,
             cluster: launch::Cluster {
                 domain: args.cluster_domain.filter(|domain| !domain.is_empty()),
+                agent_image: args.agent_image.filter(|image| !image.is_empty()),
                 ..launch::Cluster::default()
             },
             shadow: args.shadow,

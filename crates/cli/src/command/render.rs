@@ -56,6 +56,7 @@ pub(super) fn run(
         domain: args
             .cluster_domain
             .or_else(|| environment.cluster_domain.clone()),
+        agent_image: args.agent_image,
         ..Cluster::default()
     };
     let mut writer = Writer {

@@ -5,6 +5,7 @@
 //! the snapshots in `tests/testdata/`.
 #![forbid(unsafe_code)]
 
+mod agent;
 mod bad_input;
 mod call;
 mod control;

@@ -1,19 +1,25 @@
-//! What the two versions of `MPIJob` have in common: where the launcher finds its hosts.
+//! What the two versions of `MPIJob` have in common: how the launcher enters its workers, and where
+//! it finds them.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
     api::core::v1::{
-        ConfigMap, ConfigMapVolumeSource, Container, EnvVar, KeyToPath, PodSpec, Volume,
-        VolumeMount,
+        ConfigMap, ConfigMapVolumeSource, Container, EnvVar, KeyToPath, PodDNSConfig, PodSpec,
+        Service, ServiceSpec, Volume, VolumeMount,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use super::{env::variable, pod};
+use super::{
+    Cluster, LaunchError,
+    agent::{Agent, is_sshd},
+    env::variable,
+    pod::{self, label},
+};
 use crate::{
     job::SharedInputs,
-    spec::{Job, Role, Slot},
+    spec::{Compat, Framework, Job, MpiTransport, Role, Slot},
 };
 
 /// Where the config volume is mounted.
@@ -26,6 +32,110 @@ pub(super) const DISCOVER_HOSTS: &str = "discover_hosts.sh";
 pub(super) const READ: i32 = 0o444;
 /// Mode of a file that is run.
 pub(super) const RUN: i32 = 0o555;
+
+/// What stands in place of keys that are not made yet.
+pub(super) const PLACEHOLDER: &str = "(made when the job is launched)";
+
+/// How the launcher of `job` enters its workers; nothing where it is no `MPIJob`.
+///
+/// By the agent, unless the job says otherwise, the cluster has no image of it, or the job's own
+/// commands are written for the transport of its kind's old operator.
+pub fn transport(job: &Job, cluster: &Cluster) -> Result<Option<MpiTransport>, LaunchError> {
+    let Some(before) = MpiTransport::before(job.kind) else {
+        return Ok(None);
+    };
+    let has_image = cluster.agent_image().is_some();
+    Ok(Some(match job.knobs.mpi_transport {
+        Some(MpiTransport::Agent) if !has_image => return Err(LaunchError::NoAgentImage),
+        Some(stated) => stated,
+        None if has_image && !needs(job, before) => MpiTransport::Agent,
+        None => before,
+    }))
+}
+
+/// The agent of `job`, where it is what the launcher enters its workers by.
+pub(super) fn agent<'a>(
+    job: &'a Job,
+    cluster: &'a Cluster,
+) -> Result<Option<Agent<'a>>, LaunchError> {
+    let by_agent = transport(job, cluster)? == Some(MpiTransport::Agent);
+    let image = cluster.agent_image().filter(|_| by_agent);
+    Ok(image.map(|image| Agent { job, image }))
+}
+
+/// Whether a command of `job` names what only `transport` brings.
+fn needs(job: &Job, transport: MpiTransport) -> bool {
+    let marks: &[&str] = match transport {
+        MpiTransport::Agent => &[],
+        MpiTransport::Ssh => &["ssh", "plm_rsh"],
+        MpiTransport::Kubectl => &["kubectl"],
+    };
+    let containers = job.roles.values().flat_map(|role| {
+        let spec = role.template.spec.as_ref();
+        spec.into_iter().flat_map(|spec| &spec.containers)
+    });
+    let mut commands = containers.map(|container| {
+        let parts = [&container.command, &container.args].into_iter();
+        parts.flatten().flatten().cloned().collect::<Vec<String>>()
+    });
+    // A plain `sshd` is there for the launcher alone, and the agent takes its place.
+    commands.any(|words| {
+        !is_sshd(&words)
+            && words
+                .iter()
+                .any(|word| marks.iter().any(|mark| word.contains(mark)))
+    })
+}
+
+/// Gives a pod its host name within the Service of the job, and lets it call the others by theirs.
+pub(super) fn name_host(spec: &mut PodSpec, job: &Job) {
+    spec.subdomain = Some(job.name.as_str().to_owned());
+    if spec.host_network == Some(true) {
+        spec.dns_policy = Some("ClusterFirstWithHostNet".to_owned());
+    }
+}
+
+/// Lets a pod call the others by their bare host names.
+pub(super) fn search_job(spec: &mut PodSpec, job: &Job, cluster: &Cluster) {
+    let Job {
+        name,
+        namespace,
+        knobs,
+        ..
+    } = job;
+    let domain = match cluster.stated_domain() {
+        Some(domain) if !knobs.compat.contains(&Compat::ClusterLocalSearch) => domain,
+        _ => "cluster.local",
+    };
+    spec.dns_config
+        .get_or_insert_with(PodDNSConfig::default)
+        .searches
+        .get_or_insert_default()
+        .push(format!("{name}.{namespace}.svc.{domain}"));
+}
+
+/// The Service that gives every pod of the job its host name.
+///
+/// Where the agent starts the ranks, pods have their names before they are ready: what makes them
+/// ready may be the ranks. So have they where the launcher is a worker, too, and must reach itself.
+pub(super) fn job_service(job: &Job, by_agent: bool) -> Service {
+    let selector = [
+        (label::OPERATOR_NAME, job.kind.controller()),
+        (label::JOB_NAME, job.name.as_str()),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let as_worker = matches!(&job.framework, Framework::MpiV2(own) if own.run_launcher_as_worker);
+    Service {
+        metadata: metadata(job, job.name.as_str().to_owned()),
+        spec: Some(ServiceSpec {
+            cluster_ip: Some("None".to_owned()),
+            publish_not_ready_addresses: Some(by_agent || as_worker),
+            selector: Some(selector.into()),
+            ..ServiceSpec::default()
+        }),
+        status: None,
+    }
+}
 
 /// Metadata of an object of the job that is not a pod.
 pub(super) fn metadata(job: &Job, name: String) -> ObjectMeta {

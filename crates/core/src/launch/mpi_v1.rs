@@ -1,15 +1,16 @@
-//! `MPIJob` v1: `mpirun` in the launcher starts its ranks by `kubectl exec`.
+//! `MPIJob` v1: `mpirun` in the launcher starts its ranks by `kubectl exec`, or by the agent.
 //!
-//! The launcher gets `kubectl` from an init container and the right to exec into its own workers;
-//! the workers only sleep. There are no Services: pod names are the host names.
+//! With `kubectl` the launcher gets it from an init container, and the right to exec into its own
+//! workers; the workers only sleep, and there are no Services: pod names are the host names. With the
+//! agent they stay the host names, a headless Service makes them known, and nobody has any rights.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
     api::{
         core::v1::{
-            Container, EmptyDirVolumeSource, Pod, PodSpec, ResourceRequirements, ServiceAccount,
-            Volume,
+            Container, EmptyDirVolumeSource, EnvVar, Pod, PodSpec, ResourceRequirements,
+            ServiceAccount, Volume,
         },
         rbac::v1::{PolicyRule, Role as RbacRole, RoleBinding, RoleRef, Subject},
     },
@@ -17,13 +18,15 @@ use k8s_openapi::{
 };
 
 use super::{
-    Cluster, Object,
+    Cluster, LaunchError, Object,
+    agent::{self, Agent},
     env::{append, variable},
     mpi::{self, CONFIG_PATH, DISCOVER_HOSTS, HOSTFILE, READ, RUN},
+    shared::Key,
 };
 use crate::{
     job::SharedInputs,
-    spec::{Job, MpiV1, Role},
+    spec::{Job, MpiV1, Role, Slot},
 };
 
 /// The remote shell of `mpirun`: enters the pod named by the first argument.
@@ -35,12 +38,23 @@ const KUBECTL_PATH: &str = "/opt/kube";
 #[derive(Debug)]
 pub(super) struct Wiring<'a> {
     job: &'a Job,
+    own: &'a MpiV1,
     cluster: &'a Cluster,
+    agent: Option<Agent<'a>>,
 }
 
 impl<'a> Wiring<'a> {
-    pub(super) fn new(job: &'a Job, cluster: &'a Cluster) -> Self {
-        Self { job, cluster }
+    pub(super) fn new(
+        job: &'a Job,
+        own: &'a MpiV1,
+        cluster: &'a Cluster,
+    ) -> Result<Self, LaunchError> {
+        Ok(Self {
+            job,
+            own,
+            cluster,
+            agent: mpi::agent(job, cluster)?,
+        })
     }
 
     /// Adds what all pods of `role` share.
@@ -48,6 +62,10 @@ impl<'a> Wiring<'a> {
         // A finalizer in the template was never carried over, so nobody waits to remove it.
         pod.metadata.finalizers = None;
         let spec = pod.spec.get_or_insert_default();
+        if self.agent.is_some() {
+            mpi::name_host(spec, self.job);
+            mpi::search_job(spec, self.job, self.cluster);
+        }
         if role == Role::Launcher {
             self.shape_launcher(spec);
         } else {
@@ -55,7 +73,24 @@ impl<'a> Wiring<'a> {
         }
     }
 
+    /// Turns the pod of a role into the pod of `slot`.
+    pub(super) fn finish(&self, slot: Slot, spec: &mut PodSpec) {
+        if self.agent.is_some() {
+            spec.hostname = Some(self.job.pod_name(slot));
+        }
+    }
+
     fn shape_worker(&self, spec: &mut PodSpec) {
+        let at = self.main_container(spec);
+        if let Some(agent) = self.agent {
+            if let Some(container) = spec.containers.get_mut(at)
+                && container.command.as_ref().is_none_or(Vec::is_empty)
+            {
+                // As with `sleep`, arguments without a command have never been used.
+                container.args = None;
+            }
+            agent.shape_worker(spec, at);
+        }
         if let Some(container) = spec.containers.first_mut()
             && container.command.as_ref().is_none_or(Vec::is_empty)
         {
@@ -66,8 +101,15 @@ impl<'a> Wiring<'a> {
         mpi::mount_config(self.job, spec, &[(KUBEXEC, RUN)]);
     }
 
-    fn shape_launcher(&self, spec: &mut PodSpec) {
-        let is_gpu_launcher = is_gpu_launcher(self.job);
+    /// The container of a worker that ranks run in.
+    fn main_container(&self, spec: &PodSpec) -> usize {
+        let name = self.own.main_container.as_deref();
+        let mut containers = spec.containers.iter();
+        let at = containers.position(|container| Some(container.name.as_str()) == name);
+        at.unwrap_or(0)
+    }
+
+    fn enter_by_kubectl(&self, spec: &mut PodSpec) {
         if spec
             .service_account_name
             .as_ref()
@@ -83,8 +125,8 @@ impl<'a> Wiring<'a> {
             empty_dir: Some(EmptyDirVolumeSource::default()),
             ..Volume::default()
         });
+        let shell = format!("{CONFIG_PATH}/{KUBEXEC}");
         if let Some(container) = spec.containers.first_mut() {
-            let shell = format!("{CONFIG_PATH}/{KUBEXEC}");
             let is_set = |name: &str| container.env.iter().flatten().any(|var| var.name == name);
             let own_bootstrap = [
                 ("I_MPI_HYDRA_BOOTSTRAP", "rsh"),
@@ -96,19 +138,23 @@ impl<'a> Wiring<'a> {
             .collect::<Vec<_>>();
             append(
                 container,
-                [
-                    variable("OMPI_MCA_plm_rsh_agent", shell),
-                    variable(
-                        "OMPI_MCA_orte_default_hostfile",
-                        format!("{CONFIG_PATH}/{HOSTFILE}"),
-                    ),
-                ],
+                [variable("OMPI_MCA_plm_rsh_agent", shell.as_str())],
             );
-            if !is_gpu_launcher {
-                append(container, mpi::hide_gpus());
-            }
+            append(container, hosts_and_gpus(self.job));
             append(container, own_bootstrap);
             mpi::add_mount(container, mpi::mount(KUBECTL_VOLUME, KUBECTL_PATH));
+        }
+    }
+
+    fn shape_launcher(&self, spec: &mut PodSpec) {
+        match self.agent {
+            Some(agent) => {
+                if let Some(container) = spec.containers.first_mut() {
+                    append(container, hosts_and_gpus(self.job));
+                }
+                agent.shape_launcher(spec);
+            }
+            None => self.enter_by_kubectl(spec),
         }
         let files = [(KUBEXEC, RUN), (HOSTFILE, READ), (DISCOVER_HOSTS, RUN)];
         mpi::mount_config(self.job, spec, &files);
@@ -146,26 +192,45 @@ impl<'a> Wiring<'a> {
 }
 
 /// The objects that all pods share, in the order of creation.
-pub(super) fn shared(job: &Job, own: &MpiV1, inputs: &SharedInputs) -> Vec<Object> {
+pub(super) fn shared(
+    job: &Job,
+    own: &MpiV1,
+    inputs: &SharedInputs,
+    key: Key<'_>,
+    cluster: &Cluster,
+) -> Result<Vec<Object>, LaunchError> {
+    let by_agent = mpi::agent(job, cluster)?.is_some();
     let workers = mpi::workers(job, inputs);
     let running = mpi::running_workers(job, inputs);
     let files = BTreeMap::from([
-        (KUBEXEC.to_owned(), kubexec(own)),
+        (KUBEXEC.to_owned(), kubexec(own, by_agent)),
         (HOSTFILE.to_owned(), hostfile(job, own, &workers)),
         (
             DISCOVER_HOSTS.to_owned(),
             discover_hosts(job, own, &running),
         ),
     ]);
-    vec![
-        Object::ServiceAccount(Box::new(ServiceAccount {
-            metadata: mpi::metadata(job, service_account(job)),
-            ..ServiceAccount::default()
-        })),
-        Object::ConfigMap(Box::new(mpi::config_map(job, files))),
-        Object::Role(Box::new(launcher_role(job, workers))),
-        Object::RoleBinding(Box::new(launcher_binding(job))),
-    ]
+    let account = Object::ServiceAccount(Box::new(ServiceAccount {
+        metadata: mpi::metadata(job, service_account(job)),
+        ..ServiceAccount::default()
+    }));
+    let config = Object::ConfigMap(Box::new(mpi::config_map(job, files)));
+    if !by_agent {
+        return Ok(vec![
+            account,
+            config,
+            Object::Role(Box::new(launcher_role(job, workers))),
+            Object::RoleBinding(Box::new(launcher_binding(job))),
+        ]);
+    }
+    // An account that the user names is made where it is missing, as ever; it gets no rights.
+    let mut objects: Vec<Object> = named_account(job).map(|_| account).into_iter().collect();
+    objects.extend([
+        Object::Service(Box::new(mpi::job_service(job, by_agent))),
+        config,
+    ]);
+    objects.extend(agent::secret(job, key).map(|secret| Object::Secret(Box::new(secret))));
+    Ok(objects)
 }
 
 /// Whether ranks run in the launcher, too: it asks for a GPU.
@@ -180,7 +245,21 @@ pub(super) fn is_gpu_launcher(job: &Job) -> bool {
         .any(|resource| resource.contains("gpu"))
 }
 
-fn kubexec(own: &MpiV1) -> String {
+/// Where `mpirun` looks for its hosts; no GPUs for a launcher that asked for none.
+fn hosts_and_gpus(job: &Job) -> Vec<EnvVar> {
+    let hostfile = format!("{CONFIG_PATH}/{HOSTFILE}");
+    let mut variables = vec![variable("OMPI_MCA_orte_default_hostfile", hostfile)];
+    if !is_gpu_launcher(job) {
+        variables.extend(mpi::hide_gpus());
+    }
+    variables
+}
+
+fn kubexec(own: &MpiV1, by_agent: bool) -> String {
+    if by_agent {
+        // Scripts of users name this file.
+        return format!("#!/bin/sh\nexec {} \"$@\"\n", agent::remote_shell());
+    }
     let container = own
         .main_container
         .as_deref()
@@ -217,11 +296,19 @@ fn discover_hosts(job: &Job, own: &MpiV1, running: &[String]) -> String {
 
 /// The account that the launcher runs as.
 fn service_account(job: &Job) -> String {
-    job.roles
-        .get(&Role::Launcher)
-        .and_then(|spec| spec.template.spec.as_ref()?.service_account_name.clone())
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| mpi::launcher(job))
+    named_account(job).unwrap_or_else(|| mpi::launcher(job))
+}
+
+/// The account that the user named for it.
+fn named_account(job: &Job) -> Option<String> {
+    let launcher = job.roles.get(&Role::Launcher)?;
+    let name = launcher
+        .template
+        .spec
+        .as_ref()?
+        .service_account_name
+        .clone();
+    name.filter(|name| !name.is_empty())
 }
 
 fn launcher_role(job: &Job, workers: Vec<String>) -> RbacRole {

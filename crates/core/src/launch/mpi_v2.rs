@@ -1,7 +1,7 @@
-//! `MPIJob` v2beta1: `mpirun` in the launcher starts its ranks by ssh.
+//! `MPIJob` v2beta1: `mpirun` in the launcher starts its ranks by ssh, or by the agent.
 //!
-//! All pods share one headless Service and one key pair; the workers run `sshd`; the launcher is
-//! the one pod of a batch Job.
+//! All pods share one headless Service and the keys; the workers run `sshd` or the agent; the
+//! launcher is the one pod of a batch Job.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,23 @@ use k8s_openapi::{
     api::{
         batch::v1::{Job as BatchJob, JobSpec},
         core::v1::{
-            EnvVar, KeyToPath, Pod, PodDNSConfig, PodSpec, PodTemplateSpec, Secret,
-            SecretVolumeSource, Service, ServiceSpec, Volume,
+            EnvVar, KeyToPath, Pod, PodSpec, PodTemplateSpec, Secret, SecretVolumeSource, Volume,
         },
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
 use super::{
-    Cluster, LaunchedPod, Object,
+    Cluster, LaunchError, LaunchedPod, Object,
+    agent::{self, Agent},
     env::{append, variable},
     mpi::{self, CONFIG_PATH, DISCOVER_HOSTS, HOSTFILE, READ, RUN},
-    pod::{self, label},
+    pod,
     shared::Key,
 };
 use crate::{
     job::SharedInputs,
-    spec::{Compat, Job, MpiImplementation, MpiV2, RestartScope, Role, Slot, annotation},
+    spec::{Job, MpiImplementation, MpiV2, RestartScope, Role, Slot, annotation},
 };
 
 const SSH_VOLUME: &str = "ssh-auth";
@@ -39,11 +39,21 @@ pub(super) struct Wiring<'a> {
     job: &'a Job,
     own: &'a MpiV2,
     cluster: &'a Cluster,
+    agent: Option<Agent<'a>>,
 }
 
 impl<'a> Wiring<'a> {
-    pub(super) fn new(job: &'a Job, own: &'a MpiV2, cluster: &'a Cluster) -> Self {
-        Self { job, own, cluster }
+    pub(super) fn new(
+        job: &'a Job,
+        own: &'a MpiV2,
+        cluster: &'a Cluster,
+    ) -> Result<Self, LaunchError> {
+        Ok(Self {
+            job,
+            own,
+            cluster,
+            agent: mpi::agent(job, cluster)?,
+        })
     }
 
     /// Adds what all pods of `role` share.
@@ -51,15 +61,15 @@ impl<'a> Wiring<'a> {
         // A finalizer in the template was never carried over, so nobody waits to remove it.
         pod.metadata.finalizers = None;
         let spec = pod.spec.get_or_insert_default();
-        spec.subdomain = Some(self.job.name.as_str().to_owned());
-        if spec.host_network == Some(true) {
-            spec.dns_policy = Some("ClusterFirstWithHostNet".to_owned());
-        }
+        mpi::name_host(spec, self.job);
         if role == Role::Launcher {
             if let Some(container) = spec.containers.first_mut() {
                 append(container, self.launcher_variables());
             }
-            self.mount_keys(spec);
+            match self.agent {
+                Some(agent) => agent.shape_launcher(spec),
+                None => self.mount_keys(spec),
+            }
             mpi::mount_config(self.job, spec, &[(HOSTFILE, READ), (DISCOVER_HOSTS, RUN)]);
         } else {
             self.shape_worker(spec);
@@ -78,28 +88,19 @@ impl<'a> Wiring<'a> {
     }
 
     fn shape_worker(&self, spec: &mut PodSpec) {
-        let Job {
-            name,
-            namespace,
-            knobs,
-            ..
-        } = self.job;
-        let domain = match self.cluster.stated_domain() {
-            Some(domain) if !knobs.compat.contains(&Compat::ClusterLocalSearch) => domain,
-            _ => "cluster.local",
-        };
         // Hydra's workers call the launcher back by its bare host name.
-        spec.dns_config
-            .get_or_insert_with(PodDNSConfig::default)
-            .searches
-            .get_or_insert_default()
-            .push(format!("{name}.{namespace}.svc.{domain}"));
+        mpi::search_job(spec, self.job, self.cluster);
+        if let Some(container) = spec.containers.first_mut() {
+            append(container, [variable("K_MPI_JOB_ROLE", "worker")]);
+        }
+        if let Some(agent) = self.agent {
+            return agent.shape_worker(spec, 0);
+        }
         if let Some(container) = spec.containers.first_mut() {
             let is_empty = |list: &Option<Vec<String>>| list.as_ref().is_none_or(Vec::is_empty);
             if is_empty(&container.command) && is_empty(&container.args) {
                 container.command = Some(vec!["/usr/sbin/sshd".to_owned(), "-De".to_owned()]);
             }
-            append(container, [variable("K_MPI_JOB_ROLE", "worker")]);
         }
         self.mount_keys(spec);
     }
@@ -220,7 +221,8 @@ pub(super) fn shared(
     inputs: &SharedInputs,
     key: Key<'_>,
     cluster: &Cluster,
-) -> Vec<Object> {
+) -> Result<Vec<Object>, LaunchError> {
+    let by_agent = mpi::agent(job, cluster)?.is_some();
     let hosts = Hosts { job, own, cluster };
     let files = BTreeMap::from([
         (
@@ -233,11 +235,16 @@ pub(super) fn shared(
         ),
     ]);
     let mut objects = vec![
-        Object::Service(Box::new(job_service(job, own))),
+        Object::Service(Box::new(mpi::job_service(job, by_agent))),
         Object::ConfigMap(Box::new(mpi::config_map(job, files))),
     ];
-    objects.extend(secret(job, key).map(|secret| Object::Secret(Box::new(secret))));
-    objects
+    let secret = if by_agent {
+        agent::secret(job, key)
+    } else {
+        secret(job, key)
+    };
+    objects.extend(secret.map(|secret| Object::Secret(Box::new(secret))));
+    Ok(objects)
 }
 
 /// The names under which the launcher calls its hosts.
@@ -286,27 +293,6 @@ impl Hosts<'_> {
     }
 }
 
-/// The Service that gives every pod of the job its host name.
-///
-/// A launcher that is a worker, too, must reach itself before it is ready.
-fn job_service(job: &Job, own: &MpiV2) -> Service {
-    let selector = [
-        (label::OPERATOR_NAME, job.kind.controller()),
-        (label::JOB_NAME, job.name.as_str()),
-    ]
-    .map(|(key, value)| (key.to_owned(), value.to_owned()));
-    Service {
-        metadata: mpi::metadata(job, job.name.as_str().to_owned()),
-        spec: Some(ServiceSpec {
-            cluster_ip: Some("None".to_owned()),
-            publish_not_ready_addresses: Some(own.run_launcher_as_worker),
-            selector: Some(selector.into()),
-            ..ServiceSpec::default()
-        }),
-        status: None,
-    }
-}
-
 fn secret(job: &Job, key: Key<'_>) -> Option<Secret> {
     let mut secret = Secret {
         metadata: mpi::metadata(job, secret_name(job)),
@@ -314,8 +300,8 @@ fn secret(job: &Job, key: Key<'_>) -> Option<Secret> {
         ..Secret::default()
     };
     match key {
-        Key::Kept => return None,
-        Key::Made(key) => {
+        Key::Kept | Key::Agent(_) => return None,
+        Key::Ssh(key) => {
             let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
             secret.data = Some(BTreeMap::from([
                 (PRIVATE_KEY.to_owned(), bytes(&key.private)),
@@ -323,7 +309,7 @@ fn secret(job: &Job, key: Key<'_>) -> Option<Secret> {
             ]));
         }
         Key::Placeholder => {
-            let text = || "(made when the job is launched)".to_owned();
+            let text = || mpi::PLACEHOLDER.to_owned();
             secret.string_data = Some(BTreeMap::from([
                 (PRIVATE_KEY.to_owned(), text()),
                 (PUBLIC_KEY.to_owned(), text()),

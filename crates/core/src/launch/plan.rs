@@ -44,8 +44,8 @@ impl<'a> Plan<'a> {
         let wiring = match &job.framework {
             Framework::PyTorch(own) => Wiring::PyTorch(pytorch::Wiring::new(job, own, cluster)?),
             Framework::Tf(own) => Wiring::Tf(tensorflow::Wiring::new(job, *own, cluster)),
-            Framework::MpiV1(_) => Wiring::MpiV1(mpi_v1::Wiring::new(job, cluster)),
-            Framework::MpiV2(own) => Wiring::MpiV2(mpi_v2::Wiring::new(job, own, cluster)),
+            Framework::MpiV1(own) => Wiring::MpiV1(mpi_v1::Wiring::new(job, own, cluster)?),
+            Framework::MpiV2(own) => Wiring::MpiV2(mpi_v2::Wiring::new(job, own, cluster)?),
             Framework::XgBoost => Wiring::XgBoost(xgboost::Wiring::new(job)?),
             Framework::Paddle(_) => Wiring::Paddle(paddle::Wiring::new(job)),
             Framework::Jax => Wiring::Jax(jax::Wiring::new(job)?),
@@ -83,7 +83,7 @@ impl<'a> Plan<'a> {
     /// Every object that the job becomes, in the order of creation, in its first attempt and with
     /// all workers running.
     ///
-    /// The keys of an `MPIJob` v2beta1 are made when it is launched; here a marked text stands in
+    /// The keys of an `MPIJob` are made when it is launched; here a marked text stands in
     /// their place. Objects are made as they are asked for, so that a large job need not fit in
     /// memory.
     pub fn objects(&self) -> impl Iterator<Item = Object> + '_ {
@@ -109,7 +109,9 @@ impl<'a> Plan<'a> {
                 .into_iter()
                 .chain([self.finish(base, slot, 1).into()])
         });
+        // What it could fail for, making the plan has failed for.
         shared::with_placeholder_key(job, &inputs, self.cluster)
+            .unwrap_or_default()
             .into_iter()
             .chain(pods)
             .chain(autoscaler(job).map(|autoscaler| Object::Autoscaler(Box::new(autoscaler))))
@@ -126,7 +128,7 @@ impl<'a> Plan<'a> {
             Wiring::XgBoost(wiring) => wiring.finish(slot, spec),
             Wiring::Paddle(wiring) => wiring.finish(slot, spec),
             Wiring::Jax(wiring) => wiring.finish(slot, spec),
-            Wiring::MpiV1(_) => {}
+            Wiring::MpiV1(wiring) => wiring.finish(slot, spec),
             Wiring::MpiV2(wiring) => return wiring.finish(slot, pod),
         }
         LaunchedPod::Pod(Box::new(pod))

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Cluster, Object, mpi_v1, mpi_v2};
+use super::{AgentIdentity, Cluster, LaunchError, Object, mpi_v1, mpi_v2};
 use crate::{
     job::SharedInputs,
     spec::{Framework, Job},
@@ -11,7 +11,7 @@ use crate::{
 /// The key pair with which the launcher of an `MPIJob` v2beta1 enters its workers.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SshKey {
-    /// ECDSA P-521 key as PEM, `EC PRIVATE KEY`.
+    /// The private key, as PEM.
     pub private: String,
     /// The line for `authorized_keys`.
     pub public: String,
@@ -25,11 +25,23 @@ impl fmt::Debug for SshKey {
     }
 }
 
+/// What a launcher enters its workers with; which one a job needs, [`transport`](super::transport)
+/// says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// A key pair for ssh.
+    Ssh(SshKey),
+    /// An identity for the agent.
+    Agent(AgentIdentity),
+}
+
 /// What the Secret is made of.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Key<'a> {
-    /// A key pair.
-    Made(&'a SshKey),
+    /// A key pair for ssh.
+    Ssh(&'a SshKey),
+    /// An identity for the agent.
+    Agent(&'a AgentIdentity),
     /// Nothing: the Secret is there already.
     Kept,
     /// A text that says that there will be one.
@@ -38,15 +50,19 @@ pub(super) enum Key<'a> {
 
 /// The objects that all pods of `job` share, in the order of creation; only `MPIJob` has any.
 ///
-/// Without `ssh_key` the Secret of an `MPIJob` v2beta1 is left out: it is there already, and pods
-/// run with its keys.
+/// Without `keys` the Secret is left out: it is there already, and pods run with its keys.
 pub fn shared(
     job: &Job,
     inputs: &SharedInputs,
-    ssh_key: Option<&SshKey>,
+    keys: Option<&Keys>,
     cluster: &Cluster,
-) -> Vec<Object> {
-    make(job, inputs, ssh_key.map_or(Key::Kept, Key::Made), cluster)
+) -> Result<Vec<Object>, LaunchError> {
+    let key = match keys {
+        Some(Keys::Ssh(key)) => Key::Ssh(key),
+        Some(Keys::Agent(identity)) => Key::Agent(identity),
+        None => Key::Kept,
+    };
+    make(job, inputs, key, cluster)
 }
 
 /// As [`shared`], for reading only.
@@ -54,18 +70,23 @@ pub(super) fn with_placeholder_key(
     job: &Job,
     inputs: &SharedInputs,
     cluster: &Cluster,
-) -> Vec<Object> {
+) -> Result<Vec<Object>, LaunchError> {
     make(job, inputs, Key::Placeholder, cluster)
 }
 
-fn make(job: &Job, inputs: &SharedInputs, key: Key<'_>, cluster: &Cluster) -> Vec<Object> {
+fn make(
+    job: &Job,
+    inputs: &SharedInputs,
+    key: Key<'_>,
+    cluster: &Cluster,
+) -> Result<Vec<Object>, LaunchError> {
     match &job.framework {
-        Framework::MpiV1(own) => mpi_v1::shared(job, own, inputs),
+        Framework::MpiV1(own) => mpi_v1::shared(job, own, inputs, key, cluster),
         Framework::MpiV2(own) => mpi_v2::shared(job, own, inputs, key, cluster),
         Framework::PyTorch(_)
         | Framework::Tf(_)
         | Framework::XgBoost
         | Framework::Paddle(_)
-        | Framework::Jax => Vec::new(),
+        | Framework::Jax => Ok(Vec::new()),
     }
 }

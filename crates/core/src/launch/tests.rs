@@ -5,6 +5,7 @@ mod bugs;
 mod build;
 mod golden;
 mod template;
+mod transport;
 mod vectors;
 
 use k8s_openapi::api::core::v1::{EnvVar, Pod};

@@ -3,6 +3,8 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use super::Kind;
+
 /// The annotation keys, and the label that fences a pod.
 pub mod annotation {
     /// `gang` or `pod`: what one failed pod restarts.
@@ -17,6 +19,8 @@ pub mod annotation {
     pub const COMPAT: &str = "trainyard.dev/compat";
     /// Any text: each new one begins one new attempt of the whole gang, on nobody's account.
     pub const RESTART: &str = "trainyard.dev/restart";
+    /// `agent`, `ssh` or `kubectl`: how the launcher of an `MPIJob` starts ranks in its workers.
+    pub const MPI_TRANSPORT: &str = "trainyard.dev/mpi-transport";
     /// Label on pods: the attempt they belong to.
     pub const ATTEMPT: &str = "trainyard.dev/attempt";
 }
@@ -36,6 +40,8 @@ pub struct Knobs {
     pub compat: BTreeSet<Compat>,
     /// The last restart that was asked for, under whatever name.
     pub restart: Option<String>,
+    /// How an `MPIJob` starts its ranks, where stated.
+    pub mpi_transport: Option<MpiTransport>,
 }
 
 impl Knobs {
@@ -55,6 +61,38 @@ impl Default for Knobs {
             hang_after: Self::HANG_AFTER,
             compat: BTreeSet::new(),
             restart: None,
+            mpi_transport: None,
+        }
+    }
+}
+
+/// How the launcher of an `MPIJob` starts ranks in its workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MpiTransport {
+    /// A program of ours in every pod, brought by an init container.
+    Agent,
+    /// `sshd` in the worker's image and a key pair; `MPIJob` v2beta1 only.
+    Ssh,
+    /// `kubectl exec` and the right to use it; `MPIJob` v1 only.
+    Kubectl,
+}
+
+impl MpiTransport {
+    /// The word in the annotation.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Ssh => "ssh",
+            Self::Kubectl => "kubectl",
+        }
+    }
+
+    /// How the old operator of `kind` does it.
+    pub fn before(kind: Kind) -> Option<Self> {
+        match kind {
+            Kind::MpiV1 => Some(Self::Kubectl),
+            Kind::MpiV2 => Some(Self::Ssh),
+            _ => None,
         }
     }
 }

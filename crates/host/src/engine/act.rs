@@ -114,8 +114,10 @@ impl Engine<'_> {
 
     /// Makes the objects that all pods share.
     pub(super) fn take_shared(&mut self, inputs: &SharedInputs) {
-        // Ranks are started without ssh here, so there are no keys.
-        for object in launch::shared(self.job, inputs, None, &self.prepared.cluster) {
+        // Ranks are started without ssh here, so there are no keys; and without an agent, which alone
+        // could be missing.
+        let shared = launch::shared(self.job, inputs, None, &self.prepared.cluster);
+        for object in shared.unwrap_or_default() {
             self.objects.add(object);
         }
     }

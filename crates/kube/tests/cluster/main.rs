@@ -15,6 +15,7 @@ mod harness;
 mod kinds;
 mod lifecycle;
 mod many;
+mod mpi;
 mod nodes;
 mod operators;
 mod training;

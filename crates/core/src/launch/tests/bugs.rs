@@ -12,8 +12,8 @@ use super::{
 use crate::{
     job::SharedInputs,
     launch::{
-        Cluster, Existing, LaunchedPod, Object, Plan, SshKey, autoscaler, pod, render, service,
-        shared, slot_of,
+        Cluster, Existing, Keys, LaunchedPod, Object, Plan, SshKey, autoscaler, pod, render,
+        service, shared, slot_of,
     },
     spec::{Compat, Elastic, Framework, Job, Kind, RestartScope, Role, Slot},
 };
@@ -46,6 +46,7 @@ fn spec_on(job: &Job, slot: Slot, cluster: &Cluster) -> PodSpec {
 /// The files of the job's `ConfigMap`.
 fn files(job: &Job, inputs: &SharedInputs) -> BTreeMap<String, String> {
     shared(job, inputs, None, &Cluster::default())
+        .unwrap()
         .into_iter()
         .find_map(|object| match object {
             Object::ConfigMap(map) => map.data,
@@ -380,12 +381,12 @@ fn bug_41_workers_search_the_cluster_s_own_domain() {
 #[test]
 fn bug_42_keys_are_made_once_and_kept() {
     let job = mpi_v2(1).done();
-    let key = SshKey {
+    let key = Keys::Ssh(SshKey {
         private: "private".to_owned(),
         public: "public".to_owned(),
-    };
+    });
     let secrets = |key| {
-        let objects = shared(&job, &inputs(&job, &[]), key, &Cluster::default());
+        let objects = shared(&job, &inputs(&job, &[]), key, &Cluster::default()).unwrap();
         objects
             .into_iter()
             .filter(|object| matches!(object, Object::Secret(_)))
@@ -422,6 +423,7 @@ fn mpi_running_workers_are_sorted_by_name() {
 fn mpi_v1_launcher_without_workers_may_enter_no_pod() {
     let job = job(Kind::MpiV1).role(Role::Launcher, 1).done();
     let rules = shared(&job, &inputs(&job, &[]), None, &Cluster::default())
+        .unwrap()
         .into_iter()
         .find_map(|object| match object {
             Object::Role(role) => role.rules,

@@ -14,12 +14,14 @@ use crate::spec::{
     Compat, Elastic, Job, Kind, MpiImplementation, RestartPolicy, RestartScope, Role,
 };
 
-/// The cluster of a case: one whose administrator stated the domain for cases named so.
+/// The cluster of a case: one whose administrator stated the domain, or gave an image of the agent,
+/// for cases named so.
 fn cluster(case: &str) -> Cluster {
     Cluster {
         domain: case
             .ends_with("-domain")
             .then(|| "cluster.example".to_owned()),
+        agent_image: case.contains("-agent").then(|| "trainyard:1".to_owned()),
         ..Cluster::default()
     }
 }
@@ -31,6 +33,7 @@ pub(super) fn cases() -> Vec<(&'static str, Job)> {
     cases.extend(others());
     cases.extend(mpi_v1());
     cases.extend(mpi_v2());
+    cases.extend(mpi_by_agent());
     cases
 }
 
@@ -218,6 +221,62 @@ fn mpi_v2() -> Vec<(&'static str, Job)> {
                     policy.active_deadline_seconds = Some(3600);
                     policy.ttl_seconds_after_finished = Some(60);
                     policy.suspend = true;
+                })
+                .done(),
+        ),
+    ]
+}
+
+fn mpi_by_agent() -> Vec<(&'static str, Job)> {
+    let plain = |kind| {
+        job(kind)
+            .role(Role::Launcher, 1)
+            .role(Role::Worker, 2)
+            .container(Role::Launcher, |container| {
+                container.command = Some(vec!["mpirun".to_owned(), "train".to_owned()]);
+            })
+    };
+    let words = |words: &[&str]| Some(words.iter().map(|word| (*word).to_owned()).collect());
+    vec![
+        ("mpi-v1-agent", plain(Kind::MpiV1).uid().done()),
+        (
+            "mpi-v1-agent-main-container-domain",
+            plain(Kind::MpiV1)
+                .mpi_v1(|own| own.main_container = Some("ranks".to_owned()))
+                .pod(Role::Launcher, |spec| {
+                    spec.service_account_name = Some("trainer".to_owned());
+                })
+                .pod(Role::Worker, |spec| {
+                    let mut second = spec.containers[0].clone();
+                    second.name = "ranks".to_owned();
+                    second.command = words(&["hold"]);
+                    second.args = words(&["still"]);
+                    spec.containers.push(second);
+                })
+                .done(),
+        ),
+        ("mpi-v2-agent", plain(Kind::MpiV2).uid().done()),
+        (
+            // A worker that serves ssh, with a probe that asks for it, as another user.
+            "mpi-v2-agent-sshd-mpich",
+            plain(Kind::MpiV2)
+                .mpi_v2(|own| own.implementation = MpiImplementation::Mpich)
+                .container(Role::Worker, |container| {
+                    container.command = words(&["/usr/sbin/sshd"]);
+                    container.args = words(&["-De", "-f", "/home/mpiuser/.sshd_config"]);
+                    let probe = json!({"tcpSocket": {"port": 2222}});
+                    container.readiness_probe = Some(serde_json::from_value(probe).unwrap());
+                    let user = json!({"runAsUser": 1000, "runAsNonRoot": true});
+                    container.security_context = Some(serde_json::from_value(user).unwrap());
+                })
+                .done(),
+        ),
+        (
+            // Written for ssh: stays with ssh although the cluster has an image of the agent.
+            "mpi-v2-agent-needs-ssh",
+            plain(Kind::MpiV2)
+                .container(Role::Worker, |container| {
+                    container.command = words(&["sh", "-c", "prepare && exec /usr/sbin/sshd -De"]);
                 })
                 .done(),
         ),

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use crate::{
     lint::catalogue,
     spec::{
-        Compat, Knobs, Limit, RestartScope, annotation,
+        Compat, Kind, Knobs, Limit, MpiTransport, RestartScope, annotation,
         collector::Place,
         nearest::{nearest, one_of},
     },
@@ -14,13 +14,14 @@ use crate::{
 const PREFIX: &str = "trainyard.dev/";
 
 /// Annotations that change the job.
-const KNOWN: [&str; 6] = [
+const KNOWN: [&str; 7] = [
     annotation::RESTART_SCOPE,
     annotation::BUDGET,
     annotation::LOST_AFTER,
     annotation::HANG_AFTER,
     annotation::COMPAT,
     annotation::RESTART,
+    annotation::MPI_TRANSPORT,
 ];
 
 /// Longest name of a restart: it is kept in the status.
@@ -38,7 +39,11 @@ const READ_ELSEWHERE: [&str; 4] = [
 const EVERYTHING: &str = "all";
 
 /// The settings, with what is wrong in them left out.
-pub(super) fn knobs(place: &Place<'_>, annotations: &BTreeMap<String, String>) -> Knobs {
+pub(super) fn knobs(
+    place: &Place<'_>,
+    kind: Kind,
+    annotations: &BTreeMap<String, String>,
+) -> Knobs {
     let mut knobs = Knobs::default();
     let ours = annotations
         .range(PREFIX.to_owned()..)
@@ -53,6 +58,9 @@ pub(super) fn knobs(place: &Place<'_>, annotations: &BTreeMap<String, String>) -
             annotation::HANG_AFTER => duration(text).map(|time| knobs.hang_after = time),
             annotation::COMPAT => compat(text, &mut knobs).map(|all| everything = all),
             annotation::RESTART => restart(text).map(|name| knobs.restart = Some(name)),
+            annotation::MPI_TRANSPORT => {
+                transport(text, kind).map(|transport| knobs.mpi_transport = Some(transport))
+            }
             other => {
                 unknown(other, &place);
                 Ok(())
@@ -65,6 +73,7 @@ pub(super) fn knobs(place: &Place<'_>, annotations: &BTreeMap<String, String>) -
     if everything {
         knobs.compat.extend(Compat::ALL);
         knobs.restart_scope.get_or_insert(RestartScope::Pod);
+        knobs.mpi_transport = knobs.mpi_transport.or(MpiTransport::before(kind));
     }
     knobs
 }
@@ -93,6 +102,23 @@ fn scope(text: &str) -> Result<RestartScope, String> {
         "pod" => Ok(RestartScope::Pod),
         other => Err(format!("must be `gang` or `pod`, found `{other}`")),
     }
+}
+
+fn transport(text: &str, kind: Kind) -> Result<MpiTransport, String> {
+    let text = text.trim();
+    let Some(before) = MpiTransport::before(kind) else {
+        return Err(format!("is for `MPIJob` only, this is a `{}`", kind.name()));
+    };
+    [MpiTransport::Agent, before]
+        .into_iter()
+        .find(|transport| transport.name() == text)
+        .ok_or_else(|| {
+            format!(
+                "must be `agent` or `{}` in an `MPIJob` of `{}`, found `{text}`",
+                before.name(),
+                kind.api_version()
+            )
+        })
 }
 
 /// `user=3,platform=10,infrastructure=50,preemption=unlimited`, in any order, each at most once.

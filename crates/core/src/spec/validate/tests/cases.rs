@@ -117,6 +117,9 @@ pub(super) const CASES: &[Case<'_>] = &[
     // Annotations.
     ("restart scope", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/restart-scope: all}")], &["TY138 5:46 metadata.annotations[trainyard.dev/restart-scope]"]),
     ("known restart scope", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/restart-scope: pod}")], &[]),
+    ("MPI transport of another version", Kind::MpiV1, &[("name: j", "name: j\n  annotations: {trainyard.dev/mpi-transport: ssh}")], &["TY138 5:46 metadata.annotations[trainyard.dev/mpi-transport]"]),
+    ("MPI transport of another kind", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/mpi-transport: agent}")], &["TY138 5:46 metadata.annotations[trainyard.dev/mpi-transport]"]),
+    ("known MPI transport", Kind::MpiV2, &[("name: j", "name: j\n  annotations: {trainyard.dev/mpi-transport: ssh}")], &[]),
     ("unknown annotation", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/lost-afer: 90s}")], &["TY139 5:42 metadata.annotations[trainyard.dev/lost-afer]"]),
     ("annotation of a later feature", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/gang: x}")], &[]),
     ("annotation of somebody else", Kind::Jax, &[("name: j", "name: j\n  annotations: {example.com/lost-afer: x}")], &[]),

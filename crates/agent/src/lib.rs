@@ -1,0 +1,48 @@
+//! Starts commands in other pods of a job: the remote shell of `mpirun`, and its server.
+//!
+//! One static program, brought to every pod of an `MPIJob` by an init container
+//! (`trainyard_core::launch::agent`), so that images need no `sshd` and launchers no rights.
+//!
+//! # Flow
+//! [`install`] lays the program down. [`serve`] is what a worker runs: it accepts connections and
+//! starts a command for each. [`remote_shell`] is what `mpirun` calls in place of ssh: it waits until
+//! the worker answers, passes the command on, and ends as it does.
+//!
+//! # Guarantees
+//! - Both sides show a certificate of the job's own authority (TLS 1.3); others get no further.
+//! - A worker refuses a command of another attempt than its own.
+//! - A command whose remote shell is gone is ended with all that it started. One that ends by itself
+//!   leaves what it put into the background, as with ssh: Open MPI's daemons detach themselves.
+//! - Commands, connections, the size of a request, waits and buffers are bounded.
+//!
+//! # Assumptions
+//! A worker is the first process of its container, or adopts orphans like it: it reaps every process
+//! that nobody else does.
+#![forbid(unsafe_code)]
+
+mod children;
+mod frame;
+mod identity;
+mod install;
+mod link;
+mod server;
+mod session;
+mod settings;
+mod shell;
+mod wait;
+mod words;
+
+pub use identity::IdentityError;
+pub use install::{InstallError, install};
+pub use server::{ServeError, serve};
+pub use settings::{Settings, SettingsError};
+pub use shell::remote_shell;
+
+/// Tells the logs of the pod, or the caller of the remote shell, what went wrong.
+#[expect(
+    clippy::print_stderr,
+    reason = "the remote shell speaks as ssh does; a worker's stderr is its log"
+)]
+fn say(message: &str) {
+    eprintln!("trainyard: {message}");
+}

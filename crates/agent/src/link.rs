@@ -1,0 +1,146 @@
+//! One connection: frames over TLS over a socket that never blocks.
+//!
+//! Invariant: what is sent is bounded by the caller, who sends only while [`Link::is_flushed`].
+
+use std::{
+    io::{self, Read as _, Write as _},
+    net::TcpStream,
+    os::fd::{AsFd, BorrowedFd},
+};
+
+use nix::{
+    poll::PollFlags,
+    sys::socket::{setsockopt, sockopt},
+};
+use rustls::Connection;
+
+use crate::frame::Frame;
+
+/// A peer whose machine is gone is noticed after this many seconds of silence, and three questions.
+const SILENCE_SECONDS: u32 = 15;
+const QUESTION_SECONDS: u32 = 5;
+const QUESTIONS: u32 = 3;
+
+pub(crate) struct Link {
+    tls: Connection,
+    socket: TcpStream,
+    inbound: Vec<u8>,
+}
+
+/// What was heard.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    pub(crate) frames: Vec<Frame>,
+    /// The other side says no more.
+    pub(crate) ended: bool,
+}
+
+impl Link {
+    pub(crate) fn new(tls: impl Into<Connection>, socket: TcpStream) -> io::Result<Self> {
+        let mut tls = tls.into();
+        tls.set_buffer_limit(None);
+        socket.set_nonblocking(true)?;
+        socket.set_nodelay(true)?;
+        setsockopt(&socket, sockopt::KeepAlive, &true)?;
+        setsockopt(&socket, sockopt::TcpKeepIdle, &SILENCE_SECONDS)?;
+        setsockopt(&socket, sockopt::TcpKeepInterval, &QUESTION_SECONDS)?;
+        setsockopt(&socket, sockopt::TcpKeepCount, &QUESTIONS)?;
+        // Keep-alive does not watch over bytes that are not acknowledged.
+        let patience = (SILENCE_SECONDS + QUESTION_SECONDS * QUESTIONS) * 1000;
+        setsockopt(&socket, sockopt::TcpUserTimeout, &patience)?;
+        Ok(Self {
+            tls,
+            socket,
+            inbound: Vec::new(),
+        })
+    }
+
+    /// What to wait for on the socket.
+    pub(crate) fn wanted(&self) -> PollFlags {
+        if self.tls.wants_write() {
+            PollFlags::POLLIN | PollFlags::POLLOUT
+        } else {
+            PollFlags::POLLIN
+        }
+    }
+
+    pub(crate) fn is_flushed(&self) -> bool {
+        !self.tls.wants_write()
+    }
+
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.tls.is_handshaking()
+    }
+
+    /// Says `frame`, as far as the socket takes it; the rest goes with [`Link::flush`].
+    pub(crate) fn send(&mut self, frame: Frame) -> io::Result<()> {
+        self.tls.writer().write_all(&frame.encode())?;
+        self.flush()
+    }
+
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        while self.tls.wants_write() {
+            match self.tls.write_tls(&mut self.socket) {
+                Ok(_) => {}
+                Err(error) if passes(&error) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that no more will be said.
+    pub(crate) fn close(&mut self) -> io::Result<()> {
+        self.tls.send_close_notify();
+        self.flush()
+    }
+
+    /// Hears what has arrived.
+    pub(crate) fn receive(&mut self) -> io::Result<Heard> {
+        let mut heard = Heard::default();
+        match self.tls.read_tls(&mut self.socket) {
+            Ok(0) => heard.ended = true,
+            Ok(_) => {}
+            Err(error) if passes(&error) => return Ok(heard),
+            Err(error) => return Err(error),
+        }
+        let state = match self.tls.process_new_packets() {
+            Ok(state) => state,
+            Err(error) => {
+                // The other side learns why, where it still listens.
+                drop(self.flush());
+                return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+            }
+        };
+        let waiting = state.plaintext_bytes_to_read();
+        let before = self.inbound.len();
+        self.inbound.resize(before + waiting, 0);
+        let (_, fresh) = self.inbound.split_at_mut(before);
+        self.tls.reader().read_exact(fresh)?;
+        heard.ended |= state.peer_has_closed();
+        loop {
+            let frame = Frame::take(&mut self.inbound)
+                .map_err(|message| io::Error::new(io::ErrorKind::InvalidData, message))?;
+            match frame {
+                Some(frame) => heard.frames.push(frame),
+                None => break,
+            }
+        }
+        self.flush()?;
+        Ok(heard)
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Whether an operation only has to be tried again later.
+pub(crate) fn passes(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
