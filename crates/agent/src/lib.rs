@@ -4,7 +4,7 @@
 //! (`trainyard_core::launch::agent`), so that images need no `sshd` and launchers no rights.
 //!
 //! # Flow
-//! [`install`] lays the program down. [`serve`] is what a worker runs: it accepts connections and
+//! [`install()`] lays the program down. [`serve`] is what a worker runs: it accepts connections and
 //! starts a command for each. [`remote_shell`] is what `mpirun` calls in place of ssh: it waits until
 //! the worker answers, passes the command on, and ends as it does.
 //!
