@@ -1,6 +1,6 @@
 //! Whether a job may be written as it is, given what it was before.
 //!
-//! Owns what a change may not change. What makes a job valid by itself is [`super::check`]'s.
+//! Owns what a change may not change. What makes a job valid by itself is [`super::check()`]'s.
 //!
 //! Invariant: a mistake that was stored before refuses no change. Whoever wrote the job under an
 //! older rule must be able to mend it, to label it and to let it go.
