@@ -32,6 +32,9 @@ use crate::{
 
 /// Longest sentence of an event; the API refuses more.
 const EVENT_CHARS: usize = 1_000;
+/// A job that has changed meanwhile is looked at again after this, should its news not come before. It
+/// is no failure of the job's, so it waits no longer each time.
+const CONFLICT: Duration = Duration::from_millis(500);
 /// A job that was refused something is looked at again after this, and later each time.
 const REFUSED_FIRST: Duration = Duration::from_secs(2);
 
@@ -57,7 +60,10 @@ impl Operator {
             // The job has changed meanwhile, and its news is under way.
             Err(error) if error.is_conflict() || error.is_not_found() => {
                 debug!(job = %key, %error, "the job has changed meanwhile");
-                ("conflict", Outcome::Failed)
+                (
+                    "conflict",
+                    Outcome::Done(Some(tokio::time::Instant::now() + CONFLICT)),
+                )
             }
             Err(error) => {
                 warn!(job = %key, %error, "pass failed; trying again");

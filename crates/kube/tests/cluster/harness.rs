@@ -5,7 +5,7 @@ use std::{
     future::Future,
     process::Command,
     sync::{
-        Mutex, OnceLock, PoisonError,
+        Mutex, OnceLock, PoisonError, RwLock,
         atomic::{AtomicU32, Ordering},
     },
     time::{Duration, Instant},
@@ -27,8 +27,25 @@ const PATIENCE: Duration = Duration::from_mins(2);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// Held by every test; by one that wants the cluster for itself, alone.
+static CLUSTER: RwLock<()> = RwLock::new(());
+
 /// Runs `test` with a namespace of its own, if there is a cluster.
 pub(crate) fn on_cluster<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Yard) -> F) {
+    let _shared = CLUSTER.read().unwrap_or_else(PoisonError::into_inner);
+    run(name, test, false);
+}
+
+/// Runs `test` while no other runs, and until nothing of it is left.
+///
+/// The simulated kubelet deletes pods by name. Where it lags behind by seconds, as after two thousand
+/// deletions, it deletes the next pod of that name, which no real kubelet does.
+pub(crate) fn alone_on_cluster<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Yard) -> F) {
+    let _alone = CLUSTER.write().unwrap_or_else(PoisonError::into_inner);
+    run(name, test, true);
+}
+
+fn run<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Yard) -> F, wait: bool) {
     #[expect(
         clippy::disallowed_methods,
         reason = "how the suite says that there is a cluster"
@@ -46,6 +63,7 @@ pub(crate) fn on_cluster<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Y
         let yard = Yard::new(name).await;
         let namespace = yard.namespace.clone();
         let client = yard.client.clone();
+        let left = yard.clone();
         test(yard).await;
         // Only a test that went well clears up: what is left of another tells why.
         let namespaces = api(&client, "", "v1", "Namespace", None);
@@ -53,6 +71,13 @@ pub(crate) fn on_cluster<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Y
             .delete(&namespace, &DeleteParams::background())
             .await
             .unwrap();
+        if wait {
+            left.until("the namespace is gone", || async {
+                let namespace = namespaces.get_opt(&namespace).await.unwrap();
+                namespace.is_none().then_some(())
+            })
+            .await;
+        }
     });
 }
 
@@ -466,15 +491,31 @@ impl Yard {
             })
             .collect();
         let phase = if code == 0 { "Succeeded" } else { "Failed" };
-        let status = json!({"status": {
+        // Only this pod: the next one of its name has done nothing.
+        let status = json!({"metadata": {"uid": pod.metadata.uid}, "status": {
             "phase": phase,
             "containerStatuses": statuses,
             "conditions": [{"type": "Ready", "status": "False"}],
         }});
-        self.pods()
-            .patch_status(name, &PatchParams::default(), &Patch::Merge(&status))
-            .await
-            .unwrap();
+        // The simulated kubelet may be about to write its own word; the last one counts.
+        let mut held = 0;
+        while held < 3 {
+            let pods = self.pods();
+            let now = pods.get_opt(name).await.unwrap();
+            if now.is_none_or(|now| now.metadata.uid != pod.metadata.uid) {
+                return;
+            }
+            let patched = pods
+                .patch_status(name, &PatchParams::default(), &Patch::Merge(&status))
+                .await;
+            match patched {
+                Ok(after) if after.data["status"]["phase"] == phase => held += 1,
+                Ok(_) => held = 0,
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return,
+                Err(error) => panic!("{error}"),
+            }
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     /// The reasons of the events on the job, in order of time.

@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use crate::harness::{on_cluster, pytorch};
+use crate::harness::{alone_on_cluster, pytorch};
 
 #[test]
 fn two_thousand_pods_at_once_are_made_and_run() {
-    on_cluster("many", |yard| async move {
+    alone_on_cluster("many", |yard| async move {
         let operator = yard.operator().await;
         for number in 0..20 {
             yard.put(&pytorch(&format!("wide-{number}"), 99, &json!({})))

@@ -85,6 +85,12 @@ fn a_node_that_falls_silent_is_given_up_without_anybody_deleting_its_pods() {
         yard.put(&gang(&yard, "stuck")).await;
         yard.until_running(4, 1).await;
         node(&yard, &b).await;
+        // Or the scheduler could use it again before it is told that nobody is there.
+        let cordon = json!({"spec": {"unschedulable": true}});
+        nodes
+            .patch(&a, &PatchParams::default(), &Patch::Merge(&cordon))
+            .await
+            .unwrap();
         // Nobody speaks for the node any more, and the cluster's own controller says so.
         let quiet = json!({"metadata": {"annotations": {"kwok.x-k8s.io/node": null}}});
         nodes
@@ -103,11 +109,6 @@ fn a_node_that_falls_silent_is_given_up_without_anybody_deleting_its_pods() {
             (status["trainyard"]["attempt"] == 2).then_some(())
         })
         .await;
-        let cordon = json!({"spec": {"unschedulable": true}});
-        nodes
-            .patch(&a, &PatchParams::default(), &Patch::Merge(&cordon))
-            .await
-            .unwrap();
         yard.until_running(4, 2).await;
         let status = yard.status("PyTorchJob", "stuck").await;
         assert_eq!(
