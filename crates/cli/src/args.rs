@@ -3,6 +3,9 @@
 //! Parsing only validates. What the words mean together with the environment and the terminal is
 //! worked out in [`crate::session`]; what they do is in [`crate::command`].
 
+mod change;
+mod operator;
+
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
@@ -12,6 +15,11 @@ use clap::{
     Args as ClapArgs, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
 };
 use trainyard_core::spec::Role;
+
+pub(crate) use self::{
+    change::{Delete, Restart, Resume, Suspend},
+    operator::{LogFormat, Operator},
+};
 
 /// Everything a command line can say.
 #[derive(Debug, Parser)]
@@ -267,75 +275,6 @@ pub(crate) struct Explain {
     pub(crate) format: Format,
 }
 
-/// Take the pods of a job away until it is resumed
-///
-/// Pods get SIGTERM and their grace period to save. On this machine the run stays, without processes,
-/// until it is resumed or stopped.
-#[derive(Debug, ClapArgs)]
-#[command(after_long_help = "\
-Examples:
-  trainyard suspend mnist
-  trainyard suspend mnist --cluster -n team-a")]
-pub(crate) struct Suspend {
-    #[command(flatten)]
-    pub(crate) job: Named,
-}
-
-/// Let a suspended job go on, as a new attempt
-#[derive(Debug, ClapArgs)]
-#[command(after_long_help = "\
-Examples:
-  trainyard resume mnist
-  trainyard resume mnist --cluster -n team-a")]
-pub(crate) struct Resume {
-    #[command(flatten)]
-    pub(crate) job: Named,
-}
-
-/// Begin one new attempt of the whole job
-///
-/// Every pod is replaced. It is on nobody's account: no budget is spent. A job that has ended stays
-/// ended.
-#[derive(Debug, ClapArgs)]
-#[command(after_long_help = "\
-Examples:
-  trainyard restart mnist
-  trainyard restart mnist --cluster -n team-a")]
-pub(crate) struct Restart {
-    #[command(flatten)]
-    pub(crate) job: Named,
-}
-
-/// Delete a job, with its pods
-///
-/// On this machine: stops the run and removes what is kept of the job's runs, logs included; volumes
-/// stay. Asks nothing.
-#[derive(Debug, ClapArgs)]
-#[command(after_long_help = "\
-Examples:
-  trainyard delete mnist
-  trainyard delete mnist --run 20250101T000000Z
-  trainyard delete mnist --cluster -n team-a --no-wait")]
-pub(crate) struct Delete {
-    #[command(flatten)]
-    pub(crate) which: Which,
-    /// Do not wait until the job and its pods are gone
-    #[arg(long)]
-    pub(crate) no_wait: bool,
-    /// Seconds to wait at most
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = 300,
-        conflicts_with = "no_wait"
-    )]
-    pub(crate) timeout: u64,
-    #[command(flatten)]
-    pub(crate) place: Place,
-    #[command(flatten)]
-    pub(crate) state: State,
-}
-
 /// A job that is to be changed.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Named {
@@ -527,121 +466,6 @@ pub(crate) struct Man {
     pub(crate) out: Option<PathBuf>,
 }
 
-/// Look after the jobs of a cluster
-///
-/// Watches jobs of the `kubeflow.org` kinds and runs them, as the Kubeflow Training Operator and the MPI
-/// Operator do. Several operators may run; the one that holds the lease acts.
-///
-/// Ends in order on SIGTERM: what is under way is finished and the lease is given back.
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
-#[derive(Debug, ClapArgs)]
-#[command(after_long_help = "\
-Examples:
-  trainyard operator --no-leader-elect          the only operator of the cluster in the kubeconfig
-  trainyard operator --namespace team-a         only that namespace, with rights for no other
-  trainyard operator --shadow                   change nothing; say what would be done otherwise
-  trainyard operator --metrics-bind :8080 --health-bind :8081 --webhook-bind :9443")]
-pub(crate) struct Operator {
-    /// Look after this namespace only
-    #[arg(long, value_name = "NAME", env = "KUBEFLOW_NAMESPACE")]
-    pub(crate) namespace: Option<String>,
-    /// Follow the nodes although only one namespace is looked after; needs rights to read them
-    #[arg(long, requires = "namespace")]
-    pub(crate) watch_nodes: bool,
-    /// Look after these kinds only, such as `PyTorchJob,MPIJob`; may be repeated
-    #[arg(
-        long,
-        visible_alias = "kind",
-        value_name = "KIND",
-        value_delimiter = ','
-    )]
-    pub(crate) kinds: Vec<String>,
-    /// Jobs looked at, at once
-    #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(crate) workers: u16,
-    /// Calls to the API server under way, at once
-    #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(crate) calls: u16,
-    /// Act only while holding the lease, which is the default
-    #[arg(long, conflicts_with = "no_leader_elect")]
-    pub(crate) leader_elect: bool,
-    /// Act without a lease: there is no other operator
-    #[arg(long)]
-    pub(crate) no_leader_elect: bool,
-    /// Namespace of the lease
-    #[arg(
-        long,
-        value_name = "NAME",
-        env = "POD_NAMESPACE",
-        default_value = "trainyard-system"
-    )]
-    pub(crate) lease_namespace: String,
-    /// Name of the lease
-    #[arg(long, value_name = "NAME", default_value = "trainyard")]
-    pub(crate) lease_name: String,
-    /// DNS domain of the cluster, written into addresses where it is stated
-    #[arg(long, value_name = "DOMAIN", env = "CUSTOM_CLUSTER_DOMAIN")]
-    pub(crate) cluster_domain: Option<String>,
-    /// Image of this program, which starts the ranks of `MPIJob`s in place of ssh and `kubectl`
-    ///
-    /// An init container copies it into every pod of an `MPIJob`, so that images need no ssh server and
-    /// launchers no rights. Without it `MPIJob`s run as the old operators run them. The annotation
-    /// `trainyard.dev/mpi-transport` of a job overrides it.
-    #[arg(long, value_name = "IMAGE")]
-    pub(crate) agent_image: Option<String>,
-    /// Change nothing, and say what the operator that runs does otherwise
-    ///
-    /// Each object that is there and would have been made otherwise, each one that would have been made
-    /// or removed, and each condition that would have been written otherwise is one line of the log and
-    /// counts in `trainyard_shadow_differences_total`.
-    #[arg(long)]
-    pub(crate) shadow: bool,
-    /// Serve `/metrics` here, such as `:8080`; `0` for not at all
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        default_value = "0",
-        help_heading = "Serving"
-    )]
-    pub(crate) metrics_bind: trainyard_kube::Bind,
-    /// Serve `/healthz` and `/readyz` here, such as `:8081`; `0` for not at all
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        default_value = "0",
-        help_heading = "Serving"
-    )]
-    pub(crate) health_bind: trainyard_kube::Bind,
-    /// Serve the webhooks here, such as `:9443`; `0` for not at all
-    ///
-    /// The certificate is issued by the operator and kept in the Secret `trainyard-webhook` of its own
-    /// namespace (the one of the lease), for the Service `trainyard` there.
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        default_value = "0",
-        conflicts_with = "shadow",
-        help_heading = "Serving"
-    )]
-    pub(crate) webhook_bind: trainyard_kube::Bind,
-    /// Folder with the certificate of the webhooks: `tls.crt`, `tls.key` and perhaps `ca.crt`
-    ///
-    /// Read again when a file changes. Where there is a `ca.crt`, the operator puts it into the
-    /// configurations of the webhooks.
-    #[arg(long, value_name = "DIR", help_heading = "Serving")]
-    pub(crate) webhook_cert_dir: Option<PathBuf>,
-    /// Send spans of passes and calls to this OpenTelemetry collector, by OTLP over HTTP
-    ///
-    /// Such as `http://otel-collector:4318`. Nothing is recorded otherwise.
-    #[arg(long, value_name = "URL")]
-    pub(crate) otlp_endpoint: Option<trainyard_kube::Collector>,
-    /// How logs are written to stderr
-    #[arg(long, value_name = "FORM", default_value = "text")]
-    pub(crate) log_format: LogFormat,
-    #[command(flatten)]
-    pub(crate) cluster: Cluster,
-}
-
 /// Which cluster is meant.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Cluster {
@@ -651,15 +475,6 @@ pub(crate) struct Cluster {
     /// Context of the kubeconfig
     #[arg(long, value_name = "NAME")]
     pub(crate) context: Option<String>,
-}
-
-/// How logs are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
-    /// A line of text each
-    Text,
-    /// A JSON object each
-    Json,
 }
 
 /// Print a generated page of the documentation

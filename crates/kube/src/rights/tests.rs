@@ -3,6 +3,7 @@ use std::collections::BTreeSet;
 use trainyard_core::launch::Object;
 
 use super::*;
+use crate::act::resource;
 
 #[test]
 fn no_right_is_wider_than_its_place() {
@@ -70,17 +71,6 @@ fn what_is_granted_is_held() {
 
 #[test]
 fn every_object_of_a_job_can_be_created() {
-    let resource = |object: &Object| match object {
-        Object::Pod(_) => "pods",
-        Object::Job(_) => "jobs",
-        Object::Service(_) => "services",
-        Object::ConfigMap(_) => "configmaps",
-        Object::Secret(_) => "secrets",
-        Object::ServiceAccount(_) => "serviceaccounts",
-        Object::Role(_) => "roles",
-        Object::RoleBinding(_) => "rolebindings",
-        Object::Autoscaler(_) => "horizontalpodautoscalers",
-    };
     let objects = [
         Object::Pod(Box::default()),
         Object::Job(Box::default()),

@@ -1,0 +1,74 @@
+//! The arguments of the commands that change a job: `suspend`, `resume`, `restart`, `delete`.
+
+use clap::Args as ClapArgs;
+
+use super::{Named, Place, State, Which};
+
+/// Take the pods of a job away until it is resumed
+///
+/// Pods get SIGTERM and their grace period to save. On this machine the run stays, without processes,
+/// until it is resumed or stopped.
+#[derive(Debug, ClapArgs)]
+#[command(after_long_help = "\
+Examples:
+  trainyard suspend mnist
+  trainyard suspend mnist --cluster -n team-a")]
+pub(crate) struct Suspend {
+    #[command(flatten)]
+    pub(crate) job: Named,
+}
+
+/// Let a suspended job go on, as a new attempt
+#[derive(Debug, ClapArgs)]
+#[command(after_long_help = "\
+Examples:
+  trainyard resume mnist
+  trainyard resume mnist --cluster -n team-a")]
+pub(crate) struct Resume {
+    #[command(flatten)]
+    pub(crate) job: Named,
+}
+
+/// Begin one new attempt of the whole job
+///
+/// Every pod is replaced. It is on nobody's account: no budget is spent. A job that has ended stays
+/// ended.
+#[derive(Debug, ClapArgs)]
+#[command(after_long_help = "\
+Examples:
+  trainyard restart mnist
+  trainyard restart mnist --cluster -n team-a")]
+pub(crate) struct Restart {
+    #[command(flatten)]
+    pub(crate) job: Named,
+}
+
+/// Delete a job, with its pods
+///
+/// On this machine: stops the run and removes what is kept of the job's runs, logs included; volumes
+/// stay. Asks nothing.
+#[derive(Debug, ClapArgs)]
+#[command(after_long_help = "\
+Examples:
+  trainyard delete mnist
+  trainyard delete mnist --run 20250101T000000Z
+  trainyard delete mnist --cluster -n team-a --no-wait")]
+pub(crate) struct Delete {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// Do not wait until the job and its pods are gone
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    /// Seconds to wait at most
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 300,
+        conflicts_with = "no_wait"
+    )]
+    pub(crate) timeout: u64,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) state: State,
+}

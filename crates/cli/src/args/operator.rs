@@ -1,0 +1,131 @@
+//! The arguments of `trainyard operator`.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, ValueEnum};
+
+use super::Cluster;
+
+/// Look after the jobs of a cluster
+///
+/// Watches jobs of the `kubeflow.org` kinds and runs them, as the Kubeflow Training Operator and the MPI
+/// Operator do. Several operators may run; the one that holds the lease acts.
+///
+/// Ends in order on SIGTERM: what is under way is finished and the lease is given back.
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
+#[derive(Debug, ClapArgs)]
+#[command(after_long_help = "\
+Examples:
+  trainyard operator --no-leader-elect          the only operator of the cluster in the kubeconfig
+  trainyard operator --namespace team-a         only that namespace, with rights for no other
+  trainyard operator --shadow                   change nothing; say what would be done otherwise
+  trainyard operator --metrics-bind :8080 --health-bind :8081 --webhook-bind :9443")]
+pub(crate) struct Operator {
+    /// Look after this namespace only
+    #[arg(long, value_name = "NAME", env = "KUBEFLOW_NAMESPACE")]
+    pub(crate) namespace: Option<String>,
+    /// Follow the nodes although only one namespace is looked after; needs rights to read them
+    #[arg(long, requires = "namespace")]
+    pub(crate) watch_nodes: bool,
+    /// Look after these kinds only, such as `PyTorchJob,MPIJob`; may be repeated
+    #[arg(
+        long,
+        visible_alias = "kind",
+        value_name = "KIND",
+        value_delimiter = ','
+    )]
+    pub(crate) kinds: Vec<String>,
+    /// Jobs looked at, at once
+    #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) workers: u16,
+    /// Calls to the API server under way, at once
+    #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) calls: u16,
+    /// Act only while holding the lease, which is the default
+    #[arg(long, conflicts_with = "no_leader_elect")]
+    pub(crate) leader_elect: bool,
+    /// Act without a lease: there is no other operator
+    #[arg(long)]
+    pub(crate) no_leader_elect: bool,
+    /// Namespace of the lease
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "POD_NAMESPACE",
+        default_value = "trainyard-system"
+    )]
+    pub(crate) lease_namespace: String,
+    /// Name of the lease
+    #[arg(long, value_name = "NAME", default_value = "trainyard")]
+    pub(crate) lease_name: String,
+    /// DNS domain of the cluster, written into addresses where it is stated
+    #[arg(long, value_name = "DOMAIN", env = "CUSTOM_CLUSTER_DOMAIN")]
+    pub(crate) cluster_domain: Option<String>,
+    /// Image of this program, which starts the ranks of `MPIJob`s in place of ssh and `kubectl`
+    ///
+    /// An init container copies it into every pod of an `MPIJob`, so that images need no ssh server and
+    /// launchers no rights. Without it `MPIJob`s run as the old operators run them. The annotation
+    /// `trainyard.dev/mpi-transport` of a job overrides it.
+    #[arg(long, value_name = "IMAGE")]
+    pub(crate) agent_image: Option<String>,
+    /// Change nothing, and say what the operator that runs does otherwise
+    ///
+    /// Each object that is there and would have been made otherwise, each one that would have been made
+    /// or removed, and each condition that would have been written otherwise is one line of the log and
+    /// counts in `trainyard_shadow_differences_total`.
+    #[arg(long)]
+    pub(crate) shadow: bool,
+    /// Serve `/metrics` here, such as `:8080`; `0` for not at all
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "0",
+        help_heading = "Serving"
+    )]
+    pub(crate) metrics_bind: trainyard_kube::Bind,
+    /// Serve `/healthz` and `/readyz` here, such as `:8081`; `0` for not at all
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "0",
+        help_heading = "Serving"
+    )]
+    pub(crate) health_bind: trainyard_kube::Bind,
+    /// Serve the webhooks here, such as `:9443`; `0` for not at all
+    ///
+    /// The certificate is issued by the operator and kept in the Secret `trainyard-webhook` of its own
+    /// namespace (the one of the lease), for the Service `trainyard` there.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "0",
+        conflicts_with = "shadow",
+        help_heading = "Serving"
+    )]
+    pub(crate) webhook_bind: trainyard_kube::Bind,
+    /// Folder with the certificate of the webhooks: `tls.crt`, `tls.key` and perhaps `ca.crt`
+    ///
+    /// Read again when a file changes. Where there is a `ca.crt`, the operator puts it into the
+    /// configurations of the webhooks.
+    #[arg(long, value_name = "DIR", help_heading = "Serving")]
+    pub(crate) webhook_cert_dir: Option<PathBuf>,
+    /// Send spans of passes and calls to this OpenTelemetry collector, by OTLP over HTTP
+    ///
+    /// Such as `http://otel-collector:4318`. Nothing is recorded otherwise.
+    #[arg(long, value_name = "URL")]
+    pub(crate) otlp_endpoint: Option<trainyard_kube::Collector>,
+    /// How logs are written to stderr
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    pub(crate) log_format: LogFormat,
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
+}
+
+/// How logs are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// A line of text each
+    Text,
+    /// A JSON object each
+    Json,
+}
