@@ -115,13 +115,15 @@ pub(crate) fn sibling(name: &str) -> Result<PathBuf, Failure> {
 
 /// A program of the release build.
 pub(crate) fn released(name: &str) -> Result<PathBuf, Failure> {
-    let beside = sibling(name)?;
-    let target = beside
+    let own = sibling("xtask")?;
+    let target = own
         .parent()
         .and_then(Path::parent)
         .expect("the build folder lies in the target folder");
-    let file = beside.file_name().expect("a program has a name");
-    Ok(target.join("release").join(file))
+    Ok(target
+        .join("release")
+        .join(name)
+        .with_extension(std::env::consts::EXE_EXTENSION))
 }
 
 fn line(command: &Command) -> String {

@@ -66,7 +66,9 @@ fn steady_gang(pods: u32) -> (Job, Observed, Timestamp) {
         }
         for action in decision.actions {
             match action {
-                Action::CreatePod { slot, attempt } => observed.pods.push(running(slot, attempt)),
+                Action::CreatePod { slot, attempt, .. } => {
+                    observed.pods.push(running(slot, attempt))
+                }
                 Action::CreateService(slot) => {
                     observed
                         .services
@@ -95,6 +97,7 @@ fn running(slot: Slot, attempt: u32) -> ObservedPod {
         exit: None,
         wait: None,
         disruption: None,
+        gated: false,
     }
 }
 

@@ -43,6 +43,7 @@ mod pass;
 mod recover;
 mod restart;
 mod roster;
+mod seating;
 mod status;
 mod success;
 mod suspend;
@@ -53,11 +54,11 @@ mod tests;
 
 use jiff::Timestamp;
 
-pub use action::{Action, Decision, Event, EventKind, Removal};
+pub use action::{Action, Decision, Event, EventKind, Removal, Seat};
 pub use index_set::IndexSet;
 pub use observed::{
     Disruption, Exit, NodeHealth, Observed, ObservedPod, PodPhase, PodUid, Progress, Refusal,
-    SharedInputs, Wait,
+    Seating, SharedInputs, Wait,
 };
 pub use status::{
     Account, Condition, ConditionStatus, ConditionType, JobStatus, LastFailure, RoleStatus, Spent,
@@ -71,6 +72,7 @@ use crate::{reason::Code, spec::Job};
 pub fn decide(job: &Job, observed: &Observed, now: Timestamp) -> Decision {
     let mut pass = Pass::new(job, observed, now);
     story(&mut pass);
+    seating::leave(&mut pass);
     pass.finish()
 }
 

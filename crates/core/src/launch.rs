@@ -25,6 +25,7 @@ mod paddle;
 mod plan;
 mod pod;
 mod pytorch;
+mod seat;
 mod service;
 mod shared;
 mod tensorflow;
@@ -44,6 +45,7 @@ pub use mpi::transport;
 pub use object::{Existing, LaunchedPod, Object};
 pub use plan::{Plan, render};
 pub use pod::slot_of;
+pub use seat::{GATE, HOSTNAME, release, take_seat};
 pub use service::service;
 pub use shared::{Keys, SshKey, shared};
 

@@ -550,6 +550,7 @@ impl Launcher {
                 exit: None,
                 wait: Some(Wait::Create),
                 disruption: None,
+                gated: false,
             },
         };
         pod.deleted_at = self.deleted_at.or(pod.deleted_at);

@@ -53,6 +53,12 @@ marks! {
     ActionRefused = "action: refused",
     /// Action on what is no more.
     ActionMissed = "action: nothing to act on",
+    /// Seats that were given to a gang.
+    SeatsGiven = "seats: given",
+    /// Gang that found no seats.
+    SeatsRefused = "seats: refused",
+    /// Seats that were given back.
+    SeatsGivenBack = "seats: given back",
     /// Node that fell silent and came back.
     NodeSilent = "node: silent for a while",
     /// Node that fell silent for good.

@@ -11,6 +11,7 @@ mod ends;
 mod foreign;
 mod leaks;
 mod ledger;
+mod seats;
 mod second_look;
 mod suspension;
 mod terminal;
@@ -83,6 +84,7 @@ pub(crate) fn check_pass(pass: &Pass<'_>, world: &World) -> Verdict {
     attempts::counted_apart(pass, world)?;
     attempts::actions_fit_the_view(pass)?;
     attempts::gang_is_whole(pass)?;
+    seats::only_given_ones(pass)?;
     terminal::creates_nothing(pass)?;
     suspension::creates_nothing(pass)?;
     budget::spent_up_means_over(pass)?;
@@ -122,6 +124,7 @@ pub(crate) fn check_actions(world: &World) -> Verdict {
 /// Everything that must hold when nothing happens any more.
 pub(crate) fn check_settled(world: &World) -> Verdict {
     suspension::leaves_nothing(world)?;
+    seats::are_not_kept_in_vain(world)?;
     leaks::nothing_left(world)?;
     ends::ends_or_explains(world)?;
     truth::counts_are_current(world)?;

@@ -9,6 +9,7 @@
 pub(crate) mod api;
 pub(crate) mod controller;
 pub(crate) mod faults;
+mod line;
 pub(crate) mod nodes;
 pub(crate) mod pods;
 mod script;
@@ -80,6 +81,8 @@ pub(crate) enum Happening {
     Fail(usize, u32),
     /// A node takes a step of its silence.
     Node(usize, u32, NodeStep),
+    /// The line for seats is looked at, for this controller and this question.
+    Seats(usize, u64),
     /// Something goes wrong.
     Fault(Fault),
     /// The collector runs.
@@ -192,6 +195,8 @@ pub(crate) struct Temper {
     starved: bool,
     /// Silent nodes come back when the chaos ends.
     nodes_return: bool,
+    /// Gangs wait in line for seats.
+    pub(crate) gives_seats: bool,
 }
 
 impl Temper {
@@ -205,7 +210,14 @@ impl Temper {
             endless: dice.chance(20),
             starved: dice.chance(8),
             nodes_return: dice.chance(70),
+            gives_seats: dice.chance(40),
         }
+    }
+}
+
+impl Temper {
+    pub(crate) fn is_starved(&self) -> bool {
+        self.starved
     }
 }
 
@@ -323,6 +335,7 @@ impl World {
             Happening::Act(number) => self.act(number),
             Happening::Wake(number, wake) => self.wake(number, wake),
             Happening::Retry(number) => self.retry(number),
+            Happening::Seats(number, asked) => self.answer(number, asked),
             Happening::Late(action) => {
                 self.trace
                     .note(self.now, format_args!("api     late {action:?}"));

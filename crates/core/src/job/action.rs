@@ -33,6 +33,26 @@ pub enum Action {
         slot: Slot,
         /// The attempt it will carry.
         attempt: u32,
+        /// Where it may go.
+        seat: Seat,
+    },
+    /// Lets a pod go to its seat: its gate goes, and it is tied to the node.
+    SeatPod {
+        /// Which.
+        slot: Slot,
+        /// Which incarnation.
+        uid: PodUid,
+        /// Where to.
+        node: String,
+    },
+    /// Put the gang in line for seats. Does nothing where it is already.
+    AskSeats,
+    /// Take the gang's seats back and put it out of the line.
+    GiveSeatsBack {
+        /// Why, in one sentence.
+        why: String,
+        /// The node that did not serve, where one did not.
+        avoid: Option<String>,
     },
     /// Delete this incarnation of the pod.
     DeletePod {
@@ -64,6 +84,17 @@ pub enum Action {
     DeleteAutoscaler,
     /// Delete the job object.
     DeleteJob,
+}
+
+/// Where a new pod may go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seat {
+    /// Wherever the scheduler puts it.
+    Open,
+    /// Nowhere yet: it is held back by our scheduling gate.
+    Gated,
+    /// To this node and no other.
+    Node(String),
 }
 
 /// How a pod is deleted.

@@ -7,7 +7,7 @@ use super::{
     Action, ConditionType, IndexSet, PodPhase, SharedInputs, Wait, Yard, messages, mutant,
     pass::Pass,
     roster::{self, Roster},
-    success,
+    seating, success,
 };
 use crate::{
     reason::Code,
@@ -90,10 +90,14 @@ fn blocked(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Option<(Code, String)> {
     let retry_at = pass.status.trainyard.retry_at?;
     if pass.now < retry_at {
         pass.wake(retry_at);
-        let failures = pass.status.trainyard.quick_failures;
+        let yard = &pass.status.trainyard;
+        let cause = match (yard.given_back, yard.quick_failures) {
+            (0, failures) => format!("{failures} quick failures in a row"),
+            (times, _) => format!("the gang gave its seats back {times} times"),
+        };
         return Some((
             Code::WaitingToRetry,
-            format!("{failures} quick failures in a row; attempt {attempt} goes on at {retry_at}"),
+            format!("{cause}; attempt {attempt} goes on at {retry_at}"),
         ));
     }
     pass.status.trainyard.retry_at = None;
@@ -140,6 +144,9 @@ fn create(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) {
             }
         }
     }
+    let Some(way) = seating::ask(pass, missing) else {
+        return;
+    };
     let mut launcher_waits = None;
     for slot in missing {
         if slot.role == Role::Launcher && launcher_waits.is_none() {
@@ -148,11 +155,15 @@ fn create(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) {
                 continue;
             }
         }
-        pass.actions.push(Action::CreatePod {
-            slot: *slot,
-            attempt,
-        });
+        if let Some(seat) = seating::seat(pass, way, *slot) {
+            pass.actions.push(Action::CreatePod {
+                slot: *slot,
+                attempt,
+                seat,
+            });
+        }
     }
+    seating::let_go(pass, roster, way);
     if let Some((ready, wanted, word)) = launcher_waits {
         pass.say(
             Code::WaitingForWorkers,

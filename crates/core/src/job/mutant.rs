@@ -63,11 +63,15 @@ pub enum Mutant {
     IgnoresRestart,
     /// A restart that was asked for is begun in every pass.
     ForgetsRestart,
+    /// Pods of a gang without seats are not held back.
+    StartsHalfGangs,
+    /// A gang that cannot start keeps its seats.
+    KeepsSeats,
 }
 
 impl Mutant {
     /// Every one.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 30] = [
         Self::CountsOldAttempts,
         Self::StartsOverOldPods,
         Self::ForgetsCharge,
@@ -96,6 +100,8 @@ impl Mutant {
         Self::LedgerDropsSpan,
         Self::IgnoresRestart,
         Self::ForgetsRestart,
+        Self::StartsHalfGangs,
+        Self::KeepsSeats,
     ];
 }
 

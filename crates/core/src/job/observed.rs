@@ -39,6 +39,22 @@ pub struct Observed {
     pub refusals: Vec<Refusal>,
     /// How far the training itself is, where it can be told.
     pub progress: Option<Progress>,
+    /// Whether the gang has seats, where seats are given.
+    pub seating: Seating,
+}
+
+/// Where the pods of a job may go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Seating {
+    /// Nobody gives seats: pods go where the scheduler puts them.
+    #[default]
+    Open,
+    /// Seats are given, and nobody has asked for this gang.
+    Unasked,
+    /// The gang is in line; why it has no seats, once that was looked at.
+    InLine(Option<String>),
+    /// The node of every pod that may start. Enough of them for the gang to train.
+    Given(BTreeMap<Slot, String>),
 }
 
 /// One pod.
@@ -68,6 +84,8 @@ pub struct ObservedPod {
     pub wait: Option<Wait>,
     /// Why the platform takes it away, where it does.
     pub disruption: Option<Disruption>,
+    /// Whether our own scheduling gate holds it back.
+    pub gated: bool,
 }
 
 /// Phase of a pod.

@@ -162,6 +162,7 @@ impl<'a> Pass<'a> {
         yard.dismissed.clear();
         yard.restarts.clear();
         yard.retry_at = None;
+        yard.seated_at = None;
         // Whatever began it, an attempt is the restart that was asked for by then.
         if !mutant::is(mutant::Mutant::ForgetsRestart) {
             yard.restart.clone_from(&self.job.knobs.restart);

@@ -14,7 +14,7 @@ use super::{
     pass::Pass,
     restart::{self, Response},
     roster::{Contact, Roster},
-    success,
+    seating, success,
 };
 use crate::{
     reason::Code,
@@ -139,10 +139,13 @@ fn recover_pods(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> 
     Ok(())
 }
 
-/// Begins the attempt that is asked for, unless the one after `attempt` has begun already.
+/// Begins the attempt that is asked for, or the one after seats that did not serve, unless the one after `attempt` has begun already.
 fn restart_if_asked(pass: &mut Pass<'_>, roster: &Roster<'_>, attempt: u32) {
     if pass.status.trainyard.attempt == attempt {
         asked::restart(pass);
+    }
+    if pass.status.trainyard.attempt == attempt {
+        seating::give_back(pass, roster);
     }
     // Nobody waits for the pods of an attempt that is over.
     if pass.status.trainyard.attempt == attempt {

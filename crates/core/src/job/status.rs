@@ -156,6 +156,12 @@ pub struct Yard {
     /// No pod is created before this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
+    /// When the gang of this attempt was first allowed to its seats; nothing once all of it has run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seated_at: Option<Timestamp>,
+    /// How often in a row the gang gave its seats back because it did not start.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub given_back: u32,
     /// The last restart that was asked for and is done; see [`crate::spec::Knobs::restart`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart: Option<String>,

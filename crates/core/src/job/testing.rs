@@ -124,6 +124,7 @@ impl ObservedPod {
             exit: None,
             wait: None,
             disruption: None,
+            gated: false,
         }
     }
 }

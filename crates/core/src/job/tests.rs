@@ -4,6 +4,7 @@
 mod asked;
 mod hunted;
 mod reports;
+mod seats;
 mod sizes;
 
 use std::time::Duration;
@@ -73,12 +74,17 @@ impl World {
 
     fn apply(&mut self, action: &Action) {
         match action {
-            Action::CreatePod { slot, attempt } => {
+            Action::CreatePod {
+                slot,
+                attempt,
+                seat,
+            } => {
                 if self.observed.pods.iter().all(|pod| pod.slot != *slot) {
                     self.incarnations += 1;
                     let uid = format!("uid-{}", self.incarnations);
                     let pod = ObservedPod::at(*slot, *attempt, PodPhase::Pending);
-                    self.observed.pods.push(ObservedPod { uid, ..pod });
+                    let gated = *seat == Seat::Gated;
+                    self.observed.pods.push(ObservedPod { uid, gated, ..pod });
                 }
             }
             Action::DeletePod { uid, .. } => self.observed.pods.retain(|pod| pod.uid != *uid),
@@ -100,6 +106,18 @@ impl World {
             Action::ApplyAutoscaler => self.observed.autoscaler = true,
             Action::DeleteAutoscaler => self.observed.autoscaler = false,
             Action::DeleteJob => self.deleted = true,
+            Action::SeatPod { uid, .. } => {
+                let mut pods = self.observed.pods.iter_mut();
+                if let Some(pod) = pods.find(|pod| pod.uid == *uid) {
+                    pod.gated = false;
+                }
+            }
+            Action::AskSeats => {
+                if self.observed.seating == Seating::Unasked {
+                    self.observed.seating = Seating::InLine(None);
+                }
+            }
+            Action::GiveSeatsBack { .. } => self.observed.seating = Seating::Unasked,
         }
     }
 

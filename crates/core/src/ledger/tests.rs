@@ -73,6 +73,7 @@ fn pod(phase: PodPhase, wait: Option<Wait>) -> ObservedPod {
         exit: None,
         wait,
         disruption: None,
+        gated: false,
     }
 }
 

@@ -15,12 +15,16 @@ pub mod annotation {
     pub const LOST_AFTER: &str = "trainyard.dev/lost-after";
     /// How long a job may make no progress before its time counts as hanging, e.g. `10m`.
     pub const HANG_AFTER: &str = "trainyard.dev/hang-after";
+    /// How long a gang that has seats may take until all of its pods run, e.g. `10m`.
+    pub const START_WITHIN: &str = "trainyard.dev/start-within";
     /// Comma list of old behaviours to bring back; see [`super::Compat`].
     pub const COMPAT: &str = "trainyard.dev/compat";
     /// Any text: each new one begins one new attempt of the whole gang, on nobody's account.
     pub const RESTART: &str = "trainyard.dev/restart";
     /// `agent`, `ssh` or `kubectl`: how the launcher of an `MPIJob` starts ranks in its workers.
     pub const MPI_TRANSPORT: &str = "trainyard.dev/mpi-transport";
+    /// Annotation on pods: the node of the seat that they were given.
+    pub const SEAT: &str = "trainyard.dev/seat";
     /// Label on pods: the attempt they belong to.
     pub const ATTEMPT: &str = "trainyard.dev/attempt";
 }
@@ -36,6 +40,8 @@ pub struct Knobs {
     pub lost_after: Duration,
     /// How long a job may make no progress before its time counts as hanging.
     pub hang_after: Duration,
+    /// How long a gang that has seats may take until all of its pods run.
+    pub start_within: Duration,
     /// Old behaviours brought back.
     pub compat: BTreeSet<Compat>,
     /// The last restart that was asked for, under whatever name.
@@ -50,6 +56,8 @@ impl Knobs {
     pub const LOST_AFTER: Duration = Duration::from_mins(1);
     /// NCCL's own watchdog gives up after 10 minutes; a job that is silent for longer hangs.
     pub const HANG_AFTER: Duration = Duration::from_mins(10);
+    /// Long enough to pull a large image, short enough that seats nobody uses are not idle all night.
+    pub const START_WITHIN: Duration = Duration::from_mins(15);
 }
 
 impl Default for Knobs {
@@ -59,6 +67,7 @@ impl Default for Knobs {
             budget: AccountLimits::default(),
             lost_after: Self::LOST_AFTER,
             hang_after: Self::HANG_AFTER,
+            start_within: Self::START_WITHIN,
             compat: BTreeSet::new(),
             restart: None,
             mpi_transport: None,

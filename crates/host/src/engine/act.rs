@@ -22,7 +22,9 @@ use crate::{HostError, channel, pod_spec, request::RunEvent, wire::Order};
 impl Engine<'_> {
     pub(super) fn carry_out(&mut self, action: Action) -> Result<(), HostError> {
         match action {
-            Action::CreatePod { slot, attempt } => return self.start_pod(slot, attempt),
+            Action::CreatePod { slot, attempt, .. } => return self.start_pod(slot, attempt),
+            // One machine is one seat: nobody is ever in line here.
+            Action::SeatPod { .. } | Action::AskSeats | Action::GiveSeatsBack { .. } => {}
             Action::DeletePod { slot, uid, removal } => self.delete_pod(slot, &uid, removal),
             // Names resolve from the start: the hosts file of a run holds them all.
             Action::CreateService(slot) => {

@@ -79,6 +79,7 @@ impl Entry {
             exit: self.exit,
             wait: (self.phase == PodPhase::Pending).then_some(Wait::Create),
             disruption: None,
+            gated: false,
         }
     }
 }

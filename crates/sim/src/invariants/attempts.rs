@@ -64,7 +64,7 @@ pub(super) fn actions_fit_the_view(pass: &Pass<'_>) -> Verdict {
     let mut created = Vec::new();
     for action in &pass.decision.actions {
         match action {
-            Action::CreatePod { slot, attempt } => {
+            Action::CreatePod { slot, attempt, .. } => {
                 let taken = pass.observed.pods.iter().find(|pod| pod.slot == *slot);
                 ensure!(
                     FITS,
@@ -111,7 +111,7 @@ pub(super) fn gang_is_whole(pass: &Pass<'_>) -> Verdict {
         return Ok(());
     }
     for action in &pass.decision.actions {
-        let Action::CreatePod { slot, attempt } = action else {
+        let Action::CreatePod { slot, attempt, .. } = action else {
             continue;
         };
         let older = pass.observed.pods.iter().find(|pod| pod.attempt < *attempt);

@@ -193,6 +193,7 @@ pub(super) fn paid_once(
             ONCE,
             new.replicas != old.replicas
                 || asked_for(job, before, after)
+                || (world.temper.gives_seats && new.given_back == old.given_back + 1)
                 || says(before, ConditionType::Suspended)
                 || after_suspension(job, after),
             "attempt {} follows attempt {} and nobody paid",

@@ -103,7 +103,7 @@ pub(super) fn done_is_done(pass: &Pass<'_>, world: &World) -> Verdict {
         return Ok(());
     }
     for action in &pass.decision.actions {
-        let Action::CreatePod { slot, attempt } = action else {
+        let Action::CreatePod { slot, attempt, .. } = action else {
             continue;
         };
         let recorded = pass.observed.status.trainyard.attempt == *attempt

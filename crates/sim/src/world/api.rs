@@ -22,7 +22,17 @@ impl World {
     /// An action reaches the API.
     pub(crate) fn apply(&mut self, action: &Action) {
         match action {
-            Action::CreatePod { slot, attempt } => self.create_pod(*slot, *attempt),
+            Action::CreatePod {
+                slot,
+                attempt,
+                seat,
+            } => self.create_pod(*slot, *attempt, seat),
+            Action::SeatPod { slot, uid, node } => match self.pod_at(*slot) {
+                Some(at) if self.pods[at].shown.uid == *uid => self.seat_pod(at, node),
+                _ => self.coverage.mark(Mark::ActionMissed),
+            },
+            // Of the controller's own memory: dealt with where it acts.
+            Action::AskSeats | Action::GiveSeatsBack { .. } => {}
             Action::DeletePod { slot, uid, removal } => match self.pod_at(*slot) {
                 Some(at) if self.pods[at].shown.uid == *uid => {
                     self.delete_pod(at, *removal);

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use jiff::Timestamp;
 use trainyard_core::{
-    job::{Decision, JobStatus, Refusal},
+    job::{Action, Decision, JobStatus, Refusal},
     reason::Code,
 };
 
@@ -291,7 +291,19 @@ impl World {
         let Some(action) = self.adapters[number].pending.pop_front() else {
             return;
         };
-        let mishap = self.mishaps.pop_front();
+        // These two reach nobody but the controller itself.
+        let own = match &action {
+            Action::AskSeats => {
+                self.ask_seats(number);
+                true
+            }
+            Action::GiveSeatsBack { .. } => {
+                self.give_seats_back(number);
+                true
+            }
+            _ => false,
+        };
+        let mishap = if own { None } else { self.mishaps.pop_front() };
         self.trace.note(
             self.now,
             format_args!(

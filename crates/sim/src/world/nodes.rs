@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 
 use trainyard_core::job::{Disruption, NodeHealth, PodPhase, Removal};
 
-use super::{Happening, World, pods::Step};
+use super::{
+    Happening, World,
+    pods::{Pod, Step},
+};
 use crate::dice::Dice;
 
 /// One node.
@@ -73,15 +76,18 @@ fn stream_of(index: usize, silence: u32) -> u64 {
 
 impl World {
     /// A node the scheduler would choose: it may be one whose silence nobody has noticed.
-    pub(crate) fn free_node(&self, birth: usize) -> Option<usize> {
+    pub(crate) fn free_node(&self, pod: &Pod) -> Option<usize> {
         let free = |node: &Node| match node.state {
             NodeState::Ready => true,
             NodeState::Silent(_) => !node.noticed,
             NodeState::Deleted => false,
         };
+        if let Some(pinned) = pod.pinned {
+            return free(&self.nodes[pinned]).then_some(pinned);
+        }
         let count = self.nodes.len();
         (0..count)
-            .map(|offset| (birth + offset) % count)
+            .map(|offset| (pod.birth + offset) % count)
             .find(|index| free(&self.nodes[*index]))
     }
 

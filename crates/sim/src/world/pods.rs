@@ -6,7 +6,7 @@
 //! Invariant: at most one pod object per slot, as names are unique.
 
 use trainyard_core::{
-    job::{Disruption, Exit, ObservedPod, PodPhase, Removal, Wait},
+    job::{Disruption, Exit, ObservedPod, PodPhase, Removal, Seat, Wait},
     spec::Slot,
 };
 
@@ -25,7 +25,9 @@ pub(crate) struct Pod {
     pub(crate) birth: usize,
     /// Index of its node.
     pub(crate) node: Option<usize>,
-    script: Script,
+    /// Index of the node that it is tied to.
+    pub(crate) pinned: Option<usize>,
+    pub(super) script: Script,
 }
 
 /// The streams that restarted containers draw from begin here.
@@ -81,7 +83,7 @@ impl World {
     }
 
     /// A pod object appears.
-    pub(crate) fn create_pod(&mut self, slot: Slot, attempt: u32) {
+    pub(crate) fn create_pod(&mut self, slot: Slot, attempt: u32, seat: &Seat) {
         if self.pod_at(slot).is_some() {
             self.trace
                 .note(self.now, format_args!("api     {slot} exists already"));
@@ -109,12 +111,13 @@ impl World {
             node: None,
             restarts: 0,
             exit: None,
-            wait: Some(if script.gate > 0 {
+            wait: Some(if script.gate > 0 || *seat == Seat::Gated {
                 Wait::Gate
             } else {
                 Wait::Seat("0/4 nodes are available".to_owned())
             }),
             disruption: None,
+            gated: *seat == Seat::Gated,
         };
         self.trace.note(
             self.now,
@@ -124,10 +127,16 @@ impl World {
             shown,
             birth,
             node: None,
+            pinned: match seat {
+                Seat::Node(node) => self.nodes.iter().position(|one| one.name == *node),
+                Seat::Open | Seat::Gated => None,
+            },
             script,
         });
         self.pod_changed(self.pods.len() - 1);
-        self.schedule(script.gate, Happening::Pod(birth, Step::Ungated));
+        if *seat != Seat::Gated {
+            self.schedule(script.gate, Happening::Pod(birth, Step::Ungated));
+        }
         if !self.job_exists {
             // The collector finds an owner that is no more.
             self.call_collector();
@@ -206,10 +215,16 @@ impl World {
     }
 
     fn advance_pod(&mut self, at: usize, step: Step) {
-        let free_node = (step == Step::Seated).then(|| self.free_node(self.pods[at].birth));
+        let free_node = (step == Step::Seated).then(|| self.free_node(&self.pods[at]));
         let distrusted = free_node
             .flatten()
             .is_some_and(|node| self.nodes[node].is_silent() || self.believed_sick(node));
+        // A pod that is tied to a node that is gone is never tried again.
+        let try_again = match self.pods[at].pinned {
+            Some(node) if self.nodes[node].is_deleted() => None,
+            Some(_) => Some((60_000, Step::Seated)),
+            None => Some((5_000, Step::Seated)),
+        };
         let pod = &mut self.pods[at];
         let (birth, script) = (pod.birth, pod.script);
         let next = match step {
@@ -218,7 +233,7 @@ impl World {
                 script.seat.map(|delay| (delay, Step::Seated))
             }
             Step::Seated => match free_node.flatten() {
-                None => Some((5_000, Step::Seated)),
+                None => try_again,
                 Some(node) => {
                     pod.node = Some(node);
                     self.births[birth].troubled |= distrusted;

@@ -76,6 +76,8 @@ pub(crate) struct Adapter {
     pub(super) pending: VecDeque<Action>,
     /// A pass was wanted while actions were under way.
     pub(super) wanted: bool,
+    /// Questions for seats so far; only the last is answered.
+    pub(super) asked: u64,
     /// Only the last wish to be woken counts.
     pub(super) wake: u64,
     pub(super) crash: Option<(u8, i64)>,
@@ -110,6 +112,7 @@ impl World {
                 autoscaler: self.objects.autoscaler,
                 refusals: Vec::new(),
                 progress: self.progress,
+                seating: self.remembered_seats(),
             },
             status_version: self.status_version,
             spec_version: self.spec_version,
@@ -118,6 +121,7 @@ impl World {
             pass_due: false,
             pending: VecDeque::new(),
             wanted: false,
+            asked: 0,
             wake: 0,
             crash: None,
         };

@@ -31,7 +31,11 @@ fn eager(job: &Job, observed: &Observed, now: Timestamp) -> Decision {
         .filter(|slot| !observed.pods.iter().any(|pod| pod.slot == *slot));
     Decision {
         actions: missing
-            .map(|slot| Action::CreatePod { slot, attempt: 0 })
+            .map(|slot| Action::CreatePod {
+                slot,
+                attempt: 0,
+                seat: trainyard_core::job::Seat::Open,
+            })
             .collect(),
         ..idle(job, observed, now)
     }

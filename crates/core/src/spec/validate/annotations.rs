@@ -14,11 +14,12 @@ use crate::{
 const PREFIX: &str = "trainyard.dev/";
 
 /// Annotations that change the job.
-const KNOWN: [&str; 7] = [
+const KNOWN: [&str; 8] = [
     annotation::RESTART_SCOPE,
     annotation::BUDGET,
     annotation::LOST_AFTER,
     annotation::HANG_AFTER,
+    annotation::START_WITHIN,
     annotation::COMPAT,
     annotation::RESTART,
     annotation::MPI_TRANSPORT,
@@ -56,6 +57,7 @@ pub(super) fn knobs(
             annotation::BUDGET => budget(text, &mut knobs),
             annotation::LOST_AFTER => duration(text).map(|time| knobs.lost_after = time),
             annotation::HANG_AFTER => duration(text).map(|time| knobs.hang_after = time),
+            annotation::START_WITHIN => duration(text).map(|time| knobs.start_within = time),
             annotation::COMPAT => compat(text, &mut knobs).map(|all| everything = all),
             annotation::RESTART => restart(text).map(|name| knobs.restart = Some(name)),
             annotation::MPI_TRANSPORT => {

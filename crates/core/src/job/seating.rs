@@ -1,0 +1,253 @@
+//! Seats: a gang goes to them when all of it may, and gives everything back when it cannot start.
+//!
+//! Owns when seats are asked for, which pods are held back, and when seats are given back. Which
+//! nodes are seats is decided elsewhere and observed as [`Seating`].
+//!
+//! Invariant: while a gang has no seats, every pod of it that exists is gated, so that it holds
+//! nothing another job could use.
+
+use std::time::Duration;
+
+use super::{
+    Action, ConditionType, EventKind, ObservedPod, PodPhase, Seat, Seating, Wait, conditions,
+    elastic, mutant, pass::Pass, roster::Roster,
+};
+use crate::{
+    reason::Code,
+    spec::{Role, Slot},
+};
+
+/// A pod that the scheduler still refuses its seat after this long will not get it: something has
+/// taken the place, or asks for what placement does not know. Shorter refusals are pods that are
+/// just leaving.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+
+/// Pause after seats were given back; it doubles each time, so that a gang that never starts does not
+/// keep seats from those that would.
+const PAUSE: Duration = Duration::from_secs(5);
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_mins(20);
+
+/// What is said before the line was looked at.
+const LOOKED_FOR: &str = "seats for the gang are looked for";
+
+/// Gives the seats of a gang back that does not start, as the end of an attempt that nobody pays.
+pub(super) fn give_back(pass: &mut Pass<'_>, roster: &Roster<'_>) {
+    let Some(since) = pass.status.trainyard.seated_at else {
+        return;
+    };
+    if all_run(pass, roster) {
+        pass.status.trainyard.seated_at = None;
+        pass.status.trainyard.given_back = 0;
+        return;
+    }
+    let given = matches!(pass.observed.seating, Seating::Given(_));
+    if !given || mutant::is(mutant::Mutant::KeepsSeats) {
+        return;
+    }
+    let at = |after: Duration| since.checked_add(after).unwrap_or(jiff::Timestamp::MAX);
+    let (refused_at, late_at) = (at(REFUSED_FOR), at(pass.job.knobs.start_within));
+    let refused_seat = roster.notable.iter().find_map(|pod| match &pod.wait {
+        Some(Wait::Seat(words)) if !words.is_empty() && !pod.gated => Some((*pod, words.as_str())),
+        _ => None,
+    });
+    let mut avoid = None;
+    let why = if let Some(refusal) = pass.observed.refusals.first()
+        && !pass.status.trainyard.formed
+    {
+        format!("cannot {}: {}", refusal.tried, refusal.message)
+    } else if let Some((pod, words)) = refused_seat
+        && pass.now >= refused_at
+    {
+        let name = pass.job.pod_name(pod.slot);
+        avoid = seat_of(pass, pod.slot);
+        let node = avoid.as_deref().unwrap_or("?");
+        format!("the scheduler refuses pod `{name}` its seat on node `{node}`: {words}")
+    } else if pass.now >= late_at {
+        let limit = pass.job.knobs.start_within.as_secs();
+        let waits = roster
+            .notable
+            .iter()
+            .find(|pod| pod.phase == PodPhase::Pending);
+        let first = waits.map_or_else(String::new, |pod| {
+            format!(", `{}` first", pass.job.pod_name(pod.slot))
+        });
+        format!("not all pods run {limit} s after the gang got its seats{first}")
+    } else {
+        pass.wake(late_at);
+        if refused_seat.is_some() {
+            pass.wake(refused_at);
+        }
+        return;
+    };
+    let message = format!("The gang gives its seats back: {why}.");
+    if pass.holds(ConditionType::Running) {
+        pass.hold(ConditionType::Restarting, message.clone());
+    }
+    pass.tell(EventKind::Warning, "SeatsGivenBack", message);
+    pass.actions.push(Action::GiveSeatsBack { why, avoid });
+    pass.next_attempt();
+    let yard = &mut pass.status.trainyard;
+    let pause = (PAUSE * 2u32.pow(yard.given_back.min(8))).min(PAUSE_MAX);
+    yard.given_back = yard.given_back.saturating_add(1);
+    yard.retry_at = pass.now.checked_add(pause).ok();
+}
+
+/// A job that wants no pods is in no line.
+pub(super) fn leave(pass: &mut Pass<'_>) {
+    let has_place = matches!(
+        pass.observed.seating,
+        Seating::InLine(_) | Seating::Given(_)
+    );
+    let why = if conditions::ended(&pass.status.conditions) {
+        "the job has ended"
+    } else if pass.observed.being_deleted {
+        "the job is being deleted"
+    } else if pass.job.run_policy.suspend {
+        "the job is suspended"
+    } else {
+        return;
+    };
+    if has_place {
+        pass.actions.push(Action::GiveSeatsBack {
+            why: why.to_owned(),
+            avoid: None,
+        });
+    }
+}
+
+/// How the pods that are made now may go to nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// As the scheduler likes.
+    Open,
+    /// They are held back.
+    Held,
+    /// To their seats.
+    Seated,
+}
+
+/// Asks for seats where the gang lacks them; how pods may be made now, if at all.
+pub(super) fn ask(pass: &mut Pass<'_>, missing: &[Slot]) -> Option<Way> {
+    // A gang that may not exist as a whole needs no seats: what was refused is made first, held back.
+    let refused = pass
+        .observed
+        .refusals
+        .first()
+        .filter(|_| !missing.is_empty());
+    match (&pass.observed.seating, refused) {
+        (Seating::Open, _) => Some(Way::Open),
+        (Seating::Given(_), Some(refusal)) => {
+            let why = format!("cannot {}: {}", refusal.tried, refusal.message);
+            pass.actions
+                .push(Action::GiveSeatsBack { why, avoid: None });
+            Some(Way::Held)
+        }
+        (Seating::Given(seats), None) => {
+            let yard = &pass.status.trainyard;
+            let unseated = pass
+                .job
+                .slots()
+                .any(|slot| !seats.contains_key(&slot) && !yard.has_succeeded(slot));
+            if unseated {
+                pass.actions.push(Action::AskSeats);
+            }
+            Some(Way::Seated)
+        }
+        (Seating::Unasked, Some(_)) => Some(Way::Held),
+        (Seating::Unasked, None) => {
+            pass.actions.push(Action::AskSeats);
+            pass.say(Code::WaitingForSeats, LOOKED_FOR);
+            None
+        }
+        (Seating::InLine(None), _) => {
+            pass.say(Code::WaitingForSeats, LOOKED_FOR);
+            None
+        }
+        (Seating::InLine(Some(why)), _) => {
+            let why = why.clone();
+            pass.say(Code::WaitingForSeats, why);
+            Some(Way::Held)
+        }
+    }
+}
+
+/// Where the new pod of `slot` may go; nothing where it is not to be made yet.
+pub(super) fn seat(pass: &Pass<'_>, way: Way, slot: Slot) -> Option<Seat> {
+    let given = match (way, &pass.observed.seating) {
+        (Way::Open, _) => return Some(Seat::Open),
+        (Way::Seated, Seating::Given(seats)) => seats.get(&slot),
+        _ => None,
+    };
+    match given {
+        Some(node) => Some(Seat::Node(node.clone())),
+        None if mutant::is(mutant::Mutant::StartsHalfGangs) => Some(Seat::Open),
+        // A launcher has nothing to do before its workers run, and the batch Job that stands for it
+        // cannot be changed once it is made.
+        None if slot.role == Role::Launcher => None,
+        None => Some(Seat::Gated),
+    }
+}
+
+/// Lets the pods that were held back go to their seats, and starts the clock.
+pub(super) fn let_go(pass: &mut Pass<'_>, roster: &Roster<'_>, way: Way) {
+    let (Way::Seated, Seating::Given(seats)) = (way, &pass.observed.seating) else {
+        return;
+    };
+    let yard = &pass.status.trainyard;
+    let held = |pod: &&&ObservedPod| {
+        pod.gated && pod.deleted_at.is_none() && !yard.dismissed.contains(&pod.uid)
+    };
+    let released: Vec<Action> = roster
+        .notable
+        .iter()
+        .filter(held)
+        .filter_map(|pod| {
+            Some(Action::SeatPod {
+                slot: pod.slot,
+                uid: pod.uid.clone(),
+                node: seats.get(&pod.slot)?.clone(),
+            })
+        })
+        .collect();
+    pass.actions.extend(released);
+    let starts = pass.actions.iter().any(|action| {
+        matches!(
+            action,
+            Action::SeatPod { .. }
+                | Action::CreatePod {
+                    seat: Seat::Node(_),
+                    ..
+                }
+        )
+    });
+    if starts && !any_runs(pass, roster) {
+        pass.status.trainyard.seated_at.get_or_insert(pass.stamp);
+        pass.wake_in(pass.job.knobs.start_within);
+    }
+}
+
+fn seat_of(pass: &Pass<'_>, slot: Slot) -> Option<String> {
+    match &pass.observed.seating {
+        Seating::Given(seats) => seats.get(&slot).cloned(),
+        _ => None,
+    }
+}
+
+fn any_runs(pass: &Pass<'_>, roster: &Roster<'_>) -> bool {
+    let yard = &pass.status.trainyard;
+    let mut roles = pass.job.roles.keys();
+    roles.any(|role| roster.active(*role, yard) > 0 || yard.succeeded_in(pass.job, *role) > 0)
+}
+
+/// Whether as many pods run, or have ended well, as the gang needs.
+fn all_run(pass: &Pass<'_>, roster: &Roster<'_>) -> bool {
+    let yard = &pass.status.trainyard;
+    let there: u32 = pass
+        .job
+        .roles
+        .keys()
+        .map(|role| roster.active(*role, yard) + yard.succeeded_in(pass.job, *role))
+        .sum();
+    there >= elastic::enough(pass.job).min(pass.job.total_replicas())
+}

@@ -1,0 +1,187 @@
+//! Gangs that wait in line for seats.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+/// A world in which seats are given by hand.
+fn waiting(kind: Kind) -> World {
+    let mut world = World::new(job(kind));
+    world.observed.seating = Seating::Unasked;
+    world
+}
+
+fn give(world: &mut World) {
+    let seats = world.job.slots().zip(0..);
+    let seats: BTreeMap<Slot, String> = seats
+        .map(|(slot, index): (Slot, u32)| (slot, format!("node-{index}")))
+        .collect();
+    world.observed.seating = Seating::Given(seats);
+}
+
+fn run_all(world: &mut World) {
+    for pod in &mut world.observed.pods {
+        assert!(!pod.gated, "{} is held back", pod.slot);
+        pod.phase = PodPhase::Running;
+        pod.ready = true;
+        pod.wait = None;
+    }
+}
+
+fn created(decision: &Decision) -> Vec<(Slot, Seat)> {
+    let actions = decision.actions.iter();
+    actions
+        .filter_map(|action| match action {
+            Action::CreatePod { slot, seat, .. } => Some((*slot, seat.clone())),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn a_gang_that_finds_seats_at_once_is_made_in_them() {
+    let mut world = waiting(Kind::PyTorch);
+    let first = world.pass();
+    assert!(first.actions.contains(&Action::AskSeats));
+    assert_eq!(created(&first), [], "nothing before the answer");
+    assert_eq!(first.reasons[0].code, Code::WaitingForSeats);
+    give(&mut world);
+    let second = world.pass();
+    let want = [MASTER, worker(0), worker(1)]
+        .into_iter()
+        .zip(["node-0", "node-1", "node-2"])
+        .map(|(slot, node)| (slot, Seat::Node(node.to_owned())));
+    assert_eq!(created(&second), want.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_gang_that_is_refused_is_held_back_and_says_why() {
+    let mut world = waiting(Kind::PyTorch);
+    world.pass();
+    world.observed.seating = Seating::InLine(Some("needs 3 nodes, 2 are free".to_owned()));
+    let refused = world.settle();
+    assert_eq!(refused.reasons[0].message, "needs 3 nodes, 2 are free");
+    assert_eq!(world.observed.pods.len(), 3);
+    assert!(world.observed.pods.iter().all(|pod| pod.gated));
+    give(&mut world);
+    let seated = world.pass();
+    let released = seated.actions.iter();
+    let released = released.filter(|action| matches!(action, Action::SeatPod { .. }));
+    assert_eq!(released.count(), 3, "all in one pass");
+    run_all(&mut world);
+    world.settle();
+    assert_eq!(world.observed.status.trainyard.attempt, 1);
+    assert_eq!(world.observed.status.trainyard.seated_at, None);
+}
+
+#[test]
+fn a_launcher_is_made_when_its_workers_run_and_never_held_back() {
+    for kind in [Kind::MpiV1, Kind::MpiV2] {
+        let mut world = waiting(kind);
+        world.pass();
+        world.observed.seating = Seating::InLine(Some("no room".to_owned()));
+        world.settle();
+        let launchers = |world: &World| {
+            let mut pods = world.observed.pods.iter();
+            pods.any(|pod| pod.slot == LAUNCHER)
+        };
+        assert!(!launchers(&world), "{kind}");
+        give(&mut world);
+        world.settle();
+        run_all(&mut world);
+        world.settle();
+        assert!(launchers(&world), "{kind}");
+    }
+}
+
+#[test]
+fn seats_are_given_back() {
+    type Break = fn(&mut World);
+    let refused_by_scheduler: Break = |world| {
+        world.observed.pods[2].wait = Some(Wait::Seat("insufficient nvidia.com/gpu".to_owned()));
+        world.now += 10;
+    };
+    let slow: Break = |world| {
+        world.observed.pods[2].wait = Some(Wait::Pull);
+        world.now += 15 * 60;
+    };
+    let cases = [
+        (
+            "refused",
+            refused_by_scheduler,
+            "insufficient nvidia.com/gpu",
+        ),
+        ("slow", slow, "not all pods run 900 s after"),
+    ];
+    for (name, breaks, sentence) in cases {
+        let mut world = waiting(Kind::PyTorch);
+        world.pass();
+        give(&mut world);
+        world.settle();
+        for pod in &mut world.observed.pods[..2] {
+            pod.phase = PodPhase::Running;
+        }
+        world.pass();
+        breaks(&mut world);
+        let given_back = world.pass();
+        let why = given_back.actions.iter().find_map(|action| match action {
+            Action::GiveSeatsBack { why, .. } => Some(why.as_str()),
+            _ => None,
+        });
+        assert!(
+            why.is_some_and(|why| why.contains(sentence)),
+            "{name}: {why:?}"
+        );
+        let removed = given_back.actions.iter();
+        let removed = removed.filter(|action| matches!(action, Action::DeletePod { .. }));
+        assert_eq!(removed.count(), 3, "{name}: the whole gang goes");
+        let yard = &world.observed.status.trainyard;
+        assert_eq!(
+            (yard.attempt, yard.spent),
+            (2, Spent::default()),
+            "{name}: nobody pays"
+        );
+        let later = world.pass();
+        assert_eq!(later.reasons[0].code, Code::WaitingToRetry, "{name}");
+        world.now += 5;
+        assert!(
+            world.pass().actions.contains(&Action::AskSeats),
+            "{name}: in line again"
+        );
+    }
+}
+
+#[test]
+fn a_gang_that_may_not_exist_as_a_whole_is_not_started() {
+    let mut world = waiting(Kind::PyTorch);
+    world.pass();
+    give(&mut world);
+    world.pass();
+    // Two pods were made, the quota refused the third.
+    world.observed.pods.pop();
+    let refusal = Refusal {
+        tried: "create pod `j-worker-1`".to_owned(),
+        message: "exceeded quota".to_owned(),
+    };
+    world.observed.refusals = vec![refusal];
+    world.pass();
+    assert!(world.observed.pods.is_empty(), "all of it is taken back");
+    world.now += 5;
+    world.pass();
+    assert!(
+        world.observed.pods.iter().all(|pod| pod.gated),
+        "held back until all are there"
+    );
+    assert_eq!(world.observed.seating, Seating::Unasked, "and in no line");
+    world.observed.refusals.clear();
+    assert!(world.pass().actions.contains(&Action::AskSeats));
+}
+
+#[test]
+fn a_job_without_pods_leaves_the_line() {
+    let mut world = waiting(Kind::PyTorch);
+    world.pass();
+    world.job.run_policy.suspend = true;
+    world.settle();
+    assert_eq!(world.observed.seating, Seating::Unasked);
+}

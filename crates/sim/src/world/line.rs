@@ -1,0 +1,111 @@
+//! The line for seats: gangs ask, wait, and are given nodes that may be dead by then.
+//!
+//! Placement itself is not simulated here: what `decide` does with its answers is. They come late,
+//! refuse first, and name nodes that fall silent or go before the pods arrive.
+//!
+//! Invariant: an answer is the memory of one controller; the next one knows only what pods carry.
+
+use std::collections::BTreeMap;
+
+use trainyard_core::{
+    job::{Seating, Wait},
+    spec::Slot,
+};
+
+use super::{Happening, World, nodes::NodeState, pods::Step};
+use crate::{coverage::Mark, dice::Dice};
+
+/// The stream that the answers draw from.
+const STREAM: u64 = 3 << 40;
+
+impl World {
+    /// What a controller that starts knows of seats: those that pods carry.
+    pub(super) fn remembered_seats(&self) -> Seating {
+        if !self.temper.gives_seats {
+            return Seating::Open;
+        }
+        let seats: BTreeMap<Slot, String> = self
+            .pods
+            .iter()
+            .filter_map(|pod| Some((pod.shown.slot, self.nodes[pod.pinned?].name.clone())))
+            .collect();
+        let whole = self.job.slots().all(|slot| seats.contains_key(&slot));
+        if whole && !seats.is_empty() {
+            Seating::Given(seats)
+        } else {
+            Seating::Unasked
+        }
+    }
+
+    /// The gang is put in line.
+    pub(super) fn ask_seats(&mut self, number: usize) {
+        let seating = &mut self.adapters[number].view.seating;
+        match seating {
+            Seating::Unasked => *seating = Seating::InLine(None),
+            Seating::Given(_) => {}
+            Seating::Open | Seating::InLine(_) => return,
+        }
+        self.adapters[number].asked += 1;
+        let asked = self.adapters[number].asked;
+        let stream = STREAM + ((number as u64) << 20) + asked;
+        let delay = Dice::new(self.seed, stream).within(1..=200);
+        self.schedule(delay, Happening::Seats(number, asked));
+    }
+
+    /// The gang leaves the line.
+    pub(super) fn give_seats_back(&mut self, number: usize) {
+        self.coverage.mark(Mark::SeatsGivenBack);
+        // An answer that is under way is for a gang that is no longer in line.
+        self.adapters[number].asked += 1;
+        self.adapters[number].view.seating = Seating::Unasked;
+        self.want_pass(number, super::controller::QUEUE_DELAY);
+    }
+
+    /// The line is looked at.
+    pub(crate) fn answer(&mut self, number: usize, asked: u64) {
+        if asked != self.adapters[number].asked || !self.adapters[number].alive {
+            return;
+        }
+        let dice = &mut Dice::new(self.seed, STREAM + (self.now.unsigned_abs() << 8) + asked);
+        let free: Vec<usize> = (0..self.nodes.len())
+            .filter(|index| self.nodes[*index].state != NodeState::Deleted)
+            .filter(|index| self.nodes[*index].state == NodeState::Ready || dice.chance(20))
+            .collect();
+        let quiet = self.now > self.temper.chaos;
+        // In a quiet world nobody makes room any more.
+        let hopeless = quiet && (free.is_empty() || self.temper.is_starved());
+        let refused = hopeless || free.is_empty() || dice.chance(30);
+        let seating = if refused {
+            self.coverage.mark(Mark::SeatsRefused);
+            if !hopeless {
+                self.schedule(dice.within(1_000..=60_000), Happening::Seats(number, asked));
+            }
+            Seating::InLine(Some("needs 1 node more".to_owned()))
+        } else {
+            self.coverage.mark(Mark::SeatsGiven);
+            let job = std::rc::Rc::clone(&self.adapters[number].job);
+            let seats = job.slots().map(|slot| {
+                let node = free[dice.below(u32::try_from(free.len()).unwrap_or(1)) as usize];
+                (slot, self.nodes[node].name.clone())
+            });
+            Seating::Given(seats.collect())
+        };
+        self.adapters[number].view.seating = seating;
+        self.want_pass(number, super::controller::QUEUE_DELAY);
+    }
+
+    /// The gate of a pod goes, and it is tied to its node.
+    pub(super) fn seat_pod(&mut self, at: usize, node: &str) {
+        let pinned = self.nodes.iter().position(|one| one.name == node);
+        let pod = &mut self.pods[at];
+        if !pod.shown.gated {
+            return;
+        }
+        pod.shown.gated = false;
+        pod.pinned = pinned;
+        pod.shown.wait = Some(Wait::Seat(String::new()));
+        let (birth, gate) = (pod.birth, pod.script.gate);
+        self.pod_changed(at);
+        self.schedule(gate, Happening::Pod(birth, Step::Ungated));
+    }
+}
