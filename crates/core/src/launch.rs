@@ -44,6 +44,7 @@ pub use autoscaler::autoscaler;
 pub use mpi::transport;
 pub use object::{Existing, LaunchedPod, Object};
 pub use plan::{Plan, render};
+pub(crate) use pod::label as pod_label;
 pub use pod::slot_of;
 pub use seat::{GATE, HOSTNAME, release, take_seat};
 pub use service::service;

@@ -10,19 +10,23 @@
 //! 1. [`spec`]: the user's job, read from a file with positions, defaulted and validated;
 //! 2. [`launch`]: what a job becomes: pods with their environment, services, config;
 //! 3. [`job`]: the lifecycle, `decide(job, observed, now)`;
-//! 4. [`ledger`]: where every second of a job went;
-//! 5. [`lint`]: findings over a file; [`finding`] is their shape;
-//! 6. [`reason`]: every stable reason code with its sentence;
-//! 7. [`explain`]: why a job is not running, or why it failed;
-//! 8. [`remote_shell`]: the command lines with which `mpirun` reaches another pod.
+//! 4. [`gang`]: where the pods of a job go, all or none: `place(snapshot, gangs, now)`;
+//! 5. [`ledger`]: where every second of a job went;
+//! 6. [`lint`]: findings over a file; [`finding`] is their shape;
+//! 7. [`reason`]: every stable reason code with its sentence;
+//! 8. [`explain`]: why a job is not running, or why it failed;
+//! 9. [`remote_shell`]: the command lines with which `mpirun` reaches another pod;
+//! 10. [`quantity`]: Kubernetes quantities as whole numbers.
 #![forbid(unsafe_code)]
 
 pub mod explain;
 pub mod finding;
+pub mod gang;
 pub mod job;
 pub mod launch;
 pub mod ledger;
 pub mod lint;
+pub mod quantity;
 pub mod reason;
 pub mod remote_shell;
 pub mod spec;

@@ -21,6 +21,7 @@ mod kind;
 mod knobs;
 mod name;
 mod nearest;
+mod placement;
 mod read;
 mod scalar;
 mod tree;
@@ -34,9 +35,12 @@ pub(crate) use check::kinds_read;
 pub use check::{Checked, check, job_from_value};
 pub use document::{Document, RoleInFile};
 pub use kind::{Kind, Role};
-pub use knobs::{AccountLimits, Compat, Knobs, Limit, MpiTransport, RestartScope, annotation};
+pub use knobs::{
+    AccountLimits, Compat, Knobs, Limit, MpiTransport, RestartScope, Switch, annotation,
+};
 pub use name::{JobName, NameError, Namespace};
 pub use nearest::nearest;
+pub use placement::{Axis, Parallelism, Wish};
 pub use read::{
     File, MAX_BYTES, MAX_DEPTH, MAX_DOCUMENTS, MAX_NODES, MAX_TEXT_BYTES, read, source_text,
 };

@@ -34,13 +34,14 @@ mod pod_init;
 mod pod_spec;
 mod prepare;
 mod progress;
-mod quantity;
 mod ranks;
 mod remote;
 mod request;
 mod stop;
 pub mod store;
 mod wire;
+
+use trainyard_core::quantity;
 
 pub use engine::run;
 pub use error::HostError;

@@ -15,7 +15,7 @@ use crate::spec::{
 };
 
 /// The label keys of the contract.
-pub(super) mod label {
+pub(crate) mod label {
     /// The controller that owns the pod.
     pub(crate) const OPERATOR_NAME: &str = "training.kubeflow.org/operator-name";
     /// The job.

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use super::Kind;
+use super::{Kind, Parallelism, Wish};
 
 /// The annotation keys, and the label that fences a pod.
 pub mod annotation {
@@ -25,6 +25,14 @@ pub mod annotation {
     pub const MPI_TRANSPORT: &str = "trainyard.dev/mpi-transport";
     /// Annotation on pods: the node of the seat that they were given.
     pub const SEAT: &str = "trainyard.dev/seat";
+    /// `on` or `off`: whether the pods of the job wait for seats for all of them.
+    pub const GANG: &str = "trainyard.dev/gang";
+    /// `required=LEVEL` or `preferred=LEVEL`: what part of the topology should hold the gang.
+    pub const PLACEMENT: &str = "trainyard.dev/placement";
+    /// `tp=8,pp=4,dp=16`: how the ranks are numbered, the axis that varies fastest first.
+    pub const PARALLELISM: &str = "trainyard.dev/parallelism";
+    /// `lower-priority` or `off`: whose seats the gang may take.
+    pub const PREEMPTION: &str = "trainyard.dev/preemption";
     /// Label on pods: the attempt they belong to.
     pub const ATTEMPT: &str = "trainyard.dev/attempt";
 }
@@ -48,6 +56,14 @@ pub struct Knobs {
     pub restart: Option<String>,
     /// How an `MPIJob` starts its ranks, where stated.
     pub mpi_transport: Option<MpiTransport>,
+    /// Whether the job asks to be placed as a gang; `None` leaves it to the cluster.
+    pub gang: Option<Switch>,
+    /// What part of the topology should hold the gang, where stated.
+    pub placement: Option<Wish>,
+    /// How the ranks are numbered, where stated.
+    pub parallelism: Option<Parallelism>,
+    /// Whether the gang may take the seats of gangs with a lower priority.
+    pub preemption: Option<Switch>,
 }
 
 impl Knobs {
@@ -71,6 +87,10 @@ impl Default for Knobs {
             compat: BTreeSet::new(),
             restart: None,
             mpi_transport: None,
+            gang: None,
+            placement: None,
+            parallelism: None,
+            preemption: None,
         }
     }
 }
@@ -104,6 +124,15 @@ impl MpiTransport {
             _ => None,
         }
     }
+}
+
+/// A setting that is stated to hold, or not to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Switch {
+    /// It holds.
+    On,
+    /// It does not.
+    Off,
 }
 
 /// What one failed pod restarts.

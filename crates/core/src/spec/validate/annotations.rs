@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use crate::{
     lint::catalogue,
     spec::{
-        Compat, Kind, Knobs, Limit, MpiTransport, RestartScope, annotation,
+        Compat, Kind, Knobs, Limit, MpiTransport, Parallelism, RestartScope, Switch, Wish,
+        annotation,
         collector::Place,
         nearest::{nearest, one_of},
     },
@@ -14,7 +15,7 @@ use crate::{
 const PREFIX: &str = "trainyard.dev/";
 
 /// Annotations that change the job.
-const KNOWN: [&str; 8] = [
+const KNOWN: [&str; 12] = [
     annotation::RESTART_SCOPE,
     annotation::BUDGET,
     annotation::LOST_AFTER,
@@ -23,18 +24,17 @@ const KNOWN: [&str; 8] = [
     annotation::COMPAT,
     annotation::RESTART,
     annotation::MPI_TRANSPORT,
+    annotation::GANG,
+    annotation::PLACEMENT,
+    annotation::PARALLELISM,
+    annotation::PREEMPTION,
 ];
 
 /// Longest name of a restart: it is kept in the status.
 const RESTART_CHARS: usize = 64;
 
 /// Annotations that other parts of Trainyard read.
-const READ_ELSEWHERE: [&str; 4] = [
-    "trainyard.dev/gang",
-    "trainyard.dev/placement",
-    "trainyard.dev/parallelism",
-    "trainyard.dev/preflight",
-];
+const READ_ELSEWHERE: [&str; 1] = ["trainyard.dev/preflight"];
 
 /// The word of `trainyard.dev/compat` that brings back everything.
 const EVERYTHING: &str = "all";
@@ -62,6 +62,14 @@ pub(super) fn knobs(
             annotation::RESTART => restart(text).map(|name| knobs.restart = Some(name)),
             annotation::MPI_TRANSPORT => {
                 transport(text, kind).map(|transport| knobs.mpi_transport = Some(transport))
+            }
+            annotation::GANG => switch(text, "on").map(|gang| knobs.gang = Some(gang)),
+            annotation::PLACEMENT => Wish::parse(text).map(|wish| knobs.placement = Some(wish)),
+            annotation::PARALLELISM => {
+                Parallelism::parse(text).map(|axes| knobs.parallelism = Some(axes))
+            }
+            annotation::PREEMPTION => {
+                switch(text, "lower-priority").map(|switch| knobs.preemption = Some(switch))
             }
             other => {
                 unknown(other, &place);
@@ -103,6 +111,15 @@ fn scope(text: &str) -> Result<RestartScope, String> {
         "gang" => Ok(RestartScope::Gang),
         "pod" => Ok(RestartScope::Pod),
         other => Err(format!("must be `gang` or `pod`, found `{other}`")),
+    }
+}
+
+/// `off`, or the word that switches the setting on.
+fn switch(text: &str, on: &str) -> Result<Switch, String> {
+    match text.trim() {
+        "off" => Ok(Switch::Off),
+        word if word == on => Ok(Switch::On),
+        other => Err(format!("must be `{on}` or `off`, found `{other}`")),
     }
 }
 

@@ -121,7 +121,11 @@ pub(super) const CASES: &[Case<'_>] = &[
     ("MPI transport of another kind", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/mpi-transport: agent}")], &["TY138 5:46 metadata.annotations[trainyard.dev/mpi-transport]"]),
     ("known MPI transport", Kind::MpiV2, &[("name: j", "name: j\n  annotations: {trainyard.dev/mpi-transport: ssh}")], &[]),
     ("unknown annotation", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/lost-afer: 90s}")], &["TY139 5:42 metadata.annotations[trainyard.dev/lost-afer]"]),
-    ("annotation of a later feature", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/gang: x}")], &[]),
+    ("annotation of a later feature", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/preflight: x}")], &[]),
+    ("gang switch", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/gang: x}")], &["TY138 5:37 metadata.annotations[trainyard.dev/gang]"]),
+    ("placement wish", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/placement: rack}")], &["TY138 5:42 metadata.annotations[trainyard.dev/placement]"]),
+    ("parallelism", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/parallelism: tp8}")], &["TY138 5:44 metadata.annotations[trainyard.dev/parallelism]"]),
+    ("preemption", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/preemption: all}")], &["TY138 5:43 metadata.annotations[trainyard.dev/preemption]"]),
     ("annotation of somebody else", Kind::Jax, &[("name: j", "name: j\n  annotations: {example.com/lost-afer: x}")], &[]),
     ("annotation that is no text", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/lost-after: 90}")], &["TY104 5:43 metadata.annotations[trainyard.dev/lost-after]"]),
     // Wrong types do not lead to further findings about what stands in for the value.

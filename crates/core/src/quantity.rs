@@ -1,9 +1,9 @@
-//! Kubernetes quantities, such as `500m`, `64Mi` or `2e3`.
+//! Kubernetes quantities, such as `500m`, `64Mi` or `2e3`, as whole numbers.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 /// Thousandths of the unit, rounded up; `None` where the text is no quantity.
-pub(crate) fn milli(quantity: &Quantity) -> Option<i128> {
+pub fn milli(quantity: &Quantity) -> Option<i128> {
     let text = quantity.0.trim();
     let split = text
         .find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '+' | '-')))
@@ -49,7 +49,7 @@ pub(crate) fn milli(quantity: &Quantity) -> Option<i128> {
 }
 
 /// Whole units, rounded up; `None` where the text is no quantity or it is negative.
-pub(crate) fn units(quantity: &Quantity) -> Option<u64> {
+pub fn units(quantity: &Quantity) -> Option<u64> {
     let milli = milli(quantity)?;
     u64::try_from((milli + 999) / 1000)
         .ok()

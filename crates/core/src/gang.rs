@@ -1,0 +1,173 @@
+//! Where the pods of a job go: all of them, on neighbouring nodes, or none.
+//!
+//! [`place`] takes a frozen cluster and the gangs that want seats, and returns seats, or for each gang the
+//! reason why not, with the numbers in it. It owns the choice of seats and nothing else: pods are made by
+//! [`crate::launch`], and whether a job should have any is decided by [`crate::job`].
+//!
+//! ```text
+//! Snapshot ──▶ yard: nodes in the order of the topology, amounts in arrays
+//! Gang ──────▶ ask: pods in groups, who talks to whom      ──▶ seat ──▶ Seating
+//!                                                               └─────▶ Refusal, reservation, victims
+//! ```
+//!
+//! # Guarantees
+//! - A gang gets all its seats, or as many as its minimum asks for, or none.
+//! - No node is given more pods than it has room for, and no pod a node that Kubernetes would refuse it.
+//! - Of several gangs the one with the higher priority goes first, then one that had its seats before, then
+//!   the older. The first that has to wait is promised seats; what is promised is given to nobody else.
+//! - The same arguments give the same answer.
+//!
+//! # Caveats
+//! Volumes that are bound to zones, and limits of the cluster's own on pods of a node beside `pods`, are
+//! not looked at.
+
+mod ask;
+mod eligible;
+mod lay;
+mod mutual;
+mod placement;
+mod refusal;
+mod reserve;
+pub mod resources;
+mod seat;
+mod snapshot;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+pub mod topology;
+mod traffic;
+mod wanted;
+mod yard;
+
+use jiff::Timestamp;
+
+use self::{
+    ask::{Ask, Eligibility},
+    seat::{Room, Seats},
+    yard::Yard,
+};
+
+pub use placement::{Eviction, Place, Placement, Seat, Seating};
+pub use refusal::{Change, Refusal};
+pub use resources::Resources;
+pub use snapshot::{GangKey, Node, PodKey, QUARANTINED, Resident, Snapshot, Taint, TaintEffect};
+pub use topology::{Level, Topology};
+pub use traffic::weight;
+pub use wanted::{Constraints, Gang, Member, Shape};
+
+/// Seats for the gangs that want some, in the cluster as it is at `now`.
+///
+/// Gangs that have all their seats are only looked at as holders of them.
+pub fn place(snapshot: &Snapshot, gangs: &[Gang], now: Timestamp) -> Placement {
+    let mut placer = Placer {
+        yard: Yard::new(snapshot, gangs),
+        eligibility: Eligibility::default(),
+        placement: Placement {
+            warnings: snapshot.warnings.clone(),
+            ..Placement::default()
+        },
+        promised: None,
+        now,
+    };
+    let mut waiting: Vec<&Gang> = gangs.iter().filter(|gang| !gang.is_seated()).collect();
+    waiting.sort_by(|a, b| {
+        b.priority
+            .cmp(&a.priority)
+            .then_with(|| b.is_returning().cmp(&a.is_returning()))
+            .then_with(|| a.created.cmp(&b.created))
+            .then_with(|| a.key.cmp(&b.key))
+    });
+    for gang in waiting {
+        placer.place(gang);
+    }
+    placer.placement
+}
+
+struct Placer<'a> {
+    yard: Yard<'a>,
+    eligibility: Eligibility,
+    placement: Placement,
+    /// The gang that is promised seats, where one is.
+    promised: Option<&'a Gang>,
+    now: Timestamp,
+}
+
+impl<'a> Placer<'a> {
+    fn place(&mut self, gang: &'a Gang) {
+        let ask = Ask::new(&self.yard, &mut self.eligibility, gang, gang.pods.len());
+        let found = self.seat(&ask);
+        let found = match found {
+            Some(seats) => Some((ask, seats)),
+            None => self.seat_fewer(gang).or_else(|| self.refuse(ask)),
+        };
+        if let Some((ask, seats)) = found {
+            self.accept(&ask, &seats);
+        }
+    }
+
+    fn seat(&mut self, ask: &Ask<'a>) -> Option<Seats> {
+        let mut amounts = std::mem::take(&mut self.yard.usable);
+        let mut room = Room {
+            yard: &self.yard,
+            amounts: &mut amounts,
+        };
+        let seats = seat::seat(&mut room, ask).or_else(|| reserve::as_promised(&mut room, ask));
+        self.yard.usable = amounts;
+        seats
+    }
+
+    /// The most pods of an elastic gang that fit, from its minimum.
+    fn seat_fewer(&mut self, gang: &'a Gang) -> Option<(Ask<'a>, Seats)> {
+        let fewest = gang.minimum.max(gang.held.len() + 1).max(1);
+        let mut best = None;
+        let (mut low, mut high) = (fewest, gang.pods.len());
+        while low < high {
+            let count = if best.is_none() {
+                low
+            } else {
+                usize::midpoint(low, high)
+            };
+            let ask = Ask::new(&self.yard, &mut self.eligibility, gang, count);
+            match self.seat(&ask) {
+                Some(seats) => {
+                    best = Some((ask, seats));
+                    low = count + 1;
+                }
+                None => high = count,
+            }
+        }
+        best
+    }
+
+    fn accept(&mut self, ask: &Ask<'a>, seats: &Seats) {
+        let gang = ask.gang;
+        let seating = Seating::new(&self.yard, ask, seats);
+        for (pod, node) in (0..).zip(seats) {
+            let (Some(node), false) = (node, gang.held.contains_key(&gang.pods[pod as usize].name))
+            else {
+                continue;
+            };
+            let shape = ask.shape(pod);
+            self.yard.take(*node, &ask.needs[shape]);
+            let lodger = self.yard.lodger(gang, &gang.shapes[shape], *node);
+            self.yard.lodgers.push(lodger);
+        }
+        self.placement.seated.insert(gang.key.clone(), seating);
+    }
+
+    /// Says why not, and promises seats where it is the first that waits.
+    fn refuse(&mut self, ask: Ask<'a>) -> Option<(Ask<'a>, Seats)> {
+        let gang = ask.gang;
+        let refusal = refusal::refusal(&mut self.yard, &mut self.eligibility, &ask, self.promised);
+        self.placement.refused.insert(gang.key.clone(), refusal);
+        if (self.promised.is_none() || gang.is_returning())
+            && let Some(seats) = reserve::reserve(&mut self.yard, &ask)
+        {
+            let names = placement::seats_of(&self.yard, &ask, &seats);
+            self.placement.reservations.insert(gang.key.clone(), names);
+            self.promised.get_or_insert(gang);
+        }
+        None
+    }
+}

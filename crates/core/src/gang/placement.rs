@@ -1,0 +1,144 @@
+//! What [`place`](super::place) answers.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{GangKey, Refusal, ask::Ask, seat::Seats, yard::Yard};
+use crate::spec::Wish;
+
+/// Everything that was decided about the gangs that want seats.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Placement {
+    /// The gangs that get seats now.
+    pub seated: BTreeMap<GangKey, Seating>,
+    /// The gangs that get none, with the reason.
+    pub refused: BTreeMap<GangKey, Refusal>,
+    /// The seats that are kept for gangs that wait. To be given back as [`Gang::reserved`](super::Gang) the
+    /// next time.
+    pub reservations: BTreeMap<GangKey, Vec<Seat>>,
+    /// The gangs that have to end so that another can start, by their own key.
+    pub victims: BTreeMap<GangKey, Eviction>,
+    /// What is doubtful about the topology of the cluster.
+    pub warnings: Vec<String>,
+}
+
+/// The place of one pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Seat {
+    /// The pod.
+    pub pod: String,
+    /// The node.
+    pub node: String,
+}
+
+/// The seats that a gang gets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Seating {
+    /// A seat for each pod that had none, in the order of ranks.
+    pub seats: Vec<Seat>,
+    /// How many pods get none, because the minimum is enough.
+    pub unseated: usize,
+    /// The narrowest domain that holds all ranks; none where only the whole cluster does.
+    pub domain: Option<Place>,
+    /// How many domains of each level hold ranks, from wide to narrow, hosts last.
+    pub spans: Vec<(String, usize)>,
+    /// Levels between ranks that talk, weighted by how much: the less, the better.
+    pub cost: u64,
+    /// What was asked for and could not be had.
+    pub warnings: Vec<String>,
+}
+
+/// One domain of the topology.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// The name of the level.
+    pub level: String,
+    /// The name of the domain.
+    pub name: String,
+}
+
+/// A gang that has to end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Eviction {
+    /// For whom, as namespace and name.
+    pub beneficiary: String,
+    /// The work that is lost: seconds since its last checkpoint times its accelerators.
+    pub price_seconds: i64,
+    /// The price in a sentence.
+    pub message: String,
+}
+
+impl Seating {
+    pub(super) fn new(yard: &Yard<'_>, ask: &Ask<'_>, seats: &Seats) -> Self {
+        let ranks: Vec<usize> = ask
+            .traffic
+            .nested
+            .iter()
+            .filter_map(|pod| seats[*pod as usize])
+            .map(|node| node as usize)
+            .collect();
+        let spans: Vec<(String, usize)> = (1..=yard.host_tier())
+            .map(|tier| {
+                let mut domains: Vec<u32> = ranks
+                    .iter()
+                    .map(|node| yard.domain_of[tier][*node])
+                    .collect();
+                domains.sort_unstable();
+                domains.dedup();
+                (yard.tier_names[tier].to_owned(), domains.len())
+            })
+            .collect();
+        let narrowest = (1..=yard.host_tier())
+            .rev()
+            .find(|tier| spans[tier - 1].1 == 1 && named_domain(yard, *tier, &ranks).is_some());
+        let domain = narrowest.and_then(|tier| {
+            Some(Place {
+                level: yard.tier_names[tier].to_owned(),
+                name: named_domain(yard, tier, &ranks)?.to_owned(),
+            })
+        });
+        let mut warnings = ask.warnings.clone();
+        if let Some(wish @ Wish::Preferred(level)) = &ask.gang.wish
+            && let Some(tier) = yard.find_tier(level)
+            && narrowest.is_none_or(|found| found < tier)
+        {
+            let name = yard.tier_names[tier];
+            warnings.push(format!(
+                "`{wish}` was not possible: the ranks are in {} {}",
+                spans[tier - 1].1,
+                super::topology::plural(name)
+            ));
+        }
+        Self {
+            seats: seats_of(yard, ask, seats),
+            unseated: seats.iter().filter(|seat| seat.is_none()).count(),
+            domain,
+            spans,
+            cost: ask.traffic.cost(yard, seats),
+            warnings,
+        }
+    }
+}
+
+/// The name of the domain of `tier` that the first of `nodes` is in.
+fn named_domain<'a>(yard: &Yard<'a>, tier: usize, nodes: &[usize]) -> Option<&'a str> {
+    let domain = yard.domain_of[tier][*nodes.first()?];
+    yard.tiers[tier][domain as usize].name
+}
+
+/// The seats with names, without those that the gang holds already.
+pub(super) fn seats_of(yard: &Yard<'_>, ask: &Ask<'_>, seats: &Seats) -> Vec<Seat> {
+    ask.gang
+        .pods
+        .iter()
+        .zip(seats)
+        .filter(|(pod, _)| !ask.gang.held.contains_key(&pod.name))
+        .filter_map(|(pod, node)| {
+            Some(Seat {
+                pod: pod.name.clone(),
+                node: yard.names[(*node)? as usize].to_owned(),
+            })
+        })
+        .collect()
+}

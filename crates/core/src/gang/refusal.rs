@@ -1,0 +1,216 @@
+//! Why a gang gets no seats, as arithmetic, and the smallest change that would give it some.
+//!
+//! Invariant: a sentence holds only what was counted, and names a change only after the gang was seated with it.
+
+mod count;
+mod words;
+
+use serde::Serialize;
+
+use self::count::{Count, Holder};
+use super::{
+    Gang,
+    ask::{Ask, Eligibility, Group},
+    seat::{Room, seat},
+    yard::Yard,
+};
+use crate::spec::Wish;
+
+/// Why a gang gets no seats.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Refusal {
+    /// What it needs, what there is, who holds the rest, and what would fit, in one sentence.
+    pub message: String,
+    /// What would make it fit, the smallest change first; each was tried.
+    pub changes: Vec<Change>,
+    /// Whether it would fit if all other gangs had ended.
+    pub fits_when_empty: bool,
+}
+
+/// A change that would make a gang fit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", tag = "change")]
+pub enum Change {
+    /// Another gang ends.
+    Ended {
+        /// Which, as namespace and name.
+        gang: String,
+    },
+    /// The level is asked for only where it is possible.
+    Prefer {
+        /// The level.
+        level: String,
+    },
+    /// Fewer pods are asked for.
+    Fewer {
+        /// How many would fit.
+        pods: usize,
+        /// The accelerators that they have.
+        accelerators: i64,
+    },
+}
+
+/// Why `ask` gets no seats. `promised` is the gang that seats are kept for.
+pub(super) fn refusal<'a>(
+    yard: &mut Yard<'a>,
+    eligibility: &mut Eligibility,
+    ask: &Ask<'a>,
+    promised: Option<&Gang>,
+) -> Refusal {
+    if ask.top > yard.host_tier() {
+        return Refusal {
+            message: words::no_such_level(yard, ask),
+            changes: Vec::new(),
+            fits_when_empty: false,
+        };
+    }
+    let groups = ask.merged().unwrap_or_else(|| ask.by_shape());
+    let Some(main) = groups.first() else {
+        return Refusal {
+            message: "has no pods".to_owned(),
+            changes: Vec::new(),
+            fits_when_empty: false,
+        };
+    };
+    let count = Count::new(yard, ask, main);
+    let fits_when_empty = fits_when_empty(yard, ask);
+    let changes = changes(yard, eligibility, ask, &count);
+    let mut parts = words::sentence(yard, ask, &groups, &count, promised);
+    if !fits_when_empty {
+        parts.push("does not fit even when all other gangs have ended".to_owned());
+    }
+    if !changes.is_empty() {
+        let fits: Vec<String> = changes.iter().map(|change| change.words(ask)).collect();
+        parts.push(format!("fits {}", fits.join(", or ")));
+    }
+    Refusal {
+        message: parts.join("; "),
+        changes,
+        fits_when_empty,
+    }
+}
+
+impl Change {
+    fn words(&self, ask: &Ask<'_>) -> String {
+        match self {
+            Self::Ended { gang } => {
+                let own = format!("{}/", ask.gang.key.namespace);
+                let name = gang.strip_prefix(&own).unwrap_or(gang);
+                format!("when `{name}` ends")
+            }
+            Self::Prefer { level } => format!("with `preferred={level}`"),
+            Self::Fewer { pods, accelerators } if *accelerators > 0 => {
+                format!("with {} ({pods} pods)", words::gpus(*accelerators))
+            }
+            Self::Fewer { pods, .. } => format!("with {pods} pods"),
+        }
+    }
+}
+
+fn fits_when_empty(yard: &mut Yard<'_>, ask: &Ask<'_>) -> bool {
+    let mut amounts = std::mem::take(&mut yard.emptied);
+    let mut room = Room {
+        yard,
+        amounts: &mut amounts,
+    };
+    let found = seat(&mut room, ask).is_some();
+    yard.emptied = amounts;
+    found
+}
+
+/// The changes that make the gang fit, each tried.
+fn changes<'a>(
+    yard: &mut Yard<'a>,
+    eligibility: &mut Eligibility,
+    ask: &Ask<'a>,
+    count: &Count<'a>,
+) -> Vec<Change> {
+    let mut changes = Vec::new();
+    if let Some(Holder { gang, .. }) = ended(yard, ask, count) {
+        changes.push(Change::Ended {
+            gang: gang.to_string(),
+        });
+    }
+    let mut amounts = std::mem::take(&mut yard.usable);
+    let mut room = Room {
+        yard,
+        amounts: &mut amounts,
+    };
+    if let Some(Wish::Required(level)) = &ask.gang.wish {
+        let mut relaxed = Ask::new(room.yard, eligibility, ask.gang, ask.count);
+        relaxed.top = 0;
+        if seat(&mut room, &relaxed).is_some() {
+            changes.push(Change::Prefer {
+                level: level.clone(),
+            });
+        }
+    }
+    // Fewer pods are no change for the better where the gang may start with fewer anyway.
+    let pods = fewer(&mut room, eligibility, ask, count);
+    if let Some(pods) = pods.filter(|pods| *pods > 0) {
+        changes.push(Change::Fewer {
+            pods,
+            accelerators: ask.gang.accelerators(pods),
+        });
+    }
+    yard.usable = amounts;
+    changes
+}
+
+/// The one gang whose end is enough, where there is one.
+fn ended<'a, 'c>(
+    yard: &mut Yard<'a>,
+    ask: &Ask<'a>,
+    count: &'c Count<'a>,
+) -> Option<&'c Holder<'a>> {
+    const TRIED: usize = 4;
+    let mut amounts = yard.usable.clone();
+    count.holders.iter().take(TRIED).find(|holder| {
+        amounts.clone_from(&yard.usable);
+        let mut room = Room {
+            yard,
+            amounts: &mut amounts,
+        };
+        for lodger in &room.yard.lodgers {
+            if lodger.gang == Some(holder.gang) {
+                let need = room.yard.need(lodger.requests);
+                room.give_back(lodger.node, &need);
+            }
+        }
+        seat(&mut room, ask).is_some()
+    })
+}
+
+/// How many pods would fit: as many as the best domain has, in whole tensor-parallel groups.
+fn fewer<'a>(
+    room: &mut Room<'_, 'a>,
+    eligibility: &mut Eligibility,
+    ask: &Ask<'a>,
+    count: &Count<'a>,
+) -> Option<usize> {
+    let others = ask.count - count.wanted;
+    let group = ask.traffic.tensor_group.max(1) as usize;
+    let pods = (count.best / group * group + others).min(ask.count.saturating_sub(1));
+    if count.best == 0 || count.best >= count.wanted || !ask.gang.held.is_empty() {
+        return None;
+    }
+    let fewer = Ask::new(room.yard, eligibility, ask.gang, pods);
+    seat(room, &fewer).map(|_| pods)
+}
+
+/// Whether any pod of `group` could be on the node by itself.
+fn is_single(yard: &Yard<'_>, group: &Group) -> bool {
+    let capacity = |node: usize| {
+        let own = &yard.nodes[node].allocatable;
+        group
+            .need
+            .iter()
+            .filter(|(at, _)| super::resources::is_accelerator(yard.resources[*at]))
+            .map(|(at, amount)| own.get(yard.resources[*at]) / amount)
+            .min()
+    };
+    (0..yard.nodes.len())
+        .filter(|node| group.eligible[*node])
+        .all(|node| capacity(node).is_some_and(|count| count <= 1))
+}

@@ -1,0 +1,136 @@
+//! The numbers of a refusal: how many seats the best part of the cluster has, and where the others are.
+
+use std::collections::BTreeMap;
+
+use crate::gang::{
+    GangKey,
+    ask::{Ask, Group},
+    eligible::Bar,
+    lay::Sums,
+    yard::Yard,
+};
+
+/// Seats of a shape in the best domain.
+#[derive(Debug)]
+pub(super) struct Count<'a> {
+    /// Pods that want one.
+    pub(super) wanted: usize,
+    /// The tier of the domain; 0 is the whole cluster.
+    pub(super) tier: usize,
+    /// The name of the domain.
+    pub(super) name: Option<&'a str>,
+    /// Seats that it has now.
+    pub(super) best: usize,
+    /// Who holds more of them, most first.
+    pub(super) holders: Vec<Holder<'a>>,
+    /// Seats that are kept for a gang that waits.
+    pub(super) kept: usize,
+    /// Seats that pods take which are no gang's.
+    pub(super) foreign: usize,
+    /// Nodes that seat no such pod though they are large enough, by the reason.
+    pub(super) barred: BTreeMap<Bar, usize>,
+}
+
+/// A gang with the seats that it holds.
+#[derive(Debug)]
+pub(super) struct Holder<'a> {
+    pub(super) gang: &'a GangKey,
+    pub(super) seats: usize,
+}
+
+impl<'a> Count<'a> {
+    /// Counts the seats of `group`.
+    pub(super) fn new(yard: &Yard<'a>, ask: &Ask<'a>, group: &Group) -> Self {
+        let fits = |amounts: &[i64]| -> Vec<u32> {
+            let nodes = 0..yard.nodes.len();
+            nodes
+                .map(|node| {
+                    if group.eligible[node] {
+                        yard.fits(amounts, node, &group.need)
+                    } else {
+                        0
+                    }
+                })
+                .collect()
+        };
+        let now = fits(&yard.usable);
+        // The last way asks for nothing that a gang could do without.
+        let way = ask.grains.last().expect("there is always one way");
+        let sums = Sums::new(yard, &now, way);
+        let tier = ask.top;
+        let best = (0..)
+            .zip(sums.of_tier(tier))
+            .filter(|(at, _)| yard.is_one_place(tier, *at))
+            .max_by_key(|(at, sum)| (**sum, std::cmp::Reverse(*at)))
+            .map_or(0, |(at, _)| at);
+        let domain = &yard.tiers[tier].get(best as usize);
+        let nodes = domain.map_or(0..0, |domain| domain.nodes());
+        let mut count = Self {
+            wanted: group.pods.len(),
+            tier,
+            name: domain.and_then(|domain| domain.name),
+            best: sums
+                .of_tier(tier)
+                .get(best as usize)
+                .map_or(0, |sum| *sum as usize),
+            holders: Vec::new(),
+            kept: 0,
+            foreign: 0,
+            barred: BTreeMap::new(),
+        };
+        let (free, room) = (fits(&yard.free), fits(&yard.emptied));
+        for node in nodes.clone() {
+            count.kept += free[node].saturating_sub(now[node]) as usize;
+            let whole = yard.fits_when_bare(node, &group.need);
+            if group.eligible[node] {
+                count.foreign += whole.saturating_sub(room[node].max(free[node])) as usize;
+            } else if whole > 0 {
+                let pod = group.pods.first().map_or(0, |pod| ask.shape(*pod));
+                let constraints = &ask.gang.shapes[pod].constraints;
+                if let Some(bar) = Bar::find(yard.names[node], yard.nodes[node], constraints) {
+                    *count.barred.entry(bar).or_default() += 1;
+                }
+            }
+        }
+        count.holders = holders(yard, &nodes, &free, &room);
+        count
+    }
+}
+
+/// Who holds the seats of the nodes that would be free if every gang ended: on each node the gang with the
+/// most pods there.
+fn holders<'a>(
+    yard: &Yard<'a>,
+    nodes: &std::ops::Range<usize>,
+    free: &[u32],
+    room: &[u32],
+) -> Vec<Holder<'a>> {
+    let mut on_node: BTreeMap<u32, BTreeMap<&'a GangKey, i64>> = BTreeMap::new();
+    for lodger in &yard.lodgers {
+        if let (Some(gang), true) = (lodger.gang, nodes.contains(&(lodger.node as usize))) {
+            let weight = 1 + lodger.requests.accelerators();
+            *on_node
+                .entry(lodger.node)
+                .or_default()
+                .entry(gang)
+                .or_default() += weight;
+        }
+    }
+    let mut seats: BTreeMap<&GangKey, usize> = BTreeMap::new();
+    for (node, gangs) in on_node {
+        let at = node as usize;
+        let held = room[at].saturating_sub(free[at]) as usize;
+        let most = gangs
+            .iter()
+            .max_by_key(|(gang, weight)| (**weight, std::cmp::Reverse(*gang)));
+        if let (Some((gang, _)), true) = (most, held > 0) {
+            *seats.entry(gang).or_default() += held;
+        }
+    }
+    let mut holders: Vec<Holder<'a>> = seats
+        .into_iter()
+        .map(|(gang, seats)| Holder { gang, seats })
+        .collect();
+    holders.sort_by(|a, b| b.seats.cmp(&a.seats).then_with(|| a.gang.cmp(b.gang)));
+    holders
+}

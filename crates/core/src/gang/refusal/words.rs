@@ -1,0 +1,226 @@
+//! The numbers of a refusal as words.
+
+use super::{Count, is_single};
+use crate::{
+    gang::{
+        Gang,
+        ask::{Ask, Group},
+        eligible::Bar,
+        resources::{CPU, MEMORY, PODS, is_accelerator},
+        yard::Yard,
+    },
+    spec::Wish,
+};
+
+/// Holders that are named before the rest is only counted.
+const NAMED: usize = 3;
+
+/// The parts of the sentence: what is needed, what there is, where the rest is.
+pub(super) fn sentence(
+    yard: &Yard<'_>,
+    ask: &Ask<'_>,
+    groups: &[Group],
+    count: &Count<'_>,
+    promised: Option<&Gang>,
+) -> Vec<String> {
+    let mut parts = vec![needs(yard, ask, &groups[0], count)];
+    if count.best >= count.wanted {
+        parts.push(beside(yard, ask, groups));
+        return parts;
+    }
+    parts.push(match count.name {
+        Some(name) => format!(
+            "best {} `{name}` has {}",
+            yard.tier_names[count.tier], count.best
+        ),
+        None => format!("the cluster has {}", count.best),
+    });
+    let mut lead = "more ";
+    for holder in count.holders.iter().take(NAMED) {
+        let own = ask.gang.key.namespace == holder.gang.namespace;
+        let name = if own {
+            holder.gang.name.clone()
+        } else {
+            holder.gang.to_string()
+        };
+        parts.push(format!(
+            "{} {lead}{} held by `{name}`",
+            holder.seats,
+            is_or_are(holder.seats)
+        ));
+        lead = "";
+    }
+    let others = count.holders.iter().skip(NAMED);
+    let seats: usize = others.clone().map(|holder| holder.seats).sum();
+    if seats > 0 {
+        parts.push(format!("{seats} by {} other gangs", others.count()));
+    }
+    if let (Some(gang), true) = (promised, count.kept > 0) {
+        parts.push(format!(
+            "{} {} kept for `{}`, which waits longer or has a higher priority",
+            count.kept,
+            is_or_are(count.kept),
+            gang.key.name
+        ));
+    }
+    if count.foreign > 0 {
+        parts.push(format!(
+            "{} {} taken by pods of no gang",
+            count.foreign,
+            is_or_are(count.foreign)
+        ));
+    }
+    parts.extend(count.barred.iter().map(|(bar, nodes)| barred(bar, *nodes)));
+    parts
+}
+
+/// `needs 8 nodes with 8 free GPUs under one rack`.
+fn needs(yard: &Yard<'_>, ask: &Ask<'_>, group: &Group, count: &Count<'_>) -> String {
+    let each = amounts(yard, group);
+    let accelerators = accelerators(yard, group);
+    let wanted = count.wanted;
+    let what = if accelerators > 0 && is_single(yard, group) {
+        let nodes = if wanted == 1 { "node" } else { "nodes" };
+        format!(
+            "{wanted} {nodes} with {accelerators} free {}",
+            gpu_word(accelerators)
+        )
+    } else if wanted == 1 {
+        format!("a seat with {each}")
+    } else {
+        format!("{wanted} seats with {each} each")
+    };
+    let mut words = format!("needs {what}");
+    if ask.top > 0 {
+        words.push_str(" under one ");
+        words.push_str(yard.tier_names[ask.top]);
+    }
+    if ask.traffic.tensor_group > 1
+        && ask
+            .grains
+            .iter()
+            .all(|way| way.iter().any(|grain| *grain > 1))
+    {
+        let together = ask.traffic.tensor_group;
+        words = format!("{words}, {together} beside each other");
+    }
+    words
+}
+
+/// What is missing where the largest group by itself would fit.
+fn beside(yard: &Yard<'_>, ask: &Ask<'_>, groups: &[Group]) -> String {
+    let lacking = groups.iter().skip(1).find(|group| {
+        let fits: usize = (0..yard.nodes.len())
+            .filter(|node| group.eligible[*node])
+            .map(|node| yard.fits(&yard.usable, node, &group.need) as usize)
+            .sum();
+        fits < group.pods.len()
+    });
+    match lacking {
+        Some(group) => {
+            let role = group
+                .pods
+                .first()
+                .map(|pod| ask.gang.pods[*pod as usize].role);
+            let role = role.map(|role| role.to_string()).unwrap_or_default();
+            format!(
+                "there are that many, but not {} more with {} for role {role}",
+                group.pods.len(),
+                amounts(yard, group)
+            )
+        }
+        None if ask.is_mutual => {
+            "there are that many, but spread and affinity of the pods leave no way to use them"
+                .to_owned()
+        }
+        None => "there are that many, but not for all pods together".to_owned(),
+    }
+}
+
+pub(super) fn no_such_level(yard: &Yard<'_>, ask: &Ask<'_>) -> String {
+    let wish = ask
+        .gang
+        .wish
+        .as_ref()
+        .map(Wish::to_string)
+        .unwrap_or_default();
+    let levels: Vec<String> = yard
+        .tier_names
+        .iter()
+        .skip(1)
+        .map(|name| format!("`{name}`"))
+        .collect();
+    format!(
+        "asks for `{wish}`, and the cluster has no such level; it has {}",
+        levels.join(", ")
+    )
+}
+
+fn barred(bar: &Bar, nodes: usize) -> String {
+    let (noun, be) = if nodes == 1 {
+        ("node", "is")
+    } else {
+        ("nodes", "are")
+    };
+    match bar {
+        Bar::NotReady => format!("{nodes} {noun} {be} not ready"),
+        Bar::Quarantined => format!("{nodes} {noun} {be} quarantined"),
+        Bar::Cordoned => format!("{nodes} {noun} {be} cordoned"),
+        Bar::Taint(key) => {
+            let have = if nodes == 1 { "has" } else { "have" };
+            format!("{nodes} {noun} {have} the taint `{key}`, which the pods do not tolerate")
+        }
+        Bar::Selector => format!("{nodes} {noun} {be} not what `nodeSelector` selects"),
+        Bar::Affinity => format!("{nodes} {noun} {be} not what the node affinity requires"),
+    }
+}
+
+/// `8 GPUs`.
+pub(super) fn gpus(count: i64) -> String {
+    format!("{count} {}", gpu_word(count))
+}
+
+fn gpu_word(count: i64) -> &'static str {
+    if count == 1 { "GPU" } else { "GPUs" }
+}
+
+fn is_or_are(count: usize) -> &'static str {
+    if count == 1 { "is" } else { "are" }
+}
+
+fn accelerators(yard: &Yard<'_>, group: &Group) -> i64 {
+    let named = group
+        .need
+        .iter()
+        .map(|(at, amount)| (yard.resources[*at], amount));
+    named
+        .filter(|(name, _)| is_accelerator(name))
+        .map(|(_, amount)| amount)
+        .sum()
+}
+
+/// `8 GPUs, 4 CPUs and 16 GiB`; resources that every pod asks for are left out.
+fn amounts(yard: &Yard<'_>, group: &Group) -> String {
+    let mut words = Vec::new();
+    let accelerators = accelerators(yard, group);
+    if accelerators > 0 {
+        words.push(gpus(accelerators));
+    }
+    for (at, amount) in &group.need {
+        match yard.resources[*at] {
+            CPU if amount % 1000 == 0 => words.push(format!("{} CPUs", amount / 1000)),
+            CPU => words.push(format!("{amount}m CPU")),
+            MEMORY => words.push(format!(
+                "{} MiB",
+                amount.saturating_add((1 << 20) - 1) >> 20
+            )),
+            name if name == PODS || is_accelerator(name) => {}
+            name => words.push(format!("{amount} `{name}`")),
+        }
+    }
+    match words.split_last() {
+        None => "room for a pod".to_owned(),
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
+    }
+}

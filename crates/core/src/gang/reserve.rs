@@ -1,0 +1,85 @@
+//! Seats promised to a gang that waits.
+//!
+//! With no estimate of how long gangs run, a promise is a set of seats that the gang fits on once the gangs
+//! there have ended. What becomes free on them is given to nobody else, so smaller gangs that go past the one
+//! that waits cannot delay it.
+//!
+//! Invariant: a promise that was made is kept as long as it can be: another one each time could put the start
+//! off for ever.
+
+use super::{
+    ask::Ask,
+    seat::{Room, Seats, seat, together},
+    yard::Yard,
+};
+
+/// Finds seats to promise, in what would be free if all other gangs had ended, and keeps them.
+pub(super) fn reserve(yard: &mut Yard<'_>, ask: &Ask<'_>) -> Option<Seats> {
+    let mut amounts = std::mem::take(&mut yard.room);
+    let mut room = Room {
+        yard,
+        amounts: &mut amounts,
+    };
+    let held = held(room.yard, ask);
+    for (node, shape) in &held {
+        room.take(*node, &ask.needs[*shape]);
+    }
+    let found = as_promised(&mut room, ask).or_else(|| seat(&mut room, ask));
+    for (node, shape) in &held {
+        room.give_back(*node, &ask.needs[*shape]);
+    }
+    yard.room = amounts;
+    let seats = found?;
+    for (pod, node) in (0..).zip(&seats) {
+        let is_held = ask
+            .gang
+            .held
+            .contains_key(&ask.gang.pods[pod as usize].name);
+        if let (Some(node), false) = (node, is_held) {
+            yard.reserve(*node, &ask.needs[ask.shape(pod)]);
+        }
+    }
+    Some(seats)
+}
+
+/// The seats that were promised the last time, where the gang may still have all of them.
+pub(super) fn as_promised(room: &mut Room<'_, '_>, ask: &Ask<'_>) -> Option<Seats> {
+    let gang = ask.gang;
+    if gang.reserved.is_empty() || ask.is_mutual || ask.top > room.yard.host_tier() {
+        return None;
+    }
+    let mut seats: Seats = vec![None; gang.pods.len()];
+    for (at, pod) in gang.pods.iter().take(ask.count).enumerate() {
+        let node = gang
+            .held
+            .get(&pod.name)
+            .or_else(|| gang.reserved.get(&pod.name))?;
+        seats[at] = Some(*room.yard.by_name.get(node.as_str())?);
+    }
+    let mut given: Seats = vec![None; seats.len()];
+    let mut fits = together(room.yard, ask, &seats);
+    for (at, pod) in gang.pods.iter().take(ask.count).enumerate() {
+        let (Some(node), false) = (seats[at], gang.held.contains_key(&pod.name)) else {
+            continue;
+        };
+        fits = fits
+            && ask.eligible[pod.shape][node as usize]
+            && room.fits(node as usize, &ask.needs[pod.shape]) > 0;
+        if fits {
+            room.take(node, &ask.needs[pod.shape]);
+            given[at] = Some(node);
+        }
+    }
+    room.give_back_all(ask, &given);
+    fits.then_some(seats)
+}
+
+/// The seats that the gang holds, with the shapes of the pods on them.
+fn held(yard: &Yard<'_>, ask: &Ask<'_>) -> Vec<(u32, usize)> {
+    let pods = ask.gang.pods.iter();
+    pods.filter_map(|pod| {
+        let node = ask.gang.held.get(&pod.name)?;
+        Some((*yard.by_name.get(node.as_str())?, pod.shape))
+    })
+    .collect()
+}

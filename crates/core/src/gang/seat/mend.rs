@@ -1,0 +1,149 @@
+//! Seats for the missing pods of a gang that was seated before: the old ones where they are free, and else
+//! the nearest to its other pods.
+
+use super::{Room, Seats, outward, single::Together};
+use crate::gang::{ask::Ask, mutual::Mutual, yard::Yard};
+
+/// Seats for all pods, those that hold theirs included.
+pub(super) fn mend(room: &mut Room<'_, '_>, ask: &Ask<'_>) -> Option<Seats> {
+    let yard = room.yard;
+    let held = named(yard, ask, |name| ask.gang.held.get(name));
+    let old = named(yard, ask, |name| ask.gang.remembered.get(name));
+    let mut mutual = ask.is_mutual.then(|| Mutual::new(yard, ask.gang));
+    let mut work = Work {
+        together: Together::new(yard, ask),
+        seats: held.clone(),
+        given: vec![None; held.len()],
+        home: home(yard, ask, &held, &old),
+    };
+    for (pod, node) in (0..).zip(&held) {
+        if let (Some(node), Some(mutual)) = (node, &mut mutual) {
+            mutual.add(ask.shape(pod), *node as usize);
+        }
+    }
+    let missing: Vec<u32> = ask
+        .by_shape()
+        .iter()
+        .flat_map(|group| group.pods.clone())
+        .filter(|pod| held[*pod as usize].is_none())
+        .collect();
+    for pod in &missing {
+        if let Some(node) = old[*pod as usize] {
+            work.try_seat(room, ask, &mut mutual, *pod, node as usize, 1);
+        }
+    }
+    let mut all = true;
+    for pod in missing {
+        if work.seats[pod as usize].is_none() {
+            all &= work.nearest(room, ask, &mut mutual, pod);
+        }
+    }
+    room.give_back_all(ask, &work.given);
+    all.then_some(work.seats)
+}
+
+/// Whether every pod has the seat that it had before.
+pub(super) fn is_as_before(yard: &Yard<'_>, ask: &Ask<'_>, seats: &Seats) -> bool {
+    let old = named(yard, ask, |name| ask.gang.remembered.get(name));
+    seats
+        .iter()
+        .zip(&old)
+        .all(|(seat, old)| seat.is_none() || seat == old)
+}
+
+struct Work {
+    together: Together,
+    seats: Seats,
+    given: Seats,
+    /// The nodes that its ranks have to stay on.
+    home: std::ops::Range<usize>,
+}
+
+impl Work {
+    /// Seats `pod` on `node` where it may be there and `wanted` pods fit.
+    fn try_seat(
+        &mut self,
+        room: &mut Room<'_, '_>,
+        ask: &Ask<'_>,
+        mutual: &mut Option<Mutual>,
+        pod: u32,
+        node: usize,
+        wanted: u32,
+    ) -> bool {
+        let shape = ask.shape(pod);
+        let holds_ranks = ask.gang.shapes[shape].ranks > 0;
+        let group = self
+            .together
+            .narrow(room.yard, pod, &self.seats, 0..room.yard.nodes.len());
+        let may = ask.eligible[shape][node]
+            && (!holds_ranks || self.home.contains(&node))
+            && group.contains(&node)
+            && room.fits(node, &ask.needs[shape]) >= wanted
+            && mutual
+                .as_ref()
+                .is_none_or(|mutual| mutual.allows(shape, node));
+        if may {
+            if let Some(mutual) = mutual {
+                mutual.add(shape, node);
+            }
+            let node = u32::try_from(node).unwrap_or(u32::MAX);
+            room.take(node, &ask.needs[shape]);
+            self.seats[pod as usize] = Some(node);
+            self.given[pod as usize] = Some(node);
+        }
+        may
+    }
+
+    /// Seats `pod` as near as possible to the pod before or behind it that has a seat.
+    fn nearest(
+        &mut self,
+        room: &mut Room<'_, '_>,
+        ask: &Ask<'_>,
+        mutual: &mut Option<Mutual>,
+        pod: u32,
+    ) -> bool {
+        let at = pod as usize;
+        let before = self.seats[..at].iter().rev().flatten().next();
+        let behind = self.seats[at..].iter().flatten().next();
+        let Some(anchor) = before.or(behind).copied() else {
+            return false;
+        };
+        let wanted = self.together.wanted(pod, &self.seats);
+        outward(room.yard, anchor, 0)
+            .any(|node| self.try_seat(room, ask, mutual, pod, node, wanted))
+    }
+}
+
+/// The nodes that a map gives the pods that are asked for.
+fn named<'g>(
+    yard: &Yard<'_>,
+    ask: &Ask<'g>,
+    node_of: impl Fn(&str) -> Option<&'g String>,
+) -> Seats {
+    let pods = ask.gang.pods.iter().enumerate();
+    pods.map(|(at, pod)| {
+        let node = node_of(&pod.name).filter(|_| at < ask.count)?;
+        yard.by_name.get(node.as_str()).copied()
+    })
+    .collect()
+}
+
+/// The nodes that the ranks have to stay on: the domain of those that have a seat, or had one.
+fn home(yard: &Yard<'_>, ask: &Ask<'_>, held: &Seats, old: &Seats) -> std::ops::Range<usize> {
+    let holds_ranks = |pod: &usize| ask.gang.shapes[ask.gang.pods[*pod].shape].ranks > 0;
+    let mut known = (0..held.len()).filter(holds_ranks);
+    let node = known
+        .clone()
+        .find_map(|pod| held[pod])
+        .or_else(|| known.find_map(|pod| old[pod]));
+    match node {
+        Some(node) if ask.top > 0 => {
+            let domain = yard.domain_of[ask.top][node as usize];
+            if !yard.is_one_place(ask.top, domain) {
+                return 0..0;
+            }
+            yard.tiers[ask.top][domain as usize].nodes()
+        }
+        _ => 0..yard.nodes.len(),
+    }
+}

@@ -1,0 +1,118 @@
+//! What placement sees of a cluster, frozen: nodes, what runs on them, the levels of its topology.
+//!
+//! Nodes and pods lie in two maps, so that an adapter keeps a snapshot up to date by putting in and
+//! taking out single objects, in whatever order their news arrive.
+
+mod convert;
+
+use std::{collections::BTreeMap, fmt};
+
+use k8s_openapi::api::core::v1::PodAffinityTerm;
+
+use super::{Resources, Topology};
+use crate::spec::Kind;
+
+/// The taint of a node that seats nobody, whatever a pod tolerates.
+pub const QUARANTINED: &str = "trainyard.dev/quarantined";
+
+/// The job whose pods a gang is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GangKey {
+    /// The kind of the job.
+    pub kind: Kind,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl fmt::Display for GangKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// The name of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodKey {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// A cluster at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot {
+    /// The levels, from wide to narrow.
+    pub topology: Topology,
+    /// What is doubtful about them.
+    pub warnings: Vec<String>,
+    /// The nodes by name.
+    pub nodes: BTreeMap<String, Node>,
+    /// The pods that have a node and have not ended; one on a node that is not known counts nowhere.
+    pub pods: BTreeMap<PodKey, Resident>,
+}
+
+/// One node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Node {
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its taints.
+    pub taints: Vec<Taint>,
+    /// Whether somebody has cordoned it.
+    pub unschedulable: bool,
+    /// Whether its kubelet answers.
+    pub ready: bool,
+    /// What its pods may ask for in all.
+    pub allocatable: Resources,
+}
+
+/// A reason against running on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taint {
+    /// What it is about.
+    pub key: String,
+    /// More about it.
+    pub value: String,
+    /// What it does.
+    pub effect: TaintEffect,
+}
+
+/// What a taint does to a pod that does not tolerate it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaintEffect {
+    /// It does not get there.
+    NoSchedule,
+    /// It had better be elsewhere.
+    PreferNoSchedule,
+    /// It does not get there, and does not stay.
+    NoExecute,
+}
+
+/// A pod that has a node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Resident {
+    /// The node.
+    pub node: String,
+    /// The gang that it is part of; none for pods that Trainyard did not make.
+    pub gang: Option<GangKey>,
+    /// What it asks for.
+    pub requests: Resources,
+    /// Its priority.
+    pub priority: i32,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Whether it is being deleted.
+    pub leaving: bool,
+    /// Which pods it does not bear beside it.
+    pub anti_affinity: Vec<PodAffinityTerm>,
+}
+
+impl Node {
+    /// Whether it seats nobody because someone found it to be bad.
+    pub fn is_quarantined(&self) -> bool {
+        self.taints.iter().any(|taint| taint.key == QUARANTINED)
+    }
+}

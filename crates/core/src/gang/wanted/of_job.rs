@@ -1,0 +1,179 @@
+//! From a job to its gang.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
+
+use super::{Constraints, Gang, Member, Shape};
+use crate::{
+    gang::{GangKey, Resources},
+    launch::{self, Cluster, LaunchError, LaunchedPod, Plan},
+    spec::{Framework, Job, Role, Slot, Switch, annotation},
+};
+
+/// The label that differs from pod to pod of a role.
+const INDEX: &str = launch::pod_label::REPLICA_INDEX;
+
+impl Gang {
+    /// The gang of `job`, which was made at `created`, with no seat yet.
+    ///
+    /// The priority is that of the templates where they state a number; a class has to be looked up by the
+    /// caller. Pods of a role have one shape: labels that only single pods have are left out.
+    pub fn of(job: &Job, cluster: &Cluster, created: Timestamp) -> Result<Self, LaunchError> {
+        let plan = Plan::new(job, cluster)?;
+        let mut gang = Self {
+            key: GangKey {
+                kind: job.kind,
+                namespace: job.namespace.as_str().to_owned(),
+                name: job.name.as_str().to_owned(),
+            },
+            created,
+            priority: 0,
+            priority_class: priority_class(job),
+            shapes: Vec::new(),
+            pods: Vec::new(),
+            minimum: 0,
+            parallelism: job.knobs.parallelism.clone(),
+            wish: job.knobs.placement.clone(),
+            held: BTreeMap::new(),
+            remembered: BTreeMap::new(),
+            reserved: BTreeMap::new(),
+            preempts: job.knobs.preemption == Some(Switch::On),
+            safe_at: None,
+        };
+        let holds_ranks = |role| role != Role::Launcher || launch::launcher_holds_ranks(job);
+        let (first, last): (Vec<Role>, Vec<Role>) = job
+            .roles
+            .keys()
+            .copied()
+            .partition(|role| holds_ranks(*role));
+        for role in first.into_iter().chain(last) {
+            let replicas = job.role_replicas(role);
+            if replicas == 0 {
+                continue;
+            }
+            let (labels, spec) = parts(plan.pod(Slot::new(role, 0), 1)?);
+            gang.priority = gang.priority.max(spec.priority.unwrap_or(0));
+            let mut shape = Shape::of(&spec, labels);
+            shape.ranks = if holds_ranks(role) {
+                ranks(job, &shape.requests)
+            } else {
+                0
+            };
+            let index = gang.shapes.len();
+            gang.shapes.push(shape);
+            gang.pods.extend((0..replicas).map(|at| Member {
+                name: job.pod_name(Slot::new(role, at)),
+                role,
+                shape: index,
+            }));
+        }
+        gang.minimum = minimum(job, gang.pods.len());
+        Ok(gang)
+    }
+}
+
+impl Shape {
+    /// The shape of pods with these labels and this spec.
+    pub fn of(spec: &PodSpec, mut labels: BTreeMap<String, String>) -> Self {
+        labels.remove(INDEX);
+        labels.remove(annotation::ATTEMPT);
+        let requests = Resources::of_pod(spec);
+        Self {
+            ranks: u32::try_from(requests.accelerators()).unwrap_or(0).max(1),
+            requests,
+            labels,
+            constraints: Constraints::of(spec),
+        }
+    }
+}
+
+impl Constraints {
+    /// What `spec` says about nodes.
+    pub fn of(spec: &PodSpec) -> Self {
+        let affinity = spec.affinity.clone().unwrap_or_default();
+        Self {
+            node_selector: spec.node_selector.clone().unwrap_or_default(),
+            node_affinity: affinity
+                .node_affinity
+                .and_then(|node| node.required_during_scheduling_ignored_during_execution),
+            tolerations: spec.tolerations.clone().unwrap_or_default(),
+            spread: spec
+                .topology_spread_constraints
+                .iter()
+                .flatten()
+                .filter(|spread| spread.when_unsatisfiable == "DoNotSchedule")
+                .cloned()
+                .collect(),
+            affinity: affinity
+                .pod_affinity
+                .and_then(|pod| pod.required_during_scheduling_ignored_during_execution)
+                .unwrap_or_default(),
+            anti_affinity: affinity
+                .pod_anti_affinity
+                .and_then(|pod| pod.required_during_scheduling_ignored_during_execution)
+                .unwrap_or_default(),
+        }
+    }
+}
+
+/// The labels and the spec of a pod, also of one that a batch Job makes.
+fn parts(launched: LaunchedPod) -> (BTreeMap<String, String>, PodSpec) {
+    let (metadata, spec) = match launched {
+        LaunchedPod::Pod(pod) => (pod.metadata, pod.spec),
+        LaunchedPod::Job(job) => {
+            let template: PodTemplateSpec = job.spec.map(|spec| spec.template).unwrap_or_default();
+            (template.metadata.unwrap_or_default(), template.spec)
+        }
+    };
+    (
+        metadata.labels.unwrap_or_default(),
+        spec.unwrap_or_default(),
+    )
+}
+
+/// Ranks of each pod: as the job states them, else one for each accelerator, else one.
+fn ranks(job: &Job, requests: &Resources) -> u32 {
+    let stated = match &job.framework {
+        Framework::MpiV1(own) => Some(own.slots_per_worker),
+        Framework::MpiV2(own) => Some(own.slots_per_worker),
+        Framework::PyTorch(own) => own
+            .nproc_per_node
+            .as_deref()
+            .and_then(|text| text.parse().ok()),
+        _ => None,
+    };
+    let accelerators = u32::try_from(requests.accelerators()).unwrap_or(0);
+    // One MPI slot is the default that nobody wrote.
+    match stated {
+        Some(count) if count > 1 || accelerators == 0 => count.max(1),
+        _ => accelerators.max(1),
+    }
+}
+
+/// How many pods are enough to start: the elastic minimum, or what the scheduling policy says.
+fn minimum(job: &Job, total: usize) -> usize {
+    let policy = job.run_policy.scheduling.as_ref();
+    let stated = policy.and_then(|policy| policy.min_available);
+    let elastic = job.elastic().map(|elastic| {
+        let workers = job.role_replicas(Role::Worker);
+        let spare = workers.saturating_sub(elastic.min_replicas.max(1));
+        total.saturating_sub(spare as usize)
+    });
+    let stated = stated.map(|count| count as usize);
+    stated.or(elastic).unwrap_or(total).clamp(1, total.max(1))
+}
+
+fn priority_class(job: &Job) -> Option<String> {
+    let policy = job.run_policy.scheduling.as_ref();
+    let of_templates = || {
+        job.roles.values().find_map(|role| {
+            let spec = role.template.spec.as_ref()?;
+            spec.priority_class_name.clone()
+        })
+    };
+    policy
+        .and_then(|policy| policy.priority_class.clone())
+        .or_else(of_templates)
+}

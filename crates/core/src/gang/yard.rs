@@ -1,0 +1,414 @@
+//! A snapshot laid out for counting: nodes in the order of the topology, domains as ranges of them,
+//! amounts in flat arrays.
+//!
+//! Tier 0 is the whole cluster, then come the levels from wide to narrow, and the last tier is the
+//! hosts. Nodes lie in such an order that every domain is a range.
+//!
+//! Invariant: `usable` is what is free without what is reserved, so what a gang that waits has been promised is
+//! given to nobody else, and becomes free for it as soon as others end.
+
+mod natural;
+
+use std::{cmp::Ordering, collections::BTreeMap};
+
+use k8s_openapi::api::core::v1::PodAffinityTerm;
+
+use super::{
+    Gang, GangKey, Node, Resources, Shape, Snapshot,
+    resources::{HOST_PORT, PODS},
+};
+
+/// A part of the cluster: a range of nodes.
+#[derive(Clone, Debug)]
+pub(super) struct Domain<'a> {
+    pub(super) start: u32,
+    pub(super) end: u32,
+    /// Its parts, in the next tier.
+    pub(super) parts: (u32, u32),
+    /// The value of the label; nodes without one are put together, but are not one place.
+    pub(super) name: Option<&'a str>,
+}
+
+impl Domain<'_> {
+    pub(super) fn nodes(&self) -> std::ops::Range<usize> {
+        self.start as usize..self.end as usize
+    }
+}
+
+/// One pod that takes room: one that runs, or one that was given a seat.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lodger<'a> {
+    pub(super) node: u32,
+    pub(super) namespace: &'a str,
+    pub(super) gang: Option<&'a GangKey>,
+    pub(super) requests: &'a Resources,
+    pub(super) labels: &'a BTreeMap<String, String>,
+    pub(super) anti_affinity: &'a [PodAffinityTerm],
+    pub(super) leaving: bool,
+}
+
+/// Amounts by the place of the resource in [`Yard::resources`].
+pub(super) type Need = Vec<(usize, i64)>;
+
+/// The cluster as placement counts it.
+#[derive(Debug)]
+pub(super) struct Yard<'a> {
+    pub(super) names: Vec<&'a str>,
+    pub(super) nodes: Vec<&'a Node>,
+    pub(super) by_name: BTreeMap<&'a str, u32>,
+    /// Names of the tiers; the first has none.
+    pub(super) tier_names: Vec<&'a str>,
+    /// Their label keys; the first and the last have none.
+    tier_keys: Vec<&'a str>,
+    pub(super) tiers: Vec<Vec<Domain<'a>>>,
+    /// The domain of each node, by tier.
+    pub(super) domain_of: Vec<Vec<u32>>,
+    /// Every resource that a gang asks for.
+    pub(super) resources: Vec<&'a str>,
+    /// What nothing takes now, by node and resource.
+    pub(super) free: Vec<i64>,
+    /// What would be free if every gang ended.
+    pub(super) emptied: Vec<i64>,
+    /// The same without what is reserved.
+    pub(super) room: Vec<i64>,
+    /// What is free, without what is reserved.
+    pub(super) usable: Vec<i64>,
+    pub(super) lodgers: Vec<Lodger<'a>>,
+    /// The tier whose hosts are as good as one.
+    pub(super) nvlink: Option<usize>,
+}
+
+impl<'a> Yard<'a> {
+    pub(super) fn new(snapshot: &'a Snapshot, gangs: &'a [Gang]) -> Self {
+        let order = Order::new(snapshot);
+        let mut yard = Self {
+            by_name: (0..)
+                .zip(&order.names)
+                .map(|(at, name)| (*name, at))
+                .collect(),
+            tier_names: std::iter::once("cluster")
+                .chain(
+                    snapshot
+                        .topology
+                        .levels
+                        .iter()
+                        .map(|level| level.name.as_str()),
+                )
+                .chain([super::topology::HOST])
+                .collect(),
+            tier_keys: std::iter::once("")
+                .chain(
+                    snapshot
+                        .topology
+                        .levels
+                        .iter()
+                        .map(|level| level.key.as_str()),
+                )
+                .chain(["kubernetes.io/hostname"])
+                .collect(),
+            tiers: order.tiers(),
+            domain_of: Vec::new(),
+            names: order.names,
+            nodes: order.nodes,
+            resources: asked_for(gangs),
+            free: Vec::new(),
+            emptied: Vec::new(),
+            room: Vec::new(),
+            usable: Vec::new(),
+            lodgers: Vec::new(),
+            nvlink: snapshot.topology.nvlink().map(|level| level + 1),
+        };
+        yard.domain_of = yard
+            .tiers
+            .iter()
+            .map(|domains| {
+                let mut of_node = vec![0; yard.names.len()];
+                for (at, domain) in (0..).zip(domains) {
+                    of_node[domain.nodes()].fill(at);
+                }
+                of_node
+            })
+            .collect();
+        yard.count(snapshot, gangs);
+        yard
+    }
+
+    /// Fills in what is free.
+    fn count(&mut self, snapshot: &'a Snapshot, gangs: &'a [Gang]) {
+        for node in &self.nodes {
+            for name in &self.resources {
+                self.free.push(allocatable(&node.allocatable, name));
+            }
+        }
+        self.room.clone_from(&self.free);
+        for (key, resident) in &snapshot.pods {
+            let Some(node) = self.by_name.get(resident.node.as_str()).copied() else {
+                continue;
+            };
+            self.lodgers.push(Lodger {
+                node,
+                namespace: &key.namespace,
+                gang: resident.gang.as_ref(),
+                requests: &resident.requests,
+                labels: &resident.labels,
+                anti_affinity: &resident.anti_affinity,
+                leaving: resident.leaving,
+            });
+        }
+        for gang in gangs {
+            self.lodgers.extend(self.unseen(snapshot, gang));
+        }
+        let mut lodgers = std::mem::take(&mut self.lodgers);
+        for lodger in &lodgers {
+            let need = self.need(lodger.requests);
+            change(&mut self.free, self.resources.len(), lodger.node, &need, -1);
+            if lodger.gang.is_none() && !lodger.leaving {
+                change(&mut self.room, self.resources.len(), lodger.node, &need, -1);
+            }
+        }
+        std::mem::swap(&mut self.lodgers, &mut lodgers);
+        self.usable.clone_from(&self.free);
+        self.emptied.clone_from(&self.room);
+    }
+
+    /// The pods of `gang` that hold a seat and are not seen on their node yet.
+    fn unseen(&self, snapshot: &'a Snapshot, gang: &'a Gang) -> Vec<Lodger<'a>> {
+        let mut unseen = Vec::new();
+        for pod in &gang.pods {
+            let Some(node) = gang.held.get(&pod.name) else {
+                continue;
+            };
+            let key = super::PodKey {
+                namespace: gang.key.namespace.clone(),
+                name: pod.name.clone(),
+            };
+            let seen = snapshot.pods.get(&key).map(|resident| &resident.node);
+            if let (Some(at), true) = (self.by_name.get(node.as_str()), seen != Some(node)) {
+                unseen.push(self.lodger(gang, &gang.shapes[pod.shape], *at));
+            }
+        }
+        unseen
+    }
+
+    /// A pod of `gang` on `node`.
+    pub(super) fn lodger(&self, gang: &'a Gang, shape: &'a Shape, node: u32) -> Lodger<'a> {
+        Lodger {
+            node,
+            namespace: &gang.key.namespace,
+            gang: Some(&gang.key),
+            requests: &shape.requests,
+            labels: &shape.labels,
+            anti_affinity: &shape.constraints.anti_affinity,
+            leaving: false,
+        }
+    }
+
+    /// The amounts of `requests` that any gang asks for.
+    pub(super) fn need(&self, requests: &Resources) -> Need {
+        requests
+            .iter()
+            .filter(|(_, amount)| *amount > 0)
+            .filter_map(|(name, amount)| {
+                let at = self.resources.binary_search(&name).ok()?;
+                Some((at, amount))
+            })
+            .collect()
+    }
+
+    /// How many pods of `need` fit into what `amounts` has on `node`.
+    pub(super) fn fits(&self, amounts: &[i64], node: usize, need: &Need) -> u32 {
+        let row = &amounts[node * self.resources.len()..];
+        let mut least = i64::from(u32::MAX);
+        for (at, amount) in need {
+            least = least.min(row[*at].max(0) / amount);
+        }
+        u32::try_from(least).unwrap_or(u32::MAX)
+    }
+
+    /// How many pods of `need` fit on `node` if nothing at all runs there.
+    pub(super) fn fits_when_bare(&self, node: usize, need: &Need) -> u32 {
+        let own = &self.nodes[node].allocatable;
+        let fits = need
+            .iter()
+            .map(|(at, amount)| allocatable(own, self.resources[*at]) / amount)
+            .min();
+        u32::try_from(fits.unwrap_or(0)).unwrap_or(u32::MAX)
+    }
+
+    /// Gives a seat on `node` to a pod of `need`.
+    pub(super) fn take(&mut self, node: u32, need: &Need) {
+        let width = self.resources.len();
+        change(&mut self.free, width, node, need, -1);
+        change(&mut self.usable, width, node, need, -1);
+    }
+
+    /// Keeps room on `node` for a pod of `need` that has to wait.
+    pub(super) fn reserve(&mut self, node: u32, need: &Need) {
+        let width = self.resources.len();
+        change(&mut self.room, width, node, need, -1);
+        change(&mut self.usable, width, node, need, -1);
+    }
+
+    /// Levels between two nodes: 0 on the same host, 1 under the same narrowest domain, and so on.
+    pub(super) fn hops(&self, a: u32, b: u32) -> u32 {
+        let (a, b) = (a as usize, b as usize);
+        let last = self.tiers.len() - 1;
+        for tier in (0..=last).rev() {
+            let domain = self.domain_of[tier][a];
+            if domain == self.domain_of[tier][b] && self.is_one_place(tier, domain) {
+                return u32::try_from(last - tier).unwrap_or(u32::MAX);
+            }
+        }
+        u32::try_from(last).unwrap_or(u32::MAX)
+    }
+
+    /// Whether the nodes of a domain are together, and not only all without the label.
+    pub(super) fn is_one_place(&self, tier: usize, domain: u32) -> bool {
+        tier == 0 || self.tiers[tier][domain as usize].name.is_some()
+    }
+
+    /// The tier that is called `name`, or whose label key it is.
+    pub(super) fn find_tier(&self, name: &str) -> Option<usize> {
+        let by_key = self.tier_keys.iter().position(|key| *key == name);
+        let by_name = self.tier_names.iter().position(|own| *own == name);
+        by_name.or(by_key).filter(|tier| *tier > 0)
+    }
+
+    /// The tier of hosts.
+    pub(super) fn host_tier(&self) -> usize {
+        self.tiers.len() - 1
+    }
+}
+
+/// What a node has of a resource. Every port is there once, and a node that states no bound on its pods has
+/// none.
+fn allocatable(own: &Resources, name: &str) -> i64 {
+    match own.get(name) {
+        0 if name.starts_with(HOST_PORT) => 1,
+        0 if name == PODS => i64::from(u32::MAX),
+        amount => amount,
+    }
+}
+
+/// Adds `sign` times `need` to the amounts of `node`.
+pub(super) fn change(amounts: &mut [i64], width: usize, node: u32, need: &Need, sign: i64) {
+    let row = node as usize * width;
+    for (at, amount) in need {
+        amounts[row + at] += sign * amount;
+    }
+}
+
+/// Every resource that a pod without a seat asks for, in order.
+fn asked_for(gangs: &[Gang]) -> Vec<&str> {
+    let shapes = gangs.iter().flat_map(|gang| &gang.shapes);
+    let mut names: Vec<&str> = Vec::new();
+    for shape in shapes {
+        for (name, _) in shape.requests.iter() {
+            if let Err(at) = names.binary_search(&name) {
+                names.insert(at, name);
+            }
+        }
+    }
+    names
+}
+
+/// The nodes in the order of the topology.
+struct Order<'a> {
+    names: Vec<&'a str>,
+    nodes: Vec<&'a Node>,
+    /// The label values of each node, from wide to narrow.
+    paths: Vec<Vec<Option<&'a str>>>,
+}
+
+impl<'a> Order<'a> {
+    fn new(snapshot: &'a Snapshot) -> Self {
+        let levels = &snapshot.topology.levels;
+        let mut entries: Vec<(Vec<Option<&'a str>>, &'a str, &'a Node)> = snapshot
+            .nodes
+            .iter()
+            .map(|(name, node)| {
+                let value = |key: &String| node.labels.get(key).map(String::as_str);
+                let path = levels.iter().map(|level| value(&level.key)).collect();
+                (path, name.as_str(), node)
+            })
+            .collect();
+        entries.sort_by(|a, b| path_order(&a.0, &b.0).then_with(|| natural::compare(a.1, b.1)));
+        let mut order = Self {
+            names: Vec::with_capacity(entries.len()),
+            nodes: Vec::with_capacity(entries.len()),
+            paths: Vec::with_capacity(entries.len()),
+        };
+        for (path, name, node) in entries {
+            order.paths.push(path);
+            order.names.push(name);
+            order.nodes.push(node);
+        }
+        order
+    }
+
+    /// The domains of every tier.
+    fn tiers(&self) -> Vec<Vec<Domain<'a>>> {
+        let depth = self.paths.first().map_or(0, Vec::len);
+        let count = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+        let domain = |start, name| Domain {
+            start,
+            end: count,
+            parts: (0, 0),
+            name,
+        };
+        let mut tiers: Vec<Vec<Domain<'a>>> = vec![vec![domain(0, None)]];
+        for level in 0..depth {
+            let mut domains: Vec<Domain<'a>> = Vec::new();
+            for (at, path) in (0..count).zip(&self.paths) {
+                let same = at
+                    .checked_sub(1)
+                    .is_some_and(|before| self.paths[before as usize][..=level] == path[..=level]);
+                if !same {
+                    if let Some(last) = domains.last_mut() {
+                        last.end = at;
+                    }
+                    domains.push(domain(at, path[level]));
+                }
+            }
+            tiers.push(domains);
+        }
+        tiers.push(
+            (0..count)
+                .zip(&self.names)
+                .map(|(at, name)| Domain {
+                    start: at,
+                    end: at + 1,
+                    parts: (0, 0),
+                    name: Some(*name),
+                })
+                .collect(),
+        );
+        for tier in 0..=depth {
+            let (upper, lower) = tiers.split_at_mut(tier + 1);
+            let mut part = 0;
+            for domain in &mut upper[tier] {
+                let first = part;
+                while lower[0].get(part).is_some_and(|p| p.end <= domain.end) {
+                    part += 1;
+                }
+                let narrow = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+                domain.parts = (narrow(first), narrow(part));
+            }
+        }
+        tiers
+    }
+}
+
+fn path_order(a: &[Option<&str>], b: &[Option<&str>]) -> Ordering {
+    for (a, b) in a.iter().zip(b) {
+        let order = match (a, b) {
+            (Some(a), Some(b)) => natural::compare(a, b),
+            // Nodes without a label come last.
+            (a, b) => b.is_some().cmp(&a.is_some()),
+        };
+        if order.is_ne() {
+            return order;
+        }
+    }
+    Ordering::Equal
+}
