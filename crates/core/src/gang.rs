@@ -26,6 +26,7 @@ mod eligible;
 mod lay;
 mod mutual;
 mod placement;
+mod preempt;
 mod refusal;
 mod reserve;
 pub mod resources;
@@ -62,6 +63,7 @@ pub use wanted::{Constraints, Gang, Member, Shape};
 pub fn place(snapshot: &Snapshot, gangs: &[Gang], now: Timestamp) -> Placement {
     let mut placer = Placer {
         yard: Yard::new(snapshot, gangs),
+        gangs,
         eligibility: Eligibility::default(),
         placement: Placement {
             warnings: snapshot.warnings.clone(),
@@ -86,6 +88,7 @@ pub fn place(snapshot: &Snapshot, gangs: &[Gang], now: Timestamp) -> Placement {
 
 struct Placer<'a> {
     yard: Yard<'a>,
+    gangs: &'a [Gang],
     eligibility: Eligibility,
     placement: Placement,
     /// The gang that is promised seats, where one is.
@@ -96,13 +99,12 @@ struct Placer<'a> {
 impl<'a> Placer<'a> {
     fn place(&mut self, gang: &'a Gang) {
         let ask = Ask::new(&self.yard, &mut self.eligibility, gang, gang.pods.len());
-        let found = self.seat(&ask);
-        let found = match found {
-            Some(seats) => Some((ask, seats)),
-            None => self.seat_fewer(gang).or_else(|| self.refuse(ask)),
-        };
-        if let Some((ask, seats)) = found {
-            self.accept(&ask, &seats);
+        match self.seat(&ask) {
+            Some(seats) => self.accept(&ask, &seats),
+            None => match self.seat_fewer(gang) {
+                Some((ask, seats)) => self.accept(&ask, &seats),
+                None => self.refuse(&ask),
+            },
         }
     }
 
@@ -156,18 +158,31 @@ impl<'a> Placer<'a> {
         self.placement.seated.insert(gang.key.clone(), seating);
     }
 
-    /// Says why not, and promises seats where it is the first that waits.
-    fn refuse(&mut self, ask: Ask<'a>) -> Option<(Ask<'a>, Seats)> {
+    /// Says why not, and promises seats: to the first that waits, to one that had seats before, and to one
+    /// that others end for.
+    fn refuse(&mut self, ask: &Ask<'a>) {
         let gang = ask.gang;
-        let refusal = refusal::refusal(&mut self.yard, &mut self.eligibility, &ask, self.promised);
-        self.placement.refused.insert(gang.key.clone(), refusal);
-        if (self.promised.is_none() || gang.is_returning())
-            && let Some(seats) = reserve::reserve(&mut self.yard, &ask)
-        {
-            let names = placement::seats_of(&self.yard, &ask, &seats);
+        let mut refusal =
+            refusal::refusal(&mut self.yard, &mut self.eligibility, ask, self.promised);
+        let promised = match self.preempt(ask) {
+            Some(preempt::Preemption { victims, seats }) => {
+                reserve::keep(&mut self.yard, ask, &seats);
+                refusal.waits_for(victims.iter().map(|(victim, _)| &victim.key));
+                for (victim, eviction) in victims {
+                    self.placement.victims.insert(victim.key.clone(), eviction);
+                }
+                Some(seats)
+            }
+            None if self.promised.is_none() || gang.is_returning() => {
+                reserve::reserve(&mut self.yard, ask)
+            }
+            None => None,
+        };
+        if let Some(seats) = promised {
+            let names = placement::seats_of(&self.yard, ask, &seats);
             self.placement.reservations.insert(gang.key.clone(), names);
             self.promised.get_or_insert(gang);
         }
-        None
+        self.placement.refused.insert(gang.key.clone(), refusal);
     }
 }

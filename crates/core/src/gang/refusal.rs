@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use self::count::{Count, Holder};
 use super::{
-    Gang,
+    Gang, GangKey,
     ask::{Ask, Eligibility, Group},
     seat::{Room, seat},
     yard::Yard,
@@ -88,6 +88,26 @@ pub(super) fn refusal<'a>(
         message: parts.join("; "),
         changes,
         fits_when_empty,
+    }
+}
+
+impl Refusal {
+    /// Adds that others end for it.
+    pub(super) fn waits_for<'a>(&mut self, victims: impl Iterator<Item = &'a GangKey>) {
+        let names: Vec<String> = victims.map(|key| format!("`{}`", key.name)).collect();
+        self.message.push_str("; waits for ");
+        match names.split_last() {
+            None => self.message.push_str("gangs that are ending already"),
+            Some((last, [])) => self.message.push_str(last),
+            Some((last, rest)) => {
+                self.message.push_str(&rest.join(", "));
+                self.message.push_str(" and ");
+                self.message.push_str(last);
+            }
+        }
+        if !names.is_empty() {
+            self.message.push_str(" to end, of lower priority");
+        }
     }
 }
 

@@ -9,7 +9,8 @@
 
 use super::{
     ask::Ask,
-    seat::{Room, Seats, seat, together},
+    lay::Layout,
+    seat::{Room, Seats, fits_of, seat, together, try_layout},
     yard::Yard,
 };
 
@@ -24,13 +25,21 @@ pub(super) fn reserve(yard: &mut Yard<'_>, ask: &Ask<'_>) -> Option<Seats> {
     for (node, shape) in &held {
         room.take(*node, &ask.needs[*shape]);
     }
-    let found = as_promised(&mut room, ask).or_else(|| seat(&mut room, ask));
+    let found = as_promised(&mut room, ask)
+        .or_else(|| soonest(&mut room, ask))
+        .or_else(|| seat(&mut room, ask));
     for (node, shape) in &held {
         room.give_back(*node, &ask.needs[*shape]);
     }
     yard.room = amounts;
     let seats = found?;
-    for (pod, node) in (0..).zip(&seats) {
+    keep(yard, ask, &seats);
+    Some(seats)
+}
+
+/// Keeps the seats for the gang.
+pub(super) fn keep(yard: &mut Yard<'_>, ask: &Ask<'_>, seats: &Seats) {
+    for (pod, node) in (0..).zip(seats) {
         let is_held = ask
             .gang
             .held
@@ -39,7 +48,50 @@ pub(super) fn reserve(yard: &mut Yard<'_>, ask: &Ask<'_>) -> Option<Seats> {
             yard.reserve(*node, &ask.needs[ask.shape(pod)]);
         }
     }
-    Some(seats)
+}
+
+/// Seats of which as many as possible are free now, on the domain that has most of them.
+fn soonest(room: &mut Room<'_, '_>, ask: &Ask<'_>) -> Option<Seats> {
+    let yard = room.yard;
+    if ask.is_mutual || !ask.gang.held.is_empty() || ask.top > yard.host_tier() {
+        return None;
+    }
+    let groups = ask.merged().unwrap_or_else(|| ask.by_shape());
+    let (main, others) = groups.split_first()?;
+    let way = ask.grains.last()?;
+    let whole = |fit: u32| fit / way[yard.host_tier()] * way[yard.host_tier()];
+    let later: Vec<u32> = fits_of(room, main).into_iter().map(whole).collect();
+    let now: Vec<u32> = (0..yard.nodes.len())
+        .map(|node| whole(yard.fits(&yard.usable, node, &main.need)).min(later[node]))
+        .collect();
+    let wanted = u32::try_from(main.pods.len()).ok()?;
+    let sum = |fits: &[u32], nodes: std::ops::Range<usize>| -> u64 {
+        fits[nodes].iter().map(|fit| u64::from(*fit)).sum()
+    };
+    let (_, domain) = (0..)
+        .zip(&yard.tiers[ask.top])
+        .filter(|(at, domain)| {
+            yard.is_one_place(ask.top, *at) && sum(&later, domain.nodes()) >= u64::from(wanted)
+        })
+        .max_by_key(|(at, domain)| {
+            let free = sum(&now, domain.nodes()).min(u64::from(wanted));
+            let least = std::cmp::Reverse(sum(&later, domain.nodes()));
+            (free, least, std::cmp::Reverse(*at))
+        })?;
+    let mut nodes: Vec<usize> = domain.nodes().filter(|node| later[*node] > 0).collect();
+    nodes.sort_by_key(|node| (std::cmp::Reverse(now[*node]), later[*node] - now[*node]));
+    let mut rest = wanted;
+    let mut layout: Layout = Vec::new();
+    for node in nodes {
+        let given = later[node].min(rest);
+        if given > 0 {
+            layout.push((u32::try_from(node).ok()?, given));
+        }
+        rest -= given;
+    }
+    layout.sort_unstable();
+    let seats = try_layout(room, ask, main, others, &layout)?;
+    together(yard, ask, &seats).then_some(seats)
 }
 
 /// The seats that were promised the last time, where the gang may still have all of them.

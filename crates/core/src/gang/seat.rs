@@ -13,6 +13,7 @@ mod single;
 use super::{
     ask::{Ask, Grains, Group},
     lay::{Layout, Sums},
+    resources::is_accelerator,
     yard::{Need, Yard, change},
 };
 
@@ -162,7 +163,7 @@ fn layouts(
 }
 
 /// Seats `main` as `layout` says and the other groups near it.
-fn try_layout(
+pub(super) fn try_layout(
     room: &mut Room<'_, '_>,
     ask: &Ask<'_>,
     main: &Group,
@@ -196,7 +197,7 @@ fn near(
     seats: &mut Seats,
 ) -> bool {
     let mut pods = group.pods.iter().peekable();
-    for node in outward(room.yard, anchor, top) {
+    for node in outward_for(room.yard, group, anchor, top, seats) {
         if !group.eligible[node] {
             continue;
         }
@@ -213,6 +214,29 @@ fn near(
         }
     }
     pods.peek().is_none()
+}
+
+/// The nodes of the domain of `anchor` in tier `top`, the nearest first. Pods that need no accelerator go beside
+/// the others of the gang, and else to nodes that have none, so that no GPU is left without a processor.
+fn outward_for(
+    yard: &Yard<'_>,
+    group: &Group,
+    anchor: u32,
+    top: usize,
+    seats: &Seats,
+) -> Vec<usize> {
+    let mut nodes: Vec<usize> = outward(yard, anchor, top).collect();
+    let named = |at: &usize| is_accelerator(yard.resources[*at]);
+    if group.need.iter().any(|(at, _)| named(at)) {
+        return nodes;
+    }
+    let mut own: Vec<usize> = seats.iter().flatten().map(|node| *node as usize).collect();
+    own.sort_unstable();
+    nodes.sort_by_key(|node| {
+        let is_own = own.binary_search(node).is_ok();
+        (!is_own, yard.nodes[*node].allocatable.accelerators() > 0)
+    });
+    nodes
 }
 
 /// The nodes of the domain of `anchor` in tier `top`, the nearest first.

@@ -90,6 +90,7 @@ pub(super) fn gang(name: &str, pods: usize, gpus: i64) -> Gang {
         remembered: BTreeMap::new(),
         reserved: BTreeMap::new(),
         preempts: false,
+        leaving: false,
         safe_at: None,
     }
 }

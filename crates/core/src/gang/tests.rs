@@ -1,3 +1,5 @@
+mod preempting;
+
 use super::{testing::*, *};
 
 fn run(snapshot: &Snapshot, gangs: &[Gang]) -> Placement {

@@ -43,6 +43,8 @@ pub struct Gang {
     pub reserved: BTreeMap<String, String>,
     /// Whether it may take the seats of gangs with a lower priority.
     pub preempts: bool,
+    /// Whether its pods are being ended: what they hold will be free.
+    pub leaving: bool,
     /// Since when work is lost if it ends now: its last checkpoint, or its start.
     pub safe_at: Option<Timestamp>,
 }

@@ -40,6 +40,7 @@ impl Gang {
             remembered: BTreeMap::new(),
             reserved: BTreeMap::new(),
             preempts: job.knobs.preemption == Some(Switch::On),
+            leaving: false,
             safe_at: None,
         };
         let holds_ranks = |role| role != Role::Launcher || launch::launcher_holds_ranks(job);
