@@ -3,11 +3,13 @@
 //! Invariant: everything here may be done twice without harm; nothing is decided.
 
 use futures::{StreamExt as _, stream};
+use jiff::Timestamp;
 use kube::core::params::{DeleteParams, Preconditions, PropagationPolicy};
 use serde::Serialize;
 use serde_json::Value;
+use tracing::info;
 use trainyard_core::{
-    job::{Action, Refusal, Removal, SharedInputs},
+    job::{Action, Refusal, Removal, Seat, SharedInputs},
     launch::{self, Cluster, Existing, Keys, LaunchedPod, Object, Plan},
     spec::{Job, Kind, MpiTransport, Role, Slot},
 };
@@ -84,7 +86,24 @@ impl Actor<'_> {
 
     async fn one(&self, plan: &Plan<'_>, action: &Action) -> Result<(), Trouble> {
         match action {
-            Action::CreatePod { slot, attempt } => self.create_pod(plan, *slot, *attempt).await,
+            Action::CreatePod {
+                slot,
+                attempt,
+                seat,
+            } => self.create_pod(plan, *slot, *attempt, seat).await,
+            Action::SeatPod { slot, uid, node } => self.seat_pod(*slot, uid, node).await,
+            Action::AskSeats => {
+                self.state.store().line.ask(self.key, Timestamp::now());
+                Ok(())
+            }
+            Action::GiveSeatsBack { why, avoid } => {
+                info!(job = %self.key, why, "the gang gives its seats back");
+                let mut store = self.state.store();
+                store
+                    .line
+                    .give_back(self.key, avoid.as_deref(), Timestamp::now());
+                Ok(())
+            }
             Action::DeletePod { slot, uid, removal } => self.delete_pod(*slot, uid, *removal).await,
             Action::CreateService(slot) => self.create_service(*slot).await,
             Action::DeleteService(slot) => {
@@ -130,13 +149,20 @@ impl Actor<'_> {
         }
     }
 
-    async fn create_pod(&self, plan: &Plan<'_>, slot: Slot, attempt: u32) -> Result<(), Trouble> {
-        let launched = plan.pod(slot, attempt).map_err(|error| {
+    async fn create_pod(
+        &self,
+        plan: &Plan<'_>,
+        slot: Slot,
+        attempt: u32,
+        seat: &Seat,
+    ) -> Result<(), Trouble> {
+        let mut launched = plan.pod(slot, attempt).map_err(|error| {
             Trouble::Refused(Refusal {
                 tried: format!("lay out the pod of {slot}"),
                 message: error.to_string(),
             })
         })?;
+        launch::take_seat(&mut launched, seat);
         match launched {
             LaunchedPod::Pod(pod) => {
                 if let Some(pod) = self.create::<PodView>("pods", &*pod, "pod", slot).await? {
@@ -153,6 +179,23 @@ impl Actor<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Lets a pod go that was held back.
+    async fn seat_pod(&self, slot: Slot, uid: &str, node: &str) -> Result<(), Trouble> {
+        let hostname = self.state.store().line.hostname(node);
+        let change = launch::release(uid, node, &hostname);
+        let name = self.job.pod_name(slot);
+        let path = self.path("pods");
+        match self.caller.merge::<PodView>(&path, &name, &change).await {
+            Ok(pod) => {
+                self.state.store().remember_pod(&pod);
+                Ok(())
+            }
+            // Gone, or another by now: its news is under way.
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+            Err(error) => Err(trouble(format!("let pod `{name}` go to its seat"), error)),
+        }
     }
 
     async fn create_service(&self, slot: Slot) -> Result<(), Trouble> {

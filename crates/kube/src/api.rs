@@ -186,6 +186,21 @@ impl Caller {
         self.call(Verb::Patch, path, request).await
     }
 
+    /// Changes an object by what `change` states, lists by the keys of their items.
+    pub(crate) async fn merge<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        name: &str,
+        change: &serde_json::Value,
+    ) -> Result<T, CallError> {
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let request = Request::new(path).patch(name, &params, &Patch::Strategic(change));
+        self.call(Verb::Patch, path, request).await
+    }
+
     /// Replaces an object, which must be of the version that `object` states.
     pub(crate) async fn replace<T: DeserializeOwned>(
         &self,

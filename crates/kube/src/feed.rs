@@ -30,8 +30,10 @@ const WATCH_SECONDS: u32 = 290;
 pub(crate) struct Source {
     /// Where the API serves it, such as `/api/v1/pods`.
     pub(crate) path: String,
-    /// Which of them.
+    /// Which of them, by labels.
     pub(crate) labels: Option<String>,
+    /// Which of them, by fields.
+    pub(crate) fields: Option<String>,
 }
 
 /// What a feed tells.
@@ -118,6 +120,7 @@ pub(crate) async fn list<T: View>(
     let request = Request::new(&source.path);
     let mut params = ListParams {
         label_selector: source.labels.clone(),
+        field_selector: source.fields.clone(),
         limit: Some(PAGE),
         ..ListParams::default()
     };
@@ -141,6 +144,7 @@ async fn watch<T: View>(
 ) -> Result<Ended, kube::Error> {
     let params = WatchParams {
         label_selector: source.labels.clone(),
+        field_selector: source.fields.clone(),
         timeout: Some(WATCH_SECONDS),
         bookmarks: true,
         ..WatchParams::default()

@@ -75,6 +75,8 @@ pub struct Metrics {
     calls: Family<Call, Counter>,
     passes: Family<Ended, Counter>,
     pass_seconds: Histogram,
+    placement_seconds: Histogram,
+    gangs_waiting: Gauge,
     attempts: Family<Paid, Counter>,
     phase_seconds: Family<Spent, Counter<f64, std::sync::atomic::AtomicU64>>,
     training_ratio: Family<OneJob, Gauge<f64, std::sync::atomic::AtomicU64>>,
@@ -97,6 +99,8 @@ impl Default for Metrics {
             calls: Family::default(),
             passes: Family::default(),
             pass_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 14)),
+            placement_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 14)),
+            gangs_waiting: Gauge::default(),
             attempts: Family::default(),
             phase_seconds: Family::default(),
             training_ratio: Family::default(),
@@ -139,6 +143,16 @@ impl Metrics {
             "pass_seconds",
             "Seconds of one pass",
             self.pass_seconds.clone(),
+        );
+        own.register(
+            "placement_seconds",
+            "Seconds of one look at the gangs that wait for seats",
+            self.placement_seconds.clone(),
+        );
+        own.register(
+            "gangs_waiting",
+            "Gangs that wait for seats",
+            self.gangs_waiting.clone(),
         );
         own.register(
             "attempts",
@@ -194,6 +208,13 @@ impl Metrics {
     pub(crate) fn passed(&self, outcome: &'static str, took: Duration) {
         self.passes.get_or_create(&Ended { outcome }).inc();
         self.pass_seconds.observe(took.as_secs_f64());
+    }
+
+    /// The line for seats was looked at.
+    pub(crate) fn placed(&self, took: Duration, waiting: usize) {
+        self.placement_seconds.observe(took.as_secs_f64());
+        self.gangs_waiting
+            .set(i64::try_from(waiting).unwrap_or(i64::MAX));
     }
 
     pub(crate) fn sizes(&self, queued: usize, jobs: usize, pods: usize, leads: bool) {

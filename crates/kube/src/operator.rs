@@ -6,6 +6,7 @@
 //!
 //! Several operators may run: all of them follow the cluster, the one that holds the lease acts.
 
+mod seats;
 mod state;
 
 use std::{
@@ -18,7 +19,7 @@ use std::{
 
 use jiff::Timestamp;
 use kube::Client;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tracing::{debug, info, warn};
 use trainyard_core::{launch::Cluster, spec::Kind};
 
@@ -49,6 +50,8 @@ pub struct Options {
     /// Follow the nodes, so that one that does not answer is noticed. It takes rights for the whole
     /// cluster; without them the operator goes by what the pods say.
     pub nodes: bool,
+    /// Give gangs their seats. It takes sight of all nodes and pods of the cluster.
+    pub placement: bool,
     /// The kinds that are looked after.
     pub kinds: Vec<Kind>,
     /// Jobs looked at, at once.
@@ -79,6 +82,7 @@ impl Default for Options {
         Self {
             namespace: None,
             nodes: true,
+            placement: true,
             kinds: Kind::ALL.to_vec(),
             workers: 32,
             calls: 64,
@@ -100,9 +104,27 @@ pub struct Operator {
     queue: Arc<Queue>,
     options: Arc<Options>,
     ready: Arc<Ready>,
+    /// The line for seats has changed.
+    stirred: Arc<Notify>,
     leads: watch::Receiver<bool>,
     leading: Arc<watch::Sender<bool>>,
     ends: Arc<AtomicBool>,
+}
+
+/// Which objects of a type are followed.
+#[derive(Debug, Default)]
+struct Selector {
+    labels: Option<String>,
+    fields: Option<String>,
+}
+
+impl From<Option<String>> for Selector {
+    fn from(labels: Option<String>) -> Self {
+        Self {
+            labels,
+            fields: None,
+        }
+    }
 }
 
 /// The feeds that have not told their first list.
@@ -145,6 +167,7 @@ impl Operator {
             queue: Arc::new(Queue::default()),
             options: Arc::new(options),
             ready: Arc::new(Ready::default()),
+            stirred: Arc::default(),
             leads,
             leading: Arc::new(leading),
             ends: Arc::new(AtomicBool::new(false)),
@@ -184,6 +207,10 @@ impl Operator {
         }
         let this = self.clone();
         tasks.spawn(async move { this.measure().await });
+        if self.places() {
+            let this = self.clone();
+            tasks.spawn(async move { this.give_seats().await });
+        }
         let turns = Arc::new(Semaphore::new(self.options.workers));
         let mut stop = std::pin::pin!(stop);
         tokio::select! {
@@ -290,6 +317,9 @@ impl Operator {
             let this = self.clone();
             tasks.spawn(async move { this.read_leases().await });
         }
+        if self.places() {
+            self.start_room_feeds(tasks);
+        }
     }
 
     fn path(&self, group: &str, resource: &str) -> String {
@@ -303,13 +333,19 @@ impl Operator {
         &self,
         tasks: &mut tokio::task::JoinSet<()>,
         path: String,
-        labels: Option<String>,
+        labels: impl Into<Selector>,
         hear: impl Fn(&State, News<T>) -> Vec<JobKey> + Send + 'static,
     ) {
         self.ready.expect(&path);
         let (state, queue) = (self.state.clone(), Arc::clone(&self.queue));
         let (ready, name) = (Arc::clone(&self.ready), path.clone());
-        let source = Source { path, labels };
+        let stirred = Arc::clone(&self.stirred);
+        let Selector { labels, fields } = labels.into();
+        let source = Source {
+            path,
+            labels,
+            fields,
+        };
         tasks.spawn(feed::follow(
             self.caller.client.clone(),
             source,
@@ -320,6 +356,9 @@ impl Operator {
                     ready.told(&name);
                 }
                 queue.all_soon(changed);
+                if state.store().line.take_stirred() {
+                    stirred.notify_one();
+                }
             },
         ));
     }
@@ -329,6 +368,7 @@ impl Operator {
         let source = Source {
             path: "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases".to_owned(),
             labels: None,
+            fields: None,
         };
         loop {
             tokio::time::sleep(LEASES_EVERY).await;

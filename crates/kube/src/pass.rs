@@ -44,6 +44,8 @@ impl Operator {
         let began = Instant::now();
         let Some(view) = self.state.store().job(key) else {
             self.state.forget(key);
+            self.state.store().line.forget(key);
+            self.look_at_line();
             self.caller.metrics.forget(key);
             if let Some(shadow) = &self.shadow {
                 shadow.forget(key);
@@ -89,6 +91,7 @@ impl Operator {
         };
         let now = Timestamp::now();
         let mut observed = self.state.store().observe(key, view, &job, Instant::now());
+        observed.seating = self.seating(key, view, &job);
         self.recall(key, &job, &mut observed).await?;
         let decision = job::decide(&job, &observed, now);
         Span::current().record("attempt", decision.status.trainyard.attempt);
@@ -120,6 +123,7 @@ impl Operator {
             cluster: &self.cluster,
         };
         let refusals = actor.carry_out(&decision.actions).await?;
+        self.look_at_line();
         let wake = self.after(key, view, refusals).await;
         let asked = decision.wake_at.map(|at| {
             // The moment after, never the one before.

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use jiff::Timestamp;
 use trainyard_core::{
     job::{Disruption, Exit, ObservedPod, PodPhase, Wait},
-    launch::slot_of,
+    launch::{GATE, slot_of},
     spec::{Job, Kind, annotation},
 };
 
@@ -43,6 +43,9 @@ pub(crate) struct PodEntry {
     pub(crate) deleted_at: Option<Timestamp>,
     grace_seconds: u32,
     pub(crate) node: Option<Arc<str>>,
+    /// The node that it is tied to.
+    tied: Option<Arc<str>>,
+    gated: bool,
     restarts: u32,
     exit: Option<Exit>,
     wait: Option<Wait>,
@@ -82,7 +85,16 @@ impl PodEntry {
             grace_seconds: grace.map_or(DEFAULT_GRACE_SECONDS, |grace| {
                 u32::try_from(grace).unwrap_or(0)
             }),
+            tied: match (&node, meta.seat.as_deref()) {
+                (Some(node), Some(tied)) if **node == *tied => Some(Arc::clone(node)),
+                (_, tied) => tied.map(Arc::from),
+            },
             node,
+            gated: pod
+                .spec
+                .scheduling_gates
+                .iter()
+                .any(|gate| gate.name == GATE),
             restarts: status
                 .init_container_statuses
                 .iter()
@@ -93,6 +105,11 @@ impl PodEntry {
             wait: (phase == PodPhase::Pending).then(|| wait(status)),
             disruption: disruption(status),
         }
+    }
+
+    /// Where it is, or is to be.
+    pub(crate) fn seat(&self) -> Option<&str> {
+        self.node.as_deref().or(self.tied.as_deref())
     }
 
     pub(crate) fn observed(&self, job: &Job) -> Option<ObservedPod> {
@@ -118,6 +135,7 @@ impl PodEntry {
             exit: self.exit,
             wait: self.wait.clone(),
             disruption: self.disruption,
+            gated: self.gated,
         })
     }
 }

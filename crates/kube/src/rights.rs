@@ -196,6 +196,20 @@ pub const OPERATOR: &[Right] = &[
     right(
         Place::Nodes,
         CORE,
+        &["pods"],
+        &["list", "watch"],
+        "sees what room other pods leave on the nodes",
+    ),
+    right(
+        Place::Nodes,
+        &["scheduling.k8s.io"],
+        &["priorityclasses"],
+        &["list", "watch"],
+        "knows which gang goes first",
+    ),
+    right(
+        Place::Nodes,
+        CORE,
         &["nodes"],
         &["get", "list", "watch"],
         "tells a pod on a dead node from a slow one",

@@ -352,6 +352,8 @@ fn left_to_do(job: &Job, action: &Action) -> Option<(Line, String)> {
         Action::DeleteJob => (job.kind.name(), own(), REMOVED),
         // Compared object by object.
         Action::ApplyShared(_) => return None,
+        // Nobody waits for seats in shadow.
+        Action::SeatPod { .. } | Action::AskSeats | Action::GiveSeatsBack { .. } => return None,
     };
     Some((whole(kind, line), name))
 }

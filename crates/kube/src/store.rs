@@ -12,17 +12,19 @@ use std::{
 
 use jiff::Timestamp;
 use trainyard_core::{
-    job::{IndexSet, JobStatus, NodeHealth, Observed, ObservedPod, PodPhase, Wait},
-    launch::slot_of,
+    job::{IndexSet, JobStatus, NodeHealth, Observed, ObservedPod, PodPhase, Seating, Wait},
+    launch::{Cluster, slot_of},
     spec::{Job, Kind, Role, Slot, annotation},
 };
 
 use crate::{
     feed::News,
     key::JobKey,
+    line::Line,
     node::NodeEntry,
     pod::PodEntry,
-    view::{Bare, BatchView, JobView, LeaseView, NodeView, PodView},
+    room,
+    view::{Bare, BatchView, JobView, LeaseView, NodeView, PodView, PriorityView, RoomView},
 };
 
 /// The memory of the operator.
@@ -40,6 +42,8 @@ pub(crate) struct Store {
     launchers_version: u64,
     /// Whether nodes are followed at all.
     pub(crate) nodes_known: bool,
+    /// The gangs that wait for seats.
+    pub(crate) line: Line,
 }
 
 /// What belongs to one job, by name.
@@ -146,6 +150,81 @@ impl Store {
         observed
     }
 
+    /// What the gang of `job` may do, where seats are given.
+    pub(crate) fn seating(
+        &mut self,
+        key: &JobKey,
+        view: &JobView,
+        job: &Job,
+        cluster: &Cluster,
+    ) -> Seating {
+        let meta = &view.metadata;
+        let created = meta.creation_timestamp.unwrap_or(Timestamp::UNIX_EPOCH);
+        let children = self.children.get(key);
+        let launchers = children.into_iter().flat_map(|children| {
+            let pods = children.pods.values();
+            pods.filter_map(|pod| {
+                let mut launchers = children.launchers.iter();
+                let own = launchers.find(|(_, launcher)| launcher.uid == pod.owner);
+                own.map(|(name, _)| (&**name, pod))
+            })
+        });
+        let pods = children.into_iter().flat_map(|children| {
+            let pods = children.pods.iter();
+            pods.filter(|(_, pod)| *pod.owner == *meta.uid)
+                .map(|(name, pod)| (&**name, pod))
+        });
+        let pods = pods.chain(launchers);
+        self.line
+            .seating(key, job, (meta.generation, created), cluster, pods)
+    }
+
+    /// Takes news of the pods of anybody in, for the room that they take.
+    pub(crate) fn hear_room(&mut self, news: News<RoomView>) {
+        match news {
+            News::All(pods, _) => {
+                self.line.keep_pods(|resident| resident.gang.is_some());
+                for pod in &pods {
+                    self.put_room(pod);
+                }
+            }
+            News::Is(pod) => self.put_room(&pod),
+            News::Gone(pod) if JobKey::of_child(&pod.metadata).is_none() => {
+                self.line.hear_pod(room::key_of(&pod.metadata), None);
+            }
+            News::Gone(_) | News::Version(_) => {}
+        }
+    }
+
+    /// The pods of jobs that this operator follows are told by their own feed.
+    fn put_room(&mut self, pod: &RoomView) {
+        let ours = JobKey::of_child(&pod.metadata);
+        if ours.is_none_or(|key| !self.jobs.contains_key(&key)) {
+            self.line
+                .hear_pod(room::key_of(&pod.metadata), room::of_others(pod));
+        }
+    }
+
+    /// Takes news of the priority classes in.
+    pub(crate) fn hear_priorities(&mut self, news: News<PriorityView>) {
+        let mut put = |class: &PriorityView, priority: Option<i32>| {
+            self.line.hear_priority(&class.metadata.name, priority);
+            if class.global_default {
+                self.line.hear_priority("", priority);
+            }
+        };
+        match news {
+            News::All(classes, _) => {
+                for class in &classes {
+                    put(class, Some(class.value));
+                }
+            }
+            News::Is(class) => put(&class, Some(class.value)),
+            News::Gone(class) => put(&class, None),
+            News::Version(_) => {}
+        }
+    }
+
     fn silent_nodes(&self, observed: &Observed, now: Instant) -> BTreeMap<String, NodeHealth> {
         if !self.nodes_known {
             return BTreeMap::new();
@@ -242,6 +321,7 @@ impl Store {
                     }
                 }
                 self.seats.clear();
+                self.line.keep_pods(|resident| resident.gang.is_none());
                 for pod in pods {
                     changed.extend(self.put_pod(&pod));
                 }
@@ -259,6 +339,7 @@ impl Store {
                     return Vec::new();
                 };
                 let name = pod.metadata.name.as_str();
+                self.line.hear_pod(room::key_of(&pod.metadata), None);
                 self.change_children(&key, |children| {
                     let known = children.pods.get(name);
                     if known.is_some_and(|known| *known.uid == *pod.metadata.uid) {
@@ -290,6 +371,8 @@ impl Store {
                 .or_default()
                 .insert(key.clone());
         }
+        self.line
+            .hear_pod(room::key_of(&pod.metadata), room::of_ours(pod, &key));
         let entry = PodEntry::new(pod, node);
         let pods = &mut self.children.entry(key.clone()).or_default().pods;
         match pods.get_mut(pod.metadata.name.as_str()) {
@@ -442,6 +525,7 @@ impl Store {
                     .map(|node| node.metadata.name.as_str())
                     .collect();
                 self.nodes.retain(|name, _| there.contains(&**name));
+                self.line.forget_nodes();
                 for node in &nodes {
                     self.put_node(node);
                 }
@@ -462,6 +546,7 @@ impl Store {
             }
             News::Gone(node) => {
                 self.nodes.remove(node.metadata.name.as_str());
+                self.line.forget_node(&node.metadata.name);
                 self.jobs_on(&node.metadata.name)
             }
             News::Version(_) => Vec::new(),
@@ -469,6 +554,8 @@ impl Store {
     }
 
     fn put_node(&mut self, node: &NodeView) {
+        self.line
+            .hear_node(&node.metadata.name, room::of_node(node));
         let name = self.node_name(&node.metadata.name);
         match self.nodes.get_mut(&name) {
             Some(known) => known.update(node),

@@ -9,7 +9,10 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::{
+    api::core::v1::{PodSpec, ResourceRequirements},
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::OwnerReference},
+};
 use serde::{Deserialize, Deserializer};
 use trainyard_core::spec::Kind;
 
@@ -32,6 +35,9 @@ pub(crate) struct Meta {
     pub(crate) resource_version: u64,
     pub(crate) generation: i64,
     pub(crate) labels: BTreeMap<String, String>,
+    /// The node of the seat that a pod was given: the one annotation that is read.
+    #[serde(rename = "annotations", deserialize_with = "seat")]
+    pub(crate) seat: Option<Box<str>>,
     pub(crate) owner_references: Vec<OwnerReference>,
     pub(crate) creation_timestamp: Option<Timestamp>,
     pub(crate) deletion_timestamp: Option<Timestamp>,
@@ -56,6 +62,16 @@ impl Meta {
 /// Versions are numbers in a string; one that is none is older than all others.
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     Ok(String::deserialize(deserializer)?.parse().unwrap_or(0))
+}
+
+fn seat<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<str>>, D::Error> {
+    #[derive(Default, Deserialize)]
+    struct Annotations {
+        #[serde(rename = "trainyard.dev/seat")]
+        seat: Option<Box<str>>,
+    }
+    let annotations = Option::<Annotations>::deserialize(deserializer)?;
+    Ok(annotations.unwrap_or_default().seat)
 }
 
 /// An object of which only the metadata is read.
@@ -92,8 +108,21 @@ impl View for PodView {
 pub(crate) struct PodSpecView {
     pub(crate) node_name: String,
     pub(crate) termination_grace_period_seconds: Option<i64>,
-    /// Only their order matters: the first trains where none has the kind's name.
-    pub(crate) containers: Vec<Named>,
+    /// In their order: the first trains where none has the kind's name.
+    pub(crate) containers: Vec<ContainerSpecView>,
+    pub(crate) init_containers: Vec<ContainerSpecView>,
+    pub(crate) overhead: Option<BTreeMap<String, Quantity>>,
+    pub(crate) priority: Option<i32>,
+    pub(crate) scheduling_gates: Vec<Named>,
+}
+
+/// A container as it is asked for.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct ContainerSpecView {
+    pub(crate) name: String,
+    pub(crate) restart_policy: Option<String>,
+    pub(crate) resources: Option<ResourceRequirements>,
 }
 
 /// Something with a name.
@@ -101,6 +130,50 @@ pub(crate) struct PodSpecView {
 #[serde(default)]
 pub(crate) struct Named {
     pub(crate) name: String,
+}
+
+/// A priority class.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct PriorityView {
+    pub(crate) metadata: Meta,
+    pub(crate) value: i32,
+    pub(crate) global_default: bool,
+}
+
+impl View for PriorityView {
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+/// A pod of anybody, which takes room.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct RoomView {
+    pub(crate) metadata: Meta,
+    #[serde(flatten)]
+    pub(crate) pod: Box<RoomPod>,
+}
+
+impl View for RoomView {
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+/// What of a pod says how much room it takes, and beside whom.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct RoomPod {
+    pub(crate) spec: Option<PodSpec>,
+    pub(crate) status: PhaseView,
+}
+
+/// The phase of a pod.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct PhaseView {
+    pub(crate) phase: String,
 }
 
 /// The status of a pod.
@@ -204,6 +277,7 @@ impl View for NodeView {
 #[serde(default)]
 pub(crate) struct NodeSpecView {
     pub(crate) taints: Vec<TaintView>,
+    pub(crate) unschedulable: bool,
 }
 
 /// A taint.
@@ -211,6 +285,7 @@ pub(crate) struct NodeSpecView {
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct TaintView {
     pub(crate) key: String,
+    pub(crate) value: String,
     pub(crate) effect: String,
     pub(crate) time_added: Option<Timestamp>,
 }
@@ -220,6 +295,7 @@ pub(crate) struct TaintView {
 #[serde(default)]
 pub(crate) struct NodeStatusView {
     pub(crate) conditions: Vec<ConditionView>,
+    pub(crate) allocatable: BTreeMap<String, Quantity>,
 }
 
 /// A lease of a node: the sign of life of its kubelet.

@@ -27,6 +27,12 @@ pub(crate) struct Operator {
     /// Follow the nodes although only one namespace is looked after; needs rights to read them
     #[arg(long, requires = "namespace")]
     pub(crate) watch_nodes: bool,
+    /// Leave pods to the scheduler one by one, instead of giving whole gangs their seats
+    ///
+    /// Gangs are placed where nodes are followed. The annotation `trainyard.dev/gang: "off"` does the same for
+    /// one job.
+    #[arg(long)]
+    pub(crate) no_placement: bool,
     /// Look after these kinds only, such as `PyTorchJob,MPIJob`; may be repeated
     #[arg(
         long,

@@ -35,6 +35,7 @@ pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
     let process = Process {
         options: Options {
             nodes: namespace.is_none() || args.watch_nodes,
+            placement: !args.no_placement,
             namespace,
             kinds: kinds(&args.kinds)?,
             workers: args.workers.into(),

@@ -66,11 +66,11 @@ fn forget_empty_annotations(pod: &mut LaunchedPod) {
     }
 }
 
-/// The change, as a strategic merge, that lets a pod go that was held back.
-pub fn release(node: &str, hostname: &str) -> Value {
+/// The change, as a strategic merge, that lets the incarnation `uid` of a pod go that was held back.
+pub fn release(uid: &str, node: &str, hostname: &str) -> Value {
     let selector = BTreeMap::from([(HOSTNAME, hostname)]);
     json!({
-        "metadata": {"annotations": {annotation::SEAT: node}},
+        "metadata": {"uid": uid, "annotations": {annotation::SEAT: node}},
         "spec": {
             "nodeSelector": selector,
             "schedulingGates": [{"$patch": "delete", "name": GATE}],

@@ -163,7 +163,12 @@ impl Api {
         let news = Arc::new(Notify::new());
         let tell = Arc::clone(&news);
         let source = Source {
-            path: format!("/api/v1/namespaces/{}/pods", job.key.namespace),
+            path: format!(
+                "/api/v1/namespaces/{
+            fields: None,
+        }/pods",
+                job.key.namespace
+            ),
             labels: Some(pod::labels(job)),
         };
         // Told when any pod has changed; what there is then is asked for.

@@ -1,0 +1,241 @@
+//! One gang, in line or with seats.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
+use trainyard_core::{
+    gang::{Gang, PodKey, Seat, Snapshot},
+    job::{PodPhase, Seating},
+    spec::Job,
+};
+
+use super::by_slot;
+use crate::pod::PodEntry;
+
+/// A node that did not serve a gang is not given to it again for this long.
+const AVOIDED_FOR: Duration = Duration::from_mins(5);
+/// Nodes that are avoided at once; the oldest is tried again first.
+const AVOIDED_MOST: usize = 64;
+
+/// One gang.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// What it wants; the seats that it was given are its `held`.
+    pub(super) gang: Gang,
+    /// Of which version of the job.
+    pub(super) generation: i64,
+    pub(super) in_line: bool,
+    /// Since when it is in line.
+    pub(super) since: Timestamp,
+    /// How long it may hold some seats while it waits for the rest.
+    patience: Duration,
+    /// Why it has no seats.
+    pub(super) why: Option<String>,
+    /// The nodes that did not serve, and since when.
+    avoided: BTreeMap<String, Timestamp>,
+}
+
+impl Entry {
+    /// The gang of a job that is new, or has been edited since `before`.
+    pub(super) fn new(
+        gang: Gang,
+        generation: i64,
+        patience: Duration,
+        before: Option<Self>,
+    ) -> Self {
+        let mut entry = Self {
+            generation,
+            in_line: false,
+            since: gang.created,
+            patience,
+            why: None,
+            avoided: BTreeMap::new(),
+            gang,
+        };
+        if let Some(before) = before {
+            let names: BTreeSet<&str> = entry.gang.pods.iter().map(|pod| &*pod.name).collect();
+            entry.gang.held = before.gang.held;
+            entry
+                .gang
+                .held
+                .retain(|pod, _| names.contains(pod.as_str()));
+            entry.gang.remembered = before.gang.remembered;
+            entry.in_line = before.in_line;
+            entry.since = before.since;
+            entry.avoided = before.avoided;
+        }
+        entry
+    }
+
+    /// Learns from the pods which seats are taken, and which are free for good.
+    pub(super) fn learn<'a>(&mut self, pods: impl Iterator<Item = (&'a str, &'a PodEntry)>) {
+        for (name, pod) in pods {
+            if !self.gang.pods.iter().any(|member| member.name == name) {
+                continue;
+            }
+            if pod.phase == PodPhase::Succeeded {
+                self.gang.held.remove(name);
+            } else if pod.phase != PodPhase::Failed
+                && pod.deleted_at.is_none()
+                && let Some(node) = pod.seat()
+            {
+                self.gang.held.insert(name.to_owned(), node.to_owned());
+            }
+        }
+    }
+
+    /// Gives up seats on nodes that seat nobody any more, unless a pod sits there; whether it did.
+    pub(super) fn lose_bad_seats(&mut self, snapshot: &Snapshot) -> bool {
+        let namespace = &self.gang.key.namespace;
+        let (avoided, held) = (&self.avoided, &mut self.gang.held);
+        let mut lost = Vec::new();
+        held.retain(|pod, node| {
+            let seats = snapshot
+                .nodes
+                .get(node.as_str())
+                .is_some_and(|node| node.ready && !node.unschedulable && !node.is_quarantined());
+            let key = PodKey {
+                namespace: namespace.clone(),
+                name: pod.clone(),
+            };
+            let sits = || {
+                let resident = snapshot.pods.get(&key);
+                resident.is_some_and(|pod| pod.node == *node && !pod.leaving)
+            };
+            let keep = (seats && !avoided.contains_key(node.as_str())) || sits();
+            if !keep {
+                lost.push((pod.clone(), node.clone()));
+            }
+            keep
+        });
+        let any = !lost.is_empty();
+        self.gang.remembered.extend(lost);
+        if any && !self.in_line {
+            self.in_line = true;
+            self.why = None;
+        }
+        any
+    }
+
+    pub(super) fn seating(&self, job: &Job) -> Seating {
+        let first = self.gang.pods.iter().take(self.gang.minimum);
+        let enough = first
+            .clone()
+            .all(|pod| self.gang.held.contains_key(&pod.name));
+        if enough && !self.gang.held.is_empty() {
+            Seating::Given(by_slot(job, &self.gang.held))
+        } else if self.in_line {
+            Seating::InLine(self.why.clone())
+        } else {
+            Seating::Unasked
+        }
+    }
+
+    pub(super) fn take(&mut self, seats: Vec<Seat>) {
+        let seats = seats.into_iter().map(|seat| (seat.pod, seat.node));
+        self.gang.held.extend(seats);
+        self.gang.remembered.clear();
+        self.in_line = !self.gang.is_seated();
+        self.why = None;
+    }
+
+    pub(super) fn give_back(&mut self, avoid: Option<&str>, now: Timestamp) {
+        self.in_line = false;
+        self.why = None;
+        self.gang.reserved.clear();
+        self.gang.remembered = std::mem::take(&mut self.gang.held);
+        if let Some(node) = avoid {
+            if self.avoided.len() >= AVOIDED_MOST
+                && let Some(oldest) = self.avoided.iter().min_by_key(|(_, at)| **at)
+            {
+                let oldest = oldest.0.clone();
+                self.avoided.remove(&oldest);
+            }
+            self.gang.remembered.retain(|_, seat| seat != node);
+            self.avoided.insert(node.to_owned(), now);
+        }
+    }
+
+    /// Gives up a gang that holds some seats and has waited for the rest for too long, with nothing that
+    /// runs; whether it did.
+    pub(super) fn has_waited_long_enough(&mut self, snapshot: &Snapshot, now: Timestamp) -> bool {
+        self.avoided
+            .retain(|_, at| at.checked_add(AVOIDED_FOR).is_ok_and(|end| end > now));
+        let over = self
+            .since
+            .checked_add(self.patience)
+            .is_ok_and(|end| end <= now);
+        if !self.in_line || self.gang.held.is_empty() || !over || self.sits(snapshot) {
+            return false;
+        }
+        self.gang.remembered = std::mem::take(&mut self.gang.held);
+        true
+    }
+
+    /// Whether a pod of the gang is on a node.
+    fn sits(&self, snapshot: &Snapshot) -> bool {
+        self.gang.pods.iter().any(|pod| {
+            let key = PodKey {
+                namespace: self.gang.key.namespace.clone(),
+                name: pod.name.clone(),
+            };
+            snapshot.pods.contains_key(&key)
+        })
+    }
+
+    /// Whether placement has to know of it: it waits, or holds seats that no pod shows.
+    pub(super) fn matters(&self, snapshot: &Snapshot) -> bool {
+        self.in_line
+            || self.gang.held.keys().any(|pod| {
+                let key = PodKey {
+                    namespace: self.gang.key.namespace.clone(),
+                    name: pod.clone(),
+                };
+                !snapshot.pods.contains_key(&key)
+            })
+    }
+
+    /// The gang as placement is to see it.
+    pub(super) fn wish(&self, priorities: &BTreeMap<String, i32>) -> Gang {
+        let mut gang = self.gang.clone();
+        let class = gang.priority_class.as_deref().unwrap_or_default();
+        if let Some(priority) = priorities.get(class) {
+            gang.priority = *priority;
+        }
+        if !self.in_line {
+            // It wants no more than it has.
+            let held = &gang.held;
+            gang.pods.retain(|pod| held.contains_key(&pod.name));
+            gang.minimum = gang.minimum.min(gang.pods.len());
+        }
+        let avoided: Vec<String> = self.avoided.keys().cloned().collect();
+        if !avoided.is_empty() {
+            for shape in &mut gang.shapes {
+                let affinity = &mut shape.constraints.node_affinity;
+                exclude(affinity.get_or_insert_with(NodeSelector::default), &avoided);
+            }
+        }
+        gang
+    }
+}
+
+/// Narrows every alternative of `selector` to nodes that are not `avoided`.
+fn exclude(selector: &mut NodeSelector, avoided: &[String]) {
+    if selector.node_selector_terms.is_empty() {
+        selector
+            .node_selector_terms
+            .push(NodeSelectorTerm::default());
+    }
+    for term in &mut selector.node_selector_terms {
+        let fields = term.match_fields.get_or_insert_default();
+        fields.push(NodeSelectorRequirement {
+            key: "metadata.name".to_owned(),
+            operator: "NotIn".to_owned(),
+            values: Some(avoided.to_vec()),
+        });
+    }
+}

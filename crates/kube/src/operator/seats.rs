@@ -1,0 +1,118 @@
+//! Seats in the cluster: who waits for them, and when the line is looked at.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use tokio::task::JoinSet;
+use tracing::debug;
+use trainyard_core::{
+    job::Seating,
+    spec::{Job, Switch},
+};
+
+use super::{Operator, Selector};
+use crate::{
+    key::{JobKey, OPERATOR_LABEL},
+    view::{JobView, PriorityView, RoomView},
+};
+
+/// Gangs that come together are looked at together.
+const GATHER: Duration = Duration::from_millis(5);
+/// The line is looked at this often even if nothing is heard: patience runs out by itself.
+const AT_LEAST_EVERY: Duration = Duration::from_secs(10);
+/// Looking at the line takes at most one part in this many of the operator's time.
+const SHARE: u32 = 4;
+/// The label by which Kueue takes a job on.
+const KUEUE_QUEUE: &str = "kueue.x-k8s.io/queue-name";
+/// The cluster's own scheduler.
+const OWN_SCHEDULER: &str = "default-scheduler";
+
+impl Operator {
+    /// Whether this operator gives seats at all.
+    pub(super) fn places(&self) -> bool {
+        self.options.placement && self.options.nodes && !self.options.shadow
+    }
+
+    /// What the gang of a job may do.
+    pub(crate) fn seating(&self, key: &JobKey, view: &JobView, job: &Job) -> Seating {
+        if !self.places() || !waits_for_seats(view, job) {
+            return Seating::Open;
+        }
+        self.state.store().seating(key, view, job, &self.cluster)
+    }
+
+    /// Has the line looked at, if something has changed there.
+    pub(crate) fn look_at_line(&self) {
+        if self.state.store().line.take_stirred() {
+            self.stirred.notify_one();
+        }
+    }
+
+    pub(super) fn start_room_feeds(&self, tasks: &mut JoinSet<()>) {
+        // The pods of jobs have a feed of their own; where that sees one namespace only, the others are
+        // seen here.
+        let labels = match &self.options.namespace {
+            None => Some(format!("!{OPERATOR_LABEL}")),
+            Some(_) => None,
+        };
+        let selector = Selector {
+            labels,
+            fields: Some("status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!=".to_owned()),
+        };
+        let path = "/api/v1/pods".to_owned();
+        self.feed::<RoomView>(tasks, path, selector, |state, news| {
+            state.store().hear_room(news);
+            Vec::new()
+        });
+        let path = "/apis/scheduling.k8s.io/v1/priorityclasses".to_owned();
+        self.feed::<PriorityView>(tasks, path, None, |state, news| {
+            state.store().hear_priorities(news);
+            Vec::new()
+        });
+    }
+
+    /// Looks at the line whenever something has changed, for ever.
+    pub(super) async fn give_seats(&self) {
+        let mut leads = self.leads.clone();
+        loop {
+            drop(tokio::time::timeout(AT_LEAST_EVERY, self.stirred.notified()).await);
+            if leads.wait_for(|leads| *leads).await.is_err() {
+                return;
+            }
+            if self.readiness().is_err() {
+                continue;
+            }
+            tokio::time::sleep(GATHER).await;
+            let began = Instant::now();
+            let (changed, waiting) = {
+                let mut store = self.state.store();
+                (store.line.place(Timestamp::now()), store.line.waiting())
+            };
+            let took = began.elapsed();
+            self.caller.metrics.placed(took, waiting);
+            if !changed.is_empty() {
+                debug!(
+                    ?took,
+                    changed = changed.len(),
+                    waiting,
+                    "looked at the line"
+                );
+            }
+            self.queue.all_soon(changed);
+            tokio::time::sleep(took * (SHARE - 1)).await;
+        }
+    }
+}
+
+/// Whether a job waits for seats for all of its pods: every job does, unless it says otherwise or another
+/// scheduler or queue looks after it.
+fn waits_for_seats(view: &JobView, job: &Job) -> bool {
+    let stated = job.knobs.gang;
+    let foreign = job.roles.values().any(|role| {
+        let spec = role.template.spec.as_ref();
+        let scheduler = spec.and_then(|spec| spec.scheduler_name.as_deref());
+        scheduler.is_some_and(|name| !name.is_empty() && name != OWN_SCHEDULER)
+    });
+    let queued = view.metadata.label(KUEUE_QUEUE).is_some();
+    stated != Some(Switch::Off) && !foreign && !queued
+}
