@@ -32,7 +32,7 @@ use nix::sys::{
 use trainyard_core::{
     job::{
         self, ConditionStatus, ConditionType, IndexSet, JobStatus, NodeHealth, Observed, Progress,
-        Refusal, SharedInputs,
+        Refusal, Seating, SharedInputs,
     },
     launch::Plan,
     spec::{Job, Role},
@@ -372,6 +372,7 @@ impl<'a> Engine<'a> {
             autoscaler: self.autoscaler,
             refusals: std::mem::take(&mut self.refusals),
             progress: self.progress,
+            seating: Seating::Open,
         }
     }
 

@@ -148,7 +148,6 @@ fn failed(rank: &FailedRank) -> FailedPod {
             at: Some(rank.at),
         }),
         disruption: None,
-        gated: false,
         last_line: rank.last_lines.last().cloned(),
     }
 }

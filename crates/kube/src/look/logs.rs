@@ -163,13 +163,9 @@ impl Api {
         let news = Arc::new(Notify::new());
         let tell = Arc::clone(&news);
         let source = Source {
-            path: format!(
-                "/api/v1/namespaces/{
-            fields: None,
-        }/pods",
-                job.key.namespace
-            ),
+            path: format!("/api/v1/namespaces/{}/pods", job.key.namespace),
             labels: Some(pod::labels(job)),
+            fields: None,
         };
         // Told when any pod has changed; what there is then is asked for.
         let feed = feed::follow(self.client.clone(), source, move |_: News<PodView>| {
