@@ -10,6 +10,9 @@
     reason = "a test that cannot go on says why and ends"
 )]
 
+mod hooks;
+mod operator;
+mod webhooks;
 mod yard;
 
 use serde_json::{Value, json};
