@@ -12,7 +12,11 @@ use std::{
     process::Command,
 };
 
-use super::{Cluster, namespace, nodes, state::State};
+use super::{
+    Cluster, namespace, nodes,
+    recipe::{self, Recipe},
+    state::State,
+};
 use crate::{Failure, cache::cannot, frameworks, report, step};
 
 /// What holds a pod's namespaces.
@@ -21,12 +25,15 @@ pub(super) const PAUSE: &str = "trainyard.test/pause:test";
 const TOOLS: &str = "trainyard.test/tools:test";
 /// The same, with the binary of this project.
 const JOB: &str = "trainyard.test/job:test";
-/// The binary and nothing else, as it is deployed.
+/// The binary and nothing else, as the recipe in `deploy/image` makes it.
 const TRAINYARD: &[&str] = &[
     "trainyard.test/trainyard:test",
     // The name that the examples give it.
     concat!("docker.io/library/trainyard:", env!("CARGO_PKG_VERSION")),
 ];
+
+/// How programs are found in the images of tools.
+const SETTINGS: &str = r#"{"Env":["PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin"]}"#;
 
 /// Programs that jobs of tests call; one that the machine lacks is left out.
 const PROGRAMS: &[&str] = &[
@@ -96,10 +103,16 @@ pub(super) fn base(cluster: &Cluster) -> Result<(), Failure> {
         .map_err(cannot("find", &cluster.state.program("pause")))?;
     let state = &cluster.state;
     let layer = packed(state, "pause", &[(&pause, "pause")])?;
-    let archive = image(state, "pause", &[PAUSE], &[layer], "[\"/pause\"]")?;
+    let archive = image(
+        state,
+        "pause",
+        &[PAUSE],
+        &[layer],
+        r#"{"Entrypoint":["/pause"]}"#,
+    )?;
     nodes::import(cluster, &archive)?;
     let layers = tools(state)?;
-    let archive = image(state, "tools", &[TOOLS], &layers, "null")?;
+    let archive = image(state, "tools", &[TOOLS], &layers, SETTINGS)?;
     nodes::import(cluster, &archive)?;
     fs::write(&done, "").map_err(cannot("write", &done))
 }
@@ -108,13 +121,15 @@ pub(super) fn base(cluster: &Cluster) -> Result<(), Failure> {
 pub(super) fn project(cluster: &Cluster) -> Result<(), Failure> {
     base(cluster)?;
     let state = &cluster.state;
+    let recipe = Recipe::of_project()?;
     let binary = static_binary()?;
-    let binary = packed(state, "binary", &[(&binary, "usr/local/bin/trainyard")])?;
+    recipe::must_be_static(&binary)?;
+    let binary = packed(state, "binary", &[(&binary, &recipe.target)])?;
     let alone = [binary.clone()];
-    let archive = image(state, "trainyard", TRAINYARD, &alone, "[\"trainyard\"]")?;
+    let archive = image(state, "trainyard", TRAINYARD, &alone, &recipe.settings)?;
     nodes::import(cluster, &archive)?;
     let layers = [layer(state, "tools"), layer(state, "root"), binary];
-    let archive = image(state, "job", &[JOB], &layers, "null")?;
+    let archive = image(state, "job", &[JOB], &layers, SETTINGS)?;
     nodes::import(cluster, &archive)?;
     for tag in [TOOLS, JOB].iter().chain(TRAINYARD) {
         println!("{tag}");
@@ -240,13 +255,13 @@ fn archiver(state: &State, target: &Path) -> Command {
     command
 }
 
-/// An archive of one image; `entrypoint` is JSON.
+/// An archive of one image; `settings` is JSON.
 fn image(
     state: &State,
     name: &str,
     tags: &[&str],
     layers: &[PathBuf],
-    entrypoint: &str,
+    settings: &str,
 ) -> Result<PathBuf, Failure> {
     let folder = state.file("images");
     let mut hashes = Vec::new();
@@ -264,8 +279,7 @@ fn image(
         other => other,
     };
     let config = format!(
-        "{{\"architecture\":\"{architecture}\",\"os\":\"linux\",\"config\":{{\"Entrypoint\":\
-         {entrypoint},\"Env\":[\"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin\"]}},\"rootfs\":\
+        "{{\"architecture\":\"{architecture}\",\"os\":\"linux\",\"config\":{settings},\"rootfs\":\
          {{\"type\":\"layers\",\"diff_ids\":[{}]}}}}",
         hashes.join(",")
     );

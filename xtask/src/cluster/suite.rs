@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    Cluster, Nodes, cgroups, image,
+    Cluster, Nodes, binaries, cgroups, image,
     namespace::{Namespaces, is_helper},
     piece,
     process::Process,
@@ -173,9 +173,11 @@ fn tests() -> Result<Option<String>, Failure> {
     test::counted(&mut command).map(Some)
 }
 
-/// Teaches the cluster the kinds, and gives its real nodes the images, as this checkout has them.
+/// Teaches the cluster the kinds, and gives its real nodes the images, as this checkout has them; and
+/// gives the tests what installs charts.
 fn install(fixture: &Fixture) -> Result<(), Failure> {
     image::project(&fixture.cluster)?;
+    binaries::provide(binaries::HELM, &fixture.cluster.state.file("bin"))?;
     let mut command = fixture.command("kubectl");
     command
         .args(["apply", "--server-side", "--force-conflicts", "--kustomize"])

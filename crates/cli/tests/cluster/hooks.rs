@@ -91,10 +91,12 @@ impl<'a> Hooks<'a> {
 /// The objects of a file of `deploy/`.
 pub(crate) fn deployed(file: &str) -> Vec<Value> {
     let path = format!("{}/../../deploy/{file}", env!("CARGO_MANIFEST_DIR"));
-    let bytes = fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    let file = spec::read(&bytes).unwrap_or_else(|error| panic!("{path}: {error:?}"));
-    file.documents
-        .iter()
-        .map(|document| document.tree.to_json())
-        .collect()
+    objects(&fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}")))
+}
+
+/// The objects of a text in YAML.
+pub(crate) fn objects(text: &[u8]) -> Vec<Value> {
+    let file = spec::read(text).unwrap_or_else(|error| panic!("{error:?}"));
+    let documents = file.documents.iter();
+    documents.map(|document| document.tree.to_json()).collect()
 }

@@ -10,7 +10,9 @@
     reason = "a test that cannot go on says why and ends"
 )]
 
+mod deploy;
 mod hooks;
+mod installed;
 mod operator;
 mod webhooks;
 mod yard;

@@ -6,7 +6,10 @@ use std::{
     os::unix::fs::symlink,
     path::PathBuf,
     process::{Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        PoisonError, RwLock,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -20,13 +23,24 @@ const LOOK: Duration = Duration::from_millis(100);
 /// The program.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_trainyard");
 
+/// Held by every test; by one whose operator looks after the whole cluster, alone.
+static CLUSTER: RwLock<()> = RwLock::new(());
+
 /// Runs `test` with a namespace of its own, if there is a cluster.
 pub(crate) fn on_cluster(name: &str, test: impl FnOnce(&Yard)) {
+    let _shared = CLUSTER.read().unwrap_or_else(PoisonError::into_inner);
     on(name, "TRAINYARD_CLUSTER", test);
 }
 
 /// Runs `test` with a namespace of its own, if there are real nodes.
 pub(crate) fn on_real_nodes(name: &str, test: impl FnOnce(&Yard)) {
+    let _shared = CLUSTER.read().unwrap_or_else(PoisonError::into_inner);
+    on(name, "TRAINYARD_REAL_NODES", test);
+}
+
+/// Runs `test` as [`on_real_nodes`] does, while no other test runs.
+pub(crate) fn alone_on_real_nodes(name: &str, test: impl FnOnce(&Yard)) {
+    let _alone = CLUSTER.write().unwrap_or_else(PoisonError::into_inner);
     on(name, "TRAINYARD_REAL_NODES", test);
 }
 
@@ -40,19 +54,10 @@ fn on(name: &str, variable: &str, test: impl FnOnce(&Yard)) {
         eprintln!("skipped: `{variable}` is not set; `cargo xtask test --only cluster` sets it");
         return;
     }
-    let yard = Yard {
-        namespace: format!("cli-{name}-{}", std::process::id()),
-        folder: tempfile::tempdir().unwrap(),
-        files: AtomicU32::new(0),
-    };
-    let made = Command::new("kubectl")
-        .args(["create", "namespace", &yard.namespace])
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{made:?}");
+    let yard = Yard::new(format!("cli-{name}-{}", std::process::id()));
     test(&yard);
     // Only a test that went well clears up: what is left of another tells why.
-    yard.kubectl(&["delete", "namespace", &yard.namespace, "--wait=false"]);
+    yard.clear();
 }
 
 /// The job of an example.
@@ -88,6 +93,26 @@ impl Outcome {
 }
 
 impl Yard {
+    fn new(namespace: String) -> Self {
+        let made = call(Command::new("kubectl").args(["create", "namespace", &namespace]));
+        assert_eq!(made.code, Some(0), "{made:?}");
+        Self {
+            namespace,
+            folder: tempfile::tempdir().unwrap(),
+            files: AtomicU32::new(0),
+        }
+    }
+
+    /// Another namespace for the same test.
+    pub(crate) fn beside(&self, name: &str) -> Self {
+        Self::new(format!("{}-{name}", self.namespace))
+    }
+
+    /// Asks for the end of the namespace.
+    pub(crate) fn clear(&self) {
+        self.kubectl(&["delete", "namespace", &self.namespace, "--wait=false"]);
+    }
+
     /// A path of the test's own folder at which nothing is yet.
     pub(crate) fn new_file(&self, name: &str) -> PathBuf {
         let number = self.files.fetch_add(1, Ordering::Relaxed);
@@ -109,10 +134,15 @@ impl Yard {
 
     /// Makes objects be so, each where it says that it belongs.
     pub(crate) fn apply(&self, objects: &Value) {
+        let made = self.try_apply(objects, &[]);
+        assert_eq!(made.code, Some(0), "{made:?}: {objects:#}");
+    }
+
+    /// Asks for objects to be so, with further `more` to `kubectl`.
+    pub(crate) fn try_apply(&self, objects: &Value, more: &[&str]) -> Outcome {
         let path = self.file_of(objects);
         let words = ["apply", "--server-side", "--force-conflicts", "--filename"];
-        let made = call(Command::new("kubectl").args(words).arg(path));
-        assert_eq!(made.code, Some(0), "{made:?}: {objects:#}");
+        call(Command::new("kubectl").args(words).arg(path).args(more))
     }
 
     /// Changes an object by a merge patch, if that is allowed.
@@ -134,8 +164,13 @@ impl Yard {
 
     /// Calls `kubectl` in the namespace; it must succeed.
     pub(crate) fn kubectl(&self, words: &[&str]) -> String {
+        kubectl_in(&self.namespace, words)
+    }
+
+    /// Calls `helm` in the namespace; it must succeed.
+    pub(crate) fn helm(&self, words: &[&str]) -> String {
         let outcome = call(
-            Command::new("kubectl")
+            Command::new("helm")
                 .args(words)
                 .args(["--namespace", &self.namespace]),
         );
@@ -220,6 +255,18 @@ impl Yard {
             std::thread::sleep(LOOK);
         }
     }
+}
+
+/// Calls `kubectl` in a namespace that is no test's; it must succeed.
+pub(crate) fn kubectl_in(namespace: &str, words: &[&str]) -> String {
+    kubectl(&[words, &["--namespace", namespace]].concat())
+}
+
+/// Calls `kubectl`; it must succeed.
+pub(crate) fn kubectl(words: &[&str]) -> String {
+    let outcome = call(Command::new("kubectl").args(words));
+    assert_eq!(outcome.code, Some(0), "{words:?}: {outcome:?}");
+    outcome.stdout
 }
 
 fn call(command: &mut Command) -> Outcome {
