@@ -16,6 +16,7 @@ mod namespace;
 mod nodes;
 mod piece;
 mod process;
+mod recipe;
 mod simulated;
 mod state;
 mod status;

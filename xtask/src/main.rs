@@ -49,6 +49,7 @@ Exit codes: 0 done, 1 the thing asked about failed, 2 could not do it.
 ";
 
 /// How a chore ended, where it did not end well.
+#[derive(Debug)]
 pub(crate) enum Failure {
     /// The thing asked about failed, and why.
     Failed(String),

@@ -23,7 +23,7 @@ use std::{
     fmt,
     path::PathBuf,
     sync::{Arc, PoisonError, RwLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use jiff::Timestamp;
@@ -43,10 +43,12 @@ use crate::{
     backoff::Backoff,
 };
 
-/// How often the Secret or the folder is looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
-/// How often the configurations of the webhooks are looked at, in looks: they are large.
-const TRUST_EVERY: u32 = 10;
+/// How often the Secret is looked at.
+const SECRET_EVERY: Duration = Duration::from_secs(30);
+/// How often the folder is looked at, which asks nobody.
+const FOLDER_EVERY: Duration = Duration::from_secs(5);
+/// How often the configurations of the webhooks are looked at: they are large.
+const TRUST_EVERY: Duration = Duration::from_mins(5);
 
 /// Where the certificate comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,21 +138,27 @@ impl Certificate {
 
     /// Keeps the certificate fresh for ever.
     pub(crate) async fn keep(self: Arc<Self>, caller: Caller, source: CertificateSource) {
-        let mut backoff = Backoff::new(Duration::from_millis(500), LOOK_EVERY);
-        let mut looks: u32 = 0;
+        let every = match source {
+            CertificateSource::Issued { .. } => SECRET_EVERY,
+            CertificateSource::Folder(_) => FOLDER_EVERY,
+        };
+        let mut backoff = Backoff::new(Duration::from_millis(500), every);
+        let mut trust_seen: Option<Instant> = None;
         let mut said = String::new();
         loop {
-            let check_trust = looks.is_multiple_of(TRUST_EVERY);
+            let check_trust = trust_seen.is_none_or(|at| at.elapsed() >= TRUST_EVERY);
             match self.look(&caller, &source, check_trust).await {
                 Ok(()) => {
-                    looks = looks.wrapping_add(1);
+                    if check_trust {
+                        trust_seen = Some(Instant::now());
+                    }
                     said.clear();
                     backoff.reset();
-                    tokio::time::sleep(LOOK_EVERY).await;
+                    tokio::time::sleep(every).await;
                 }
                 Err(CertificateError::Raced) => tokio::time::sleep(backoff.next()).await,
                 Err(error) => {
-                    looks = 0;
+                    trust_seen = None;
                     let sentence = error.to_string();
                     if sentence != said {
                         warn!(

@@ -74,6 +74,9 @@ pub(super) const CONTROL_PLANE: &[Program] = &[
     pure("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl"),
 ];
 
+/// What tests of `deploy/` need besides.
+pub(super) const HELM: &[Program] = &[pure("helm", "helm", "helm.sh/helm/v3/cmd/helm")];
+
 /// What simulated nodes need besides.
 pub(super) const SIMULATED: &[Program] = &[pure("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok")];
 
@@ -320,7 +323,7 @@ mod tests {
 
     #[test]
     fn every_program_has_a_module() {
-        for program in [CONTROL_PLANE, SIMULATED, REAL].concat() {
+        for program in [CONTROL_PLANE, HELM, SIMULATED, REAL, PEER].concat() {
             let module = step::root().join("tools/cluster").join(program.module);
             assert!(module.join("go.mod").is_file(), "{}", program.name);
         }

@@ -12,7 +12,11 @@ use std::{
     process::Command,
 };
 
-use super::{Cluster, nodes};
+use super::{
+    Cluster, namespace, nodes,
+    recipe::{self, Recipe},
+    state::State,
+};
 use crate::{Failure, cache::cannot, frameworks, report, step};
 
 /// What holds a pod's namespaces.
@@ -21,12 +25,15 @@ pub(super) const PAUSE: &str = "trainyard.test/pause:test";
 const TOOLS: &str = "trainyard.test/tools:test";
 /// The same, with the binary of this project.
 const JOB: &str = "trainyard.test/job:test";
-/// The binary and nothing else, as it is deployed.
+/// The binary and nothing else, as the recipe in `deploy/image` makes it.
 const TRAINYARD: &[&str] = &[
     "trainyard.test/trainyard:test",
     // The name that the examples give it.
     concat!("docker.io/library/trainyard:", env!("CARGO_PKG_VERSION")),
 ];
+
+/// How programs are found in the images of tools.
+const SETTINGS: &str = r#"{"Env":["PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin"]}"#;
 
 /// Programs that jobs of tests call; one that the machine lacks is left out.
 const PROGRAMS: &[&str] = &[
@@ -94,11 +101,18 @@ pub(super) fn base(cluster: &Cluster) -> Result<(), Failure> {
     fs::create_dir_all(&folder).map_err(cannot("make", &folder))?;
     let pause = fs::canonicalize(cluster.state.program("pause"))
         .map_err(cannot("find", &cluster.state.program("pause")))?;
-    let layer = packed(&folder, "pause", &[(&pause, "pause")])?;
-    let archive = image(&folder, "pause", &[PAUSE], &[layer], "[\"/pause\"]")?;
+    let state = &cluster.state;
+    let layer = packed(state, "pause", &[(&pause, "pause")])?;
+    let archive = image(
+        state,
+        "pause",
+        &[PAUSE],
+        &[layer],
+        r#"{"Entrypoint":["/pause"]}"#,
+    )?;
     nodes::import(cluster, &archive)?;
-    let layers = tools(&folder)?;
-    let archive = image(&folder, "tools", &[TOOLS], &layers, "null")?;
+    let layers = tools(state)?;
+    let archive = image(state, "tools", &[TOOLS], &layers, SETTINGS)?;
     nodes::import(cluster, &archive)?;
     fs::write(&done, "").map_err(cannot("write", &done))
 }
@@ -106,14 +120,16 @@ pub(super) fn base(cluster: &Cluster) -> Result<(), Failure> {
 /// Builds the project's binary and imports images with it.
 pub(super) fn project(cluster: &Cluster) -> Result<(), Failure> {
     base(cluster)?;
-    let folder = cluster.state.file("images");
+    let state = &cluster.state;
+    let recipe = Recipe::of_project()?;
     let binary = static_binary()?;
-    let binary = packed(&folder, "binary", &[(&binary, "usr/local/bin/trainyard")])?;
+    recipe::must_be_static(&binary)?;
+    let binary = packed(state, "binary", &[(&binary, &recipe.target)])?;
     let alone = [binary.clone()];
-    let archive = image(&folder, "trainyard", TRAINYARD, &alone, "[\"trainyard\"]")?;
+    let archive = image(state, "trainyard", TRAINYARD, &alone, &recipe.settings)?;
     nodes::import(cluster, &archive)?;
-    let layers = [layer(&folder, "tools"), layer(&folder, "root"), binary];
-    let archive = image(&folder, "job", &[JOB], &layers, "null")?;
+    let layers = [layer(state, "tools"), layer(state, "root"), binary];
+    let archive = image(state, "job", &[JOB], &layers, SETTINGS)?;
     nodes::import(cluster, &archive)?;
     for tag in [TOOLS, JOB].iter().chain(TRAINYARD) {
         println!("{tag}");
@@ -146,7 +162,7 @@ fn static_binary() -> Result<PathBuf, Failure> {
 }
 
 /// The layers of the image of tools: files of this machine, and a few of a system.
-fn tools(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+fn tools(state: &State) -> Result<Vec<PathBuf>, Failure> {
     if let Err(Failure::CouldNotRun(message) | Failure::Failed(message)) = frameworks::open_mpi() {
         report::error(&format!("the image of tools has no `mpirun`: {message}"));
     }
@@ -155,9 +171,9 @@ fn tools(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
         .flat_map(|name| ["/usr/bin", "/bin", "/usr/sbin"].map(|at| Path::new(at).join(name)))
         .filter(|path| path.is_file())
         .collect();
-    files.extend(expanded(OPEN_MPI)?);
-    files.extend(libraries(&files)?);
-    let list = folder.join("tools.list");
+    files.extend(expanded(state, OPEN_MPI)?);
+    files.extend(libraries(state, &files)?);
+    let list = state.file("images/tools.list");
     let mut text = String::new();
     for file in &files {
         let relative = file.strip_prefix("/").unwrap_or(file);
@@ -165,19 +181,19 @@ fn tools(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
         text.push('\n');
     }
     fs::write(&list, text).map_err(cannot("write", &list))?;
-    let layer = layer(folder, "tools");
+    let layer = layer(state, "tools");
     // Links are followed, so that what they lead to is there under both names.
-    let mut command = archiver(&layer);
+    let mut command = archiver(state, &layer);
     command
         .args(["--dereference", "--directory=/", "--files-from"])
         .arg(&list);
     step::run(&mut command)?;
-    Ok(vec![layer, root_layer(folder)?])
+    Ok(vec![layer, root_layer(state)?])
 }
 
 /// The files of a system that programs expect.
-fn root_layer(folder: &Path) -> Result<PathBuf, Failure> {
-    let root = folder.join("root");
+fn root_layer(state: &State) -> Result<PathBuf, Failure> {
+    let root = state.file("images/root");
     for (name, text) in [
         (
             "etc/passwd",
@@ -200,37 +216,37 @@ fn root_layer(folder: &Path) -> Result<PathBuf, Failure> {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode))
             .map_err(cannot("change", &path))?;
     }
-    let layer = layer(folder, "root");
-    let mut command = archiver(&layer);
+    let layer = layer(state, "root");
+    let mut command = archiver(state, &layer);
     command.arg("--directory").arg(&root).arg(".");
     step::run(&mut command)?;
     Ok(layer)
 }
 
 /// A layer that holds `files` under the names they are given.
-fn packed(folder: &Path, name: &str, files: &[(&Path, &str)]) -> Result<PathBuf, Failure> {
-    let root = folder.join(format!("{name}-files"));
+fn packed(state: &State, name: &str, files: &[(&Path, &str)]) -> Result<PathBuf, Failure> {
+    let root = state.file(&format!("images/{name}-files"));
     for (from, to) in files {
         let to = root.join(to);
         let parent = to.parent().expect("a file lies in a folder");
         fs::create_dir_all(parent).map_err(cannot("make", parent))?;
         fs::copy(from, &to).map_err(cannot("copy", from))?;
     }
-    let layer = layer(folder, name);
-    let mut command = archiver(&layer);
+    let layer = layer(state, name);
+    let mut command = archiver(state, &layer);
     command.arg("--directory").arg(&root).arg(".");
     step::run(&mut command)?;
     Ok(layer)
 }
 
 /// The file of a layer.
-fn layer(folder: &Path, name: &str) -> PathBuf {
-    folder.join(format!("{name}-layer.tar"))
+fn layer(state: &State, name: &str) -> PathBuf {
+    state.file(&format!("images/{name}-layer.tar"))
 }
 
 /// `tar` that writes the same bytes for the same files.
-fn archiver(target: &Path) -> Command {
-    let mut command = Command::new("tar");
+fn archiver(state: &State, target: &Path) -> Command {
+    let mut command = namespace::helper(state, "tar");
     command
         .args(["--create", "--sort=name", "--mtime=@0", "--numeric-owner"])
         // Whatever the caller's mask is: jobs may run as any user.
@@ -239,18 +255,19 @@ fn archiver(target: &Path) -> Command {
     command
 }
 
-/// An archive of one image; `entrypoint` is JSON.
+/// An archive of one image; `settings` is JSON.
 fn image(
-    folder: &Path,
+    state: &State,
     name: &str,
     tags: &[&str],
     layers: &[PathBuf],
-    entrypoint: &str,
+    settings: &str,
 ) -> Result<PathBuf, Failure> {
+    let folder = state.file("images");
     let mut hashes = Vec::new();
     let mut names = Vec::new();
     for layer in layers {
-        let line = step::capture(Command::new("sha256sum").arg(layer))?;
+        let line = step::capture(namespace::helper(state, "sha256sum").arg(layer))?;
         let hash = line.split_whitespace().next().unwrap_or_default();
         hashes.push(format!("\"sha256:{hash}\""));
         let file = layer.file_name().expect("a layer is a file");
@@ -262,8 +279,7 @@ fn image(
         other => other,
     };
     let config = format!(
-        "{{\"architecture\":\"{architecture}\",\"os\":\"linux\",\"config\":{{\"Entrypoint\":\
-         {entrypoint},\"Env\":[\"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin\"]}},\"rootfs\":\
+        "{{\"architecture\":\"{architecture}\",\"os\":\"linux\",\"config\":{settings},\"rootfs\":\
          {{\"type\":\"layers\",\"diff_ids\":[{}]}}}}",
         hashes.join(",")
     );
@@ -286,10 +302,10 @@ fn image(
     }
     let archive = folder.join(format!("{name}.tar"));
     let unfinished = folder.join(format!("{name}.tar.unfinished"));
-    let mut command = archiver(&unfinished);
+    let mut command = archiver(state, &unfinished);
     command
         .arg("--directory")
-        .arg(folder)
+        .arg(&folder)
         .arg("manifest.json")
         .arg(format!("{name}.json"))
         .args(&names);
@@ -299,18 +315,18 @@ fn image(
 }
 
 /// The files that patterns of the shell stand for.
-fn expanded(patterns: &[&str]) -> Result<Vec<PathBuf>, Failure> {
+fn expanded(state: &State, patterns: &[&str]) -> Result<Vec<PathBuf>, Failure> {
     let script = format!(
         "for file in {}; do [ ! -f \"$file\" ] || echo \"$file\"; done",
         patterns.join(" ")
     );
-    let text = step::capture(Command::new("sh").args(["-c", &script]))?;
+    let text = step::capture(namespace::helper(state, "sh").args(["-c", &script]))?;
     Ok(text.lines().map(PathBuf::from).collect())
 }
 
 /// Every library that `files` are linked with, those of libraries too.
-fn libraries(files: &BTreeSet<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
-    let output = Command::new("ldd")
+fn libraries(state: &State, files: &BTreeSet<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
+    let output = namespace::helper(state, "ldd")
         .args(files)
         .output()
         .map_err(|error| Failure::CouldNotRun(format!("cannot start `ldd`: {error}")))?;

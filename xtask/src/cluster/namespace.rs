@@ -5,7 +5,9 @@
 //! taking a cluster down is ending one process, and nothing has to be undone in order.
 //!
 //! Invariant: process 1 carries the folder of its cluster as an argument from its first moment, so
-//! it is found by looking at what runs. No file that could be stale says where it is.
+//! it is found by looking at what runs. No file that could be stale says where it is. Programs that
+//! work for the cluster outside of its namespaces carry it as a variable, which their children
+//! inherit, so that they are found although whoever started them was killed.
 
 use std::{
     fs::{self, File},
@@ -32,6 +34,9 @@ echo 1 >/proc/sys/net/ipv4/ip_forward
 : >"$ready"
 exec "$pause" "$mark"
 "#;
+
+/// The variable that a helper carries.
+const HELPS: &str = "TRAINYARD_CLUSTER_HELPER";
 
 /// The limit on making namespaces and on their end, both of which take well under a second.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -148,7 +153,17 @@ impl Namespaces {
     }
 }
 
-/// Ends the namespaces of the cluster, finished or not, and all that they hold.
+/// `program` outside of the namespaces, to be ended with the cluster.
+///
+/// The caller holds the lock of the cluster, and so does its child until it has become `program`:
+/// whoever has the lock next sees the variable.
+pub(super) fn helper(state: &State, program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.env(HELPS, state.folder());
+    command
+}
+
+/// Ends the namespaces of the cluster, finished or not, all that they hold, and its helpers.
 pub(super) fn end(state: &State) -> Result<(), Failure> {
     wait::until("the end of the cluster's processes", LIMIT, || {
         let left = marked(state);
@@ -159,13 +174,18 @@ pub(super) fn end(state: &State) -> Result<(), Failure> {
     })
 }
 
-/// Every process that makes or holds namespaces of the cluster.
+/// Every process that makes or holds namespaces of the cluster, and its helpers.
 fn marked(state: &State) -> Vec<Process> {
     let mark = mark(state);
     Process::all()
         .into_iter()
-        .filter(|process| process.arguments.contains(&mark))
+        .filter(|process| process.arguments.contains(&mark) || is_helper(state, process))
         .collect()
+}
+
+/// Whether the process works for the cluster, by itself or for a helper.
+pub(super) fn is_helper(state: &State, process: &Process) -> bool {
+    process.has_variable(&format!("{HELPS}={}", state.folder().display()))
 }
 
 fn mark(state: &State) -> String {

@@ -63,6 +63,15 @@ impl Process {
             .unwrap_or(program)
     }
 
+    /// Whether `variable`, a name and a value, was in its environment when its program began.
+    pub(super) fn has_variable(&self, variable: &str) -> bool {
+        fs::read(format!("/proc/{}/environ", self.pid)).is_ok_and(|environment| {
+            environment
+                .split(|byte| *byte == 0)
+                .any(|one| one == variable.as_bytes())
+        })
+    }
+
     /// Its identifiers, from the caller's namespace to its own.
     fn identifiers(&self) -> Vec<u32> {
         self.field("NSpid:")

@@ -3,16 +3,25 @@
 use std::{
     collections::BTreeSet,
     fs,
-    path::PathBuf,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
 use super::{
-    Cluster, Nodes, cgroups, image, namespace::Namespaces, piece, process::Process, state::State,
+    Cluster, Nodes, binaries, cgroups, image,
+    namespace::{Namespaces, is_helper},
+    piece,
+    process::Process,
+    state::State,
     wait,
 };
-use crate::{Failure, cache, report, step, test};
+use crate::{
+    Failure,
+    cache::{self, cannot},
+    report, step, test,
+};
 
 /// The tests that want a cluster: a target of `crates/kube` and one of `crates/cli`.
 const TESTS: &str = "cluster";
@@ -164,9 +173,11 @@ fn tests() -> Result<Option<String>, Failure> {
     test::counted(&mut command).map(Some)
 }
 
-/// Teaches the cluster the kinds, and gives its real nodes the images, as this checkout has them.
+/// Teaches the cluster the kinds, and gives its real nodes the images, as this checkout has them; and
+/// gives the tests what installs charts.
 fn install(fixture: &Fixture) -> Result<(), Failure> {
     image::project(&fixture.cluster)?;
+    binaries::provide(binaries::HELM, &fixture.cluster.state.file("bin"))?;
     let mut command = fixture.command("kubectl");
     command
         .args(["apply", "--server-side", "--force-conflicts", "--kustomize"])
@@ -218,8 +229,6 @@ fn leaves_nothing_of_killed_first(name: &str) -> Result<(), Failure> {
 
 /// Ends `up` as soon as it has made each of these, the last of which is there before it is done.
 fn leaves_nothing_of_cut_up(name: &str) -> Result<(), Failure> {
-    let own = std::env::current_exe()
-        .map_err(|error| Failure::CouldNotRun(format!("cannot find this program: {error}")))?;
     for made in [
         "bin",
         "logs/namespaces",
@@ -228,31 +237,61 @@ fn leaves_nothing_of_cut_up(name: &str) -> Result<(), Failure> {
         "pids/containerd-a",
         "images/tools.list",
     ] {
-        let before = Machine::look()?;
-        let state = State::of(name)?;
-        let mut up = Command::new(&own)
-            .args(["cluster", "up", "--name", name])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(|error| Failure::CouldNotRun(format!("cannot start `up`: {error}")))?;
-        let waited = wait::until(&format!("`up` to make `{made}`"), POD_LIMIT, || {
-            Ok(state.file(made).exists())
-        });
-        drop(up.kill());
-        drop(up.wait());
-        waited?;
-        let trace = Trace::of(&state);
-        super::down(name)?;
-        trace
-            .must_be_gone(&before)
-            .map_err(|failure| match failure {
-                Failure::Failed(message) => Failure::Failed(format!("cut at `{made}`: {message}")),
-                other => other,
-            })?;
+        cut_up(name, made, None)?;
     }
-    Ok(())
+    // What works for it outside of its namespaces outlives it, and so do the children of that.
+    let state = State::of(name)?;
+    let started = "images/tar-started";
+    let stand_in = format!(
+        "#!/bin/sh\n: >'{}'\nwhile :; do sleep 1; done\n",
+        state.text(started)
+    );
+    let folder = std::env::temp_dir().join(format!("trainyard-{name}"));
+    let tar = folder.join("tar");
+    fs::create_dir_all(&folder).map_err(cannot("make", &folder))?;
+    fs::write(&tar, stand_in).map_err(cannot("write", &tar))?;
+    fs::set_permissions(&tar, fs::Permissions::from_mode(0o755)).map_err(cannot("change", &tar))?;
+    let outcome = cut_up(name, started, Some(&folder));
+    fs::remove_dir_all(&folder).map_err(cannot("remove", &folder))?;
+    outcome
+}
+
+/// Ends `up` as soon as it has made `made`, and then the cluster. Programs in `first` come before
+/// those of the machine.
+fn cut_up(name: &str, made: &str, first: Option<&Path>) -> Result<(), Failure> {
+    let own = std::env::current_exe()
+        .map_err(|error| Failure::CouldNotRun(format!("cannot find this program: {error}")))?;
+    let mut path = first.map(Path::as_os_str).unwrap_or_default().to_owned();
+    if let Some(rest) = cache::variable("PATH") {
+        if !path.is_empty() {
+            path.push(":");
+        }
+        path.push(rest);
+    }
+    let before = Machine::look()?;
+    let state = State::of(name)?;
+    let mut up = Command::new(own)
+        .args(["cluster", "up", "--name", name])
+        .env("PATH", path)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| Failure::CouldNotRun(format!("cannot start `up`: {error}")))?;
+    let waited = wait::until(&format!("`up` to make `{made}`"), POD_LIMIT, || {
+        Ok(state.file(made).exists())
+    });
+    drop(up.kill());
+    drop(up.wait());
+    waited?;
+    let trace = Trace::of(&state);
+    super::down(name)?;
+    trace
+        .must_be_gone(&before)
+        .map_err(|failure| match failure {
+            Failure::Failed(message) => Failure::Failed(format!("cut at `{made}`: {message}")),
+            other => other,
+        })
 }
 
 /// A cluster whose real nodes run pods.
@@ -321,6 +360,7 @@ impl Trace {
     /// Fails with everything that is left.
     fn must_be_gone(&self, before: &Machine) -> Result<(), Failure> {
         let after = Machine::look()?;
+        let state = State::of(&self.name)?;
         let mut left = Vec::new();
         for process in Process::all() {
             let was_there = self.processes.contains(&(process.pid, process.started()));
@@ -328,14 +368,14 @@ impl Trace {
                 .arguments
                 .iter()
                 .any(|word| word.contains(&*self.folder.to_string_lossy()));
-            if was_there || names_it {
+            if was_there || names_it || is_helper(&state, &process) {
                 left.push(format!("process {}: {:?}", process.pid, process.arguments));
             }
         }
         if after != *before {
             left.push(after.beyond(before));
         }
-        let groups = cgroups::left(&State::of(&self.name)?);
+        let groups = cgroups::left(&state);
         left.extend(groups.iter().map(|group| group.display().to_string()));
         if self.folder.exists() {
             left.push(self.folder.display().to_string());

@@ -10,6 +10,11 @@
     reason = "a test that cannot go on says why and ends"
 )]
 
+mod deploy;
+mod hooks;
+mod installed;
+mod operator;
+mod webhooks;
 mod yard;
 
 use serde_json::{Value, json};

@@ -1,27 +1,46 @@
-//! A namespace, an operator, and the commands that are tried on them.
+//! A namespace, and the commands that are tried on it.
 
 use std::{
+    cell::Cell,
     fs,
-    io::Write as _,
     os::unix::fs::symlink,
-    process::{Child, Command, Stdio},
+    path::PathBuf,
+    process::{Command, Stdio},
+    sync::{
+        PoisonError, RwLock,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use serde_json::Value;
+use trainyard_core::spec;
 
 /// Every wait ends after this, with what was seen last.
 const PATIENCE: Duration = Duration::from_mins(2);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(100);
 /// The program.
-const PROGRAM: &str = env!("CARGO_BIN_EXE_trainyard");
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_trainyard");
+
+/// Held by every test; by one whose operator looks after the whole cluster, alone.
+static CLUSTER: RwLock<()> = RwLock::new(());
 
 /// Runs `test` with a namespace of its own, if there is a cluster.
 pub(crate) fn on_cluster(name: &str, test: impl FnOnce(&Yard)) {
+    let _shared = CLUSTER.read().unwrap_or_else(PoisonError::into_inner);
     on(name, "TRAINYARD_CLUSTER", test);
 }
 
 /// Runs `test` with a namespace of its own, if there are real nodes.
 pub(crate) fn on_real_nodes(name: &str, test: impl FnOnce(&Yard)) {
+    let _shared = CLUSTER.read().unwrap_or_else(PoisonError::into_inner);
+    on(name, "TRAINYARD_REAL_NODES", test);
+}
+
+/// Runs `test` as [`on_real_nodes`] does, while no other test runs.
+pub(crate) fn alone_on_real_nodes(name: &str, test: impl FnOnce(&Yard)) {
+    let _alone = CLUSTER.write().unwrap_or_else(PoisonError::into_inner);
     on(name, "TRAINYARD_REAL_NODES", test);
 }
 
@@ -35,24 +54,27 @@ fn on(name: &str, variable: &str, test: impl FnOnce(&Yard)) {
         eprintln!("skipped: `{variable}` is not set; `cargo xtask test --only cluster` sets it");
         return;
     }
-    let yard = Yard {
-        namespace: format!("cli-{name}-{}", std::process::id()),
-        folder: tempfile::tempdir().unwrap(),
-    };
-    let made = Command::new("kubectl")
-        .args(["create", "namespace", &yard.namespace])
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{made:?}");
+    let yard = Yard::new(format!("cli-{name}-{}", std::process::id()));
     test(&yard);
     // Only a test that went well clears up: what is left of another tells why.
-    yard.kubectl(&["delete", "namespace", &yard.namespace, "--wait=false"]);
+    yard.clear();
+}
+
+/// The job of an example.
+pub(crate) fn example(file: &str) -> Value {
+    let path = format!("{}/../../examples/{file}", env!("CARGO_MANIFEST_DIR"));
+    let file = spec::read(&fs::read(path).unwrap()).unwrap();
+    let mut documents = file.documents.iter();
+    let job = documents.find(|document| document.job_kind().is_some());
+    job.unwrap().tree.to_json()
 }
 
 /// One namespace of the cluster.
 pub(crate) struct Yard {
     pub(crate) namespace: String,
     folder: tempfile::TempDir,
+    /// How many files of the folder were named.
+    files: AtomicU32,
 }
 
 /// What came of a call.
@@ -70,48 +92,85 @@ impl Outcome {
     }
 }
 
-/// An operator that lives as long as this value.
-pub(crate) struct Operator(Child);
-
-impl Drop for Operator {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
-
 impl Yard {
-    /// Starts the operator of the namespace. Its log is kept where a failed test leaves it.
-    pub(crate) fn operator(&self) -> Operator {
-        let log = fs::File::create(self.folder.path().join("operator.log")).unwrap();
-        let child = Command::new(PROGRAM)
-            .args(["operator", "--no-leader-elect", "--namespace"])
-            .arg(&self.namespace)
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        Operator(child)
+    fn new(namespace: String) -> Self {
+        let made = call(Command::new("kubectl").args(["create", "namespace", &namespace]));
+        assert_eq!(made.code, Some(0), "{made:?}");
+        Self {
+            namespace,
+            folder: tempfile::tempdir().unwrap(),
+            files: AtomicU32::new(0),
+        }
+    }
+
+    /// Another namespace for the same test.
+    pub(crate) fn beside(&self, name: &str) -> Self {
+        Self::new(format!("{}-{name}", self.namespace))
+    }
+
+    /// Asks for the end of the namespace.
+    pub(crate) fn clear(&self) {
+        self.kubectl(&["delete", "namespace", &self.namespace, "--wait=false"]);
+    }
+
+    /// A path of the test's own folder at which nothing is yet.
+    pub(crate) fn new_file(&self, name: &str) -> PathBuf {
+        let number = self.files.fetch_add(1, Ordering::Relaxed);
+        self.folder.path().join(format!("{number}-{name}"))
     }
 
     /// Makes an object.
     pub(crate) fn put(&self, object: &Value) {
-        let mut child = Command::new("kubectl")
-            .args(["create", "--filename", "-", "--namespace"])
-            .arg(&self.namespace)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut input = child.stdin.take().unwrap();
-        input.write_all(object.to_string().as_bytes()).unwrap();
-        drop(input);
-        assert!(child.wait().unwrap().success(), "{object:#}");
+        let made = self.try_put(object, &[]);
+        assert_eq!(made.code, Some(0), "{made:?}: {object:#}");
+    }
+
+    /// Asks for an object to be made, with further `words` to `kubectl`.
+    pub(crate) fn try_put(&self, object: &Value, words: &[&str]) -> Outcome {
+        let path = self.file_of(object);
+        let within = ["create", "--namespace", &self.namespace, "--filename"];
+        call(Command::new("kubectl").args(within).arg(path).args(words))
+    }
+
+    /// Makes objects be so, each where it says that it belongs.
+    pub(crate) fn apply(&self, objects: &Value) {
+        let made = self.try_apply(objects, &[]);
+        assert_eq!(made.code, Some(0), "{made:?}: {objects:#}");
+    }
+
+    /// Asks for objects to be so, with further `more` to `kubectl`.
+    pub(crate) fn try_apply(&self, objects: &Value, more: &[&str]) -> Outcome {
+        let path = self.file_of(objects);
+        let words = ["apply", "--server-side", "--force-conflicts", "--filename"];
+        call(Command::new("kubectl").args(words).arg(path).args(more))
+    }
+
+    /// Changes an object by a merge patch, if that is allowed.
+    pub(crate) fn try_patch(&self, object: &str, change: &Value) -> Outcome {
+        let words = ["patch", object, "--type=merge", "--namespace"];
+        let change = format!("--patch={change}");
+        call(
+            Command::new("kubectl")
+                .args(words)
+                .args([&self.namespace, &change]),
+        )
+    }
+
+    fn file_of(&self, object: &Value) -> PathBuf {
+        let path = self.new_file("object.json");
+        fs::write(&path, object.to_string()).unwrap();
+        path
     }
 
     /// Calls `kubectl` in the namespace; it must succeed.
     pub(crate) fn kubectl(&self, words: &[&str]) -> String {
+        kubectl_in(&self.namespace, words)
+    }
+
+    /// Calls `helm` in the namespace; it must succeed.
+    pub(crate) fn helm(&self, words: &[&str]) -> String {
         let outcome = call(
-            Command::new("kubectl")
+            Command::new("helm")
                 .args(words)
                 .args(["--namespace", &self.namespace]),
         );
@@ -162,21 +221,52 @@ impl Yard {
     }
 
     fn until(&self, words: &[&str], wanted: impl Fn(&Value) -> bool) -> Value {
+        let last = Cell::new(Value::Null);
+        self.wait_or(
+            || {
+                let value = self.trainyard(words).json();
+                if wanted(&value) {
+                    return Some(value);
+                }
+                last.set(value);
+                None
+            },
+            || format!("{words:?} tells {:#}", last.take()),
+        )
+    }
+
+    /// Looks until there is something to return; `what` is what should have been.
+    pub(crate) fn wait<T>(&self, what: &str, look: impl FnMut() -> Option<T>) -> T {
+        self.wait_or(look, || what.to_owned())
+    }
+
+    fn wait_or<T>(&self, mut look: impl FnMut() -> Option<T>, what: impl Fn() -> String) -> T {
         let began = Instant::now();
         loop {
-            let outcome = self.trainyard(words);
-            let value = outcome.json();
-            if wanted(&value) {
-                return value;
+            if let Some(found) = look() {
+                return found;
             }
             assert!(
                 began.elapsed() < PATIENCE,
-                "{words:?} in {}: {value:#}",
-                self.namespace
+                "waited in vain in {}: {}",
+                self.namespace,
+                what()
             );
-            std::thread::sleep(Duration::from_millis(100));
+            std::thread::sleep(LOOK);
         }
     }
+}
+
+/// Calls `kubectl` in a namespace that is no test's; it must succeed.
+pub(crate) fn kubectl_in(namespace: &str, words: &[&str]) -> String {
+    kubectl(&[words, &["--namespace", namespace]].concat())
+}
+
+/// Calls `kubectl`; it must succeed.
+pub(crate) fn kubectl(words: &[&str]) -> String {
+    let outcome = call(Command::new("kubectl").args(words));
+    assert_eq!(outcome.code, Some(0), "{words:?}: {outcome:?}");
+    outcome.stdout
 }
 
 fn call(command: &mut Command) -> Outcome {

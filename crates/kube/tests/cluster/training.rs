@@ -16,6 +16,8 @@ fn smoke(yard: &Yard) -> Value {
         pod["nodeSelector"] = json!({"test.trainyard.dev/node": "real"});
         pod["containers"][0]["imagePullPolicy"] = json!("Never");
         if role == "Master" {
+            // A folder of the node is made for root, and no group helps.
+            pod["securityContext"] = json!({"runAsUser": 0});
             pod["volumes"][0] = json!({"name": "checkpoints", "hostPath": {
                 "path": format!("/tmp/{}", yard.namespace), "type": "DirectoryOrCreate"}});
         }

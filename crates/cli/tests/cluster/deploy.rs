@@ -1,0 +1,253 @@
+//! What `deploy/` renders is what an API server takes, under the restricted pod standard.
+
+use std::{fs, path::Path};
+
+use serde_json::{Value, json};
+
+use crate::{
+    hooks::objects,
+    yard::{Yard, on_cluster},
+};
+
+/// The folder of the manifests.
+const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
+/// What is told to a chart that no server tells its version.
+const KUBERNETES: &str = "--kube-version=1.35.0";
+
+/// Asks the API server whether it would take `all`, and whether pods of their Deployment may run where
+/// the restricted standard is enforced.
+fn must_be_taken(yard: &Yard, what: &str, all: &[Value]) {
+    // Kinds of the Prometheus operator are not installed here.
+    let known: Vec<&Value> = all
+        .iter()
+        .filter(|object| object["kind"] != "ServiceMonitor" && object["kind"] != "Namespace")
+        .collect();
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": known});
+    let taken = yard.try_apply(&list, &["--dry-run=server"]);
+    assert_eq!(taken.code, Some(0), "{what}: {taken:?}");
+    assert!(!taken.stderr.contains("Warning"), "{what}: {taken:?}");
+    let deployment = only(what, all, "Deployment");
+    let template = &deployment["spec"]["template"];
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"],
+        "spec": template["spec"]});
+    pod["metadata"]["name"] = json!("as-deployed");
+    // The account is not there while nothing is installed.
+    pod["spec"]["serviceAccountName"] = json!("default");
+    let taken = yard.try_put(&pod, &["--dry-run=server"]);
+    assert_eq!(taken.code, Some(0), "{what}: {taken:?}");
+    let service = only(what, all, "Service");
+    for key in ["app.kubernetes.io/name", "app.kubernetes.io/component"] {
+        assert_eq!(
+            service["spec"]["selector"][key], template["metadata"]["labels"][key],
+            "{what}: {service:#}"
+        );
+    }
+    for monitor in all
+        .iter()
+        .filter(|object| object["kind"] == "ServiceMonitor")
+    {
+        let wanted = monitor["spec"]["selector"]["matchLabels"]
+            .as_object()
+            .unwrap();
+        for (key, value) in wanted {
+            assert_eq!(&service["metadata"]["labels"][key], value, "{what}");
+        }
+        let port = &monitor["spec"]["endpoints"][0]["port"];
+        let ports = service["spec"]["ports"].as_array().unwrap();
+        assert!(ports.iter().any(|one| one["name"] == *port), "{what}");
+    }
+}
+
+/// The one object of a kind.
+fn only<'a>(what: &str, all: &'a [Value], kind: &str) -> &'a Value {
+    let mut found = all.iter().filter(|object| object["kind"] == kind);
+    let object = found
+        .next()
+        .unwrap_or_else(|| panic!("{what} has no {kind}"));
+    assert!(found.next().is_none(), "{what} has several {kind}s");
+    object
+}
+
+fn arguments(all: &[Value]) -> Vec<String> {
+    let deployment = only("the manifest", all, "Deployment");
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    let words = container["args"].as_array().unwrap();
+    words
+        .iter()
+        .map(|word| word.as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// Makes the namespace one that enforces the restricted standard.
+fn restrict(yard: &Yard) {
+    for mode in ["enforce", "warn"] {
+        let label = format!("pod-security.kubernetes.io/{mode}=restricted");
+        yard.kubectl(&["label", "namespace", &yard.namespace, &label]);
+    }
+}
+
+#[test]
+fn every_form_of_the_chart_is_taken() {
+    on_cluster("chart", |yard| {
+        restrict(yard);
+        let chart = format!("{DEPLOY}/helm/trainyard");
+        let here = format!("namespace={}", yard.namespace);
+        let authority = format!("webhook.caBundle={}", authority(yard));
+        let cases: &[(&str, &[&str], &[&str])] = &[
+            (
+                "as it is",
+                &[],
+                &["--webhook-bind=:9443", "--agent-image=trainyard:0.1.0"],
+            ),
+            ("one namespace", &[&here], &["--namespace="]),
+            ("in shadow", &["shadow=true"], &["--shadow"]),
+            (
+                "a certificate of somebody else",
+                &["webhook.existingSecret=own", &authority],
+                &["--webhook-cert-dir="],
+            ),
+            (
+                "everything else",
+                &[
+                    "metrics.serviceMonitor.enabled=true",
+                    "userRoles.create=true",
+                    "kinds={PyTorchJob,MPIJob}",
+                    "workers=8",
+                    "image.repository=registry.example.com/yard",
+                    "image.tag=v9",
+                    "priorityClassName=system-cluster-critical",
+                    "mpi.launcherRights=false",
+                    "webhook.failurePolicy=Ignore",
+                ],
+                &[
+                    "--kinds=PyTorchJob,MPIJob",
+                    "--workers=8",
+                    "--agent-image=registry.example.com/yard:v9",
+                ],
+            ),
+        ];
+        for (what, values, words) in cases {
+            let mut call = vec!["template", "trainyard", &chart, KUBERNETES];
+            for value in *values {
+                call.extend(["--set", value]);
+            }
+            let all = objects(yard.helm(&call).as_bytes());
+            must_be_taken(yard, what, &all);
+            let arguments = arguments(&all);
+            for word in *words {
+                let told = arguments.iter().any(|argument| argument.starts_with(word));
+                assert!(told, "{what}: {word} is not in {arguments:?}");
+            }
+            let webhooks = all
+                .iter()
+                .any(|object| object["kind"] == "ValidatingWebhookConfiguration");
+            assert_eq!(webhooks, *what != "in shadow", "{what}");
+            if *what == "in shadow" {
+                reads_only(&all);
+            }
+        }
+    });
+}
+
+/// Some authority in base64: that of the cluster, which is in every namespace.
+fn authority(yard: &Yard) -> String {
+    let name = "kube-root-ca.crt";
+    let text = yard.wait("the namespace has the authority", || {
+        let found = yard.kubectl(&[
+            "get",
+            "configmap",
+            name,
+            "--ignore-not-found",
+            "-o",
+            "jsonpath={.data.ca\\.crt}",
+        ]);
+        (!found.is_empty()).then_some(found)
+    });
+    yard.kubectl(&[
+        "create",
+        "secret",
+        "generic",
+        "authority",
+        "--dry-run=client",
+        &format!("--from-literal=ca={text}"),
+        "-o",
+        "jsonpath={.data.ca}",
+    ])
+}
+
+/// Fails where a role lets its holder change anything of jobs.
+fn reads_only(all: &[Value]) {
+    let roles = all
+        .iter()
+        .filter(|object| object["kind"] == "ClusterRole" || object["kind"] == "Role");
+    for role in roles {
+        for rule in role["rules"].as_array().unwrap() {
+            let verbs = rule["verbs"].as_array().unwrap();
+            let reads = verbs
+                .iter()
+                .all(|verb| ["get", "list", "watch"].iter().any(|reads| verb == reads));
+            // Its own namespace has the rules of every operator.
+            assert!(
+                reads || role["metadata"]["name"] == "trainyard" && role["kind"] == "Role",
+                "{rule}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_kustomization_is_taken() {
+    on_cluster("kustomize", |yard| {
+        restrict(yard);
+        let folder = Path::new(DEPLOY).canonicalize().unwrap();
+        let overlay = yard.new_file("overlay");
+        fs::create_dir(&overlay).unwrap();
+        // Folders are named from where the file lies.
+        let depth = overlay.canonicalize().unwrap().components().count() - 1;
+        let up = "../".repeat(depth);
+        let to = |name: &str| format!("{up}.{}/kustomize/{name}", folder.display());
+        let cases = [
+            ("base", "base", vec![]),
+            ("namespaced", "namespaced", vec![]),
+            (
+                "base with components",
+                "base",
+                vec!["kubeflow-roles", "prometheus"],
+            ),
+            (
+                "namespaced with components",
+                "namespaced",
+                vec!["kubeflow-roles", "prometheus"],
+            ),
+        ];
+        for (what, base, components) in cases {
+            let components: Vec<String> = components
+                .iter()
+                .map(|name| to(&format!("components/{name}")))
+                .collect();
+            let kustomization = json!({
+                "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
+                "namespace": yard.namespace,
+                "resources": [to(base)], "components": components,
+            });
+            fs::write(
+                overlay.join("kustomization.yaml"),
+                kustomization.to_string(),
+            )
+            .unwrap();
+            let text = yard.kubectl(&["kustomize", &overlay.display().to_string()]);
+            let all = objects(text.as_bytes());
+            must_be_taken(yard, what, &all);
+            let arguments = arguments(&all);
+            assert!(
+                arguments
+                    .iter()
+                    .any(|word| word == "--agent-image=trainyard:0.1.0"),
+                "{arguments:?}"
+            );
+            let deployment = only(what, &all, "Deployment");
+            let image = &deployment["spec"]["template"]["spec"]["containers"][0]["image"];
+            assert_eq!(image, "trainyard:0.1.0", "{what}");
+        }
+    });
+}

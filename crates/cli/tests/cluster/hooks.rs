@@ -1,0 +1,102 @@
+//! What makes the API server call the webhooks of a test's operator.
+//!
+//! The configurations are those of `deploy/`, for the Service of the test's namespace. There is one of
+//! each in a cluster, so tests with webhooks run one after another; jobs of other namespaces are
+//! checked by nobody meanwhile.
+
+use std::{
+    fs,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use serde_json::{Value, json};
+use trainyard_core::spec;
+use trainyard_kube::{crd, rights};
+
+use crate::{job, operator::Operator, template, yard::Yard};
+
+static ONLY: Mutex<()> = Mutex::new(());
+
+/// Where the API server reaches programs of its own machine.
+const MACHINE: &str = "10.89.0.1";
+
+/// The configurations, which are the test's for as long as this value lives.
+pub(crate) struct Hooks<'a> {
+    yard: &'a Yard,
+    _only: MutexGuard<'static, ()>,
+}
+
+/// Waits for the configurations, without making them.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    // A test that failed has told why.
+    ONLY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<'a> Hooks<'a> {
+    /// Configures the webhooks for the namespace of `yard`, in which nobody answers yet.
+    pub(crate) fn new(yard: &'a Yard) -> Self {
+        let only = alone();
+        let mut admission = deployed("kustomize/base/webhook.yaml").remove(0);
+        for webhook in admission["webhooks"].as_array_mut().unwrap() {
+            webhook["clientConfig"]["service"]["namespace"] = json!(yard.namespace);
+            webhook["namespaceSelector"] =
+                json!({"matchLabels": {"kubernetes.io/metadata.name": yard.namespace}});
+        }
+        // Another test's may be left, with an authority that is none any more.
+        yard.kubectl(&[
+            "delete",
+            "validatingwebhookconfiguration",
+            rights::ADMISSION,
+            "--ignore-not-found",
+        ]);
+        yard.apply(&admission);
+        let mut definition = deployed("crds/kubeflow.org_mpijobs.yaml").remove(0);
+        definition["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["namespace"] =
+            json!(yard.namespace);
+        yard.apply(&definition);
+        yard.apply(&json!({"apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": crd::SERVICE, "namespace": yard.namespace},
+            "spec": {"ports": [{"name": "webhook", "port": 443}]}}));
+        Self { yard, _only: only }
+    }
+
+    /// Makes the port of `operator` an endpoint of the Service, as a replica that is ready is.
+    pub(crate) fn lead_to(&self, replica: &str, operator: &Operator) {
+        let port = operator.port("webhooks").unwrap();
+        self.yard.apply(
+            &json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {"name": replica, "namespace": self.yard.namespace,
+                "labels": {"kubernetes.io/service-name": crd::SERVICE}},
+            "addressType": "IPv4", "endpoints": [{"addresses": [MACHINE]}],
+            "ports": [{"name": "webhook", "port": port}]}),
+        );
+    }
+
+    /// Takes a replica away, as the control plane does with one that is not ready.
+    pub(crate) fn lead_no_more_to(&self, replica: &str) {
+        self.yard.kubectl(&["delete", "endpointslice", replica]);
+    }
+
+    /// Waits until the API server has learned of a change, and asks.
+    pub(crate) fn until_asked(&self) {
+        let mut wrong = job("probe");
+        template(&mut wrong)["spec"]["containers"][0]["name"] = json!("other");
+        self.yard.wait("a wrong job is refused by our webhook", || {
+            let answer = self.yard.try_put(&wrong, &["--dry-run=server"]);
+            answer.stderr.contains("denied the request").then_some(())
+        });
+    }
+}
+
+/// The objects of a file of `deploy/`.
+pub(crate) fn deployed(file: &str) -> Vec<Value> {
+    let path = format!("{}/../../deploy/{file}", env!("CARGO_MANIFEST_DIR"));
+    objects(&fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}")))
+}
+
+/// The objects of a text in YAML.
+pub(crate) fn objects(text: &[u8]) -> Vec<Value> {
+    let file = spec::read(text).unwrap_or_else(|error| panic!("{error:?}"));
+    let documents = file.documents.iter();
+    documents.map(|document| document.tree.to_json()).collect()
+}

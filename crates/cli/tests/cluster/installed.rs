@@ -1,0 +1,180 @@
+//! The operator as users have it: pods of a Deployment on real nodes, under its own account.
+
+use serde_json::{Value, json};
+
+use crate::{
+    hooks,
+    yard::{Yard, alone_on_real_nodes, example, kubectl, kubectl_in},
+};
+
+/// The chart.
+const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/helm/trainyard");
+/// The kustomization for a whole cluster, and its namespace.
+const BASE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/kustomize/base");
+const BASE_NAMESPACE: &str = "trainyard-system";
+
+/// The smoke example as a short job of two ranks.
+fn smoke(name: &str) -> Value {
+    let mut job = example("smoke/pytorchjob.yaml");
+    job["metadata"]["name"] = json!(name);
+    job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = json!(1);
+    for role in ["Master", "Worker"] {
+        let pod = &mut job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"];
+        pod["nodeSelector"] = json!({"test.trainyard.dev/node": "real"});
+        let command = pod["containers"][0]["command"].as_array_mut().unwrap();
+        command.retain(|word| !word.as_str().unwrap().starts_with("--step-delay"));
+        if role == "Master" {
+            // There is no claim to be had here.
+            pod["volumes"][0] = json!({"name": "checkpoints", "emptyDir": {}});
+        }
+    }
+    job
+}
+
+/// A real `mpirun` of the newer form, whose ranks the operator's own image starts.
+fn mpi(name: &str) -> Value {
+    let role = |replicas: u32, command: Value| {
+        json!({"replicas": replicas, "restartPolicy": "Never", "template": {"spec": {
+            "nodeSelector": {"test.trainyard.dev/node": "real"},
+            "containers": [{"name": "mpi", "image": "trainyard.test/tools:test",
+                "command": command, "env": [{"name": "HOME", "value": "/tmp"}]}]}}})
+    };
+    let line = json!(["mpirun", "--allow-run-as-root", "-np", "2", "hostname"]);
+    json!({"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": {"name": name},
+        "spec": {"mpiReplicaSpecs": {
+            "Launcher": role(1, line), "Worker": role(2, json!(["/usr/sbin/sshd", "-De"]))}}})
+}
+
+/// Waits until both replicas are ready: they have seen the cluster, and the API server trusts them.
+fn until_ready(namespace: &str) {
+    kubectl_in(
+        namespace,
+        &[
+            "rollout",
+            "status",
+            "deployment/trainyard",
+            "--timeout=120s",
+        ],
+    );
+}
+
+fn until_succeeded(yard: &Yard, name: &str) {
+    let status = yard.until_status(name, |status| {
+        status["state"] == "Succeeded" || status["state"] == "Failed"
+    });
+    assert_eq!(status["state"], "Succeeded", "{status:#}");
+}
+
+/// Asks for a job until the webhooks that it needs are asked.
+fn put_at_last(yard: &Yard, job: &Value) {
+    yard.wait("the job is taken", || {
+        (yard.try_put(job, &[]).code == Some(0)).then_some(())
+    });
+}
+
+#[test]
+fn an_installed_chart_runs_jobs_survives_its_leader_and_leaves_the_jobs_when_it_goes() {
+    alone_on_real_nodes("helm", |yard| {
+        let _hooks = hooks::alone();
+        yard.kubectl(&[
+            "label",
+            "namespace",
+            &yard.namespace,
+            "pod-security.kubernetes.io/enforce=restricted",
+        ]);
+        yard.helm(&[
+            "install",
+            "trainyard",
+            CHART,
+            "--set=nodeSelector.test\\.trainyard\\.dev/node=real",
+            // The suite has installed the definitions before.
+            "--take-ownership",
+            "--wait",
+            "--timeout=2m",
+        ]);
+        // Jobs belong to people, in a namespace without restrictions.
+        let people = yard.beside("people");
+        put_at_last(&people, &smoke("first"));
+        until_succeeded(&people, "first");
+        put_at_last(&people, &mpi("ranks"));
+        until_succeeded(&people, "ranks");
+        let pods = people.kubectl(&["get", "pods", "-o", "name"]);
+        let launcher = pods.lines().find(|name| name.contains("launcher")).unwrap();
+        let log = people.kubectl(&["logs", launcher]);
+        for rank in 0..2 {
+            assert!(log.contains(&format!("ranks-worker-{rank}")), "{log}");
+        }
+
+        let holder = [
+            "get",
+            "lease",
+            "trainyard",
+            "-o",
+            "jsonpath={.spec.holderIdentity}",
+        ];
+        let identity = yard.kubectl(&holder);
+        let leader = identity.split('_').next().unwrap();
+        yard.kubectl(&["delete", "pod", leader, "--grace-period=0", "--force"]);
+        put_at_last(&people, &smoke("second"));
+        until_succeeded(&people, "second");
+        assert_ne!(yard.kubectl(&holder), identity, "another leads");
+        let metrics = yard.kubectl(&[
+            "get",
+            "--raw",
+            &format!(
+                "/api/v1/namespaces/{}/services/trainyard:metrics/proxy/metrics",
+                yard.namespace
+            ),
+        ]);
+        assert!(metrics.contains("trainyard_leader"), "{metrics}");
+
+        yard.helm(&["uninstall", "trainyard", "--wait", "--timeout=1m"]);
+        let left = people.kubectl(&["get", "pytorchjobs", "-o", "name"]);
+        assert_eq!(left.lines().count(), 2, "{left}");
+        let left = yard.kubectl(&["get", "validatingwebhookconfigurations", "-o", "name"]);
+        assert!(!left.contains("trainyard"), "{left}");
+        people.clear();
+    });
+}
+
+#[test]
+fn an_applied_kustomization_runs_jobs() {
+    alone_on_real_nodes("kustomized", |yard| {
+        let _hooks = hooks::alone();
+        let apply = [
+            "apply",
+            "--server-side",
+            "--force-conflicts",
+            "--kustomize",
+            BASE,
+        ];
+        kubectl(&apply);
+        // The simulated nodes have no images.
+        let select = json!({"spec": {"template": {"spec": {
+            "nodeSelector": {"test.trainyard.dev/node": "real"}}}}});
+        kubectl_in(
+            BASE_NAMESPACE,
+            &[
+                "patch",
+                "deployment",
+                "trainyard",
+                &format!("--patch={select}"),
+            ],
+        );
+        until_ready(BASE_NAMESPACE);
+        put_at_last(yard, &smoke("smoke"));
+        until_succeeded(yard, "smoke");
+        put_at_last(yard, &mpi("ranks"));
+        until_succeeded(yard, "ranks");
+        // The definitions stay: all jobs of all tests would go with them.
+        kubectl_in(
+            BASE_NAMESPACE,
+            &[
+                "delete",
+                "validatingwebhookconfiguration",
+                "validator.trainyard.dev",
+            ],
+        );
+        kubectl_in(BASE_NAMESPACE, &["delete", "namespace", BASE_NAMESPACE]);
+    });
+}

@@ -1,0 +1,279 @@
+//! The webhooks of a running operator, as the API server calls them.
+
+use std::{fs, path::Path, time::Instant};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use serde_json::{Value, json};
+use trainyard_kube::{crd, rights};
+
+use crate::{
+    hooks::Hooks,
+    job,
+    operator::{May, Operator},
+    template,
+    yard::{Yard, example, on_cluster},
+};
+
+const WEBHOOKS: &[&str] = &["--no-leader-elect", "--webhook-bind=:0"];
+
+/// An operator that serves webhooks, and is asked.
+fn asked(yard: &Yard, hooks: &Hooks<'_>) -> Operator {
+    let operator = yard.operator_with(May::Act, WEBHOOKS);
+    hooks.lead_to("only", &operator);
+    hooks.until_asked();
+    operator
+}
+
+#[test]
+fn what_cannot_run_is_refused_with_the_fix_and_what_must_not_change_stays() {
+    on_cluster("refuses", |yard| {
+        let hooks = Hooks::new(yard);
+        let _operator = asked(yard, &hooks);
+        let mut wrong = job(&"n".repeat(70));
+        template(&mut wrong)["spec"]["containers"][0]["name"] = json!("trainer");
+        let refused = yard.try_put(&wrong, &[]);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        for words in [
+            "validator.pytorchjob.trainyard.dev",
+            "2 mistakes",
+            "at `metadata.name`",
+            "the name has 70 characters",
+            "shorten it to at most 47 characters",
+            "must be named `pytorch`, found `trainer`",
+            "name the container that trains `pytorch`",
+        ] {
+            assert!(refused.stderr.contains(words), "{words}: {refused:?}");
+        }
+        // A label holds it, the name of its pods is too long.
+        let refused = yard.try_put(&job(&"n".repeat(60)), &[]);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(
+            refused.stderr.contains("shorten the name to"),
+            "{refused:?}"
+        );
+        let mut theirs = job("theirs");
+        theirs["spec"]["runPolicy"]["managedBy"] = json!("kueue.x-k8s.io/multikueue");
+        yard.put(&theirs);
+        let change =
+            json!({"spec": {"runPolicy": {"managedBy": "kubeflow.org/training-operator"}}});
+        let refused = yard.try_patch("pytorchjob/theirs", &change);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(refused.stderr.contains("managedBy"), "{refused:?}");
+        let label = json!({"metadata": {"labels": {"team": "a"}}});
+        let allowed = yard.try_patch("pytorchjob/theirs", &label);
+        assert_eq!(allowed.code, Some(0), "{allowed:?}");
+    });
+}
+
+#[test]
+fn an_mpijob_of_v2beta1_runs_and_is_read_in_both_versions() {
+    on_cluster("convert", |yard| {
+        let hooks = Hooks::new(yard);
+        let _operator = asked(yard, &hooks);
+        let mut written = example("mpijob-v2beta1.yaml");
+        let name = written["metadata"]["name"].as_str().unwrap().to_owned();
+        for role in ["Launcher", "Worker"] {
+            let template = &mut written["spec"]["mpiReplicaSpecs"][role]["template"];
+            template["spec"]["nodeSelector"] = json!({"test.trainyard.dev/node": "simulated"});
+        }
+        let launcher = &mut written["spec"]["mpiReplicaSpecs"]["Launcher"]["template"];
+        launcher["metadata"]["annotations"] = json!({"test.trainyard.dev/exit-code": "0",
+            "test.trainyard.dev/exit-after": "1s"});
+        yard.wait("the API server converts", || {
+            let answer = yard.try_put(&written, &["--dry-run=server"]);
+            (answer.code == Some(0)).then_some(())
+        });
+        yard.put(&written);
+        yard.until_status(&name, |status| status["state"] == "Succeeded");
+        let read = |version: &str| -> Value {
+            let resource = format!("mpijobs.{version}.kubeflow.org");
+            let text = yard.kubectl(&["get", &resource, &name, "--output=json"]);
+            serde_json::from_str(&text).unwrap()
+        };
+        let (old, new) = (read("v1"), read("v2beta1"));
+        assert_eq!(old["apiVersion"], "kubeflow.org/v1");
+        assert_eq!(new["apiVersion"], "kubeflow.org/v2beta1");
+        // What was written comes back, and what only the newer form has is not lost on the way.
+        for field in [
+            "/spec/slotsPerWorker",
+            "/spec/mpiImplementation",
+            "/spec/launcherCreationPolicy",
+            "/spec/sshAuthMountPath",
+            "/spec/runPolicy/cleanPodPolicy",
+            "/spec/mpiReplicaSpecs/Worker/replicas",
+            "/spec/mpiReplicaSpecs/Worker/template/spec/containers/0/args",
+        ] {
+            let wrote = written.pointer(field).unwrap();
+            assert_eq!(new.pointer(field), Some(wrote), "{field}: {new:#}");
+        }
+        assert_eq!(old["spec"]["slotsPerWorker"], 16, "{old:#}");
+        for read in [&old, &new] {
+            let conditions = read["status"]["conditions"].to_string();
+            assert!(conditions.contains("Succeeded"), "{read:#}");
+        }
+        // Written through one version, read through the other.
+        let change = json!({"metadata": {"labels": {"by": "v1"}}});
+        let changed = yard.try_patch(&format!("mpijobs.v1.kubeflow.org/{name}"), &change);
+        assert_eq!(changed.code, Some(0), "{changed:?}");
+        assert_eq!(read("v2beta1")["metadata"]["labels"]["by"], "v1");
+    });
+}
+
+#[test]
+fn while_no_operator_answers_only_writes_of_jobs_wait_for_one() {
+    on_cluster("down", |yard| {
+        let hooks = Hooks::new(yard);
+        let operator = asked(yard, &hooks);
+        yard.put(&job("before"));
+        yard.until_status("before", |status| status["state"] == "Running");
+        let pods = || yard.kubectl(&["get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"]);
+        let uids = pods();
+        drop(operator);
+
+        let began = Instant::now();
+        yard.put(
+            &json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain"},
+            "spec": {"containers": [{"name": "a", "image": "test"}],
+                "nodeSelector": {"test.trainyard.dev/node": "simulated"}}}),
+        );
+        // A webhook that is asked and does not answer would take its whole time.
+        assert!(began.elapsed().as_secs() < 8, "{:?}", began.elapsed());
+        yard.kubectl(&[
+            "wait",
+            "--for=condition=Ready",
+            "pod/plain",
+            "--timeout=60s",
+        ]);
+        yard.kubectl(&["delete", "pod", "plain", "--grace-period=0", "--force"]);
+        yard.kubectl(&["annotate", "pod", "before-worker-0", "touched=yes"]);
+        yard.kubectl(&["create", "configmap", "plain"]);
+        assert_eq!(pods(), uids, "the pods of the job");
+
+        let refused = yard.try_put(&job("during"), &[]);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(
+            refused
+                .stderr
+                .contains("failed calling webhook \"validator.pytorchjob.trainyard.dev\""),
+            "{refused:?}"
+        );
+        // Jobs are read and deleted without anybody's leave.
+        yard.kubectl(&["get", "pytorchjobs,mpijobs"]);
+        yard.kubectl(&["delete", "pytorchjob", "before"]);
+
+        hooks.lead_no_more_to("only");
+        let _operator = asked(yard, &hooks);
+        yard.put(&job("after"));
+        yard.until_status("after", |status| status["state"] == "Running");
+    });
+}
+
+#[test]
+fn a_replica_that_does_not_lead_answers_while_the_leader_is_killed() {
+    on_cluster("replicas", |yard| {
+        let hooks = Hooks::new(yard);
+        let first = yard.operator_with(May::Act, &["--webhook-bind=:0"]);
+        let second = yard.operator_with(May::Act, &["--webhook-bind=:0"]);
+        let secret =
+            |field: &str| yard.kubectl(&["get", "secret", rights::CERTIFICATE, "-o", field]);
+        let certificate = "jsonpath={.data.tls\\.crt}";
+        let shared = secret(certificate);
+        hooks.lead_to("first", &first);
+        hooks.lead_to("second", &second);
+        hooks.until_asked();
+        yard.put(&job("one"));
+        yard.until_status("one", |status| status["state"] == "Running");
+        drop(first);
+        hooks.lead_no_more_to("first");
+        // The API server asks whom it knows; once it has heard, no write fails any more.
+        hooks.until_asked();
+        yard.wait("ten jobs in a row are taken", || {
+            let all_taken = (0..10).all(|_| {
+                let taken = yard.try_put(&job("two"), &["--dry-run=server"]);
+                taken.code == Some(0)
+            });
+            all_taken.then_some(())
+        });
+        yard.put(&job("two"));
+        // The lease of a leader that was killed runs out first.
+        yard.until_status("two", |status| status["state"] == "Running");
+        assert_eq!(
+            secret(certificate),
+            shared,
+            "one certificate for all replicas"
+        );
+        second.stop();
+    });
+}
+
+/// An authority and a certificate that it vouches for, as files of `folder`.
+fn put_certificate(folder: &Path, namespace: &str) -> String {
+    let mut authority = CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    let authority_key = KeyPair::generate().unwrap();
+    let trusted = authority.self_signed(&authority_key).unwrap();
+    let issuer = Issuer::new(authority, authority_key);
+    let name = format!("{}.{namespace}.svc", crd::SERVICE);
+    let mut leaf = CertificateParams::new(vec![name]).unwrap();
+    leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let key = KeyPair::generate().unwrap();
+    let certificate = leaf.signed_by(&key, &issuer).unwrap();
+    let text = |tag: &str, der: &[u8]| pem::encode(&pem::Pem::new(tag, der));
+    let authority = text("CERTIFICATE", trusted.der());
+    for (file, text) in [
+        ("tls.crt", text("CERTIFICATE", certificate.der())),
+        ("tls.key", text("PRIVATE KEY", key.serialized_der())),
+        ("ca.crt", authority.clone()),
+    ] {
+        fs::write(folder.join(file), text).unwrap();
+    }
+    authority
+}
+
+#[test]
+fn certificates_of_a_folder_are_served_and_served_anew_when_they_change() {
+    on_cluster("folder", |yard| {
+        let hooks = Hooks::new(yard);
+        let folder = yard.new_file("certificates");
+        fs::create_dir(&folder).unwrap();
+        let first = put_certificate(&folder, &yard.namespace);
+        let named = format!("--webhook-cert-dir={}", folder.display());
+        let operator = yard.operator_with(May::Act, &[WEBHOOKS, &[&named]].concat());
+        hooks.lead_to("only", &operator);
+        hooks.until_asked();
+        let trusts = |authority: &str| {
+            let configuration = yard.kubectl(&[
+                "get",
+                "validatingwebhookconfiguration",
+                rights::ADMISSION,
+                "-o",
+                "go-template={{range .webhooks}}{{.clientConfig.caBundle | base64decode}}{{end}}",
+            ]);
+            let kinds = 6;
+            configuration.matches(authority).count() == kinds
+        };
+        assert!(trusts(&first));
+        let second = put_certificate(&folder, &yard.namespace);
+        yard.wait("the second authority is trusted", || {
+            trusts(&second).then_some(())
+        });
+        // Only the second authority is trusted, so whoever answers has its certificate.
+        hooks.until_asked();
+        assert!(!trusts(&first));
+        // No certificate was issued, and nothing asked for one.
+        let secrets = yard.kubectl(&["get", "secrets", "-o", "name"]);
+        assert_eq!(secrets, "");
+        // Halves that do not belong together are not served.
+        fs::write(folder.join("tls.key"), "nonsense").unwrap();
+        yard.wait("the trouble is told", || {
+            let told = operator.said("the webhooks cannot be served as they should");
+            (!told.is_empty()).then_some(())
+        });
+        hooks.until_asked();
+        operator.stop();
+    });
+}

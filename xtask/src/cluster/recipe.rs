@@ -1,0 +1,193 @@
+//! The recipe of the operator's image, `deploy/image/Containerfile`, followed without an engine.
+//!
+//! Owns reading its last stage, so that pods of tests get the image that users build: the same
+//! paths, user and entrypoint. It builds nothing; what the stage before it compiles is compiled here.
+//!
+//! Invariant: an instruction that is not followed here is a failure.
+
+use std::{fs, path::Path};
+
+use crate::{Failure, cache::cannot, step};
+
+/// What the last stage makes of one program.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Recipe {
+    /// Where the program lies in the stage before it.
+    pub(super) source: String,
+    /// Where it lies in the image, without the leading slash.
+    pub(super) target: String,
+    /// The configuration of the image, as JSON.
+    pub(super) settings: String,
+}
+
+impl Recipe {
+    /// The recipe of this checkout.
+    pub(super) fn of_project() -> Result<Self, Failure> {
+        let path = step::root().join("deploy/image/Containerfile");
+        let text = fs::read_to_string(&path).map_err(cannot("read", &path))?;
+        Self::read(&text)
+    }
+
+    fn read(text: &str) -> Result<Self, Failure> {
+        let failed = |what: &str| Failure::Failed(format!("the recipe of the image {what}"));
+        let (_, stage) = text
+            .rsplit_once("\nFROM scratch\n")
+            .ok_or_else(|| failed("has no last stage `FROM scratch`"))?;
+        let mut copied = None;
+        let (mut settings, mut variables) = (Vec::new(), Vec::new());
+        for line in stage.lines() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            match *line.split_whitespace().collect::<Vec<_>>() {
+                ["COPY", "--from=build", source, target] if copied.is_none() => {
+                    copied = Some((source, target));
+                }
+                ["ENV", variable] => variables.push(format!("\"{variable}\"")),
+                ["USER", user] => settings.push(format!("\"User\":\"{user}\"")),
+                ["ENTRYPOINT", ref words @ ..] => {
+                    settings.push(format!("\"Entrypoint\":{}", words.concat()));
+                }
+                _ => return Err(failed(&format!("has `{line}`, which is not followed here"))),
+            }
+        }
+        settings.push(format!("\"Env\":[{}]", variables.join(",")));
+        let (source, target) = copied.ok_or_else(|| failed("copies nothing"))?;
+        let target = target
+            .strip_prefix('/')
+            .ok_or_else(|| failed("copies to no absolute path"))?;
+        Ok(Self {
+            source: source.to_owned(),
+            target: target.to_owned(),
+            settings: format!("{{{}}}", settings.join(",")),
+        })
+    }
+}
+
+/// Fails where the program at `path` needs a library: an image of nothing else has none.
+pub(super) fn must_be_static(path: &Path) -> Result<(), Failure> {
+    let bytes = fs::read(path).map_err(cannot("read", path))?;
+    let outcome = match needs_loader(&bytes) {
+        Some(false) => return Ok(()),
+        Some(true) => "needs libraries, which an image of one program does not have",
+        None => "is no program for 64 bits of this byte order",
+    };
+    Err(Failure::Failed(format!("`{}` {outcome}", path.display())))
+}
+
+/// Whether an ELF file names a loader; nothing where it is no such file.
+fn needs_loader(bytes: &[u8]) -> Option<bool> {
+    /// The type of the program header that names the loader.
+    const INTERPRETER: u32 = 3;
+    let number = |at: usize, size: usize| -> Option<usize> {
+        let mut number = [0; 8];
+        number
+            .get_mut(..size)?
+            .copy_from_slice(bytes.get(at..at + size)?);
+        usize::try_from(u64::from_le_bytes(number)).ok()
+    };
+    // Magic, 64 bits, little endian.
+    if !bytes.starts_with(b"\x7fELF\x02\x01") {
+        return None;
+    }
+    let (offset, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+    for index in 0..count {
+        if number(offset + index * size, 4)? == INTERPRETER as usize {
+            return Some(true);
+        }
+    }
+    Some(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_stage_is_read() {
+        let text = "FROM rust AS build\nRUN x\n\nFROM scratch\n# Why.\nCOPY --from=build /a/b /usr/b\n\
+                    ENV PATH=/usr\nUSER 1:1\nENTRYPOINT [\"b\", \"c\"]\n";
+        let want = Recipe {
+            source: "/a/b".to_owned(),
+            target: "usr/b".to_owned(),
+            settings: r#"{"User":"1:1","Entrypoint":["b","c"],"Env":["PATH=/usr"]}"#.to_owned(),
+        };
+        assert!(matches!(Recipe::read(text), Ok(recipe) if recipe == want));
+        for (wrong, why) in [
+            ("FROM scratch\n", "no last stage"),
+            ("\nFROM scratch\nUSER 1\n", "copies nothing"),
+            ("\nFROM scratch\nRUN x\n", "not followed"),
+            ("\nFROM scratch\nCOPY . .\n", "not followed"),
+            (
+                "\nFROM scratch\nCOPY --from=build a b\n",
+                "no absolute path",
+            ),
+        ] {
+            match Recipe::read(wrong) {
+                Err(Failure::Failed(message)) => assert!(message.contains(why), "{message}"),
+                other => panic!("{wrong}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_recipe_builds_what_this_checkout_has() {
+        let root = step::root();
+        let read = |path: &str| fs::read_to_string(root.join(path)).expect(path);
+        let recipe = Recipe::of_project().expect("it is read");
+        let text = read("deploy/image/Containerfile");
+        // The program is that of the package which the stage before builds for release.
+        let package = read("crates/cli/Cargo.toml");
+        let name = package
+            .lines()
+            .find_map(|line| line.strip_prefix("name = "))
+            .expect("the package has a name")
+            .trim_matches('"');
+        assert!(text.contains(&format!(
+            "cargo build --release --locked --package {name}\n"
+        )));
+        assert_eq!(recipe.source, format!("/src/target/release/{name}"));
+        assert!(text.contains("WORKDIR /src\nCOPY . .\n"));
+        // With the toolchain of this checkout.
+        let toolchain = read("rust-toolchain.toml");
+        let channel = toolchain
+            .lines()
+            .find_map(|line| line.strip_prefix("channel = "))
+            .expect("a channel is pinned")
+            .trim_matches('"');
+        let minor = channel.rsplit_once('.').map_or(channel, |(minor, _)| minor);
+        assert!(text.contains(&format!("/rust:{minor}-alpine AS build\n")));
+        // As the user that the pods of the operator say they run as.
+        for file in [
+            "deploy/kustomize/operator/deployment.yaml",
+            "deploy/helm/trainyard/templates/deployment.yaml",
+        ] {
+            assert!(read(file).contains("runAsUser: 65532\n"), "{file}");
+        }
+        assert!(recipe.settings.contains(r#""User":"65532:65532""#));
+        // Pods call it by its name, which is looked for in the folders of PATH.
+        let folder = Path::new("/").join(&recipe.target);
+        let folder = folder.parent().expect("a file lies in a folder").display();
+        assert!(recipe.settings.contains(&format!("\"PATH={folder}\"")));
+        assert!(
+            recipe
+                .settings
+                .contains(&format!("\"Entrypoint\":[\"{name}\"]"))
+        );
+    }
+
+    #[test]
+    fn a_program_that_needs_libraries_is_told() {
+        let own = std::env::current_exe().expect("the test is a program");
+        let bytes = fs::read(&own).expect("it can be read");
+        assert_eq!(needs_loader(&bytes), Some(true));
+        assert!(must_be_static(&own).is_err());
+        assert_eq!(needs_loader(b"#!/bin/sh\n"), None);
+        let mut header = vec![0; 64];
+        header[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        assert_eq!(needs_loader(&header), Some(false));
+        header[56] = 1;
+        assert_eq!(needs_loader(&header), Some(false), "headers at its start");
+    }
+}
