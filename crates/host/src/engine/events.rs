@@ -17,10 +17,10 @@ use trainyard_core::{
 
 use super::{
     Engine, PROGRESS_EVERY, Watch,
-    output::{self, Buffer, Piece},
+    output::{self, Buffer, Flow, Piece},
     pace::REST,
     start,
-    table::Key,
+    table::{Entry, Key},
     untold::End,
 };
 use crate::{
@@ -46,11 +46,10 @@ impl Engine<'_> {
                 }
                 Ok(())
             }
-            Watch::Life(key) => {
-                self.watches.remove(&number);
-                // Its last words may not have been heard yet.
-                self.hear(key)?;
-                self.pod_gone(key);
+            Watch::Keeper => {
+                if self.hear_keeper()? {
+                    self.watches.remove(&number);
+                }
                 Ok(())
             }
             Watch::Output(key, at) => self.follow(key, at, number),
@@ -74,10 +73,38 @@ impl Engine<'_> {
             self.changed = true;
         }
         if self.stops > 1 {
-            for entry in self.pods.values_mut() {
-                kill(&mut entry.child);
+            for key in self.pods.keys() {
+                self.keeper.end(*key);
             }
         }
+    }
+
+    /// Hears which pods are gone; true when the keeper itself is, and with it every pod.
+    fn hear_keeper(&mut self) -> Result<bool, HostError> {
+        loop {
+            match self.keeper.hear() {
+                Ok(Some(key)) => self.last_of(key)?,
+                Ok(None) => break,
+                // Nothing more is there to be heard.
+                Err(_) => return Ok(false),
+            }
+        }
+        let left = self.pods.iter().filter(|(_, entry)| !entry.gone);
+        for key in left.map(|(key, _)| *key).collect::<Vec<Key>>() {
+            self.last_of(key)?;
+        }
+        Ok(true)
+    }
+
+    /// A pod is gone. Its last words may not have been heard yet.
+    fn last_of(&mut self, key: Key) -> Result<(), HostError> {
+        let over = self.hear(key)?;
+        let ended = self.pods.get(&key).is_none_or(Entry::has_ended);
+        if !over && !ended {
+            self.killed_from_outside(key);
+        }
+        self.pod_gone(key);
+        Ok(())
     }
 
     /// Hears all that a pod init has said; true when it will say nothing more.
@@ -134,6 +161,10 @@ impl Engine<'_> {
         };
         let pod = entry.name.clone();
         match report {
+            Report::Started { pid } => {
+                let (slot, attempt) = (entry.slot, entry.attempt);
+                (self.sink)(RunEvent::PodStarted { slot, attempt, pid });
+            }
             Report::Running => {
                 entry.phase = PodPhase::Running;
                 let (slot, attempt) = (entry.slot, entry.attempt);
@@ -239,16 +270,16 @@ impl Engine<'_> {
     fn pod_gone(&mut self, key: Key) {
         let streams = self.pods.get(&key).map_or(0, |entry| entry.outputs.len());
         for at in 0..streams {
-            // Nobody can write any more, so reading comes to an end.
-            while !self.read_output(key, at) {}
+            // Nobody of the pod can write any more, so this comes to an end.
+            while self.read_output(key, at) == Flow::Open {}
+            self.close_output(key, at);
         }
         self.wrote_its_last(key);
         let Some(entry) = self.pods.get_mut(&key) else {
             return;
         };
-        drop(entry.child.wait());
-        entry.life = None;
         entry.gone = true;
+        entry.control = None;
         entry.kill_at = None;
         entry.outputs.clear();
         for log in entry.logs.drain(..).flatten() {
@@ -273,29 +304,40 @@ impl Engine<'_> {
         (self.sink)(event);
     }
 
-    /// Reads once from a stream; true when it is closed.
-    pub(super) fn read_output(&mut self, key: Key, at: usize) -> bool {
-        // Lent for the time of the call, so that what was read need not be copied.
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let closed = self.pass_output_on(key, at, &mut buffer);
-        self.buffer = buffer;
-        closed
+    /// Closes a stream of a pod that is gone. A program elsewhere may have been given the other end,
+    /// and is not waited for.
+    fn close_output(&mut self, key: Key, at: usize) {
+        let entry = self.pods.get_mut(&key);
+        if let Some(output) = entry.and_then(|entry| entry.outputs.get_mut(at)) {
+            output.close();
+            self.read_output(key, at);
+        }
     }
 
-    fn pass_output_on(&mut self, key: Key, at: usize, buffer: &mut Buffer) -> bool {
+    /// Reads once from a stream.
+    pub(super) fn read_output(&mut self, key: Key, at: usize) -> Flow {
+        // Lent for the time of the call, so that what was read need not be copied.
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let flow = self.pass_output_on(key, at, &mut buffer);
+        self.buffer = buffer;
+        flow
+    }
+
+    fn pass_output_on(&mut self, key: Key, at: usize, buffer: &mut Buffer) -> Flow {
         let Some(entry) = self.pods.get_mut(&key) else {
-            return true;
+            return Flow::Closed;
         };
         let Some(output) = entry.outputs.get_mut(at) else {
-            return true;
+            return Flow::Closed;
         };
-        let (bytes, closed) = match output.read(buffer) {
-            Piece::Nothing => return false,
-            Piece::Bytes(bytes) => (bytes, false),
-            Piece::Closed(bytes) => (bytes, true),
+        let (bytes, flow) = match output.read(buffer) {
+            Piece::Nothing => return Flow::Open,
+            Piece::Empty => return Flow::Empty,
+            Piece::Bytes(bytes) => (bytes, Flow::Open),
+            Piece::Closed(bytes) => (bytes, Flow::Closed),
         };
         if bytes.is_empty() {
-            return closed;
+            return flow;
         }
         let (container, name, stream) = (output.container, output.name.clone(), output.stream);
         let (slot, attempt) = (entry.slot, entry.attempt);
@@ -329,12 +371,12 @@ impl Engine<'_> {
             bytes: shown.to_vec(),
             left_out,
         });
-        closed
+        flow
     }
 
     /// Reads a stream, and lets it rest where that is better for its writer.
     fn follow(&mut self, key: Key, at: usize, number: u64) -> Result<(), HostError> {
-        if self.read_output(key, at) {
+        if self.read_output(key, at) == Flow::Closed {
             self.watches.remove(&number);
             return Ok(());
         }
@@ -420,10 +462,10 @@ impl Engine<'_> {
     pub(super) fn act_on_time(&mut self) -> Result<(), HostError> {
         let now = Instant::now();
         self.end_rests(now)?;
-        for entry in self.pods.values_mut() {
+        for (key, entry) in &mut self.pods {
             if entry.kill_at.is_some_and(|at| at <= now) {
                 entry.kill_at = None;
-                kill(&mut entry.child);
+                self.keeper.end(*key);
             }
         }
         self.inject(now);
@@ -433,13 +475,8 @@ impl Engine<'_> {
     /// Ends every pod at once and waits until the kernel has.
     pub(super) fn end_everything(&mut self) {
         self.tell_store(Instant::now());
-        for entry in self.pods.values_mut().filter(|entry| !entry.gone) {
-            kill(&mut entry.child);
-        }
-        for entry in self.pods.values_mut().filter(|entry| !entry.gone) {
-            // What the kernel cannot end at once (a disk that does not answer) is not waited for
-            // here; its end is certain.
-            drop(entry.child.wait());
+        self.keeper.end_everything();
+        for entry in self.pods.values().filter(|entry| !entry.gone) {
             drop(std::fs::remove_dir_all(&entry.scratch));
         }
         let folder = &self.writer.folder().path;
@@ -460,11 +497,6 @@ impl Engine<'_> {
         let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
         self.watch(descriptor, watch)
     }
-}
-
-/// Ends a pod at once. One that has ended already is no error.
-pub(super) fn kill(child: &mut std::process::Child) {
-    drop(child.kill());
 }
 
 /// How long a pod init that was told to end a pod may take beyond the grace period.

@@ -42,8 +42,21 @@ pub(super) enum Piece<'a> {
     Bytes(&'a [u8]),
     /// Nothing to pass on yet.
     Nothing,
+    /// Nothing is in the pipe.
+    Empty,
     /// The stream is closed; what was left of its last line.
     Closed(&'a [u8]),
+}
+
+/// What a stream has for whoever reads on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// There may be more.
+    Open,
+    /// There is nothing more at the moment.
+    Empty,
+    /// There is nothing more, and never will be.
+    Closed,
 }
 
 /// Where output is read to: room for a line that was begun, then for what is read.
@@ -78,6 +91,11 @@ impl Output {
         self.pipe.as_ref().map(AsFd::as_fd)
     }
 
+    /// Reads no further: the next read tells of what was left of the last line.
+    pub(super) fn close(&mut self) {
+        self.pipe = None;
+    }
+
     /// Reads once.
     pub(super) fn read<'a>(&mut self, buffer: &'a mut Buffer) -> Piece<'a> {
         let count = match &mut self.pipe {
@@ -88,14 +106,10 @@ impl Output {
             },
         };
         let count = match count {
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-                ) =>
-            {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Piece::Nothing,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.pace.read(0);
-                return Piece::Nothing;
+                return Piece::Empty;
             }
             Ok(0) | Err(_) => {
                 self.pipe = None;
