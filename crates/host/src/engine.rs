@@ -13,7 +13,9 @@ mod output;
 mod pace;
 mod remote;
 mod report;
+mod show;
 mod start;
+mod streams;
 mod table;
 mod untold;
 

@@ -12,15 +12,13 @@ use std::{
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
-use super::pace::Pace;
-use crate::request::{Stream, count_lines};
+use super::{pace::Pace, show::Show};
+use crate::request::Stream;
 
 /// Longer lines are passed on in pieces.
 pub(super) const LINE_BYTES: usize = 64 << 10;
 /// Read at once; also what the pipe of a busy stream is given.
 pub(super) const READ_BYTES: usize = 1 << 20;
-/// Of one read, this much is passed on to be shown; nobody reads more in that time.
-const SHOWN_BYTES: usize = 64 << 10;
 
 /// One stream of one container.
 #[derive(Debug)]
@@ -34,6 +32,7 @@ pub(super) struct Output {
     /// A line that has no end yet.
     begun: Vec<u8>,
     pub(super) pace: Pace,
+    pub(super) show: Show,
 }
 
 /// What one read came to.
@@ -77,13 +76,15 @@ impl Output {
         stream: Stream,
     ) -> io::Result<Self> {
         fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        let now = Instant::now();
         Ok(Self {
             pipe: Some(File::from(pipe)),
             container,
             name,
             stream,
             begun: Vec::new(),
-            pace: Pace::new(Instant::now()),
+            pace: Pace::new(now),
+            show: Show::new(now),
         })
     }
 
@@ -155,16 +156,4 @@ impl Output {
         self.begun.clear();
         buffer.0.get(start..LINE_BYTES + count).unwrap_or_default()
     }
-}
-
-/// The first part of `bytes` that is worth showing, in whole lines, and how many lines come after.
-pub(super) fn shown(bytes: &[u8]) -> (&[u8], u64) {
-    let Some(first) = bytes.get(..SHOWN_BYTES) else {
-        return (bytes, 0);
-    };
-    let Some(newline) = first.iter().rposition(|byte| *byte == b'\n') else {
-        return (bytes, 0);
-    };
-    let (shown, left_out) = bytes.split_at(newline + 1);
-    (shown, count_lines(left_out))
 }
