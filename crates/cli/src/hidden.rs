@@ -1,8 +1,8 @@
 //! Commands that are not for people: pods of a local run start this program again, and pods of an
 //! `MPIJob` on a cluster have it in place of ssh.
 //!
-//! They are dispatched before arguments are parsed and the environment is read, because a job of
-//! 500 pods pays for their start 500 times.
+//! They are dispatched before arguments are parsed and the environment is read, because every run
+//! waits for one and every rank of `mpirun` for another.
 
 use std::{
     env,

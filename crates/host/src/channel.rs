@@ -13,7 +13,7 @@ use nix::{
     sys::{
         memfd::{MFdFlags, memfd_create},
         socket::{
-            AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType,
+            AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recv,
             recvmsg, sendmsg, socketpair,
         },
     },
@@ -42,6 +42,20 @@ pub(crate) fn send(
     message: &impl Serialize,
     descriptors: &[RawFd],
 ) -> io::Result<()> {
+    send_with(socket, message, descriptors, MsgFlags::empty())
+}
+
+/// Sends one message if there is room for it; the error is `WouldBlock` where there is none.
+pub(crate) fn send_now(socket: &impl AsFd, message: &impl Serialize) -> io::Result<()> {
+    send_with(socket, message, &[], MsgFlags::MSG_DONTWAIT)
+}
+
+fn send_with(
+    socket: &impl AsFd,
+    message: &impl Serialize,
+    descriptors: &[RawFd],
+    flags: MsgFlags,
+) -> io::Result<()> {
     let bytes = serde_json::to_vec(message)?;
     if bytes.len() > MESSAGE_BYTES {
         return Err(io::Error::other(format!(
@@ -55,7 +69,7 @@ pub(crate) fn send(
         socket.as_fd().as_raw_fd(),
         &[IoSlice::new(&bytes)],
         rights,
-        MsgFlags::MSG_NOSIGNAL,
+        flags | MsgFlags::MSG_NOSIGNAL,
         None,
     )?;
     Ok(())
@@ -83,7 +97,10 @@ fn receive_with<T: DeserializeOwned>(
     socket: &impl AsFd,
     flags: MsgFlags,
 ) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
-    let mut bytes = vec![0; MESSAGE_BYTES];
+    // Asked for first, so that no more memory is cleared than the message takes.
+    let look = flags | MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC;
+    let waiting = recv(socket.as_fd().as_raw_fd(), &mut [], look)?;
+    let mut bytes = vec![0; waiting.min(MESSAGE_BYTES)];
     let mut space = cmsg_space!([RawFd; MAX_DESCRIPTORS]);
     let mut descriptors = Vec::new();
     let length = {

@@ -8,11 +8,14 @@
 mod act;
 mod events;
 mod faults;
+mod keeper;
 mod output;
 mod pace;
 mod remote;
 mod report;
+mod show;
 mod start;
+mod streams;
 mod table;
 mod untold;
 
@@ -40,6 +43,7 @@ use trainyard_core::{
 
 use self::{
     faults::Faults,
+    keeper::Keeper,
     remote::Remote,
     table::{Entry, Key},
     untold::Untold,
@@ -75,12 +79,13 @@ pub fn run(
         source,
     })?;
     let faults = Faults::new(&prepared.job, &request.options.inject)?;
-    start::probe(&request.options.program)?;
+    let keeper = Keeper::start(&request.options.program)?;
+    keeper.probe()?;
     let store = Store::create(&request.state_dir).map_err(HostError::Store)?;
-    let started_at = Timestamp::now();
-    let writer = RunWriter::begin(&store, &prepared.job, started_at).map_err(HostError::Store)?;
+    let writer = RunWriter::begin(&store, &prepared.job, Timestamp::now());
+    let writer = writer.map_err(HostError::Store)?;
     let folder = writer.folder().path.clone();
-    let engine = Engine::new(request, &prepared, plan, writer, &store, started_at, sink);
+    let engine = Engine::new(request, &prepared, plan, keeper, writer, &store, sink);
     let mut engine = engine.inspect_err(|_| {
         // Nothing ran, so there is nothing to keep.
         drop(fs::remove_dir_all(&folder));
@@ -97,8 +102,8 @@ enum Watch {
     Stop,
     /// A pod init says something.
     Control(Key),
-    /// The last process of a pod is gone.
-    Life(Key),
+    /// The last process of a pod is gone, or the keeper itself is.
+    Keeper,
     /// Someone asks for a command in a pod.
     Listener,
     /// Who asked for a command.
@@ -127,6 +132,7 @@ struct Engine<'a> {
     objects: Objects,
     surroundings: Surroundings,
     program: PathBuf,
+    keeper: Keeper,
     node: String,
     machine: start::Machine,
     writer: RunWriter,
@@ -173,12 +179,13 @@ impl<'a> Engine<'a> {
         request: &RunRequest,
         prepared: &'a Prepared,
         plan: Plan<'a>,
+        keeper: Keeper,
         writer: RunWriter,
         store: &Store,
-        started_at: Timestamp,
         sink: &'a mut dyn FnMut(RunEvent),
     ) -> Result<Self, HostError> {
         let folder = writer.folder().path.clone();
+        let started_at = writer.started_at();
         let (open_files, most) = getrlimit(Resource::RLIMIT_NOFILE)
             .map_err(HostError::system_errno("read the limit of open files"))?;
         // A pod takes four descriptors and more; what programs may open is passed on unchanged.
@@ -211,6 +218,7 @@ impl<'a> Engine<'a> {
             objects: prepared.objects.clone(),
             surroundings,
             program: request.options.program.clone(),
+            keeper,
             node: start::node_name(),
             machine: start::Machine::read(),
             writer,
@@ -278,6 +286,7 @@ impl<'a> Engine<'a> {
             .map_err(HostError::Store)?;
         let listener = self.remote.listener().as_raw_fd();
         self.watch_raw(listener, Watch::Listener)?;
+        self.watch_keeper()?;
         self.check_roles()?;
         (self.sink)(RunEvent::Prepared {
             run_id,

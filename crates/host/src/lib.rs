@@ -7,13 +7,15 @@
 //!
 //! # Flow
 //! [`run`] prepares the job for one machine (ports, addresses, devices), then turns one loop:
-//! observe its own process table, decide, write the status, act, wait for the next event. A pod is
-//! one *pod init* process (the same program, started again through [`pod_init_main`]) that is the
-//! first process of its own pid, mount, host name and IPC namespaces and starts the containers.
+//! observe its own process table, decide, write the status, act, wait for the next event. It has one
+//! *keeper* (the same program, started again through [`pod_init_main`]), which forks a *pod init* for
+//! each pod: the first process of its own pid, mount, host name and IPC namespaces, which starts the
+//! containers.
 //!
 //! # Guarantees
-//! - No process of a pod outlives its pod init, and no pod init outlives the engine, however either
-//!   of them ends: the kernel ends everything in a pid namespace with its first process.
+//! - No process of a pod outlives its pod init, no pod init outlives the keeper, and the keeper does
+//!   not outlive the engine, however any of them ends: the kernel ends everything in a pid namespace
+//!   with its first process.
 //! - A dead container is acted upon when the kernel reports it; nothing is polled.
 //! - The status in the store is written before what it decided is done.
 //!

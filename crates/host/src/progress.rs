@@ -20,22 +20,24 @@ pub(crate) struct Reading {
 /// Reads the last step and loss in `output`.
 pub(crate) fn read(output: &[u8]) -> Reading {
     let start = output.len().saturating_sub(WINDOW);
-    let text = String::from_utf8_lossy(output.get(start..).unwrap_or_default()).to_lowercase();
+    let window = output.get(start..).unwrap_or_default();
     let mut reading = Reading::default();
-    for line in text.lines() {
-        let step = ["step", "iteration", "iter"]
-            .iter()
-            .find_map(|word| number_after(line, word))
-            .and_then(|number| number.parse().ok());
-        if let Some(step) = step {
-            reading.step = Some(step);
-            reading.saving = false;
+    // From the end: a rank that floods its log mostly says what is wanted in its last line.
+    for line in window.rsplit(|byte| *byte == b'\n') {
+        if reading.step.is_some() && reading.loss.is_some() {
+            break;
         }
-        if let Some(loss) = number_after(line, "loss").and_then(|number| number.parse().ok()) {
-            reading.loss = Some(loss);
+        let line = String::from_utf8_lossy(line).to_lowercase();
+        if reading.loss.is_none() {
+            reading.loss = number_after(&line, "loss").and_then(|number| number.parse().ok());
         }
-        if line.contains("saving checkpoint") {
-            reading.saving = true;
+        if reading.step.is_none() {
+            // What is being saved since the last step.
+            reading.saving |= line.contains("saving checkpoint");
+            reading.step = ["step", "iteration", "iter"]
+                .iter()
+                .find_map(|word| number_after(&line, word))
+                .and_then(|number| number.parse().ok());
         }
     }
     reading
@@ -90,6 +92,7 @@ mod tests {
             assert_eq!((reading.step, reading.loss), (*step, *loss), "{text:?}");
         }
         assert!(read(b"saving checkpoint at step 5").saving);
+        assert!(read(b"step 5\nsaving checkpoint\nloss 0.1\n").saving);
         assert!(!read(b"saving checkpoint\nstep 6").saving);
     }
 

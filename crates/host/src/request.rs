@@ -96,8 +96,8 @@ pub enum RunEvent {
     },
     /// A container wrote this.
     ///
-    /// `bytes` holds one or more whole lines; only a piece of a line longer than 64 KiB, or the
-    /// last line of a container, may lack its newline.
+    /// `bytes` holds whole lines, or none where only `left_out` is told; only a piece of a line longer
+    /// than 64 KiB, or the last line of a container, may lack its newline.
     Output {
         /// Where.
         slot: Slot,

@@ -1,4 +1,4 @@
-//! What the engine and a pod init say to each other.
+//! What the engine says to a pod init and to the keeper, and what they answer.
 //!
 //! Both are the same program, so these types have no version. Everything that needs the job, its
 //! files or this machine's state is worked out by the engine; a pod init gets plain facts.
@@ -89,6 +89,21 @@ pub(crate) struct VolumeFile {
     pub(crate) bytes: Vec<u8>,
 }
 
+/// From the engine to the keeper.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Charge {
+    /// Start a pod init. Carries its end of the socket on which it gets its orders.
+    Start { pod: u64 },
+    /// End a pod at once.
+    End { pod: u64 },
+}
+
+/// From the keeper to the engine: no process of a pod is left.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Gone {
+    pub(crate) pod: u64,
+}
+
 /// From the engine to a pod init.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
@@ -120,6 +135,8 @@ pub(crate) enum Order {
 /// From a pod init to the engine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Report {
+    /// The pod init runs, as this process of the machine.
+    Started { pid: u32 },
     /// The namespaces could be made.
     Isolated,
     /// The namespaces cannot be made.

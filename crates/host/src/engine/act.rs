@@ -11,12 +11,7 @@ use trainyard_core::{
     spec::Slot,
 };
 
-use super::{
-    Engine,
-    events::{LATE, kill},
-    start,
-    table::Key,
-};
+use super::{Engine, events::LATE, start, table::Key};
 use crate::{HostError, channel, pod_spec, request::RunEvent, wire::Order};
 
 impl Engine<'_> {
@@ -83,7 +78,7 @@ impl Engine<'_> {
         } else if removal == Removal::Forced {
             entry.deleted_at.get_or_insert_with(start::now);
             entry.stopped |= !entry.ended_by_itself();
-            kill(&mut entry.child);
+            self.keeper.end(key);
         } else {
             self.stop_pod(key);
         }

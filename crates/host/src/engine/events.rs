@@ -6,26 +6,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::sys::{
-    epoll::{EpollEvent, EpollFlags},
-    signal::Signal,
-};
-use trainyard_core::{
-    job::{Exit, PodPhase, Progress},
-    spec::Slot,
-};
+use nix::sys::signal::Signal;
+use trainyard_core::job::{Exit, PodPhase};
 
 use super::{
-    Engine, PROGRESS_EVERY, Watch,
-    output::{self, Buffer, Piece},
-    pace::REST,
+    Engine, Watch,
+    output::Flow,
     start,
-    table::Key,
+    table::{Entry, Key},
     untold::End,
 };
 use crate::{
-    HostError, channel, namespaces, progress, remote, request::RunEvent, stop::StopHandle,
-    store::LogWriter, wire::Report,
+    HostError, channel, namespaces, remote, request::RunEvent, stop::StopHandle, wire::Report,
 };
 
 impl Engine<'_> {
@@ -46,11 +38,10 @@ impl Engine<'_> {
                 }
                 Ok(())
             }
-            Watch::Life(key) => {
-                self.watches.remove(&number);
-                // Its last words may not have been heard yet.
-                self.hear(key)?;
-                self.pod_gone(key);
+            Watch::Keeper => {
+                if self.hear_keeper()? {
+                    self.watches.remove(&number);
+                }
                 Ok(())
             }
             Watch::Output(key, at) => self.follow(key, at, number),
@@ -74,10 +65,38 @@ impl Engine<'_> {
             self.changed = true;
         }
         if self.stops > 1 {
-            for entry in self.pods.values_mut() {
-                kill(&mut entry.child);
+            for key in self.pods.keys() {
+                self.keeper.end(*key);
             }
         }
+    }
+
+    /// Hears which pods are gone; true when the keeper itself is, and with it every pod.
+    fn hear_keeper(&mut self) -> Result<bool, HostError> {
+        loop {
+            match self.keeper.hear() {
+                Ok(Some(key)) => self.last_of(key)?,
+                Ok(None) => break,
+                // Nothing more is there to be heard.
+                Err(_) => return Ok(false),
+            }
+        }
+        let left = self.pods.iter().filter(|(_, entry)| !entry.gone);
+        for key in left.map(|(key, _)| *key).collect::<Vec<Key>>() {
+            self.last_of(key)?;
+        }
+        Ok(true)
+    }
+
+    /// A pod is gone. Its last words may not have been heard yet.
+    fn last_of(&mut self, key: Key) -> Result<(), HostError> {
+        let over = self.hear(key)?;
+        let ended = self.pods.get(&key).is_none_or(Entry::has_ended);
+        if !over && !ended {
+            self.killed_from_outside(key);
+        }
+        self.pod_gone(key);
+        Ok(())
     }
 
     /// Hears all that a pod init has said; true when it will say nothing more.
@@ -134,6 +153,10 @@ impl Engine<'_> {
         };
         let pod = entry.name.clone();
         match report {
+            Report::Started { pid } => {
+                let (slot, attempt) = (entry.slot, entry.attempt);
+                (self.sink)(RunEvent::PodStarted { slot, attempt, pid });
+            }
             Report::Running => {
                 entry.phase = PodPhase::Running;
                 let (slot, attempt) = (entry.slot, entry.attempt);
@@ -239,16 +262,16 @@ impl Engine<'_> {
     fn pod_gone(&mut self, key: Key) {
         let streams = self.pods.get(&key).map_or(0, |entry| entry.outputs.len());
         for at in 0..streams {
-            // Nobody can write any more, so reading comes to an end.
-            while !self.read_output(key, at) {}
+            // Nobody of the pod can write any more, so this comes to an end.
+            while self.read_output(key, at) == Flow::Open {}
+            self.close_output(key, at);
         }
         self.wrote_its_last(key);
         let Some(entry) = self.pods.get_mut(&key) else {
             return;
         };
-        drop(entry.child.wait());
-        entry.life = None;
         entry.gone = true;
+        entry.control = None;
         entry.kill_at = None;
         entry.outputs.clear();
         for log in entry.logs.drain(..).flatten() {
@@ -273,157 +296,14 @@ impl Engine<'_> {
         (self.sink)(event);
     }
 
-    /// Reads once from a stream; true when it is closed.
-    pub(super) fn read_output(&mut self, key: Key, at: usize) -> bool {
-        // Lent for the time of the call, so that what was read need not be copied.
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let closed = self.pass_output_on(key, at, &mut buffer);
-        self.buffer = buffer;
-        closed
-    }
-
-    fn pass_output_on(&mut self, key: Key, at: usize, buffer: &mut Buffer) -> bool {
-        let Some(entry) = self.pods.get_mut(&key) else {
-            return true;
-        };
-        let Some(output) = entry.outputs.get_mut(at) else {
-            return true;
-        };
-        let (bytes, closed) = match output.read(buffer) {
-            Piece::Nothing => return false,
-            Piece::Bytes(bytes) => (bytes, false),
-            Piece::Closed(bytes) => (bytes, true),
-        };
-        if bytes.is_empty() {
-            return closed;
-        }
-        let (container, name, stream) = (output.container, output.name.clone(), output.stream);
-        let (slot, attempt) = (entry.slot, entry.attempt);
-        if !self.complained.logs
-            && let Some(log) = entry.logs.get_mut(container)
-        {
-            let written = match log {
-                Some(log) => log.write(bytes),
-                None => LogWriter::create(&entry.log_folder, &name).and_then(|mut new| {
-                    new.write(bytes)?;
-                    *log = Some(new);
-                    Ok(())
-                }),
-            };
-            if let Err(error) = written {
-                self.complained.logs = true;
-                let note = format!(
-                    "cannot write the log of pod `{}`: {error}; the job goes on without logs",
-                    entry.name
-                );
-                (self.sink)(RunEvent::Note(note));
-            }
-        }
-        self.read_progress(slot, attempt, bytes);
-        let (shown, left_out) = output::shown(bytes);
-        (self.sink)(RunEvent::Output {
-            slot,
-            attempt,
-            container: name,
-            stream,
-            bytes: shown.to_vec(),
-            left_out,
-        });
-        closed
-    }
-
-    /// Reads a stream, and lets it rest where that is better for its writer.
-    fn follow(&mut self, key: Key, at: usize, number: u64) -> Result<(), HostError> {
-        if self.read_output(key, at) {
-            self.watches.remove(&number);
-            return Ok(());
-        }
-        let Some(output) = self
-            .pods
-            .get_mut(&key)
-            .and_then(|entry| entry.outputs.get_mut(at))
-        else {
-            return Ok(());
-        };
-        let (before, now) = (output.pace.is_resting(), Instant::now());
-        let rests = output.pace.rests(now);
-        if rests {
-            self.resting.push_back((now + REST, number));
-        }
-        if before != rests
-            && let Some(descriptor) = output.descriptor()
-        {
-            let flags = if rests {
-                EpollFlags::empty()
-            } else {
-                EpollFlags::EPOLLIN
-            };
-            self.epoll
-                .modify(descriptor, &mut EpollEvent::new(flags, number))
-                .map_err(HostError::system_errno("watch a descriptor"))?;
-        }
-        Ok(())
-    }
-
-    /// Looks at the streams that have rested.
-    fn end_rests(&mut self, now: Instant) -> Result<(), HostError> {
-        while self.resting.front().is_some_and(|(at, _)| *at <= now) {
-            let Some((_, number)) = self.resting.pop_front() else {
-                break;
-            };
-            if let Some(Watch::Output(key, at)) = self.watches.get(&number).copied() {
-                self.follow(key, at, number)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn read_progress(&mut self, slot: Slot, attempt: u32, bytes: &[u8]) {
-        let reading = progress::read(bytes);
-        if reading.loss.is_some() {
-            self.last_loss = reading.loss;
-        }
-        if let Some(progress) = &mut self.progress
-            && reading.saving
-        {
-            progress.saving = true;
-        }
-        let Some(step) = reading.step else {
-            return;
-        };
-        let behind = self.progress.is_some_and(|known| {
-            known.attempt > attempt || known.attempt == attempt && known.step >= step
-        });
-        if behind {
-            return;
-        }
-        self.untold.progress = true;
-        self.progress = Some(Progress {
-            attempt,
-            step,
-            at: start::now(),
-            saving: reading.saving,
-        });
-        self.last_step = Some(self.last_step.map_or(step, |last| last.max(step)));
-        (self.sink)(RunEvent::Progress {
-            slot,
-            attempt,
-            step,
-            loss: reading.loss,
-        });
-        // A script may report a thousand times in a second; the ledger needs only seconds.
-        let next = self.decided + PROGRESS_EVERY;
-        self.decide_at = Some(self.decide_at.map_or(next, |at| at.min(next)));
-    }
-
     /// What is due by the clock.
     pub(super) fn act_on_time(&mut self) -> Result<(), HostError> {
         let now = Instant::now();
         self.end_rests(now)?;
-        for entry in self.pods.values_mut() {
+        for (key, entry) in &mut self.pods {
             if entry.kill_at.is_some_and(|at| at <= now) {
                 entry.kill_at = None;
-                kill(&mut entry.child);
+                self.keeper.end(*key);
             }
         }
         self.inject(now);
@@ -433,13 +313,8 @@ impl Engine<'_> {
     /// Ends every pod at once and waits until the kernel has.
     pub(super) fn end_everything(&mut self) {
         self.tell_store(Instant::now());
-        for entry in self.pods.values_mut().filter(|entry| !entry.gone) {
-            kill(&mut entry.child);
-        }
-        for entry in self.pods.values_mut().filter(|entry| !entry.gone) {
-            // What the kernel cannot end at once (a disk that does not answer) is not waited for
-            // here; its end is certain.
-            drop(entry.child.wait());
+        self.keeper.end_everything();
+        for entry in self.pods.values().filter(|entry| !entry.gone) {
             drop(std::fs::remove_dir_all(&entry.scratch));
         }
         let folder = &self.writer.folder().path;
@@ -460,11 +335,6 @@ impl Engine<'_> {
         let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
         self.watch(descriptor, watch)
     }
-}
-
-/// Ends a pod at once. One that has ended already is no error.
-pub(super) fn kill(child: &mut std::process::Child) {
-    drop(child.kill());
 }
 
 /// How long a pod init that was told to end a pod may take beyond the grace period.

@@ -12,15 +12,13 @@ use std::{
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
-use super::pace::Pace;
-use crate::request::{Stream, count_lines};
+use super::{pace::Pace, show::Show};
+use crate::request::Stream;
 
 /// Longer lines are passed on in pieces.
 pub(super) const LINE_BYTES: usize = 64 << 10;
 /// Read at once; also what the pipe of a busy stream is given.
 pub(super) const READ_BYTES: usize = 1 << 20;
-/// Of one read, this much is passed on to be shown; nobody reads more in that time.
-const SHOWN_BYTES: usize = 64 << 10;
 
 /// One stream of one container.
 #[derive(Debug)]
@@ -34,6 +32,7 @@ pub(super) struct Output {
     /// A line that has no end yet.
     begun: Vec<u8>,
     pub(super) pace: Pace,
+    pub(super) show: Show,
 }
 
 /// What one read came to.
@@ -42,8 +41,21 @@ pub(super) enum Piece<'a> {
     Bytes(&'a [u8]),
     /// Nothing to pass on yet.
     Nothing,
+    /// Nothing is in the pipe.
+    Empty,
     /// The stream is closed; what was left of its last line.
     Closed(&'a [u8]),
+}
+
+/// What a stream has for whoever reads on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// There may be more.
+    Open,
+    /// There is nothing more at the moment.
+    Empty,
+    /// There is nothing more, and never will be.
+    Closed,
 }
 
 /// Where output is read to: room for a line that was begun, then for what is read.
@@ -64,18 +76,25 @@ impl Output {
         stream: Stream,
     ) -> io::Result<Self> {
         fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        let now = Instant::now();
         Ok(Self {
             pipe: Some(File::from(pipe)),
             container,
             name,
             stream,
             begun: Vec::new(),
-            pace: Pace::new(Instant::now()),
+            pace: Pace::new(now),
+            show: Show::new(now),
         })
     }
 
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.pipe.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Reads no further: the next read tells of what was left of the last line.
+    pub(super) fn close(&mut self) {
+        self.pipe = None;
     }
 
     /// Reads once.
@@ -88,14 +107,10 @@ impl Output {
             },
         };
         let count = match count {
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-                ) =>
-            {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Piece::Nothing,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.pace.read(0);
-                return Piece::Nothing;
+                return Piece::Empty;
             }
             Ok(0) | Err(_) => {
                 self.pipe = None;
@@ -141,16 +156,4 @@ impl Output {
         self.begun.clear();
         buffer.0.get(start..LINE_BYTES + count).unwrap_or_default()
     }
-}
-
-/// The first part of `bytes` that is worth showing, in whole lines, and how many lines come after.
-pub(super) fn shown(bytes: &[u8]) -> (&[u8], u64) {
-    let Some(first) = bytes.get(..SHOWN_BYTES) else {
-        return (bytes, 0);
-    };
-    let Some(newline) = first.iter().rposition(|byte| *byte == b'\n') else {
-        return (bytes, 0);
-    };
-    let (shown, left_out) = bytes.split_at(newline + 1);
-    (shown, count_lines(left_out))
 }

@@ -2,12 +2,8 @@
 
 use std::{
     fs, io,
-    os::{
-        fd::{AsFd as _, AsRawFd, OwnedFd, RawFd},
-        unix::process::CommandExt as _,
-    },
+    os::fd::{AsFd as _, AsRawFd, OwnedFd, RawFd},
     path::Path,
-    process::{Child, Command, Stdio},
     sync::Arc,
     time::Instant,
 };
@@ -19,20 +15,18 @@ use trainyard_core::{job::PodPhase, launch::LaunchedPod, spec::Slot};
 
 use super::{
     Engine, Watch,
+    keeper::Keeper,
     output::Output,
     table::{Entry, Key},
 };
 use crate::{
     HostError, channel,
     limits::{self, Limit, Limits},
-    mpi, namespaces,
+    mpi,
     pod_spec::{self, Facts},
     request::{RunEvent, Stream},
-    wire::{Container, Order, PodSpec, Report},
+    wire::{Container, Order, PodSpec},
 };
-
-/// The hidden command that runs a pod init.
-const POD_INIT: &str = "pod-init";
 
 /// What this machine has.
 #[derive(Clone, Copy, Debug)]
@@ -70,40 +64,6 @@ fn number_after(text: &str, word: &str) -> Option<u64> {
 pub(super) fn node_name() -> String {
     let name = nix::unistd::gethostname().unwrap_or_default();
     name.to_string_lossy().into_owned()
-}
-
-/// Asks once whether pods can be kept apart on this machine.
-pub(super) fn probe(program: &Path) -> Result<(), HostError> {
-    let tried = || format!("start `{}`", program.display());
-    let (control, theirs) = channel::pair().map_err(HostError::system("make a socket"))?;
-    let mut child = spawn(program, theirs, Stdio::null()).map_err(HostError::system(tried()))?;
-    let answer = channel::send(&control, &Order::Probe, &[])
-        .and_then(|()| channel::receive::<Report>(&control));
-    let answer = answer.map_err(HostError::system(tried()));
-    child.wait().map_err(HostError::system(tried()))?;
-    match answer? {
-        Some((Report::Isolated, _)) => Ok(()),
-        Some((Report::NotIsolated { step, reason }, _)) => Err(HostError::NoNamespaces {
-            step,
-            reason,
-            cures: namespaces::cures(),
-        }),
-        _ => Err(HostError::System {
-            tried: tried(),
-            source: io::Error::other("it does not understand `pod-init`"),
-        }),
-    }
-}
-
-/// Starts a pod init in a process group of its own, out of reach of the terminal's Ctrl-C.
-fn spawn(program: &Path, control: OwnedFd, life: Stdio) -> io::Result<Child> {
-    Command::new(program)
-        .arg(POD_INIT)
-        .stdin(Stdio::from(control))
-        .stdout(life)
-        .stderr(Stdio::null())
-        .process_group(0)
-        .spawn()
 }
 
 impl Engine<'_> {
@@ -268,13 +228,12 @@ impl Engine<'_> {
         let run_folder = self.writer.folder().path.clone();
         let scratch = run_folder.join("scratch").join(&uid);
         let spec = self.translate(&pod, slot, &uid, &scratch)?;
-        let not_started = |source| HostError::StartPod {
+        self.have_keeper()?;
+        let begun = begin(&self.keeper, key, &spec).map_err(|source| HostError::StartPod {
             pod: name.clone(),
             program: self.program.clone(),
             source,
-        };
-        let begun = begin(&self.program, &spec).map_err(not_started)?;
-        let pid = begun.child.id();
+        })?;
         self.pods.insert(
             key,
             Entry {
@@ -284,9 +243,7 @@ impl Engine<'_> {
                 log_folder: self.writer.pod_folder(attempt, &name),
                 name,
                 grace_seconds: pod_spec::grace_seconds(&pod),
-                child: begun.child,
                 control: Some(begun.control),
-                life: Some(begun.life),
                 phase: PodPhase::Pending,
                 restarts: std::collections::BTreeMap::new(),
                 exit: None,
@@ -307,9 +264,25 @@ impl Engine<'_> {
         );
         self.watch_pod(key)?;
         self.first_pod.get_or_insert_with(Instant::now);
-        (self.sink)(RunEvent::PodStarted { slot, attempt, pid });
         self.changed = true;
         Ok(())
+    }
+
+    /// Sees to it that there is a keeper: one that was killed from outside took its pods with it,
+    /// and those of the next attempt need another.
+    fn have_keeper(&mut self) -> Result<(), HostError> {
+        if self.keeper.descriptor().is_some() {
+            return Ok(());
+        }
+        self.keeper = Keeper::start(&self.program)?;
+        self.watch_keeper()
+    }
+
+    pub(super) fn watch_keeper(&mut self) -> Result<(), HostError> {
+        match self.keeper.descriptor() {
+            Some(descriptor) => self.watch_raw(descriptor, Watch::Keeper),
+            None => Ok(()),
+        }
     }
 
     fn watch_pod(&mut self, key: Key) -> Result<(), HostError> {
@@ -324,7 +297,6 @@ impl Engine<'_> {
                 .as_ref()
                 .map(|fd| (copy(fd), Watch::Control(key))),
         );
-        wanted.extend(entry.life.as_ref().map(|fd| (copy(fd), Watch::Life(key))));
         for (at, output) in entry.outputs.iter().enumerate() {
             let descriptor = output.descriptor().map(|fd| fd.as_raw_fd());
             wanted.extend(descriptor.map(|fd| (fd, Watch::Output(key, at))));
@@ -343,15 +315,12 @@ pub(super) fn cgroup_name(uid: &str, container: &str) -> String {
 
 /// The engine's part of a pod that was started.
 struct Begun {
-    child: Child,
     control: OwnedFd,
-    life: OwnedFd,
     outputs: Vec<Output>,
 }
 
-fn begin(program: &Path, spec: &PodSpec) -> io::Result<Begun> {
+fn begin(keeper: &Keeper, key: Key, spec: &PodSpec) -> io::Result<Begun> {
     let (control, theirs) = channel::pair()?;
-    let (life, held) = pipe2(OFlag::O_CLOEXEC)?;
     let memory = channel::to_memory(spec)?;
     let mut outputs = Vec::new();
     let mut passed = vec![memory];
@@ -369,15 +338,11 @@ fn begin(program: &Path, spec: &PodSpec) -> io::Result<Begun> {
             "it has more containers than can be started",
         ));
     }
-    let child = spawn(program, theirs, Stdio::from(held))?;
     let numbers: Vec<RawFd> = passed.iter().map(AsRawFd::as_raw_fd).collect();
+    // The order waits in the socket, so that the keeper need not wait for anything.
     channel::send(&control, &Order::Start, &numbers)?;
-    Ok(Begun {
-        child,
-        control,
-        life,
-        outputs,
-    })
+    keeper.begin(key, &theirs)?;
+    Ok(Begun { control, outputs })
 }
 
 /// Refuses a program that is not there. What a volume may bring is left to the start.

@@ -1,6 +1,6 @@
 //! The process table: every pod that the engine has started and not yet forgotten.
 
-use std::{collections::BTreeMap, os::fd::OwnedFd, path::PathBuf, process::Child, time::Instant};
+use std::{collections::BTreeMap, os::fd::OwnedFd, path::PathBuf, time::Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -23,11 +23,8 @@ pub(super) struct Entry {
     pub(super) attempt: u32,
     pub(super) name: String,
     pub(super) grace_seconds: u32,
-    pub(super) child: Child,
     /// The socket to pod init, until it is closed.
     pub(super) control: Option<OwnedFd>,
-    /// Closed by the kernel when the last process of the pod is gone.
-    pub(super) life: Option<OwnedFd>,
     pub(super) phase: PodPhase,
     /// Restarts in place, by container.
     pub(super) restarts: BTreeMap<String, u32>,

@@ -36,6 +36,7 @@ impl Holder {
 #[derive(Debug)]
 pub(crate) struct RunWriter {
     folder: RunFolder,
+    started_at: Timestamp,
     /// Held until the engine ends, however it ends.
     _lock: Flock<File>,
 }
@@ -87,8 +88,14 @@ impl RunWriter {
         written.map_err(not_writable(&path))?;
         Ok(Self {
             folder,
+            started_at: now,
             _lock: lock,
         })
+    }
+
+    /// When the run began; its name says the same.
+    pub(crate) fn started_at(&self) -> Timestamp {
+        self.started_at
     }
 
     pub(crate) fn folder(&self) -> &RunFolder {

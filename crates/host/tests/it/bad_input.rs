@@ -225,7 +225,7 @@ fn without_namespaces_the_run_is_refused_with_what_to_do() {
         .unwrap();
     let said = String::from_utf8(done.stdout).unwrap();
     let want =
-        "this machine does not let this user make namespaces (unshare: No space left on device";
+        "this machine does not let this user make namespaces (clone: No space left on device";
     assert!(
         said.contains(want),
         "{said}{}",

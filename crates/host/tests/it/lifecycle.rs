@@ -79,6 +79,55 @@ fn a_pod_that_is_killed_from_outside_has_failed() {
 }
 
 #[test]
+fn a_keeper_that_is_killed_takes_its_pods_and_the_job_goes_on() {
+    let script = "[ $ATTEMPT = 2 ] && exit 0; echo up; exec sleep 100";
+    let yard = Yard::new(2, sh(script));
+    let mut run = yard.start();
+    let started = run.wait_for("a pod", |line| !line["started"].is_null());
+    for pod in ["Worker 0", "Worker 1"] {
+        run.wait_for_output(pod, "up");
+    }
+    let status = std::fs::read_to_string(format!("/proc/{}/status", started["pid"])).unwrap();
+    let keeper = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    let keeper: i32 = keeper.unwrap().trim().parse().unwrap();
+    assert_ne!(keeper, i32::try_from(run.child.id()).unwrap());
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(keeper), Signal::SIGKILL).unwrap();
+    let ended = run.finish();
+    assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
+    let failures = &ended.report()["failures"];
+    assert_eq!(failures.as_array().unwrap().len(), 1);
+    assert_eq!(failures[0]["signal"], "SIGKILL");
+    assert_eq!(failures[0]["lastLines"], json!(["up"]));
+}
+
+#[test]
+fn a_stream_that_someone_else_holds_is_not_waited_for() {
+    // The program hands its output over to this test and ends.
+    let script = "echo whole; printf part; until [ -e held ]; do sleep 0.02; done";
+    let yard = Yard::new(1, sh(script));
+    let mut run = yard.start();
+    let started = run.wait_for("a pod", |line| !line["started"].is_null());
+    run.wait_for_output("Worker 0", "whole");
+    let first: i32 = started["pid"].as_i64().unwrap().try_into().unwrap();
+    let children = format!("/proc/{first}/task/{first}/children");
+    let program: i32 = std::fs::read_to_string(children)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    let stream = format!("/proc/{program}/fd/1");
+    let held = std::fs::OpenOptions::new()
+        .write(true)
+        .open(stream)
+        .unwrap();
+    std::fs::write(yard.path().join("held"), "").unwrap();
+    let ended = run.finish();
+    assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
+    assert_eq!(ended.output(1)["Worker 0"], "whole\npart");
+    drop(held);
+}
+
+#[test]
 fn a_backoff_limit_of_three_means_three_attempts() {
     let yard = Yard::new(1, sh("echo again >> tries; exit 1")).set("backoffLimit", json!(3));
     let ended = yard.run();

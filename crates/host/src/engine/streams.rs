@@ -1,0 +1,181 @@
+//! The output of pods, from their pipes to the log, the progress and the caller.
+
+use std::time::Instant;
+
+use nix::sys::epoll::{EpollEvent, EpollFlags};
+use trainyard_core::{job::Progress, spec::Slot};
+
+use super::{
+    Engine, PROGRESS_EVERY, Watch,
+    output::{Buffer, Flow, Piece},
+    pace::REST,
+    start,
+    table::Key,
+};
+use crate::{HostError, progress, request::RunEvent, store::LogWriter};
+
+impl Engine<'_> {
+    /// Closes a stream of a pod that is gone. A program elsewhere may have been given the other end,
+    /// and is not waited for.
+    pub(super) fn close_output(&mut self, key: Key, at: usize) {
+        let entry = self.pods.get_mut(&key);
+        if let Some(output) = entry.and_then(|entry| entry.outputs.get_mut(at)) {
+            output.close();
+            self.read_output(key, at);
+        }
+    }
+
+    /// Reads once from a stream.
+    pub(super) fn read_output(&mut self, key: Key, at: usize) -> Flow {
+        // Lent for the time of the call, so that what was read need not be copied.
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let flow = self.pass_output_on(key, at, &mut buffer);
+        self.buffer = buffer;
+        flow
+    }
+
+    fn pass_output_on(&mut self, key: Key, at: usize, buffer: &mut Buffer) -> Flow {
+        let Some(entry) = self.pods.get_mut(&key) else {
+            return Flow::Closed;
+        };
+        let Some(output) = entry.outputs.get_mut(at) else {
+            return Flow::Closed;
+        };
+        let (bytes, flow) = match output.read(buffer) {
+            Piece::Nothing => return Flow::Open,
+            Piece::Empty => return Flow::Empty,
+            Piece::Bytes(bytes) => (bytes, Flow::Open),
+            Piece::Closed(bytes) => (bytes, Flow::Closed),
+        };
+        let told = if bytes.is_empty() {
+            None
+        } else {
+            output.show.choose(bytes, Instant::now())
+        };
+        // The last word on a stream tells what was left out before.
+        let told = match flow {
+            Flow::Closed => Some(told.unwrap_or((&[], output.show.rest()))),
+            _ => told,
+        };
+        let told = told.filter(|(shown, left_out)| !shown.is_empty() || *left_out > 0);
+        let (container, name, stream) = (output.container, output.name.clone(), output.stream);
+        let (slot, attempt) = (entry.slot, entry.attempt);
+        if !bytes.is_empty()
+            && !self.complained.logs
+            && let Some(log) = entry.logs.get_mut(container)
+        {
+            let written = match log {
+                Some(log) => log.write(bytes),
+                None => LogWriter::create(&entry.log_folder, &name).and_then(|mut new| {
+                    new.write(bytes)?;
+                    *log = Some(new);
+                    Ok(())
+                }),
+            };
+            if let Err(error) = written {
+                self.complained.logs = true;
+                let note = format!(
+                    "cannot write the log of pod `{}`: {error}; the job goes on without logs",
+                    entry.name
+                );
+                (self.sink)(RunEvent::Note(note));
+            }
+        }
+        self.read_progress(slot, attempt, bytes);
+        if let Some((shown, left_out)) = told {
+            (self.sink)(RunEvent::Output {
+                slot,
+                attempt,
+                container: name,
+                stream,
+                bytes: shown.to_vec(),
+                left_out,
+            });
+        }
+        flow
+    }
+
+    /// Reads a stream, and lets it rest where that is better for its writer.
+    pub(super) fn follow(&mut self, key: Key, at: usize, number: u64) -> Result<(), HostError> {
+        if self.read_output(key, at) == Flow::Closed {
+            self.watches.remove(&number);
+            return Ok(());
+        }
+        let Some(output) = self
+            .pods
+            .get_mut(&key)
+            .and_then(|entry| entry.outputs.get_mut(at))
+        else {
+            return Ok(());
+        };
+        let (before, now) = (output.pace.is_resting(), Instant::now());
+        let rests = output.pace.rests(now);
+        if rests {
+            self.resting.push_back((now + REST, number));
+        }
+        if before != rests
+            && let Some(descriptor) = output.descriptor()
+        {
+            let flags = if rests {
+                EpollFlags::empty()
+            } else {
+                EpollFlags::EPOLLIN
+            };
+            self.epoll
+                .modify(descriptor, &mut EpollEvent::new(flags, number))
+                .map_err(HostError::system_errno("watch a descriptor"))?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the streams that have rested.
+    pub(super) fn end_rests(&mut self, now: Instant) -> Result<(), HostError> {
+        while self.resting.front().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, number)) = self.resting.pop_front() else {
+                break;
+            };
+            if let Some(Watch::Output(key, at)) = self.watches.get(&number).copied() {
+                self.follow(key, at, number)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_progress(&mut self, slot: Slot, attempt: u32, bytes: &[u8]) {
+        let reading = progress::read(bytes);
+        if reading.loss.is_some() {
+            self.last_loss = reading.loss;
+        }
+        if let Some(progress) = &mut self.progress
+            && reading.saving
+        {
+            progress.saving = true;
+        }
+        let Some(step) = reading.step else {
+            return;
+        };
+        let behind = self.progress.is_some_and(|known| {
+            known.attempt > attempt || known.attempt == attempt && known.step >= step
+        });
+        if behind {
+            return;
+        }
+        self.untold.progress = true;
+        self.progress = Some(Progress {
+            attempt,
+            step,
+            at: start::now(),
+            saving: reading.saving,
+        });
+        self.last_step = Some(self.last_step.map_or(step, |last| last.max(step)));
+        (self.sink)(RunEvent::Progress {
+            slot,
+            attempt,
+            step,
+            loss: reading.loss,
+        });
+        // A script may report a thousand times in a second; the ledger needs only seconds.
+        let next = self.decided + PROGRESS_EVERY;
+        self.decide_at = Some(self.decide_at.map_or(next, |at| at.min(next)));
+    }
+}
