@@ -3,6 +3,7 @@
 //! Everything that can be refused is refused here, before a process is started.
 
 pub(crate) mod addresses;
+mod devices;
 pub(crate) mod gpus;
 mod ignored;
 mod ports;

@@ -164,6 +164,12 @@ fn between(earlier: u128, later: u128) -> Duration {
     Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
 }
 
+/// Who runs when in a turn, as whether it is Trainyard: each is first in every other turn.
+fn in_turns(turn: usize) -> [bool; 2] {
+    let first = turn.is_multiple_of(2);
+    [first, !first]
+}
+
 fn median(mut times: Vec<Duration>) -> Duration {
     times.sort();
     times.get(times.len() / 2).copied().unwrap_or_default()

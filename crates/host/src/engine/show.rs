@@ -96,16 +96,18 @@ mod tests {
 
     #[test]
     fn what_a_screen_can_take_is_passed_on_and_the_rest_is_counted() {
+        // Pieces, the milliseconds between two, how many are shown, and how much of each.
+        type Case<'a> = (&'a str, Vec<&'a [u8]>, u64, usize, usize);
         let line = [b"x".repeat(99), b"\n".to_vec()].concat();
-        let block = line.repeat(5_000);
+        let block = line.repeat(700);
         let whole = PIECE_BYTES / 100 * 100;
         let long = b"x".repeat(100_000);
-        let cases: [(&str, Vec<&[u8]>, u64, usize, usize); 5] = [
+        let cases: [Case<'_>; 5] = [
             ("a line now and then", vec![&line; 3], 10, 3, 100),
             ("one block", vec![&block], 10, 1, whole),
             ("a piece of a long line", vec![&long], 10, 1, 100_000),
             // 4 MiB at once hold 64 pieces; what a second brings holds as many.
-            ("a flood for a second", vec![&block; 1_000], 1, 128, whole),
+            ("a flood for a second", vec![&block; 200], 5, 128, whole),
             ("a slow flood", vec![&block; 100], 20, 100, whole),
         ];
         let long_lines = vec![long.as_slice(); 100];

@@ -2,16 +2,15 @@
 //!
 //! Invariant: no device is given to two containers.
 
-use std::{collections::BTreeMap, fs};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Container;
 use trainyard_core::spec::{Job, Slot};
 
+use super::devices::Devices;
 use crate::{HostError, quantity, request::Accelerators};
 
 const RESOURCE: &str = "nvidia.com/gpu";
-/// Where the driver lists its devices, one folder each.
-const DRIVER_LIST: &str = "/proc/driver/nvidia/gpus";
 
 /// The devices of the containers of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +46,7 @@ impl Gpus {
             Accelerators::Ignore => return Ok(Self::Hidden),
             _ if wishes.is_empty() => return Ok(Self::Untouched),
             Accelerators::Devices(devices) => devices.clone(),
-            Accelerators::Detect => restrict(detect(), visible),
+            Accelerators::Detect => Devices::detect().restricted_to(visible),
         };
         let total: u64 = wishes.iter().map(|(_, count)| count).sum();
         if total > devices.len() as u64 {
@@ -83,49 +82,4 @@ fn wanted(container: &Container) -> u64 {
     let limits = resources.and_then(|resources| resources.limits.as_ref());
     let limit = limits.and_then(|limits| limits.get(RESOURCE));
     limit.and_then(quantity::units).unwrap_or(0)
-}
-
-/// Those of `devices` that the user may see, as the user calls them: by number, or by a name of
-/// the driver, of which one device may have several.
-fn restrict(devices: Vec<String>, visible: Option<&str>) -> Vec<String> {
-    let Some(visible) = visible else {
-        return devices;
-    };
-    let named = visible.split(',').map(str::trim);
-    // Whatever comes after a device that is not there is not seen either, as CUDA has it.
-    let is_there = |name: &&str| match name.parse::<i64>() {
-        Ok(_) => devices.iter().any(|device| device == name),
-        Err(_) => !name.is_empty(),
-    };
-    let own = named.take_while(is_there).filter(|_| !devices.is_empty());
-    own.map(str::to_owned).collect()
-}
-
-/// The devices that the driver lists, numbered as CUDA numbers them by default.
-fn detect() -> Vec<String> {
-    let count = fs::read_dir(DRIVER_LIST).map_or(0, Iterator::count);
-    (0..count).map(|number| number.to_string()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn devices_that_the_user_does_not_see_are_not_given() {
-        let all = || (0..4).map(|number| number.to_string()).collect::<Vec<_>>();
-        let cases: [(Option<&str>, &[&str]); 7] = [
-            (None, &["0", "1", "2", "3"]),
-            (Some("2,3"), &["2", "3"]),
-            (Some(" 3 , 1"), &["3", "1"]),
-            (Some(""), &[]),
-            (Some("-1"), &[]),
-            (Some("1,9,2"), &["1"]),
-            (Some("GPU-8f3a,MIG-12"), &["GPU-8f3a", "MIG-12"]),
-        ];
-        for (visible, want) in cases {
-            assert_eq!(restrict(all(), visible), want, "{visible:?}");
-        }
-        assert!(restrict(Vec::new(), Some("GPU-8f3a")).is_empty());
-    }
 }

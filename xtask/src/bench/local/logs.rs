@@ -7,13 +7,15 @@ use std::{
     time::Duration,
 };
 
-use super::{Figure, Running, Scratch, between, fresh, job, lost, median, stamps, trainyard};
+use super::{
+    Figure, Running, Scratch, between, fresh, in_turns, job, lost, median, stamps, trainyard,
+};
 use crate::{Failure, report};
 
 /// Bound on our time, as a part of that with a file.
 const BOUND: f64 = 1.1;
 /// Runs of each, in turns.
-const RUNS: usize = 3;
+const RUNS: usize = 7;
 const PATIENCE: Duration = Duration::from_mins(5);
 /// How the rank writes, in words and as its argument.
 const WAYS: &[(&str, &str)] = &[("line by line", "lines"), ("in blocks of 64 KiB", "blocks")];
@@ -46,28 +48,22 @@ fn figure(binary: &Path, environment: &Path, way: (&str, &str)) -> Result<Figure
     let script = scratch.write("write.py", SCRIPT)?;
     let python = environment.join("bin/python");
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for _ in 0..RUNS {
-        let folder = fresh(&scratch, "stamps")?;
-        let words = [&python, &script, &folder].map(|path| path.to_string_lossy().into_owned());
-        let words: Vec<&str> = words.iter().map(String::as_str).chain([way]).collect();
-
-        fresh(&scratch, "state")?;
-        let mut command = trainyard(binary, &scratch, &job(1, &words))?;
-        Running::start(&mut command)?.finish(PATIENCE)?;
-        ours.push(time(&folder)?);
-
-        let folder = fresh(&scratch, "stamps")?;
-        let mut command = Command::new(&python);
-        command
-            .args([&script, &folder])
-            .arg(way)
-            // As every rank of a `PyTorchJob` has it.
-            .env("PYTHONUNBUFFERED", "1")
-            .stdin(Stdio::null())
-            .stdout(File::create(folder.join("log")).map_err(lost)?)
-            .stderr(Stdio::null());
-        Running::start(&mut command)?.finish(PATIENCE)?;
-        theirs.push(time(&folder)?);
+    for turn in 0..RUNS {
+        for own in in_turns(turn) {
+            let folder = fresh(&scratch, "stamps")?;
+            fresh(&scratch, "state")?;
+            let mut command = if own {
+                let words =
+                    [&python, &script, &folder].map(|path| path.to_string_lossy().into_owned());
+                let words: Vec<&str> = words.iter().map(String::as_str).chain([way]).collect();
+                trainyard(binary, &scratch, &job(1, &words))?
+            } else {
+                to_file(&python, &script, &folder, way)?
+            };
+            Running::start(&mut command)?.finish(PATIENCE)?;
+            let times = if own { &mut ours } else { &mut theirs };
+            times.push(time(&folder)?);
+        }
     }
     let (ours, theirs) = (median(ours), median(theirs));
     let ratio = ours.as_secs_f64() / theirs.as_secs_f64();
@@ -81,6 +77,20 @@ fn figure(binary: &Path, environment: &Path, way: (&str, &str)) -> Result<Figure
         bound: format!("at most {BOUND} of it"),
         met: ratio <= BOUND,
     })
+}
+
+/// The same script, with its output in a file beside the folder of our runs.
+fn to_file(python: &Path, script: &Path, folder: &Path, way: &str) -> Result<Command, Failure> {
+    let mut command = Command::new(python);
+    command
+        .args([script, folder])
+        .arg(way)
+        // As every rank of a `PyTorchJob` has it.
+        .env("PYTHONUNBUFFERED", "1")
+        .stdin(Stdio::null())
+        .stdout(File::create(folder.join("log")).map_err(lost)?)
+        .stderr(Stdio::null());
+    Ok(command)
 }
 
 fn time(folder: &Path) -> Result<Duration, Failure> {

@@ -7,7 +7,9 @@ use std::{
     time::Duration,
 };
 
-use super::{Figure, Running, Scratch, between, fresh, job, median, now, stamps, trainyard};
+use super::{
+    Figure, Running, Scratch, between, fresh, in_turns, job, median, now, stamps, trainyard,
+};
 use crate::{Failure, bench::milliseconds, report};
 
 /// Ranks of every run.
@@ -19,7 +21,7 @@ const RECOVERY: f64 = 0.25;
 /// Bound from the kill to the moment the engine knows.
 const DETECTION: Duration = Duration::from_millis(20);
 /// Runs of each, in turns.
-const RUNS: usize = 3;
+const RUNS: usize = 7;
 /// Bound on one run of either.
 const PATIENCE: Duration = Duration::from_mins(2);
 
@@ -123,9 +125,15 @@ struct Bench<'a> {
 impl Bench<'_> {
     fn both(&self, count: usize, words: &[&str]) -> Result<Both, Failure> {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        for _ in 0..count {
-            ours.push(self.run(Launcher::Trainyard, words)?);
-            theirs.push(self.run(Launcher::Torchrun, words)?);
+        for turn in 0..count {
+            // What one leaves behind for the next to wait for befalls both.
+            for own in in_turns(turn) {
+                if own {
+                    ours.push(self.run(Launcher::Trainyard, words)?);
+                } else {
+                    theirs.push(self.run(Launcher::Torchrun, words)?);
+                }
+            }
         }
         Ok((ours, theirs))
     }
