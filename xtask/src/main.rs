@@ -43,6 +43,7 @@ Commands:
   record                         write docs/smoke.svg: the smoke job with a killed rank
   bench core                     measure the figures that the core must reach
   bench local                    measure `run` on this machine, beside `torchrun`
+  bench placement                measure how gangs are seated
   bench operator [--jobs N]      measure the operator on a real cluster, beside the Go one
 
 Exit codes: 0 done, 1 the thing asked about failed, 2 could not do it.
@@ -81,6 +82,7 @@ fn main() -> ExitCode {
         ["record"] => record::run(),
         ["bench", "core"] => bench::core(),
         ["bench", "local"] => bench::local(),
+        ["bench", "placement"] => bench::placement(),
         ["bench", "operator", rest @ ..] => bench::operator(rest),
         words => Err(Failure::CouldNotRun(format!(
             "unknown command `{}`\n\nhint: run `cargo xtask help` to see the commands",

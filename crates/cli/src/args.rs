@@ -5,6 +5,7 @@
 
 mod change;
 mod operator;
+mod place;
 
 use std::{
     ffi::OsString,
@@ -19,6 +20,7 @@ use trainyard_core::spec::Role;
 pub(crate) use self::{
     change::{Delete, Restart, Resume, Suspend},
     operator::{LogFormat, Operator},
+    place::{Nodes, PlaceJob, Yard},
 };
 
 /// Everything a command line can say.
@@ -96,6 +98,8 @@ pub(crate) enum Command {
     Delete(Delete),
     Render(Render),
     Lint(Lint),
+    Place(PlaceJob),
+    Nodes(Nodes),
     Operator(Operator),
     Completions(Completions),
     Man(Man),

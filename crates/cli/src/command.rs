@@ -6,7 +6,9 @@ mod explain;
 mod lint;
 pub(crate) mod logs;
 mod man;
+mod nodes;
 mod operator;
+mod place;
 pub(crate) mod ps;
 mod reference;
 mod render;
@@ -44,6 +46,8 @@ pub(crate) fn run(
         Command::Delete(args) => delete::run(&args, printer),
         Command::Render(args) => render::run(args, environment, printer),
         Command::Lint(args) => lint::run(&args, printer),
+        Command::Place(args) => place::run(&args, printer),
+        Command::Nodes(args) => nodes::run(&args, printer),
         Command::Operator(args) => operator::run(args, printer),
         Command::Completions(args) => completions::run(&args, printer),
         Command::Man(args) => man::run(&args, printer),

@@ -15,7 +15,9 @@ mod session;
 mod snippet;
 mod source;
 mod stored;
+mod tree;
 mod words;
+mod yard;
 
 use std::process::ExitCode;
 

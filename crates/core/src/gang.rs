@@ -32,6 +32,7 @@ mod reserve;
 pub mod resources;
 mod seat;
 mod snapshot;
+mod survey;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -49,10 +50,13 @@ use self::{
     yard::Yard,
 };
 
-pub use placement::{Eviction, Place, Placement, Seat, Seating};
+pub use placement::{Eviction, Place, Placement, Seat, Seating, Span};
 pub use refusal::{Change, Refusal};
 pub use resources::Resources;
-pub use snapshot::{GangKey, Node, PodKey, QUARANTINED, Resident, Snapshot, Taint, TaintEffect};
+pub use snapshot::{
+    GangKey, Node, NotACluster, PodKey, QUARANTINED, Resident, Snapshot, Taint, TaintEffect,
+};
+pub use survey::{Area, Held, Host, Tally, survey};
 pub use topology::{Level, Topology};
 pub use traffic::weight;
 pub use wanted::{Constraints, Gang, Member, Shape};

@@ -7,6 +7,7 @@
 //! Invariant: every call is bounded in time, every list in length.
 
 mod change;
+mod cluster;
 mod error;
 mod facts;
 mod job;

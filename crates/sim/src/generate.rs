@@ -191,5 +191,6 @@ fn knobs(dice: &mut Dice) -> Knobs {
         compat,
         restart: dice.chance(5).then(|| "as written".to_owned()),
         mpi_transport: None,
+        ..Knobs::default()
     }
 }

@@ -10,7 +10,8 @@
 //! 2. `world`: pods, nodes, users, controllers and what they see;
 //! 3. `generate`: the job of a run;
 //! 4. `invariants`: what must hold, one file each;
-//! 5. [`hunt()`]: many seeds on all cores; [`shrink()`]: the least that still breaks.
+//! 5. [`hunt()`]: many seeds on all cores; [`shrink()`]: the least that still breaks;
+//! 6. [`placement`]: another world, around `gang::place`.
 #![forbid(unsafe_code)]
 
 mod coverage;
@@ -18,6 +19,7 @@ mod dice;
 mod generate;
 mod hunt;
 mod invariants;
+pub mod placement;
 mod run;
 mod shrink;
 mod trace;

@@ -60,6 +60,20 @@ impl Bar {
     }
 }
 
+impl Bar {
+    /// What is the matter with a node, in a few words.
+    pub(super) fn state(&self) -> String {
+        match self {
+            Self::NotReady => "not ready".to_owned(),
+            Self::Quarantined => "quarantined".to_owned(),
+            Self::Cordoned => "cordoned".to_owned(),
+            Self::Taint(key) => format!("taint {key}"),
+            Self::Selector => "not selected".to_owned(),
+            Self::Affinity => "not wanted".to_owned(),
+        }
+    }
+}
+
 pub(super) fn fits_selector(node: &Node, constraints: &Constraints) -> bool {
     let mut wanted = constraints.node_selector.iter();
     wanted.all(|(key, value)| node.labels.get(key) == Some(value))

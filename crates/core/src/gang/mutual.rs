@@ -175,11 +175,11 @@ impl Rule {
         rule
     }
 
-    /// Counts the pods that are there; those of the gang itself are added with their shapes.
+    /// Counts the pods that are there; those that hold seats of the gang itself are added with their shapes.
     fn count(&mut self, yard: &Yard<'_>, gang: &Gang, selected: impl Fn(&Lodger<'_>) -> bool) {
         for lodger in &yard.lodgers {
             let domain = self.domain_of[lodger.node as usize];
-            if domain != NO_DOMAIN && lodger.gang != Some(&gang.key) && selected(lodger) {
+            if domain != NO_DOMAIN && !is_own(lodger, gang) && selected(lodger) {
                 self.selected[domain as usize] += 1;
             }
         }
@@ -217,6 +217,13 @@ impl Rule {
                     || !(has_own && self.selected[at] > 0
                         || self.selects_shape[shape] && self.owners[at] > 0)
             }
+            // A pod that only counts for the spread of others must not upset it either: nobody knows
+            // who is bound first.
+            RuleKind::Spread { .. } if self.owner != shape => {
+                let counts =
+                    domain != NO_DOMAIN && self.selects_shape[shape] && self.owners[at] > 0;
+                !counts || self.is_even_with(at, 1)
+            }
             _ if self.owner != shape => true,
             _ if domain == NO_DOMAIN => false,
             RuleKind::Affinity => {
@@ -224,24 +231,30 @@ impl Rule {
                 let is_first = self.selects_shape[shape] && self.selected.iter().all(|n| *n == 0);
                 self.selected[at] > 0 || is_first
             }
-            RuleKind::Spread {
-                max_skew, least, ..
-            } => {
-                let own = u32::from(self.selects_shape[shape]);
-                (self.selected[at] + own).saturating_sub(*least) <= *max_skew
-            }
+            RuleKind::Spread { .. } => self.is_even_with(at, u32::from(self.selects_shape[shape])),
         }
     }
+
+    /// Whether a domain with `more` pods is within the skew.
+    fn is_even_with(&self, domain: usize, more: u32) -> bool {
+        match &self.kind {
+            RuleKind::Spread {
+                max_skew, least, ..
+            } => (self.selected[domain] + more).saturating_sub(*least) <= *max_skew,
+            _ => true,
+        }
+    }
+}
+
+/// Whether the pod is one of the gang that has its seat.
+fn is_own(lodger: &Lodger<'_>, gang: &Gang) -> bool {
+    lodger.is_held && lodger.gang == Some(&gang.key)
 }
 
 /// The nodes where a pod that is there does not bear a pod of `shape`.
 pub(super) fn not_borne(yard: &Yard<'_>, gang: &Gang, shape: &Shape) -> Vec<usize> {
     let mut nodes = Vec::new();
-    for lodger in yard
-        .lodgers
-        .iter()
-        .filter(|lodger| lodger.gang != Some(&gang.key))
-    {
+    for lodger in yard.lodgers.iter().filter(|lodger| !is_own(lodger, gang)) {
         for term in lodger.anti_affinity {
             if !(reaches(term, lodger.namespace, &gang.key.namespace, true)
                 && selects(term.label_selector.as_ref(), &shape.labels))

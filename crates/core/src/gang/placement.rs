@@ -42,11 +42,20 @@ pub struct Seating {
     /// The narrowest domain that holds all ranks; none where only the whole cluster does.
     pub domain: Option<Place>,
     /// How many domains of each level hold ranks, from wide to narrow, hosts last.
-    pub spans: Vec<(String, usize)>,
+    pub spans: Vec<Span>,
     /// Levels between ranks that talk, weighted by how much: the less, the better.
     pub cost: u64,
     /// What was asked for and could not be had.
     pub warnings: Vec<String>,
+}
+
+/// How many domains of a level hold ranks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Span {
+    /// The name of the level.
+    pub level: String,
+    /// How many of its domains.
+    pub domains: usize,
 }
 
 /// One domain of the topology.
@@ -78,7 +87,7 @@ impl Seating {
             .filter_map(|pod| seats[*pod as usize])
             .map(|node| node as usize)
             .collect();
-        let spans: Vec<(String, usize)> = (1..=yard.host_tier())
+        let spans: Vec<Span> = (1..=yard.host_tier())
             .map(|tier| {
                 let mut domains: Vec<u32> = ranks
                     .iter()
@@ -86,12 +95,15 @@ impl Seating {
                     .collect();
                 domains.sort_unstable();
                 domains.dedup();
-                (yard.tier_names[tier].to_owned(), domains.len())
+                Span {
+                    level: yard.tier_names[tier].to_owned(),
+                    domains: domains.len(),
+                }
             })
             .collect();
-        let narrowest = (1..=yard.host_tier())
-            .rev()
-            .find(|tier| spans[tier - 1].1 == 1 && named_domain(yard, *tier, &ranks).is_some());
+        let narrowest = (1..=yard.host_tier()).rev().find(|tier| {
+            spans[tier - 1].domains == 1 && named_domain(yard, *tier, &ranks).is_some()
+        });
         let domain = narrowest.and_then(|tier| {
             Some(Place {
                 level: yard.tier_names[tier].to_owned(),
@@ -106,7 +118,7 @@ impl Seating {
             let name = yard.tier_names[tier];
             warnings.push(format!(
                 "`{wish}` was not possible: the ranks are in {} {}",
-                spans[tier - 1].1,
+                spans[tier - 1].domains,
                 super::topology::plural(name)
             ));
         }

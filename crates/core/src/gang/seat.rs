@@ -23,6 +23,10 @@ pub(super) type Seats = Vec<Option<u32>>;
 /// Gangs up to this size are improved by moving single pods: the work grows with the square.
 const SMALL: usize = 64;
 
+/// Hosts of a domain that are sorted to find the fewest: sorting a whole cluster for a small gang costs more than it
+/// brings.
+const SORTED: usize = 512;
+
 /// Amounts of the nodes, with the yard that knows what they mean.
 pub(super) struct Room<'y, 'a> {
     pub(super) yard: &'y Yard<'a>,
@@ -151,7 +155,8 @@ fn layouts(
     for tier in (top..=yard.host_tier()).rev() {
         for domain in sums.best(yard, tier, count) {
             layouts.push(sums.fill(yard, tier, domain, count));
-            if is_small && tier < yard.host_tier() {
+            let nodes = yard.tiers[tier][domain as usize].nodes().len();
+            if is_small && tier < yard.host_tier() && nodes <= SORTED {
                 layouts.push(sums.fewest_hosts(yard, tier, domain, count));
             }
         }

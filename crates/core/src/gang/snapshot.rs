@@ -4,10 +4,13 @@
 //! taking out single objects, in whatever order their news arrive.
 
 mod convert;
+mod read;
 
 use std::{collections::BTreeMap, fmt};
 
 use k8s_openapi::api::core::v1::PodAffinityTerm;
+
+pub use read::NotACluster;
 
 use super::{Resources, Topology};
 use crate::spec::Kind;

@@ -45,6 +45,8 @@ pub(super) struct Lodger<'a> {
     pub(super) labels: &'a BTreeMap<String, String>,
     pub(super) anti_affinity: &'a [PodAffinityTerm],
     pub(super) leaving: bool,
+    /// Whether its gang holds this seat; else it is left from before.
+    pub(super) is_held: bool,
 }
 
 /// Amounts by the place of the resource in [`Yard::resources`].
@@ -141,6 +143,14 @@ impl<'a> Yard<'a> {
             }
         }
         self.room.clone_from(&self.free);
+        let held: BTreeMap<(&str, &str), &str> = gangs
+            .iter()
+            .flat_map(|gang| {
+                let seats = gang.held.iter();
+                seats
+                    .map(|(pod, node)| ((gang.key.namespace.as_str(), pod.as_str()), node.as_str()))
+            })
+            .collect();
         for (key, resident) in &snapshot.pods {
             let Some(node) = self.by_name.get(resident.node.as_str()).copied() else {
                 continue;
@@ -153,6 +163,8 @@ impl<'a> Yard<'a> {
                 labels: &resident.labels,
                 anti_affinity: &resident.anti_affinity,
                 leaving: resident.leaving,
+                is_held: held.get(&(key.namespace.as_str(), key.name.as_str()))
+                    == Some(&resident.node.as_str()),
             });
         }
         for gang in gangs {
@@ -200,6 +212,7 @@ impl<'a> Yard<'a> {
             labels: &shape.labels,
             anti_affinity: &shape.constraints.anti_affinity,
             leaving: false,
+            is_held: true,
         }
     }
 

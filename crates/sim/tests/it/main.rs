@@ -2,6 +2,7 @@
 
 mod deciders;
 mod mutants;
+mod placement;
 mod regressions;
 mod shrinking;
 mod smoke;

@@ -1,5 +1,7 @@
 //! From the objects of a cluster to a [`Snapshot`].
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{Node as KubeNode, Pod};
 
 use super::{GangKey, Node, PodKey, Resident, Resources, Snapshot, Taint, TaintEffect, Topology};
@@ -27,15 +29,24 @@ impl Snapshot {
 
     /// Finds the levels anew; to be called when nodes or their labels have changed.
     pub fn detect_topology(&mut self) {
-        let labels = self.nodes.values().map(|node| &node.labels);
-        (self.topology, self.warnings) = Topology::detect(labels);
+        (self.topology, self.warnings) = Topology::detect(self.placed_labels());
     }
 
     /// Takes these label keys for the levels, from wide to narrow.
     pub fn set_topology<'a>(&mut self, keys: impl IntoIterator<Item = &'a str>) {
-        self.topology = Topology::of_keys(keys);
-        let labels: Vec<_> = self.nodes.values().map(|node| &node.labels).collect();
-        self.warnings = self.topology.disagreements(&labels);
+        let topology = Topology::of_keys(keys);
+        self.warnings = topology.disagreements(&self.placed_labels());
+        self.topology = topology;
+    }
+
+    /// The labels of the nodes whose place matters: those with accelerators, or all where there are none.
+    fn placed_labels(&self) -> Vec<&BTreeMap<String, String>> {
+        let computes = |node: &&Node| node.allocatable.accelerators() > 0;
+        let mut nodes: Vec<&Node> = self.nodes.values().filter(computes).collect();
+        if nodes.is_empty() {
+            nodes = self.nodes.values().collect();
+        }
+        nodes.into_iter().map(|node| &node.labels).collect()
     }
 }
 

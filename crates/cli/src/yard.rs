@@ -1,0 +1,61 @@
+//! The nodes that a command is about: of a cluster, or of a file.
+
+use anyhow::Context as _;
+use serde_json::Value;
+use trainyard_core::{gang::Snapshot, spec};
+use trainyard_kube::look::Look;
+
+use crate::{args::Yard, cluster, failure::Failure, printer::Printer, source};
+
+/// Largest file of nodes that is read: JSON of a hundred thousand nodes with their pods.
+const MAX_BYTES: usize = 2 << 30;
+
+/// The cluster that the arguments mean; what is doubtful about it is said.
+pub(crate) fn snapshot(args: &Yard, printer: &mut Printer) -> Result<Snapshot, Failure> {
+    let mut snapshot = match &args.nodes {
+        Some(path) => {
+            let name = source::name(path);
+            let values = values(&name, &source::read(path, MAX_BYTES)?)?;
+            Snapshot::of_values(values)
+                .with_context(|| format!("`{name}` is no file of nodes"))
+                .map_err(|error| {
+                    Failure::from(error)
+                        .hint("write one with `kubectl get nodes,pods -A -o json > nodes.json`")
+                })?
+        }
+        None => {
+            let server = args.server.clone();
+            Look::connect(server.kubeconfig, server.context)
+                .and_then(|look| look.snapshot())
+                .map_err(|error| cluster::refused(error))?
+        }
+    };
+    if !args.topology.is_empty() {
+        snapshot.set_topology(args.topology.iter().map(String::as_str));
+    }
+    for warning in &snapshot.warnings {
+        printer.summary(&format!("warning: {warning}"));
+    }
+    Ok(snapshot)
+}
+
+/// The objects of a file. JSON may be as large as a cluster makes it; YAML is read with the limits of job files.
+fn values(name: &str, bytes: &[u8]) -> Result<Vec<Value>, Failure> {
+    if bytes.trim_ascii_start().starts_with(b"{") {
+        let value =
+            serde_json::from_slice(bytes).with_context(|| format!("`{name}` is no JSON"))?;
+        return Ok(vec![value]);
+    }
+    match spec::read(bytes) {
+        Ok(file) => Ok(file
+            .documents
+            .iter()
+            .map(|document| document.tree.to_json())
+            .collect()),
+        Err(finding) => {
+            let place = format!("{name}:{}:{}", finding.span.line, finding.span.column);
+            Err(Failure::new(format!("{place}: {}", finding.message))
+                .hint("a file of JSON may be larger: `kubectl get nodes,pods -A -o json`"))
+        }
+    }
+}
