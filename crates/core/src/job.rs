@@ -76,6 +76,11 @@ pub fn decide(job: &Job, observed: &Observed, now: Timestamp) -> Decision {
     pass.finish()
 }
 
+/// Whether a job of this status has ended, well or badly.
+pub fn has_ended(status: &JobStatus) -> bool {
+    conditions::ended(&status.conditions)
+}
+
 /// How many failures `account` of `job` bears before the job fails; `None` is without bound.
 pub fn budget_limit(job: &Job, account: Account) -> Option<u32> {
     budget::limit(job, account)

@@ -108,7 +108,7 @@ impl Line {
         &mut self,
         key: &JobKey,
         job: &Job,
-        (generation, created): (i64, Timestamp),
+        (generation, created, attempt): (i64, Timestamp, u32),
         cluster: &Cluster,
         pods: impl Iterator<Item = (&'a str, &'a PodEntry)>,
     ) -> Seating {
@@ -132,7 +132,7 @@ impl Line {
         let Some(entry) = self.gangs.get_mut(key) else {
             return Seating::Open;
         };
-        entry.learn(pods);
+        entry.learn(attempt, pods);
         if entry.lose_bad_seats(&self.snapshot) {
             self.stirred = true;
         }

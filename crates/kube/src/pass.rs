@@ -91,7 +91,7 @@ impl Operator {
         };
         let now = Timestamp::now();
         let mut observed = self.state.store().observe(key, view, &job, Instant::now());
-        observed.seating = self.seating(key, view, &job);
+        observed.seating = self.seating(key, view, &job, &observed.status);
         self.recall(key, &job, &mut observed).await?;
         let decision = job::decide(&job, &observed, now);
         Span::current().record("attempt", decision.status.trainyard.attempt);

@@ -107,6 +107,12 @@ impl PodEntry {
         }
     }
 
+    /// The attempt that it carries. A pod of another operator's making carries none; it is of the first.
+    pub(crate) fn attempt(&self) -> u32 {
+        let label = self.labels.get(annotation::ATTEMPT);
+        label.and_then(|attempt| attempt.parse().ok()).unwrap_or(1)
+    }
+
     /// Where it is, or is to be.
     pub(crate) fn seat(&self) -> Option<&str> {
         self.node.as_deref().or(self.tied.as_deref())
@@ -121,11 +127,7 @@ impl PodEntry {
         Some(ObservedPod {
             uid: self.uid.to_string(),
             slot: slot_of(job, &labels)?,
-            // A pod of another operator's making carries no attempt; it is of the first.
-            attempt: labels
-                .get(annotation::ATTEMPT)
-                .and_then(|attempt| attempt.parse().ok())
-                .unwrap_or(1),
+            attempt: self.attempt(),
             phase: self.phase,
             ready: self.ready,
             deleted_at: self.deleted_at,

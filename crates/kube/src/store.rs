@@ -156,6 +156,7 @@ impl Store {
         key: &JobKey,
         view: &JobView,
         job: &Job,
+        attempt: u32,
         cluster: &Cluster,
     ) -> Seating {
         let meta = &view.metadata;
@@ -176,7 +177,7 @@ impl Store {
         });
         let pods = pods.chain(launchers);
         self.line
-            .seating(key, job, (meta.generation, created), cluster, pods)
+            .seating(key, job, (meta.generation, created, attempt), cluster, pods)
     }
 
     /// Takes news of the pods of anybody in, for the room that they take.

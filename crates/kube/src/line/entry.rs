@@ -35,6 +35,9 @@ pub(super) struct Entry {
     patience: Duration,
     /// Why it has no seats.
     pub(super) why: Option<String>,
+    /// The pods of `attempt` that have ended well and need no seat any more.
+    done: BTreeSet<String>,
+    attempt: u32,
     /// The nodes that did not serve, and since when.
     avoided: BTreeMap<String, Timestamp>,
 }
@@ -53,6 +56,8 @@ impl Entry {
             since: gang.created,
             patience,
             why: None,
+            done: BTreeSet::new(),
+            attempt: 0,
             avoided: BTreeMap::new(),
             gang,
         };
@@ -67,18 +72,29 @@ impl Entry {
             entry.in_line = before.in_line;
             entry.since = before.since;
             entry.avoided = before.avoided;
+            entry.done = before.done;
+            entry.attempt = before.attempt;
         }
         entry
     }
 
     /// Learns from the pods which seats are taken, and which are free for good.
-    pub(super) fn learn<'a>(&mut self, pods: impl Iterator<Item = (&'a str, &'a PodEntry)>) {
+    pub(super) fn learn<'a>(
+        &mut self,
+        attempt: u32,
+        pods: impl Iterator<Item = (&'a str, &'a PodEntry)>,
+    ) {
+        if self.attempt != attempt {
+            self.attempt = attempt;
+            self.done.clear();
+        }
         for (name, pod) in pods {
             if !self.gang.pods.iter().any(|member| member.name == name) {
                 continue;
             }
-            if pod.phase == PodPhase::Succeeded {
+            if pod.phase == PodPhase::Succeeded && pod.attempt() == attempt {
                 self.gang.held.remove(name);
+                self.done.insert(name.to_owned());
             } else if pod.phase != PodPhase::Failed
                 && pod.deleted_at.is_none()
                 && let Some(node) = pod.seat()
@@ -122,11 +138,10 @@ impl Entry {
     }
 
     pub(super) fn seating(&self, job: &Job) -> Seating {
-        let first = self.gang.pods.iter().take(self.gang.minimum);
+        let mut first = self.gang.pods.iter().take(self.gang.minimum);
         let enough = first
-            .clone()
-            .all(|pod| self.gang.held.contains_key(&pod.name));
-        if enough && !self.gang.held.is_empty() {
+            .all(|pod| self.gang.held.contains_key(&pod.name) || self.done.contains(&pod.name));
+        if enough && self.gang.minimum > 0 {
             Seating::Given(by_slot(job, &self.gang.held))
         } else if self.in_line {
             Seating::InLine(self.why.clone())
@@ -139,7 +154,8 @@ impl Entry {
         let seats = seats.into_iter().map(|seat| (seat.pod, seat.node));
         self.gang.held.extend(seats);
         self.gang.remembered.clear();
-        self.in_line = !self.gang.is_seated();
+        let mut unseated = self.gang.unseated();
+        self.in_line = unseated.any(|at| !self.done.contains(&self.gang.pods[at].name));
         self.why = None;
     }
 
@@ -206,12 +222,13 @@ impl Entry {
         if let Some(priority) = priorities.get(class) {
             gang.priority = *priority;
         }
+        gang.pods.retain(|pod| !self.done.contains(&pod.name));
         if !self.in_line {
             // It wants no more than it has.
             let held = &gang.held;
             gang.pods.retain(|pod| held.contains_key(&pod.name));
-            gang.minimum = gang.minimum.min(gang.pods.len());
         }
+        gang.minimum = gang.minimum.min(gang.pods.len());
         let avoided: Vec<String> = self.avoided.keys().cloned().collect();
         if !avoided.is_empty() {
             for shape in &mut gang.shapes {

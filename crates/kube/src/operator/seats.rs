@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use tokio::task::JoinSet;
 use tracing::debug;
 use trainyard_core::{
-    job::Seating,
+    job::{self, JobStatus, Seating},
     spec::{Job, Switch},
 };
 
@@ -34,11 +34,23 @@ impl Operator {
     }
 
     /// What the gang of a job may do.
-    pub(crate) fn seating(&self, key: &JobKey, view: &JobView, job: &Job) -> Seating {
-        if !self.places() || !waits_for_seats(view, job) {
+    pub(crate) fn seating(
+        &self,
+        key: &JobKey,
+        view: &JobView,
+        job: &Job,
+        status: &JobStatus,
+    ) -> Seating {
+        if !self.places() {
             return Seating::Open;
         }
-        self.state.store().seating(key, view, job, &self.cluster)
+        let mut store = self.state.store();
+        if job::has_ended(status) || !waits_for_seats(view, job) {
+            store.line.forget(key);
+            return Seating::Open;
+        }
+        let attempt = status.trainyard.attempt;
+        store.seating(key, view, job, attempt, &self.cluster)
     }
 
     /// Has the line looked at, if something has changed there.

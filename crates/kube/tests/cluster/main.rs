@@ -18,4 +18,5 @@ mod many;
 mod mpi;
 mod nodes;
 mod operators;
+mod placement;
 mod training;

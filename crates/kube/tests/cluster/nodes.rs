@@ -6,13 +6,14 @@ use serde_json::json;
 use crate::harness::{Yard, on_cluster, pytorch};
 
 /// Makes a simulated node that only the pods of this test may use.
-async fn node(yard: &Yard, name: &str) -> Api<DynamicObject> {
+pub(crate) async fn node(yard: &Yard, name: &str) -> Api<DynamicObject> {
     let nodes: Api<DynamicObject> = {
         let gvk = kube::core::GroupVersionKind::gvk("", "v1", "Node");
         let resource = kube::core::ApiResource::from_gvk(&gvk);
         Api::all_with(yard.client.clone(), &resource)
     };
-    let size = json!({"cpu": "96", "memory": "1Ti", "pods": "110"});
+    let size = json!({"cpu": "96", "memory": "1Ti", "pods": "110",
+        "ephemeral-storage": "1Ti", "nvidia.com/gpu": "8"});
     let node = json!({"apiVersion": "v1", "kind": "Node",
         "metadata": {"name": name,
             "annotations": {"kwok.x-k8s.io/node": "simulated"},

@@ -1,0 +1,274 @@
+//! Gangs and their seats, with the cluster's own scheduler.
+
+use std::time::Duration;
+
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use crate::{
+    harness::{Yard, alone_on_cluster, ends, holds, on_cluster, pytorch},
+    nodes::node,
+};
+
+/// Nodes of eight GPUs that only this test uses.
+struct Rack {
+    nodes: Api<DynamicObject>,
+    names: Vec<String>,
+}
+
+impl Rack {
+    async fn new(yard: &Yard, count: u32) -> Self {
+        let names: Vec<String> = (0..count)
+            .map(|at| format!("{}-{at}", yard.namespace))
+            .collect();
+        let mut nodes = None;
+        for name in &names {
+            nodes = Some(node(yard, name).await);
+        }
+        Self {
+            nodes: nodes.expect("a rack has nodes"),
+            names,
+        }
+    }
+
+    async fn cordon(&self, name: &str, cordoned: bool) {
+        let change = json!({"spec": {"unschedulable": cordoned}});
+        self.nodes
+            .patch(name, &PatchParams::default(), &Patch::Merge(&change))
+            .await
+            .unwrap();
+    }
+
+    async fn remove(self) {
+        for name in &self.names {
+            self.nodes
+                .delete(name, &DeleteParams::default())
+                .await
+                .unwrap();
+        }
+    }
+}
+
+/// Ties a pod template to the nodes of this test, with all GPUs of one.
+fn whole_node(yard: &Yard, role: &mut Value) {
+    let pod = &mut role["template"]["spec"];
+    pod["nodeSelector"] = json!({"test.trainyard.dev/for": yard.namespace});
+    pod["tolerations"] = json!([{"key": "test.trainyard.dev/for", "operator": "Exists"}]);
+    pod["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": 8}});
+}
+
+/// A gang of a master and `workers` workers, each with a node of its own.
+fn gang(yard: &Yard, name: &str, workers: u32, annotations: &Value) -> Value {
+    let mut job = pytorch(name, workers, annotations);
+    for role in ["Master", "Worker"] {
+        let role = &mut job["spec"]["pytorchReplicaSpecs"][role];
+        if !role.is_null() {
+            whole_node(yard, role);
+        }
+    }
+    job
+}
+
+/// The pods of `job` that have a node.
+async fn seated(yard: &Yard, job: &str) -> usize {
+    let pods = yard.pod_map().await;
+    let of_job = pods.values().filter(|pod| {
+        pod["metadata"]["labels"]["training.kubeflow.org/job-name"] == job
+            && pod["spec"]["nodeName"].is_string()
+    });
+    of_job.count()
+}
+
+async fn waits(yard: &Yard, job: &str) -> String {
+    let status = yard
+        .until_status("PyTorchJob", job, "it waits for seats", |status| {
+            let waiting = &status["trainyard"]["waiting"];
+            waiting["code"] == "WaitingForSeats"
+                && waiting["message"]
+                    .as_str()
+                    .is_some_and(|text| text.contains("needs"))
+        })
+        .await;
+    let message = &status["trainyard"]["waiting"]["message"];
+    message.as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn of_two_jobs_with_room_for_one_the_other_holds_nothing() {
+    on_cluster("room-for-one", |yard| async move {
+        let rack = Rack::new(&yard, 3).await;
+        let operator = yard.operator().await;
+        yard.put(&gang(&yard, "first", 1, &json!({}))).await;
+        yard.until_running(2, 1).await;
+        yard.put(&gang(&yard, "second", 1, &json!({}))).await;
+        let why = waits(&yard, "second").await;
+        assert!(why.contains("first"), "names who holds the seats: {why}");
+        assert_eq!(seated(&yard, "second").await, 0);
+        // The node that is left is kept for the gang, and not taken: a pod of anybody gets it.
+        let mut role =
+            json!({"template": {"spec": {"containers": [{"name": "c", "image": "test"}]}}});
+        whole_node(&yard, &mut role);
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "anybody"},
+            "spec": role["template"]["spec"]});
+        let pod: DynamicObject = serde_json::from_value(pod).unwrap();
+        yard.pods()
+            .create(&PostParams::default(), &pod)
+            .await
+            .unwrap();
+        yard.until("the pod of anybody runs", || async {
+            let pod = yard.pods().get("anybody").await.unwrap();
+            (pod.data["status"]["phase"] == "Running").then_some(())
+        })
+        .await;
+        yard.jobs("PyTorchJob")
+            .delete("first", &DeleteParams::background())
+            .await
+            .unwrap();
+        yard.until_status("PyTorchJob", "second", "it runs", |status| {
+            status["replicaStatuses"]["Worker"]["active"] == 1 && holds(status, "Running")
+        })
+        .await;
+        let status = yard.status("PyTorchJob", "second").await;
+        assert_eq!(status["trainyard"]["attempt"], 1, "{status:#}");
+        operator.stop().await;
+        rack.remove().await;
+    });
+}
+
+#[test]
+fn a_launcher_starts_when_its_held_back_workers_got_seats() {
+    on_cluster("launcher", |yard| async move {
+        let rack = Rack::new(&yard, 2).await;
+        let operator = yard.operator().await;
+        yard.put(&gang(&yard, "before", 1, &json!({}))).await;
+        yard.until_running(2, 1).await;
+        let role = |replicas: u32, annotations: Value| {
+            json!({"replicas": replicas, "restartPolicy": "Never", "template": {
+                "metadata": {"annotations": annotations},
+                "spec": {"containers": [{"name": "mpi", "image": "test", "command": ["mpirun"]}]}}})
+        };
+        let mut launcher = role(1, ends(0, "200ms"));
+        let mut worker = role(2, json!({}));
+        whole_node(&yard, &mut worker);
+        whole_node(&yard, &mut launcher);
+        launcher["template"]["spec"]["containers"][0]["resources"] = json!({});
+        yard.put(&json!({"apiVersion": "kubeflow.org/v1", "kind": "MPIJob",
+            "metadata": {"name": "ranks"},
+            "spec": {"mpiReplicaSpecs": {"Launcher": launcher, "Worker": worker}}}))
+            .await;
+        yard.until_status("MPIJob", "ranks", "it waits for seats", |status| {
+            status["trainyard"]["waiting"]["code"] == "WaitingForSeats"
+        })
+        .await;
+        assert_eq!(seated(&yard, "ranks").await, 0);
+        yard.jobs("PyTorchJob")
+            .delete("before", &DeleteParams::background())
+            .await
+            .unwrap();
+        yard.until_status("MPIJob", "ranks", "it succeeds", |status| {
+            holds(status, "Succeeded")
+        })
+        .await;
+        operator.stop().await;
+        rack.remove().await;
+    });
+}
+
+#[test]
+fn a_gang_whose_node_was_drained_gets_it_back_before_those_that_wait() {
+    on_cluster("drained", |yard| async move {
+        let rack = Rack::new(&yard, 2).await;
+        let operator = yard.operator().await;
+        yard.put(&gang(&yard, "first", 1, &json!({}))).await;
+        yard.until_running(2, 1).await;
+        yard.put(&gang(&yard, "second", 1, &json!({}))).await;
+        waits(&yard, "second").await;
+        let drained = &rack.names[0];
+        rack.cordon(drained, true).await;
+        let pods = yard.pod_map().await;
+        let on_it = pods
+            .values()
+            .find(|pod| pod["spec"]["nodeName"] == **drained);
+        let name = on_it.and_then(|pod| pod["metadata"]["name"].as_str());
+        yard.pods()
+            .delete(name.expect("a pod is there"), &DeleteParams::default())
+            .await
+            .unwrap();
+        waits(&yard, "first").await;
+        rack.cordon(drained, false).await;
+        yard.until_status("PyTorchJob", "first", "its second attempt runs", |status| {
+            status["trainyard"]["attempt"] == 2
+                && status["replicaStatuses"]["Worker"]["active"] == 1
+                && holds(status, "Running")
+        })
+        .await;
+        assert_eq!(seated(&yard, "second").await, 0);
+        operator.stop().await;
+        rack.remove().await;
+    });
+}
+
+#[test]
+fn seats_that_another_scheduler_took_are_given_back_and_others_found() {
+    on_cluster("raced", |yard| async move {
+        let rack = Rack::new(&yard, 2).await;
+        let operator = yard.operator().await;
+        // What placement does not look at: a port of the host that is taken on the first node.
+        let mut job = gang(&yard, "ports", 0, &json!({}));
+        let pod = &mut job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"];
+        pod["hostNetwork"] = json!(true);
+        pod["containers"][0]["ports"] =
+            json!([{"name": "pytorchjob-port", "containerPort": 7777, "hostPort": 7777}]);
+        let blocker = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "blocker"},
+            "spec": {"nodeName": rack.names[0], "hostNetwork": true,
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [{"name": "c", "image": "test",
+                    "ports": [{"containerPort": 7777, "hostPort": 7777}]}]}});
+        let blocker: DynamicObject = serde_json::from_value(blocker).unwrap();
+        yard.pods()
+            .create(&PostParams::default(), &blocker)
+            .await
+            .unwrap();
+        yard.put(&job).await;
+        let status = yard
+            .until_status("PyTorchJob", "ports", "it runs", |status| {
+                holds(status, "Running")
+            })
+            .await;
+        assert_eq!(
+            status["trainyard"]["spent"]["user"], 0,
+            "nobody pays: {status:#}"
+        );
+        operator.stop().await;
+        rack.remove().await;
+    });
+}
+
+#[test]
+fn a_hundred_gangs_over_room_for_ten_all_finish() {
+    alone_on_cluster("hundred", |yard| async move {
+        let rack = Rack::new(&yard, 10).await;
+        let operator = yard.operator().await;
+        for number in 0..100 {
+            let mut job = gang(&yard, &format!("gang-{number}"), 1, &ends(0, "100ms"));
+            for role in ["Master", "Worker"] {
+                let pod = &mut job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"];
+                pod["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": 4}});
+            }
+            yard.put(&job).await;
+        }
+        for number in 0..100 {
+            let name = format!("gang-{number}");
+            yard.until_status_within(
+                Duration::from_mins(4),
+                "PyTorchJob",
+                &name,
+                "it succeeds",
+                |status| holds(status, "Succeeded"),
+            )
+            .await;
+        }
+        operator.stop().await;
+        rack.remove().await;
+    });
+}
