@@ -56,8 +56,8 @@ use jiff::Timestamp;
 pub use action::{Action, Decision, Event, EventKind, Removal};
 pub use index_set::IndexSet;
 pub use observed::{
-    Disruption, Exit, NodeHealth, Observed, ObservedPod, PodPhase, PodUid, Progress, Refusal,
-    SharedInputs, Wait,
+    Autoscaler, Disruption, Exit, NodeHealth, Observed, ObservedPod, PodPhase, PodUid, Progress,
+    Refusal, SharedInputs, Wait,
 };
 pub use status::{
     Account, Condition, ConditionStatus, ConditionType, JobStatus, LastFailure, RoleStatus, Spent,

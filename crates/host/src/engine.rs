@@ -31,8 +31,8 @@ use nix::sys::{
 };
 use trainyard_core::{
     job::{
-        self, ConditionStatus, ConditionType, IndexSet, JobStatus, NodeHealth, Observed, Progress,
-        Refusal, SharedInputs,
+        self, Autoscaler, ConditionStatus, ConditionType, IndexSet, JobStatus, NodeHealth,
+        Observed, Progress, Refusal, SharedInputs,
     },
     launch::Plan,
     spec::{Job, Role},
@@ -369,7 +369,11 @@ impl<'a> Engine<'a> {
             services: self.services.clone(),
             nodes: self.nodes.clone(),
             shared: self.shared.clone(),
-            autoscaler: self.autoscaler,
+            autoscaler: if self.autoscaler {
+                Autoscaler::Current
+            } else {
+                Autoscaler::Missing
+            },
             refusals: std::mem::take(&mut self.refusals),
             progress: self.progress,
         }

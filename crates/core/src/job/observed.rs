@@ -33,12 +33,24 @@ pub struct Observed {
     pub nodes: BTreeMap<String, NodeHealth>,
     /// The inputs from which the shared objects (config, keys, rights) were last made.
     pub shared: Option<SharedInputs>,
-    /// Whether the job's autoscaler exists.
-    pub autoscaler: bool,
+    /// The job's autoscaler.
+    pub autoscaler: Autoscaler,
     /// What could not be made since the last pass, and why.
     pub refusals: Vec<Refusal>,
     /// How far the training itself is, where it can be told.
     pub progress: Option<Progress>,
+}
+
+/// What is there of a job's autoscaler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Autoscaler {
+    /// None.
+    #[default]
+    Missing,
+    /// One that was made from another spec, or from one that nobody remembers.
+    Outdated,
+    /// One that was made from the spec as it is.
+    Current,
 }
 
 /// One pod.
