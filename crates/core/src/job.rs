@@ -57,8 +57,8 @@ use jiff::Timestamp;
 pub use action::{Action, Decision, Event, EventKind, Removal, Seat};
 pub use index_set::IndexSet;
 pub use observed::{
-    Disruption, Exit, NodeHealth, Observed, ObservedPod, PodPhase, PodUid, Progress, Refusal,
-    Seating, SharedInputs, Wait,
+    Autoscaler, Disruption, Exit, NodeHealth, Observed, ObservedPod, PodPhase, PodUid, Progress,
+    Refusal, Seating, SharedInputs, Wait,
 };
 pub use status::{
     Account, Condition, ConditionStatus, ConditionType, JobStatus, LastFailure, RoleStatus, Spent,

@@ -34,8 +34,8 @@ use nix::sys::{
 };
 use trainyard_core::{
     job::{
-        self, ConditionStatus, ConditionType, IndexSet, JobStatus, NodeHealth, Observed, Progress,
-        Refusal, Seating, SharedInputs,
+        self, Autoscaler, ConditionStatus, ConditionType, IndexSet, JobStatus, NodeHealth,
+        Observed, Progress, Refusal, Seating, SharedInputs,
     },
     launch::Plan,
     spec::{Job, Role},
@@ -378,7 +378,11 @@ impl<'a> Engine<'a> {
             services: self.services.clone(),
             nodes: self.nodes.clone(),
             shared: self.shared.clone(),
-            autoscaler: self.autoscaler,
+            autoscaler: if self.autoscaler {
+                Autoscaler::Current
+            } else {
+                Autoscaler::Missing
+            },
             refusals: std::mem::take(&mut self.refusals),
             progress: self.progress,
             seating: Seating::Open,

@@ -18,7 +18,7 @@ use crate::{
     api::{CallError, Caller},
     crd, identity,
     key::JobKey,
-    operator::State,
+    operator::{Scaler, State},
     ssh,
     view::{Bare, BatchView, PodView},
 };
@@ -116,9 +116,10 @@ impl Actor<'_> {
                 let Some(autoscaler) = launch::autoscaler(self.job) else {
                     return Ok(());
                 };
+                let made = Scaler::Made(Box::new(autoscaler.spec.clone()));
                 self.make(&Object::Autoscaler(Box::new(autoscaler))).await?;
                 self.state
-                    .remember(self.key, |memory| memory.autoscaler = Some(true));
+                    .remember(self.key, |memory| memory.autoscaler = made);
                 Ok(())
             }
             Action::DeleteAutoscaler => {
@@ -129,7 +130,7 @@ impl Actor<'_> {
                     .await
                     .map_err(Trouble::Broken)?;
                 self.state
-                    .remember(self.key, |memory| memory.autoscaler = Some(false));
+                    .remember(self.key, |memory| memory.autoscaler = Scaler::Missing);
                 Ok(())
             }
             Action::DeleteJob => {

@@ -23,7 +23,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tracing::{debug, info, warn};
 use trainyard_core::{launch::Cluster, spec::Kind};
 
-pub(crate) use self::state::State;
+pub(crate) use self::state::{Scaler, State};
 use crate::{
     act::stored_as,
     api::Caller,

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tracing::{Instrument as _, Span, debug, field::Empty, info, info_span, warn};
 use trainyard_core::{
     finding::Severity,
-    job::{self, Event, EventKind, JobStatus, Refusal},
+    job::{self, Autoscaler, Event, EventKind, JobStatus, Refusal},
     launch,
     reason::{Code, Reason},
     spec::{self, Job, Kind},
@@ -24,7 +24,7 @@ use crate::{
     api::CallError,
     convert,
     key::JobKey,
-    operator::Operator,
+    operator::{Operator, Scaler},
     queue::Outcome,
     trace,
     view::{Bare, JobView},
@@ -143,25 +143,49 @@ impl Operator {
         let memory = self.state.memory(key);
         observed.shared = memory.shared;
         observed.refusals = memory.refusals;
-        observed.autoscaler = match memory.autoscaler {
-            Some(there) => there,
-            None if launch::autoscaler(job).is_none() => false,
-            None => {
+        observed.autoscaler = self.autoscaler(key, job, memory.autoscaler).await?;
+        Ok(())
+    }
+
+    /// What is there of the job's autoscaler; looked up once.
+    async fn autoscaler(
+        &self,
+        key: &JobKey,
+        job: &Job,
+        known: Scaler,
+    ) -> Result<Autoscaler, CallError> {
+        let wanted = launch::autoscaler(job);
+        let known = match known {
+            Scaler::Unknown if wanted.is_some() => {
                 let path = format!(
                     "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers",
                     key.namespace
                 );
-                let there = match self.caller.get::<Bare>(&path, &key.name).await {
-                    Ok(there) => there.metadata.owner() == job.uid.as_deref().unwrap_or_default(),
-                    Err(error) if error.is_not_found() => false,
+                let found = match self.caller.get::<Bare>(&path, &key.name).await {
+                    Ok(found)
+                        if found.metadata.owner() == job.uid.as_deref().unwrap_or_default() =>
+                    {
+                        Scaler::Found
+                    }
+                    Ok(_) => Scaler::Missing,
+                    Err(error) if error.is_not_found() => Scaler::Missing,
                     Err(error) => return Err(error),
                 };
                 self.state
-                    .remember(key, |memory| memory.autoscaler = Some(there));
-                there
+                    .remember(key, |memory| memory.autoscaler = found.clone());
+                found
             }
+            known => known,
         };
-        Ok(())
+        Ok(match known {
+            Scaler::Unknown | Scaler::Missing => Autoscaler::Missing,
+            // In shadow it is compared, field by field, and not made anew.
+            Scaler::Found if self.shadow.is_some() => Autoscaler::Current,
+            Scaler::Made(spec) if wanted.is_some_and(|wanted| wanted.spec == *spec) => {
+                Autoscaler::Current
+            }
+            Scaler::Found | Scaler::Made(_) => Autoscaler::Outdated,
+        })
     }
 
     async fn write_status(

@@ -23,7 +23,9 @@ use futures::{StreamExt as _, stream};
 use serde_json::Value;
 use tracing::{debug, info};
 use trainyard_core::{
-    job::{Action, Condition, Decision, IndexSet, Observed, PodPhase, SharedInputs},
+    job::{
+        Action, Autoscaler, Condition, Decision, IndexSet, Observed, PodPhase, PodUid, SharedInputs,
+    },
     launch::{self, Existing, Object, Plan},
     spec::{Job, Kind, Role, Slot},
 };
@@ -58,7 +60,8 @@ struct Seen {
     /// What would be done, and since when that is so.
     would: Would,
     since: Instant,
-    /// Objects that were compared.
+    /// Objects that were compared, each as one incarnation: another pod of the same name is another
+    /// object.
     compared: BTreeSet<String>,
     /// Lines that were told.
     told: BTreeSet<Line>,
@@ -121,9 +124,10 @@ impl Shadow {
             .is_some_and(|seen| !seen.compared.contains(object))
     }
 
-    fn was_compared(&self, key: &JobKey, objects: Vec<String>) {
+    /// Takes in that all `objects` of the job were compared, now or before; others are gone.
+    fn were_compared(&self, key: &JobKey, objects: BTreeSet<String>) {
         if let Some(seen) = self.seen().get_mut(key) {
-            seen.compared.extend(objects);
+            seen.compared = objects;
         }
     }
 
@@ -154,7 +158,8 @@ impl Operator {
             return Ok(Some(at.into()));
         }
         let (objects, mut lines) = self.compare(shadow, key, job, observed).await?;
-        shadow.was_compared(key, objects);
+        debug!(job = %key, objects = objects.len(), "compared");
+        shadow.were_compared(key, objects);
         for action in &decision.actions {
             if let Some((line, name)) = left_to_do(job, action) {
                 lines.entry(line).or_insert((name, 0)).1 += 1;
@@ -223,17 +228,20 @@ impl Operator {
         key: &JobKey,
         job: &Job,
         observed: &Observed,
-    ) -> Result<(Vec<String>, BTreeMap<Line, (String, usize)>), CallError> {
+    ) -> Result<(BTreeSet<String>, BTreeMap<Line, (String, usize)>), CallError> {
         let mut lines: BTreeMap<Line, (String, usize)> = BTreeMap::new();
-        let wanted = self.wanted(job, observed);
-        let wanted: Vec<(String, Object)> = wanted
-            .into_iter()
-            .map(|object| (identity(&object), object))
-            .filter(|(name, _)| shadow.is_new(key, name))
-            .collect();
-        let calls = wanted.iter().map(|(_, object)| self.theirs(key, object));
+        let mut all = BTreeSet::new();
+        let mut wanted = Vec::new();
+        for (object, incarnation) in self.wanted(job, observed) {
+            let identity = identity(&object, incarnation.as_ref());
+            if shadow.is_new(key, &identity) {
+                wanted.push(object);
+            }
+            all.insert(identity);
+        }
+        let calls = wanted.iter().map(|object| self.theirs(key, object));
         let mut found = stream::iter(calls.collect::<Vec<_>>()).buffered(AT_ONCE);
-        for (_, object) in &wanted {
+        for object in &wanted {
             let Some(theirs) = found.next().await else {
                 break;
             };
@@ -253,11 +261,12 @@ impl Operator {
             }
         }
         drop(found);
-        Ok((wanted.into_iter().map(|(name, _)| name).collect(), lines))
+        Ok((all, lines))
     }
 
-    /// The objects of the job that are there, as they would have been made, and those that all share.
-    fn wanted(&self, job: &Job, observed: &Observed) -> Vec<Object> {
+    /// The objects of the job that are there, as they would have been made, and those that all share;
+    /// pods with their incarnation.
+    fn wanted(&self, job: &Job, observed: &Observed) -> Vec<(Object, Option<PodUid>)> {
         let mut objects = Vec::new();
         // A job that has no pods is suspended or over, and so may be what they share.
         if !observed.pods.is_empty() {
@@ -266,22 +275,24 @@ impl Operator {
                 running_workers: running_workers(observed),
             };
             let shared = launch::shared(job, &inputs, None, &self.cluster);
-            objects.extend(shared.unwrap_or_default());
+            let shared = shared.unwrap_or_default().into_iter();
+            objects.extend(shared.map(|object| (object, None)));
         }
         if let Ok(plan) = Plan::new(job, &self.cluster) {
             for pod in observed.pods.iter().filter(|pod| pod.deleted_at.is_none()) {
                 let made = plan.pod(pod.slot, pod.attempt);
-                objects.extend(made.ok().map(Object::from));
+                let made = made.ok().map(Object::from);
+                objects.extend(made.map(|made| (made, Some(pod.uid.clone()))));
             }
         }
         for (role, indices) in &observed.services {
             let slots = indices.iter().map(|index| Slot::new(*role, index));
             let services = slots.filter_map(|slot| launch::service(job, slot));
-            objects.extend(services.map(|service| Object::Service(Box::new(service))));
+            objects.extend(services.map(|service| (Object::Service(Box::new(service)), None)));
         }
-        if observed.autoscaler {
+        if observed.autoscaler != Autoscaler::Missing {
             let made = launch::autoscaler(job);
-            objects.extend(made.map(|made| Object::Autoscaler(Box::new(made))));
+            objects.extend(made.map(|made| (Object::Autoscaler(Box::new(made)), None)));
         }
         objects
     }
@@ -323,9 +334,10 @@ fn compares(object: &Object) -> bool {
     object.existing() == Existing::Update || matches!(object, Object::Pod(_) | Object::Job(_))
 }
 
-/// A name for an object among all objects of its job.
-fn identity(object: &Object) -> String {
-    format!("{}/{}", resource(object), object.name())
+/// A name for an object among all objects that its job has had.
+fn identity(object: &Object, incarnation: Option<&PodUid>) -> String {
+    let incarnation = incarnation.map_or("", PodUid::as_str);
+    format!("{}/{}/{incarnation}", resource(object), object.name())
 }
 
 fn untimed(conditions: &[Condition]) -> Vec<Condition> {

@@ -152,6 +152,8 @@ fn controller_manager(cluster: &Cluster) -> Result<Piece, Failure> {
                 state.text("keys/controller-manager")
             ))
             .with("--leader-elect=false")
+            // Tests wait for it; it looks every 15 s otherwise.
+            .with("--horizontal-pod-autoscaler-sync-period=2s")
             .with("--use-service-account-credentials=true")
             .with(format!(
                 "--service-account-private-key-file={}",

@@ -11,9 +11,12 @@
 )]
 
 mod deploy;
+mod explain;
 mod hooks;
 mod installed;
 mod operator;
+mod shadow;
+mod spans;
 mod webhooks;
 mod yard;
 

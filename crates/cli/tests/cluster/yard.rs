@@ -215,9 +215,12 @@ impl Yard {
 
     /// Waits until `job` is where it is because of `cause`.
     pub(crate) fn until_cause(&self, job: &str, cause: &str) -> Value {
-        self.until(&["explain", job, "--format", "json"], |answer| {
-            answer["cause"] == cause
-        })
+        self.until_answer(job, |answer| answer["cause"] == cause)
+    }
+
+    /// Waits until what is explained of `job` is as `wanted`.
+    pub(crate) fn until_answer(&self, job: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        self.until(&["explain", job, "--format", "json"], wanted)
     }
 
     fn until(&self, words: &[&str], wanted: impl Fn(&Value) -> bool) -> Value {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use super::{Action, ConditionType, EventKind, PodPhase, messages, mutant, pass::Pass};
+use super::{Action, Autoscaler, ConditionType, EventKind, PodPhase, messages, mutant, pass::Pass};
 use crate::{
     reason::Code,
     spec::{CleanPodPolicy, Slot},
@@ -59,7 +59,7 @@ pub(super) fn remove_everything(pass: &mut Pass<'_>) {
                 .push(Action::DeleteService(Slot::new(*role, index)));
         }
     }
-    if observed.autoscaler {
+    if observed.autoscaler != Autoscaler::Missing {
         pass.actions.push(Action::DeleteAutoscaler);
     }
 }
@@ -112,7 +112,7 @@ fn clean(pass: &mut Pass<'_>) {
             }
         }
     }
-    if observed.autoscaler {
+    if observed.autoscaler != Autoscaler::Missing {
         pass.actions.push(Action::DeleteAutoscaler);
     }
     if leaving > 0 {

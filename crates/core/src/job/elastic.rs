@@ -1,6 +1,6 @@
 //! Elastic jobs: how many workers are enough, and saying so when they are fewer than wanted.
 
-use super::{Action, ConditionType, conditions, pass::Pass, roster::Roster};
+use super::{Action, Autoscaler, ConditionType, conditions, pass::Pass, roster::Roster};
 use crate::{
     reason::Code,
     spec::{Job, Role},
@@ -38,7 +38,12 @@ pub(super) fn report(pass: &mut Pass<'_>, roster: &Roster<'_>) {
         message,
         pass.stamp,
     );
-    if !elastic.metrics.is_empty() && !pass.observed.autoscaler {
-        pass.actions.push(Action::ApplyAutoscaler);
+    match pass.observed.autoscaler {
+        Autoscaler::Missing | Autoscaler::Outdated if !elastic.metrics.is_empty() => {
+            pass.actions.push(Action::ApplyAutoscaler);
+        }
+        // The spec names no metrics any more.
+        Autoscaler::Outdated => pass.actions.push(Action::DeleteAutoscaler),
+        Autoscaler::Missing | Autoscaler::Current => {}
     }
 }

@@ -33,8 +33,8 @@ pub struct Observed {
     pub nodes: BTreeMap<String, NodeHealth>,
     /// The inputs from which the shared objects (config, keys, rights) were last made.
     pub shared: Option<SharedInputs>,
-    /// Whether the job's autoscaler exists.
-    pub autoscaler: bool,
+    /// The job's autoscaler.
+    pub autoscaler: Autoscaler,
     /// What could not be made since the last pass, and why.
     pub refusals: Vec<Refusal>,
     /// How far the training itself is, where it can be told.
@@ -55,6 +55,18 @@ pub enum Seating {
     InLine(Option<String>),
     /// The node of every pod that may start. Enough of them for the gang to train.
     Given(BTreeMap<Slot, String>),
+}
+
+/// What is there of a job's autoscaler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Autoscaler {
+    /// None.
+    #[default]
+    Missing,
+    /// One that was made from another spec, or from one that nobody remembers.
+    Outdated,
+    /// One that was made from the spec as it is.
+    Current,
 }
 
 /// One pod.

@@ -103,8 +103,8 @@ impl World {
                 self.observed.services.insert(slot.role, left);
             }
             Action::ApplyShared(inputs) => self.observed.shared = Some(inputs.clone()),
-            Action::ApplyAutoscaler => self.observed.autoscaler = true,
-            Action::DeleteAutoscaler => self.observed.autoscaler = false,
+            Action::ApplyAutoscaler => self.observed.autoscaler = Autoscaler::Current,
+            Action::DeleteAutoscaler => self.observed.autoscaler = Autoscaler::Missing,
             Action::DeleteJob => self.deleted = true,
             Action::SeatPod { uid, .. } => {
                 let mut pods = self.observed.pods.iter_mut();

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscalerSpec;
 use trainyard_core::job::{Refusal, SharedInputs};
 
 use crate::{backoff::Backoff, key::JobKey, store::Store};
@@ -26,11 +27,23 @@ pub(crate) struct State {
 pub(crate) struct Memory {
     /// The inputs of the objects that pods share.
     pub(crate) shared: Option<SharedInputs>,
-    /// Whether the autoscaler is there, once that is known.
-    pub(crate) autoscaler: Option<bool>,
+    /// The autoscaler.
+    pub(crate) autoscaler: Scaler,
     /// What was refused in the last pass.
     pub(crate) refusals: Vec<Refusal>,
     backoff: Option<Backoff>,
+}
+
+/// What is known of a job's autoscaler.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Scaler {
+    #[default]
+    Unknown,
+    Missing,
+    /// It was found, of whatever spec.
+    Found,
+    /// This operator has made it so.
+    Made(Box<HorizontalPodAutoscalerSpec>),
 }
 
 impl State {

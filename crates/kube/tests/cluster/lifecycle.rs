@@ -122,6 +122,43 @@ fn an_elastic_job_is_scaled_through_its_scale() {
 }
 
 #[test]
+fn the_cluster_s_autoscaler_scales_an_elastic_job() {
+    on_cluster("autoscaler", |yard| async move {
+        let operator = yard.operator().await;
+        let worker = json!({"replicas": 2, "restartPolicy": "OnFailure", "template": {"spec": {
+            "nodeSelector": {"test.trainyard.dev/node": "simulated"},
+            "containers": [{"name": "pytorch", "image": "test", "command": ["train"]}]}}});
+        let metrics = json!([{"type": "Resource", "resource": {"name": "cpu",
+            "target": {"type": "Utilization", "averageUtilization": 80}}}]);
+        let job = json!({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob",
+            "metadata": {"name": "wide"},
+            "spec": {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 4, "metrics": metrics},
+                "pytorchReplicaSpecs": {"Worker": worker}}});
+        yard.put(&job).await;
+        yard.until_running(2, 1).await;
+        let autoscalers = yard.api("autoscaling", "v2", "HorizontalPodAutoscaler");
+        let made = autoscalers.get("wide").await.unwrap();
+        let want = json!({"minReplicas": 1, "maxReplicas": 4, "metrics": metrics,
+            "scaleTargetRef": {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob",
+                "name": "wide"}});
+        assert_eq!(made.data["spec"], want);
+        // Nobody measures anything here, but a job below its bounds is scaled without that.
+        let raise = json!({"spec": {"elasticPolicy": {"minReplicas": 3}}});
+        yard.edit("PyTorchJob", "wide", raise).await;
+        yard.until_running(3, 1).await;
+        let seen = yard
+            .until("the autoscaler has seen the job", || async {
+                let seen = autoscalers.get("wide").await.unwrap();
+                (seen.data["status"]["currentReplicas"] == 3).then_some(seen)
+            })
+            .await;
+        let conditions = seen.data["status"]["conditions"].to_string();
+        assert!(conditions.contains("SucceededGetScale"), "{conditions}");
+        operator.stop().await;
+    });
+}
+
+#[test]
 fn a_job_of_another_manager_is_not_touched() {
     on_cluster("managed", |yard| async move {
         let operator = yard.operator().await;

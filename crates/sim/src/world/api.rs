@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use trainyard_core::{
-    job::{Action, IndexSet, SharedInputs},
+    job::{Action, Autoscaler, IndexSet, SharedInputs},
     spec::{Role, Slot},
 };
 
@@ -16,6 +16,17 @@ pub(crate) struct Objects {
     pub(crate) services: BTreeMap<Role, IndexSet>,
     pub(crate) shared: Option<SharedInputs>,
     pub(crate) autoscaler: bool,
+}
+
+impl Objects {
+    /// The autoscaler, which is always made from the spec as it is.
+    pub(crate) fn autoscaler(&self) -> Autoscaler {
+        if self.autoscaler {
+            Autoscaler::Current
+        } else {
+            Autoscaler::Missing
+        }
+    }
 }
 
 impl World {

@@ -109,7 +109,7 @@ impl World {
                 services: self.objects.services.clone(),
                 nodes: self.sick_nodes(),
                 shared: self.objects.shared.clone(),
-                autoscaler: self.objects.autoscaler,
+                autoscaler: self.objects.autoscaler(),
                 refusals: Vec::new(),
                 progress: self.progress,
                 seating: self.remembered_seats(),
@@ -269,9 +269,9 @@ impl World {
                 self.distrust_pods(number);
             }
             News::Objects(objects) => {
+                view.autoscaler = objects.autoscaler();
                 view.services = objects.services;
                 view.shared = objects.shared;
-                view.autoscaler = objects.autoscaler;
             }
         }
         self.want_pass(number, QUEUE_DELAY);

@@ -1,6 +1,9 @@
 //! Jobs whose pods come and go: elastic ones, other sizes, other scopes.
 
+use k8s_openapi::api::autoscaling::v2::MetricSpec;
+
 use super::*;
+use crate::spec::{Framework, PyTorch};
 
 #[test]
 fn elastic_jobs_replace_one_pod_and_say_that_they_are_degraded() {
@@ -28,6 +31,49 @@ fn elastic_jobs_replace_one_pod_and_say_that_they_are_degraded() {
         "Succeeded",
         "the first worker's success is the job's"
     );
+}
+
+#[test]
+fn the_autoscaler_follows_the_spec() {
+    let workers = with_roles(job(Kind::PyTorch), &[(Role::Worker, 3)]);
+    let plain = elastic(policy(workers, RestartPolicy::OnFailure), 1, 4);
+    let mut measured = plain.clone();
+    if let Framework::PyTorch(PyTorch { elastic, .. }) = &mut measured.framework {
+        elastic.as_mut().unwrap().metrics = vec![MetricSpec::default()];
+    }
+    let mut suspended = measured.clone();
+    suspended.run_policy.suspend = true;
+    let (apply, delete) = (Action::ApplyAutoscaler, Action::DeleteAutoscaler);
+    for (what, job, there, want) in [
+        ("wanted", &measured, Autoscaler::Missing, Some(&apply)),
+        ("edited", &measured, Autoscaler::Outdated, Some(&apply)),
+        ("as it should be", &measured, Autoscaler::Current, None),
+        ("never wanted", &plain, Autoscaler::Missing, None),
+        (
+            "wanted no more",
+            &plain,
+            Autoscaler::Outdated,
+            Some(&delete),
+        ),
+        ("suspended", &suspended, Autoscaler::Current, Some(&delete)),
+        (
+            "edited and suspended",
+            &suspended,
+            Autoscaler::Outdated,
+            Some(&delete),
+        ),
+    ] {
+        let mut world = World::new(job.clone());
+        world.run_all();
+        world.observed.autoscaler = there;
+        let decision = world.pass();
+        let done: Vec<&Action> = decision
+            .actions
+            .iter()
+            .filter(|action| [&apply, &delete].contains(action))
+            .collect();
+        assert_eq!(done, want.into_iter().collect::<Vec<_>>(), "{what}");
+    }
 }
 
 #[test]

@@ -1,0 +1,83 @@
+//! What only a real kubelet, a real admission or a lease can make, explained.
+
+use serde_json::json;
+use trainyard_kube::{crd, rights};
+
+use crate::{
+    job, on_nodes, template,
+    yard::{Yard, kubectl_in, on_cluster, on_real_nodes},
+};
+
+#[test]
+fn what_a_kubelet_cannot_do_is_explained() {
+    on_real_nodes("kubelet", |yard| {
+        let _operator = yard.operator();
+        let mut mount = on_nodes("mount", "true");
+        template(&mut mount)["spec"]["volumes"] =
+            json!([{"name": "keys", "secret": {"secretName": "vault"}}]);
+        template(&mut mount)["spec"]["containers"][0]["volumeMounts"] =
+            json!([{"name": "keys", "mountPath": "/keys"}]);
+        let mut crash = on_nodes("loops", "echo no luck; exit 3");
+        crash["metadata"]["annotations"] = json!({"trainyard.dev/restart-scope": "pod"});
+        crash["spec"]["runPolicy"] = json!({"cleanPodPolicy": "None"});
+        crash["spec"]["pytorchReplicaSpecs"]["Worker"]["restartPolicy"] = json!("Always");
+        crash["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = json!(1);
+        yard.put(&mount);
+        yard.put(&crash);
+        let answer = yard.until_cause("mount", "VolumeMount");
+        let sentence = answer["sentence"].as_str().unwrap();
+        assert!(
+            sentence.contains("cannot be mounted: the secret `vault` does not exist"),
+            "{answer:#}"
+        );
+        let answer = yard.until_cause("loops", "CrashLoop");
+        let sentence = answer["sentence"].as_str().unwrap();
+        assert!(sentence.contains("loops-worker-0"), "{answer:#}");
+        assert!(answer.to_string().contains("exit code 3"), "{answer:#}");
+    });
+}
+
+#[test]
+fn what_the_pod_standard_forbids_is_explained() {
+    on_cluster("standard", |yard| {
+        let enforce = "pod-security.kubernetes.io/enforce=restricted";
+        yard.kubectl(&["label", "namespace", &yard.namespace, enforce]);
+        let _operator = yard.operator();
+        yard.put(&job("root"));
+        let answer = yard.until_cause("root", "PodSecurity");
+        let sentence = answer["sentence"].as_str().unwrap();
+        assert!(sentence.contains("restricted"), "{answer:#}");
+        assert!(answer.to_string().contains("runAsNonRoot"), "{answer:#}");
+    });
+}
+
+/// Writes the lease of an operator that renewed it at `renewed` for `seconds`.
+fn put_lease(yard: &Yard, renewed: &str, seconds: u32) {
+    yard.apply(&json!({"apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": crd::NAMESPACE}}));
+    yard.apply(
+        &json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": rights::LEASE, "namespace": crd::NAMESPACE},
+        "spec": {"holderIdentity": "somebody", "renewTime": renewed,
+            "leaseDurationSeconds": seconds}}),
+    );
+}
+
+#[test]
+fn the_lease_of_an_operator_tells_whether_one_lives() {
+    on_cluster("lease", |yard| {
+        yard.put(&job("waits"));
+        put_lease(yard, "2026-01-01T00:00:00.000000Z", 15);
+        let answer = yard.until_cause("waits", "NoOperator");
+        let sentence = answer["sentence"].as_str().unwrap();
+        assert!(sentence.contains("since its lease ran out"), "{answer:#}");
+        assert!(answer.to_string().contains("somebody"), "{answer:#}");
+        put_lease(yard, "2026-01-01T00:00:00.000000Z", u32::MAX / 2);
+        let answer = yard.until_answer("waits", |answer| {
+            let sentence = answer["sentence"].as_str().unwrap();
+            sentence.contains("the operator that lives has not looked at it")
+        });
+        assert_eq!(answer["cause"], "NoOperator", "{answer:#}");
+        kubectl_in(crd::NAMESPACE, &["delete", "lease", rights::LEASE]);
+    });
+}
