@@ -20,17 +20,21 @@ mod table;
 mod untold;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     fs, io,
-    os::fd::{AsRawFd as _, BorrowedFd},
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd},
     path::PathBuf,
     time::{Duration, Instant},
 };
 
 use jiff::Timestamp;
-use nix::sys::{
-    epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
-    resource::{Resource, getrlimit, setrlimit},
+use nix::{
+    poll::{PollFd, PollFlags, ppoll},
+    sys::{
+        epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
+        resource::{Resource, getrlimit, setrlimit},
+        time::TimeSpec,
+    },
 };
 use trainyard_core::{
     job::{
@@ -143,8 +147,8 @@ struct Engine<'a> {
     pods: BTreeMap<Key, Entry>,
     next_key: Key,
     buffer: output::Buffer,
-    /// Streams that are next looked at then, soonest first.
-    resting: VecDeque<(Instant, u64)>,
+    /// Streams that are next looked at then.
+    resting: BTreeSet<(Instant, u64)>,
     status: JobStatus,
     view: u64,
     services: BTreeMap<Role, IndexSet>,
@@ -229,7 +233,7 @@ impl<'a> Engine<'a> {
             pods: BTreeMap::new(),
             next_key: 0,
             buffer: output::Buffer::new(),
-            resting: VecDeque::new(),
+            resting: BTreeSet::new(),
             status: JobStatus::default(),
             view: 0,
             services: BTreeMap::new(),
@@ -311,7 +315,7 @@ impl<'a> Engine<'a> {
                 break;
             }
             self.tell_store(Instant::now());
-            let count = match self.epoll.wait(&mut events, self.patience()) {
+            let count = match self.wait(&mut events) {
                 Ok(count) => count,
                 Err(nix::Error::EINTR) => 0,
                 Err(errno) => {
@@ -424,22 +428,24 @@ impl<'a> Engine<'a> {
         left.is_empty() && (self.has_ended() || self.pods.is_empty())
     }
 
-    /// How long to wait for something to happen.
-    fn patience(&self) -> EpollTimeout {
+    /// Waits for something to happen, or for what is due by the clock.
+    fn wait(&self, events: &mut [EpollEvent]) -> nix::Result<usize> {
+        // The kernel's own wait knows only milliseconds, in which a stream fills its pipe.
+        let mut all = [PollFd::new(self.epoll.0.as_fd(), PollFlags::POLLIN)];
+        ppoll(&mut all, self.patience().map(TimeSpec::from), None)?;
+        self.epoll.wait(events, EpollTimeout::ZERO)
+    }
+
+    /// How long until something is due; `None` where nothing is.
+    fn patience(&self) -> Option<Duration> {
         let kills = self.pods.values().filter_map(|entry| entry.kill_at);
         let next = kills
             .chain(self.decide_at)
             .chain(self.untold.due())
             .chain(self.faults.due(self.first_pod))
-            .chain(self.resting.front().map(|(at, _)| *at))
+            .chain(self.resting.first().map(|(at, _)| *at))
             .min();
-        let Some(next) = next else {
-            return EpollTimeout::NONE;
-        };
-        let wait = next.saturating_duration_since(Instant::now());
-        // One millisecond more, so that what is due is not looked for just before it is.
-        let millis = i32::try_from(wait.as_millis() + 1).unwrap_or(i32::MAX);
-        EpollTimeout::try_from(millis).unwrap_or(EpollTimeout::MAX)
+        next.map(|next| next.saturating_duration_since(Instant::now()))
     }
 
     fn watch(&mut self, descriptor: BorrowedFd<'_>, watch: Watch) -> Result<(), HostError> {

@@ -1,8 +1,9 @@
-//! How often a stream is read: each time it has something, or, where it writes little but often,
-//! once in a while.
+//! How often a stream is read: each time it has something, or, where it writes often, once in a
+//! while.
 //!
-//! A reader that waits is woken by the first byte of a write, so a rank that writes line by line
-//! would pay for waking it at every line. One that rests lets the pipe fill.
+//! A reader that waits is woken by the first byte of a write, so a rank that writes line by line, or
+//! block after block, would pay for waking it each time; where the reader's core sleeps, that takes
+//! longer than the write itself. A reader that rests lets the pipe fill.
 //!
 //! Invariant: a stream rests only where its pipe holds what it is expected to write meanwhile.
 
@@ -19,9 +20,11 @@ use super::output::READ_BYTES;
 const PIPE_BYTES: usize = 64 << 10;
 /// A pipe that held this much when it was read belongs to a busy stream.
 const BUSY_BYTES: usize = 60 << 10;
-/// How long a stream that writes little but often is not looked at.
-pub(super) const REST: Duration = Duration::from_millis(4);
-/// This many reads within two rests are many.
+/// How long a stream that writes often is not looked at, at most.
+const REST_MAX: Duration = Duration::from_millis(4);
+/// Timers of the kernel are late by a quarter of this.
+const REST_MIN: Duration = Duration::from_micros(200);
+/// This many reads within two of the longest rests are many.
 const OFTEN: u32 = 16;
 /// A rest that brings less than this was not worth it.
 const WORTH_RESTING: usize = 8 << 10;
@@ -37,7 +40,8 @@ pub(super) struct Pace {
     since: Instant,
     /// What the last read brought.
     last: usize,
-    resting: bool,
+    /// How long the stream is not looked at, where it rests.
+    rest: Option<Duration>,
 }
 
 impl Pace {
@@ -48,7 +52,7 @@ impl Pace {
             bytes: 0,
             since: now,
             last: 0,
-            resting: false,
+            rest: None,
         }
     }
 
@@ -63,7 +67,7 @@ impl Pace {
     }
 
     pub(super) fn is_resting(&self) -> bool {
-        self.resting
+        self.rest.is_some()
     }
 
     pub(super) fn widen(&mut self, pipe: &File) {
@@ -74,23 +78,29 @@ impl Pace {
         }
     }
 
-    /// Whether the stream is next looked at after [`REST`] instead of at its next byte.
-    pub(super) fn rests(&mut self, now: Instant) -> bool {
-        // Never so long that the pipe is full meanwhile, or its writer would wait.
-        let most = self.capacity / 2;
-        if self.resting {
-            self.resting = (WORTH_RESTING..=most).contains(&self.last);
+    /// How long the stream is not looked at, instead of until its next byte.
+    pub(super) fn rest(&mut self, now: Instant) -> Option<Duration> {
+        if let Some(rest) = self.rest {
+            let worth_it = self.last >= WORTH_RESTING;
+            self.rest = worth_it.then(|| self.fitting(rest, self.last)).flatten();
         } else if self.reads >= OFTEN {
-            let taken = now.saturating_duration_since(self.since).as_nanos().max(1);
-            let rest = REST.as_nanos();
-            let expected = self.bytes as u128 * rest / taken;
-            self.resting =
-                self.capacity >= READ_BYTES && taken < 2 * rest && expected <= most as u128;
+            let taken = now.saturating_duration_since(self.since);
+            let often = self.capacity >= READ_BYTES && taken < 2 * REST_MAX;
+            self.rest = often.then(|| self.fitting(taken, self.bytes)).flatten();
         } else {
-            return false;
+            return None;
         }
         (self.reads, self.bytes, self.since) = (0, 0, now);
-        self.resting
+        self.rest
+    }
+
+    /// The time in which a third of the pipe is filled by a stream that wrote `bytes` in `taken`:
+    /// whoever finds the pipe full must wait. `None` where that is too short to rest.
+    fn fitting(&self, taken: Duration, bytes: usize) -> Option<Duration> {
+        let third = u128::try_from(self.capacity / 3).ok()?;
+        let nanos = taken.as_nanos() * third / u128::try_from(bytes.max(1)).ok()?;
+        let rest = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        (rest >= REST_MIN).then_some(rest.min(REST_MAX))
     }
 }
 
@@ -98,42 +108,49 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Reads of `bytes` each, `gap` apart; whether the stream rests after them.
-    fn rests(capacity: usize, bytes: usize, gap: Duration) -> bool {
-        let mut now = Instant::now();
-        let mut pace = Pace::new(now);
-        pace.capacity = capacity;
-        let mut rests = false;
-        for _ in 0..OFTEN {
-            now += gap;
-            pace.read(bytes);
-            rests = pace.rests(now);
-        }
-        rests
-    }
-
     #[test]
-    fn a_stream_rests_when_it_writes_little_but_often() {
+    fn a_stream_rests_when_it_writes_often() {
         let micros = Duration::from_micros;
         let cases = [
-            ("line by line", READ_BYTES, 2_000, micros(20), true),
-            ("now and then", READ_BYTES, 100, micros(1_000), false),
-            ("in large blocks", READ_BYTES, 64 << 10, micros(50), false),
-            ("through a small pipe", PIPE_BYTES, 2_000, micros(20), false),
+            ("line by line", READ_BYTES, 1_000, 20, Some(4_000)),
+            ("in blocks", READ_BYTES, 64 << 10, 80, Some(426)),
+            ("as fast as memory", READ_BYTES, 64 << 10, 10, None),
+            ("now and then", READ_BYTES, 100, 1_000, None),
+            ("through a small pipe", PIPE_BYTES, 1_000, 20, None),
         ];
         for (name, capacity, bytes, gap, want) in cases {
-            assert_eq!(rests(capacity, bytes, gap), want, "{name}");
+            let mut now = Instant::now();
+            let mut pace = Pace::new(now);
+            pace.capacity = capacity;
+            for read in 1..=OFTEN {
+                now += micros(gap);
+                pace.read(bytes);
+                let rest = pace.rest(now);
+                let want = want.filter(|_| read == OFTEN).map(micros);
+                let found = rest.map(|rest| micros(u64::try_from(rest.as_micros()).unwrap()));
+                assert_eq!(found, want, "{name}, read {read}");
+            }
         }
     }
 
     #[test]
-    fn it_rests_on_while_that_is_worth_it_and_the_pipe_has_room() {
+    fn it_rests_on_while_that_is_worth_it_and_never_so_long_that_the_pipe_fills() {
         let now = Instant::now();
-        for (bytes, want) in [(0, false), (200_000, true), (READ_BYTES, false)] {
+        let millis = Duration::from_millis;
+        let cases = [
+            ("nothing more comes", 0, None),
+            ("a third of the pipe", READ_BYTES / 3, Some(millis(3))),
+            ("the pipe was full", READ_BYTES, Some(millis(1))),
+            ("little came", WORTH_RESTING, Some(REST_MAX)),
+        ];
+        for (name, bytes, want) in cases {
             let mut pace = Pace::new(now);
-            (pace.capacity, pace.resting) = (READ_BYTES, true);
+            (pace.capacity, pace.rest) = (READ_BYTES, Some(millis(3)));
             pace.read(bytes);
-            assert_eq!(pace.rests(now), want, "{bytes}");
+            let rest = pace.rest(now);
+            let rounded = rest.map(|rest| (rest + Duration::from_micros(1)).as_millis());
+            assert_eq!(rounded, want.map(|rest| rest.as_millis()), "{name}");
+            assert_eq!(pace.is_resting(), want.is_some(), "{name}");
         }
     }
 }

@@ -8,7 +8,6 @@ use trainyard_core::{job::Progress, spec::Slot};
 use super::{
     Engine, PROGRESS_EVERY, Watch,
     output::{Buffer, Flow, Piece},
-    pace::REST,
     start,
     table::Key,
 };
@@ -109,14 +108,14 @@ impl Engine<'_> {
             return Ok(());
         };
         let (before, now) = (output.pace.is_resting(), Instant::now());
-        let rests = output.pace.rests(now);
-        if rests {
-            self.resting.push_back((now + REST, number));
+        let rest = output.pace.rest(now);
+        if let Some(rest) = rest {
+            self.resting.insert((now + rest, number));
         }
-        if before != rests
+        if before != rest.is_some()
             && let Some(descriptor) = output.descriptor()
         {
-            let flags = if rests {
+            let flags = if rest.is_some() {
                 EpollFlags::empty()
             } else {
                 EpollFlags::EPOLLIN
@@ -130,8 +129,8 @@ impl Engine<'_> {
 
     /// Looks at the streams that have rested.
     pub(super) fn end_rests(&mut self, now: Instant) -> Result<(), HostError> {
-        while self.resting.front().is_some_and(|(at, _)| *at <= now) {
-            let Some((_, number)) = self.resting.pop_front() else {
+        while self.resting.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, number)) = self.resting.pop_first() else {
                 break;
             };
             if let Some(Watch::Output(key, at)) = self.watches.get(&number).copied() {
