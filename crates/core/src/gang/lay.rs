@@ -57,11 +57,12 @@ impl Sums {
         &self.by_tier[tier]
     }
 
-    /// The domains of `tier` that hold `count` pods, those that they fill best first.
-    pub(super) fn best(&self, yard: &Yard<'_>, tier: usize, count: u32) -> Vec<u32> {
+    /// The domains of `tier` that hold `count` pods, those that they fill best first. Each lies in one domain of
+    /// tier `top`.
+    pub(super) fn best(&self, yard: &Yard<'_>, tier: usize, count: u32, top: usize) -> Vec<u32> {
         let mut best: Vec<(u32, u32)> = Vec::new();
         for (at, sum) in (0..).zip(&self.by_tier[tier]) {
-            if *sum < count || !yard.is_one_place(tier, at) {
+            if *sum < count || !yard.is_within(tier, at, top) {
                 continue;
             }
             let place = best.partition_point(|known| *known <= (*sum, at));

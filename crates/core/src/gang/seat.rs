@@ -153,7 +153,7 @@ fn layouts(
         return layouts;
     }
     for tier in (top..=yard.host_tier()).rev() {
-        for domain in sums.best(yard, tier, count) {
+        for domain in sums.best(yard, tier, count, top) {
             layouts.push(sums.fill(yard, tier, domain, count));
             let nodes = yard.tiers[tier][domain as usize].nodes().len();
             if is_small && tier < yard.host_tier() && nodes <= SORTED {

@@ -280,6 +280,13 @@ impl<'a> Yard<'a> {
         tier == 0 || self.tiers[tier][domain as usize].name.is_some()
     }
 
+    /// Whether the nodes of a domain are together, and in a domain of tier `top` that has a name.
+    pub(super) fn is_within(&self, tier: usize, domain: u32, top: usize) -> bool {
+        let first = self.tiers[tier][domain as usize].start as usize;
+        let above = self.domain_of[top].get(first).copied().unwrap_or(0);
+        self.is_one_place(tier, domain) && self.is_one_place(top, above)
+    }
+
     /// The tier that is called `name`, or whose label key it is.
     pub(super) fn find_tier(&self, name: &str) -> Option<usize> {
         let by_key = self.tier_keys.iter().position(|key| *key == name);

@@ -290,35 +290,37 @@ fn room(snapshot: &Snapshot, gangs: &[Gang], placement: &Placement, pods: &[Pod<
         .collect();
     for name in fresh {
         let here: Vec<&Pod<'_>> = pods.iter().filter(|pod| pod.node == name).collect();
-        let latest = here
-            .iter()
-            .filter(|pod| pod.is_new)
-            .filter_map(|pod| pod.gang);
-        let latest = latest.map(|at| order(&gangs[at])).max();
-        let promised = gangs
-            .iter()
-            .filter(|gang| latest.as_ref().is_some_and(|latest| order(gang) < *latest))
-            .flat_map(|gang| {
-                let seats = placement.reservations.get(&gang.key).into_iter().flatten();
-                seats.filter(|seat| seat.node == name).filter_map(|seat| {
-                    let member = gang.pods.iter().find(|member| member.name == seat.pod)?;
-                    Some(&gang.shapes[member.shape].requests)
-                })
-            });
-        let mut sum = Resources::default();
-        for pod in &here {
-            sum.add(pod.requests);
-        }
-        for requests in promised {
-            sum.add(requests);
-        }
         let own = &snapshot.nodes[name].allocatable;
-        for (resource, amount) in sum.iter() {
-            let is_asked = here
+        let mut resources: BTreeSet<&str> = BTreeSet::new();
+        for pod in here.iter().filter(|pod| pod.is_new) {
+            resources.extend(pod.requests.iter().map(|(resource, _)| resource));
+        }
+        for resource in resources {
+            let asking = here
                 .iter()
-                .any(|pod| pod.is_new && pod.requests.get(resource) > 0);
-            if is_asked && amount > own.get(resource) {
-                let detail = format!("{name}: {amount} of {} {resource}", own.get(resource));
+                .filter(|pod| pod.is_new && pod.requests.get(resource) > 0);
+            let latest = asking
+                .filter_map(|pod| pod.gang)
+                .map(|at| order(&gangs[at]))
+                .max();
+            let earlier = gangs
+                .iter()
+                .filter(|gang| latest.as_ref().is_some_and(|latest| order(gang) < *latest));
+            let promised: i64 = earlier
+                .flat_map(|gang| {
+                    let seats = placement.reservations.get(&gang.key).into_iter().flatten();
+                    seats.filter(|seat| seat.node == name).filter_map(|seat| {
+                        let member = gang.pods.iter().find(|member| member.name == seat.pod)?;
+                        Some(gang.shapes[member.shape].requests.get(resource))
+                    })
+                })
+                .sum();
+            let taken: i64 = here.iter().map(|pod| pod.requests.get(resource)).sum();
+            if taken + promised > own.get(resource) {
+                let detail = format!(
+                    "{name}: {taken} taken and {promised} promised of {} {resource}",
+                    own.get(resource)
+                );
                 return Err(Violation::new("no node is given more than it has", detail));
             }
         }

@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use trainyard_core::gang::{Gang, Placement, Refusal, Seat, Seating, Snapshot, place};
 use trainyard_sim::placement::{Counts, Place, check, drawn, optimum, run, small};
 
-const SEEDS: u64 = 600;
+/// The `placement-hunt` example runs many more; without optimization a seed takes half a second.
+const SEEDS: u64 = 80;
 
 #[test]
 fn seeds_break_nothing() {
@@ -34,12 +35,12 @@ fn seeds_break_nothing() {
         met.evictions,
         met.partial,
     ];
-    assert!(all.iter().all(|count| *count > 20), "hardly met: {met:?}");
+    assert!(all.iter().all(|count| *count > 2), "hardly met: {met:?}");
 }
 
 #[test]
 fn the_same_seed_tells_the_same() {
-    for seed in 0..20 {
+    for seed in 0..5 {
         assert_eq!(
             run(seed, place).digest,
             run(seed, place).digest,
@@ -50,7 +51,7 @@ fn the_same_seed_tells_the_same() {
 
 #[test]
 fn one_pass_over_many_clusters_breaks_nothing() {
-    for seed in 0..4_000 {
+    for seed in 0..1_000 {
         let (snapshot, gangs) = drawn(seed);
         let placement = place(&snapshot, &gangs, Timestamp::UNIX_EPOCH);
         if let Err(violation) = check(&snapshot, &gangs, &placement) {
@@ -190,7 +191,7 @@ fn wrong_placers_are_caught() {
         ),
     ];
     for (name, wrong, want) in cases {
-        let mut caught: Vec<&str> = (0..300)
+        let mut caught: Vec<&str> = (0..40)
             .filter_map(|seed| run(seed, *wrong).violation)
             .map(|violation| violation.invariant)
             .collect();

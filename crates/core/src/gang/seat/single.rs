@@ -13,7 +13,7 @@ pub(super) fn one_by_one(room: &mut Room<'_, '_>, ask: &Ask<'_>) -> Option<Seats
     for tier in (ask.top..=yard.host_tier()).rev() {
         let mut tried = 0;
         for (at, domain) in (0..).zip(&yard.tiers[tier]) {
-            if !yard.is_one_place(tier, at) || !holds(room, ask, domain.nodes()) {
+            if !yard.is_within(tier, at, ask.top) || !holds(room, ask, domain.nodes()) {
                 continue;
             }
             if let Some(seats) = fill(room, ask, domain.nodes(), &start) {

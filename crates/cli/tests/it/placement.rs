@@ -1,0 +1,84 @@
+//! `place` and `nodes` on the cluster of `examples/placement`.
+
+use std::{fs, path::PathBuf};
+
+use crate::{call::Call, golden};
+
+fn example(name: &str) -> String {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/placement");
+    fs::read_to_string(folder.join(name)).expect("an example can be read")
+}
+
+fn call(words: &[&str]) -> Call {
+    let mut call = Call::new(words);
+    for name in ["nodes.yaml", "job.yaml", "waits.yaml"] {
+        call = call.file(name, example(name));
+    }
+    call
+}
+
+#[test]
+fn where_the_examples_go() {
+    let calls: [&[&str]; 4] = [
+        &["place", "job.yaml", "--nodes", "nodes.yaml"],
+        &["place", "waits.yaml", "--nodes", "nodes.yaml"],
+        &[
+            "place",
+            "waits.yaml",
+            "--nodes",
+            "nodes.yaml",
+            "--format",
+            "json",
+        ],
+        &["nodes", "--nodes", "nodes.yaml"],
+    ];
+    let outcomes: Vec<_> = calls.iter().map(|words| call(words).run()).collect();
+    golden::check("placement", &outcomes);
+}
+
+#[test]
+fn what_is_no_cluster_is_refused() {
+    let calls = [
+        call(&["place", "job.yaml", "--nodes", "job.yaml"]),
+        call(&["nodes", "--nodes", "missing.yaml"]),
+        call(&["nodes", "--nodes", "bad.yaml"]).file("bad.yaml", "a: [\n"),
+        call(&["nodes", "--nodes", "bad.json"]).file("bad.json", "{\"kind\":\"Node\""),
+        call(&["nodes", "--nodes", "odd.yaml"]).file(
+            "odd.yaml",
+            "kind: Node\napiVersion: v1\nmetadata: {name: n, labels: 3}\n",
+        ),
+        call(&["place", "bad.yaml", "--nodes", "nodes.yaml"]).file("bad.yaml", "kind: Job\n"),
+        call(&["nodes", "--nodes", "nodes.yaml", "--cluster"]),
+    ];
+    let outcomes: Vec<_> = calls.iter().map(Call::run).collect();
+    golden::check("placement-refusals", &outcomes);
+}
+
+#[test]
+fn a_topology_of_ones_own_and_a_drawing() {
+    let call = call(&[
+        "nodes",
+        "--nodes",
+        "nodes.yaml",
+        "--topology",
+        "cloud.provider.com/topology-rack",
+        "--svg",
+        "yard.svg",
+        "--format",
+        "json",
+    ]);
+    let outcome = call.run();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let document: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(
+        document["cluster"]["areas"].as_array().map(Vec::len),
+        Some(5)
+    );
+    let total = &document["cluster"]["accelerators"];
+    assert_eq!(total["total"], 128);
+    let drawing = fs::read_to_string(call.folder().join("yard.svg")).unwrap();
+    assert!(drawing.starts_with("<svg ") && drawing.ends_with("</svg>\n"));
+    // Every accelerator is one square, and each kind of square has one more in the legend.
+    let squares = drawing.matches("<title>").count();
+    assert_eq!(squares, 128);
+}
