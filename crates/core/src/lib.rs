@@ -14,9 +14,11 @@
 //! 5. [`lint`]: findings over a file; [`finding`] is their shape;
 //! 6. [`reason`]: every stable reason code with its sentence;
 //! 7. [`explain`]: why a job is not running, or why it failed;
-//! 8. [`remote_shell`]: the command lines with which `mpirun` reaches another pod.
+//! 8. [`remote_shell`]: the command lines with which `mpirun` reaches another pod;
+//! 9. [`diagnose`]: from the lines of a log to a verdict.
 #![forbid(unsafe_code)]
 
+pub mod diagnose;
 pub mod explain;
 pub mod finding;
 pub mod job;
