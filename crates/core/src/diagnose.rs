@@ -109,6 +109,12 @@ impl Doctor {
         self.sources.sort_by(|a, b| a.name.cmp(&b.name));
     }
 
+    /// How many lines mattered so far: a report can only have changed when this has.
+    pub fn noticed(&self) -> u64 {
+        let lines = self.sources.iter().map(|source| source.notable);
+        lines.sum::<u64>() + self.dumps.len() as u64
+    }
+
     /// What can be said so far.
     pub fn report(&self) -> Report {
         let group = Group::new(&self.sources, &self.dumps);

@@ -627,6 +627,7 @@ impl Source {
         if claimed {
             return;
         }
+        self.notable += 1;
         self.failure_line = number;
         let stamp = line.stamp.or(self.last_stamp);
         let seen = self
