@@ -198,7 +198,8 @@ impl Source {
         let mut from = 0;
         while from < block.len() {
             let rest = block.get(from..).unwrap_or_default();
-            let at = if self.watched > 0 {
+            let watched = self.watched > 0;
+            let at = if watched {
                 self.watched -= 1;
                 0
             } else if let Some(hit) = rules.anchors().find(rest) {
@@ -222,6 +223,9 @@ impl Source {
                 .get(first..end.min(first + MAX_LINE))
                 .unwrap_or_default();
             self.candidate(rules, text, self.lines, None, None);
+            if watched {
+                self.sample(rules, text, self.lines, None);
+            }
             from += end + 1;
         }
         let mut end = block.len();

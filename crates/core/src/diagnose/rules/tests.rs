@@ -90,3 +90,59 @@ fn rules_of_a_user() {
         assert!(error.starts_with(want), "{error}");
     }
 }
+
+#[derive(Deserialize)]
+struct Example {
+    catches: Vec<String>,
+    leaves: Vec<String>,
+}
+
+/// The rules that take `line`, behind the first stage or, for those that are sampled, without it.
+fn taken<'a>(rules: &'a Rules, line: &str) -> Vec<&'a str> {
+    let mut scratch = Vec::new();
+    let text = crate::diagnose::line::read(line.as_bytes(), &mut scratch).text;
+    let mut ids = Vec::new();
+    let mut found = Vec::new();
+    if rules.anchors().is_match(line) {
+        rules.finder.rules_in(text, &mut found);
+        ids.extend(found.clone());
+    }
+    rules.samples.rules_in(text, &mut found);
+    ids.extend(found);
+    ids.into_iter()
+        .map(|index| rules.rule(index))
+        .filter(|rule| rule.takes(text))
+        .map(|rule| rule.id.as_str())
+        .collect()
+}
+
+#[test]
+fn every_rule_takes_its_lines_and_leaves_near_misses() {
+    let text = include_str!("../../../../../testdata/doctor/examples.toml");
+    let examples: std::collections::BTreeMap<String, Example> = toml::from_str(text).unwrap();
+    let rules = Rules::builtin();
+    let mut wrong = Vec::new();
+    for rule in rules.rules() {
+        let Some(example) = examples.get(&rule.id) else {
+            wrong.push(format!("`{}` has no example", rule.id));
+            continue;
+        };
+        assert!(!example.catches.is_empty() && !example.leaves.is_empty());
+        for line in &example.catches {
+            if !taken(&rules, line).contains(&rule.id.as_str()) {
+                wrong.push(format!("`{}` passes over: {line}", rule.id));
+            }
+        }
+        for line in &example.leaves {
+            if taken(&rules, line).contains(&rule.id.as_str()) {
+                wrong.push(format!("`{}` takes: {line}", rule.id));
+            }
+        }
+    }
+    for id in examples.keys() {
+        if !rules.rules().iter().any(|rule| rule.id == *id) {
+            wrong.push(format!("no rule `{id}`"));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
