@@ -157,3 +157,6 @@ impl Doctor {
         self.report()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -223,18 +223,6 @@ def late_barrier():
 
 
 @case(ranks=1)
-def shared_memory_full():
-    import torch
-
-    free = os.statvfs("/dev/shm")
-    blocker = open("/dev/shm/doctor-blocker", "wb")
-    os.unlink("/dev/shm/doctor-blocker")
-    os.posix_fallocate(blocker.fileno(), 0, max(free.f_bavail * free.f_frsize - (1 << 20), 1))
-    tensor = torch.ones(1 << 24)
-    tensor.share_memory_()
-
-
-@case(ranks=1)
 def bad_import():
     from torch import definitely_not_there  # noqa: F401
 

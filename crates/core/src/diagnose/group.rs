@@ -26,6 +26,8 @@ pub(super) struct Group {
     pub(super) wait: Wait,
     /// Two or more processes were asked for, and each is a world of its own.
     pub(super) lonely: bool,
+    /// A Flight Recorder dump is among what was read.
+    pub(super) recorded: bool,
 }
 
 /// Channels of all ranks by what they go over.
@@ -89,6 +91,7 @@ impl Group {
         group.starts(&members);
         group.collectives(&members, dumps);
         group.lonely = lonely(sources);
+        group.recorded = !dumps.is_empty();
         group
     }
 
@@ -283,7 +286,7 @@ fn waits(members: &[(usize, &Member)], world: Option<u32>) -> Wait {
             // Waiting in a later one: it was through the earlier, or it is of another group.
             Some(_) => {}
             None if member.enqueued.is_some_and(|last| last < work.sequence)
-                && (member.group == *group || member.group.is_none()) =>
+                && (member.group == *group || member.group.is_none() || group.is_none()) =>
             {
                 wait.late.insert(*rank);
             }

@@ -97,7 +97,10 @@ pub(super) struct Source {
     pub(super) progress_line: u64,
     pub(super) done_line: u64,
     pub(super) failure_line: u64,
+    /// An exception that no rule knows.
     pub(super) user_error: Option<Seen>,
+    /// The end of a file, met while a checkpoint was read.
+    pub(super) cut_checkpoint: Option<Seen>,
     /// How many processes a launcher's command line asks for.
     pub(super) asked_processes: Option<u32>,
     pub(super) notable: u64,
@@ -331,6 +334,14 @@ impl Source {
         self.watchdog(line);
         self.elastic(text);
         self.launcher(text);
+        let quoted = self
+            .traces
+            .get(&line.rank)
+            .is_some_and(|trace| trace.quotes(text));
+        if quoted && !text.trim_ascii_start().starts_with(b"File \"") {
+            // Code that names an error is not that error.
+            return;
+        }
         let failed = self.failure_line;
         let claimed = self.rules(rules, line, number, member);
         if claimed || self.failure_line != failed {
@@ -608,18 +619,20 @@ impl Source {
             }
             return;
         }
-        if torch::exception(trimmed).is_none() {
+        let Some(name) = torch::exception(trimmed) else {
             return;
-        }
-        let Some(frame) = self.traces.get_mut(&key).and_then(Trace::end) else {
+        };
+        let Some(frames) = self.traces.get_mut(&key).and_then(Trace::end) else {
             return;
         };
         self.traces.remove(&key);
         let rank = key.or_else(|| self.rank_here(line));
         let raised = Raised {
             text: shown(trimmed),
-            frame,
+            frame: frames.shown,
         };
+        // An end of file while a checkpoint is read says only where it happened.
+        let cut_short = frames.loads && name == "EOFError";
         let index = self.by_line(line);
         let evidence = self.evidence(line, number);
         if let Some(member) = self.members.get_mut(index) {
@@ -634,9 +647,12 @@ impl Source {
         self.notable += 1;
         self.failure_line = number;
         let stamp = line.stamp.or(self.last_stamp);
-        let seen = self
-            .user_error
-            .get_or_insert_with(|| Seen::new(number, stamp));
+        let kept = if cut_short {
+            &mut self.cut_checkpoint
+        } else {
+            &mut self.user_error
+        };
+        let seen = kept.get_or_insert_with(|| Seen::new(number, stamp));
         seen.count += 1;
         seen.last_line = number;
         bounded(&mut seen.ranks, rank);

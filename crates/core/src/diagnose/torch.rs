@@ -69,6 +69,15 @@ pub(super) struct Trace {
     own_frame: Option<String>,
 }
 
+/// Where an exception was raised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Frames {
+    /// The deepest frame of the user's own code, else the deepest.
+    pub(super) shown: Option<String>,
+    /// Whether the deepest frame reads a checkpoint.
+    pub(super) loads: bool,
+}
+
 impl Trace {
     /// Notes `Traceback (most recent call last):` and what announces it.
     pub(super) fn begin(&mut self) {
@@ -103,13 +112,30 @@ impl Trace {
         self.frame = Some(shown);
     }
 
-    /// Ends the traceback with its exception; the frame of the user's own code that is deepest, else the
-    /// deepest. `None` where none is open, or where Python itself ignores it.
-    pub(super) fn end(&mut self) -> Option<Option<String>> {
+    /// Whether `text` is a line of code that the traceback quotes, and no message.
+    pub(super) fn quotes(&self, text: &[u8]) -> bool {
+        self.open && text.starts_with(b"    ")
+    }
+
+    /// Ends the traceback with its exception. `None` where none is open, or where Python itself ignores
+    /// it.
+    pub(super) fn end(&mut self) -> Option<Frames> {
         let ignored = std::mem::take(&mut self.ignored);
         let open = std::mem::take(&mut self.open);
-        let frame = self.own_frame.take().or_else(|| self.frame.take());
-        (open && !ignored).then_some(frame)
+        let deepest = self.frame.take();
+        let loads = deepest.as_deref().is_some_and(|frame| {
+            [
+                "serialization.py",
+                "pickle.py",
+                "unpickler",
+                "safetensors",
+                "checkpoint",
+            ]
+            .iter()
+            .any(|part| frame.contains(part))
+        });
+        let shown = self.own_frame.take().or(deepest);
+        (open && !ignored).then_some(Frames { shown, loads })
     }
 }
 
@@ -188,10 +214,13 @@ mod tests {
         trace.begin();
         trace.frame(b"  File \"/app/train.py\", line 3, in main");
         trace.frame(b"  File \"/usr/lib/python3/dist-packages/torch/x.py\", line 9, in y");
+        assert!(trace.quotes(b"    main()"));
+        let frames = trace.end().unwrap();
         assert_eq!(
-            trace.end(),
-            Some(Some("File \"/app/train.py\", line 3, in main".to_owned()))
+            frames.shown.as_deref(),
+            Some("File \"/app/train.py\", line 3, in main")
         );
+        assert!(!frames.loads && !trace.quotes(b"    main()"));
         trace.ignore();
         trace.begin();
         assert_eq!(trace.end(), None);

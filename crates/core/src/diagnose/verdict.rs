@@ -109,20 +109,22 @@ impl<'a> Judge<'a> {
                     },
                 );
             }
-            if let Some(seen) = &source.user_error
-                && !self.got_over(source, seen, Stage::Symptom, false)
-            {
-                self.add(
-                    "user_code_error",
-                    index,
-                    seen,
-                    Strength {
+            let raised = [
+                ("user_code_error", &source.user_error),
+                ("checkpoint_corrupt", &source.cut_checkpoint),
+            ];
+            for (name, seen) in raised {
+                if let Some(seen) = seen
+                    && !self.got_over(source, seen, Stage::Symptom, false)
+                {
+                    let strength = Strength {
                         stage: Stage::Cause,
                         weight: 50,
                         confidence: Confidence::High,
                         rule: usize::MAX,
-                    },
-                );
+                    };
+                    self.add(name, index, seen, strength);
+                }
             }
         }
     }
@@ -221,37 +223,36 @@ impl<'a> Judge<'a> {
             .iter()
             .flat_map(|source| &source.exits)
             .collect();
+        // A launcher ends the others with SIGTERM when one has failed.
+        let all_told_to_stop = exits.iter().all(|exit| exit.signal == Some(15));
         for exit in &exits {
-            let evidence = exit.evidence.clone();
             let evidence = Evidence {
-                rank: exit.rank.or(evidence.rank),
-                ..evidence
+                rank: exit.rank.or(exit.evidence.rank),
+                ..exit.evidence.clone()
             };
-            match exit.signal {
-                Some(9) if !explained && !told_to_stop => {
-                    let weight = if exit.waited_for { 65 } else { 20 };
-                    let detail = "SIGKILL without another cause; that alone is no proof of memory";
-                    self.add_at(
-                        "host_oom_killed",
-                        soft(weight),
-                        evidence,
-                        Some(detail.to_owned()),
-                    );
-                }
-                Some(11) if !explained => {
-                    self.add_at("worker_segfault", soft(64), evidence, None);
-                }
-                Some(7) if !explained => {
-                    self.add_at("shm_too_small", soft(63), evidence, None);
-                }
-                Some(15) if !explained => {
-                    self.add_at("sigterm_preemption", soft(35), evidence, None);
-                }
-                _ => {}
+            let weight = if exit.waited_for { 65 } else { 20 };
+            let (name, weight, fits) = match exit.signal {
+                Some(9) => ("host_oom_killed", weight, !told_to_stop),
+                Some(11) => ("worker_segfault", 64, true),
+                Some(7) => ("shm_too_small", 63, true),
+                Some(15) => ("sigterm_preemption", 35, all_told_to_stop),
+                _ => continue,
+            };
+            if let Some(case) = self.cases.get_mut(name)
+                && case.stage == Stage::Cause
+            {
+                case.ranks.extend(evidence.rank);
+                case.nodes.extend(evidence.node);
+            } else if fits && !explained {
+                let killed = "SIGKILL without another cause; that alone is no proof of memory";
+                let detail = (exit.signal == Some(9)).then(|| killed.to_owned());
+                self.add_at(name, soft(weight), evidence, detail);
             }
         }
+        let own = || exits.iter().filter(|exit| exit.signal != Some(15));
+        let first = own().find(|exit| exit.rank.is_some()).or(own().next());
         if self.cases.is_empty()
-            && let Some(exit) = exits.first()
+            && let Some(exit) = first.or(exits.first())
         {
             let detail = match (exit.code, exit.signal) {
                 (_, Some(signal)) => format!("signal {signal}"),
@@ -459,6 +460,26 @@ impl<'a> Judge<'a> {
             );
             self.blame("straggler_or_missing_rank", culprits);
             self.blame("collective_timeout", culprits);
+        }
+        let known = [
+            "collective_timeout",
+            "collective_mismatch",
+            "straggler_or_missing_rank",
+        ];
+        if !known.iter().any(|label| self.cases.contains_key(label)) {
+            // Only a dump tells: whoever waited had not given up yet, or its log is not here.
+            let evidence = Evidence {
+                file: "Flight Recorder".to_owned(),
+                line: 1,
+                text: format!("{named} is not complete"),
+                ..Evidence::default()
+            };
+            let strength = Strength {
+                confidence: Confidence::Medium,
+                ..cause(50)
+            };
+            self.add_at("collective_timeout", strength, evidence, None);
+            self.blame("collective_timeout", &wait.waiting);
         }
         if let Some(case) = self.cases.get_mut("collective_timeout") {
             case.detail = Some(detail);
@@ -733,7 +754,7 @@ impl<'a> Judge<'a> {
             (false, false) => Confidence::Low,
         };
         let sockets = self.facts.contains("socket_fallback");
-        let found = if lines == 0 {
+        let found = if lines == 0 && !self.group.recorded {
             vec![verdict("inconclusive", Confidence::Low)]
         } else if sockets && self.group.net.rdma_meant {
             vec![verdict("socket_fallback", Confidence::High)]
