@@ -10,7 +10,7 @@ use super::{Format, State};
 ///
 /// Reads logs of any number of ranks, in any mixture: files, folders, `.gz` and `.zst`, stdin; with the
 /// prefixes of kubectl, container runtimes, Slurm, mpirun, torchrun, Ray, syslog and the kernel. Flight
-/// Recorder dumps of PyTorch among them are read too, without executing anything.
+/// Recorder dumps among them are read too, without executing anything.
 ///
 /// The verdict comes first, with the lines it rests on, what would refute it and what to do next; then
 /// what is known of every rank. Exit code 0: healthy. 1: a problem was found. 2: something could not

@@ -49,7 +49,6 @@ pub(super) fn xid(number: u32) -> Xid {
         ),
         68 => ("video processor exception", None, false),
         69 => ("graphics engine class error", None, true),
-        74 => ("NVLink error", Some("nvlink_error"), false),
         79 => (
             "GPU has fallen off the bus",
             Some("gpu_fallen_off_bus"),
@@ -71,7 +70,7 @@ pub(super) fn xid(number: u32) -> Xid {
         137 => ("NVLink fault of an access", Some("nvlink_error"), false),
         140 => ("unrecovered ECC error", Some("ecc_error"), false),
         143 => ("GPU initialization error", None, false),
-        144..=150 => ("NVLink error", Some("nvlink_error"), false),
+        74 | 144..=150 => ("NVLink error", Some("nvlink_error"), false),
         154 => ("the GPU needs a reset or a reboot", None, false),
         _ => ("see NVIDIA's Xid catalogue", None, false),
     };

@@ -1,4 +1,4 @@
-//! PyTorch's Flight Recorder: the last collectives of each rank, as the program itself dumped them.
+//! `PyTorch`'s Flight Recorder: the last collectives of each rank, as the program itself dumped them.
 //!
 //! Owns reading a dump (pickle or JSON) and comparing the dumps of several ranks. Does not run what a
 //! pickle asks for: see [`pickle`].
@@ -57,7 +57,7 @@ pub struct Dump {
 }
 
 impl Dump {
-    /// Reads a dump; its rank is told by the end of its name, as PyTorch names it.
+    /// Reads a dump; its rank is told by the end of its name, as `PyTorch` names it.
     pub fn read(name: &str, bytes: &[u8]) -> Result<Self, FlightError> {
         let rank = rank(name).ok_or(FlightError::NoRank)?;
         let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());

@@ -32,6 +32,10 @@ pub(super) struct Group {
 
 /// Channels of all ranks by what they go over.
 #[derive(Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a sign of its own; any may hold with any"
+)]
 pub(super) struct Transports {
     pub(super) verbs: u32,
     pub(super) verbs_direct: u32,
@@ -113,17 +117,16 @@ impl Group {
             for exit in &source.exits {
                 let Some(rank) = exit.rank else { continue };
                 let known = self.ranks.iter_mut().find(|known| known.rank == Some(rank));
-                let known = match known {
-                    Some(known) => known,
-                    None => {
-                        self.ranks.push(RankFacts {
-                            rank: Some(rank),
-                            node: exit.evidence.node.clone(),
-                            file: source.name.clone(),
-                            ..RankFacts::default()
-                        });
-                        self.ranks.last_mut().expect("one was just added")
-                    }
+                let known = if let Some(known) = known {
+                    known
+                } else {
+                    self.ranks.push(RankFacts {
+                        rank: Some(rank),
+                        node: exit.evidence.node.clone(),
+                        file: source.name.clone(),
+                        ..RankFacts::default()
+                    });
+                    self.ranks.last_mut().expect("one was just added")
                 };
                 let word = match (exit.signal, exit.code) {
                     (Some(signal), _) => format!("signal {signal}"),
@@ -283,14 +286,13 @@ fn waits(members: &[(usize, &Member)], world: Option<u32>) -> Wait {
                     ));
                 }
             }
-            // Waiting in a later one: it was through the earlier, or it is of another group.
-            Some(_) => {}
             None if member.enqueued.is_some_and(|last| last < work.sequence)
                 && (member.group == *group || member.group.is_none() || group.is_none()) =>
             {
                 wait.late.insert(*rank);
             }
-            None => {}
+            // Waiting in a later one: it was through the earlier, or it is of another group.
+            _ => {}
         }
     }
     // Ranks of different groups count on their own; two operations under one number are then no

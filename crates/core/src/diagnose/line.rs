@@ -314,8 +314,15 @@ mod tests {
 
     #[test]
     fn what_stands_in_front() {
-        // line, text, rank, node, has a stamp
-        let cases: &[(&str, &str, Option<u32>, Option<&str>, bool)] = &[
+        // Line, text, rank, node, whether it has a stamp.
+        type Case = (
+            &'static str,
+            &'static str,
+            Option<u32>,
+            Option<&'static str>,
+            bool,
+        );
+        let cases: &[Case] = &[
             ("plain", "plain", None, None, false),
             (
                 " 0: node-1:1:2 [0] NCCL INFO x",

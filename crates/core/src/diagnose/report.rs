@@ -50,6 +50,10 @@ pub struct Verdict {
     pub next: String,
 }
 
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
 fn account<S: Serializer>(account: &Account, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(account_word(*account))
 }

@@ -261,12 +261,11 @@ impl Finder {
         for (index, rule) in rules.iter().enumerate().filter(|(_, rule)| wanted(rule)) {
             let index = u16::try_from(index).unwrap_or(u16::MAX);
             for literal in &rule.any {
-                match literals.iter().position(|known| known == literal) {
-                    Some(position) => owners[position].push(index),
-                    None => {
-                        literals.push(literal);
-                        owners.push(vec![index]);
-                    }
+                if let Some(position) = literals.iter().position(|known| known == literal) {
+                    owners[position].push(index);
+                } else {
+                    literals.push(literal);
+                    owners.push(vec![index]);
                 }
             }
         }
@@ -292,7 +291,7 @@ impl Finder {
 #[derive(Debug)]
 pub struct Rules {
     labels: Vec<Label>,
-    rules: Vec<Rule>,
+    list: Vec<Rule>,
     anchors: AhoCorasick,
     anchor_count: usize,
     pub(super) finder: Finder,
@@ -343,7 +342,7 @@ impl Rules {
             finder: Finder::new(&file.rule, |rule| !rule.sample),
             samples: Finder::new(&file.rule, |rule| rule.sample),
             labels: file.label,
-            rules: file.rule,
+            list: file.rule,
             anchor_count: anchors.len(),
             anchors: automaton,
         })
@@ -356,7 +355,7 @@ impl Rules {
 
     /// Every rule, in the order of the file.
     pub fn rules(&self) -> &[Rule] {
-        &self.rules
+        &self.list
     }
 
     /// How many literals the first stage looks for.
@@ -374,7 +373,7 @@ impl Rules {
     }
 
     pub(super) fn rule(&self, index: u16) -> &Rule {
-        &self.rules[usize::from(index)]
+        &self.list[usize::from(index)]
     }
 }
 

@@ -51,7 +51,7 @@ pub(super) fn leading(text: &[u8]) -> Option<(Stamp, usize)> {
     Some((stamp, after_space(text, end)))
 }
 
-/// The stamp of a log line of glog or of PyTorch, such as `E1218 20:27:21.426415540 `.
+/// The stamp of a log line of glog or of `PyTorch`, such as `E1218 20:27:21.426415540 `.
 pub(super) fn glog(text: &[u8]) -> Option<(Stamp, usize)> {
     if !matches!(text.first()?, b'I' | b'W' | b'E' | b'F') {
         return None;
@@ -72,7 +72,7 @@ pub(super) fn glog(text: &[u8]) -> Option<(Stamp, usize)> {
     Some((stamp, 1 + cursor.at))
 }
 
-/// The stamp in a record of MLPerf's logging, wherever it stands in the line.
+/// The stamp in a record of `MLPerf`'s logging, wherever it stands in the line.
 pub(super) fn mlperf(text: &[u8]) -> Option<Stamp> {
     let head = text.get(..text.len().min(200))?;
     let key = b"\"time_ms\": ";
@@ -151,20 +151,16 @@ fn words(text: &[u8]) -> Option<(Stamp, usize)> {
     let month = i64::try_from(month).ok()?;
     let before = cursor.at;
     let year = cursor.take(b' ').and_then(|()| cursor.number(4));
-    match year {
-        Some(year @ 1990..2200) => {
-            let total = days(year, month, day)? * DAY + millis;
-            Some((Stamp::epoch(total), cursor.at))
-        }
-        _ => {
-            let start = days(1972, 1, 1)? * DAY;
-            let stamp = Stamp {
-                clock: Clock::Year,
-                millis: days(1972, month, day)? * DAY - start + millis,
-            };
-            Some((stamp, before))
-        }
+    if let Some(year @ 1990..2200) = year {
+        let total = days(year, month, day)? * DAY + millis;
+        return Some((Stamp::epoch(total), cursor.at));
     }
+    let start = days(1972, 1, 1)? * DAY;
+    let stamp = Stamp {
+        clock: Clock::Year,
+        millis: days(1972, month, day)? * DAY - start + millis,
+    };
+    Some((stamp, before))
 }
 
 /// `4254.197816` since the machine started, or `1725158970.410395` since 1970.

@@ -1,4 +1,4 @@
-//! What PyTorch's watchdog and Python's tracebacks tell, which takes more than one line or a few fields
+//! What `PyTorch`'s watchdog and Python's tracebacks tell, which takes more than one line or a few fields
 //! that belong together.
 
 /// A collective as the watchdog tells it.

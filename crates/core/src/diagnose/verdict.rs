@@ -80,7 +80,7 @@ struct Judge<'a> {
     facts: BTreeSet<&'a str>,
 }
 
-impl<'a> Judge<'a> {
+impl Judge<'_> {
     /// Puts what rules have seen together by label.
     fn gather(&mut self) {
         for (index, source) in self.sources.iter().enumerate() {
@@ -93,7 +93,7 @@ impl<'a> Judge<'a> {
                     self.facts.insert(name);
                     continue;
                 }
-                if self.got_over(source, seen, rule.stage, rule.recovers) {
+                if Self::got_over(source, seen, rule.stage, rule.recovers) {
                     self.facts.insert(name);
                     continue;
                 }
@@ -115,7 +115,7 @@ impl<'a> Judge<'a> {
             ];
             for (name, seen) in raised {
                 if let Some(seen) = seen
-                    && !self.got_over(source, seen, Stage::Symptom, false)
+                    && !Self::got_over(source, seen, Stage::Symptom, false)
                 {
                     let strength = Strength {
                         stage: Stage::Cause,
@@ -130,7 +130,7 @@ impl<'a> Judge<'a> {
     }
 
     /// Whether the job went on after it.
-    fn got_over(&self, source: &Source, seen: &Seen, stage: Stage, recovers: bool) -> bool {
+    fn got_over(source: &Source, seen: &Seen, stage: Stage, recovers: bool) -> bool {
         let last = seen.last_line;
         let no_later_failure = source.failure_line <= last && source.exits.is_empty();
         if recovers && no_later_failure {
@@ -301,7 +301,7 @@ impl<'a> Judge<'a> {
                 .map(|(id, ranks)| format!("{id:#x} on {}", words_of(ranks)))
                 .collect();
             let detail = format!("communicators {}", ids.join(", "));
-            let evidence = at.clone().unwrap_or_default();
+            let evidence = at.unwrap_or_default();
             self.add_at(
                 "init_timeout",
                 cause(Confidence::Medium),
@@ -316,27 +316,19 @@ impl<'a> Judge<'a> {
             );
         } else if starts.retries >= 3
             && (!starts.pending.is_empty() || starts.complete == 0)
-            && let Some(evidence) = at.clone()
+            && let Some(evidence) = at
         {
             let bad = self.group.net.bad_interface.clone();
-            match bad.filter(|_| self.group.net.several_nodes) {
-                Some(name) => {
-                    let detail = format!("`{name}` was chosen");
-                    self.add_at(
-                        "wrong_interface",
-                        cause(Confidence::High),
-                        evidence,
-                        Some(detail),
-                    );
-                }
-                None => {
-                    let strength = Strength {
-                        stage: Stage::Symptom,
-                        weight: 59,
-                        ..cause(Confidence::Medium)
-                    };
-                    self.add_at("init_timeout", strength, evidence, None);
-                }
+            if let Some(name) = bad.filter(|_| self.group.net.several_nodes) {
+                let detail = Some(format!("`{name}` was chosen"));
+                self.add_at("wrong_interface", cause(Confidence::High), evidence, detail);
+            } else {
+                let strength = Strength {
+                    stage: Stage::Symptom,
+                    weight: 59,
+                    ..cause(Confidence::Medium)
+                };
+                self.add_at("init_timeout", strength, evidence, None);
             }
         }
         let net = &self.group.net;
@@ -395,16 +387,15 @@ impl<'a> Judge<'a> {
         };
         let named = format!("{} number {}", collective.operation, collective.sequence);
         let timed_out = self.cases.contains_key("collective_timeout");
-        let evidence = self
-            .cases
-            .get("collective_timeout")
-            .and_then(|case| case.evidence.first())
-            .map(|(_, _, evidence)| evidence.clone())
-            .unwrap_or_else(|| Evidence {
+        let told = self.cases.get("collective_timeout");
+        let evidence = match told.and_then(|case| case.evidence.first()) {
+            Some((_, _, evidence)) => evidence.clone(),
+            None => Evidence {
                 file: "Flight Recorder".to_owned(),
                 text: named.clone(),
                 ..Evidence::default()
-            });
+            },
+        };
         let cause = |weight| Strength {
             stage: if weight > 90 {
                 Stage::Cause
@@ -595,13 +586,13 @@ impl<'a> Judge<'a> {
             .collect();
         let one_clock = clocks.len() == 1 && !clocks.contains(&None);
         cases.sort_by_key(|case| {
-            let causes = case.stage == Stage::Cause;
-            let when = match case.stamp.filter(|_| one_clock && causes) {
+            let is_cause = case.stage == Stage::Cause;
+            let when = match case.stamp.filter(|_| one_clock && is_cause) {
                 Some(stamp) => stamp.millis,
                 None => 0,
             };
-            let weight = u8::MAX - if causes { 0 } else { case.weight };
-            let place = if one_clock && causes {
+            let weight = u8::MAX - if is_cause { 0 } else { case.weight };
+            let place = if one_clock && is_cause {
                 (0, 0)
             } else {
                 case.place
@@ -703,7 +694,7 @@ impl<'a> Judge<'a> {
             sentence = format!("{sentence} ({frame})");
         }
         let mut evidence = case.evidence;
-        evidence.sort_by(|a, b| a.1.cmp(&b.1));
+        evidence.sort_by_key(|(_, place, _)| *place);
         let first = evidence
             .iter()
             .position(|(_, place, _)| *place == case.place);

@@ -2,7 +2,7 @@
 //!
 //! A pickle is a program for a stack machine. This one knows the instructions that build plain data and
 //! two that name and call things; a name stays a name, and a call gives back its first argument, which is
-//! what the helpers that PyTorch's pickler calls (`restore_type_tag`, `build_intlist`) do. Anything else
+//! what the helpers that `PyTorch`'s pickler calls (`restore_type_tag`, `build_intlist`) do. Anything else
 //! is refused.
 //!
 //! Invariant: every instruction takes bytes, so reading ends; values are counted as they are made or
@@ -321,7 +321,7 @@ impl Machine<'_> {
     fn set(&mut self, items: Vec<Item>) -> Result<(), PickleError> {
         let depth = deepest(&items)?;
         let place = self.at;
-        if items.len() % 2 != 0 {
+        if !items.len().is_multiple_of(2) {
             return Err(PickleError::Stack(place));
         }
         let target = self.stack.last_mut().ok_or(PickleError::Stack(place))?;

@@ -32,12 +32,12 @@ fn every_label_can_be_reached() {
         "worker_exit_nonzero",
     ];
     for label in rules.labels() {
-        let ruled = rules
+        let spoken_for = rules
             .rules()
             .iter()
             .any(|rule| rule.label.as_ref() == Some(&label.name));
         assert!(
-            ruled != concluded.contains(&label.name.as_str()),
+            spoken_for != concluded.contains(&label.name.as_str()),
             "`{}`",
             label.name
         );
