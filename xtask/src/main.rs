@@ -44,6 +44,7 @@ Commands:
   bench core                     measure the figures that the core must reach
   bench local                    measure `run` on this machine, beside `torchrun`
   bench operator [--jobs N]      measure the operator on a real cluster, beside the Go one
+  bench doctor [--logs DIR]      measure the doctor's labels, speed beside ripgrep, memory, following
 
 Exit codes: 0 done, 1 the thing asked about failed, 2 could not do it.
 ";
@@ -81,6 +82,7 @@ fn main() -> ExitCode {
         ["bench", "core"] => bench::core(),
         ["bench", "local"] => bench::local(),
         ["bench", "operator", rest @ ..] => bench::operator(rest),
+        ["bench", "doctor", rest @ ..] => bench::doctor(rest),
         words => Err(Failure::CouldNotRun(format!(
             "unknown command `{}`\n\nhint: run `cargo xtask help` to see the commands",
             words.join(" ")
