@@ -1,10 +1,11 @@
-//! `cargo xtask bench core|local|operator|placement`: the figures that must be reached, each beside its bound.
+//! `cargo xtask bench core|local|operator|placement|doctor`: the figures that must be reached, each beside its bound.
 //!
 //! Invariant: every figure is measured on the release build that users run, in this call; nothing
 //! is read from an earlier one.
 
 mod bad_input;
 mod decide;
+mod doctor;
 mod local;
 mod operator;
 mod placement;
@@ -19,7 +20,7 @@ use std::{
 
 use crate::{Failure, report, step};
 
-pub(crate) use self::{operator::operator, placement::placement};
+pub(crate) use self::{doctor::doctor, operator::operator, placement::placement};
 
 /// One line of the table.
 struct Figure {

@@ -25,6 +25,7 @@ pub(crate) enum Mode {
 const PAGES: &[(&str, &str)] = &[
     ("docs/reference/cli.md", "cli"),
     ("docs/reference/lint-rules.md", "lint-rules"),
+    ("docs/reference/doctor-rules.md", "doctor-rules"),
 ];
 
 /// Folders in which every file is generated: one that is no longer made is stale.

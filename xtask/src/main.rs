@@ -45,6 +45,7 @@ Commands:
   bench local                    measure `run` on this machine, beside `torchrun`
   bench placement                measure how gangs are seated
   bench operator [--jobs N]      measure the operator on a real cluster, beside the Go one
+  bench doctor [--logs DIR]      measure the doctor's labels, speed beside ripgrep, memory, following
 
 Exit codes: 0 done, 1 the thing asked about failed, 2 could not do it.
 ";
@@ -84,6 +85,7 @@ fn main() -> ExitCode {
         ["bench", "local"] => bench::local(),
         ["bench", "placement"] => bench::placement(),
         ["bench", "operator", rest @ ..] => bench::operator(rest),
+        ["bench", "doctor", rest @ ..] => bench::doctor(rest),
         words => Err(Failure::CouldNotRun(format!(
             "unknown command `{}`\n\nhint: run `cargo xtask help` to see the commands",
             words.join(" ")

@@ -4,6 +4,7 @@
 //! worked out in [`crate::session`]; what they do is in [`crate::command`].
 
 mod change;
+mod doctor;
 mod operator;
 mod place;
 
@@ -19,6 +20,7 @@ use trainyard_core::spec::Role;
 
 pub(crate) use self::{
     change::{Delete, Restart, Resume, Suspend},
+    doctor::Doctor,
     operator::{LogFormat, Operator},
     place::{Nodes, PlaceJob, Yard},
 };
@@ -92,6 +94,7 @@ pub(crate) enum Command {
     Status(Status),
     Logs(Logs),
     Explain(Explain),
+    Doctor(Doctor),
     Suspend(Suspend),
     Resume(Resume),
     Restart(Restart),
@@ -496,6 +499,8 @@ pub(crate) enum Page {
     Cli,
     /// Every lint rule
     LintRules,
+    /// Every label and rule of the doctor
+    DoctorRules,
 }
 
 fn parse_replicas(text: &str) -> Result<(Role, u32), String> {

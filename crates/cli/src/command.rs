@@ -2,6 +2,7 @@
 
 mod completions;
 mod delete;
+mod doctor;
 mod explain;
 mod lint;
 pub(crate) mod logs;
@@ -40,6 +41,7 @@ pub(crate) fn run(
         Command::Status(args) => status::run(&args, printer),
         Command::Logs(args) => logs::run(&args, printer),
         Command::Explain(args) => explain::run(&args, printer),
+        Command::Doctor(args) => doctor::run(&args, printer),
         Command::Suspend(args) => suspend::run(&args.job, printer),
         Command::Resume(args) => resume::run(&args.job, printer),
         Command::Restart(args) => restart::run(&args.job, printer),

@@ -15,10 +15,12 @@
 //! 6. [`lint`]: findings over a file; [`finding`] is their shape;
 //! 7. [`reason`]: every stable reason code with its sentence;
 //! 8. [`explain`]: why a job is not running, or why it failed;
-//! 9. [`remote_shell`]: the command lines with which `mpirun` reaches another pod;
-//! 10. [`quantity`]: Kubernetes quantities as whole numbers.
+//! 9. [`diagnose`]: from the lines of a log to a verdict;
+//! 10. [`remote_shell`]: the command lines with which `mpirun` reaches another pod;
+//! 11. [`quantity`]: Kubernetes quantities as whole numbers.
 #![forbid(unsafe_code)]
 
+pub mod diagnose;
 pub mod explain;
 pub mod finding;
 pub mod gang;

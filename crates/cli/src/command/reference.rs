@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use trainyard_core::lint;
+use trainyard_core::{diagnose, lint};
 
 use crate::{
     args::{self, Page, Reference},
@@ -20,6 +20,7 @@ pub(super) fn run(args: &Reference, printer: &mut Printer) -> Result<Exit, Failu
     let page = match args.page {
         Page::Cli => cli(),
         Page::LintRules => lint_rules(),
+        Page::DoctorRules => doctor_rules(),
     };
     printer.data(page.as_bytes())?;
     Ok(Exit::Done)
@@ -65,6 +66,53 @@ fn lint_rules() -> String {
             rule.explanation.trim()
         )
         .expect("a string takes whatever is written");
+    }
+    page
+}
+
+fn doctor_rules() -> String {
+    let rules = diagnose::Rules::builtin();
+    let mut page = format!(
+        "{NOTICE}# Labels and rules of the doctor\n\nLabels are stable: one is never given another \
+         meaning. `--rules FILE` adds labels and rules in the same form as \
+         `crates/core/src/diagnose/rules.toml`; one with a known name takes the place of ours.\n"
+    );
+    let put = |page: &mut String, part: String| page.push_str(&part);
+    for label in rules.labels() {
+        let account = diagnose::account_word(label.account);
+        put(
+            &mut page,
+            format!(
+                "\n## `{}`\n\n{}. Account: {account}.\n\nRefuted by: {}.\n\nNext: {}.\n",
+                label.name, label.sentence, label.refuted_by, label.next
+            ),
+        );
+        let speaking = rules
+            .rules()
+            .iter()
+            .filter(|rule| rule.label.as_deref() == Some(&label.name));
+        let mut first = true;
+        for rule in speaking {
+            if std::mem::take(&mut first) {
+                page.push_str("\n| rule | looks for | from |\n|---|---|---|\n");
+            }
+            let literals: Vec<String> = rule
+                .any
+                .iter()
+                .take(4)
+                .map(|literal| format!("`{}`", literal.replace('|', "\\|")))
+                .collect();
+            let more = if rule.any.len() > 4 { ", …" } else { "" };
+            put(
+                &mut page,
+                format!(
+                    "| `{}` | {}{more} | {} |\n",
+                    rule.id,
+                    literals.join(", "),
+                    rule.reference.replace('|', "\\|")
+                ),
+            );
+        }
     }
     page
 }

@@ -9,6 +9,7 @@ mod agent;
 mod bad_input;
 mod call;
 mod control;
+mod doctor;
 mod examples;
 mod findings;
 mod golden;

@@ -1,0 +1,137 @@
+//! `trainyard doctor`: the verdict over logs.
+//!
+//! Owns finding and reading the logs and printing the report; what lines mean is
+//! `trainyard_core::diagnose`.
+//!
+//! Invariant: memory does not grow with the size of a log: each is read in pieces.
+
+mod follow;
+mod input;
+mod svg;
+mod table;
+mod text;
+
+use std::{
+    fs,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use anyhow::Context as _;
+use trainyard_core::diagnose::{Doctor as Reader, Report, Rules};
+
+use self::input::Input;
+use crate::{
+    args::{Doctor, Format},
+    failure::{Exit, Failure},
+    printer::Printer,
+    words,
+};
+
+/// Threads that read: more would wait for the same disk.
+const MAX_READERS: usize = 4;
+
+/// Prints the report.
+pub(super) fn run(args: &Doctor, printer: &mut Printer) -> Result<Exit, Failure> {
+    let rules = Arc::new(rules(args)?);
+    if args.follow {
+        return follow::run(args, rules, printer);
+    }
+    let inputs = input::find(args)?;
+    let (doctor, failures) = read_all(&inputs, &rules);
+    for failure in &failures {
+        printer.error(failure);
+    }
+    let report = doctor.finish();
+    print(args, &report, printer)?;
+    if let Some(path) = &args.svg {
+        let picture = svg::render(&report);
+        fs::write(path, picture)
+            .with_context(|| format!("cannot write the picture to `{}`", path.display()))?;
+        printer.note(&format!("wrote `{}`", path.display()));
+    }
+    printer.flush()?;
+    let facts = &report.facts;
+    printer.note(&format!(
+        "read {} ({} bytes) of {}",
+        words::counted(facts.lines, "line"),
+        words::grouped(facts.bytes),
+        words::counted(inputs.len() as u64, "source"),
+    ));
+    Ok(if !failures.is_empty() {
+        Exit::CouldNot
+    } else if report.is_healthy() {
+        Exit::Done
+    } else {
+        Exit::Failed
+    })
+}
+
+/// Our rules, and those of the files that are named.
+fn rules(args: &Doctor) -> Result<Rules, Failure> {
+    let mut texts = Vec::new();
+    for path in &args.rules {
+        let text = fs::read_to_string(path)
+            .with_context(|| format!("cannot read the rules in `{}`", path.display()))?;
+        texts.push(text);
+    }
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let rules = Rules::with(&texts).context("cannot use the rules")?;
+    Ok(rules)
+}
+
+/// Reads every input, on as many threads as help, and puts what they tell together in the order in
+/// which the inputs were named.
+fn read_all(inputs: &[Input], rules: &Arc<Rules>) -> (Reader, Vec<Failure>) {
+    let next = AtomicUsize::new(0);
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let readers = cores.min(MAX_READERS).min(inputs.len()).max(1);
+    let mut done: Vec<(usize, Reader, Option<Failure>)> = thread::scope(|scope| {
+        let work = || {
+            let mut done = Vec::new();
+            let mut buffer = vec![0; input::BUFFER];
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let Some(input) = inputs.get(index) else {
+                    return done;
+                };
+                let mut doctor = Reader::new(Arc::clone(rules));
+                let failure = input.read(&mut doctor, &mut buffer).err();
+                done.push((index, doctor, failure));
+            }
+        };
+        let threads: Vec<_> = (1..readers).map(|_| scope.spawn(work)).collect();
+        let mut done = work();
+        for thread in threads {
+            done.extend(thread.join().expect("a reader does not panic"));
+        }
+        done
+    });
+    done.sort_by_key(|(index, ..)| *index);
+    let mut doctor = Reader::new(Arc::clone(rules));
+    let mut failures = Vec::new();
+    for (_, read, failure) in done {
+        doctor.absorb(read);
+        failures.extend(failure);
+    }
+    (doctor, failures)
+}
+
+fn print(args: &Doctor, report: &Report, printer: &mut Printer) -> Result<(), Failure> {
+    match args.format {
+        Format::Text => {
+            let width = printer.width();
+            let text = text::render(report, width, printer.stdout_paint());
+            printer.data(text.as_bytes())
+        }
+        Format::Json => {
+            let mut json =
+                serde_json::to_vec_pretty(report).context("cannot write the report as JSON")?;
+            json.push(b'\n');
+            printer.data(&json)
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! `trainyard doctor --follow`: logs that are still written.
+//!
+//! Files are looked at ten times a second; a report is made only when a line that matters came, and at most
+//! four times a second, so following costs what is written, not how long it lasts.
+
+use std::{
+    collections::BTreeSet,
+    fs::File,
+    io::{self, Read, Seek as _, SeekFrom},
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use trainyard_core::diagnose::{Doctor as Reader, Report, Rules, SourceId};
+use trainyard_host::store::LogFile;
+
+use super::{
+    input::{self, Input},
+    print, text,
+};
+use crate::{
+    args::{Doctor, Format},
+    failure::{Exit, Failure},
+    printer::Printer,
+    stored::Stored,
+};
+
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const REPORT_EVERY: Duration = Duration::from_millis(250);
+/// How often folders are searched for files that are new.
+const SEARCH_EVERY: Duration = Duration::from_secs(2);
+
+/// One log that grows.
+struct Growing {
+    id: SourceId,
+    content: Content,
+}
+
+enum Content {
+    File {
+        path: PathBuf,
+        file: File,
+        offset: u64,
+    },
+    Log {
+        log: LogFile,
+        offset: u64,
+    },
+    Stdin {
+        ended: bool,
+    },
+}
+
+/// Follows until told to stop.
+pub(super) fn run(
+    args: &Doctor,
+    rules: Arc<Rules>,
+    printer: &mut Printer,
+) -> Result<Exit, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot wait for Ctrl-C")?;
+    }
+    let run = match &args.job {
+        Some(job) => Some(input::run_of(args, job)?),
+        None => None,
+    };
+    let mut follower = Follower {
+        args,
+        doctor: Reader::new(rules),
+        growing: Vec::new(),
+        known: BTreeSet::new(),
+        buffer: vec![0; input::BUFFER],
+        told: None,
+        noticed: 0,
+        reported: Instant::now(),
+    };
+    let mut searched: Option<Instant> = None;
+    loop {
+        // Asked before the logs are read, so that what a run wrote last is not missed.
+        let live = run.as_ref().is_none_or(|run| run.folder.is_live());
+        if searched.is_none_or(|at| at.elapsed() >= SEARCH_EVERY) {
+            follower.search(run.as_ref(), printer)?;
+            searched = Some(Instant::now());
+        }
+        let open = follower.look()?;
+        follower.tell(printer)?;
+        if stop.load(Ordering::Relaxed) || !live || !open || !printer.has_reader() {
+            break;
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    let report = follower.doctor.finish();
+    if args.format == Format::Text || follower.told.is_none() {
+        print(args, &report, printer)?;
+    }
+    Ok(if report.is_healthy() {
+        Exit::Done
+    } else {
+        Exit::Failed
+    })
+}
+
+struct Follower<'a> {
+    args: &'a Doctor,
+    doctor: Reader,
+    growing: Vec<Growing>,
+    known: BTreeSet<String>,
+    buffer: Vec<u8>,
+    /// Label and ranks of the verdict that was told last.
+    told: Option<(String, Vec<u32>)>,
+    noticed: u64,
+    reported: Instant,
+}
+
+impl Follower<'_> {
+    /// Takes in logs that were not there before.
+    fn search(&mut self, run: Option<&Stored>, printer: &mut Printer) -> Result<(), Failure> {
+        let found = match run {
+            // A run that has not written yet will.
+            Some(run) => input::logs(self.args, run).unwrap_or_default(),
+            None => input::find(self.args)?,
+        };
+        for found in found {
+            let name = match &found {
+                Input::Log { log, name, .. } => format!("{} attempt {}", name, log.attempt),
+                other => other.name(),
+            };
+            if self.known.contains(&name) {
+                continue;
+            }
+            let content = match found {
+                Input::Stdin => Content::Stdin { ended: false },
+                Input::File { path, named } => match File::open(&path) {
+                    Ok(file) => Content::File {
+                        path,
+                        file,
+                        offset: 0,
+                    },
+                    Err(error) if named => {
+                        return Err(anyhow::Error::new(error)
+                            .context(format!("cannot read `{name}`"))
+                            .into());
+                    }
+                    Err(_) => continue,
+                },
+                Input::Log { log, .. } => Content::Log { log, offset: 0 },
+            };
+            let id = self.doctor.source(&name);
+            if let (Content::Log { log, .. }, Some(run)) = (&content, run) {
+                let slot = run.slot_called(&log.pod);
+                let held =
+                    slot.and_then(|slot| run.record.ranks.of_pod(&run.record.replicas, slot));
+                let rank = held.filter(|held| held.start() == held.end());
+                self.doctor
+                    .belongs_to(id, rank.map(|held| *held.start()), Some(&log.pod));
+            }
+            printer.note(&format!("following `{name}`"));
+            self.known.insert(name);
+            self.growing.push(Growing { id, content });
+        }
+        Ok(())
+    }
+
+    /// Reads what came; says whether more can come.
+    fn look(&mut self) -> Result<bool, Failure> {
+        let mut open = false;
+        for growing in &mut self.growing {
+            let (doctor, buffer) = (&mut self.doctor, self.buffer.as_mut_slice());
+            open |= growing
+                .read(doctor, buffer)
+                .context("cannot read a log that is followed")?;
+        }
+        Ok(open || self.growing.is_empty())
+    }
+
+    /// Says the verdict where it is another one.
+    fn tell(&mut self, printer: &mut Printer) -> Result<(), Failure> {
+        let noticed = self.doctor.noticed();
+        if noticed == self.noticed || self.reported.elapsed() < REPORT_EVERY {
+            return Ok(());
+        }
+        self.noticed = noticed;
+        self.reported = Instant::now();
+        let report: Report = self.doctor.report();
+        let Some(verdict) = report.verdicts.first() else {
+            return Ok(());
+        };
+        let telling = (verdict.label.clone(), verdict.ranks.clone());
+        if self.told.as_ref() == Some(&telling) {
+            return Ok(());
+        }
+        match self.args.format {
+            Format::Text => {
+                let line = text::headline(verdict, printer.stdout_paint());
+                printer.data(format!("{line}\n").as_bytes())?;
+            }
+            Format::Json => {
+                let mut json =
+                    serde_json::to_vec(&report).context("cannot write the report as JSON")?;
+                json.push(b'\n');
+                printer.data(&json)?;
+            }
+        }
+        printer.flush()?;
+        self.told = Some(telling);
+        Ok(())
+    }
+}
+
+impl Growing {
+    fn read(&mut self, doctor: &mut Reader, buffer: &mut [u8]) -> io::Result<bool> {
+        let id = self.id;
+        match &mut self.content {
+            Content::File { path, file, offset } => {
+                // Cut short, or another file under the same name: from its beginning.
+                let length = std::fs::metadata(&*path).map_or(*offset, |found| found.len());
+                if length < *offset {
+                    *file = File::open(&*path)?;
+                    *offset = 0;
+                }
+                if length > *offset {
+                    file.seek(SeekFrom::Start(*offset))?;
+                    *offset += drain(doctor, id, file, buffer)?;
+                }
+                Ok(true)
+            }
+            Content::Log { log, offset } => {
+                let mut reader = log.open(*offset).map_err(io::Error::other)?;
+                drain(doctor, id, &mut reader, buffer)?;
+                *offset = reader.offset();
+                Ok(true)
+            }
+            Content::Stdin { ended } => {
+                if !*ended {
+                    // One piece at a time: a pipe waits for whoever writes.
+                    let count = io::stdin().lock().read(buffer)?;
+                    doctor.bytes(id, buffer.get(..count).unwrap_or_default());
+                    *ended = count == 0;
+                }
+                Ok(!*ended)
+            }
+        }
+    }
+}
+
+fn drain(
+    doctor: &mut Reader,
+    id: SourceId,
+    reader: &mut dyn Read,
+    buffer: &mut [u8],
+) -> io::Result<u64> {
+    let mut total = 0;
+    loop {
+        let count = reader.read(buffer)?;
+        if count == 0 {
+            return Ok(total);
+        }
+        doctor.bytes(id, buffer.get(..count).unwrap_or_default());
+        total += count as u64;
+    }
+}

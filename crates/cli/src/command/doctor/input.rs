@@ -1,0 +1,240 @@
+//! What is read: files, folders, compressed files, stdin, the logs of a local run.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context as _;
+use flate2::read::MultiGzDecoder;
+use ruzstd::decoding::StreamingDecoder;
+use trainyard_core::diagnose::{self, Dump};
+use trainyard_host::store::LogFile;
+
+use crate::{
+    args::{Doctor, Which},
+    failure::Failure,
+    stored::{self, Stored},
+};
+
+/// How much is read at once.
+pub(super) const BUFFER: usize = 1 << 20;
+/// How much of a file tells what it is.
+const HEAD: usize = 4096;
+/// The largest Flight Recorder dump that is read: 20,000 collectives take a few MiB.
+const MAX_DUMP: u64 = 256 << 20;
+/// How deep folders are followed.
+const MAX_DEPTH: usize = 16;
+/// The most files that are taken out of folders.
+const MAX_FILES: usize = 100_000;
+
+/// One thing to read.
+#[derive(Debug)]
+pub(super) enum Input {
+    Stdin,
+    File {
+        path: PathBuf,
+        /// Named by the user, not found in a folder.
+        named: bool,
+    },
+    Log {
+        log: LogFile,
+        name: String,
+        rank: Option<u32>,
+    },
+}
+
+/// Everything that the arguments name.
+pub(super) fn find(args: &Doctor) -> Result<Vec<Input>, Failure> {
+    if let Some(job) = &args.job {
+        let run = run_of(args, job)?;
+        return logs(args, &run);
+    }
+    let mut inputs = Vec::new();
+    for path in &args.paths {
+        if path.as_os_str() == "-" {
+            inputs.push(Input::Stdin);
+        } else if path.is_dir() {
+            let mut found = Vec::new();
+            walk(path, 0, &mut found)?;
+            found.sort();
+            inputs.extend(
+                found
+                    .into_iter()
+                    .map(|path| Input::File { path, named: false }),
+            );
+        } else {
+            inputs.push(Input::File {
+                path: path.clone(),
+                named: true,
+            });
+        }
+    }
+    Ok(inputs)
+}
+
+/// The run of the job that the arguments name.
+pub(super) fn run_of(args: &Doctor, job: &str) -> Result<Stored, Failure> {
+    let store = stored::open(&args.state)?;
+    let which = Which {
+        job: job.to_owned(),
+        run: None,
+    };
+    stored::find(&store, &which)
+}
+
+/// The logs of one attempt of a run: the last that wrote any, unless another is named.
+pub(super) fn logs(args: &Doctor, run: &Stored) -> Result<Vec<Input>, Failure> {
+    let attempts = run.folder.attempts().map_err(stored::refused)?;
+    let attempt = args.attempt.or_else(|| attempts.into_iter().max());
+    let Some(attempt) = attempt else {
+        let message = format!("job `{}` has no log yet", run.record.name);
+        return Err(Failure::new(message).hint("`trainyard status` says where it is"));
+    };
+    let logs = run.folder.logs(attempt).map_err(stored::refused)?;
+    if logs.is_empty() {
+        let message = format!("attempt {attempt} of job `{}` has no log", run.record.name);
+        return Err(Failure::new(message).hint("`trainyard logs` lists those there are"));
+    }
+    Ok(logs
+        .into_iter()
+        .map(|log| {
+            let slot = run.slot_called(&log.pod);
+            let held = slot.and_then(|slot| run.record.ranks.of_pod(&run.record.replicas, slot));
+            Input::Log {
+                name: format!("{}/{}", log.pod, log.container),
+                rank: held
+                    .filter(|held| held.start() == held.end())
+                    .map(|held| *held.start()),
+                log,
+            }
+        })
+        .collect())
+}
+
+fn walk(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Failure> {
+    let cannot = || format!("cannot list `{}`", folder.display());
+    for entry in fs::read_dir(folder).with_context(cannot)? {
+        let entry = entry.with_context(cannot)?;
+        let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        let kind = entry.file_type().with_context(cannot)?;
+        if hidden || found.len() >= MAX_FILES {
+            continue;
+        }
+        if kind.is_dir() && depth < MAX_DEPTH {
+            walk(&entry.path(), depth + 1, found)?;
+        } else if kind.is_file() {
+            found.push(entry.path());
+        }
+    }
+    Ok(())
+}
+
+impl Input {
+    /// How it is called in evidence.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Stdin => "stdin".to_owned(),
+            Self::File { path, .. } => path.display().to_string(),
+            Self::Log { name, .. } => name.clone(),
+        }
+    }
+
+    /// Reads it to its end.
+    pub(super) fn read(
+        &self,
+        doctor: &mut diagnose::Doctor,
+        buffer: &mut [u8],
+    ) -> Result<(), Failure> {
+        let name = self.name();
+        match self {
+            Self::Stdin => {
+                let id = doctor.source(&name);
+                feed(doctor, id, &mut io::stdin().lock(), buffer).context("cannot read stdin")?;
+            }
+            Self::Log { log, rank, .. } => {
+                let id = doctor.source(&name);
+                doctor.belongs_to(id, *rank, Some(&log.pod));
+                let mut reader = log.open(0).map_err(stored::refused)?;
+                feed(doctor, id, &mut reader, buffer)
+                    .with_context(|| format!("cannot read `{name}`"))?;
+            }
+            Self::File { path, named } => {
+                let cannot = || format!("cannot read `{name}`");
+                let mut file = File::open(path).with_context(cannot)?;
+                let mut head = Vec::with_capacity(HEAD);
+                Read::by_ref(&mut file)
+                    .take(HEAD as u64)
+                    .read_to_end(&mut head)
+                    .with_context(cannot)?;
+                if diagnose::looks_like_dump(&name, &head) {
+                    return read_dump(&name, head, file, *named, doctor);
+                }
+                let mut whole = io::Cursor::new(head.clone()).chain(file);
+                match head.as_slice() {
+                    [0x1f, 0x8b, ..] => {
+                        let id = doctor.source(&name);
+                        feed(doctor, id, &mut MultiGzDecoder::new(whole), buffer)
+                    }
+                    [0x28, 0xb5, 0x2f, 0xfd, ..] => {
+                        let id = doctor.source(&name);
+                        let mut decoder = StreamingDecoder::new(whole)
+                            .map_err(|error| Failure::new(format!("{}: {error}", cannot())))?;
+                        feed(doctor, id, &mut decoder, buffer)
+                    }
+                    // A model, an image, a program: found beside the logs, and none of them.
+                    head if !named && head.contains(&0) => return Ok(()),
+                    _ => {
+                        let id = doctor.source(&name);
+                        feed(doctor, id, &mut whole, buffer)
+                    }
+                }
+                .with_context(cannot)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read_dump(
+    name: &str,
+    head: Vec<u8>,
+    file: File,
+    named: bool,
+    doctor: &mut diagnose::Doctor,
+) -> Result<(), Failure> {
+    let mut bytes = head;
+    file.take(MAX_DUMP)
+        .read_to_end(&mut bytes)
+        .with_context(|| format!("cannot read `{name}`"))?;
+    match Dump::read(name, &bytes) {
+        Ok(dump) => doctor.dump(dump),
+        // Pickles that are no dump lie beside logs.
+        Err(error) if named => {
+            let failure = Failure::from(
+                anyhow::Error::new(error)
+                    .context(format!("cannot use `{name}` as a Flight Recorder dump")),
+            );
+            return Err(failure);
+        }
+        Err(_) => {}
+    }
+    Ok(())
+}
+
+fn feed(
+    doctor: &mut diagnose::Doctor,
+    id: diagnose::SourceId,
+    reader: &mut dyn Read,
+    buffer: &mut [u8],
+) -> io::Result<()> {
+    loop {
+        match reader.read(buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => doctor.bytes(id, buffer.get(..count).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The report for people: the verdict first.
+
+use std::{collections::BTreeSet, fmt::Write as _};
+
+use trainyard_core::diagnose::{Confidence, Moment, Report, Retry, Verdict, account_word};
+
+use super::table;
+use crate::{printer::Paint, run::clean, words};
+
+/// Columns of the timeline.
+const LINE: usize = 40;
+/// Moments of the timeline that are shown.
+const MAX_MOMENTS: usize = 16;
+/// Verdicts that are shown whole; the others in one line.
+const WHOLE: usize = 2;
+
+/// The whole report.
+pub(super) fn render(report: &Report, width: Option<usize>, paint: Paint) -> String {
+    let mut text = String::new();
+    let mut verdicts = report.verdicts.iter();
+    for verdict in verdicts.by_ref().take(WHOLE) {
+        whole(&mut text, verdict, width, paint);
+    }
+    let others: Vec<String> = verdicts
+        .map(|verdict| format!("{} ({})", verdict.label, clean::text(&verdict.sentence)))
+        .collect();
+    if !others.is_empty() {
+        put(&mut text, &format!("also: {}\n\n", others.join("; ")));
+    }
+    let facts = &report.facts;
+    if !facts.labels.is_empty() {
+        put(&mut text, &format!("facts: {}\n", facts.labels.join(", ")));
+    }
+    if !facts.missing_ranks.is_empty() {
+        let missing: BTreeSet<u32> = facts.missing_ranks.iter().copied().collect();
+        put(
+            &mut text,
+            &format!("not heard of: ranks {}\n", table::runs(&missing)),
+        );
+    }
+    for disagreement in &facts.disagreements {
+        let told = clean::text(disagreement);
+        put(&mut text, &format!("ranks disagree about the {told}\n"));
+    }
+    let rows = table::render(&facts.ranks);
+    if !rows.is_empty() {
+        text.push('\n');
+    }
+    for row in rows {
+        put(&mut text, &format!("{}\n", clean::text(&row)));
+    }
+    timeline(&mut text, &facts.timeline);
+    text
+}
+
+/// One line for a verdict, as `--follow` says it.
+pub(super) fn headline(verdict: &Verdict, paint: Paint) -> String {
+    let label = paint.apply(colour(verdict), &verdict.label);
+    format!(
+        "{label}: {}{}",
+        clean::text(&verdict.sentence),
+        place(verdict)
+    )
+}
+
+fn whole(text: &mut String, verdict: &Verdict, width: Option<usize>, paint: Paint) {
+    put(text, &headline(verdict, paint));
+    text.push('\n');
+    for evidence in &verdict.evidence {
+        let told = format!("{}:{}", evidence.file, evidence.line);
+        let line = format!("  {}  {}", clean::text(&told), clean::text(&evidence.text));
+        let limit = width.unwrap_or(160).max(60);
+        let shown: String = line.chars().take(limit).collect();
+        put(text, &format!("{}\n", paint.apply("2", &shown)));
+    }
+    if verdict.label != "healthy" {
+        let retry = match verdict.retry {
+            Retry::Helps => "a retry helps",
+            Retry::MayHelp => "a retry may help",
+            Retry::DoesNotHelp => "a retry does not help",
+        };
+        put(
+            text,
+            &format!(
+                "  {} confidence; account: {}; {retry}\n  refuted by: {}\n  next: {}\n",
+                confidence(verdict.confidence),
+                account_word(verdict.account),
+                verdict.refuted_by,
+                verdict.next
+            ),
+        );
+    }
+    text.push('\n');
+}
+
+fn colour(verdict: &Verdict) -> &'static str {
+    match verdict.label.as_str() {
+        "healthy" => "1;32",
+        "socket_fallback" | "inconclusive" => "1;33",
+        _ => "1;31",
+    }
+}
+
+fn confidence(confidence: Confidence) -> &'static str {
+    match confidence {
+        Confidence::Low => "low",
+        Confidence::Medium => "medium",
+        Confidence::High => "high",
+    }
+}
+
+/// ` [ranks 3 on node-2]`.
+fn place(verdict: &Verdict) -> String {
+    let ranks: BTreeSet<u32> = verdict.ranks.iter().copied().collect();
+    let mut told = match ranks.len() {
+        0 => String::new(),
+        1 => format!("rank {}", table::runs(&ranks)),
+        _ => format!("ranks {}", table::runs(&ranks)),
+    };
+    let nodes: Vec<&str> = verdict.nodes.iter().take(4).map(String::as_str).collect();
+    if !nodes.is_empty() {
+        let more = verdict.nodes.len().saturating_sub(nodes.len());
+        let more = if more > 0 {
+            format!(" +{more}")
+        } else {
+            String::new()
+        };
+        let on = if told.is_empty() { "on " } else { " on " };
+        told = format!("{told}{on}{}{more}", nodes.join(", "));
+    }
+    if told.is_empty() {
+        return told;
+    }
+    format!(" [{}]", clean::text(&told))
+}
+
+/// First sightings along the time that passed between the first and the last of them.
+fn timeline(text: &mut String, moments: &[Moment]) {
+    let (Some(first), Some(last)) = (moments.first(), moments.last()) else {
+        return;
+    };
+    let span = last.millis.saturating_sub(first.millis);
+    if moments.len() < 2 || span <= 0 {
+        return;
+    }
+    put(text, "\ntimeline of first sightings:\n");
+    for moment in moments.iter().take(MAX_MOMENTS) {
+        let after = moment.millis.saturating_sub(first.millis);
+        let column = usize::try_from(i128::from(after) * (LINE as i128 - 1) / i128::from(span))
+            .unwrap_or(0)
+            .min(LINE - 1);
+        let bar: String = (0..LINE)
+            .map(|at| if at == column { '*' } else { '-' })
+            .collect();
+        let after = std::time::Duration::from_millis(u64::try_from(after).unwrap_or(0));
+        let rank = moment
+            .rank
+            .map_or_else(String::new, |rank| format!(" rank {rank}"));
+        let when = words::duration(after);
+        put(
+            text,
+            &format!("  {bar}  +{when:<7} {}{rank}\n", moment.label),
+        );
+    }
+    if let Some(more) = moments.len().checked_sub(MAX_MOMENTS + 1) {
+        put(text, &format!("  … and {} more\n", more + 1));
+    }
+}
+
+fn put(text: &mut String, part: &str) {
+    write!(text, "{part}").expect("a string takes whatever is written");
+}

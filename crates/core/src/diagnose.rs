@@ -1,0 +1,162 @@
+//! From log lines to one verdict: which rank, which node, why, and what to do.
+//!
+//! Owns reading lines of many shapes, the rules, the facts of each rank, comparing ranks, and the order
+//! of what is concluded. Does not read files, and knows no clock: time is what the lines tell.
+//!
+//! # Flow
+//!
+//! A [`Doctor`] is given sources (a file, a pod's log, a pipe) and their bytes or lines as they come.
+//! [`Doctor::report`] may be asked at any time; it costs what is kept, not what was read. Doctors that
+//! read different sources on different threads are put together with [`Doctor::absorb`].
+//!
+//! # Guarantees
+//!
+//! Memory is bounded by ranks and rules, not by lines. Any bytes can be read. The same bytes give the
+//! same report.
+//!
+//! # Caveats
+//!
+//! Sources whose lines have no time, or clocks that do not fit, are put in the order in which they were
+//! named.
+
+mod codes;
+mod flight;
+mod group;
+mod line;
+mod nccl;
+mod report;
+mod rules;
+mod source;
+mod stamp;
+mod torch;
+mod verdict;
+
+use std::{collections::BTreeSet, sync::Arc};
+
+pub use self::{
+    flight::{Dump, FlightError, looks_like_dump},
+    report::{Collective, Evidence, Facts, Moment, RankFacts, Report, Verdict, account_word},
+    rules::{Confidence, Label, LabelKind, MAX_ANCHORS, Retry, Rule, Rules, RulesError, Stage},
+    source::MAX_LINE,
+};
+use self::{group::Group, source::Source, stamp::Stamp};
+
+/// Which source bytes belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SourceId(usize);
+
+/// Reads logs and says what they mean.
+#[derive(Clone, Debug)]
+pub struct Doctor {
+    rules: Arc<Rules>,
+    sources: Vec<Source>,
+    dumps: Vec<Dump>,
+}
+
+impl Doctor {
+    /// A doctor that has read nothing.
+    pub fn new(rules: Arc<Rules>) -> Self {
+        Self {
+            rules,
+            sources: Vec::new(),
+            dumps: Vec::new(),
+        }
+    }
+
+    /// Adds a source. Its name is told in evidence; a rank in it (`rank3.log`) is that of its lines.
+    pub fn source(&mut self, name: &str) -> SourceId {
+        self.sources.push(Source::new(name));
+        SourceId(self.sources.len() - 1)
+    }
+
+    /// Says whose lines a source holds, where its name does not.
+    pub fn belongs_to(&mut self, id: SourceId, rank: Option<u32>, node: Option<&str>) {
+        if let Some(source) = self.sources.get_mut(id.0) {
+            source.rank = rank.or(source.rank);
+            source.node = node.map(str::to_owned).or_else(|| source.node.take());
+        }
+    }
+
+    /// Reads more bytes of a source; they may end within a line.
+    pub fn bytes(&mut self, id: SourceId, bytes: &[u8]) {
+        if let Some(source) = self.sources.get_mut(id.0) {
+            source.read(&self.rules, bytes);
+        }
+    }
+
+    /// Reads one line of a source. Rank and time (milliseconds since 1970) are those that whoever
+    /// cut the line out knows; else those that the line tells.
+    pub fn line(&mut self, id: SourceId, rank: Option<u32>, millis: Option<i64>, line: &[u8]) {
+        if let Some(source) = self.sources.get_mut(id.0) {
+            source.line(&self.rules, rank, millis.map(Stamp::epoch), line);
+        }
+    }
+
+    /// Adds the Flight Recorder dump of one rank.
+    pub fn dump(&mut self, dump: Dump) {
+        self.dumps.push(dump);
+    }
+
+    /// Takes what `other` has read; its sources come after those that are here.
+    pub fn absorb(&mut self, other: Self) {
+        self.sources.extend(other.sources);
+        self.dumps.extend(other.dumps);
+    }
+
+    /// Puts sources in the order of their names, so that a report does not depend on which thread was
+    /// faster. Ids given before are void.
+    pub fn sort_sources(&mut self) {
+        self.sources.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+
+    /// How many lines mattered so far: a report can only have changed when this has.
+    pub fn noticed(&self) -> u64 {
+        let lines = self.sources.iter().map(|source| source.notable);
+        lines.sum::<u64>() + self.dumps.len() as u64
+    }
+
+    /// What can be said so far.
+    pub fn report(&self) -> Report {
+        let group = Group::new(&self.sources, &self.dumps);
+        let concluded = verdict::conclude(&self.rules, &self.sources, &group);
+        let problems: BTreeSet<&str> = concluded
+            .verdicts
+            .iter()
+            .map(|verdict| verdict.label.as_str())
+            .collect();
+        let labels = concluded
+            .labels
+            .iter()
+            .filter(|name| {
+                let fact = self.rules.label(name);
+                fact.is_some_and(|label| label.kind == LabelKind::Fact)
+                    || !problems.contains(name.as_str())
+            })
+            .cloned()
+            .collect();
+        Report {
+            version: 1,
+            verdicts: concluded.verdicts,
+            facts: Facts {
+                labels,
+                ranks: group.ranks,
+                missing_ranks: group.missing,
+                disagreements: group.disagreements,
+                timeline: concluded.timeline,
+                lines: self.sources.iter().map(|source| source.lines).sum(),
+                bytes: self.sources.iter().map(|source| source.bytes).sum(),
+            },
+        }
+    }
+
+    /// Takes what is left as last lines, and says everything.
+    pub fn finish(mut self) -> Report {
+        for source in &mut self.sources {
+            source.end(&self.rules);
+        }
+        self.report()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,458 @@
+//! The ranks of all sources side by side: who is there, who is late, what they disagree about.
+//!
+//! Owns what follows from comparing ranks. Does not rank conclusions; that is [`super::verdict`].
+//!
+//! Invariant: what is said of a group rests on ranks that told it, never on ranks that are absent from
+//! the files alone: excerpts and single files are read too.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    flight::Dump,
+    report::{Collective, RankFacts},
+    source::{Member, Source},
+};
+
+/// All ranks, and what comparing them shows.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    pub(super) ranks: Vec<RankFacts>,
+    pub(super) nodes: BTreeSet<String>,
+    pub(super) world: Option<u32>,
+    pub(super) missing: Vec<u32>,
+    pub(super) disagreements: Vec<String>,
+    pub(super) net: Transports,
+    pub(super) starts: Starts,
+    pub(super) wait: Wait,
+    /// Two or more processes were asked for, and each is a world of its own.
+    pub(super) lonely: bool,
+    /// A Flight Recorder dump is among what was read.
+    pub(super) recorded: bool,
+}
+
+/// Channels of all ranks by what they go over.
+#[derive(Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a sign of its own; any may hold with any"
+)]
+pub(super) struct Transports {
+    pub(super) verbs: u32,
+    pub(super) verbs_direct: u32,
+    pub(super) other_net: u32,
+    pub(super) other_net_direct: u32,
+    pub(super) socket: u32,
+    pub(super) peer: u32,
+    pub(super) shared_memory: u32,
+    pub(super) gdr_enabled: u32,
+    pub(super) gdr_disabled: u32,
+    pub(super) infiniband: bool,
+    pub(super) roce: bool,
+    pub(super) verbs_network: bool,
+    pub(super) several_nodes: bool,
+    /// Signs that RDMA was meant to be used.
+    pub(super) rdma_meant: bool,
+    pub(super) bad_interface: Option<String>,
+}
+
+/// Communicators that were begun and are not complete.
+#[derive(Debug, Default)]
+pub(super) struct Starts {
+    pub(super) complete: u32,
+    /// Ranks that wait, by communicator id.
+    pub(super) pending: BTreeMap<u64, BTreeSet<u32>>,
+    pub(super) pending_ranks: u32,
+    pub(super) retries: u32,
+    pub(super) retry_at: Option<(usize, u64)>,
+    pub(super) desync: bool,
+}
+
+/// Who waits for whom in a collective.
+#[derive(Debug, Default)]
+pub(super) struct Wait {
+    /// The earliest collective that somebody waits in.
+    pub(super) collective: Option<Collective>,
+    pub(super) waiting: BTreeSet<u32>,
+    /// Known not to have entered it.
+    pub(super) late: BTreeSet<u32>,
+    /// Of the world, and not heard of at all in it.
+    pub(super) silent: BTreeSet<u32>,
+    /// Different operation or size under the same number.
+    pub(super) mismatch: Option<String>,
+    pub(super) mismatch_ranks: BTreeSet<u32>,
+}
+
+impl Group {
+    pub(super) fn new(sources: &[Source], dumps: &[Dump]) -> Self {
+        let mut group = Self::default();
+        let members: Vec<(usize, &Member)> = sources
+            .iter()
+            .enumerate()
+            .flat_map(|(index, source)| source.members.iter().map(move |member| (index, member)))
+            .collect();
+        group.collect(sources, &members);
+        group.transports(&members);
+        group.starts(&members);
+        group.collectives(&members, dumps);
+        group.lonely = lonely(sources);
+        group.recorded = !dumps.is_empty();
+        group
+    }
+
+    fn collect(&mut self, sources: &[Source], members: &[(usize, &Member)]) {
+        for (index, member) in members {
+            let file = sources.get(*index).map(|source| source.name.clone());
+            let facts = facts(member, file.unwrap_or_default());
+            let same = self.ranks.iter_mut().find(|known| {
+                known.rank.is_some()
+                    && known.rank == facts.rank
+                    && (known.node.is_none() || facts.node.is_none() || known.node == facts.node)
+            });
+            match same {
+                Some(known) => merge(known, facts),
+                None => self.ranks.push(facts),
+            }
+        }
+        for source in sources {
+            for exit in &source.exits {
+                let Some(rank) = exit.rank else { continue };
+                let known = self.ranks.iter_mut().find(|known| known.rank == Some(rank));
+                let known = if let Some(known) = known {
+                    known
+                } else {
+                    self.ranks.push(RankFacts {
+                        rank: Some(rank),
+                        node: exit.evidence.node.clone(),
+                        file: source.name.clone(),
+                        ..RankFacts::default()
+                    });
+                    self.ranks.last_mut().expect("one was just added")
+                };
+                let word = match (exit.signal, exit.code) {
+                    (Some(signal), _) => format!("signal {signal}"),
+                    (None, Some(code)) => format!("code {code}"),
+                    (None, None) => "aborted".to_owned(),
+                };
+                known.exit.get_or_insert(word);
+            }
+        }
+        // A rank without a number that told nothing is the file itself.
+        self.ranks.retain(|facts| {
+            facts.rank.is_some()
+                || facts.node.is_some()
+                || facts.nccl.is_some()
+                || facts.exception.is_some()
+                || !facts.fields.is_empty()
+        });
+        self.ranks.sort_by(|a, b| {
+            (a.rank.is_none(), a.rank, &a.node, &a.file).cmp(&(
+                b.rank.is_none(),
+                b.rank,
+                &b.node,
+                &b.file,
+            ))
+        });
+        self.nodes = self
+            .ranks
+            .iter()
+            .filter_map(|facts| facts.node.clone())
+            .collect();
+        self.world = self.ranks.iter().filter_map(|facts| facts.world).max();
+        self.missing = missing(&self.ranks, self.world);
+        self.disagreements = disagreements(&self.ranks);
+    }
+
+    fn transports(&mut self, members: &[(usize, &Member)]) {
+        let net = &mut self.net;
+        let is_verbs = |name: &str| name.starts_with("NET/IB");
+        for (_, member) in members {
+            let told = &member.nccl;
+            let count = |wanted: &dyn Fn(&str) -> bool| told.channels_via(wanted);
+            let direct = |name: &str| name.ends_with("GDRDMA");
+            net.verbs += count(&|name| is_verbs(name));
+            net.verbs_direct += count(&|name| is_verbs(name) && direct(name));
+            net.socket += count(&|name| name.starts_with("NET/Socket"));
+            let other = |name: &str| {
+                name.starts_with("NET/") && !is_verbs(name) && !name.starts_with("NET/Socket")
+            };
+            net.other_net += count(&other);
+            net.other_net_direct += count(&|name| other(name) && direct(name));
+            net.peer += count(&|name| name.starts_with("P2P"));
+            net.shared_memory += count(&|name| name == "SHM");
+            net.gdr_enabled += told.gdr_enabled;
+            net.gdr_disabled += told.gdr_disabled;
+            net.infiniband |= told.infiniband;
+            net.roce |= told.roce;
+            net.verbs_network |= told
+                .network
+                .as_deref()
+                .is_some_and(|name| name.starts_with("IB"));
+            net.several_nodes |= told.nodes > 1;
+            net.rdma_meant |= told.infiniband || told.roce;
+            if let Some(interface) = &told.interface {
+                let fabric = ["ib", "hsn", "roce", "rdma", "mlx"];
+                net.rdma_meant |= fabric.iter().any(|prefix| interface.starts_with(prefix));
+                let local = interface == "lo"
+                    || ["docker", "virbr", "br-", "cni", "veth"]
+                        .iter()
+                        .any(|prefix| interface.starts_with(prefix));
+                if local {
+                    net.bad_interface.get_or_insert_with(|| interface.clone());
+                }
+            }
+        }
+        net.several_nodes |= self.nodes.len() > 1;
+    }
+
+    fn starts(&mut self, members: &[(usize, &Member)]) {
+        let starts = &mut self.starts;
+        for (source, member) in members {
+            for init in &member.nccl.inits {
+                if init.complete {
+                    starts.complete += 1;
+                    continue;
+                }
+                starts.pending_ranks = starts.pending_ranks.max(init.ranks);
+                if let Some(id) = init.id {
+                    starts.pending.entry(id).or_default().insert(init.rank);
+                }
+            }
+            if member.nccl.retries > 0 {
+                starts.retries += member.nccl.retries;
+                starts
+                    .retry_at
+                    .get_or_insert((*source, member.nccl.retry_line));
+            }
+        }
+        // Different ids are groups of their own where they are full, and where a rank waits in two at
+        // once; ranks of one world that wait apart from each other are out of step.
+        let mut seen = BTreeSet::new();
+        let apart = starts
+            .pending
+            .values()
+            .all(|ranks| ranks.iter().all(|rank| seen.insert(*rank)));
+        let short = starts
+            .pending
+            .values()
+            .all(|ranks| ranks.len() < starts.pending_ranks as usize);
+        starts.desync = starts.pending.len() > 1
+            && apart
+            && short
+            && seen.len() >= starts.pending_ranks as usize;
+    }
+
+    fn collectives(&mut self, members: &[(usize, &Member)], dumps: &[Dump]) {
+        self.wait = match super::flight::compare(dumps) {
+            Some(wait) => wait,
+            None => waits(members, self.world),
+        };
+    }
+
+    /// The node of a rank.
+    pub(super) fn node_of(&self, rank: u32) -> Option<&str> {
+        let facts = self.ranks.iter().find(|facts| facts.rank == Some(rank))?;
+        facts.node.as_deref()
+    }
+}
+
+/// From the lines of the watchdog: who waits in what.
+fn waits(members: &[(usize, &Member)], world: Option<u32>) -> Wait {
+    let mut wait = Wait::default();
+    let told: Vec<(u32, &Member)> = members
+        .iter()
+        .filter(|(_, member)| member.work.is_some() || member.enqueued.is_some())
+        .filter_map(|(_, member)| Some((member.rank?, *member)))
+        .collect();
+    let stuck = told
+        .iter()
+        .filter_map(|(_, member)| Some((member.work.as_ref()?, &member.group)))
+        .min_by_key(|(work, _)| work.sequence);
+    let Some((work, group)) = stuck else {
+        return wait;
+    };
+    for (rank, member) in &told {
+        match &member.work {
+            Some(other) if other.sequence == work.sequence => {
+                if other.operation == work.operation && other.elements_in == work.elements_in {
+                    wait.waiting.insert(*rank);
+                } else {
+                    wait.mismatch_ranks.insert(*rank);
+                    wait.mismatch = Some(format!(
+                        "{} of {} elements against {} of {}",
+                        other.operation,
+                        elements(other.elements_in),
+                        work.operation,
+                        elements(work.elements_in)
+                    ));
+                }
+            }
+            None if member.enqueued.is_some_and(|last| last < work.sequence)
+                && (member.group == *group || member.group.is_none() || group.is_none()) =>
+            {
+                wait.late.insert(*rank);
+            }
+            // Waiting in a later one: it was through the earlier, or it is of another group.
+            _ => {}
+        }
+    }
+    // Ranks of different groups count on their own; two operations under one number are then no
+    // sign of anything unless few ranks differ.
+    if wait.mismatch_ranks.len() > told.len() / 2 || wait.waiting.is_empty() {
+        wait.mismatch = None;
+        wait.mismatch_ranks.clear();
+    }
+    let heard: BTreeSet<u32> = told.iter().map(|(rank, _)| *rank).collect();
+    if let Some(world) = world.filter(|world| heard.len() * 4 >= *world as usize * 3) {
+        wait.silent = (0..world).filter(|rank| !heard.contains(rank)).collect();
+    }
+    wait.collective = Some(Collective {
+        sequence: work.sequence,
+        operation: work.operation.clone(),
+        elements_in: work.elements_in,
+        elements_out: work.elements_out,
+        group: group.clone(),
+    });
+    wait
+}
+
+fn elements(count: Option<u64>) -> String {
+    count.map_or_else(|| "unknown".to_owned(), |count| count.to_string())
+}
+
+fn lonely(sources: &[Source]) -> bool {
+    let asked = sources
+        .iter()
+        .filter_map(|source| source.asked_processes)
+        .max();
+    let mut alone = 0;
+    for member in sources.iter().flat_map(|source| &source.members) {
+        if member.nccl.inits.iter().any(|init| init.ranks > 1) {
+            return false;
+        }
+        if member
+            .nccl
+            .inits
+            .iter()
+            .any(|init| init.ranks == 1 && init.rank == 0)
+        {
+            alone += 1;
+        }
+    }
+    alone > 0 && asked.is_some_and(|asked| asked > 1)
+}
+
+fn facts(member: &Member, file: String) -> RankFacts {
+    let told = &member.nccl;
+    let count = |complete: bool| {
+        let found = told
+            .inits
+            .iter()
+            .filter(|init| init.complete == complete)
+            .count();
+        u32::try_from(found).unwrap_or(u32::MAX)
+    };
+    let mut fields = member.fields.clone();
+    let world = fields.remove("world").and_then(|word| word.parse().ok());
+    fields.remove("own_rank");
+    RankFacts {
+        rank: member.rank,
+        node: member.node.clone(),
+        file,
+        world: told.world().map(|(_, world)| world).or(world),
+        gpu: member.device,
+        bus: told.bus.clone(),
+        nccl: told.version.clone(),
+        network: told.network.clone(),
+        interface: told.interface.clone(),
+        transports: told.transport_counts(),
+        channels: told.channels,
+        communicators: count(true),
+        communicators_pending: count(false),
+        collective: member.work.as_ref().map(|work| Collective {
+            sequence: work.sequence,
+            operation: work.operation.clone(),
+            elements_in: work.elements_in,
+            elements_out: work.elements_out,
+            group: member.group.clone(),
+        }),
+        last_enqueued: member.enqueued,
+        last_completed: member.completed,
+        exception: member.raised.as_ref().map(|raised| raised.text.clone()),
+        frame: member
+            .raised
+            .as_ref()
+            .and_then(|raised| raised.frame.clone()),
+        exit: None,
+        first_millis: member.first.map(|stamp| stamp.millis),
+        last_millis: member.last.map(|stamp| stamp.millis),
+        fields,
+    }
+}
+
+fn merge(known: &mut RankFacts, other: RankFacts) {
+    macro_rules! fill {
+        ($($field:ident),*) => { $( if known.$field.is_none() { known.$field = other.$field; } )* };
+    }
+    fill!(
+        node,
+        world,
+        gpu,
+        bus,
+        nccl,
+        network,
+        interface,
+        channels,
+        collective,
+        last_enqueued,
+        last_completed,
+        exception,
+        frame,
+        exit,
+        first_millis,
+        last_millis
+    );
+    for (name, count) in other.transports {
+        *known.transports.entry(name).or_default() += count;
+    }
+    known.communicators += other.communicators;
+    known.communicators_pending += other.communicators_pending;
+    for (name, value) in other.fields {
+        known.fields.entry(name).or_insert(value);
+    }
+}
+
+/// Ranks that no line tells of, where at least three quarters are told of.
+fn missing(ranks: &[RankFacts], world: Option<u32>) -> Vec<u32> {
+    let Some(world) = world.filter(|world| (2..=65_536).contains(world)) else {
+        return Vec::new();
+    };
+    let there: BTreeSet<u32> = ranks.iter().filter_map(|facts| facts.rank).collect();
+    if there.len() * 4 < world as usize * 3 {
+        return Vec::new();
+    }
+    (0..world).filter(|rank| !there.contains(rank)).collect()
+}
+
+fn disagreements(ranks: &[RankFacts]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut compare = |what: &str, value: &dyn Fn(&RankFacts) -> Option<String>| {
+        let mut values: BTreeMap<String, u32> = BTreeMap::new();
+        for facts in ranks {
+            if let Some(value) = value(facts) {
+                *values.entry(value).or_default() += 1;
+            }
+        }
+        if values.len() > 1 {
+            let told: Vec<String> = values
+                .iter()
+                .map(|(value, count)| format!("`{value}` on {count}"))
+                .collect();
+            found.push(format!("{what}: {}", told.join(", ")));
+        }
+    };
+    compare("version of NCCL", &|facts| facts.nccl.clone());
+    compare("network", &|facts| facts.network.clone());
+    compare("channels", &|facts| Some(facts.channels?.to_string()));
+    compare("size of the world", &|facts| Some(facts.world?.to_string()));
+    found
+}

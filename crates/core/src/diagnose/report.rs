@@ -1,0 +1,215 @@
+//! What the doctor says, in the shape of `trainyard doctor --format json`.
+
+use std::collections::BTreeMap;
+
+use serde::{Serialize, Serializer};
+
+use super::rules::{Confidence, Retry};
+use crate::job::Account;
+
+/// One place in a log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Evidence {
+    /// File or source.
+    pub file: String,
+    /// Line, from 1.
+    pub line: u64,
+    /// The line without its prefixes, cut where it is long.
+    pub text: String,
+    /// Whose line it is, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+    /// On which node, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+}
+
+/// One conclusion.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verdict {
+    /// Stable name.
+    pub label: String,
+    /// One sentence, with the numbers of this job.
+    pub sentence: String,
+    /// Ranks it is about; of a wait, the ranks that were waited for, where that is known.
+    pub ranks: Vec<u32>,
+    /// Nodes it is about.
+    pub nodes: Vec<String>,
+    /// Whose account a failure of this kind is charged to.
+    #[serde(serialize_with = "account")]
+    pub account: Account,
+    /// Whether a retry helps.
+    pub retry: Retry,
+    /// How sure it is.
+    pub confidence: Confidence,
+    /// Lines that say so, the first failure first.
+    pub evidence: Vec<Evidence>,
+    /// What would show that it is wrong.
+    pub refuted_by: String,
+    /// What to do.
+    pub next: String,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
+fn account<S: Serializer>(account: &Account, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(account_word(*account))
+}
+
+/// The account in the words of the reports.
+pub fn account_word(account: Account) -> &'static str {
+    match account {
+        Account::User => "user",
+        Account::Platform => "platform",
+        Account::Infrastructure => "infrastructure",
+        Account::Preemption => "preemption",
+    }
+}
+
+/// The collective that a rank was last known in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Collective {
+    /// Number within its group.
+    pub sequence: i64,
+    /// Operation.
+    pub operation: String,
+    /// Elements in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub elements_in: Option<u64>,
+    /// Elements out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub elements_out: Option<u64>,
+    /// Process group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+}
+
+/// What is known of one rank.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RankFacts {
+    /// Its number in the world, where that is known.
+    pub rank: Option<u32>,
+    /// Host or pod.
+    pub node: Option<String>,
+    /// Where it was read.
+    pub file: String,
+    /// Size of its world.
+    pub world: Option<u32>,
+    /// Device number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<u32>,
+    /// Bus of the GPU, as NCCL writes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bus: Option<String>,
+    /// Version of NCCL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nccl: Option<String>,
+    /// Network that NCCL chose.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
+    /// Interface that NCCL starts over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// Lines about channels, by transport.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub transports: BTreeMap<String, u32>,
+    /// Channels for collectives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub channels: Option<u32>,
+    /// Communicators that were completed.
+    pub communicators: u32,
+    /// Communicators that were begun only.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub communicators_pending: u32,
+    /// The collective it was last known in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub collective: Option<Collective>,
+    /// Number of the last collective it entered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_enqueued: Option<i64>,
+    /// Number of the last collective that completed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_completed: Option<i64>,
+    /// The first exception.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exception: Option<String>,
+    /// The deepest frame of it in the user's own code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frame: Option<String>,
+    /// Exit code or signal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit: Option<String>,
+    /// First and last time that it was heard of, in milliseconds; the clock is that of its lines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_millis: Option<i64>,
+    /// See above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_millis: Option<i64>,
+    /// Other facts by name: step, loss, versions, checkpoints.
+    #[serde(flatten)]
+    pub fields: BTreeMap<String, String>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+/// Something that happened at a time, for the timeline.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Moment {
+    /// Milliseconds of the clock that its lines use.
+    pub millis: i64,
+    /// Rank, where that is known.
+    pub rank: Option<u32>,
+    /// What.
+    pub label: String,
+    /// Where it is written.
+    pub file: String,
+    /// See above.
+    pub line: u64,
+}
+
+/// What is known apart from the verdicts.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Facts {
+    /// Labels of facts, and of problems that the job got over.
+    pub labels: Vec<String>,
+    /// Every rank, in order.
+    pub ranks: Vec<RankFacts>,
+    /// Ranks of the world that no line tells of; only where most are there.
+    pub missing_ranks: Vec<u32>,
+    /// What ranks disagree about.
+    pub disagreements: Vec<String>,
+    /// First sightings with a time, in order.
+    pub timeline: Vec<Moment>,
+    /// Lines that were read.
+    pub lines: u64,
+    /// Bytes that were read.
+    pub bytes: u64,
+}
+
+/// Everything that the doctor says.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Version of this shape.
+    pub version: u32,
+    /// Conclusions, the decisive one first.
+    pub verdicts: Vec<Verdict>,
+    /// What they rest on.
+    pub facts: Facts,
+}
+
+impl Report {
+    /// Whether a problem was found.
+    pub fn is_healthy(&self) -> bool {
+        self.verdicts
+            .first()
+            .is_none_or(|verdict| verdict.label == "healthy")
+    }
+}

@@ -1,0 +1,845 @@
+//! One log as it is read: lines that matter are found, and what they tell is kept.
+//!
+//! Owns the two stages of the search and what one source has told so far. Does not compare sources;
+//! that is [`super::group`].
+//!
+//! Invariant: what is kept is bounded by the number of rules and ranks, not by the length of the log;
+//! a line longer than [`MAX_LINE`] is cut, and never buffered whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    line::{self, Line},
+    nccl::{self, Known, Told},
+    report::Evidence,
+    rules::{Rule, Rules, Stage},
+    stamp::Stamp,
+    torch::{self, Trace, Work},
+};
+
+/// How much of one line is looked at.
+pub const MAX_LINE: usize = 16 << 10;
+/// Lines at the beginning of a log that are looked at whatever they hold: versions, command lines.
+const HEAD_LINES: u32 = 256;
+/// Lines behind a failure that are looked at whatever they hold: what is passed on stands there.
+const WATCHED_LINES: u32 = 8;
+/// Lines at the end of each block whose step and loss are read.
+const SAMPLED_LINES: usize = 12;
+/// Ranks, nodes and exits that one source can name.
+const MAX_NAMES: usize = 8192;
+/// Places that are kept of what one rule has found.
+const MAX_EVIDENCE: usize = 3;
+/// Facts with a name of their own that a rank can have.
+const MAX_FIELDS: usize = 24;
+/// Text that is kept of a line.
+const MAX_TEXT: usize = 300;
+
+/// What one rule has found in one source.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) count: u64,
+    pub(super) evidence: Vec<Evidence>,
+    pub(super) first_line: u64,
+    pub(super) last_line: u64,
+    pub(super) stamp: Option<Stamp>,
+    pub(super) ranks: BTreeSet<u32>,
+    pub(super) nodes: BTreeSet<String>,
+    pub(super) peers: BTreeSet<String>,
+    pub(super) fields: BTreeMap<String, String>,
+}
+
+/// How one process ended.
+#[derive(Clone, Debug)]
+pub(super) struct ExitSeen {
+    pub(super) rank: Option<u32>,
+    pub(super) code: Option<i64>,
+    pub(super) signal: Option<i64>,
+    /// Told by whoever waited for that process, so the signal is the one that ended it.
+    pub(super) waited_for: bool,
+    pub(super) evidence: Evidence,
+}
+
+/// An exception that no rule knows.
+#[derive(Clone, Debug)]
+pub(super) struct Raised {
+    pub(super) text: String,
+    pub(super) frame: Option<String>,
+}
+
+/// One process or rank, as one source tells it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Member {
+    pub(super) rank: Option<u32>,
+    pub(super) node: Option<String>,
+    pub(super) device: Option<u32>,
+    pub(super) nccl: Told,
+    pub(super) work: Option<Work>,
+    pub(super) group: Option<String>,
+    pub(super) enqueued: Option<i64>,
+    pub(super) completed: Option<i64>,
+    pub(super) raised: Option<Raised>,
+    pub(super) fields: BTreeMap<String, String>,
+    pub(super) first: Option<Stamp>,
+    pub(super) last: Option<Stamp>,
+}
+
+/// One log.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Source {
+    pub(super) name: String,
+    pub(super) rank: Option<u32>,
+    pub(super) node: Option<String>,
+    pub(super) lines: u64,
+    pub(super) bytes: u64,
+    pub(super) seen: BTreeMap<u16, Seen>,
+    pub(super) exits: Vec<ExitSeen>,
+    pub(super) members: Vec<Member>,
+    pub(super) progress_line: u64,
+    pub(super) done_line: u64,
+    pub(super) failure_line: u64,
+    /// An exception that no rule knows.
+    pub(super) user_error: Option<Seen>,
+    /// The end of a file, met while a checkpoint was read.
+    pub(super) cut_checkpoint: Option<Seen>,
+    /// How many processes a launcher's command line asks for.
+    pub(super) asked_processes: Option<u32>,
+    pub(super) notable: u64,
+    by_pid: BTreeMap<u32, Vec<usize>>,
+    by_rank: BTreeMap<u32, usize>,
+    whole: Option<usize>,
+    traces: BTreeMap<Option<u32>, Trace>,
+    block_rank: Option<u32>,
+    block_node: Option<String>,
+    carry: Vec<u8>,
+    /// How many of the next lines are looked at whatever they hold.
+    watched: u32,
+    /// Whether the rest of a line that is too long is being skipped.
+    skipping: bool,
+    last_stamp: Option<Stamp>,
+    found: Vec<u16>,
+    scratch: Vec<u8>,
+}
+
+impl Source {
+    pub(super) fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            rank: line::rank_of_name(name),
+            watched: HEAD_LINES,
+            ..Self::default()
+        }
+    }
+
+    /// Reads more of the log; it may end anywhere.
+    pub(super) fn read(&mut self, rules: &Rules, mut bytes: &[u8]) {
+        self.bytes += bytes.len() as u64;
+        if !self.carry.is_empty() || self.skipping {
+            let Some(end) = memchr::memchr(b'\n', bytes) else {
+                self.keep(bytes);
+                return;
+            };
+            let (rest, after) = bytes.split_at(end + 1);
+            self.keep(rest.get(..end).unwrap_or_default());
+            self.skipping = false;
+            let line = std::mem::take(&mut self.carry);
+            self.lines += 1;
+            let number = self.lines;
+            self.candidate(rules, &line, number, None, None);
+            self.carry = line;
+            self.carry.clear();
+            bytes = after;
+        }
+        let end = memchr::memrchr(b'\n', bytes).map_or(0, |at| at + 1);
+        let (whole, rest) = bytes.split_at(end);
+        self.block(rules, whole);
+        self.keep(rest);
+    }
+
+    /// Reads one line that somebody else has cut out.
+    pub(super) fn line(
+        &mut self,
+        rules: &Rules,
+        rank: Option<u32>,
+        stamp: Option<Stamp>,
+        bytes: &[u8],
+    ) {
+        self.bytes += bytes.len() as u64 + 1;
+        self.lines += 1;
+        let number = self.lines;
+        self.last_stamp = stamp.or(self.last_stamp);
+        let watched = self.watched > 0;
+        self.watched = self.watched.saturating_sub(1);
+        if watched || rules.anchors().is_match(bytes) {
+            self.candidate(rules, bytes, number, rank, stamp);
+        } else {
+            self.sample(rules, bytes, number, rank);
+        }
+    }
+
+    /// Takes what is left as the last line.
+    pub(super) fn end(&mut self, rules: &Rules) {
+        if self.carry.is_empty() {
+            return;
+        }
+        let line = std::mem::take(&mut self.carry);
+        self.lines += 1;
+        let number = self.lines;
+        self.candidate(rules, &line, number, None, None);
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        let room = MAX_LINE.saturating_sub(self.carry.len());
+        if bytes.len() > room {
+            self.skipping = true;
+        }
+        let part = bytes.get(..bytes.len().min(room)).unwrap_or_default();
+        self.carry.extend_from_slice(part);
+    }
+
+    /// Whole lines. The first stage runs over the block, not over its lines.
+    fn block(&mut self, rules: &Rules, block: &[u8]) {
+        let mut from = 0;
+        while from < block.len() {
+            let rest = block.get(from..).unwrap_or_default();
+            let watched = self.watched > 0;
+            let at = if watched {
+                self.watched -= 1;
+                0
+            } else if let Some(hit) = rules.anchors().find(rest) {
+                hit.start()
+            } else {
+                self.lines += newlines(rest);
+                break;
+            };
+            let before = rest.get(..at).unwrap_or_default();
+            let start = memchr::memrchr(b'\n', before).map_or(0, |newline| newline + 1);
+            let end = memchr::memchr(b'\n', rest.get(at..).unwrap_or_default())
+                .map_or(rest.len(), |newline| at + newline);
+            self.lines += newlines(rest.get(..start).unwrap_or_default()) + 1;
+            // Of a line that is too long, the part around the hit.
+            let first = if end - start > MAX_LINE {
+                at.saturating_sub(2048).max(start)
+            } else {
+                start
+            };
+            let text = rest
+                .get(first..end.min(first + MAX_LINE))
+                .unwrap_or_default();
+            self.candidate(rules, text, self.lines, None, None);
+            if watched {
+                self.sample(rules, text, self.lines, None);
+            }
+            from += end + 1;
+        }
+        let mut end = block.len();
+        for back in 0..SAMPLED_LINES {
+            let Some(before) = end.checked_sub(1) else {
+                break;
+            };
+            let start = memchr::memrchr(b'\n', block.get(..before).unwrap_or_default())
+                .map_or(0, |newline| newline + 1);
+            let text = block
+                .get(start..before.min(start + MAX_LINE))
+                .unwrap_or_default();
+            self.sample(rules, text, self.lines - back as u64, None);
+            end = start;
+        }
+    }
+
+    /// Step and loss of one line.
+    fn sample(&mut self, rules: &Rules, raw: &[u8], number: u64, rank: Option<u32>) {
+        let mut found = std::mem::take(&mut self.found);
+        rules.samples.rules_in(raw, &mut found);
+        if !found.is_empty() {
+            let mut scratch = std::mem::take(&mut self.scratch);
+            let last = raw
+                .rsplit(|byte| *byte == b'\r')
+                .find(|part| !part.is_empty());
+            let line = line::read(last.unwrap_or(raw), &mut scratch);
+            self.last_stamp = line.stamp.or(self.last_stamp);
+            for index in &found {
+                let rule = rules.rule(*index);
+                if rule.takes(line.text) {
+                    if rule.stage == Stage::Progress {
+                        self.progress_line = self.progress_line.max(number);
+                    }
+                    self.fields(rule, line.text, rank.or(line.rank), Order::Older);
+                }
+            }
+            self.scratch = scratch;
+        }
+        self.found = found;
+    }
+
+    /// A line that may matter.
+    fn candidate(
+        &mut self,
+        rules: &Rules,
+        raw: &[u8],
+        number: u64,
+        rank: Option<u32>,
+        stamp: Option<Stamp>,
+    ) {
+        let raw = raw.get(..raw.len().min(MAX_LINE)).unwrap_or_default();
+        let mut scratch = std::mem::take(&mut self.scratch);
+        // A progress bar writes many texts into one line.
+        for part in raw.split(|byte| *byte == b'\r') {
+            if part.is_empty() {
+                continue;
+            }
+            let mut line = line::read(part, &mut scratch);
+            line.rank = rank.or(line.rank);
+            line.stamp = stamp.or(line.stamp);
+            self.last_stamp = line.stamp.or(self.last_stamp);
+            self.judge(rules, &line, number);
+        }
+        self.scratch = scratch;
+    }
+
+    fn judge(&mut self, rules: &Rules, line: &Line<'_>, number: u64) {
+        let text = line.text;
+        let mut member = None;
+        if let Some(header) = nccl::header(text) {
+            let index = self.process(header.host, header.pid, line.rank);
+            let known = self.members.get_mut(index).map(|member| {
+                member.device = header.device.or(member.device);
+                member.touch(line.stamp);
+                if header.warning {
+                    return Known::No;
+                }
+                let known = member.nccl.note(header.rest, number);
+                if let Some((rank, _)) = member.nccl.world() {
+                    member.rank = Some(rank);
+                    if member.nccl.bus.is_none() {
+                        member.nccl.bus = nccl::bus(header.rest);
+                    }
+                }
+                known
+            });
+            self.notable += 1;
+            if known == Some(Known::Yes) {
+                if text.ends_with(b"Init COMPLETE") {
+                    self.progress_line = number;
+                }
+                return;
+            }
+            member = Some(index);
+        } else if let Some(version) = nccl::version(text) {
+            let version = version.to_owned();
+            let index = self.by_line(line);
+            if let Some(member) = self.members.get_mut(index) {
+                member.nccl.version.get_or_insert(version);
+            }
+        }
+        self.watchdog(line);
+        self.elastic(text);
+        self.launcher(text);
+        let quoted = self
+            .traces
+            .get(&line.rank)
+            .is_some_and(|trace| trace.quotes(text));
+        if quoted && !text.trim_ascii_start().starts_with(b"File \"") {
+            // Code that names an error is not that error.
+            return;
+        }
+        let failed = self.failure_line;
+        let claimed = self.rules(rules, line, number, member);
+        if claimed || self.failure_line != failed {
+            self.watched = self.watched.max(WATCHED_LINES);
+        }
+        self.python(line, number, claimed);
+    }
+
+    /// Runs the rules whose literals are in the line. Says whether one explains or passes on an error.
+    fn rules(
+        &mut self,
+        rules: &Rules,
+        line: &Line<'_>,
+        number: u64,
+        member: Option<usize>,
+    ) -> bool {
+        let mut found = std::mem::take(&mut self.found);
+        rules.finder.rules_in(line.text, &mut found);
+        let mut claimed = false;
+        let mut labels: Vec<&str> = Vec::new();
+        for index in &found {
+            let rule = rules.rule(*index);
+            // Two rules for one label would tell the same thing twice.
+            if rule
+                .label
+                .as_deref()
+                .is_some_and(|label| labels.contains(&label))
+                || !rule.takes(line.text)
+            {
+                continue;
+            }
+            labels.extend(rule.label.as_deref());
+            self.notable += 1;
+            match rule.stage {
+                Stage::Cause | Stage::Symptom => {
+                    self.failure_line = number;
+                    claimed = true;
+                }
+                Stage::Wrapper => claimed = true,
+                Stage::Progress => self.progress_line = number,
+                Stage::Done => self.done_line = number,
+                Stage::Exit => {
+                    self.exit(rule, line, number);
+                    continue;
+                }
+                Stage::Note | Stage::Fact => {}
+            }
+            if rule.label.is_some() {
+                let rank = member
+                    .and_then(|index| self.members.get(index))
+                    .map(|member| (member.rank, member.node.clone()));
+                self.see(rules, *index, line, number, rank);
+            } else {
+                self.fields(rule, line.text, line.rank, Order::Newer);
+            }
+        }
+        self.found = found;
+        claimed
+    }
+
+    fn see(
+        &mut self,
+        rules: &Rules,
+        index: u16,
+        line: &Line<'_>,
+        number: u64,
+        process: Option<(Option<u32>, Option<String>)>,
+    ) {
+        let rule = rules.rule(index);
+        let evidence = self.evidence(line, number);
+        let (process_rank, process_node) = process.unwrap_or_default();
+        let rank = process_rank.or(line.rank).or_else(|| self.rank_here(line));
+        let node = process_node
+            .or_else(|| line.node.map(lossy))
+            .or_else(|| self.node.clone());
+        let stamp = line.stamp.or(self.last_stamp);
+        let seen = self
+            .seen
+            .entry(index)
+            .or_insert_with(|| Seen::new(number, stamp));
+        seen.count += 1;
+        seen.last_line = number;
+        let repeated = seen.evidence.iter().any(|known| known.line == number);
+        if seen.evidence.len() < MAX_EVIDENCE && !repeated {
+            seen.evidence.push(evidence);
+        }
+        let captures = rule
+            .regex()
+            .and_then(|regex| Some((regex, regex.captures(line.text)?)));
+        let mut named = false;
+        if let Some((regex, captures)) = captures {
+            for name in regex.capture_names().flatten() {
+                let Some(value) = captures.name(name).map(|found| lossy(found.as_bytes())) else {
+                    continue;
+                };
+                let value = value.trim();
+                match name {
+                    "rank" | "ranks" => {
+                        let ranks = numbers(value);
+                        named |= !ranks.is_empty();
+                        bounded(&mut seen.ranks, ranks);
+                    }
+                    "node" => bounded(&mut seen.nodes, [value.to_owned()]),
+                    "peer" if !value.is_empty() => {
+                        bounded(&mut seen.peers, [value.to_owned()]);
+                    }
+                    _ if !value.is_empty() && seen.fields.len() < MAX_FIELDS => {
+                        let short = value.chars().take(160).collect();
+                        seen.fields.entry(name.to_owned()).or_insert(short);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        if !named {
+            bounded(&mut seen.ranks, rank);
+        }
+        bounded(&mut seen.nodes, node);
+    }
+
+    /// Named groups of a rule that are facts of the rank.
+    fn fields(&mut self, rule: &Rule, text: &[u8], rank: Option<u32>, order: Order) {
+        let Some(regex) = rule.regex() else { return };
+        let Some(captures) = regex.captures(text) else {
+            return;
+        };
+        let own = captures
+            .name("own_rank")
+            .map(|found| numbers(&lossy(found.as_bytes())));
+        let rank = own.and_then(|ranks| ranks.first().copied()).or(rank);
+        let index = match rank {
+            Some(rank) => self.of_rank(rank),
+            None => self.of_whole(),
+        };
+        let Some(member) = self.members.get_mut(index) else {
+            return;
+        };
+        for name in regex.capture_names().flatten() {
+            let Some(found) = captures.name(name).filter(|found| !found.is_empty()) else {
+                continue;
+            };
+            let value = lossy(found.as_bytes());
+            // Lines of a block are sampled from its end backwards: what is there is newer.
+            let kept = order == Order::Older && newer(member.fields.get(name), &value, name);
+            if (member.fields.contains_key(name) || member.fields.len() < MAX_FIELDS) && !kept {
+                member.fields.insert(name.to_owned(), value);
+            }
+        }
+    }
+
+    fn exit(&mut self, rule: &Rule, line: &Line<'_>, number: u64) {
+        let captures = rule.regex().and_then(|regex| regex.captures(line.text));
+        let get = |name: &str| {
+            let found = captures.as_ref()?.name(name)?;
+            Some(lossy(found.as_bytes()))
+        };
+        let signal = get("signal").and_then(|word| signal_number(&word));
+        let code: Option<i64> = get("code").and_then(|word| word.parse().ok());
+        let (code, signal) = match code {
+            Some(code @ -64..0) => (None, Some(-code)),
+            Some(code @ 129..=192) if signal.is_none() => (Some(code), Some(code - 128)),
+            code => (code, signal),
+        };
+        if code == Some(0) {
+            return;
+        }
+        let mut ranks: Vec<Option<u32>> = get("rank")
+            .or_else(|| get("ranks"))
+            .map(|word| numbers(&word).into_iter().map(Some).collect())
+            .unwrap_or_default();
+        if ranks.is_empty() {
+            ranks.push(
+                line.rank
+                    .or(self.block_rank.take())
+                    .or_else(|| self.rank_here(line)),
+            );
+        }
+        let mut evidence = self.evidence(line, number);
+        evidence.node = get("node").or(self.block_node.take()).or(evidence.node);
+        let waited_for = !matches!(rule.id.as_str(), "srun-signal" | "shell-killed");
+        for rank in ranks {
+            if self.exits.len() < MAX_NAMES {
+                let evidence = evidence.clone();
+                self.exits.push(ExitSeen {
+                    rank,
+                    code,
+                    signal,
+                    waited_for,
+                    evidence,
+                });
+            }
+        }
+        self.failure_line = number;
+    }
+
+    /// The lines of torchelastic's summary that name rank and host before the exit code.
+    fn elastic(&mut self, text: &[u8]) {
+        let text = text.trim_ascii_start();
+        let value = |key: &[u8]| {
+            let rest = text.strip_prefix(key)?.trim_ascii_start();
+            Some(lossy(rest.strip_prefix(b":")?.trim_ascii()))
+        };
+        if let Some(rank) = value(b"rank ") {
+            self.block_rank = numbers(rank.split(' ').next().unwrap_or_default())
+                .first()
+                .copied();
+        } else if let Some(host) = value(b"host ") {
+            self.block_node = Some(host);
+        }
+    }
+
+    /// `mpirun -np 8 …` in a transcript.
+    fn launcher(&mut self, text: &[u8]) {
+        if memchr::memmem::find(text, b"mpirun ").is_none()
+            && memchr::memmem::find(text, b"mpiexec ").is_none()
+        {
+            return;
+        }
+        let mut words = text
+            .split(|byte| *byte == b' ')
+            .filter(|word| !word.is_empty());
+        while let Some(word) = words.next() {
+            if matches!(word, b"-np" | b"-n" | b"--np" | b"-c")
+                && let Some(count) = words.next().map(lossy).and_then(|word| word.parse().ok())
+            {
+                self.asked_processes.get_or_insert(count);
+                return;
+            }
+        }
+    }
+
+    fn watchdog(&mut self, line: &Line<'_>) {
+        let work = torch::work(line.text);
+        let status = torch::status(line.text);
+        if work.is_none() && status.is_none() {
+            return;
+        }
+        let Some(rank) = line.rank.or_else(|| torch::rank(line.text)).or(self.rank) else {
+            return;
+        };
+        let group = torch::group(line.text);
+        let index = self.of_rank(rank);
+        if let Some(member) = self.members.get_mut(index) {
+            member.touch(line.stamp);
+            if member.work.is_none() {
+                member.work = work;
+            }
+            if let Some((enqueued, completed)) = status
+                && member.enqueued.is_none()
+            {
+                member.enqueued = Some(enqueued);
+                member.completed = Some(completed);
+                member.group = group;
+            }
+        }
+    }
+
+    /// Follows tracebacks; an exception that no rule claims is the user's own.
+    fn python(&mut self, line: &Line<'_>, number: u64, claimed: bool) {
+        let text = line.text;
+        let trimmed = text.trim_ascii_start();
+        let key = line.rank;
+        if trimmed.starts_with(b"Traceback (most recent call last)") {
+            self.traces.entry(key).or_default().begin();
+            return;
+        }
+        if trimmed.starts_with(b"Exception ignored in") || trimmed.starts_with(b"--- Logging error")
+        {
+            self.traces.entry(key).or_default().ignore();
+            return;
+        }
+        if trimmed.starts_with(b"File \"") {
+            if let Some(trace) = self.traces.get_mut(&key) {
+                trace.frame(text);
+            }
+            return;
+        }
+        let Some(name) = torch::exception(trimmed) else {
+            return;
+        };
+        let Some(frames) = self.traces.get_mut(&key).and_then(Trace::end) else {
+            return;
+        };
+        self.traces.remove(&key);
+        let rank = key.or_else(|| self.rank_here(line));
+        let raised = Raised {
+            text: shown(trimmed),
+            frame: frames.shown,
+        };
+        // An end of file while a checkpoint is read says only where it happened.
+        let cut_short = frames.loads && name == "EOFError";
+        let index = self.by_line(line);
+        let evidence = self.evidence(line, number);
+        if let Some(member) = self.members.get_mut(index) {
+            member.touch(line.stamp);
+            if member.raised.is_none() {
+                member.raised = Some(raised.clone());
+            }
+        }
+        if claimed {
+            return;
+        }
+        self.notable += 1;
+        self.failure_line = number;
+        let stamp = line.stamp.or(self.last_stamp);
+        let kept = if cut_short {
+            &mut self.cut_checkpoint
+        } else {
+            &mut self.user_error
+        };
+        let seen = kept.get_or_insert_with(|| Seen::new(number, stamp));
+        seen.count += 1;
+        seen.last_line = number;
+        bounded(&mut seen.ranks, rank);
+        if seen.evidence.len() < MAX_EVIDENCE {
+            seen.evidence.push(evidence);
+        }
+        seen.fields
+            .entry("detail".to_owned())
+            .or_insert(raised.text);
+        if let Some(frame) = raised.frame {
+            seen.fields.entry("frame".to_owned()).or_insert(frame);
+        }
+    }
+
+    fn evidence(&self, line: &Line<'_>, number: u64) -> Evidence {
+        Evidence {
+            file: self.name.clone(),
+            line: number,
+            text: shown(line.text),
+            rank: line.rank.or(self.rank),
+            node: line.node.map(lossy).or_else(|| self.node.clone()),
+        }
+    }
+
+    /// The rank of a line that does not name one, where the source is that of one rank.
+    fn rank_here(&self, line: &Line<'_>) -> Option<u32> {
+        line.rank
+            .or_else(|| torch::rank(line.text).filter(|_| self.rank.is_none()))
+            .or(self.rank)
+    }
+
+    fn process(&mut self, host: &str, pid: u32, rank: Option<u32>) -> usize {
+        let known = self.by_pid.entry(pid).or_default();
+        let found = known.iter().copied().find(|index| {
+            self.members
+                .get(*index)
+                .is_some_and(|member| member.node.as_deref() == Some(host))
+        });
+        if let Some(index) = found {
+            return index;
+        }
+        let index = self.members.len().min(MAX_NAMES - 1);
+        if index == self.members.len() {
+            known.push(index);
+            self.members.push(Member {
+                rank: rank.or(self.rank),
+                node: Some(host.to_owned()),
+                ..Member::default()
+            });
+        }
+        index
+    }
+
+    fn by_line(&mut self, line: &Line<'_>) -> usize {
+        match line.rank.or(self.rank) {
+            Some(rank) => self.of_rank(rank),
+            None => self.of_whole(),
+        }
+    }
+
+    fn of_rank(&mut self, rank: u32) -> usize {
+        if let Some(index) = self.by_rank.get(&rank) {
+            return *index;
+        }
+        let index = self.members.len().min(MAX_NAMES - 1);
+        if index == self.members.len() {
+            self.members.push(Member {
+                rank: Some(rank),
+                ..Member::default()
+            });
+            self.by_rank.insert(rank, index);
+        }
+        index
+    }
+
+    fn of_whole(&mut self) -> usize {
+        if let Some(rank) = self.rank {
+            return self.of_rank(rank);
+        }
+        *self.whole.get_or_insert_with(|| {
+            self.members.push(Member::default());
+            self.members.len() - 1
+        })
+    }
+}
+
+/// Whether what is sampled comes before or after what is known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Older,
+    Newer,
+}
+
+/// Whether the known value of a counter is larger than the sampled one.
+fn newer(known: Option<&String>, value: &str, name: &str) -> bool {
+    let (Some(known), true) = (known, matches!(name, "step")) else {
+        return known.is_some() && name == "world";
+    };
+    let number = |text: &str| text.parse::<f64>().unwrap_or(0.0);
+    number(known) >= number(value)
+}
+
+impl Seen {
+    fn new(line: u64, stamp: Option<Stamp>) -> Self {
+        Self {
+            count: 0,
+            evidence: Vec::new(),
+            first_line: line,
+            last_line: line,
+            stamp,
+            ranks: BTreeSet::new(),
+            nodes: BTreeSet::new(),
+            peers: BTreeSet::new(),
+            fields: BTreeMap::new(),
+        }
+    }
+}
+
+impl Member {
+    fn touch(&mut self, stamp: Option<Stamp>) {
+        if let Some(stamp) = stamp {
+            self.first.get_or_insert(stamp);
+            self.last = Some(stamp);
+        }
+    }
+}
+
+fn bounded<T: Ord>(set: &mut BTreeSet<T>, values: impl IntoIterator<Item = T>) {
+    for value in values {
+        if set.len() < MAX_NAMES {
+            set.insert(value);
+        }
+    }
+}
+
+/// Ranks as people write them: `3`, `0-1,4`, `[1, 2]`.
+fn numbers(text: &str) -> Vec<u32> {
+    let mut found = Vec::new();
+    for part in text
+        .split([',', ' ', '[', ']'])
+        .filter(|part| !part.is_empty())
+    {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>())
+            && last.saturating_sub(first) < 65_536
+        {
+            found.extend(first..=last);
+        }
+        if found.len() > MAX_NAMES {
+            break;
+        }
+    }
+    found
+}
+
+fn signal_number(word: &str) -> Option<i64> {
+    let known = match word.trim_start_matches("SIG") {
+        "Killed" | "KILL" => 9,
+        "Aborted" | "ABRT" => 6,
+        "Segmentation fault" | "SEGV" => 11,
+        "Terminated" | "TERM" => 15,
+        "Bus error" | "BUS" => 7,
+        other => return other.parse().ok(),
+    };
+    Some(known)
+}
+
+fn newlines(bytes: &[u8]) -> u64 {
+    memchr::memchr_iter(b'\n', bytes).count() as u64
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What is shown of a line: control characters cannot play tricks on a terminal.
+fn shown(text: &[u8]) -> String {
+    let cut = text.get(..text.len().min(MAX_TEXT)).unwrap_or(text);
+    let mut shown: String = String::from_utf8_lossy(cut.trim_ascii_end())
+        .chars()
+        .map(|letter| if letter.is_control() { ' ' } else { letter })
+        .collect();
+    if text.len() > MAX_TEXT {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+use super::*;
+
+fn read(rules: &Rules, parts: &[&[u8]]) -> Source {
+    let mut source = Source::new("a.log");
+    for part in parts {
+        source.read(rules, part);
+    }
+    source.end(rules);
+    source
+}
+
+#[test]
+fn lines_are_counted_wherever_the_bytes_are_cut() {
+    let text = b"one\nCUDA out of memory\nthree\nTraceback\nfive Segmentation fault".as_slice();
+    let rules = Rules::builtin();
+    let whole = read(&rules, &[text]);
+    assert_eq!(whole.lines, 5);
+    let places = |source: &Source| -> Vec<u64> {
+        source.seen.values().map(|seen| seen.first_line).collect()
+    };
+    assert_eq!(places(&whole), [2, 5]);
+    for cut in 0..text.len() {
+        let (one, two) = text.split_at(cut);
+        let source = read(&rules, &[one, two]);
+        assert_eq!(
+            (source.lines, places(&source)),
+            (5, places(&whole)),
+            "cut at {cut}"
+        );
+    }
+}
+
+#[test]
+fn a_line_without_end_is_not_kept() {
+    let rules = Rules::builtin();
+    let mut source = Source::new("a.log");
+    for _ in 0..1000 {
+        source.read(&rules, &[b'x'; 4096]);
+    }
+    assert!(source.carry.len() <= MAX_LINE);
+    source.read(&rules, b"\nCUDA out of memory\n");
+    assert_eq!(source.lines, 2);
+    assert_eq!(source.seen.len(), 1);
+}
+
+#[test]
+fn ranks_as_people_write_them() {
+    let cases: [(&str, &[u32]); 5] = [
+        ("3", &[3]),
+        ("0-1,4", &[0, 1, 4]),
+        ("[1, 2]", &[1, 2]),
+        ("x", &[]),
+        ("5-3", &[]),
+    ];
+    for (text, want) in cases {
+        assert_eq!(numbers(text), want, "{text}");
+    }
+}

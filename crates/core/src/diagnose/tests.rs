@@ -1,0 +1,152 @@
+//! Logs that programs really printed, and what must be concluded from them.
+
+use std::path::Path;
+
+use super::*;
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test reads its data; nothing of the library does"
+)]
+fn file(name: &str) -> Vec<u8> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/doctor/logs");
+    std::fs::read(folder.join(name)).unwrap()
+}
+
+fn doctor() -> Doctor {
+    Doctor::new(Arc::new(Rules::builtin()))
+}
+
+/// What a doctor with the rules of `empty` says of one file.
+fn diagnose(empty: &Doctor, name: &str) -> Report {
+    let bytes = file(name);
+    let mut doctor = empty.clone();
+    let head = &bytes[..bytes.len().min(4096)];
+    if looks_like_dump(name, head) {
+        doctor.dump(Dump::read(name, &bytes).unwrap());
+    } else {
+        let id = doctor.source(name);
+        doctor.bytes(id, &bytes);
+    }
+    doctor.finish()
+}
+
+fn labels(report: &Report) -> Vec<&str> {
+    let verdicts = report.verdicts.iter();
+    verdicts.map(|verdict| verdict.label.as_str()).collect()
+}
+
+#[test]
+fn real_logs() {
+    let empty = doctor();
+    let expected = file("expected.txt");
+    let expected = std::str::from_utf8(&expected).unwrap();
+    let mut wrong = Vec::new();
+    for line in expected.lines().filter(|line| !line.starts_with('#')) {
+        let (name, want) = line.split_once(": ").unwrap();
+        let want: Vec<&str> = want.split_whitespace().collect();
+        let report = diagnose(&empty, name);
+        let have = labels(&report);
+        if !have.starts_with(&want) {
+            wrong.push(format!("{name}: want {want:?}, have {have:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_verdict_names_who_failed_and_where() {
+    let empty = doctor();
+    let report = diagnose(&empty, "cpu-exception.log");
+    let verdict = &report.verdicts[0];
+    assert_eq!(verdict.ranks, [1]);
+    assert!(
+        verdict.sentence.contains("KeyError: 'learning_rate'"),
+        "{}",
+        verdict.sentence
+    );
+    assert!(
+        verdict.sentence.contains("in exception"),
+        "{}",
+        verdict.sentence
+    );
+    assert_eq!(verdict.evidence[0].file, "cpu-exception.log");
+    assert!(!report.is_healthy());
+
+    let report = diagnose(&empty, "gpu-single-rank.log");
+    assert!(report.is_healthy());
+    let facts = &report.facts.ranks[0];
+    assert_eq!((facts.rank, facts.world), (Some(0), Some(1)));
+    assert_eq!(facts.nccl.as_deref(), Some("2.28.9+cuda13.0"));
+    assert_eq!(facts.network.as_deref(), Some("Socket"));
+}
+
+/// Rank 3 runs out of memory; ten minutes later the others' watchdogs fire.
+#[test]
+fn the_first_failure_is_not_its_echo() {
+    let mut doctor = doctor();
+    for rank in 0..4 {
+        let id = doctor.source(&format!("rank{rank}.log"));
+        let text = if rank == 3 {
+            "2024-07-25 06:00:00,000 step 10\n\
+             Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n\
+             torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB.\n"
+                .to_owned()
+        } else {
+            format!(
+                "2024-07-25 06:10:00,000 x\n[rank{rank}]:[E ProcessGroupNCCL.cpp:563] [Rank {rank}] \
+                 Watchdog caught collective operation timeout: WorkNCCL(SeqNum=57, OpType=ALLREDUCE, \
+                 NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600052 milliseconds before timing out.\n"
+            )
+        };
+        doctor.bytes(id, text.as_bytes());
+    }
+    let report = doctor.report();
+    assert_eq!(labels(&report), ["cuda_oom", "collective_timeout"]);
+    assert_eq!(report.verdicts[0].ranks, [3]);
+    // A snapshot changes nothing.
+    assert_eq!(labels(&doctor.report()), labels(&report));
+}
+
+#[test]
+fn who_was_late_is_told() {
+    let mut doctor = doctor();
+    let id = doctor.source("all.log");
+    for rank in [0, 1, 2] {
+        let line = format!(
+            "[rank{rank}]:[E ProcessGroupNCCL.cpp:629] [Rank {rank}] Watchdog caught collective operation \
+             timeout: WorkNCCL(SeqNum=57, OpType=ALLGATHER, NumelIn=1, NumelOut=4, Timeout(ms)=600000) ran"
+        );
+        doctor.line(id, None, Some(i64::from(rank)), line.as_bytes());
+    }
+    let late = "[rank3]:[E ProcessGroupNCCL.cpp:1] [PG ID 0 PG GUID 0(default_pg) Rank 3] Received a dump \
+                signal due to a collective timeout from rank 0 and we will try our best to dump the debug \
+                info. Last enqueued NCCL work: 56, last completed NCCL work: 56.";
+    doctor.line(id, None, Some(9), late.as_bytes());
+    let report = doctor.finish();
+    assert_eq!(
+        labels(&report),
+        ["collective_timeout", "straggler_or_missing_rank"]
+    );
+    let verdict = &report.verdicts[0];
+    assert_eq!(verdict.ranks, [3]);
+    assert_eq!(
+        verdict.sentence,
+        "a collective did not complete in time: rank 3 did not enter ALLGATHER number 57, in which \
+         ranks 0-2 waited"
+    );
+}
+
+#[test]
+fn what_is_read_apart_is_put_together() {
+    let mut one = doctor();
+    let mut other = one.clone();
+    let (first, second) = (one.source("rank0.log"), other.source("rank1.log"));
+    one.bytes(first, b"step 1 loss 0.5\n");
+    other.bytes(second, b"RuntimeError: CUDA error: out of memory");
+    one.absorb(other);
+    let report = one.finish();
+    assert_eq!(labels(&report), ["cuda_oom"]);
+    assert_eq!(report.verdicts[0].ranks, [1]);
+    assert_eq!(report.facts.lines, 2);
+}

@@ -1,0 +1,228 @@
+//! What `PyTorch`'s watchdog and Python's tracebacks tell, which takes more than one line or a few fields
+//! that belong together.
+
+/// A collective as the watchdog tells it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Work {
+    pub(super) sequence: i64,
+    pub(super) operation: String,
+    pub(super) elements_in: Option<u64>,
+    pub(super) elements_out: Option<u64>,
+}
+
+/// `WorkNCCL(SeqNum=3, OpType=BROADCAST, NumelIn=1, NumelOut=1, Timeout(ms)=120000)`.
+pub(super) fn work(text: &[u8]) -> Option<Work> {
+    let at = memchr::memmem::find(text, b"WorkNCCL(")?;
+    let fields = text.get(at..)?;
+    let operation = value(fields, b"OpType=")?;
+    Some(Work {
+        sequence: value(fields, b"SeqNum=").and_then(|word| word.parse().ok())?,
+        operation: operation.chars().take(32).collect(),
+        elements_in: value(fields, b"NumelIn=").and_then(|word| word.parse().ok()),
+        elements_out: value(fields, b"NumelOut=").and_then(|word| word.parse().ok()),
+    })
+}
+
+/// `last enqueued NCCL work: 6, last completed NCCL work: 2`, with and without the word in the middle.
+pub(super) fn status(text: &[u8]) -> Option<(i64, i64)> {
+    let number = |name: &[u8]| {
+        let at = memchr::memmem::find(text, name)? + name.len();
+        let rest = text.get(at..)?;
+        let colon = memchr::memmem::find(rest.get(..rest.len().min(24))?, b"work: ")?;
+        value(rest.get(colon..)?, b"work: ")?.parse().ok()
+    };
+    let enqueued = number(b"ast enqueued ")?;
+    Some((enqueued, number(b"last completed ")?))
+}
+
+/// The rank that a line of the watchdog names: `[Rank 3]`, `[PG ID 1 PG GUID 1 Rank 3]`.
+pub(super) fn rank(text: &[u8]) -> Option<u32> {
+    value(text, b"Rank ")?.parse().ok()
+}
+
+/// The group that a line of the watchdog names: `[PG ID 1 `, `[PG 0 `.
+pub(super) fn group(text: &[u8]) -> Option<String> {
+    let found = value(text, b"[PG ID ").or_else(|| value(text, b"[PG "))?;
+    Some(found.chars().take(16).collect())
+}
+
+/// What stands behind `key`, up to a separator.
+fn value<'a>(text: &'a [u8], key: &[u8]) -> Option<&'a str> {
+    let at = memchr::memmem::find(text, key)? + key.len();
+    let rest = text.get(at..)?;
+    let end = rest
+        .iter()
+        .position(|byte| b", )]\t;".contains(byte))
+        .unwrap_or(rest.len());
+    let word = std::str::from_utf8(rest.get(..end)?).ok()?;
+    let word = word.trim_end_matches('.');
+    (!word.is_empty()).then_some(word)
+}
+
+/// A traceback as it comes in.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Trace {
+    open: bool,
+    /// Python says that it goes on in spite of this one.
+    ignored: bool,
+    frame: Option<String>,
+    own_frame: Option<String>,
+}
+
+/// Where an exception was raised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Frames {
+    /// The deepest frame of the user's own code, else the deepest.
+    pub(super) shown: Option<String>,
+    /// Whether the deepest frame reads a checkpoint.
+    pub(super) loads: bool,
+}
+
+impl Trace {
+    /// Notes `Traceback (most recent call last):` and what announces it.
+    pub(super) fn begin(&mut self) {
+        self.open = true;
+        self.frame = None;
+        self.own_frame = None;
+    }
+
+    /// Notes that the next traceback is only told, not raised.
+    pub(super) fn ignore(&mut self) {
+        self.ignored = true;
+    }
+
+    /// Notes `  File "train.py", line 3, in main`.
+    pub(super) fn frame(&mut self, text: &[u8]) {
+        let shown: String = String::from_utf8_lossy(text.trim_ascii())
+            .chars()
+            .take(200)
+            .collect();
+        let library = [
+            "site-packages/",
+            "dist-packages/",
+            "/lib/python3",
+            "<frozen",
+            "/lib/python2",
+        ]
+        .iter()
+        .any(|part| shown.contains(part));
+        if !library {
+            self.own_frame = Some(shown.clone());
+        }
+        self.frame = Some(shown);
+    }
+
+    /// Whether `text` is a line of code that the traceback quotes, and no message.
+    pub(super) fn quotes(&self, text: &[u8]) -> bool {
+        self.open && text.starts_with(b"    ")
+    }
+
+    /// Ends the traceback with its exception. `None` where none is open, or where Python itself ignores
+    /// it.
+    pub(super) fn end(&mut self) -> Option<Frames> {
+        let ignored = std::mem::take(&mut self.ignored);
+        let open = std::mem::take(&mut self.open);
+        let deepest = self.frame.take();
+        let loads = deepest.as_deref().is_some_and(|frame| {
+            [
+                "serialization.py",
+                "pickle.py",
+                "unpickler",
+                "safetensors",
+                "checkpoint",
+            ]
+            .iter()
+            .any(|part| frame.contains(part))
+        });
+        let shown = self.own_frame.take().or(deepest);
+        (open && !ignored).then_some(Frames { shown, loads })
+    }
+}
+
+/// Whether a line is the last of a traceback: `ValueError: …`, `torch.cuda.OutOfMemoryError: …`.
+pub(super) fn exception(text: &[u8]) -> Option<&str> {
+    let head = text.get(..text.len().min(160))?;
+    let end = head
+        .iter()
+        .position(|byte| !(byte.is_ascii_alphanumeric() || b"._".contains(byte)))
+        .unwrap_or(head.len());
+    let name = std::str::from_utf8(head.get(..end)?).ok()?;
+    let after = text.get(end..)?;
+    let ends = after.trim_ascii().is_empty() || after.starts_with(b": ") || after == b":";
+    let last = name.rsplit('.').next()?;
+    let kind = [
+        "Error",
+        "Exception",
+        "Interrupt",
+        "Exit",
+        "Timeout",
+        "Failure",
+        "Fault",
+        "Aborted",
+    ]
+    .iter()
+    .any(|suffix| last.ends_with(suffix));
+    let named = last.starts_with(|first: char| first.is_ascii_uppercase()) || last.starts_with('_');
+    // A bare `Error: ` is what command lines say.
+    (ends && kind && named && last != "Error").then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watchdog_lines() {
+        let line = b"[Rank 2] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3, OpType=BROADCAST, NumelIn=25, NumelOut=26, Timeout(ms)=120000) ran for 120059 milliseconds before timing out.";
+        let work = work(line).unwrap();
+        assert_eq!((work.sequence, work.operation.as_str()), (3, "BROADCAST"));
+        assert_eq!((work.elements_in, work.elements_out), (Some(25), Some(26)));
+        assert_eq!(rank(line), Some(2));
+        let old =
+            b"Timeout at NCCL work: 3, last enqueued NCCL work: 6, last completed NCCL work: 2.";
+        assert_eq!(status(old), Some((6, 2)));
+        let new = b"[PG ID 1 PG GUID 1 Rank 0]  failure detected by watchdog at work sequence id: 1 PG status: last enqueued work: 547, last completed work: -1";
+        assert_eq!(status(new), Some((547, -1)));
+        assert_eq!(group(new).as_deref(), Some("1"));
+        assert_eq!(status(b"last enqueued"), None);
+    }
+
+    #[test]
+    fn ends_of_tracebacks() {
+        let cases = [
+            ("ValueError: x", Some("ValueError")),
+            (
+                "torch.cuda.OutOfMemoryError: CUDA",
+                Some("torch.cuda.OutOfMemoryError"),
+            ),
+            ("KeyboardInterrupt", Some("KeyboardInterrupt")),
+            ("Error: usage", None),
+            ("error: x", None),
+            ("some Error: x", None),
+            ("RuntimeErrorx: ", None),
+            ("", None),
+        ];
+        for (line, want) in cases {
+            assert_eq!(exception(line.as_bytes()), want, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_deepest_frame_of_the_user() {
+        let mut trace = Trace::default();
+        assert_eq!(trace.end(), None);
+        trace.begin();
+        trace.frame(b"  File \"/app/train.py\", line 3, in main");
+        trace.frame(b"  File \"/usr/lib/python3/dist-packages/torch/x.py\", line 9, in y");
+        assert!(trace.quotes(b"    main()"));
+        let frames = trace.end().unwrap();
+        assert_eq!(
+            frames.shown.as_deref(),
+            Some("File \"/app/train.py\", line 3, in main")
+        );
+        assert!(!frames.loads && !trace.quotes(b"    main()"));
+        trace.ignore();
+        trace.begin();
+        assert_eq!(trace.end(), None);
+    }
+}

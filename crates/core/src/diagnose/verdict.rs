@@ -1,0 +1,869 @@
+//! From what was seen to what is concluded, the decisive conclusion first.
+//!
+//! Owns the order: a cause before a symptom, among causes the first in time, among symptoms the one that
+//! says most; and what follows only from several lines or ranks together.
+//!
+//! Invariant: a verdict rests on at least one line, except `healthy` and `inconclusive`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    codes,
+    group::Group,
+    report::{Evidence, Moment, Verdict},
+    rules::{Confidence, Label, LabelKind, Rules, Stage},
+    source::{Seen, Source},
+    stamp::Stamp,
+};
+use crate::job::Account;
+
+/// Verdicts that are told.
+const MAX_VERDICTS: usize = 8;
+/// Lines of evidence that one verdict gives.
+const MAX_EVIDENCE: usize = 6;
+/// Moments of the timeline.
+const MAX_MOMENTS: usize = 256;
+/// A retry is taken to have worked where so many lines follow it without another.
+const QUIET_LINES: u64 = 10;
+
+/// What speaks for one label.
+#[derive(Clone, Debug)]
+struct Case<'a> {
+    label: &'a Label,
+    stage: Stage,
+    weight: u8,
+    confidence: Confidence,
+    /// First in the files, and by the clock.
+    place: (usize, u64),
+    stamp: Option<Stamp>,
+    /// Order among rules that took the same line.
+    rule: usize,
+    ranks: BTreeSet<u32>,
+    nodes: BTreeSet<String>,
+    peers: BTreeSet<String>,
+    fields: BTreeMap<String, String>,
+    evidence: Vec<(Option<Stamp>, (usize, u64), Evidence)>,
+    detail: Option<String>,
+    account: Account,
+}
+
+/// The conclusions, and the labels of facts and of problems that were got over.
+pub(super) struct Concluded {
+    pub(super) verdicts: Vec<Verdict>,
+    pub(super) labels: Vec<String>,
+    pub(super) timeline: Vec<Moment>,
+}
+
+/// Concludes.
+pub(super) fn conclude(rules: &Rules, sources: &[Source], group: &Group) -> Concluded {
+    let mut judge = Judge {
+        rules,
+        sources,
+        group,
+        cases: BTreeMap::new(),
+        facts: BTreeSet::new(),
+    };
+    judge.gather();
+    judge.exits();
+    judge.starts();
+    judge.collectives();
+    judge.devices();
+    judge.transports();
+    judge.conclude()
+}
+
+struct Judge<'a> {
+    rules: &'a Rules,
+    sources: &'a [Source],
+    group: &'a Group,
+    cases: BTreeMap<&'a str, Case<'a>>,
+    facts: BTreeSet<&'a str>,
+}
+
+impl Judge<'_> {
+    /// Puts what rules have seen together by label.
+    fn gather(&mut self) {
+        for (index, source) in self.sources.iter().enumerate() {
+            for (rule_index, seen) in &source.seen {
+                let rule = self.rules.rule(*rule_index);
+                let Some(name) = rule.label.as_deref() else {
+                    continue;
+                };
+                if rule.stage == Stage::Fact {
+                    self.facts.insert(name);
+                    continue;
+                }
+                if Self::got_over(source, seen, rule.stage, rule.recovers) {
+                    self.facts.insert(name);
+                    continue;
+                }
+                self.add(
+                    name,
+                    index,
+                    seen,
+                    Strength {
+                        stage: rule.stage,
+                        weight: rule.weight,
+                        confidence: rule.confidence,
+                        rule: usize::from(*rule_index),
+                    },
+                );
+            }
+            let raised = [
+                ("user_code_error", &source.user_error),
+                ("checkpoint_corrupt", &source.cut_checkpoint),
+            ];
+            for (name, seen) in raised {
+                if let Some(seen) = seen
+                    && !Self::got_over(source, seen, Stage::Symptom, false)
+                {
+                    let strength = Strength {
+                        stage: Stage::Cause,
+                        weight: 50,
+                        confidence: Confidence::High,
+                        rule: usize::MAX,
+                    };
+                    self.add(name, index, seen, strength);
+                }
+            }
+        }
+    }
+
+    /// Whether the job went on after it.
+    fn got_over(source: &Source, seen: &Seen, stage: Stage, recovers: bool) -> bool {
+        let last = seen.last_line;
+        let no_later_failure = source.failure_line <= last && source.exits.is_empty();
+        if recovers && no_later_failure {
+            let went_on = source.progress_line.max(source.done_line) > last;
+            if went_on || source.lines >= last + QUIET_LINES {
+                return true;
+            }
+        }
+        if recovers && source.progress_line > last {
+            return true;
+        }
+        let finished = source.done_line > last && source.exits.is_empty();
+        stage == Stage::Symptom && finished && source.failure_line <= source.done_line
+    }
+
+    fn add(&mut self, name: &str, source: usize, seen: &Seen, strength: Strength) {
+        let Some(label) = self.rules.label(name) else {
+            return;
+        };
+        let place = (source, seen.first_line);
+        let case = self
+            .cases
+            .entry(&label.name)
+            .or_insert_with(|| Case::new(label, strength, place, seen.stamp));
+        case.strengthen(strength);
+        if earlier((seen.stamp, place), (case.stamp, case.place)) {
+            case.place = place;
+            case.stamp = seen.stamp;
+        }
+        case.ranks.extend(&seen.ranks);
+        case.nodes.extend(seen.nodes.iter().cloned());
+        case.peers.extend(seen.peers.iter().cloned());
+        for (name, value) in &seen.fields {
+            case.fields
+                .entry(name.clone())
+                .or_insert_with(|| value.clone());
+        }
+        for evidence in &seen.evidence {
+            let place = (source, evidence.line);
+            case.evidence.push((seen.stamp, place, evidence.clone()));
+        }
+    }
+
+    /// A conclusion of several lines, with one of them as its place.
+    fn add_at(
+        &mut self,
+        name: &str,
+        strength: Strength,
+        evidence: Evidence,
+        detail: Option<String>,
+    ) {
+        let Some(label) = self.rules.label(name) else {
+            return;
+        };
+        let source = self
+            .sources
+            .iter()
+            .position(|source| source.name == evidence.file)
+            .unwrap_or(usize::MAX);
+        let place = (source, evidence.line);
+        let case = self
+            .cases
+            .entry(&label.name)
+            .or_insert_with(|| Case::new(label, strength, place, None));
+        case.strengthen(strength);
+        case.ranks.extend(evidence.rank);
+        case.nodes.extend(evidence.node.clone());
+        case.evidence.push((None, place, evidence));
+        if detail.is_some() {
+            case.detail = detail;
+        }
+    }
+
+    fn has(&self, stage: Stage) -> bool {
+        self.cases.values().any(|case| case.stage == stage)
+    }
+
+    /// What the end of a process says where nothing else does.
+    fn exits(&mut self) {
+        let told_to_stop = self.cases.contains_key("sigterm_preemption");
+        let explained = self.has(Stage::Cause);
+        let soft = |weight| Strength {
+            stage: Stage::Symptom,
+            weight,
+            confidence: Confidence::Low,
+            rule: usize::MAX,
+        };
+        let exits: Vec<_> = self
+            .sources
+            .iter()
+            .flat_map(|source| &source.exits)
+            .collect();
+        // A launcher ends the others with SIGTERM when one has failed.
+        let all_told_to_stop = exits.iter().all(|exit| exit.signal == Some(15));
+        for exit in &exits {
+            let evidence = Evidence {
+                rank: exit.rank.or(exit.evidence.rank),
+                ..exit.evidence.clone()
+            };
+            let weight = if exit.waited_for { 65 } else { 20 };
+            let (name, weight, fits) = match exit.signal {
+                Some(9) => ("host_oom_killed", weight, !told_to_stop),
+                Some(11) => ("worker_segfault", 64, true),
+                Some(7) => ("shm_too_small", 63, true),
+                Some(15) => ("sigterm_preemption", 35, all_told_to_stop),
+                _ => continue,
+            };
+            if let Some(case) = self.cases.get_mut(name)
+                && case.stage == Stage::Cause
+            {
+                case.ranks.extend(evidence.rank);
+                case.nodes.extend(evidence.node);
+            } else if fits && !explained {
+                let killed = "SIGKILL without another cause; that alone is no proof of memory";
+                let detail = (exit.signal == Some(9)).then(|| killed.to_owned());
+                self.add_at(name, soft(weight), evidence, detail);
+            }
+        }
+        let own = || exits.iter().filter(|exit| exit.signal != Some(15));
+        let first = own().find(|exit| exit.rank.is_some()).or(own().next());
+        if self.cases.is_empty()
+            && let Some(exit) = first.or(exits.first())
+        {
+            let detail = match (exit.code, exit.signal) {
+                (_, Some(signal)) => format!("signal {signal}"),
+                (Some(code), _) => format!("exit code {code}"),
+                _ => "aborted".to_owned(),
+            };
+            let strength = Strength {
+                stage: Stage::Exit,
+                weight: 50,
+                confidence: Confidence::Medium,
+                rule: usize::MAX,
+            };
+            let evidence = Evidence {
+                rank: exit.rank.or(exit.evidence.rank),
+                ..exit.evidence.clone()
+            };
+            self.add_at("worker_exit_nonzero", strength, evidence, Some(detail));
+        }
+    }
+
+    /// Communicators that never completed.
+    fn starts(&mut self) {
+        let starts = &self.group.starts;
+        let cause = |confidence| Strength {
+            stage: Stage::Cause,
+            weight: 50,
+            confidence,
+            rule: usize::MAX,
+        };
+        let at = starts.retry_at.and_then(|(source, line)| {
+            let source = self.sources.get(source)?;
+            Some(Evidence {
+                file: source.name.clone(),
+                line,
+                text: format!(
+                    "{} attempts to connect were refused or timed out",
+                    starts.retries
+                ),
+                ..Evidence::default()
+            })
+        });
+        if starts.desync {
+            let ids: Vec<String> = starts
+                .pending
+                .iter()
+                .map(|(id, ranks)| format!("{id:#x} on {}", words_of(ranks)))
+                .collect();
+            let detail = format!("communicators {}", ids.join(", "));
+            let evidence = at.unwrap_or_default();
+            self.add_at(
+                "init_timeout",
+                cause(Confidence::Medium),
+                evidence.clone(),
+                None,
+            );
+            self.add_at(
+                "rank_desync",
+                cause(Confidence::High),
+                evidence,
+                Some(detail),
+            );
+        } else if starts.retries >= 3
+            && (!starts.pending.is_empty() || starts.complete == 0)
+            && let Some(evidence) = at
+        {
+            let bad = self.group.net.bad_interface.clone();
+            if let Some(name) = bad.filter(|_| self.group.net.several_nodes) {
+                let detail = Some(format!("`{name}` was chosen"));
+                self.add_at("wrong_interface", cause(Confidence::High), evidence, detail);
+            } else {
+                let strength = Strength {
+                    stage: Stage::Symptom,
+                    weight: 59,
+                    ..cause(Confidence::Medium)
+                };
+                self.add_at("init_timeout", strength, evidence, None);
+            }
+        }
+        let net = &self.group.net;
+        if let (Some(name), true) = (&net.bad_interface, net.several_nodes) {
+            let failing = [
+                "remote_peer_died",
+                "init_timeout",
+                "rendezvous_timeout",
+                "nccl_system_error",
+            ]
+            .iter()
+            .find_map(|label| self.cases.get(label));
+            if let Some((_, _, evidence)) = failing.and_then(|case| case.evidence.first()) {
+                let (evidence, detail) = (evidence.clone(), format!("`{name}` was chosen"));
+                self.add_at(
+                    "wrong_interface",
+                    cause(Confidence::High),
+                    evidence,
+                    Some(detail),
+                );
+            }
+        }
+        if self.group.lonely
+            && let Some(source) = self
+                .sources
+                .iter()
+                .find(|source| source.asked_processes.is_some())
+        {
+            let asked = source.asked_processes.unwrap_or_default();
+            let evidence = Evidence {
+                file: source.name.clone(),
+                line: 1,
+                text: format!("`mpirun` was asked for {asked} processes; each is rank 0 of 1"),
+                ..Evidence::default()
+            };
+            self.add_at(
+                "mpi_launch_failure",
+                cause(Confidence::High),
+                evidence.clone(),
+                None,
+            );
+            self.add_at(
+                "mpi_world_size_one",
+                cause(Confidence::High),
+                evidence,
+                None,
+            );
+        }
+    }
+
+    /// Who was waited for.
+    fn collectives(&mut self) {
+        let wait = &self.group.wait;
+        let Some(collective) = &wait.collective else {
+            return;
+        };
+        let named = format!("{} number {}", collective.operation, collective.sequence);
+        let timed_out = self.cases.contains_key("collective_timeout");
+        let told = self.cases.get("collective_timeout");
+        let evidence = match told.and_then(|case| case.evidence.first()) {
+            Some((_, _, evidence)) => evidence.clone(),
+            None => Evidence {
+                file: "Flight Recorder".to_owned(),
+                text: named.clone(),
+                ..Evidence::default()
+            },
+        };
+        let cause = |weight| Strength {
+            stage: if weight > 90 {
+                Stage::Cause
+            } else {
+                Stage::Symptom
+            },
+            weight,
+            confidence: Confidence::High,
+            rule: usize::MAX,
+        };
+        if let Some(mismatch) = &wait.mismatch {
+            let detail = format!("{named}: {mismatch}");
+            let evidence = Evidence {
+                rank: None,
+                ..evidence.clone()
+            };
+            self.add_at("collective_mismatch", cause(95), evidence, Some(detail));
+            self.blame("collective_mismatch", &wait.mismatch_ranks);
+        }
+        let culprits = if wait.late.is_empty() {
+            &wait.silent
+        } else {
+            &wait.late
+        };
+        let word = if wait.late.is_empty() {
+            "was not heard of in"
+        } else {
+            "did not enter"
+        };
+        let detail = if culprits.is_empty() {
+            format!(
+                "{named} on {}; nothing here says who was late",
+                words_of(&wait.waiting)
+            )
+        } else {
+            format!(
+                "{} {word} {named}, in which {} waited",
+                words_of(culprits),
+                words_of(&wait.waiting)
+            )
+        };
+        if !culprits.is_empty() {
+            let weight = if timed_out { 49 } else { 60 };
+            let evidence = Evidence {
+                rank: None,
+                ..evidence
+            };
+            self.add_at(
+                "straggler_or_missing_rank",
+                cause(weight),
+                evidence,
+                Some(detail.clone()),
+            );
+            self.blame("straggler_or_missing_rank", culprits);
+            self.blame("collective_timeout", culprits);
+        }
+        let known = [
+            "collective_timeout",
+            "collective_mismatch",
+            "straggler_or_missing_rank",
+        ];
+        if !known.iter().any(|label| self.cases.contains_key(label)) {
+            // Only a dump tells: whoever waited had not given up yet, or its log is not here.
+            let evidence = Evidence {
+                file: "Flight Recorder".to_owned(),
+                line: 1,
+                text: format!("{named} is not complete"),
+                ..Evidence::default()
+            };
+            let strength = Strength {
+                confidence: Confidence::Medium,
+                ..cause(50)
+            };
+            self.add_at("collective_timeout", strength, evidence, None);
+            self.blame("collective_timeout", &wait.waiting);
+        }
+        if let Some(case) = self.cases.get_mut("collective_timeout") {
+            case.detail = Some(detail);
+        }
+    }
+
+    /// A verdict about ranks names these, not those that told it.
+    fn blame(&mut self, label: &str, ranks: &BTreeSet<u32>) {
+        let nodes: BTreeSet<String> = ranks
+            .iter()
+            .filter_map(|rank| self.group.node_of(*rank).map(str::to_owned))
+            .collect();
+        if let Some(case) = self.cases.get_mut(label) {
+            case.ranks.clone_from(ranks);
+            case.nodes = nodes;
+        }
+    }
+
+    /// Numbers of drivers and network cards.
+    fn devices(&mut self) {
+        if let Some(case) = self.cases.get_mut("xid_error")
+            && let Some(number) = case.fields.get("xid").and_then(|word| word.parse().ok())
+        {
+            let xid = codes::xid(number);
+            let pci = case.fields.get("pci").cloned().unwrap_or_default();
+            case.detail = Some(format!("Xid {number} on {pci}: {}", xid.words));
+            if xid.program {
+                case.account = Account::User;
+            }
+            if let Some(name) = xid.label
+                && let Some((_, _, evidence)) = case.evidence.first().cloned()
+            {
+                let strength = Strength {
+                    stage: Stage::Cause,
+                    weight: 50,
+                    confidence: Confidence::High,
+                    rule: usize::MAX,
+                };
+                let detail = case.detail.clone();
+                self.add_at(name, strength, evidence, detail);
+            }
+        }
+        if let Some(case) = self.cases.get_mut("ib_completion_error")
+            && let Some(status) = case
+                .fields
+                .get("ib_status")
+                .and_then(|word| word.parse().ok())
+        {
+            let vendor = case
+                .fields
+                .get("ib_vendor")
+                .map_or_else(String::new, |code| format!(", vendor code {code}"));
+            case.detail = Some(format!(
+                "status {status} ({}){vendor}",
+                codes::completion(status)
+            ));
+        }
+        // Between InfiniBand ports there is no address to get wrong.
+        let net = &self.group.net;
+        if net.infiniband
+            && !net.roce
+            && self.cases.contains_key("ib_completion_error")
+            && let Some(case) = self.cases.get_mut("roce_gid_problem")
+        {
+            case.stage = Stage::Symptom;
+            case.confidence = Confidence::Low;
+        }
+    }
+
+    /// Facts about the network.
+    fn transports(&mut self) {
+        let net = &self.group.net;
+        let mut fact = |name: &str, holds: bool| {
+            if let Some(label) = self.rules.label(name).filter(|_| holds) {
+                self.facts.insert(&label.name);
+            }
+        };
+        let channels = net.verbs + net.other_net;
+        let direct = net.verbs_direct + net.other_net_direct;
+        fact(
+            "ib_ok",
+            net.verbs > 0 || (net.verbs_network && net.gdr_enabled > 0),
+        );
+        fact(
+            "gdr_ok",
+            direct > 0 || (channels == 0 && net.gdr_enabled > 0 && net.verbs_network),
+        );
+        fact(
+            "gdr_disabled",
+            (net.verbs > 0 && direct == 0)
+                || (channels == 0 && net.gdr_disabled > 0 && net.gdr_enabled == 0),
+        );
+        fact(
+            "nvlink_p2p_disabled",
+            net.shared_memory > 0 && net.peer == 0,
+        );
+        fact(
+            "socket_fallback",
+            net.socket > 0 && net.several_nodes && net.verbs == 0,
+        );
+    }
+
+    fn conclude(mut self) -> Concluded {
+        self.settle();
+        let timeline = self.timeline();
+        let mut cases: Vec<Case<'_>> = std::mem::take(&mut self.cases).into_values().collect();
+        // By the clock where every cause has the same one, else by place: an order that mixes the two
+        // would not be one.
+        let clocks: BTreeSet<Option<String>> = cases
+            .iter()
+            .filter(|case| case.stage == Stage::Cause)
+            .map(|case| case.stamp.map(|stamp| format!("{:?}", stamp.clock)))
+            .collect();
+        let one_clock = clocks.len() == 1 && !clocks.contains(&None);
+        cases.sort_by_key(|case| {
+            let is_cause = case.stage == Stage::Cause;
+            let when = match case.stamp.filter(|_| one_clock && is_cause) {
+                Some(stamp) => stamp.millis,
+                None => 0,
+            };
+            let weight = u8::MAX - if is_cause { 0 } else { case.weight };
+            let place = if one_clock && is_cause {
+                (0, 0)
+            } else {
+                case.place
+            };
+            (
+                std::cmp::Reverse(case.stage),
+                weight,
+                when,
+                place,
+                case.rule,
+            )
+        });
+        let mut verdicts: Vec<Verdict> = cases
+            .into_iter()
+            .take(MAX_VERDICTS)
+            .map(|case| self.verdict(case))
+            .collect();
+        if verdicts.is_empty() {
+            verdicts = self.healthy();
+        }
+        Concluded {
+            verdicts,
+            labels: self.facts.iter().map(|name| (*name).to_owned()).collect(),
+            timeline,
+        }
+    }
+
+    /// Takes back what something else explains.
+    fn settle(&mut self) {
+        // Told to stop, softly, after something had failed: the end of a failed job.
+        let first_other = self
+            .cases
+            .values()
+            .filter(|case| case.label.name != "sigterm_preemption" && case.stage >= Stage::Symptom)
+            .map(|case| case.place)
+            .min();
+        if let Some(case) = self.cases.get_mut("sigterm_preemption")
+            && case.stage == Stage::Symptom
+            && first_other.is_some_and(|other| other < case.place)
+        {
+            case.weight = 25;
+        }
+        let limit = self
+            .cases
+            .get("sigterm_preemption")
+            .and_then(|case| case.fields.get("detail").cloned());
+        if let Some(detail) = limit
+            && let Some(case) = self.cases.get_mut("sigterm_preemption")
+        {
+            if detail.contains("NODE FAIL") {
+                case.account = Account::Infrastructure;
+            } else if detail.contains("TIME LIMIT") {
+                case.account = Account::User;
+            }
+        }
+        // The file that could not be written says more than the exception that followed.
+        let causes = self
+            .cases
+            .values()
+            .filter(|case| case.stage == Stage::Cause)
+            .count();
+        if causes > 1
+            && let Some(user) = self.cases.get("user_code_error")
+            && self.cases.values().any(|case| {
+                case.stage == Stage::Cause
+                    && case.label.name != "user_code_error"
+                    && case.place.0 == user.place.0
+                    && case.place <= user.place
+            })
+        {
+            let case = self
+                .cases
+                .get_mut("user_code_error")
+                .expect("it was just found");
+            case.stage = Stage::Symptom;
+            case.weight = 20;
+        }
+    }
+
+    fn verdict(&self, case: Case<'_>) -> Verdict {
+        let label = case.label;
+        let mut nodes = case.nodes;
+        for rank in &case.ranks {
+            nodes.extend(self.group.node_of(*rank).map(str::to_owned));
+        }
+        if label.name == "remote_peer_died" && !case.peers.is_empty() {
+            // The peer is the one to read, not the rank that tells of it.
+            nodes.clone_from(&case.peers);
+        }
+        let detail = case
+            .detail
+            .or_else(|| case.fields.get("detail").cloned())
+            .filter(|detail| !detail.trim().is_empty());
+        let mut sentence = label.sentence.clone();
+        if let Some(detail) = detail {
+            sentence = format!("{sentence}: {}", detail.trim());
+        }
+        if let Some(frame) = case.fields.get("frame") {
+            sentence = format!("{sentence} ({frame})");
+        }
+        let mut evidence = case.evidence;
+        evidence.sort_by_key(|(_, place, _)| *place);
+        let first = evidence
+            .iter()
+            .position(|(_, place, _)| *place == case.place);
+        if let Some(first) = first {
+            let decisive = evidence.remove(first);
+            evidence.insert(0, decisive);
+        }
+        Verdict {
+            label: label.name.clone(),
+            sentence,
+            ranks: case.ranks.into_iter().collect(),
+            nodes: nodes.into_iter().filter(|node| !node.is_empty()).collect(),
+            account: case.account,
+            retry: label.retry,
+            confidence: case.confidence,
+            evidence: evidence
+                .into_iter()
+                .map(|(_, _, evidence)| evidence)
+                .filter(|evidence| evidence.line > 0)
+                .take(MAX_EVIDENCE)
+                .collect(),
+            refuted_by: label.refuted_by.clone(),
+            next: label.next.clone(),
+        }
+    }
+
+    /// Nothing failed.
+    fn healthy(&self) -> Vec<Verdict> {
+        let lines: u64 = self.sources.iter().map(|source| source.lines).sum();
+        let notable: u64 = self.sources.iter().map(|source| source.notable).sum();
+        let far = self
+            .sources
+            .iter()
+            .any(|source| source.progress_line > 0 || source.done_line > 0);
+        let verdict = |name: &str, confidence| {
+            let label = self.rules.label(name)?;
+            let strength = Strength {
+                stage: Stage::Note,
+                weight: 0,
+                confidence,
+                rule: 0,
+            };
+            Some(self.verdict(Case::new(label, strength, (0, 0), None)))
+        };
+        let confidence = match (far, notable > 0) {
+            (true, _) => Confidence::High,
+            (false, true) => Confidence::Medium,
+            (false, false) => Confidence::Low,
+        };
+        let sockets = self.facts.contains("socket_fallback");
+        let found = if lines == 0 && !self.group.recorded {
+            vec![verdict("inconclusive", Confidence::Low)]
+        } else if sockets && self.group.net.rdma_meant {
+            vec![verdict("socket_fallback", Confidence::High)]
+        } else if sockets {
+            vec![
+                verdict("healthy", confidence),
+                verdict("socket_fallback", Confidence::Medium),
+            ]
+        } else {
+            vec![verdict("healthy", confidence)]
+        };
+        found.into_iter().flatten().collect()
+    }
+
+    fn timeline(&self) -> Vec<Moment> {
+        let mut moments: Vec<Moment> = Vec::new();
+        for source in self.sources {
+            for (rule, seen) in &source.seen {
+                let rule = self.rules.rule(*rule);
+                if let (Some(label), Some(stamp)) = (&rule.label, seen.stamp)
+                    && self
+                        .rules
+                        .label(label)
+                        .is_some_and(|label| label.kind == LabelKind::Problem)
+                {
+                    moments.push(Moment {
+                        millis: stamp.millis,
+                        rank: seen.ranks.first().copied().or(source.rank),
+                        label: label.clone(),
+                        file: source.name.clone(),
+                        line: seen.first_line,
+                    });
+                }
+            }
+        }
+        moments.sort_by(|a, b| (a.millis, &a.file, a.line).cmp(&(b.millis, &b.file, b.line)));
+        moments.truncate(MAX_MOMENTS);
+        moments
+    }
+}
+
+/// How much one thing that was seen says.
+#[derive(Clone, Copy, Debug)]
+struct Strength {
+    stage: Stage,
+    weight: u8,
+    confidence: Confidence,
+    rule: usize,
+}
+
+impl<'a> Case<'a> {
+    fn new(
+        label: &'a Label,
+        strength: Strength,
+        place: (usize, u64),
+        stamp: Option<Stamp>,
+    ) -> Self {
+        Self {
+            label,
+            stage: strength.stage,
+            weight: strength.weight,
+            confidence: strength.confidence,
+            place,
+            stamp,
+            rule: strength.rule,
+            ranks: BTreeSet::new(),
+            nodes: BTreeSet::new(),
+            peers: BTreeSet::new(),
+            fields: BTreeMap::new(),
+            evidence: Vec::new(),
+            detail: None,
+            account: label.account,
+        }
+    }
+
+    fn strengthen(&mut self, strength: Strength) {
+        if strength.stage > self.stage {
+            self.stage = strength.stage;
+            self.weight = strength.weight;
+            self.confidence = strength.confidence;
+        } else if strength.stage == self.stage {
+            self.weight = self.weight.max(strength.weight);
+            self.confidence = self.confidence.max(strength.confidence);
+        }
+        self.rule = self.rule.min(strength.rule);
+    }
+}
+
+fn earlier(one: (Option<Stamp>, (usize, u64)), other: (Option<Stamp>, (usize, u64))) -> bool {
+    let by_clock = one
+        .0
+        .zip(other.0)
+        .and_then(|(one, other)| one.compare(other));
+    match by_clock {
+        Some(order) => order.is_lt() || (order.is_eq() && one.1 < other.1),
+        None => one.1 < other.1,
+    }
+}
+
+/// `rank 3`, `ranks 0-2, 5`.
+pub(super) fn words_of(ranks: &BTreeSet<u32>) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for rank in ranks {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == *rank => *last = *rank,
+            _ => runs.push((*rank, *rank)),
+        }
+    }
+    let shown: Vec<String> = runs
+        .iter()
+        .take(8)
+        .map(|(first, last)| match last - first {
+            0 => first.to_string(),
+            1 => format!("{first}, {last}"),
+            _ => format!("{first}-{last}"),
+        })
+        .collect();
+    let more = if runs.len() > 8 { ", …" } else { "" };
+    let word = if ranks.len() == 1 { "rank" } else { "ranks" };
+    format!("{word} {}{more}", shown.join(", "))
+}
