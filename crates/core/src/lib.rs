@@ -14,7 +14,8 @@
 //! 5. [`lint`]: findings over a file; [`finding`] is their shape;
 //! 6. [`reason`]: every stable reason code with its sentence;
 //! 7. [`explain`]: why a job is not running, or why it failed;
-//! 8. [`remote_shell`]: the command lines with which `mpirun` reaches another pod.
+//! 8. [`remote_shell`]: the command lines with which `mpirun` reaches another pod;
+//! 9. [`plan`]: what fits on a cluster, how fast, and at what cost.
 #![forbid(unsafe_code)]
 
 pub mod explain;
@@ -23,6 +24,7 @@ pub mod job;
 pub mod launch;
 pub mod ledger;
 pub mod lint;
+pub mod plan;
 pub mod reason;
 pub mod remote_shell;
 pub mod spec;

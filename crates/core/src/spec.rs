@@ -36,6 +36,7 @@ pub use document::{Document, RoleInFile};
 pub use kind::{Kind, Role};
 pub use knobs::{AccountLimits, Compat, Knobs, Limit, MpiTransport, RestartScope, annotation};
 pub use name::{JobName, NameError, Namespace};
+pub(crate) use nearest::distance;
 pub use nearest::nearest;
 pub use read::{
     File, MAX_BYTES, MAX_DEPTH, MAX_DOCUMENTS, MAX_NODES, MAX_TEXT_BYTES, read, source_text,
