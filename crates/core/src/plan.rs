@@ -9,13 +9,18 @@
 //!
 //! Invariant: the same arguments give the same bytes; nothing here reads a file or the clock.
 
+pub mod answer;
+pub mod config;
 pub mod efficiency;
 pub mod flops;
+pub mod groups;
 pub mod hardware;
 pub mod layout;
 pub mod memory;
 pub mod names;
+pub mod recovery;
 pub mod rows;
+pub mod search;
 pub mod shape;
 pub mod software;
 pub mod time;

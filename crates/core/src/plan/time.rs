@@ -22,7 +22,7 @@ use super::{
     software::{Kernels, Overlap, Software},
 };
 
-pub(crate) use machine::Machine;
+pub use machine::Machine;
 
 /// A step that is to be timed.
 #[derive(Clone, Copy, Debug)]

@@ -36,7 +36,7 @@ const TILE_START: f64 = 5e-6;
 
 /// The rates of one GPU of a cluster for one precision.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Machine {
+pub struct Machine {
     /// FLOP/s of large matrix products in the run's precision.
     pub(super) rate: f64,
     /// The same of products that stay in 16 bits.
@@ -74,7 +74,7 @@ pub(super) struct Group {
 }
 
 impl Machine {
-    pub(crate) fn new(cluster: &Cluster, precision: Precision, efficiency: Option<f64>) -> Self {
+    pub fn new(cluster: &Cluster, precision: Precision, efficiency: Option<f64>) -> Self {
         let gpu = &cluster.gpu;
         let share = |of: Precision| match efficiency {
             Some(share) if of == precision => share,
