@@ -5,6 +5,7 @@
 
 mod change;
 mod operator;
+mod plan;
 
 use std::{
     ffi::OsString,
@@ -19,6 +20,7 @@ use trainyard_core::spec::Role;
 pub(crate) use self::{
     change::{Delete, Restart, Resume, Suspend},
     operator::{LogFormat, Operator},
+    plan::{Emit, GroupOrder, Model as PlanModel, Plan, Recompute, Saving, Sharding},
 };
 
 /// Everything a command line can say.
@@ -35,6 +37,7 @@ Examples:
   trainyard run job.yaml                 train here, with the ranks as processes of this machine
   trainyard lint job.yaml                what would go wrong, before anything is started
   trainyard render job.yaml              every object the job becomes
+  trainyard plan --model llama3-8b --gpus 64   what fits, how fast, what it costs
   kubectl get pytorchjob j -o yaml | trainyard render -
 
 Exit codes:
@@ -96,6 +99,7 @@ pub(crate) enum Command {
     Delete(Delete),
     Render(Render),
     Lint(Lint),
+    Plan(Box<Plan>),
     Operator(Operator),
     Completions(Completions),
     Man(Man),

@@ -7,6 +7,7 @@ mod lint;
 pub(crate) mod logs;
 mod man;
 mod operator;
+mod plan;
 pub(crate) mod ps;
 mod reference;
 mod render;
@@ -44,6 +45,7 @@ pub(crate) fn run(
         Command::Delete(args) => delete::run(&args, printer),
         Command::Render(args) => render::run(args, environment, printer),
         Command::Lint(args) => lint::run(&args, printer),
+        Command::Plan(args) => plan::run(&args, printer),
         Command::Operator(args) => operator::run(args, printer),
         Command::Completions(args) => completions::run(&args, printer),
         Command::Man(args) => man::run(&args, printer),

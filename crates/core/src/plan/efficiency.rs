@@ -8,8 +8,8 @@ use super::hardware::Precision::{self, Bf16, Fp4, Fp8};
 
 /// Fitted shares, in the order of the table of GPUs.
 pub(super) static FITTED: [(&str, Precision, f64); 13] = [
-    ("A100-40GB", Bf16, 0.765),
     ("A100-80GB", Bf16, 0.825),
+    ("A100-40GB", Bf16, 0.765),
     ("H100-80GB", Bf16, 0.660),
     ("H100-80GB", Fp8, 0.590),
     ("H100-96GB-HBM2e", Bf16, 0.545),
@@ -18,9 +18,9 @@ pub(super) static FITTED: [(&str, Precision, f64); 13] = [
     ("B200", Fp8, 0.585),
     ("GB200", Bf16, 0.545),
     ("GB200", Fp8, 0.545),
-    ("GB200", Fp4, 0.570),
+    ("GB200", Fp4, 0.575),
     ("GB300", Fp8, 0.760),
-    ("GB300", Fp4, 0.510),
+    ("GB300", Fp4, 0.515),
 ];
 
 /// GPUs without published runs of a precision, and the one whose share stands in: the same silicon, or

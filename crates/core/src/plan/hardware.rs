@@ -148,15 +148,15 @@ pub fn gpu(name: &str) -> Result<Gpu, Unknown> {
     let wanted = plain(name);
     let known = || gpus().iter();
     let exact = known().find(|gpu| plain(gpu.name) == wanted);
-    // The longest name that begins what was written, so that `h100sxm580gb` is an `H100`.
-    let found = exact.or_else(|| {
-        known()
-            .filter(|gpu| {
-                let name = plain(gpu.name);
-                wanted.starts_with(&name) || (wanted.len() > 2 && name.starts_with(&wanted))
-            })
-            .max_by_key(|gpu| gpu.name.len())
-    });
+    // The longest name that begins what was written, so that `h100-80gb-sxm5` is found; else the first
+    // that begins with it, so that `h100` is.
+    let found = exact
+        .or_else(|| {
+            known()
+                .filter(|gpu| wanted.starts_with(&plain(gpu.name)))
+                .max_by_key(|gpu| gpu.name.len())
+        })
+        .or_else(|| known().find(|gpu| wanted.len() > 2 && plain(gpu.name).starts_with(&wanted)));
     found.cloned().ok_or_else(|| Unknown {
         what: "GPU",
         name: name.to_owned(),
@@ -188,8 +188,10 @@ fn plain(name: &str) -> String {
 /// The nearest of `names`, by the letters that have to change.
 pub(super) fn closest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {
     let wanted = plain(name);
+    // What was left out at the end, such as the memory of a GPU, is no mistake.
+    let cut = |known: &str| plain(known).chars().take(wanted.len()).collect::<String>();
     names
-        .min_by_key(|known| distance(&wanted, &plain(known)))
+        .min_by_key(|known| (distance(&wanted, &cut(known)), known.len()))
         .unwrap_or_default()
         .to_owned()
 }

@@ -1,7 +1,8 @@
 //! Every layout of a model on a cluster that fits, ranked by the time of a step.
 //!
 //! What cannot be better is not timed: a layout is tried with the least recomputation that fits, and
-//! of the ways to interleave only with the finest that fits.
+//! sequences are cut only where a whole one is a micro-batch. Of the ways to interleave the fastest
+//! that fits is kept.
 //!
 //! Invariant: everything that is returned fits and divides; ties are broken by the layout itself, so
 //! the order depends on nothing else.
@@ -96,11 +97,11 @@ pub fn search(request: &Request) -> Found {
         nearest: None,
     };
     for layout in shapes(request) {
-        if let Some((layout, memory)) = settle(request, layout, &mut found) {
-            found
-                .ranked
-                .push(candidate(request, layout, memory, &machine));
-        }
+        let best = settle(request, layout, &mut found)
+            .into_iter()
+            .map(|(layout, memory)| candidate(request, layout, memory, &machine))
+            .min_by(|one, other| one.time.total().total_cmp(&other.time.total()));
+        found.ranked.extend(best);
     }
     found.ranked.sort_by(|one, other| {
         one.time
@@ -172,7 +173,10 @@ fn shapes(request: &Request) -> Vec<Layout> {
             for context in contexts(request, gpus / tensor / pipeline) {
                 let data = gpus / tensor / pipeline / context;
                 for expert in experts(request, data * context) {
-                    for micro_batch in micro_batches(request, data) {
+                    let sizes = micro_batches(request, data)
+                        .into_iter()
+                        .filter(|size| context == 1 || *size == 1 || fixed.micro_batch.is_some());
+                    for micro_batch in sizes {
                         for sharding in shardings(request, pipeline) {
                             layouts.push(Layout {
                                 tensor,
@@ -274,8 +278,8 @@ fn shardings(request: &Request, pipeline: u32) -> Vec<Sharding> {
         .collect()
 }
 
-/// The least recomputation, then the finest interleaving, that fits.
-fn settle(request: &Request, layout: Layout, found: &mut Found) -> Option<(Layout, Memory)> {
+/// The least recomputation that fits, with every way to interleave that fits.
+fn settle(request: &Request, layout: Layout, found: &mut Found) -> Vec<(Layout, Memory)> {
     let limit = request.cluster.gpu.memory_gib;
     let mut need = |layout: &Layout| {
         found.tried += 1;
@@ -294,7 +298,12 @@ fn settle(request: &Request, layout: Layout, found: &mut Found) -> Option<(Layou
         }
         memory
     };
-    let choices = [Recompute::None, Recompute::Selective, Recompute::Full];
+    let choices = [
+        Recompute::None,
+        Recompute::Selective,
+        Recompute::Half,
+        Recompute::Full,
+    ];
     let allowed = |recompute: &Recompute| {
         request
             .fixed
@@ -302,6 +311,7 @@ fn settle(request: &Request, layout: Layout, found: &mut Found) -> Option<(Layou
             .is_none_or(|wanted| wanted == *recompute)
     };
     for recompute in choices.into_iter().filter(allowed) {
+        let mut fitting = Vec::new();
         for interleave in interleaves(request, &layout) {
             let layout = Layout {
                 recompute,
@@ -310,14 +320,17 @@ fn settle(request: &Request, layout: Layout, found: &mut Found) -> Option<(Layou
             };
             let memory = need(&layout);
             if memory.total() <= limit {
-                return Some((layout, memory));
+                fitting.push((layout, memory));
             }
         }
+        if !fitting.is_empty() {
+            return fitting;
+        }
     }
-    None
+    Vec::new()
 }
 
-/// Ways to interleave, the finest first: fewer bubbles, more memory.
+/// Ways to interleave: the finer, the fewer bubbles, the more memory and the more messages.
 fn interleaves(request: &Request, layout: &Layout) -> Vec<u32> {
     if let Some(interleave) = request.fixed.interleave {
         return vec![interleave];
@@ -326,9 +339,7 @@ fn interleaves(request: &Request, layout: &Layout) -> Vec<u32> {
         return vec![1];
     }
     let per_stage = layout.stage_layers(request.shape.layers);
-    let mut ways: Vec<u32> = (1..=per_stage)
+    (1..=per_stage)
         .filter(|chunks| per_stage.is_multiple_of(*chunks))
-        .collect();
-    ways.reverse();
-    ways
+        .collect()
 }

@@ -195,7 +195,8 @@ pub(crate) fn step_time_on(step: &Step<'_>, machine: &Machine) -> StepTime {
         } else {
             sends
         };
-        time.pipeline = exposed * once;
+        // A message that travels beside work still has to be started.
+        time.pipeline = exposed * once + (sends - exposed).max(0.0) * machine::COLLECTIVE_START;
         time.hidden += (sends - exposed).max(0.0) * once;
     }
     let (waited, hidden) = data_traffic(

@@ -95,15 +95,15 @@ static GPUS: [Gpu; 17] = [
         "NVIDIA V100 datasheet; DGX-1/DGX-2 network",
     ),
     gpu(
-        "A100-40GB",
-        &chip((39.4, 1.555), 108, (312.0, 312.0, 312.0)),
-        &node(NVLINK3, 25.0, 1.3),
-        "NVIDIA A100 datasheet; eight HDR ports a node",
-    ),
-    gpu(
         "A100-80GB",
         &chip((79.2, 2.039), 108, (312.0, 312.0, 312.0)),
         &node(NVLINK3, 25.0, 1.6),
+        "NVIDIA A100 datasheet; eight HDR ports a node",
+    ),
+    gpu(
+        "A100-40GB",
+        &chip((39.4, 1.555), 108, (312.0, 312.0, 312.0)),
+        &node(NVLINK3, 25.0, 1.3),
         "NVIDIA A100 datasheet; eight HDR ports a node",
     ),
     gpu(

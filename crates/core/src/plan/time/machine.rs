@@ -22,7 +22,7 @@ const LINK_HOP: f64 = 2.0e-6;
 /// One hop of a ring through the network.
 const NETWORK_HOP: f64 = 6.0e-6;
 /// Fixed cost of a collective: launch and the agreement of the ranks.
-const COLLECTIVE_START: f64 = 12.0e-6;
+pub(super) const COLLECTIVE_START: f64 = 12.0e-6;
 /// Pause between two kernels of a stream.
 pub(super) const KERNEL_GAP: f64 = 1.5e-6;
 /// Compute units that a collective keeps busy, which matrices beside it do without: the usual number
@@ -74,6 +74,7 @@ pub(super) struct Group {
 }
 
 impl Machine {
+    /// The rates of one GPU; `efficiency` takes the place of the fitted share of the peak.
     pub fn new(cluster: &Cluster, precision: Precision, efficiency: Option<f64>) -> Self {
         let gpu = &cluster.gpu;
         let share = |of: Precision| match efficiency {
