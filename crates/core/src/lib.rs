@@ -15,7 +15,8 @@
 //! 6. [`reason`]: every stable reason code with its sentence;
 //! 7. [`explain`]: why a job is not running, or why it failed;
 //! 8. [`remote_shell`]: the command lines with which `mpirun` reaches another pod;
-//! 9. [`plan`]: what fits on a cluster, how fast, and at what cost.
+//! 9. [`plan`]: what fits on a cluster, how fast, and at what cost;
+//! 10. [`outlook`]: weeks of a job with failures, simulated.
 #![forbid(unsafe_code)]
 
 pub mod explain;
@@ -24,6 +25,7 @@ pub mod job;
 pub mod launch;
 pub mod ledger;
 pub mod lint;
+pub mod outlook;
 pub mod plan;
 pub mod reason;
 pub mod remote_shell;
