@@ -6,6 +6,7 @@
 mod change;
 mod operator;
 mod plan;
+mod simulate;
 
 use std::{
     ffi::OsString,
@@ -21,6 +22,7 @@ pub(crate) use self::{
     change::{Delete, Restart, Resume, Suspend},
     operator::{LogFormat, Operator},
     plan::{Emit, GroupOrder, Model as PlanModel, Plan, Recompute, Saving, Sharding},
+    simulate::{PathName, Simulate},
 };
 
 /// Everything a command line can say.
@@ -100,6 +102,7 @@ pub(crate) enum Command {
     Render(Render),
     Lint(Lint),
     Plan(Box<Plan>),
+    Simulate(Box<Simulate>),
     Operator(Operator),
     Completions(Completions),
     Man(Man),

@@ -14,6 +14,7 @@ mod render;
 mod restart;
 mod resume;
 mod run;
+mod simulate;
 pub(crate) mod status;
 mod suspend;
 
@@ -46,6 +47,7 @@ pub(crate) fn run(
         Command::Render(args) => render::run(args, environment, printer),
         Command::Lint(args) => lint::run(&args, printer),
         Command::Plan(args) => plan::run(&args, printer),
+        Command::Simulate(args) => simulate::run(&args, printer),
         Command::Operator(args) => operator::run(args, printer),
         Command::Completions(args) => completions::run(&args, printer),
         Command::Man(args) => man::run(&args, printer),

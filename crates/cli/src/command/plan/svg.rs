@@ -119,7 +119,7 @@ fn scaling(title: &str, report: &Report) -> String {
     let place = |(x, y): (f64, f64)| {
         (
             80.0 + 640.0 * (x - first.0) / span,
-            360.0 - 290.0 * (y - first.1) / rise,
+            325.0 - 250.0 * (y - first.1) / rise,
         )
     };
     drawing.rule((80.0, 360.0), (720.0, 360.0));
@@ -136,10 +136,12 @@ fn scaling(title: &str, report: &Report) -> String {
         drawing.text_middle((at.0, 380.0), &point.gpus.to_string(), 12.0);
         let tokens = point.tokens_per_second / 1e6;
         let label = format!("{tokens:.2} M/s, {:.0} %", 100.0 * point.efficiency);
-        if at.0 > 600.0 {
-            drawing.text_end((at.0 - 8.0, at.1 + 18.0), &label, 12.0);
+        // The curve rises to the right: under it there is room, but for the last points, which have it
+        // above and before them.
+        if at.0 > 560.0 {
+            drawing.text_end((at.0 - 8.0, at.1 - 10.0), &label, 12.0);
         } else {
-            drawing.text((at.0 + 8.0, at.1 + 18.0), &label, 12.0);
+            drawing.text((at.0 + 10.0, at.1 + 16.0), &label, 12.0);
         }
     }
     drawing.text_middle(
