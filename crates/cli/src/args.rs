@@ -7,6 +7,8 @@ mod change;
 mod doctor;
 mod operator;
 mod place;
+mod plan;
+mod simulate;
 
 use std::{
     ffi::OsString,
@@ -23,6 +25,8 @@ pub(crate) use self::{
     doctor::Doctor,
     operator::{LogFormat, Operator},
     place::{Nodes, PlaceJob, Yard},
+    plan::{Emit, GroupOrder, Model as PlanModel, Plan, Recompute, Saving, Sharding},
+    simulate::{PathName, Simulate},
 };
 
 /// Everything a command line can say.
@@ -39,6 +43,7 @@ Examples:
   trainyard run job.yaml                 train here, with the ranks as processes of this machine
   trainyard lint job.yaml                what would go wrong, before anything is started
   trainyard render job.yaml              every object the job becomes
+  trainyard plan --model llama3-8b --gpus 64   what fits, how fast, what it costs
   kubectl get pytorchjob j -o yaml | trainyard render -
 
 Exit codes:
@@ -103,6 +108,8 @@ pub(crate) enum Command {
     Lint(Lint),
     Place(PlaceJob),
     Nodes(Nodes),
+    Plan(Box<Plan>),
+    Simulate(Box<Simulate>),
     Operator(Operator),
     Completions(Completions),
     Man(Man),

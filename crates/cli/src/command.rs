@@ -10,12 +10,14 @@ mod man;
 mod nodes;
 mod operator;
 mod place;
+mod plan;
 pub(crate) mod ps;
 mod reference;
 mod render;
 mod restart;
 mod resume;
 mod run;
+mod simulate;
 pub(crate) mod status;
 mod suspend;
 
@@ -50,6 +52,8 @@ pub(crate) fn run(
         Command::Lint(args) => lint::run(&args, printer),
         Command::Place(args) => place::run(&args, printer),
         Command::Nodes(args) => nodes::run(&args, printer),
+        Command::Plan(args) => plan::run(&args, printer),
+        Command::Simulate(args) => simulate::run(&args, printer),
         Command::Operator(args) => operator::run(args, printer),
         Command::Completions(args) => completions::run(&args, printer),
         Command::Man(args) => man::run(&args, printer),

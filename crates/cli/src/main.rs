@@ -6,6 +6,7 @@ mod args;
 mod bar;
 mod cluster;
 mod command;
+mod drawing;
 mod environment;
 mod failure;
 mod hidden;

@@ -16,8 +16,10 @@
 //! 7. [`reason`]: every stable reason code with its sentence;
 //! 8. [`explain`]: why a job is not running, or why it failed;
 //! 9. [`diagnose`]: from the lines of a log to a verdict;
-//! 10. [`remote_shell`]: the command lines with which `mpirun` reaches another pod;
-//! 11. [`quantity`]: Kubernetes quantities as whole numbers.
+//! 10. [`plan`]: what fits on a cluster, how fast, and at what cost;
+//! 11. [`outlook`]: weeks of a job with failures, simulated;
+//! 12. [`remote_shell`]: the command lines with which `mpirun` reaches another pod;
+//! 13. [`quantity`]: Kubernetes quantities as whole numbers.
 #![forbid(unsafe_code)]
 
 pub mod diagnose;
@@ -28,6 +30,8 @@ pub mod job;
 pub mod launch;
 pub mod ledger;
 pub mod lint;
+pub mod outlook;
+pub mod plan;
 pub mod quantity;
 pub mod reason;
 pub mod remote_shell;

@@ -39,6 +39,7 @@ pub use knobs::{
     AccountLimits, Compat, Knobs, Limit, MpiTransport, RestartScope, Switch, annotation,
 };
 pub use name::{JobName, NameError, Namespace};
+pub(crate) use nearest::distance;
 pub use nearest::nearest;
 pub use placement::{Axis, Parallelism, Wish};
 pub use read::{

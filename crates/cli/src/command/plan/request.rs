@@ -1,0 +1,300 @@
+//! From arguments to the question that `core::plan` answers.
+
+use trainyard_core::plan::{
+    config,
+    hardware::{self, Cluster, Precision},
+    layout::{self, Layout, nearest_divisor},
+    names, recovery,
+    search::{Fixed, Request},
+    shape::{Experts, Mlp, Shape},
+    software,
+};
+
+use crate::{
+    args::{Plan, PlanModel, Recompute, Saving, Sharding},
+    failure::Failure,
+    source,
+};
+
+/// Longest `config.json` that is read.
+const CONFIG_LIMIT: usize = 4 << 20;
+/// Most GPUs of a cluster.
+const MOST_GPUS: u32 = 1 << 20;
+/// Tokens of a step where no batch is given.
+const USUAL_STEP: u32 = 4 << 20;
+
+/// The model's name and the question.
+pub(super) fn of(args: &Plan) -> Result<(String, Request), Failure> {
+    let (name, shape, made_for) = shape(&args.model)?;
+    shape
+        .check()
+        .map_err(|error| Failure::new(format!("the model makes no sense: {error}")))?;
+    let cluster = cluster(args)?;
+    let sequence = args.goal.sequence.unwrap_or(made_for.unwrap_or(4_096));
+    if sequence == 0 || sequence > 1 << 26 {
+        return Err(Failure::new(format!(
+            "`--sequence` is {sequence}, and must be between 1 and {}",
+            1 << 26
+        )));
+    }
+    let global_batch = match args.goal.batch {
+        Some(0) => {
+            return Err(Failure::new(
+                "`--batch` is 0, and must be at least 1 sequence",
+            ));
+        }
+        Some(batch) => batch,
+        None => (USUAL_STEP / sequence)
+            .max(1)
+            .next_multiple_of(cluster.gpus),
+    };
+    let precision = Precision::named(&args.goal.precision).ok_or_else(|| {
+        Failure::new(format!("precision `{}` is not known", args.goal.precision))
+            .hint("`bf16`, `fp8` and `nvfp4` are")
+    })?;
+    let software = software::named(&args.goal.software).map_err(unknown)?;
+    let request = Request {
+        shape,
+        cluster,
+        software,
+        sequence,
+        global_batch,
+        precision,
+        fixed: fixed(args),
+    };
+    check_fixed(&request)?;
+    Ok((name, request))
+}
+
+fn unknown(error: hardware::Unknown) -> Failure {
+    let nearest = error.nearest.clone();
+    Failure::from(anyhow::Error::from(error)).hint(format!("try `{nearest}`"))
+}
+
+fn shape(model: &PlanModel) -> Result<(String, Shape, Option<u32>), Failure> {
+    let (name, mut shape, sequence) = match (&model.model, &model.config) {
+        (Some(name), _) => {
+            let named = names::model(name).map_err(unknown)?;
+            (named.name.to_owned(), named.shape(), Some(named.sequence))
+        }
+        (None, Some(path)) => {
+            let bytes = source::read(path, CONFIG_LIMIT)?;
+            let file = source::name(path);
+            let text = String::from_utf8(bytes)
+                .map_err(|_| Failure::new(format!("cannot read `{file}`: it is not UTF-8")))?;
+            let (shape, sequence) = config::read(&text).map_err(|error| {
+                Failure::new(format!("cannot read a model from `{file}`: {error}"))
+            })?;
+            ("model".to_owned(), shape, sequence)
+        }
+        (None, None) => {
+            let (Some(layers), Some(hidden), Some(heads)) =
+                (model.layers, model.hidden, model.heads)
+            else {
+                return Err(Failure::new(
+                    "no model is named: `--model`, `--config`, or `--layers`, `--hidden` and `--heads` are needed",
+                )
+                .hint("`--model llama3-8b` is one; so is the `config.json` of any Hugging Face model"));
+            };
+            let shape = Shape::dense(layers, hidden, heads, model.vocabulary.unwrap_or(50_304));
+            ("model".to_owned(), shape, None)
+        }
+    };
+    let set = |field: &mut u32, given: Option<u32>| {
+        if let Some(given) = given {
+            *field = given;
+        }
+    };
+    if let (Some(hidden), Some(heads)) = (model.hidden, model.heads.or(Some(shape.heads))) {
+        shape.head_size = hidden / heads.max(1);
+    }
+    set(&mut shape.layers, model.layers);
+    set(&mut shape.hidden, model.hidden);
+    if let Some(heads) = model.heads {
+        shape.heads = heads;
+        if model.kv_heads.is_none() && (model.model.is_none() && model.config.is_none()) {
+            shape.kv_heads = heads;
+        }
+    }
+    set(&mut shape.kv_heads, model.kv_heads);
+    set(&mut shape.ffn, model.ffn);
+    set(&mut shape.vocabulary, model.vocabulary);
+    if model.gated {
+        shape.mlp = Mlp::Gated;
+    }
+    if let Some(count) = model.experts {
+        shape.experts = Some(Experts {
+            count,
+            per_token: model.experts_per_token.unwrap_or(2),
+            ffn: model.expert_ffn.unwrap_or(shape.ffn),
+            shared_ffn: 0,
+            dense_layers: 0,
+        });
+    }
+    Ok((name, shape, sequence))
+}
+
+fn cluster(args: &Plan) -> Result<Cluster, Failure> {
+    let on = &args.on;
+    let mut gpu = hardware::gpu(&on.gpu).map_err(unknown)?;
+    if on.gpus == 0 || on.gpus > MOST_GPUS {
+        return Err(Failure::new(format!(
+            "`--gpus` is {}, and must be between 1 and {MOST_GPUS}",
+            on.gpus
+        )));
+    }
+    if let Some(per_node) = on.gpus_per_node {
+        if per_node == 0 {
+            return Err(Failure::new(
+                "`--gpus-per-node` is 0, and must be at least 1",
+            ));
+        }
+        gpu.per_node = per_node;
+        gpu.domain = gpu.domain.max(per_node);
+        if gpu.domain < 72 {
+            gpu.domain = per_node;
+        }
+    }
+    if let Some(memory) = on.memory {
+        gpu.memory_gib = positive("--memory", memory)?;
+    }
+    if let Some(link) = on.link {
+        gpu.link.bandwidth = 1e9 * positive("--link", link)?;
+    }
+    let network = match &on.network {
+        None => gpu.network,
+        Some(text) => match text.parse::<f64>() {
+            Ok(giga) => 1e9 * positive("--network", giga)?,
+            Err(_) => hardware::network(text).map_err(unknown)?.bandwidth,
+        },
+    };
+    Ok(Cluster {
+        network,
+        gpus: on.gpus,
+        nodes_per_leaf: on.nodes_per_leaf.unwrap_or(0),
+        oversubscription: positive("--oversubscription", on.oversubscription)?,
+        gpu,
+    })
+}
+
+fn positive(flag: &str, value: f64) -> Result<f64, Failure> {
+    if value.is_finite() && value > 0.0 {
+        Ok(value)
+    } else {
+        Err(Failure::new(format!(
+            "`{flag}` is {value}, and must be greater than 0"
+        )))
+    }
+}
+
+fn fixed(args: &Plan) -> Fixed {
+    let degrees = &args.layout;
+    Fixed {
+        tensor: degrees.tp,
+        pipeline: degrees.pp,
+        context: degrees.cp,
+        expert: degrees.ep,
+        micro_batch: degrees.micro_batch,
+        interleave: degrees.interleave,
+        recompute: degrees.recompute.map(|recompute| match recompute {
+            Recompute::None => layout::Recompute::None,
+            Recompute::Selective => layout::Recompute::Selective,
+            Recompute::Half => layout::Recompute::Half,
+            Recompute::Full => layout::Recompute::Full,
+        }),
+        sharding: degrees.sharding.map(|sharding| match sharding {
+            Sharding::Ddp => layout::Sharding::None,
+            Sharding::Zero1 => layout::Sharding::Zero1,
+            Sharding::Zero2 => layout::Sharding::Zero2,
+            Sharding::Zero3 => layout::Sharding::Zero3,
+        }),
+    }
+}
+
+/// Degrees that cannot divide are refused by name, with the nearest that can.
+fn check_fixed(request: &Request) -> Result<(), Failure> {
+    let fixed = request.fixed;
+    let asked = [
+        ("tp", fixed.tensor),
+        ("pp", fixed.pipeline),
+        ("cp", fixed.context),
+        ("ep", fixed.expert),
+        ("micro-batch", fixed.micro_batch),
+        ("interleave", fixed.interleave),
+    ];
+    for (flag, value) in asked {
+        if value == Some(0) {
+            return Err(Failure::new(format!(
+                "`--{flag}` is 0, and must be at least 1"
+            )));
+        }
+    }
+    let gpus = request.cluster.gpus;
+    let mut rest = gpus;
+    for (flag, value) in [
+        ("tp", fixed.tensor),
+        ("pp", fixed.pipeline),
+        ("cp", fixed.context),
+    ] {
+        let value = value.unwrap_or(1);
+        if !rest.is_multiple_of(value) {
+            return Err(Failure::new(format!(
+                "`--{flag} {value}` does not divide {rest} GPUs; the nearest that does is {}",
+                nearest_divisor(rest, value)
+            )));
+        }
+        rest /= value;
+    }
+    if fixed
+        .tensor
+        .is_some_and(|tensor| tensor > request.cluster.gpu.domain)
+    {
+        return Err(Failure::new(format!(
+            "`--tp {}` is more than the {} GPUs that the link joins",
+            fixed.tensor.unwrap_or(1),
+            request.cluster.gpu.domain
+        )));
+    }
+    let layout = Layout {
+        tensor: fixed.tensor.unwrap_or(1),
+        pipeline: fixed.pipeline.unwrap_or(1),
+        context: fixed.context.unwrap_or(1),
+        expert: fixed.expert.unwrap_or(1),
+        data: rest,
+        ..Layout::single()
+    };
+    layout
+        .check(&request.shape, gpus)
+        .map_err(|error| Failure::new(error.to_string()))
+}
+
+/// Tokens to train.
+pub(super) fn tokens(args: &Plan, request: &Request) -> Result<f64, Failure> {
+    let Some(text) = &args.goal.tokens else {
+        return Ok(20.0 * request.shape.parameters());
+    };
+    let bad = || {
+        Failure::new(format!("`--tokens` is `{text}`, and must be a number"))
+            .hint("such as `15T`, `300B` or `2000000000`")
+    };
+    let (digits, times) = match text.char_indices().next_back() {
+        Some((at, 'T' | 't')) => (text.split_at(at).0, 1e12),
+        Some((at, 'B' | 'b' | 'G' | 'g')) => (text.split_at(at).0, 1e9),
+        Some((at, 'M' | 'm')) => (text.split_at(at).0, 1e6),
+        _ => (text.as_str(), 1.0),
+    };
+    let tokens = digits.parse::<f64>().map_err(|_| bad())? * times;
+    if tokens.is_finite() && tokens >= 1.0 {
+        Ok(tokens)
+    } else {
+        Err(bad())
+    }
+}
+
+pub(super) fn saving(saving: Saving) -> recovery::Saving {
+    match saving {
+        Saving::Blocking => recovery::Saving::Blocking,
+        Saving::Asynchronous => recovery::Saving::Asynchronous,
+        Saving::InMemory => recovery::Saving::InMemory,
+    }
+}

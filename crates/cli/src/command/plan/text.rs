@@ -1,0 +1,396 @@
+//! The plan as text: a ranked table, two bars, and a line for each answer.
+
+use std::{fmt::Write as _, time::Duration};
+
+use trainyard_core::plan::{
+    answer::bandwidth,
+    layout::{Layout, Recompute, Sharding},
+    search::{Candidate, Request},
+};
+
+use super::{Best, RANKS_SHOWN, Report};
+use crate::{args::Plan, command::ps::columns, printer::Paint, words};
+
+/// Width where there is no terminal.
+const WIDTH: usize = 80;
+/// Width of a bar.
+const BAR: usize = 60;
+/// Signs and colours of the parts of a bar, in their order.
+const LOOKS: [(char, &str); 12] = [
+    ('█', "38;5;28"),
+    ('▓', "38;5;30"),
+    ('▒', "38;5;67"),
+    ('░', "38;5;136"),
+    ('#', "38;5;32"),
+    ('=', "38;5;166"),
+    ('+', "38;5;102"),
+    (':', "38;5;139"),
+    ('-', "38;5;102"),
+    ('·', "38;5;160"),
+    ('*', "38;5;130"),
+    ('o', "38;5;60"),
+];
+
+/// The whole text.
+pub(super) fn render(
+    report: &Report,
+    request: &Request,
+    args: &Plan,
+    width: Option<usize>,
+    paint: Paint,
+) -> String {
+    let mut text = String::new();
+    let mut say = |line: &str| {
+        text.push_str(line);
+        text.push('\n');
+    };
+    say(&headline(report, request));
+    say("");
+    say(table(&report.layouts).trim_end());
+    let (Some(best), Some(first)) = (&report.best, report.layouts.first()) else {
+        return text;
+    };
+    let width = width.unwrap_or(WIDTH);
+    say("");
+    say(&format!(
+        "memory of a GPU: {:.1} of {:.1} GiB",
+        first.memory.total(),
+        request.cluster.gpu.memory_gib
+    ));
+    for line in bar(
+        &first.memory.parts(),
+        |gib| format!("{gib:.1}"),
+        width,
+        paint,
+    ) {
+        say(&line);
+    }
+    say("");
+    say(&format!(
+        "a step: {:.3} s ({:.3} s of traffic beside it)",
+        first.time.total(),
+        first.time.hidden
+    ));
+    for line in bar(
+        &first.time.parts(),
+        |seconds| format!("{seconds:.3}"),
+        width,
+        paint,
+    ) {
+        say(&line);
+    }
+    say("");
+    for (heading, line) in answers(best, first, request) {
+        say(&format!("{heading:<12} {line}"));
+    }
+    if args.what_if {
+        say("");
+        say("what if");
+        let rows: Vec<Vec<String>> = report
+            .what_if
+            .iter()
+            .map(|what_if| {
+                vec![
+                    format!("  {}", what_if.change),
+                    format!("{:+.1} %", 100.0 * what_if.gain),
+                    layout(&what_if.layout),
+                ]
+            })
+            .collect();
+        say(columns(&rows).trim_end());
+    }
+    if args.scaling {
+        say("");
+        say("scaling, the batch unchanged");
+        say(scaling(report).trim_end());
+    }
+    if let Some(mesh) = &best.mesh {
+        say("");
+        say(&format!("ranks: {mesh}"));
+        say(ranks(best, request.cluster.gpus).trim_end());
+    }
+    text
+}
+
+fn headline(report: &Report, request: &Request) -> String {
+    let cluster = &request.cluster;
+    format!(
+        "{} ({:.1} B parameters) on {} {}, {} a GPU, batch {} × {} tokens, {}: {} of {} layouts tried fit",
+        report.model.name,
+        report.model.parameters / 1e9,
+        words::grouped(cluster.gpus.into()),
+        cluster.gpu.name,
+        bandwidth(cluster.network),
+        words::grouped(request.global_batch.into()),
+        words::grouped(request.sequence.into()),
+        request.software.name,
+        words::grouped(u64::try_from(report.fitting).unwrap_or(u64::MAX)),
+        words::grouped(u64::try_from(report.tried).unwrap_or(u64::MAX)),
+    )
+}
+
+fn table(layouts: &[Candidate]) -> String {
+    let mut rows = vec![
+        [
+            "",
+            "TP",
+            "PP",
+            "CP",
+            "EP",
+            "DP",
+            "MICRO",
+            "CHUNKS",
+            "RECOMPUTE",
+            "SHARED",
+            "GIB",
+            "STEP",
+            "TOKENS/S",
+            "MFU",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+    ];
+    for (at, candidate) in layouts.iter().enumerate() {
+        let layout = &candidate.layout;
+        rows.push(vec![
+            (at + 1).to_string(),
+            layout.tensor.to_string(),
+            layout.pipeline.to_string(),
+            layout.context.to_string(),
+            layout.expert.to_string(),
+            layout.data.to_string(),
+            layout.micro_batch.to_string(),
+            layout.interleave.to_string(),
+            recompute(layout.recompute).to_owned(),
+            sharding(layout.sharding).to_owned(),
+            format!("{:.1}", candidate.memory.total()),
+            format!("{:.3} s", candidate.time.total()),
+            whole(candidate.tokens_per_second),
+            format!("{:.1} %", 100.0 * candidate.mfu),
+        ]);
+    }
+    columns(&rows)
+}
+
+/// A large number, rounded, with its thousands apart.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "tokens and dollars of any run fit"
+)]
+fn whole(number: f64) -> String {
+    words::grouped(number.max(0.0).round() as u64)
+}
+
+pub(super) fn recompute(recompute: Recompute) -> &'static str {
+    match recompute {
+        Recompute::None => "none",
+        Recompute::Selective => "selective",
+        Recompute::Half => "half",
+        Recompute::Full => "full",
+    }
+}
+
+pub(super) fn sharding(sharding: Sharding) -> &'static str {
+    match sharding {
+        Sharding::None => "nothing",
+        Sharding::Zero1 => "optimizer",
+        Sharding::Zero2 => "gradients",
+        Sharding::Zero3 => "weights",
+    }
+}
+
+/// The degrees in a few letters.
+pub(super) fn layout(layout: &Layout) -> String {
+    let mut text = format!(
+        "tp {} pp {} cp {} dp {}",
+        layout.tensor, layout.pipeline, layout.context, layout.data
+    );
+    if layout.expert > 1 {
+        write!(text, " ep {}", layout.expert).expect("a string takes whatever is written");
+    }
+    text
+}
+
+fn answers(best: &Best, first: &Candidate, request: &Request) -> Vec<(&'static str, String)> {
+    let recovery = &best.recovery;
+    let cost = &best.cost;
+    let time = |seconds: f64| words::duration(Duration::from_secs_f64(seconds.clamp(0.0, 1e12)));
+    vec![
+        ("bites", best.bound.sentence.clone()),
+        (
+            "efficiency",
+            format!(
+                "MFU {:.1} %, HFU {:.1} % (attention counted whole, against the {} peak)",
+                100.0 * first.mfu,
+                100.0 * first.hfu,
+                first_precision(request)
+            ),
+        ),
+        (
+            "train",
+            format!(
+                "{:.2} T tokens in {} of training, {} with failures: {} GPU-hours, {} dollars",
+                cost.tokens / 1e12,
+                time(cost.train_seconds),
+                time(cost.elapsed_seconds),
+                whole(cost.gpu_hours),
+                whole(cost.dollars)
+            ),
+        ),
+        (
+            "failures",
+            format!(
+                "one every {}; {:.0} to expect, budget `infrastructure={}`, {} spare nodes",
+                time(recovery.mean_time_between_failures),
+                recovery.interruptions,
+                recovery.budget,
+                recovery.spares
+            ),
+        ),
+        (
+            "checkpoint",
+            format!(
+                "{:.1} GB, training waits {}; save every {} (Young {}, Daly {})",
+                recovery.checkpoint_bytes / 1e9,
+                time(recovery.blocking_seconds),
+                time(recovery.best_seconds),
+                time(recovery.young_seconds),
+                time(recovery.daly_seconds)
+            ),
+        ),
+        (
+            "trains",
+            format!("{:.1} % of the time (ETTR)", 100.0 * recovery.ettr),
+        ),
+        (
+            "annotation",
+            format!("trainyard.dev/parallelism: {}", best.parallelism),
+        ),
+    ]
+}
+
+fn first_precision(request: &Request) -> &'static str {
+    use trainyard_core::plan::hardware::Precision;
+    match request.precision {
+        Precision::Bf16 => "16-bit",
+        Precision::Fp8 => "8-bit",
+        Precision::Fp4 => "4-bit",
+    }
+}
+
+fn scaling(report: &Report) -> String {
+    let mut rows = vec![
+        ["  GPUS", "TOKENS/S", "MFU", "OF LINEAR", "LAYOUT", ""]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    for point in &report.scaling {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share of twenty blocks"
+        )]
+        let blocks = (20.0 * point.efficiency.clamp(0.0, 1.0)).round() as usize;
+        rows.push(vec![
+            format!("  {}", words::grouped(point.gpus.into())),
+            whole(point.tokens_per_second),
+            format!("{:.1} %", 100.0 * point.mfu),
+            format!("{:.0} %", 100.0 * point.efficiency),
+            layout(&point.layout),
+            "█".repeat(blocks),
+        ]);
+    }
+    columns(&rows)
+}
+
+fn ranks(best: &Best, gpus: u32) -> String {
+    let mut text = String::new();
+    for axis in &best.groups {
+        let size = axis.groups.first().map_or(1, Vec::len);
+        if size <= 1 {
+            continue;
+        }
+        if gpus > RANKS_SHOWN {
+            let first = axis
+                .groups
+                .first()
+                .map(|group| list(group))
+                .unwrap_or_default();
+            let count = words::grouped(u64::try_from(axis.groups.len()).unwrap_or(u64::MAX));
+            writeln!(
+                text,
+                "  {} {count} groups, the first {first}",
+                axis.axis.name()
+            )
+            .expect("a string takes whatever is written");
+            continue;
+        }
+        let groups: Vec<String> = axis.groups.iter().map(|group| list(group)).collect();
+        writeln!(text, "  {} {}", axis.axis.name(), groups.join(" "))
+            .expect("a string takes whatever is written");
+    }
+    if gpus > RANKS_SHOWN {
+        text.push_str("  all of them: --format json\n");
+    }
+    text
+}
+
+fn list(group: &[u32]) -> String {
+    let ranks: Vec<String> = group.iter().take(16).map(u32::to_string).collect();
+    let more = if group.len() > 16 { ",…" } else { "" };
+    format!("[{}{more}]", ranks.join(","))
+}
+
+/// The parts as one line of blocks, and a legend under it.
+fn bar(
+    parts: &[(&'static str, f64)],
+    unit: impl Fn(f64) -> String,
+    width: usize,
+    paint: Paint,
+) -> Vec<String> {
+    let total: f64 = parts.iter().map(|(_, value)| value).sum();
+    let room = width.clamp(10, BAR);
+    let shown: Vec<(&str, f64, (char, &str))> = parts
+        .iter()
+        .zip(LOOKS)
+        .filter(|((_, value), _)| *value > 0.002 * total)
+        .map(|((name, value), look)| (*name, *value, look))
+        .collect();
+    let mut line = String::new();
+    let mut drawn = 0;
+    let mut so_far = 0.0;
+    for (_, value, (sign, colour)) in &shown {
+        so_far += value;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a share of a line"
+        )]
+        let end = ((so_far / total) * room as f64).round() as usize;
+        let cells = end.max(drawn + 1) - drawn;
+        drawn += cells;
+        let blocks: String = std::iter::repeat_n(*sign, cells).collect();
+        line.push_str(&paint.apply(colour, &blocks));
+    }
+    let mut lines = vec![line];
+    let (mut legend, mut used) = (String::new(), 0);
+    for (name, value, (sign, colour)) in shown {
+        let words = format!(" {name} {} ({:.0} %)", unit(value), 100.0 * value / total);
+        let length = 1 + words.chars().count();
+        if used > 0 && used + 2 + length > width {
+            lines.push(std::mem::take(&mut legend));
+            used = 0;
+        }
+        if used > 0 {
+            legend.push_str("  ");
+            used += 2;
+        }
+        legend.push_str(&paint.apply(colour, sign.encode_utf8(&mut [0; 4])));
+        legend.push_str(&words);
+        used += length;
+    }
+    lines.push(legend);
+    lines
+}

@@ -1,0 +1,26 @@
+//! What fits, how fast, how often it will break and what it will cost, before any job file is written.
+//!
+//! Values in, values out: a model ([`shape`], by [`names`] or by its numbers), a cluster
+//! ([`hardware`]), a way to spread the one over the other ([`layout`]) and the [`software`] that does
+//! it; memory by part ([`memory`]) and time by part ([`time`]) come out. The only fitted numbers are
+//! one share of the peak for each GPU and precision ([`efficiency`]); everything else is counted.
+//!
+//! [`rows`] reads published runs, predicts them and says how far off the predictions are.
+//!
+//! Invariant: the same arguments give the same bytes; nothing here reads a file or the clock.
+
+pub mod answer;
+pub mod config;
+pub mod efficiency;
+pub mod flops;
+pub mod groups;
+pub mod hardware;
+pub mod layout;
+pub mod memory;
+pub mod names;
+pub mod recovery;
+pub mod rows;
+pub mod search;
+pub mod shape;
+pub mod software;
+pub mod time;

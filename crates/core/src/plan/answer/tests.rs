@@ -1,0 +1,94 @@
+use super::*;
+use crate::plan::{
+    hardware::{Precision, gpu},
+    names,
+    search::Fixed,
+    software::MEGATRON_CORE,
+};
+
+pub(crate) fn request(model: &str, kind: &str, gpus: u32, batch: u32) -> Request {
+    let named = names::model(model).unwrap();
+    let gpu = gpu(kind).unwrap();
+    Request {
+        shape: named.shape(),
+        cluster: Cluster {
+            network: gpu.network,
+            gpu,
+            gpus,
+            nodes_per_leaf: 0,
+            oversubscription: 1.0,
+        },
+        software: MEGATRON_CORE,
+        sequence: named.sequence,
+        global_batch: batch,
+        precision: Precision::Bf16,
+        fixed: Fixed::default(),
+    }
+}
+
+#[test]
+fn everything_that_is_ranked_fits_divides_and_is_in_order() {
+    for (model, kind, gpus, batch) in [
+        ("llama3-8b", "H100", 64, 128),
+        ("llama3-70b", "A100-80GB", 256, 512),
+        ("mixtral-8x7b", "H100", 128, 256),
+        ("deepseek-v3", "GB200", 256, 4_096),
+    ] {
+        let request = request(model, kind, gpus, batch);
+        let found = search(&request);
+        assert!(!found.ranked.is_empty(), "{model}");
+        for candidate in &found.ranked {
+            assert!(candidate.memory.total() <= request.cluster.gpu.memory_gib);
+            candidate.layout.check(&request.shape, gpus).unwrap();
+            assert!(candidate.mfu > 0.0 && candidate.mfu < 1.0, "{candidate:?}");
+            assert!(candidate.hfu >= candidate.mfu);
+        }
+        let times = found.ranked.iter().map(|candidate| candidate.time.total());
+        assert!(times.is_sorted(), "{model}");
+    }
+}
+
+#[test]
+fn a_slow_network_hurts_and_moves_traffic_inside_the_node() {
+    let request = request("llama3-70b", "H100", 512, 1_024);
+    let best = search(&request).ranked[0];
+    let found = what_ifs(&request, &best);
+    let slow = found
+        .iter()
+        .find(|what_if| what_if.change.contains("slower"))
+        .unwrap();
+    assert!(slow.gain < 0.0, "{slow:?}");
+    assert!(found.windows(2).all(|pair| pair[0].gain >= pair[1].gain));
+}
+
+#[test]
+fn what_does_not_fit_says_by_how_much_and_what_would() {
+    let request = request("llama3-405b", "A100-40GB", 64, 64);
+    let found = search(&request);
+    assert!(found.ranked.is_empty());
+    let misfit = misfit(&request, &found);
+    let sentence = misfit.sentence(&request.cluster);
+    assert!(sentence.starts_with("nothing fits: tensor"), "{sentence}");
+    assert!(sentence.contains("too little"), "{sentence}");
+    assert_eq!(misfit.change.as_deref(), Some("256 GPUs would fit it"));
+}
+
+#[test]
+fn more_gpus_train_more_but_not_much_more_than_in_proportion() {
+    let points = scaling(&request("llama3-8b", "H100", 256, 1_024));
+    assert!(points.len() > 4);
+    for pair in points.windows(2) {
+        assert!(pair[1].tokens_per_second > pair[0].tokens_per_second);
+        // A little more: what is shared among more ranks leaves memory for faster layouts.
+        assert!(pair[1].efficiency < 1.05, "{pair:?}");
+    }
+}
+
+#[test]
+fn the_bound_that_bites_is_named_with_its_share() {
+    let request = request("llama3-405b", "H100", 16_384, 2_048);
+    let found = search(&request);
+    let best = &found.ranked[0];
+    let bound = bound(best, request.cluster.gpu.name);
+    assert!(bound.sentence.contains("% of the step"), "{bound:?}");
+}

@@ -1,0 +1,135 @@
+use super::*;
+use crate::plan::{efficiency, hardware::Precision};
+
+/// What was published, with the source of every row.
+const PUBLISHED: &str = include_str!("../../../../../testdata/plan/published-runs.csv");
+
+fn table() -> Table {
+    Table::read(PUBLISHED).unwrap()
+}
+
+fn errors(judged: &[Judged], which: impl Fn(&Judged) -> bool) -> Errors {
+    Errors::of(judged.iter().filter(|row| which(row)).map(Judged::error))
+}
+
+#[test]
+fn published_iteration_times_are_met() {
+    let judged = judge(&table());
+    let korthikanti = errors(&judged, |row| row.source.contains("Tables 3+5"));
+    assert_eq!(korthikanti.rows, 8);
+    assert!(korthikanti.mean <= 0.0365, "{korthikanti:?}");
+    assert!(korthikanti.worst <= 0.0887, "{korthikanti:?}");
+    let printed = errors(&judged, |row| {
+        row.printed && row.run.shape.experts.is_none()
+    });
+    assert!(printed.rows > 80 && printed.median <= 0.06, "{printed:?}");
+}
+
+#[test]
+fn the_bloom_sweep_is_in_order_and_its_failures_are_foreseen() {
+    let table = table();
+    let judged = judge(&table);
+    let sweep: Vec<(f64, f64)> = judged
+        .iter()
+        .filter(|row| row.source.contains("chronicles"))
+        .map(|row| (row.predicted, row.published))
+        .collect();
+    assert_eq!(sweep.len(), 37);
+    let correlation = rank_correlation(&sweep);
+    assert!(correlation >= 0.9, "{correlation}");
+    let note = table.column("note").unwrap();
+    for (at, row) in table.rows.iter().enumerate() {
+        if row[0].contains("chronicles") {
+            let fits = predict(&read(&table, at).unwrap()).fits;
+            assert_eq!(fits, !row[note].contains("OOM"), "row {}", at + 2);
+        }
+    }
+}
+
+#[test]
+fn the_shares_of_the_peak_are_those_that_the_fit_prints() {
+    let fitted = fit(&judge(&table()), None);
+    assert_eq!(fitted.len(), efficiency::FITTED.len());
+    for found in fitted {
+        let share = efficiency::of(found.gpu, found.precision);
+        assert!((share - found.share).abs() < 1e-9, "{found:?}: {share}");
+    }
+}
+
+#[test]
+fn a_row_that_lacks_something_is_left_blank_with_the_reason() {
+    let header = "source,layers,hidden,heads,vocab,seq_len,gpu,gpu_count,tp,pp,micro_batch,global_batch,precision,note";
+    let cases = [
+        ("x,32,4096,32,32000,2048,A100-80GB,8,1,1,1,8,bf16,", ""),
+        (
+            "x,32,4096,32,32000,2048,A100-80GB,8,,1,1,8,bf16,",
+            "`tp` is blank",
+        ),
+        (
+            "x,32,4096,32,32000,2048,A100-80GB,8,0,1,1,8,bf16,",
+            "`tp` is `0`, and must be a whole number of at least 1",
+        ),
+        (
+            "x,32,4096,32,32000,2048,A100-80GB,8,3,1,1,8,bf16,",
+            "tensor 3 × pipeline 1 × context 1 does not divide 8 GPUs",
+        ),
+        (
+            "x,32,4096,32,32000,2048,TPU v5e,8,1,1,1,8,bf16,",
+            "GPU `TPU v5e` is not known",
+        ),
+        (
+            "x,32,4096,32,32000,2048,A100-80GB,8,1,1,1,8,fp3,",
+            "precision `fp3` is not known",
+        ),
+        (
+            "x,32,4096,32,32000,2048,A100-80GB,9,1,5,1,8,bf16,",
+            "tensor 1 × pipeline 5 × context 1 does not divide 9 GPUs",
+        ),
+    ];
+    for (row, want) in cases {
+        let mut table = Table::read(&format!("{header}\n{row}\n")).unwrap();
+        append(&mut table);
+        let cells = &table.rows[0];
+        let (time, note) = (&cells[14], &cells[19]);
+        assert_eq!(time.is_empty(), !want.is_empty(), "{row}: {note}");
+        assert!(note.contains(want), "{row}: {note}");
+    }
+}
+
+#[test]
+fn a_broken_table_is_refused_in_one_sentence() {
+    let cases = [
+        ("", "the table is empty, and needs a header"),
+        ("a,b\n1\n", "line 2 has 1 cells, and the header has 2"),
+        (
+            "a,b\n1,2\n\"x,3\n",
+            "the quote that opens in line 3 is not closed",
+        ),
+    ];
+    for (text, want) in cases {
+        assert_eq!(Table::read(text).unwrap_err().to_string(), want);
+    }
+}
+
+#[test]
+fn cells_survive_reading_and_writing() {
+    let text = "a,b\n\"x, \"\"y\"\"\",\"two\nlines\"\n,\n";
+    let table = Table::read(text).unwrap();
+    assert_eq!(table.rows[0], ["x, \"y\"", "two\nlines"]);
+    assert_eq!(Table::read(&table.write()).unwrap(), table);
+    assert_eq!(Table::read(PUBLISHED).unwrap().rows.len(), 240);
+}
+
+#[test]
+fn precisions_have_many_names() {
+    let cases = [
+        ("fp16", Some(Precision::Bf16)),
+        ("fp8-cs", Some(Precision::Fp8)),
+        ("mxfp8", Some(Precision::Fp8)),
+        ("nvfp4", Some(Precision::Fp4)),
+        ("int3", None),
+    ];
+    for (name, want) in cases {
+        assert_eq!(Precision::named(name), want, "{name}");
+    }
+}

@@ -1,0 +1,345 @@
+//! Every layout of a model on a cluster that fits, ranked by the time of a step.
+//!
+//! What cannot be better is not timed: a layout is tried with the least recomputation that fits, and
+//! sequences are cut only where a whole one is a micro-batch. Of the ways to interleave the fastest
+//! that fits is kept.
+//!
+//! Invariant: everything that is returned fits and divides; ties are broken by the layout itself, so
+//! the order depends on nothing else.
+
+use serde::Serialize;
+
+use super::{
+    flops::{self, Convention},
+    hardware::{Cluster, Precision},
+    layout::{Layout, Recompute, Sharding},
+    memory::{Memory, Need, memory},
+    shape::{Shape, of},
+    software::Software,
+    time::{Machine, Step, StepTime, step_time_on},
+};
+
+/// What is to be trained, on what.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The model.
+    pub shape: Shape,
+    /// The cluster.
+    pub cluster: Cluster,
+    /// The software.
+    pub software: Software,
+    /// Tokens of a sequence.
+    pub sequence: u32,
+    /// Sequences of a step.
+    pub global_batch: u32,
+    /// Number format of the matrix work.
+    pub precision: Precision,
+    /// Degrees that are given.
+    pub fixed: Fixed,
+}
+
+/// Degrees that are given, not searched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fixed {
+    /// Tensor ranks.
+    pub tensor: Option<u32>,
+    /// Stages.
+    pub pipeline: Option<u32>,
+    /// Context ranks.
+    pub context: Option<u32>,
+    /// Expert ranks.
+    pub expert: Option<u32>,
+    /// Sequences of a micro-batch.
+    pub micro_batch: Option<u32>,
+    /// Chunks on each stage.
+    pub interleave: Option<u32>,
+    /// What is computed again.
+    pub recompute: Option<Recompute>,
+    /// What data ranks share.
+    pub sharding: Option<Sharding>,
+}
+
+/// One layout with what it takes and gives.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Candidate {
+    /// The layout.
+    pub layout: Layout,
+    /// Memory of the fullest GPU.
+    pub memory: Memory,
+    /// Time of a step.
+    pub time: StepTime,
+    /// Tokens in a second, over all GPUs.
+    pub tokens_per_second: f64,
+    /// Share of the peak that goes into the model, attention counted whole.
+    pub mfu: f64,
+    /// Share of the peak that goes into all that is computed, again included.
+    pub hfu: f64,
+}
+
+/// What a search found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// Layouts that fit, the fastest first.
+    pub ranked: Vec<Candidate>,
+    /// Layouts whose memory was looked at.
+    pub tried: usize,
+    /// The layout that came nearest, where nothing fits.
+    pub nearest: Option<(Layout, Memory)>,
+}
+
+/// Searches the layouts of a request.
+pub fn search(request: &Request) -> Found {
+    let machine = Machine::new(&request.cluster, request.precision, None);
+    let mut found = Found {
+        ranked: Vec::new(),
+        tried: 0,
+        nearest: None,
+    };
+    for layout in shapes(request) {
+        let best = settle(request, layout, &mut found)
+            .into_iter()
+            .map(|(layout, memory)| candidate(request, layout, memory, &machine))
+            .min_by(|one, other| one.time.total().total_cmp(&other.time.total()));
+        found.ranked.extend(best);
+    }
+    found.ranked.sort_by(|one, other| {
+        one.time
+            .total()
+            .total_cmp(&other.time.total())
+            .then_with(|| key(&one.layout).cmp(&key(&other.layout)))
+    });
+    found
+}
+
+/// Times one layout that was already found to fit.
+pub fn candidate(
+    request: &Request,
+    layout: Layout,
+    memory: Memory,
+    machine: &Machine,
+) -> Candidate {
+    let step = Step {
+        shape: &request.shape,
+        layout: &layout,
+        cluster: &request.cluster,
+        software: &request.software,
+        sequence: request.sequence,
+        global_batch: request.global_batch,
+        precision: request.precision,
+        efficiency: None,
+    };
+    let time = step_time_on(&step, machine);
+    let seconds = time.total();
+    let whole = of(request.cluster.gpus) * request.cluster.gpu.peak(request.precision) * seconds;
+    let (shape, sequence, batch) = (&request.shape, request.sequence, request.global_batch);
+    Candidate {
+        layout,
+        memory,
+        time,
+        tokens_per_second: of(batch) * of(sequence) / seconds,
+        mfu: Convention::Model.operations(shape, sequence, batch) / whole,
+        hfu: flops::done(shape, sequence, batch, layout.recompute) / whole,
+    }
+}
+
+fn key(layout: &Layout) -> [u32; 6] {
+    [
+        layout.tensor,
+        layout.pipeline,
+        layout.context,
+        layout.expert,
+        layout.micro_batch,
+        layout.interleave,
+    ]
+}
+
+/// Every combination of degrees that divides, without recomputation and interleaving.
+fn shapes(request: &Request) -> Vec<Layout> {
+    let shape = &request.shape;
+    let gpus = request.cluster.gpus;
+    let fixed = request.fixed;
+    let mut layouts = Vec::new();
+    let tensors = (1..=request.cluster.gpu.domain.min(64))
+        .filter(|tensor| tensor.is_power_of_two() || fixed.tensor == Some(*tensor))
+        .filter(|tensor| {
+            shape.heads.is_multiple_of(*tensor)
+                && shape.ffn.is_multiple_of(*tensor)
+                && gpus.is_multiple_of(*tensor)
+        })
+        .filter(|tensor| fixed.tensor.is_none_or(|wanted| wanted == *tensor));
+    for tensor in tensors {
+        for pipeline in pipelines(request, gpus / tensor) {
+            for context in contexts(request, gpus / tensor / pipeline) {
+                let data = gpus / tensor / pipeline / context;
+                for expert in experts(request, data * context) {
+                    let sizes = micro_batches(request, data)
+                        .into_iter()
+                        .filter(|size| context == 1 || *size == 1 || fixed.micro_batch.is_some());
+                    for micro_batch in sizes {
+                        for sharding in shardings(request, pipeline) {
+                            layouts.push(Layout {
+                                tensor,
+                                pipeline,
+                                context,
+                                expert,
+                                data,
+                                micro_batch,
+                                sharding,
+                                sequence_parallel: tensor > 1,
+                                ..Layout::single()
+                            });
+                        }
+                    }
+                }
+            }
+        }
+    }
+    layouts
+}
+
+fn pipelines(request: &Request, ranks: u32) -> Vec<u32> {
+    let layers = request.shape.layers;
+    (1..=layers.min(ranks))
+        .filter(|stages| ranks.is_multiple_of(*stages))
+        .filter(|stages| layers.is_multiple_of(*stages) || (layers + 2).is_multiple_of(*stages))
+        .filter(|stages| {
+            request
+                .fixed
+                .pipeline
+                .is_none_or(|wanted| wanted == *stages)
+        })
+        .collect()
+}
+
+/// Sequences are only cut where they are long: a part of 2,048 tokens keeps a GPU busy.
+fn contexts(request: &Request, ranks: u32) -> Vec<u32> {
+    (0..8)
+        .map(|power| 1_u32 << power)
+        .filter(|context| ranks.is_multiple_of(*context))
+        .filter(|context| {
+            *context == 1
+                || request.fixed.context == Some(*context)
+                || request.sequence / context >= 2_048
+        })
+        .filter(|context| request.sequence.is_multiple_of(2 * context) || *context == 1)
+        .filter(|context| {
+            request
+                .fixed
+                .context
+                .is_none_or(|wanted| wanted == *context)
+        })
+        .collect()
+}
+
+fn experts(request: &Request, ranks: u32) -> Vec<u32> {
+    let Some(experts) = request.shape.experts else {
+        return vec![1];
+    };
+    (1..=experts.count)
+        .filter(|expert| experts.count.is_multiple_of(*expert) && ranks.is_multiple_of(*expert))
+        .filter(|expert| request.fixed.expert.is_none_or(|wanted| wanted == *expert))
+        .collect()
+}
+
+fn micro_batches(request: &Request, data: u32) -> Vec<u32> {
+    (0..6)
+        .map(|power| 1_u32 << power)
+        .chain(
+            request
+                .fixed
+                .micro_batch
+                .filter(|size| !size.is_power_of_two()),
+        )
+        .filter(|size| {
+            data.checked_mul(*size)
+                .is_some_and(|part| request.global_batch.is_multiple_of(part))
+        })
+        .filter(|size| {
+            request
+                .fixed
+                .micro_batch
+                .is_none_or(|wanted| wanted == *size)
+        })
+        .collect()
+}
+
+/// Weights that are gathered for every micro-batch do not go with a pipeline of many.
+fn shardings(request: &Request, pipeline: u32) -> Vec<Sharding> {
+    let choices = match request.fixed.sharding {
+        Some(sharding) => vec![sharding],
+        None if request.software.fully_sharded => vec![Sharding::Zero3],
+        None if pipeline == 1 => vec![Sharding::Zero1, Sharding::Zero3],
+        None => vec![Sharding::Zero1],
+    };
+    choices
+        .into_iter()
+        .filter(|sharding| *sharding < Sharding::Zero3 || pipeline == 1)
+        .collect()
+}
+
+/// The least recomputation that fits, with every way to interleave that fits.
+fn settle(request: &Request, layout: Layout, found: &mut Found) -> Vec<(Layout, Memory)> {
+    let limit = request.cluster.gpu.memory_gib;
+    let mut need = |layout: &Layout| {
+        found.tried += 1;
+        let memory = memory(&Need {
+            shape: &request.shape,
+            layout,
+            software: &request.software,
+            sequence: request.sequence,
+            global_batch: request.global_batch,
+        });
+        let nearer = found
+            .nearest
+            .is_none_or(|(_, least)| memory.total() < least.total());
+        if nearer {
+            found.nearest = Some((*layout, memory));
+        }
+        memory
+    };
+    let choices = [
+        Recompute::None,
+        Recompute::Selective,
+        Recompute::Half,
+        Recompute::Full,
+    ];
+    let allowed = |recompute: &Recompute| {
+        request
+            .fixed
+            .recompute
+            .is_none_or(|wanted| wanted == *recompute)
+    };
+    for recompute in choices.into_iter().filter(allowed) {
+        let mut fitting = Vec::new();
+        for interleave in interleaves(request, &layout) {
+            let layout = Layout {
+                recompute,
+                interleave,
+                ..layout
+            };
+            let memory = need(&layout);
+            if memory.total() <= limit {
+                fitting.push((layout, memory));
+            }
+        }
+        if !fitting.is_empty() {
+            return fitting;
+        }
+    }
+    Vec::new()
+}
+
+/// Ways to interleave: the finer, the fewer bubbles, the more memory and the more messages.
+fn interleaves(request: &Request, layout: &Layout) -> Vec<u32> {
+    if let Some(interleave) = request.fixed.interleave {
+        return vec![interleave];
+    }
+    if layout.pipeline == 1 || layout.micro_batches(request.global_batch) < layout.pipeline {
+        return vec![1];
+    }
+    let per_stage = layout.stage_layers(request.shape.layers);
+    (1..=per_stage)
+        .filter(|chunks| per_stage.is_multiple_of(*chunks))
+        .collect()
+}

@@ -1,0 +1,221 @@
+//! What the software of a run can do, by the time it is from.
+//!
+//! A published figure is also a figure of its software: attention without a fused kernel reads and
+//! writes the scores several times; tensor-parallel traffic that nothing overlaps with is waited
+//! for. Each profile says which of these mechanisms a run had. None of them is a number that was
+//! fitted to a row.
+
+use serde::Serialize;
+
+use super::hardware::{Unknown, closest};
+
+/// Kernels, overlaps and number formats of one generation of frameworks.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a mechanism that a framework has or has not, and they are independent"
+)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Software {
+    /// As users write it.
+    pub name: &'static str,
+    /// How attention is computed.
+    pub attention: AttentionKernel,
+    /// How the work between matrices is computed.
+    pub kernels: Kernels,
+    /// How tensor-parallel traffic is waited for.
+    pub tensor: Overlap,
+    /// How gradients and weights of data ranks are waited for.
+    pub data: Overlap,
+    /// How activations between stages are waited for.
+    pub pipeline: Overlap,
+    /// How tokens on their way to experts are waited for.
+    pub expert: Overlap,
+    /// Whether tokens are spread evenly over experts, as benchmarks force them to be.
+    pub balanced_experts: bool,
+    /// Whether there is dropout, as the models of that time had it.
+    pub dropout: bool,
+    /// Whether gradients of a micro-batch are added to the sum in a pass of their own.
+    pub separate_accumulation: bool,
+    /// Whether computing a layer again stops before its last product (non-reentrant checkpoints).
+    pub stops_early: bool,
+    /// Whether data ranks share everything, layer by layer (FSDP).
+    pub fully_sharded: bool,
+    /// Seconds that the host takes for one operation and the GPU waits for; 0 where it is ahead.
+    pub host_per_operation: f64,
+    /// Bytes of a parameter's gradient, with the sum over micro-batches where it is apart.
+    pub gradient_bytes: f64,
+    /// Bytes of a parameter in the optimizer: 12 for a 32-bit copy and two moments.
+    pub optimizer_bytes: f64,
+    /// GiB of buffers beyond what every process has, such as `DeepSpeed`'s buckets.
+    pub extra_buffers_gib: f64,
+}
+
+/// How attention is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum AttentionKernel {
+    /// Scores in memory: two batched matrix products around a softmax.
+    Unfused,
+    /// The first `FlashAttention` and its Triton port.
+    Flash1,
+    /// `FlashAttention` 2.
+    Flash2,
+    /// `FlashAttention` 3 and cuDNN's fused attention.
+    Flash3,
+}
+
+/// How the work between matrices is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Kernels {
+    /// One kernel for each operation.
+    Eager,
+    /// Hand-written or compiled kernels for groups of them.
+    Fused,
+}
+
+/// Whether traffic runs beside other work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Overlap {
+    /// All of it is waited for.
+    Waited,
+    /// It runs beside the work it does not depend on.
+    Beside,
+}
+
+/// Megatron-LM of 2021, before fused attention.
+pub const MEGATRON_2021: Software = Software {
+    name: "megatron-2021",
+    attention: AttentionKernel::Unfused,
+    kernels: Kernels::Fused,
+    tensor: Overlap::Waited,
+    data: Overlap::Waited,
+    pipeline: Overlap::Waited,
+    expert: Overlap::Waited,
+    balanced_experts: false,
+    dropout: true,
+    separate_accumulation: true,
+    stops_early: false,
+    fully_sharded: false,
+    host_per_operation: 0.0,
+    gradient_bytes: 4.0,
+    optimizer_bytes: 12.0,
+    extra_buffers_gib: 0.0,
+};
+
+/// Megatron-LM of 2022, with sequence parallelism and gradients that are summed in the product.
+pub const MEGATRON_2022: Software = Software {
+    name: "megatron-2022",
+    separate_accumulation: false,
+    ..MEGATRON_2021
+};
+
+/// Megatron-DeepSpeed of 2022 in 16-bit floats, as BLOOM was prepared with: the pipeline is driven
+/// operation by operation from Python.
+pub const DEEPSPEED_2022: Software = Software {
+    name: "megatron-deepspeed",
+    dropout: false,
+    host_per_operation: 30e-6,
+    gradient_bytes: 2.0,
+    extra_buffers_gib: 4.0,
+    ..MEGATRON_2021
+};
+
+/// The same with bfloat16 weights, whose gradients are summed in 32 bits besides.
+pub const DEEPSPEED_2022_BF16: Software = Software {
+    name: "megatron-deepspeed-bf16",
+    gradient_bytes: 6.0,
+    ..DEEPSPEED_2022
+};
+
+/// Megatron-Core and `NeMo`, since 2024.
+pub const MEGATRON_CORE: Software = Software {
+    name: "megatron-core",
+    attention: AttentionKernel::Flash3,
+    tensor: Overlap::Beside,
+    data: Overlap::Beside,
+    pipeline: Overlap::Beside,
+    dropout: false,
+    separate_accumulation: false,
+    gradient_bytes: 2.0,
+    ..MEGATRON_2021
+};
+
+/// Megatron-Bridge, since 2025: expert traffic beside another micro-batch, tokens spread evenly.
+pub const MEGATRON_BRIDGE: Software = Software {
+    name: "megatron-bridge",
+    expert: Overlap::Beside,
+    balanced_experts: true,
+    ..MEGATRON_CORE
+};
+
+/// FSDP of 2023 with the first fused attention (llm-foundry).
+pub const FSDP_2023: Software = Software {
+    name: "fsdp-2023",
+    attention: AttentionKernel::Flash1,
+    kernels: Kernels::Eager,
+    data: Overlap::Beside,
+    dropout: false,
+    separate_accumulation: false,
+    stops_early: true,
+    fully_sharded: true,
+    ..MEGATRON_2021
+};
+
+/// The same with every state in 16 bits.
+pub const FSDP_2023_PURE: Software = Software {
+    name: "fsdp-2023-pure",
+    gradient_bytes: 2.0,
+    optimizer_bytes: 4.0,
+    ..FSDP_2023
+};
+
+/// FSDP 2 of torchtitan, compiled.
+pub const FSDP_2: Software = Software {
+    name: "fsdp2",
+    attention: AttentionKernel::Flash2,
+    kernels: Kernels::Fused,
+    ..FSDP_2023
+};
+
+/// The same without the compiler, as its first figures were taken.
+pub const FSDP_2_EAGER: Software = Software {
+    name: "fsdp2-eager",
+    kernels: Kernels::Eager,
+    ..FSDP_2
+};
+
+/// The compiled one with tensor-parallel traffic beside the products.
+pub const FSDP_2_ASYNC: Software = Software {
+    name: "fsdp2-async-tp",
+    tensor: Overlap::Beside,
+    ..FSDP_2
+};
+
+/// Every profile.
+pub const ALL: [Software; 11] = [
+    MEGATRON_CORE,
+    MEGATRON_BRIDGE,
+    FSDP_2,
+    FSDP_2_EAGER,
+    FSDP_2_ASYNC,
+    FSDP_2023,
+    FSDP_2023_PURE,
+    MEGATRON_2022,
+    MEGATRON_2021,
+    DEEPSPEED_2022,
+    DEEPSPEED_2022_BF16,
+];
+
+/// The profile of that name.
+pub fn named(name: &str) -> Result<Software, Unknown> {
+    ALL.into_iter()
+        .find(|software| software.name.eq_ignore_ascii_case(name))
+        .ok_or_else(|| Unknown {
+            what: "software",
+            name: name.to_owned(),
+            nearest: closest(name, ALL.iter().map(|software| software.name)),
+        })
+}
