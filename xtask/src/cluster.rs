@@ -18,6 +18,7 @@ mod piece;
 mod process;
 mod recipe;
 mod simulated;
+mod ssh_server;
 mod state;
 mod status;
 mod suite;

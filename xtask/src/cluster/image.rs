@@ -15,6 +15,7 @@ use std::{
 use super::{
     Cluster, namespace, nodes,
     recipe::{self, Recipe},
+    ssh_server,
     state::State,
 };
 use crate::{Failure, cache::cannot, frameworks, report, step};
@@ -172,7 +173,8 @@ fn tools(state: &State) -> Result<Vec<PathBuf>, Failure> {
         .filter(|path| path.is_file())
         .collect();
     files.extend(expanded(state, OPEN_MPI)?);
-    files.extend(libraries(state, &files)?);
+    let ssh_server = ssh_server(state)?;
+    files.extend(libraries(state, files.iter().chain(&ssh_server.files))?);
     let list = state.file("images/tools.list");
     let mut text = String::new();
     for file in &files {
@@ -188,7 +190,38 @@ fn tools(state: &State) -> Result<Vec<PathBuf>, Failure> {
         .args(["--dereference", "--directory=/", "--files-from"])
         .arg(&list);
     step::run(&mut command)?;
-    Ok(vec![layer, root_layer(state)?])
+    let mut layers = vec![layer, root_layer(state)?];
+    layers.extend(ssh_server.layer);
+    Ok(layers)
+}
+
+/// An ssh server that does not come from the machine.
+#[derive(Debug, Default)]
+struct SshServer {
+    layer: Option<PathBuf>,
+    /// Its files where they lie here, which need libraries of the machine.
+    files: Vec<PathBuf>,
+}
+
+fn ssh_server(state: &State) -> Result<SshServer, Failure> {
+    let root = match ssh_server::root(state) {
+        Ok(None) => return Ok(SshServer::default()),
+        Ok(Some(root)) => root,
+        Err(Failure::CouldNotRun(message) | Failure::Failed(message)) => {
+            report::error(&format!("the image of tools has no `sshd`: {message}"));
+            return Ok(SshServer::default());
+        }
+        Err(told) => return Err(told),
+    };
+    let names = ssh_server::files(&root)?;
+    let files: Vec<PathBuf> = names.iter().map(|name| root.join(name)).collect();
+    let names = names.iter().map(|name| name.to_str().unwrap_or_default());
+    let pairs: Vec<(&Path, &str)> = files.iter().map(PathBuf::as_path).zip(names).collect();
+    let layer = packed(state, "ssh", &pairs)?;
+    Ok(SshServer {
+        layer: Some(layer),
+        files,
+    })
 }
 
 /// The files of a system that programs expect.
@@ -197,7 +230,9 @@ fn root_layer(state: &State) -> Result<PathBuf, Failure> {
     for (name, text) in [
         (
             "etc/passwd",
-            "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n",
+            // The last is whom an ssh server becomes before it knows who is there.
+            "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n\
+             sshd:x:100:65534::/run/sshd:/bin/false\n",
         ),
         ("etc/group", "root:x:0:\nnobody:x:65534:\n"),
         (
@@ -210,7 +245,13 @@ fn root_layer(state: &State) -> Result<PathBuf, Failure> {
         fs::create_dir_all(parent).map_err(cannot("make", parent))?;
         fs::write(&path, text).map_err(cannot("write", &path))?;
     }
-    for (name, mode) in [("tmp", 0o1777), ("root", 0o700), ("run", 0o755)] {
+    for (name, mode) in [
+        ("tmp", 0o1777),
+        ("root", 0o700),
+        ("run", 0o755),
+        ("run/sshd", 0o755),
+        ("etc/ssh", 0o755),
+    ] {
         let path = root.join(name);
         fs::create_dir_all(&path).map_err(cannot("make", &path))?;
         fs::set_permissions(&path, fs::Permissions::from_mode(mode))
@@ -325,7 +366,10 @@ fn expanded(state: &State, patterns: &[&str]) -> Result<Vec<PathBuf>, Failure> {
 }
 
 /// Every library that `files` are linked with, those of libraries too.
-fn libraries(state: &State, files: &BTreeSet<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
+fn libraries<'a>(
+    state: &State,
+    files: impl Iterator<Item = &'a PathBuf>,
+) -> Result<Vec<PathBuf>, Failure> {
     let output = namespace::helper(state, "ldd")
         .args(files)
         .output()

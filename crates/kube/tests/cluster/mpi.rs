@@ -1,4 +1,4 @@
-//! A real `mpirun` on real nodes, whose ranks the agent starts.
+//! A real `mpirun` on real nodes, whose ranks the agent starts, or ssh.
 
 use kube::api::{DeleteParams, LogParams};
 use serde_json::{Value, json};
@@ -10,6 +10,11 @@ const AGENT_IMAGE: &str = "trainyard.test/trainyard:test";
 
 /// An `MPIJob` of three workers whose ranks run `line`, as `user`.
 fn mpi(api_version: &str, user: u32, line: &str) -> Value {
+    mpi_with(api_version, user, line, |_| {})
+}
+
+/// The same, changed as its user would have written it.
+fn mpi_with(api_version: &str, user: u32, line: &str, change: impl FnOnce(&mut Value)) -> Value {
     // Without a command of its own the worker of v1 would sleep, that of v2beta1 serve ssh.
     let role = |replicas: u32, command: Option<Value>| {
         let mut container = json!({
@@ -41,7 +46,7 @@ fn mpi(api_version: &str, user: u32, line: &str) -> Value {
         "-c",
         line
     ]);
-    let job = json!({
+    let mut job = json!({
         "apiVersion": api_version,
         "kind": "MPIJob",
         "metadata": {"name": "ranks"},
@@ -50,6 +55,7 @@ fn mpi(api_version: &str, user: u32, line: &str) -> Value {
             "Worker": role(3, None),
         }},
     });
+    change(&mut job);
     // As the API server stores it: there is no webhook here to convert it.
     trainyard_kube::convert::convert(&job, "kubeflow.org/v1").unwrap()
 }
@@ -107,6 +113,40 @@ fn ranks_of_v1_are_started_by_the_agent() {
 #[test]
 fn ranks_of_v2beta1_are_started_by_the_agent_as_an_ordinary_user() {
     ranks_run("agent-v2", "kubeflow.org/v2beta1", 1000);
+}
+
+#[test]
+fn ranks_of_v2beta1_are_started_by_ssh() {
+    on_real_nodes("ssh", |yard| async move {
+        let operator = yard.operator().await;
+        // Images for the MPI Operator bring keys of the server, trust those of others, and do not mind
+        // that anyone may write to the folder of a mounted Secret.
+        let serve = "ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/key && exec /usr/sbin/sshd -De \
+                     -f /dev/null -h /etc/ssh/key -o StrictModes=no";
+        let trust = "echo StrictHostKeyChecking no >/etc/ssh/ssh_config && exec \"$@\"";
+        let line = "echo rank $OMPI_COMM_WORLD_RANK on $(hostname)";
+        let job = mpi_with("kubeflow.org/v2beta1", 0, line, |job| {
+            // The names of workers resolve only once they are ready.
+            job["spec"]["launcherCreationPolicy"] = json!("WaitForWorkersReady");
+            let roles = &mut job["spec"]["mpiReplicaSpecs"];
+            let launcher = &mut roles["Launcher"]["template"]["spec"]["containers"][0];
+            let mpirun = launcher["command"].take();
+            launcher["command"] = json!(["sh", "-c", trust, "sh"]);
+            launcher["args"] = mpirun;
+            let worker = &mut roles["Worker"]["template"]["spec"]["containers"][0];
+            worker["command"] = json!(["sh", "-c", serve]);
+            worker["readinessProbe"] = json!({"tcpSocket": {"port": 22}, "periodSeconds": 1});
+        });
+        yard.put(&job).await;
+        let status = until_ended(&yard).await;
+        let log = launcher_log(&yard).await;
+        assert!(holds(&status, "Succeeded"), "{status:#}\n{log}");
+        for rank in 0..3 {
+            let said = format!("rank {rank} on ranks-worker-{rank}");
+            assert!(log.contains(&said), "{log}");
+        }
+        operator.stop().await;
+    });
 }
 
 #[test]
