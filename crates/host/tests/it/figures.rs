@@ -40,6 +40,16 @@ fn five_hundred_pods_start_quickly_in_little_memory() {
 }
 
 #[test]
+fn many_pods_start_with_few_descriptors() {
+    // The engine holds three for each pod. Four more are on their way to each pod that is not there
+    // yet, and the kernel lets an ordinary user have no more on their way than open.
+    let count = 200;
+    let yard = Yard::new(count, sh("exec sleep 0.1"));
+    let ended = yard.for_ordinary_user().open_files(3 * count + 40).run();
+    assert_eq!(ended.code, Some(0), "{:#?}", ended.seen.last());
+}
+
+#[test]
 fn a_dead_rank_is_seen_at_once() {
     let script = "[ -e again ] && exit 0; touch again; date +%s%N > died; kill -9 $$$$";
     let yard = Yard::new(1, sh(script));
