@@ -96,6 +96,11 @@ const TWICE: &[(&str, &str)] = &[
         "syn",
         "derive macros are moving to the next version one by one; none of it is in the binary",
     ),
+    (
+        "thiserror",
+        "`nvml-wrapper` is still on the version before; it is the only way to NVML without `unsafe` of ours",
+    ),
+    ("thiserror-impl", "as `thiserror`"),
 ];
 
 /// The only place crates may come from.

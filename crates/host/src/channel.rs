@@ -6,10 +6,13 @@ use std::{
     fs::File,
     io::{self, IoSlice, IoSliceMut, Read as _, Seek as _, Write as _},
     os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd},
+    thread,
+    time::{Duration, Instant},
 };
 
 use nix::{
     cmsg_space,
+    errno::Errno,
     sys::{
         memfd::{MFdFlags, memfd_create},
         socket::{
@@ -22,6 +25,10 @@ use serde::{Serialize, de::DeserializeOwned};
 
 /// No message is longer; the kernel's packets hold more than three times this.
 const MESSAGE_BYTES: usize = 64 << 10;
+/// How often it is tried whether descriptors may be sent, where too many are on their way.
+const CROWDED: Duration = Duration::from_millis(1);
+/// How long that is tried; 500 pods start in less than three seconds.
+const CROWDED_MAX: Duration = Duration::from_secs(10);
 /// The kernel passes at most 253 descriptors at once.
 pub(crate) const MAX_DESCRIPTORS: usize = 253;
 
@@ -65,14 +72,30 @@ fn send_with(
     }
     let rights = [ControlMessage::ScmRights(descriptors)];
     let rights: &[ControlMessage<'_>] = if descriptors.is_empty() { &[] } else { &rights };
-    sendmsg::<()>(
-        socket.as_fd().as_raw_fd(),
-        &[IoSlice::new(&bytes)],
-        rights,
-        flags | MsgFlags::MSG_NOSIGNAL,
-        None,
-    )?;
+    patiently(|| {
+        sendmsg::<()>(
+            socket.as_fd().as_raw_fd(),
+            &[IoSlice::new(&bytes)],
+            rights,
+            flags | MsgFlags::MSG_NOSIGNAL,
+            None,
+        )
+    })?;
     Ok(())
+}
+
+/// Sends as soon as it may: the kernel lets an ordinary user have only so many descriptors on their
+/// way to whoever takes them, and the engine sends those of many pods faster than pods start.
+fn patiently(mut send: impl FnMut() -> nix::Result<usize>) -> io::Result<()> {
+    let until = Instant::now() + CROWDED_MAX;
+    loop {
+        match send() {
+            Ok(_) => return Ok(()),
+            // Nothing tells when there are fewer.
+            Err(Errno::ETOOMANYREFS) if Instant::now() < until => thread::sleep(CROWDED),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
 }
 
 /// Waits for one message; `None` when the other end is gone.
@@ -142,4 +165,56 @@ pub(crate) fn from_memory<T: DeserializeOwned>(descriptor: OwnedFd) -> io::Resul
     let mut bytes = Vec::new();
     File::from(descriptor).read_to_end(&mut bytes)?;
     Ok(serde_json::from_slice(&bytes)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_are_sent_when_there_is_room_for_them() {
+        for (name, answers, want, tries) in [
+            ("at once", vec![Ok(1)], None, 1),
+            (
+                "when others were taken",
+                vec![Err(Errno::ETOOMANYREFS), Err(Errno::ETOOMANYREFS), Ok(1)],
+                None,
+                3,
+            ),
+            ("never", vec![Err(Errno::EPIPE)], Some(Errno::EPIPE), 1),
+            (
+                "no more",
+                vec![Err(Errno::ETOOMANYREFS), Err(Errno::EPIPE)],
+                Some(Errno::EPIPE),
+                2,
+            ),
+        ] {
+            let mut left = answers.into_iter();
+            let mut tried = 0;
+            let sent = patiently(|| {
+                tried += 1;
+                left.next().unwrap()
+            });
+            let found = sent.err().and_then(|error| error.raw_os_error());
+            assert_eq!(found, want.map(|errno| errno as i32), "{name}");
+            assert_eq!(tried, tries, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_message_arrives_whole_and_the_end_is_seen() {
+        let (ours, theirs) = pair().unwrap();
+        let error = receive_now::<String>(&ours).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        let long = "x".repeat(MESSAGE_BYTES - 2);
+        send(&theirs, &long, &[theirs.as_raw_fd()]).unwrap();
+        assert!(
+            send(&theirs, &"x".repeat(MESSAGE_BYTES), &[]).is_err(),
+            "it is too long"
+        );
+        let (found, descriptors) = receive::<String>(&ours).unwrap().unwrap();
+        assert_eq!((found == long, descriptors.len()), (true, 1));
+        drop((theirs, descriptors));
+        assert!(receive::<String>(&ours).unwrap().is_none());
+    }
 }

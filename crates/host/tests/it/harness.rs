@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsString,
     io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -22,6 +23,7 @@ pub(crate) struct Yard {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) file: Value,
     user: Option<&'static str>,
+    open_files: Option<u32>,
 }
 
 /// A container `pytorch` that runs `script`.
@@ -51,6 +53,7 @@ impl Yard {
             folder,
             file,
             user: None,
+            open_files: None,
         }
     }
 
@@ -70,6 +73,12 @@ impl Yard {
         self
     }
 
+    /// Lets the engine have this many descriptors at most.
+    pub(crate) fn open_files(mut self, most: u32) -> Self {
+        self.open_files = Some(most);
+        self
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
@@ -81,19 +90,26 @@ impl Yard {
     pub(crate) fn start(&self) -> Run {
         let request = self.path().join("request.json");
         std::fs::write(&request, self.file.to_string()).unwrap();
-        let mut command = match self.user {
-            None => Command::new(engine()),
-            Some(user) => {
-                give(self.path(), user);
-                let mut command = Command::new("setpriv");
-                command
-                    .args(["--reuid", user, "--regid", user, "--clear-groups"])
-                    .arg(engine());
-                command
-            }
-        };
-        let mut child = command
-            .args(["run".as_ref(), request.as_os_str()])
+        let mut words: Vec<OsString> = Vec::new();
+        if let Some(most) = self.open_files {
+            words.extend(["prlimit".into(), format!("--nofile={most}:{most}").into()]);
+        }
+        if let Some(user) = self.user {
+            give(self.path(), user);
+            let who = [
+                "setpriv",
+                "--reuid",
+                user,
+                "--regid",
+                user,
+                "--clear-groups",
+            ];
+            words.extend(who.map(OsString::from));
+        }
+        words.extend([engine().into(), "run".into(), request.into()]);
+        let (program, arguments) = words.split_first().unwrap();
+        let mut child = Command::new(program)
+            .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
