@@ -156,8 +156,7 @@ impl<'a> Placer<'a> {
             };
             let shape = ask.shape(pod);
             self.yard.take(*node, &ask.needs[shape]);
-            let lodger = self.yard.lodger(gang, &gang.shapes[shape], *node);
-            self.yard.lodgers.push(lodger);
+            self.yard.lodge(gang, &gang.shapes[shape], *node);
         }
         self.placement.seated.insert(gang.key.clone(), seating);
     }

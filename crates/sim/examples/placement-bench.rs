@@ -52,13 +52,13 @@ fn main() {
 /// The least time of `runs`, which disturbances by others on the machine add to least.
 fn fastest(runs: usize, snapshot: &Snapshot, gangs: &[Gang]) -> (f64, Placement) {
     let mut least = f64::MAX;
-    let mut last = Placement::default();
+    let mut placement = Placement::default();
     for _ in 0..runs {
         let start = Instant::now();
-        last = place(snapshot, gangs, Timestamp::UNIX_EPOCH);
+        placement = place(snapshot, gangs, Timestamp::UNIX_EPOCH);
         least = least.min(start.elapsed().as_secs_f64() * 1e3);
     }
-    (least, last)
+    (least, placement)
 }
 
 /// `nodes` hosts of 8 GPUs under zones, spines, blocks and racks.
@@ -184,9 +184,9 @@ fn amounts(amounts: &[(&str, i64)]) -> Resources {
 /// Compares with the best seating on that many clusters which have room.
 fn quality(clusters: u64) {
     let (mut ours, mut least, mut theirs) = (0, 0, 0);
-    let (mut worst, mut exact, mut seen) = (1.0_f64, 0, 0);
+    let (mut worst, mut exact, mut compared) = (1.0_f64, 0, 0);
     let mut seed = 0;
-    while seen < clusters {
+    while compared < clusters {
         seed += 1;
         let (snapshot, gang) = small(seed);
         let Some(best) = optimum::best(&snapshot, &gang) else {
@@ -211,7 +211,7 @@ fn quality(clusters: u64) {
             .map(|seat| seat.node.as_str())
             .collect();
         let cost = optimum::cost(&snapshot, &gang, &nodes);
-        seen += 1;
+        compared += 1;
         ours += cost;
         least += best;
         theirs += optimum::cost(&snapshot, &gang, &other);

@@ -82,16 +82,12 @@ impl<'a> Ask<'a> {
         gang: &'a Gang,
         count: usize,
     ) -> Self {
-        let someone_objects = yard
-            .lodgers
-            .iter()
-            .any(|lodger| !lodger.anti_affinity.is_empty());
         let eligible: Vec<Rc<Vec<bool>>> = gang
             .shapes
             .iter()
             .map(|shape| {
                 let mut nodes = eligibility.of(yard, &shape.constraints);
-                if someone_objects {
+                if yard.has_objectors {
                     for node in mutual::not_borne(yard, gang, shape) {
                         Rc::make_mut(&mut nodes)[node] = false;
                     }
@@ -191,10 +187,11 @@ impl<'a> Ask<'a> {
         let shape = &self.gang.shapes[self.gang.pods[*first as usize].shape];
         let on_node = |at: usize| {
             let own = &yard.nodes[at].allocatable;
-            let fits = shape.requests.iter().filter_map(|(name, amount)| {
-                (super::resources::is_accelerator(name) && amount > 0)
-                    .then(|| own.get(name) / amount)
-            });
+            let fits = shape
+                .requests
+                .iter()
+                .filter(|(name, amount)| super::resources::is_accelerator(name) && *amount > 0)
+                .map(|(name, amount)| own.get(name) / amount);
             fits.min().unwrap_or(i64::from(pods))
         };
         yard.tiers[tier].iter().any(|domain| {

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 /// The name of the level that every cluster has: the node itself.
 pub const HOST: &str = "host";
-/// The name of the level whose hosts are joined by NVLink, or by what is as fast.
+/// The name of the level whose hosts are joined by `NVLink`, or by what is as fast.
 pub const NVLINK: &str = "nvlink";
 
 /// One level.
@@ -232,7 +232,7 @@ impl Topology {
             .position(|level| level.name == name || level.key == name)
     }
 
-    /// The level whose hosts are joined by NVLink, where there is one.
+    /// The level whose hosts are joined by `NVLink`, where there is one.
     pub fn nvlink(&self) -> Option<usize> {
         self.find(NVLINK)
     }

@@ -49,6 +49,22 @@ pub(super) struct Lodger<'a> {
     pub(super) is_held: bool,
 }
 
+impl<'a> Lodger<'a> {
+    /// A pod of `gang` that holds a seat on `node`.
+    fn of_gang(gang: &'a Gang, shape: &'a Shape, node: u32) -> Self {
+        Self {
+            node,
+            namespace: &gang.key.namespace,
+            gang: Some(&gang.key),
+            requests: &shape.requests,
+            labels: &shape.labels,
+            anti_affinity: &shape.constraints.anti_affinity,
+            leaving: false,
+            is_held: true,
+        }
+    }
+}
+
 /// Amounts by the place of the resource in [`Yard::resources`].
 pub(super) type Need = Vec<(usize, i64)>;
 
@@ -76,6 +92,8 @@ pub(super) struct Yard<'a> {
     /// What is free, without what is reserved.
     pub(super) usable: Vec<i64>,
     pub(super) lodgers: Vec<Lodger<'a>>,
+    /// Whether any of them does not bear others beside it.
+    pub(super) has_objectors: bool,
     /// The tier whose hosts are as good as one.
     pub(super) nvlink: Option<usize>,
 }
@@ -118,6 +136,7 @@ impl<'a> Yard<'a> {
             room: Vec::new(),
             usable: Vec::new(),
             lodgers: Vec::new(),
+            has_objectors: false,
             nvlink: snapshot.topology.nvlink().map(|level| level + 1),
         };
         yard.domain_of = yard
@@ -170,6 +189,10 @@ impl<'a> Yard<'a> {
         for gang in gangs {
             self.lodgers.extend(self.unseen(snapshot, gang));
         }
+        self.has_objectors = self
+            .lodgers
+            .iter()
+            .any(|lodger| !lodger.anti_affinity.is_empty());
         let mut lodgers = std::mem::take(&mut self.lodgers);
         for lodger in &lodgers {
             let need = self.need(lodger.requests);
@@ -196,24 +219,16 @@ impl<'a> Yard<'a> {
             };
             let seen = snapshot.pods.get(&key).map(|resident| &resident.node);
             if let (Some(at), true) = (self.by_name.get(node.as_str()), seen != Some(node)) {
-                unseen.push(self.lodger(gang, &gang.shapes[pod.shape], *at));
+                unseen.push(Lodger::of_gang(gang, &gang.shapes[pod.shape], *at));
             }
         }
         unseen
     }
 
-    /// A pod of `gang` on `node`.
-    pub(super) fn lodger(&self, gang: &'a Gang, shape: &'a Shape, node: u32) -> Lodger<'a> {
-        Lodger {
-            node,
-            namespace: &gang.key.namespace,
-            gang: Some(&gang.key),
-            requests: &shape.requests,
-            labels: &shape.labels,
-            anti_affinity: &shape.constraints.anti_affinity,
-            leaving: false,
-            is_held: true,
-        }
+    /// Counts a pod of `gang` that was given a seat on `node`.
+    pub(super) fn lodge(&mut self, gang: &'a Gang, shape: &'a Shape, node: u32) {
+        self.has_objectors |= !shape.constraints.anti_affinity.is_empty();
+        self.lodgers.push(Lodger::of_gang(gang, shape, node));
     }
 
     /// The amounts of `requests` that any gang asks for.

@@ -145,14 +145,14 @@ impl Parallelism {
                 .split_once('=')
                 .map(|(name, size)| (name.trim(), size.trim()))
                 .ok_or_else(|| format!("must be like `tp=8,pp=4,dp=16`, found `{item}`"))?;
-            let axis = Axis::ALL
+            let found = Axis::ALL
                 .into_iter()
                 .find(|axis| axis.name() == name)
                 .ok_or_else(|| match nearest(name, names()) {
                     Some(meant) => format!("has no axis `{name}`, did you mean `{meant}`?"),
                     None => format!("has the axes {}, found `{name}`", one_of(names())),
                 })?;
-            if axes.iter().any(|(other, _)| *other == axis) {
+            if axes.iter().any(|(other, _)| *other == found) {
                 return Err(format!("names the axis `{name}` twice"));
             }
             let size = size
@@ -160,7 +160,7 @@ impl Parallelism {
                 .ok()
                 .filter(|size| *size > 0)
                 .ok_or_else(|| format!("needs a number from 1 for `{name}`, found `{size}`"))?;
-            axes.push((axis, size));
+            axes.push((found, size));
         }
         if axes.is_empty() {
             return Err("must be like `tp=8,pp=4,dp=16`, found nothing".to_owned());

@@ -203,16 +203,16 @@ fn levels(snapshot: &Snapshot, gang: &Gang, placement: &Placement) -> Verdict {
     }
 }
 
-/// Ranks of a tensor-parallel group share a host or an NVLink domain, where one is large enough.
+/// Ranks of a tensor-parallel group share a host or an `NVLink` domain, where one is large enough.
 fn tensor_groups(snapshot: &Snapshot, gang: &Gang, placement: &Placement) -> Verdict {
     let nodes = rank_nodes(gang, placement);
     let per_pod = u64::from(gang.shapes[0].ranks);
     let seated = nodes.iter().flatten().count() as u64;
-    let stated = gang
+    let meant = gang
         .parallelism
         .as_ref()
         .and_then(|axes| axes.for_ranks(per_pod * seated));
-    let Some(axes) = stated.filter(|_| {
+    let Some(axes) = meant.filter(|_| {
         nodes
             .iter()
             .take(usize::try_from(seated).unwrap_or(0))

@@ -40,9 +40,9 @@ pub fn small(seed: u64) -> (Snapshot, Gang) {
     let mut dice = Dice::new(seed, STREAM);
     let mut snapshot = Snapshot::default();
     let gpus = dice.pick(&[2, 4, 8]);
-    for block in 0..1 + dice.below(2) {
-        for rack in 0..1 + dice.below(3) {
-            for host in 0..1 + dice.below(3) {
+    for block in 0..=dice.below(2) {
+        for rack in 0..=dice.below(3) {
+            for host in 0..=dice.below(3) {
                 let rack = format!("b{block}r{rack}");
                 let labels = labels(&[(BLOCK, &format!("b{block}")), (RACK, &rack)]);
                 let name = format!("{rack}h{host}");
@@ -64,9 +64,9 @@ fn cluster(dice: &mut Dice) -> Snapshot {
     let mut snapshot = Snapshot::default();
     let gpus = dice.pick(&[2, 4, 8]);
     let has_cliques = dice.chance(25);
-    for block in 0..1 + dice.below(2) {
-        for rack in 0..1 + dice.below(3) {
-            for host in 0..1 + dice.below(4) {
+    for block in 0..=dice.below(2) {
+        for rack in 0..=dice.below(3) {
+            for host in 0..=dice.below(4) {
                 let (block, rack) = (format!("b{block}"), format!("b{block}r{rack}"));
                 let name = format!("{rack}h{host}");
                 let mut own = labels(&[(BLOCK, &block), (HOSTNAME, &name)]);
@@ -112,9 +112,10 @@ fn gang(dice: &mut Dice, at: u32) -> Gang {
     }
     if dice.chance(30) {
         let level = dice.pick(&["rack", "rack", "block", "host"]);
-        gang.wish = Some(match dice.chance(60) {
-            true => Wish::Required(level.to_owned()),
-            false => Wish::Preferred(level.to_owned()),
+        gang.wish = Some(if dice.chance(60) {
+            Wish::Required(level.to_owned())
+        } else {
+            Wish::Preferred(level.to_owned())
         });
     }
     constrain(dice, &mut gang.shapes[0]);
@@ -183,9 +184,10 @@ fn axes(dice: &mut Dice, gang: &Gang) -> Option<Parallelism> {
     let tensor = divisor(dice, ranks);
     let pipeline = divisor(dice, ranks / tensor);
     let data = ranks / tensor / pipeline;
-    let text = match dice.chance(70) {
-        true => format!("tp={tensor},pp={pipeline},dp={data}"),
-        false => format!("tp={tensor},dp={data},pp={pipeline}"),
+    let text = if dice.chance(70) {
+        format!("tp={tensor},pp={pipeline},dp={data}")
+    } else {
+        format!("tp={tensor},dp={data},pp={pipeline}")
     };
     Parallelism::parse(&text).ok()
 }

@@ -6,7 +6,7 @@ fn node(value: serde_json::Value) -> Node {
     Node::of(&serde_json::from_value(value).unwrap())
 }
 
-fn constraints(value: serde_json::Value) -> Constraints {
+fn constraints(value: &serde_json::Value) -> Constraints {
     let mut spec = json!({"containers": []});
     spec.as_object_mut()
         .unwrap()
@@ -146,7 +146,7 @@ fn what_keeps_a_pod_away() {
         ),
     ];
     for (case, of_node, of_pod, want) in cases {
-        let got = Bar::find("n1", &node(of_node), &constraints(of_pod));
+        let got = Bar::find("n1", &node(of_node), &constraints(&of_pod));
         assert_eq!(got, want, "{case}");
     }
 }

@@ -7,7 +7,7 @@ use crate::gang::{
     ask::{Ask, Group},
     eligible::Bar,
     lay::Sums,
-    yard::Yard,
+    yard::{Domain, Yard},
 };
 
 /// Seats of a shape in the best domain.
@@ -63,8 +63,8 @@ impl<'a> Count<'a> {
             .filter(|(at, _)| yard.is_one_place(tier, *at))
             .max_by_key(|(at, sum)| (**sum, std::cmp::Reverse(*at)))
             .map_or(0, |(at, _)| at);
-        let domain = &yard.tiers[tier].get(best as usize);
-        let nodes = domain.map_or(0..0, |domain| domain.nodes());
+        let domain = yard.tiers[tier].get(best as usize);
+        let nodes = domain.map_or(0..0, Domain::nodes);
         let mut count = Self {
             wanted: group.pods.len(),
             tier,

@@ -87,8 +87,8 @@ impl Search<'_, '_> {
         }
         let before = self.cost(seats, one) + self.cost(seats, other);
         let mut put = |a: Option<u32>, b: Option<u32>| {
-            one.iter().for_each(|pod| seats[*pod as usize] = a);
-            other.iter().for_each(|pod| seats[*pod as usize] = b);
+            put_all(seats, one, a);
+            put_all(seats, other, b);
             self.cost(seats, one) + self.cost(seats, other)
         };
         if put(there, here) < before {
@@ -96,6 +96,12 @@ impl Search<'_, '_> {
         }
         put(here, there);
         false
+    }
+}
+
+fn put_all(seats: &mut Seats, unit: &[u32], node: Option<u32>) {
+    for pod in unit {
+        seats[*pod as usize] = node;
     }
 }
 
@@ -116,11 +122,9 @@ fn move_unit(
         return false;
     }
     let before = search.cost(seats, unit);
-    unit.iter()
-        .for_each(|pod| seats[*pod as usize] = Some(node));
+    put_all(seats, unit, Some(node));
     if search.cost(seats, unit) >= before {
-        unit.iter()
-            .for_each(|pod| seats[*pod as usize] = Some(here));
+        put_all(seats, unit, Some(here));
         return false;
     }
     for pod in unit {

@@ -15,9 +15,16 @@ fn names(topology: &Topology) -> Vec<&str> {
         .collect()
 }
 
+/// What it is, the labels of a node, and the levels that they show.
+type Case = (
+    &'static str,
+    &'static [(&'static str, &'static str)],
+    &'static [&'static str],
+);
+
 #[test]
 fn well_known_labels_are_found_from_wide_to_narrow() {
-    let cases: &[(&str, &[(&str, &str)], &[&str])] = &[
+    let cases: &[Case] = &[
         ("none", &[("kubernetes.io/hostname", "a")], &[]),
         (
             "Google Cloud with NVLink",
