@@ -63,14 +63,23 @@ pub(super) enum Known {
 
 /// Takes the beginning of a line of NCCL apart.
 pub(super) fn header(text: &[u8]) -> Option<Header<'_>> {
-    let at = memchr::memmem::find(text.get(..text.len().min(400))?, b"NCCL ")?;
-    let level = text.get(at + 5..at + 10)?;
-    let warning = match level {
+    let head = text.get(..text.len().min(400))?;
+    let (front_end, at) = match memchr::memmem::find(head, b"NCCL ") {
+        Some(at) => (at, at + 5),
+        // Before 2.3 it did not say its name.
+        None => {
+            let at = memchr::memmem::find(head, b"] INFO ")
+                .or_else(|| memchr::memmem::find(head, b" WARN "))?;
+            let level = memchr::memchr(b' ', head.get(at..)?)? + at + 1;
+            (level, level)
+        }
+    };
+    let warning = match text.get(at..at + 5)? {
         b"INFO " => false,
         b"WARN " => true,
         _ => return None,
     };
-    let front = text.get(..at)?;
+    let front = text.get(..front_end)?;
     let space = memchr::memchr(b' ', front)?;
     let mut parts = front.get(..space)?.rsplit(|byte| *byte == b':');
     let _thread = digits(parts.next()?)?;
@@ -85,7 +94,7 @@ pub(super) fn header(text: &[u8]) -> Option<Header<'_>> {
         host,
         pid,
         device: digits(front.get(open + 1..close)?),
-        rest: text.get(at + 10..)?,
+        rest: text.get(at + 5..)?,
         warning,
     })
 }
@@ -155,6 +164,12 @@ impl Told {
     }
 
     fn network_line(&mut self, rest: &[u8]) -> Option<Known> {
+        if rest.starts_with(b"NET : Using interface ") {
+            let name = rest.get(22..)?;
+            let colon = memchr::memchr(b':', name).filter(|at| *at <= 32)?;
+            self.interface = Some(text(name.get(..colon)?));
+            return Some(Known::Yes);
+        }
         if let Some(version) = version(rest).filter(|_| rest.starts_with(b"NCCL version ")) {
             self.version = Some(version.to_owned());
             return Some(Known::Yes);
@@ -376,6 +391,12 @@ mod tests {
         );
         assert!(found.warning);
         assert_eq!(found.rest, b"Cannot");
+        let old =
+            header(b"node-1:272067:272276 [0] INFO NET : Using interface lo:127.0.0.1<0>").unwrap();
+        assert_eq!((old.host, old.device), ("node-1", Some(0)));
+        let mut told = Told::default();
+        assert_eq!(told.note(old.rest, 1), Known::Yes);
+        assert_eq!(told.interface.as_deref(), Some("lo"));
         for line in [
             "NCCL version 2.7.8+cuda10.2",
             "CL INFO Channel 09",

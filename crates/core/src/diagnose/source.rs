@@ -385,6 +385,7 @@ impl Source {
                 Stage::Done => self.done_line = number,
                 Stage::Exit => {
                     self.exit(rule, line, number);
+                    claimed = true;
                     continue;
                 }
                 Stage::Note | Stage::Fact => {}
@@ -616,12 +617,18 @@ impl Source {
         if trimmed.starts_with(b"File \"") {
             if let Some(trace) = self.traces.get_mut(&key) {
                 trace.frame(text);
+                // Not every exception is called an error.
+                self.watched = self.watched.max(WATCHED_LINES);
             }
             return;
         }
         let Some(name) = torch::exception(trimmed) else {
             return;
         };
+        // `torch.multiprocessing` passes on what its child raised, which follows.
+        if trimmed.trim_ascii() == b"Exception:" {
+            return;
+        }
         let Some(frames) = self.traces.get_mut(&key).and_then(Trace::end) else {
             return;
         };

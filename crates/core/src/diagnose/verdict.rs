@@ -319,7 +319,7 @@ impl Judge<'_> {
             && let Some(evidence) = at
         {
             let bad = self.group.net.bad_interface.clone();
-            if let Some(name) = bad.filter(|_| self.group.net.several_nodes) {
+            if let Some(name) = bad {
                 let detail = Some(format!("`{name}` was chosen"));
                 self.add_at("wrong_interface", cause(Confidence::High), evidence, detail);
             } else {
@@ -332,7 +332,9 @@ impl Judge<'_> {
             }
         }
         let net = &self.group.net;
-        if let (Some(name), true) = (&net.bad_interface, net.several_nodes) {
+        // One machine may well talk to itself; a refusal there is still more likely the interface's fault
+        // than that of a peer which died, for that one would have told.
+        if let Some(name) = &net.bad_interface {
             let failing = [
                 "remote_peer_died",
                 "init_timeout",

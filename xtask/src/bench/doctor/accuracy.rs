@@ -48,7 +48,9 @@ pub(super) fn figures(binary: &Path, folder: &Path) -> Result<Vec<Figure>, Failu
             .args(["doctor", "--format", "json"])
             .arg(folder.join(file))
             .output()
-            .map_err(|error| Failure::CouldNotRun(format!("cannot start {binary:?}: {error}")))?;
+            .map_err(|error| {
+                Failure::CouldNotRun(format!("cannot start `{}`: {error}", binary.display()))
+            })?;
         let json = String::from_utf8_lossy(&output.stdout);
         let (verdicts, facts) = json.split_once("\"facts\": {").unwrap_or((&json, ""));
         let labels: Vec<&str> = verdicts

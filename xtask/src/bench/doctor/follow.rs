@@ -87,7 +87,7 @@ fn measure(child: &mut Child, files: &mut [File]) -> Result<(f64, Duration), Fai
             }
             file.write_all(text.as_bytes()).map_err(lost)?;
         }
-        let due = Duration::from_secs_f64(step as f64 / f64::from(LINES_PER_SECOND));
+        let due = Duration::from_micros(step * 1_000_000 / u64::from(LINES_PER_SECOND));
         thread::sleep(due.saturating_sub(start.elapsed()));
     }
     let share = (processor_seconds(child) - before) / start.elapsed().as_secs_f64();

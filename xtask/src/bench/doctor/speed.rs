@@ -51,7 +51,8 @@ pub(super) fn figures(
         read = read.min(time);
         peak = peak.max(memory);
     }
-    let speed = |time: Duration| total as f64 / 1e6 / time.as_secs_f64();
+    let read_megabytes = f64::from(u32::try_from(total / 1_000_000).unwrap_or(u32::MAX));
+    let speed = |time: Duration| read_megabytes / time.as_secs_f64();
     let share = speed(read) / speed(search);
     Ok(vec![
         Figure {
