@@ -1,4 +1,4 @@
-//! `cargo xtask bench core|local|operator`: the figures that must be reached, each beside its bound.
+//! `cargo xtask bench core|local|operator|plan`: the figures that must be reached, each beside its bound.
 //!
 //! Invariant: every figure is measured on the release build that users run, in this call; nothing
 //! is read from an earlier one.
@@ -7,6 +7,7 @@ mod bad_input;
 mod decide;
 mod local;
 mod operator;
+mod plan;
 mod render;
 mod simulation;
 
@@ -18,7 +19,7 @@ use std::{
 
 use crate::{Failure, report, step};
 
-pub(crate) use self::operator::operator;
+pub(crate) use self::{operator::operator, plan::plan};
 
 /// One line of the table.
 struct Figure {

@@ -44,6 +44,7 @@ Commands:
   bench core                     measure the figures that the core must reach
   bench local                    measure `run` on this machine, beside `torchrun`
   bench operator [--jobs N]      measure the operator on a real cluster, beside the Go one
+  bench plan [--fit]             predictions beside published runs, or the shares fitted to them
 
 Exit codes: 0 done, 1 the thing asked about failed, 2 could not do it.
 ";
@@ -81,6 +82,8 @@ fn main() -> ExitCode {
         ["bench", "core"] => bench::core(),
         ["bench", "local"] => bench::local(),
         ["bench", "operator", rest @ ..] => bench::operator(rest),
+        ["bench", "plan"] => bench::plan(false),
+        ["bench", "plan", "--fit"] => bench::plan(true),
         words => Err(Failure::CouldNotRun(format!(
             "unknown command `{}`\n\nhint: run `cargo xtask help` to see the commands",
             words.join(" ")

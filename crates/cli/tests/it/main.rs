@@ -13,6 +13,7 @@ mod examples;
 mod findings;
 mod golden;
 mod objects;
+mod planning;
 mod program;
 mod run;
 mod stored;
