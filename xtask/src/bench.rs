@@ -1,4 +1,5 @@
-//! `cargo xtask bench core|local|operator|placement|doctor`: the figures that must be reached, each beside its bound.
+//! `cargo xtask bench core|local|operator|placement|doctor|plan`: the figures that must be reached, each beside
+//! its bound.
 //!
 //! Invariant: every figure is measured on the release build that users run, in this call; nothing
 //! is read from an earlier one.
@@ -9,6 +10,7 @@ mod doctor;
 mod local;
 mod operator;
 mod placement;
+mod plan;
 mod render;
 mod simulation;
 
@@ -20,7 +22,7 @@ use std::{
 
 use crate::{Failure, report, step};
 
-pub(crate) use self::{doctor::doctor, operator::operator, placement::placement};
+pub(crate) use self::{doctor::doctor, operator::operator, placement::placement, plan::plan};
 
 /// One line of the table.
 struct Figure {

@@ -46,6 +46,7 @@ Commands:
   bench placement                measure how gangs are seated
   bench operator [--jobs N]      measure the operator on a real cluster, beside the Go one
   bench doctor [--logs DIR]      measure the doctor's labels, speed beside ripgrep, memory, following
+  bench plan [--fit]             predictions beside published runs, or the shares fitted to them
 
 Exit codes: 0 done, 1 the thing asked about failed, 2 could not do it.
 ";
@@ -86,6 +87,8 @@ fn main() -> ExitCode {
         ["bench", "placement"] => bench::placement(),
         ["bench", "operator", rest @ ..] => bench::operator(rest),
         ["bench", "doctor", rest @ ..] => bench::doctor(rest),
+        ["bench", "plan"] => bench::plan(false),
+        ["bench", "plan", "--fit"] => bench::plan(true),
         words => Err(Failure::CouldNotRun(format!(
             "unknown command `{}`\n\nhint: run `cargo xtask help` to see the commands",
             words.join(" ")

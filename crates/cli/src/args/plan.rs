@@ -36,7 +36,7 @@ pub(crate) struct Plan {
     #[command(flatten)]
     pub(crate) recovery: Recovery,
     /// Predict the runs of this table instead, and print it with columns appended; `-` reads stdin
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "config", "emit", "svg"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "config", "emit", "svg"])]
     pub(crate) rows: Option<PathBuf>,
     /// How many layouts to list
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
@@ -66,8 +66,8 @@ pub(crate) struct Plan {
 #[command(next_help_heading = "Model")]
 pub(crate) struct Model {
     /// By name, such as `llama3-70b`
-    #[arg(long, value_name = "NAME", conflicts_with = "config")]
-    pub(crate) model: Option<String>,
+    #[arg(long = "model", value_name = "NAME", conflicts_with = "config")]
+    pub(crate) name: Option<String>,
     /// By the `config.json` it is published with; `-` reads stdin
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,

@@ -26,7 +26,12 @@ pub(crate) struct Simulate {
     #[arg(long, value_name = "COUNT", default_value_t = 8)]
     pub(crate) gpus_per_node: u32,
     /// Days that pass
-    #[arg(long, value_name = "DAYS", default_value_t = 30.0)]
+    #[arg(
+        long,
+        value_name = "DAYS",
+        default_value_t = 30.0,
+        allow_negative_numbers = true
+    )]
     pub(crate) days: f64,
     /// Go on until so many days have been trained instead
     #[arg(long, value_name = "DAYS", conflicts_with = "days")]
@@ -61,8 +66,8 @@ pub(crate) struct Simulate {
 #[command(next_help_heading = "Failures")]
 pub(crate) struct Failures {
     /// Failures per 1,000 GPU-hours; else those of Llama 3's run
-    #[arg(long, value_name = "RATE")]
-    pub(crate) failures: Option<f64>,
+    #[arg(long = "failures", value_name = "RATE")]
+    pub(crate) rate: Option<f64>,
     /// Share of them that is software, after which the machine is good
     #[arg(long, value_name = "SHARE", default_value_t = 0.22)]
     pub(crate) software_share: f64,
@@ -94,8 +99,8 @@ pub(crate) struct Restart {
     #[arg(long, value_name = "PATH", default_value = "standby")]
     pub(crate) path: PathName,
     /// Seconds that the path takes; else as published, by the number of machines
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) restart: Option<f64>,
+    #[arg(long = "restart", value_name = "SECONDS")]
+    pub(crate) seconds: Option<f64>,
     /// Seconds from the start of processes to the first step
     #[arg(long, value_name = "SECONDS", default_value_t = 120.0)]
     pub(crate) start: f64,

@@ -95,7 +95,8 @@ pub(super) fn run(args: &Plan, printer: &mut Printer) -> Result<Exit, Failure> {
     match (&args.emit, args.format) {
         (Some(Emit::Job), _) => {
             let Some(best) = &report.best else {
-                return Err(nothing_fits(&report, &request));
+                printer.error(&nothing_fits(&report, &request));
+                return Ok(Exit::Failed);
             };
             let file = emit::job(&request, &report.layouts[0], best, &report.model.name);
             printer.data(file.as_bytes())?;

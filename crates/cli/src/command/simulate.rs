@@ -87,7 +87,7 @@ fn world(args: &Simulate) -> Result<World, Failure> {
     let machines = args.gpus.div_ceil(args.gpus_per_node);
     let per_thousand = args
         .failures
-        .failures
+        .rate
         .unwrap_or_else(|| LLAMA3.iter().map(|component| component.rate).sum());
     let rate = per_thousand * f64::from(args.gpus_per_node) * 24.0 / 1_000.0;
     let day = 86_400.0;
@@ -117,7 +117,7 @@ fn world(args: &Simulate) -> Result<World, Failure> {
         PathName::Standby => Path::Standby,
         PathName::InPlace => Path::InPlace,
     };
-    if let Some(seconds) = restart.restart {
+    if let Some(seconds) = restart.seconds {
         world.path_seconds = PathSeconds::same(seconds);
     }
     world.start_seconds = restart.start;

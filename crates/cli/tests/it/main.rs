@@ -15,6 +15,7 @@ mod findings;
 mod golden;
 mod objects;
 mod placement;
+mod planning;
 mod program;
 mod run;
 mod stored;

@@ -1,7 +1,11 @@
 //! Pods that are there and do not run.
 
 use super::{Answer, Cause, ClaimState, Facts, PodFacts, Told, Trouble, ended, pods_of, seats};
-use crate::job::{NodeHealth, PodPhase, Wait};
+use crate::{
+    job::{NodeHealth, PodPhase, Wait},
+    launch,
+    reason::Code,
+};
 
 /// Node words for an image that cannot be had.
 const IMAGE_WORDS: [&str; 6] = [
@@ -318,6 +322,21 @@ fn gates(facts: &Facts, pods: &[&PodFacts]) -> Option<Answer> {
         .copied()
         .collect();
     let first = *gated.first()?;
+    let reason = facts.status.trainyard.waiting.as_ref();
+    if first.gates == [launch::GATE]
+        && let Some(reason) = reason.filter(|reason| reason.code == Code::WaitingForSeats)
+    {
+        let answer = Answer::waits(
+            Cause::Unschedulable,
+            format!("the gang waits for seats: {}", reason.message),
+            format!(
+                "nothing: it starts as soon as all of it fits; `{} nodes` shows who holds the seats, and \
+                 the annotation `trainyard.dev/gang: \"off\"` gives up on starting all at once",
+                facts.job.program
+            ),
+        );
+        return Some(answer.because("status.trainyard.waiting", reason.message.clone()));
+    }
     let gate = first.gates.first().map_or("?", String::as_str);
     let next = if gate.contains("kueue") {
         format!(

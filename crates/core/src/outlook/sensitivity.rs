@@ -55,11 +55,11 @@ pub fn sensitivity(world: &World, seed: u64, runs: u32) -> Vec<Effect> {
     let mut effects: Vec<Effect> = changes
         .into_iter()
         .map(|(change, apply)| {
-            let mut changed = world.clone();
-            apply(&mut changed);
+            let mut other = world.clone();
+            apply(&mut other);
             Effect {
                 change,
-                points: 100.0 * (simulate(&changed, seed, runs).ettr.mean - now),
+                points: 100.0 * (simulate(&other, seed, runs).ettr.mean - now),
             }
         })
         .collect();

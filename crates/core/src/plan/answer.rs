@@ -122,9 +122,9 @@ pub fn what_ifs(request: &Request, best: &Candidate) -> Vec<WhatIf> {
     let mut found: Vec<WhatIf> = changes
         .into_iter()
         .filter_map(|(change, apply)| {
-            let mut changed = request.clone();
-            apply(&mut changed);
-            let candidate = search(&changed).ranked.into_iter().next()?;
+            let mut other = request.clone();
+            apply(&mut other);
+            let candidate = search(&other).ranked.into_iter().next()?;
             Some(WhatIf {
                 change: change.to_owned(),
                 tokens_per_second: candidate.tokens_per_second,

@@ -92,7 +92,7 @@ impl Config<'_> {
         Ok(shape)
     }
 
-    /// Families since Llama gate with SiLU or GELU and have no bias in name; the older ones say
+    /// Families since Llama gate with `SiLU` or GELU and have no bias in name; the older ones say
     /// `gelu` or `relu` and have no gate.
     fn mlp(&self) -> Mlp {
         let text = |name: &str| self.object.get(name).and_then(Value::as_str);
@@ -112,10 +112,9 @@ impl Config<'_> {
     fn embeddings(&self) -> Embeddings {
         match self.object.get("tie_word_embeddings") {
             Some(Value::Bool(false)) => Embeddings::Untied,
-            Some(_) => Embeddings::Tied,
-            // The library's own default; only families that untie leave it out.
+            // Tied is the library's own default, and families that untie may leave it out.
             None if self.mlp() == Mlp::Gated => Embeddings::Untied,
-            None => Embeddings::Tied,
+            _ => Embeddings::Tied,
         }
     }
 

@@ -13,7 +13,7 @@ const HOUR: f64 = 3_600.0;
 const DAY: f64 = 24.0 * HOUR;
 /// Bytes that a checkpoint has of every parameter: 16-bit weights, the 32-bit copy, two moments.
 pub const CHECKPOINT_BYTES: f64 = 14.0;
-/// Bytes per second that a GPU's state goes to the host's memory at, over PCIe, beside other copies.
+/// Bytes per second that a GPU's state goes to the host's memory at, over `PCIe`, beside other copies.
 const TO_HOST: f64 = 20e9;
 
 /// A component that fails.

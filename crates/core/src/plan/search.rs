@@ -314,8 +314,8 @@ fn settle(request: &Request, layout: Layout, found: &mut Found) -> Vec<(Layout, 
         let mut fitting = Vec::new();
         for interleave in interleaves(request, &layout) {
             let layout = Layout {
-                recompute,
                 interleave,
+                recompute,
                 ..layout
             };
             let memory = need(&layout);

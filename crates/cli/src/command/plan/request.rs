@@ -72,7 +72,7 @@ fn unknown(error: hardware::Unknown) -> Failure {
 }
 
 fn shape(model: &PlanModel) -> Result<(String, Shape, Option<u32>), Failure> {
-    let (name, mut shape, sequence) = match (&model.model, &model.config) {
+    let (name, mut shape, sequence) = match (&model.name, &model.config) {
         (Some(name), _) => {
             let named = names::model(name).map_err(unknown)?;
             (named.name.to_owned(), named.shape(), Some(named.sequence))
@@ -112,7 +112,7 @@ fn shape(model: &PlanModel) -> Result<(String, Shape, Option<u32>), Failure> {
     set(&mut shape.hidden, model.hidden);
     if let Some(heads) = model.heads {
         shape.heads = heads;
-        if model.kv_heads.is_none() && (model.model.is_none() && model.config.is_none()) {
+        if model.kv_heads.is_none() && (model.name.is_none() && model.config.is_none()) {
             shape.kv_heads = heads;
         }
     }

@@ -9,7 +9,7 @@ use trainyard_core::plan::{
 };
 
 use super::{Best, RANKS_SHOWN, Report};
-use crate::{args::Plan, command::ps::columns, printer::Paint, words};
+use crate::{args::Plan, bar, command::ps::columns, printer::Paint, words};
 
 /// Width where there is no terminal.
 const WIDTH: usize = 80;
@@ -57,7 +57,7 @@ pub(super) fn render(
         first.memory.total(),
         request.cluster.gpu.memory_gib
     ));
-    for line in bar(
+    for line in parts_bar(
         &first.memory.parts(),
         |gib| format!("{gib:.1}"),
         width,
@@ -71,7 +71,7 @@ pub(super) fn render(
         first.time.total(),
         first.time.hidden
     ));
-    for line in bar(
+    for line in parts_bar(
         &first.time.parts(),
         |seconds| format!("{seconds:.3}"),
         width,
@@ -259,10 +259,7 @@ fn answers(best: &Best, first: &Candidate, request: &Request) -> Vec<(&'static s
                 time(recovery.daly_seconds)
             ),
         ),
-        (
-            "trains",
-            format!("{:.1} % of the time (ETTR)", 100.0 * recovery.ettr),
-        ),
+        ("trains", bar::trained(recovery.ettr)),
         (
             "annotation",
             format!("trainyard.dev/parallelism: {}", best.parallelism),
@@ -343,7 +340,7 @@ fn list(group: &[u32]) -> String {
 }
 
 /// The parts as one line of blocks, and a legend under it.
-fn bar(
+fn parts_bar(
     parts: &[(&'static str, f64)],
     unit: impl Fn(f64) -> String,
     width: usize,

@@ -169,6 +169,22 @@ pub(super) fn of_pods() -> Vec<Named> {
             vec!["2 of 4 pods", "kueue.x-k8s.io/admission", "get workloads"],
         ),
         (
+            "our own gate",
+            facts()
+                .pending(|pod| {
+                    pod.wait = Some(Wait::Gate);
+                    pod.gates.push("trainyard.dev/seat".into());
+                })
+                .with(|facts| {
+                    let words = "needs 3 nodes with 8 free GPUs; the cluster has 1";
+                    let reason = Reason::new(Code::WaitingForSeats, words);
+                    facts.status.trainyard.waiting = Some(reason);
+                }),
+            Cause::Unschedulable,
+            Waits,
+            vec!["waits for seats: needs 3 nodes", "nodes` shows who holds"],
+        ),
+        (
             "no GPU free",
             seat(
                 "0/30 nodes are available: 10 node(s) had untolerated taint(s), 20 Insufficient \
