@@ -141,6 +141,22 @@
   - create
 {{- end }}
 {{- define "trainyard.rights.nodes" -}}
+# sees what room other pods leave on the nodes
+- apiGroups:
+  - ""
+  resources:
+  - pods
+  verbs:
+  - list
+  - watch
+# knows which gang goes first
+- apiGroups:
+  - scheduling.k8s.io
+  resources:
+  - priorityclasses
+  verbs:
+  - list
+  - watch
 # tells a pod on a dead node from a slow one
 - apiGroups:
   - ""
