@@ -96,11 +96,17 @@ impl Yard {
     fn new(namespace: String) -> Self {
         let made = call(Command::new("kubectl").args(["create", "namespace", &namespace]));
         assert_eq!(made.code, Some(0), "{made:?}");
-        Self {
+        let yard = Self {
             namespace,
             folder: tempfile::tempdir().unwrap(),
             files: AtomicU32::new(0),
-        }
+        };
+        // Pods are admitted only once the namespace has its account.
+        yard.wait("the namespace has its account", || {
+            let account = ["get", "serviceaccount", "default", "--ignore-not-found"];
+            (!yard.kubectl(&account).is_empty()).then_some(())
+        });
+        yard
     }
 
     /// Another namespace for the same test.
