@@ -10,6 +10,9 @@ use crate::{args::Yard, cluster, failure::Failure, printer::Printer, source};
 /// Largest file of nodes that is read: JSON of a hundred thousand nodes with their pods.
 const MAX_BYTES: usize = 2 << 30;
 
+/// Rules of the limits on files of YAML.
+const TOO_LARGE: [&str; 3] = ["TY004", "TY006", "TY012"];
+
 /// The cluster that the arguments mean; what is doubtful about it is said.
 pub(crate) fn snapshot(args: &Yard, printer: &mut Printer) -> Result<Snapshot, Failure> {
     let mut snapshot = match &args.nodes {
@@ -54,8 +57,13 @@ fn values(name: &str, bytes: &[u8]) -> Result<Vec<Value>, Failure> {
             .collect()),
         Err(finding) => {
             let place = format!("{name}:{}:{}", finding.span.line, finding.span.column);
-            Err(Failure::new(format!("{place}: {}", finding.message))
-                .hint("a file of JSON may be larger: `kubectl get nodes,pods -A -o json`"))
+            let failure = Failure::new(format!("{place}: {}", finding.message));
+            let is_large = TOO_LARGE.contains(&finding.code);
+            Err(if is_large {
+                failure.hint("a file of JSON may be larger: `kubectl get nodes,pods -A -o json`")
+            } else {
+                failure
+            })
         }
     }
 }

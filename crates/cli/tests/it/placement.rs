@@ -45,7 +45,7 @@ fn what_is_no_cluster_is_refused() {
         call(&["nodes", "--nodes", "bad.json"]).file("bad.json", "{\"kind\":\"Node\""),
         call(&["nodes", "--nodes", "odd.yaml"]).file(
             "odd.yaml",
-            "kind: Node\napiVersion: v1\nmetadata: {name: n, labels: 3}\n",
+            "kind: Node\napiVersion: v1\nmetadata: {name: node-1, labels: 3}\n",
         ),
         call(&["place", "bad.yaml", "--nodes", "nodes.yaml"]).file("bad.yaml", "kind: Job\n"),
         call(&["nodes", "--nodes", "nodes.yaml", "--cluster"]),

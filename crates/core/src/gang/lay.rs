@@ -9,9 +9,6 @@ use super::{ask::Grains, yard::Yard};
 /// How many pods go to which node, in the order in which pods are seated.
 pub(super) type Layout = Vec<(u32, u32)>;
 
-/// Domains of one tier that are tried.
-const TRIED: usize = 4;
-
 /// How many pods fit into each domain of each tier.
 pub(super) struct Sums {
     by_tier: Vec<Vec<u32>>,
@@ -52,6 +49,12 @@ impl Sums {
         self.by_tier[0][0]
     }
 
+    /// The fewest hosts that could hold `count` pods.
+    pub(super) fn fewest(&self, count: u32) -> usize {
+        let hosts = self.by_tier.last().and_then(|hosts| hosts.iter().max());
+        hosts.map_or(0, |most| count.div_ceil((*most).max(1)) as usize)
+    }
+
     /// The domains of `tier` with how many pods each holds.
     pub(super) fn of_tier(&self, tier: usize) -> &[u32] {
         &self.by_tier[tier]
@@ -59,16 +62,23 @@ impl Sums {
 
     /// The domains of `tier` that hold `count` pods, those that they fill best first. Each lies in one domain of
     /// tier `top`.
-    pub(super) fn best(&self, yard: &Yard<'_>, tier: usize, count: u32, top: usize) -> Vec<u32> {
+    pub(super) fn best(
+        &self,
+        yard: &Yard<'_>,
+        tier: usize,
+        count: u32,
+        top: usize,
+        tried: usize,
+    ) -> Vec<u32> {
         let mut best: Vec<(u32, u32)> = Vec::new();
         for (at, sum) in (0..).zip(&self.by_tier[tier]) {
             if *sum < count || !yard.is_within(tier, at, top) {
                 continue;
             }
             let place = best.partition_point(|known| *known <= (*sum, at));
-            if place < TRIED {
+            if place < tried {
                 best.insert(place, (*sum, at));
-                best.truncate(TRIED);
+                best.truncate(tried);
             }
         }
         best.into_iter().map(|(_, at)| at).collect()

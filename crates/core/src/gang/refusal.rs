@@ -193,7 +193,7 @@ fn ended<'a, 'c>(
             amounts: &mut amounts,
         };
         for lodger in &room.yard.lodgers {
-            if lodger.gang == Some(holder.gang) {
+            if lodger.number == Some(holder.number) {
                 let need = room.yard.need(lodger.requests);
                 room.give_back(lodger.node, &need);
             }

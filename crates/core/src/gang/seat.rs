@@ -23,6 +23,10 @@ pub(super) type Seats = Vec<Option<u32>>;
 /// Gangs up to this size are improved by moving single pods: the work grows with the square.
 const SMALL: usize = 64;
 
+/// Domains of one tier that are tried.
+const TRIED: usize = 4;
+/// The same for a gang whose pods ask for different things.
+const TRIED_WITH_OTHERS: usize = 64;
 /// Hosts of a domain that are sorted to find the fewest: sorting a whole cluster for a small gang costs more than it
 /// brings.
 const SORTED: usize = 512;
@@ -101,9 +105,15 @@ fn compose(room: &mut Room<'_, '_>, ask: &Ask<'_>, groups: &[Group]) -> Option<S
     let (main, others) = groups.split_first()?;
     let is_small = main.pods.len() <= SMALL;
     let fits: Vec<u32> = fits_of(room, main);
+    // What the first group fills best may have no room for the others.
+    let tried = if others.iter().any(|group| group.holds_ranks) {
+        TRIED_WITH_OTHERS
+    } else {
+        TRIED
+    };
     let mut best: Option<(u64, Seats, &Grains)> = None;
     for way in &ask.grains {
-        for layout in layouts(room.yard, &fits, way, main, ask.top, is_small) {
+        for layout in layouts(room.yard, &fits, way, main, ask.top, is_small, tried) {
             let Some(seats) = try_layout(room, ask, main, others, &layout) else {
                 continue;
             };
@@ -117,10 +127,35 @@ fn compose(room: &mut Room<'_, '_>, ask: &Ask<'_>, groups: &[Group]) -> Option<S
         }
     }
     let (cost, mut seats, way) = best?;
-    if is_small && cost > 0 {
+    if is_small && cost > 0 && !is_best_ring(room.yard, ask, &fits, main, &seats) {
         improve::improve(room, ask, main, way, &mut seats);
     }
     Some(seats)
+}
+
+/// Whether nothing can be better: one ring, in one narrowest domain, on as few hosts as could hold it.
+fn is_best_ring(
+    yard: &Yard<'_>,
+    ask: &Ask<'_>,
+    fits: &[u32],
+    group: &Group,
+    seats: &Seats,
+) -> bool {
+    let narrowest = yard.host_tier() - 1;
+    let mut nodes: Vec<u32> = group
+        .pods
+        .iter()
+        .filter_map(|pod| seats[*pod as usize])
+        .collect();
+    nodes.dedup();
+    let most = fits.iter().copied().max().unwrap_or(1).max(1) as usize;
+    let domains = &yard.domain_of[narrowest];
+    ask.traffic.is_ring
+        && nodes.len() <= group.pods.len().div_ceil(most)
+        && nodes.windows(2).all(|pair| {
+            let (a, b) = (domains[pair[0] as usize], domains[pair[1] as usize]);
+            a == b && yard.is_one_place(narrowest, a)
+        })
 }
 
 /// How many pods of `group` fit on each node.
@@ -144,6 +179,7 @@ fn layouts(
     group: &Group,
     top: usize,
     is_small: bool,
+    tried: usize,
 ) -> Vec<Layout> {
     let sums = Sums::new(yard, fits, way);
     let count = u32::try_from(group.pods.len()).unwrap_or(u32::MAX);
@@ -152,15 +188,21 @@ fn layouts(
     if sums.total() < count && top == 0 {
         return layouts;
     }
+    let fewest = sums.fewest(count);
     for tier in (top..=yard.host_tier()).rev() {
-        for domain in sums.best(yard, tier, count, top) {
+        for domain in sums.best(yard, tier, count, top, tried) {
             layouts.push(sums.fill(yard, tier, domain, count));
             let nodes = yard.tiers[tier][domain as usize].nodes().len();
+            if nodes > SORTED && tried == TRIED {
+                break;
+            }
             if is_small && tier < yard.host_tier() && nodes <= SORTED {
                 layouts.push(sums.fewest_hosts(yard, tier, domain, count));
             }
         }
-        if !layouts.is_empty() && (!is_small || tier == yard.host_tier()) {
+        // A wider domain is better only where it needs fewer hosts.
+        let is_tight = layouts.iter().any(|layout| layout.len() <= fewest);
+        if !layouts.is_empty() && (!is_small || is_tight) {
             break;
         }
     }

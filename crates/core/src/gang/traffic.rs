@@ -19,6 +19,8 @@ pub(super) struct Traffic {
     pub(super) tensor_group: u32,
     /// Pods of a whole pipeline.
     pub(super) pipeline_group: u32,
+    /// Whether pods talk only to the next one, in one ring.
+    pub(super) is_ring: bool,
     /// Why the stated axes are not used, where they are not.
     pub(super) warning: Option<String>,
 }
@@ -72,6 +74,10 @@ impl Traffic {
             nested: holders,
             tensor_group: 1,
             pipeline_group: 1,
+            is_ring: axes.as_ref().is_none_or(|axes| {
+                let mut long = axes.axes().iter().filter(|(_, size)| *size > 1);
+                long.next().is_none_or(|(axis, _)| *axis == Axis::Data) && long.next().is_none()
+            }),
             warning,
         };
         match axes {

@@ -256,12 +256,28 @@ fn tensor_groups(snapshot: &Snapshot, gang: &Gang, placement: &Placement) -> Ver
         return Ok(());
     }
     let clique = |name: &str| snapshot.nodes[name].labels.get("nvidia.com/gpu.clique");
-    for rank in 0..per_pod * seated {
-        let first = rank - rank / stride % size * stride;
-        let node =
-            |rank: u64| nodes[usize::try_from(rank / per_pod).unwrap_or(0)].unwrap_or_default();
-        let (a, b) = (node(first), node(rank));
-        if a != b && (clique(a).is_none() || clique(a) != clique(b)) {
+    let node = |rank: u64| nodes[usize::try_from(rank / per_pod).unwrap_or(0)].unwrap_or_default();
+    let is_apart = |a: &str, b: &str| a != b && (clique(a).is_none() || clique(a) != clique(b));
+    let holders: Vec<&str> = gang
+        .pods
+        .iter()
+        .filter(|member| gang.shapes[member.shape].ranks > 0)
+        .map(|member| member.name.as_str())
+        .collect();
+    let is_held = |rank: u64| {
+        let name = holders[usize::try_from(rank / per_pod).unwrap_or(0)];
+        gang.held.contains_key(name)
+    };
+    for first in (0..per_pod * seated).filter(|rank| rank / stride % size == 0) {
+        let group = || (0..size).map(|place| first + place * stride);
+        // An elastic gang may have begun with fewer ranks, which made no groups; those stay where they are.
+        let mut held = group().filter(|rank| is_held(*rank));
+        let old = held.next();
+        if old.is_some_and(|old| held.any(|rank| is_apart(node(old), node(rank)))) {
+            continue;
+        }
+        if let Some(rank) = group().find(|rank| is_apart(node(first), node(*rank))) {
+            let (a, b) = (node(first), node(rank));
             let detail = format!("{}: ranks {first} on {a} and {rank} on {b}", gang.key);
             return Err(Violation::new(
                 "tensor-parallel groups stay together",

@@ -35,6 +35,7 @@ pub(super) struct Count<'a> {
 #[derive(Debug)]
 pub(super) struct Holder<'a> {
     pub(super) gang: &'a GangKey,
+    pub(super) number: u32,
     pub(super) seats: usize,
 }
 
@@ -97,40 +98,39 @@ impl<'a> Count<'a> {
     }
 }
 
-/// Who holds the seats of the nodes that would be free if every gang ended: on each node the gang with the
-/// most pods there.
+/// Who holds the seats of the nodes that would be free if every gang ended: on each node the gang with the largest
+/// pod there.
 fn holders<'a>(
     yard: &Yard<'a>,
     nodes: &std::ops::Range<usize>,
     free: &[u32],
     room: &[u32],
 ) -> Vec<Holder<'a>> {
-    let mut on_node: BTreeMap<u32, BTreeMap<&'a GangKey, i64>> = BTreeMap::new();
+    let mut largest: Vec<Option<(i64, u32, &'a GangKey)>> = vec![None; yard.nodes.len()];
     for lodger in &yard.lodgers {
-        if let (Some(gang), true) = (lodger.gang, nodes.contains(&(lodger.node as usize))) {
-            let weight = 1 + lodger.requests.accelerators();
-            *on_node
-                .entry(lodger.node)
-                .or_default()
-                .entry(gang)
-                .or_default() += weight;
+        let at = lodger.node as usize;
+        let (Some(gang), Some(number), true) = (lodger.gang, lodger.number, nodes.contains(&at))
+        else {
+            continue;
+        };
+        let size = lodger.requests.accelerators();
+        if largest[at].is_none_or(|(other, ..)| size > other) {
+            largest[at] = Some((size, number, gang));
         }
     }
-    let mut seats: BTreeMap<&GangKey, usize> = BTreeMap::new();
-    for (node, gangs) in on_node {
-        let at = node as usize;
+    let mut seats: BTreeMap<u32, Holder<'a>> = BTreeMap::new();
+    for (at, found) in largest.into_iter().enumerate() {
         let held = room[at].saturating_sub(free[at]) as usize;
-        let most = gangs
-            .iter()
-            .max_by_key(|(gang, weight)| (**weight, std::cmp::Reverse(*gang)));
-        if let (Some((gang, _)), true) = (most, held > 0) {
-            *seats.entry(gang).or_default() += held;
+        if let (Some((_, number, gang)), true) = (found, held > 0) {
+            let holder = seats.entry(number).or_insert(Holder {
+                gang,
+                number,
+                seats: 0,
+            });
+            holder.seats += held;
         }
     }
-    let mut holders: Vec<Holder<'a>> = seats
-        .into_iter()
-        .map(|(gang, seats)| Holder { gang, seats })
-        .collect();
+    let mut holders: Vec<Holder<'a>> = seats.into_values().collect();
     holders.sort_by(|a, b| b.seats.cmp(&a.seats).then_with(|| a.gang.cmp(b.gang)));
     holders
 }

@@ -7,9 +7,9 @@ use crate::gang::{
 };
 
 /// Moves that are looked at; a gang of 64 pods seldom needs a tenth.
-const LOOKS: u32 = 60_000;
+const LOOKS: u32 = 20_000;
 /// Nodes that a pod may be moved to.
-const NODES: usize = 48;
+const NODES: usize = 32;
 
 /// Improves the seats of `group`, whose pods lie together as `way` says.
 pub(super) fn improve(
