@@ -91,11 +91,13 @@ fn manual_pages() {
             "trainyard-logs.1",
             "trainyard-man.1",
             "trainyard-operator.1",
+            "trainyard-plan.1",
             "trainyard-ps.1",
             "trainyard-render.1",
             "trainyard-restart.1",
             "trainyard-resume.1",
             "trainyard-run.1",
+            "trainyard-simulate.1",
             "trainyard-status.1",
             "trainyard-suspend.1",
             "trainyard.1"

@@ -291,7 +291,10 @@ impl Row<'_> {
             } else {
                 software::DEEPSPEED_2022
             }
-        } else if says(&["korthikanti", "2205.05198"]) {
+        } else if says(&["korthikanti", "2205.05198"])
+            || (says(&["nemo", "bignlp"]) && peak < BEFORE_HOPPER)
+        {
+            // NeMo's own figures on A100 are from before it had fused attention.
             software::MEGATRON_2022
         } else if says(&["sc21", "2104.04473", "opt-175b", "deepspeed"])
             || (!bf16 && peak < BEFORE_HOPPER)
