@@ -67,7 +67,7 @@ fn steady_gang(pods: u32) -> (Job, Observed, Timestamp) {
         for action in decision.actions {
             match action {
                 Action::CreatePod { slot, attempt, .. } => {
-                    observed.pods.push(running(slot, attempt))
+                    observed.pods.push(running(slot, attempt));
                 }
                 Action::CreateService(slot) => {
                     observed

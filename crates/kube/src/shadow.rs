@@ -362,10 +362,11 @@ fn left_to_do(job: &Job, action: &Action) -> Option<(Line, String)> {
         Action::ApplyAutoscaler => ("HorizontalPodAutoscaler", own(), MADE),
         Action::DeleteAutoscaler => ("HorizontalPodAutoscaler", own(), REMOVED),
         Action::DeleteJob => (job.kind.name(), own(), REMOVED),
-        // Compared object by object.
-        Action::ApplyShared(_) => return None,
-        // Nobody waits for seats in shadow.
-        Action::SeatPod { .. } | Action::AskSeats | Action::GiveSeatsBack { .. } => return None,
+        // What pods share is compared object by object; nobody waits for seats in shadow.
+        Action::ApplyShared(_)
+        | Action::SeatPod { .. }
+        | Action::AskSeats
+        | Action::GiveSeatsBack { .. } => return None,
     };
     Some((whole(kind, line), name))
 }

@@ -64,15 +64,14 @@ pub(super) enum Known {
 /// Takes the beginning of a line of NCCL apart.
 pub(super) fn header(text: &[u8]) -> Option<Header<'_>> {
     let head = text.get(..text.len().min(400))?;
-    let (front_end, at) = match memchr::memmem::find(head, b"NCCL ") {
-        Some(at) => (at, at + 5),
+    let (front_end, at) = if let Some(at) = memchr::memmem::find(head, b"NCCL ") {
+        (at, at + 5)
+    } else {
         // Before 2.3 it did not say its name.
-        None => {
-            let at = memchr::memmem::find(head, b"] INFO ")
-                .or_else(|| memchr::memmem::find(head, b" WARN "))?;
-            let level = memchr::memchr(b' ', head.get(at..)?)? + at + 1;
-            (level, level)
-        }
+        let at = memchr::memmem::find(head, b"] INFO ")
+            .or_else(|| memchr::memmem::find(head, b" WARN "))?;
+        let level = memchr::memchr(b' ', head.get(at..)?)? + at + 1;
+        (level, level)
     };
     let warning = match text.get(at..at + 5)? {
         b"INFO " => false,

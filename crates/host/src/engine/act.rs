@@ -18,8 +18,6 @@ impl Engine<'_> {
     pub(super) fn carry_out(&mut self, action: Action) -> Result<(), HostError> {
         match action {
             Action::CreatePod { slot, attempt, .. } => return self.start_pod(slot, attempt),
-            // One machine is one seat: nobody is ever in line here.
-            Action::SeatPod { .. } | Action::AskSeats | Action::GiveSeatsBack { .. } => {}
             Action::DeletePod { slot, uid, removal } => self.delete_pod(slot, &uid, removal),
             // Names resolve from the start: the hosts file of a run holds them all.
             Action::CreateService(slot) => {
@@ -55,7 +53,11 @@ impl Engine<'_> {
                 self.changed = true;
             }
             // A run is over when its job is; there is no object to delete.
-            Action::DeleteJob => {}
+            // One machine is one seat: nobody is ever in line here.
+            Action::DeleteJob
+            | Action::SeatPod { .. }
+            | Action::AskSeats
+            | Action::GiveSeatsBack { .. } => {}
         }
         Ok(())
     }
