@@ -179,6 +179,9 @@ impl Api {
         let mut left_out: BTreeSet<LogOf> = BTreeSet::new();
         let mut over = pin!(over);
         let mut ended = false;
+        // Whether all pods were looked at after the end: what failed to open before, because its
+        // container had not started, can be read then.
+        let mut swept = false;
         let result = loop {
             tokio::select! {
                 biased;
@@ -202,7 +205,7 @@ impl Api {
                             }
                         }
                     };
-                    if !goes_on || ended && open.is_empty() {
+                    if !goes_on || swept && open.is_empty() {
                         break Ok(());
                     }
                 }
@@ -227,12 +230,14 @@ impl Api {
                             readers.spawn(reader);
                         }
                     }
+                    swept = ended;
+                    if swept && open.is_empty() {
+                        break Ok(());
+                    }
                 }
                 _ = &mut over, if !ended => {
                     ended = true;
-                    if open.is_empty() {
-                        break Ok(());
-                    }
+                    news.notify_one();
                 }
                 // What pods that stay wrote last has been read by then.
                 () = tokio::time::sleep(LAST_WORDS), if ended => break Ok(()),
