@@ -86,6 +86,7 @@ fn manual_pages() {
         [
             "trainyard-completions.1",
             "trainyard-delete.1",
+            "trainyard-doctor.1",
             "trainyard-explain.1",
             "trainyard-lint.1",
             "trainyard-logs.1",

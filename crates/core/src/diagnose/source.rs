@@ -447,7 +447,7 @@ impl Source {
                     }
                     "node" => bounded(&mut seen.nodes, [value.to_owned()]),
                     "peer" if !value.is_empty() => {
-                        bounded(&mut seen.peers, [value.to_owned()]);
+                        bounded(&mut seen.peers, [host(value).to_owned()]);
                     }
                     _ if !value.is_empty() && seen.fields.len() < MAX_FIELDS => {
                         let short = value.chars().take(160).collect();
@@ -825,6 +825,15 @@ fn signal_number(word: &str) -> Option<i64> {
         other => return other.parse().ok(),
     };
     Some(known)
+}
+
+/// The host of `[10.0.0.5]:3452.`, `node-1<45074>`, `10.0.0.5`.
+fn host(peer: &str) -> &str {
+    let inside = peer
+        .strip_prefix('[')
+        .and_then(|rest| rest.split(']').next());
+    let host = inside.unwrap_or_else(|| peer.split(['<', '>']).next().unwrap_or(peer));
+    host.trim_end_matches(['.', ',', ':'])
 }
 
 fn newlines(bytes: &[u8]) -> u64 {

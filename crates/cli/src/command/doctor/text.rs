@@ -43,7 +43,7 @@ pub(super) fn render(report: &Report, width: Option<usize>, paint: Paint) -> Str
         put(&mut text, &format!("ranks disagree about the {told}\n"));
     }
     let rows = table::render(&facts.ranks);
-    if !rows.is_empty() {
+    if !rows.is_empty() && !text.ends_with("\n\n") {
         text.push('\n');
     }
     for row in rows {

@@ -56,3 +56,16 @@ fn ranks_as_people_write_them() {
         assert_eq!(numbers(text), want, "{text}");
     }
 }
+
+#[test]
+fn hosts_of_peers() {
+    let cases = [
+        ("[10.0.0.5]:3452.", "10.0.0.5"),
+        ("node-1<45074>", "node-1"),
+        ("10.0.0.5", "10.0.0.5"),
+        ("", ""),
+    ];
+    for (peer, want) in cases {
+        assert_eq!(host(peer), want, "{peer}");
+    }
+}
