@@ -21,7 +21,10 @@ use trainyard_core::spec::Role;
 pub(crate) use self::{
     change::{Delete, Restart, Resume, Suspend},
     operator::{LogFormat, Operator},
-    plan::{Emit, GroupOrder, Model as PlanModel, Plan, Recompute, Saving, Sharding},
+    plan::{
+        Emit, GroupOrder, Model as PlanModel, Plan, Recompute, Recovery as PlanRecovery, Saving,
+        Sharding,
+    },
     simulate::{PathName, Simulate},
 };
 
