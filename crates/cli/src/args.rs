@@ -25,7 +25,10 @@ pub(crate) use self::{
     doctor::Doctor,
     operator::{LogFormat, Operator},
     place::{Nodes, PlaceJob, Yard},
-    plan::{Emit, GroupOrder, Model as PlanModel, Plan, Recompute, Saving, Sharding},
+    plan::{
+        Emit, GroupOrder, Model as PlanModel, Plan, Recompute, Recovery as PlanRecovery, Saving,
+        Sharding,
+    },
     simulate::{PathName, Simulate},
 };
 

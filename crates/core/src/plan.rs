@@ -2,8 +2,10 @@
 //!
 //! Values in, values out: a model ([`shape`], by [`names`] or by its numbers), a cluster
 //! ([`hardware`]), a way to spread the one over the other ([`layout`]) and the [`software`] that does
-//! it; memory by part ([`memory`]) and time by part ([`time`]) come out. The only fitted numbers are
-//! one share of the peak for each GPU and precision ([`efficiency`]); everything else is counted.
+//! it; memory by part ([`memory`]) and time by part ([`time`]) come out. One share of the peak
+//! for each GPU and precision is fitted by a command ([`efficiency`]). The rest is counted, or stated with its
+//! source; some constants of [`software`] and of the links were chosen by hand with the published runs at
+//! hand, and say so.
 //!
 //! [`rows`] reads published runs, predicts them and says how far off the predictions are.
 //!

@@ -194,6 +194,14 @@ pub(crate) struct Recovery {
     /// Failures per 1,000 GPU-hours; else those of Llama 3's run
     #[arg(long, value_name = "RATE")]
     pub(crate) failures: Option<f64>,
+    /// The rate of one component instead of Llama 3's, such as `gpu=0.01`; may be repeated
+    #[arg(
+        long,
+        value_name = "COMPONENT=RATE",
+        conflicts_with = "failures",
+        value_parser = parse_rate
+    )]
+    pub(crate) failure: Vec<(String, f64)>,
     /// Storage, GB/s of all nodes together; else 2 for each node
     #[arg(long, value_name = "GB/S")]
     pub(crate) storage: Option<f64>,
@@ -206,6 +214,15 @@ pub(crate) struct Recovery {
     /// Hours that a failed machine is away
     #[arg(long, value_name = "HOURS", default_value_t = 24.0)]
     pub(crate) repair: f64,
+}
+
+fn parse_rate(text: &str) -> Result<(String, f64), String> {
+    let needed = "a component and a rate are needed, such as `gpu=0.01`";
+    let (name, rate) = text.split_once('=').ok_or(needed)?;
+    match rate.trim().parse::<f64>() {
+        Ok(rate) if rate.is_finite() && rate >= 0.0 => Ok((name.trim().to_owned(), rate)),
+        _ => Err(needed.to_owned()),
+    }
 }
 
 /// What is computed again.

@@ -13,7 +13,7 @@ use trainyard_core::plan::{
     answer::{self, Bound, Cost, Misfit, Point, WhatIf},
     groups::{self, Axis, Order},
     hardware::TABLE_VERSION,
-    recovery::{self, Component, LLAMA3, Outlay, Recovery},
+    recovery::{self, Component, Outlay, Recovery},
     search::{Candidate, Found, Request, search},
 };
 
@@ -173,10 +173,7 @@ fn best(args: &Plan, request: &Request, candidate: &Candidate) -> Result<Best, F
     let tokens = request::tokens(args, request)?;
     let hourly = args.on.price.unwrap_or(request.cluster.gpu.hourly);
     let nodes = request.cluster.gpus.div_ceil(request.cluster.gpu.per_node);
-    let rates: Vec<Component> = match args.recovery.failures {
-        None => LLAMA3.to_vec(),
-        Some(rate) => vec![Component { name: "all", rate }],
-    };
+    let rates = request::rates(&args.recovery)?;
     let outlay = recovery::recovery(&Recovery {
         gpus: request.cluster.gpus,
         per_node: request.cluster.gpu.per_node,

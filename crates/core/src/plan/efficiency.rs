@@ -1,5 +1,5 @@
 //! The share of the printed peak that large matrix products reach: one number for each GPU and
-//! precision, and the only numbers that are fitted.
+//! precision, and the only numbers that a command fits.
 //!
 //! `cargo xtask bench plan --fit` prints them from `testdata/plan/published-runs.csv`; a test holds
 //! this table to what it prints.

@@ -186,7 +186,7 @@ fn plain(name: &str) -> String {
 }
 
 /// The nearest of `names`, by the letters that have to change.
-pub(super) fn closest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {
+pub fn closest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {
     let wanted = plain(name);
     // What was left out at the end, such as the memory of a GPU, is no mistake.
     let cut = |known: &str| plain(known).chars().take(wanted.len()).collect::<String>();

@@ -200,8 +200,9 @@ fn shapes(request: &Request) -> Vec<Layout> {
 
 fn pipelines(request: &Request, ranks: u32) -> Vec<u32> {
     let layers = request.shape.layers;
-    (1..=layers.min(ranks))
-        .filter(|stages| ranks.is_multiple_of(*stages))
+    divisors(ranks)
+        .into_iter()
+        .filter(|stages| *stages <= layers)
         .filter(|stages| layers.is_multiple_of(*stages) || (layers + 2).is_multiple_of(*stages))
         .filter(|stages| {
             request
@@ -236,8 +237,9 @@ fn experts(request: &Request, ranks: u32) -> Vec<u32> {
     let Some(experts) = request.shape.experts else {
         return vec![1];
     };
-    (1..=experts.count)
-        .filter(|expert| experts.count.is_multiple_of(*expert) && ranks.is_multiple_of(*expert))
+    divisors(experts.count)
+        .into_iter()
+        .filter(|expert| ranks.is_multiple_of(*expert))
         .filter(|expert| request.fixed.expert.is_none_or(|wanted| wanted == *expert))
         .collect()
 }
@@ -339,7 +341,39 @@ fn interleaves(request: &Request, layout: &Layout) -> Vec<u32> {
         return vec![1];
     }
     let per_stage = layout.stage_layers(request.shape.layers);
-    (1..=per_stage)
-        .filter(|chunks| per_stage.is_multiple_of(*chunks))
-        .collect()
+    divisors(per_stage)
+}
+
+/// Every divisor, the smallest first; absurd numbers cost no more than their root.
+fn divisors(value: u32) -> Vec<u32> {
+    let mut small = Vec::new();
+    let mut large = Vec::new();
+    for divisor in 1..=value.isqrt() {
+        if value.is_multiple_of(divisor) {
+            small.push(divisor);
+            if value / divisor != divisor {
+                large.push(value / divisor);
+            }
+        }
+    }
+    small.extend(large.into_iter().rev());
+    small
+}
+
+#[cfg(test)]
+mod tests {
+    use super::divisors;
+
+    #[test]
+    fn divisors_are_all_there_and_in_order() {
+        let cases: [(u32, &[u32]); 4] = [
+            (1, &[1]),
+            (12, &[1, 2, 3, 4, 6, 12]),
+            (16, &[1, 2, 4, 8, 16]),
+            (13, &[1, 13]),
+        ];
+        for (value, want) in cases {
+            assert_eq!(divisors(value), want, "{value}");
+        }
+    }
 }

@@ -3,7 +3,8 @@
 //! A published figure is also a figure of its software: attention without a fused kernel reads and
 //! writes the scores several times; tensor-parallel traffic that nothing overlaps with is waited
 //! for. Each profile says which of these mechanisms a run had. None of them is a number that was
-//! fitted to a row.
+//! fitted to a single row, but a few (time of the host per operation, what eager attention costs, extra
+//! buffers) were set by hand with all published rows at hand.
 
 use serde::Serialize;
 

@@ -4,14 +4,15 @@ use trainyard_core::plan::{
     config,
     hardware::{self, Cluster, Precision},
     layout::{self, Layout, nearest_divisor},
-    names, recovery,
+    names,
+    recovery::{self, Component, LLAMA3},
     search::{Fixed, Request},
     shape::{Experts, Mlp, Shape},
     software,
 };
 
 use crate::{
-    args::{Plan, PlanModel, Recompute, Saving, Sharding},
+    args::{Plan, PlanModel, PlanRecovery, Recompute, Saving, Sharding},
     failure::Failure,
     source,
 };
@@ -289,6 +290,30 @@ pub(super) fn tokens(args: &Plan, request: &Request) -> Result<f64, Failure> {
     } else {
         Err(bad())
     }
+}
+
+/// Failures by component: Llama 3's, with what is given in their place.
+pub(super) fn rates(with: &PlanRecovery) -> Result<Vec<Component>, Failure> {
+    if let Some(rate) = with.failures {
+        let rate = positive("--failures", rate)?;
+        return Ok(vec![Component { name: "all", rate }]);
+    }
+    let mut rates = LLAMA3.to_vec();
+    for (name, rate) in &with.failure {
+        let Some(component) = rates.iter_mut().find(|component| component.name == name) else {
+            let known = LLAMA3.iter().map(|component| component.name);
+            let nearest = hardware::closest(name, known);
+            return Err(Failure::new(format!(
+                "component `{name}` is not known; the nearest is `{nearest}`"
+            )));
+        };
+        component.rate = *rate;
+    }
+    positive(
+        "--failure",
+        rates.iter().map(|component| component.rate).sum(),
+    )?;
+    Ok(rates)
 }
 
 pub(super) fn saving(saving: Saving) -> recovery::Saving {
