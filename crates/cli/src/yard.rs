@@ -15,23 +15,20 @@ const TOO_LARGE: [&str; 3] = ["TY004", "TY006", "TY012"];
 
 /// The cluster that the arguments mean; what is doubtful about it is said.
 pub(crate) fn snapshot(args: &Yard, printer: &mut Printer) -> Result<Snapshot, Failure> {
-    let mut snapshot = match &args.nodes {
-        Some(path) => {
-            let name = source::name(path);
-            let values = values(&name, &source::read(path, MAX_BYTES)?)?;
-            Snapshot::of_values(values)
-                .with_context(|| format!("`{name}` is no file of nodes"))
-                .map_err(|error| {
-                    Failure::from(error)
-                        .hint("write one with `kubectl get nodes,pods -A -o json > nodes.json`")
-                })?
-        }
-        None => {
-            let server = args.server.clone();
-            Look::connect(server.kubeconfig, server.context)
-                .and_then(|look| look.snapshot())
-                .map_err(|error| cluster::refused(error))?
-        }
+    let mut snapshot = if let Some(path) = &args.nodes {
+        let name = source::name(path);
+        let values = values(&name, &source::read(path, MAX_BYTES)?)?;
+        Snapshot::of_values(values)
+            .with_context(|| format!("`{name}` is no file of nodes"))
+            .map_err(|error| {
+                Failure::from(error)
+                    .hint("write one with `kubectl get nodes,pods -A -o json > nodes.json`")
+            })?
+    } else {
+        let server = args.server.clone();
+        Look::connect(server.kubeconfig, server.context)
+            .and_then(|look| look.snapshot())
+            .map_err(cluster::refused)?
     };
     if !args.topology.is_empty() {
         snapshot.set_topology(args.topology.iter().map(String::as_str));
