@@ -1,7 +1,7 @@
 //! The rules as data: read from TOML, checked, and made ready to be looked for.
 //!
 //! Owns the meaning of `labels.toml` and `rules.toml` and of files that a user adds to them. Does not
-//! look at lines of a log; that is [`super::scan`].
+//! look at lines of a log; that is `super::source`.
 //!
 //! Invariant: the first stage has at most [`MAX_ANCHORS`] literals of ours. Literals of a user's rules that
 //! contain none of them are added, which costs speed, so that no line of theirs is passed over.

@@ -1,6 +1,6 @@
 //! GPUs, links and networks: what a cluster is made of.
 //!
-//! Owns the shapes of the table; the figures with their sources are in [`table`].
+//! Owns the shapes of the table; the figures with their sources are in `table`.
 //!
 //! Invariant: bandwidths are those of one direction and of one GPU, in bytes per second.
 

@@ -1,7 +1,7 @@
 //! How long one step takes, by part.
 //!
-//! A step is made of layers ([`layer`]), which are made of matrix products, memory traffic and
-//! collectives at the rates of a [`machine`]; here they are put into a pipeline, with the output
+//! A step is made of layers (`layer`), which are made of matrix products, memory traffic and
+//! collectives at the rates of a `machine`; here they are put into a pipeline, with the output
 //! layer, the exchange of gradients and the optimizer.
 //!
 //! Invariant: the parts of a [`StepTime`] add up to its total.
