@@ -6,8 +6,13 @@
 //! Invariant: what is kept is bounded by the number of rules and ranks, not by the length of the log;
 //! a line longer than [`MAX_LINE`] is cut, and never buffered whole.
 
+mod members;
+mod text;
+mod words;
+
 use std::collections::{BTreeMap, BTreeSet};
 
+use self::text::{host, lossy, newlines, numbers, shown, signal_number};
 use super::{
     line::{self, Line},
     nccl::{self, Known, Told},
@@ -493,187 +498,6 @@ impl Source {
         }
     }
 
-    fn exit(&mut self, rule: &Rule, line: &Line<'_>, number: u64) {
-        let captures = rule.regex().and_then(|regex| regex.captures(line.text));
-        let get = |name: &str| {
-            let found = captures.as_ref()?.name(name)?;
-            Some(lossy(found.as_bytes()))
-        };
-        let signal = get("signal").and_then(|word| signal_number(&word));
-        let code: Option<i64> = get("code").and_then(|word| word.parse().ok());
-        let (code, signal) = match code {
-            Some(code @ -64..0) => (None, Some(-code)),
-            Some(code @ 129..=192) if signal.is_none() => (Some(code), Some(code - 128)),
-            code => (code, signal),
-        };
-        if code == Some(0) {
-            return;
-        }
-        let mut ranks: Vec<Option<u32>> = get("rank")
-            .or_else(|| get("ranks"))
-            .map(|word| numbers(&word).into_iter().map(Some).collect())
-            .unwrap_or_default();
-        if ranks.is_empty() {
-            ranks.push(
-                line.rank
-                    .or(self.block_rank.take())
-                    .or_else(|| self.rank_here(line)),
-            );
-        }
-        let mut evidence = self.evidence(line, number);
-        evidence.node = get("node").or(self.block_node.take()).or(evidence.node);
-        let waited_for = !matches!(rule.id.as_str(), "srun-signal" | "shell-killed");
-        for rank in ranks {
-            if self.exits.len() < MAX_NAMES {
-                let evidence = evidence.clone();
-                self.exits.push(ExitSeen {
-                    rank,
-                    code,
-                    signal,
-                    waited_for,
-                    evidence,
-                });
-            }
-        }
-        self.failure_line = number;
-    }
-
-    /// The lines of torchelastic's summary that name rank and host before the exit code.
-    fn elastic(&mut self, text: &[u8]) {
-        let text = text.trim_ascii_start();
-        let value = |key: &[u8]| {
-            let rest = text.strip_prefix(key)?.trim_ascii_start();
-            Some(lossy(rest.strip_prefix(b":")?.trim_ascii()))
-        };
-        if let Some(rank) = value(b"rank ") {
-            self.block_rank = numbers(rank.split(' ').next().unwrap_or_default())
-                .first()
-                .copied();
-        } else if let Some(host) = value(b"host ") {
-            self.block_node = Some(host);
-        }
-    }
-
-    /// `mpirun -np 8 …` in a transcript.
-    fn launcher(&mut self, text: &[u8]) {
-        if memchr::memmem::find(text, b"mpirun ").is_none()
-            && memchr::memmem::find(text, b"mpiexec ").is_none()
-        {
-            return;
-        }
-        let mut words = text
-            .split(|byte| *byte == b' ')
-            .filter(|word| !word.is_empty());
-        while let Some(word) = words.next() {
-            if matches!(word, b"-np" | b"-n" | b"--np" | b"-c")
-                && let Some(count) = words.next().map(lossy).and_then(|word| word.parse().ok())
-            {
-                self.asked_processes.get_or_insert(count);
-                return;
-            }
-        }
-    }
-
-    fn watchdog(&mut self, line: &Line<'_>) {
-        let work = torch::work(line.text);
-        let status = torch::status(line.text);
-        if work.is_none() && status.is_none() {
-            return;
-        }
-        let Some(rank) = line.rank.or_else(|| torch::rank(line.text)).or(self.rank) else {
-            return;
-        };
-        let group = torch::group(line.text);
-        let index = self.of_rank(rank);
-        if let Some(member) = self.members.get_mut(index) {
-            member.touch(line.stamp);
-            if member.work.is_none() {
-                member.work = work;
-            }
-            if let Some((enqueued, completed)) = status
-                && member.enqueued.is_none()
-            {
-                member.enqueued = Some(enqueued);
-                member.completed = Some(completed);
-                member.group = group;
-            }
-        }
-    }
-
-    /// Follows tracebacks; an exception that no rule claims is the user's own.
-    fn python(&mut self, line: &Line<'_>, number: u64, claimed: bool) {
-        let text = line.text;
-        let trimmed = text.trim_ascii_start();
-        let key = line.rank;
-        if trimmed.starts_with(b"Traceback (most recent call last)") {
-            self.traces.entry(key).or_default().begin();
-            return;
-        }
-        if trimmed.starts_with(b"Exception ignored in") || trimmed.starts_with(b"--- Logging error")
-        {
-            self.traces.entry(key).or_default().ignore();
-            return;
-        }
-        if trimmed.starts_with(b"File \"") {
-            if let Some(trace) = self.traces.get_mut(&key) {
-                trace.frame(text);
-                // Not every exception is called an error.
-                self.watched = self.watched.max(WATCHED_LINES);
-            }
-            return;
-        }
-        let Some(name) = torch::exception(trimmed) else {
-            return;
-        };
-        // `torch.multiprocessing` passes on what its child raised, which follows.
-        if trimmed.trim_ascii() == b"Exception:" {
-            return;
-        }
-        let Some(frames) = self.traces.get_mut(&key).and_then(Trace::end) else {
-            return;
-        };
-        self.traces.remove(&key);
-        let rank = key.or_else(|| self.rank_here(line));
-        let raised = Raised {
-            text: shown(trimmed),
-            frame: frames.shown,
-        };
-        // An end of file while a checkpoint is read says only where it happened.
-        let cut_short = frames.loads && name == "EOFError";
-        let index = self.by_line(line);
-        let evidence = self.evidence(line, number);
-        if let Some(member) = self.members.get_mut(index) {
-            member.touch(line.stamp);
-            if member.raised.is_none() {
-                member.raised = Some(raised.clone());
-            }
-        }
-        if claimed {
-            return;
-        }
-        self.notable += 1;
-        self.failure_line = number;
-        let stamp = line.stamp.or(self.last_stamp);
-        let kept = if cut_short {
-            &mut self.cut_checkpoint
-        } else {
-            &mut self.user_error
-        };
-        let seen = kept.get_or_insert_with(|| Seen::new(number, stamp));
-        seen.count += 1;
-        seen.last_line = number;
-        bounded(&mut seen.ranks, rank);
-        if seen.evidence.len() < MAX_EVIDENCE {
-            seen.evidence.push(evidence);
-        }
-        seen.fields
-            .entry("detail".to_owned())
-            .or_insert(raised.text);
-        if let Some(frame) = raised.frame {
-            seen.fields.entry("frame".to_owned()).or_insert(frame);
-        }
-    }
-
     fn evidence(&self, line: &Line<'_>, number: u64) -> Evidence {
         Evidence {
             file: self.name.clone(),
@@ -682,67 +506,6 @@ impl Source {
             rank: line.rank.or(self.rank),
             node: line.node.map(lossy).or_else(|| self.node.clone()),
         }
-    }
-
-    /// The rank of a line that does not name one, where the source is that of one rank.
-    fn rank_here(&self, line: &Line<'_>) -> Option<u32> {
-        line.rank
-            .or_else(|| torch::rank(line.text).filter(|_| self.rank.is_none()))
-            .or(self.rank)
-    }
-
-    fn process(&mut self, host: &str, pid: u32, rank: Option<u32>) -> usize {
-        let known = self.by_pid.entry(pid).or_default();
-        let found = known.iter().copied().find(|index| {
-            self.members
-                .get(*index)
-                .is_some_and(|member| member.node.as_deref() == Some(host))
-        });
-        if let Some(index) = found {
-            return index;
-        }
-        let index = self.members.len().min(MAX_NAMES - 1);
-        if index == self.members.len() {
-            known.push(index);
-            self.members.push(Member {
-                rank: rank.or(self.rank),
-                node: Some(host.to_owned()),
-                ..Member::default()
-            });
-        }
-        index
-    }
-
-    fn by_line(&mut self, line: &Line<'_>) -> usize {
-        match line.rank.or(self.rank) {
-            Some(rank) => self.of_rank(rank),
-            None => self.of_whole(),
-        }
-    }
-
-    fn of_rank(&mut self, rank: u32) -> usize {
-        if let Some(index) = self.by_rank.get(&rank) {
-            return *index;
-        }
-        let index = self.members.len().min(MAX_NAMES - 1);
-        if index == self.members.len() {
-            self.members.push(Member {
-                rank: Some(rank),
-                ..Member::default()
-            });
-            self.by_rank.insert(rank, index);
-        }
-        index
-    }
-
-    fn of_whole(&mut self) -> usize {
-        if let Some(rank) = self.rank {
-            return self.of_rank(rank);
-        }
-        *self.whole.get_or_insert_with(|| {
-            self.members.push(Member::default());
-            self.members.len() - 1
-        })
     }
 }
 
@@ -793,68 +556,6 @@ fn bounded<T: Ord>(set: &mut BTreeSet<T>, values: impl IntoIterator<Item = T>) {
             set.insert(value);
         }
     }
-}
-
-/// Ranks as people write them: `3`, `0-1,4`, `[1, 2]`.
-fn numbers(text: &str) -> Vec<u32> {
-    let mut found = Vec::new();
-    for part in text
-        .split([',', ' ', '[', ']'])
-        .filter(|part| !part.is_empty())
-    {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        if let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>())
-            && last.saturating_sub(first) < 65_536
-        {
-            found.extend(first..=last);
-        }
-        if found.len() > MAX_NAMES {
-            break;
-        }
-    }
-    found
-}
-
-fn signal_number(word: &str) -> Option<i64> {
-    let known = match word.trim_start_matches("SIG") {
-        "Killed" | "KILL" => 9,
-        "Aborted" | "ABRT" => 6,
-        "Segmentation fault" | "SEGV" => 11,
-        "Terminated" | "TERM" => 15,
-        "Bus error" | "BUS" => 7,
-        other => return other.parse().ok(),
-    };
-    Some(known)
-}
-
-/// The host of `[10.0.0.5]:3452.`, `node-1<45074>`, `10.0.0.5`.
-fn host(peer: &str) -> &str {
-    let inside = peer
-        .strip_prefix('[')
-        .and_then(|rest| rest.split(']').next());
-    let host = inside.unwrap_or_else(|| peer.split(['<', '>']).next().unwrap_or(peer));
-    host.trim_end_matches(['.', ',', ':'])
-}
-
-fn newlines(bytes: &[u8]) -> u64 {
-    memchr::memchr_iter(b'\n', bytes).count() as u64
-}
-
-fn lossy(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// What is shown of a line: control characters cannot play tricks on a terminal.
-fn shown(text: &[u8]) -> String {
-    let cut = text.get(..text.len().min(MAX_TEXT)).unwrap_or(text);
-    let mut shown: String = String::from_utf8_lossy(cut.trim_ascii_end())
-        .chars()
-        .map(|letter| if letter.is_control() { ' ' } else { letter })
-        .collect();
-    if text.len() > MAX_TEXT {
-        shown.push('…');
-    }
-    shown
 }
 
 #[cfg(test)]

@@ -220,7 +220,7 @@ mod tests {
             ("tp", Err("must be like `tp=8,pp=4,dp=16`, found `tp`")),
             ("tp=0", Err("needs a number from 1 for `tp`, found `0`")),
             ("tp=2,tp=2", Err("names the axis `tp` twice")),
-            ("dpp=2", Err("has no axis `dpp`, did you mean `dp`?")),
+            ("ddp=2", Err("has no axis `ddp`, did you mean `dp`?")),
             (
                 "shards=2",
                 Err("has the axes `tp`, `cp`, `ep`, `pp` or `dp`, found `shards`"),

@@ -1,0 +1,65 @@
+//! Small things that people and programs write in one way: ranks, signals, hosts.
+
+use super::{MAX_NAMES, MAX_TEXT};
+
+/// Ranks as people write them: `3`, `0-1,4`, `[1, 2]`.
+pub(super) fn numbers(text: &str) -> Vec<u32> {
+    let mut found = Vec::new();
+    for part in text
+        .split([',', ' ', '[', ']'])
+        .filter(|part| !part.is_empty())
+    {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>())
+            && last.saturating_sub(first) < 65_536
+        {
+            found.extend(first..=last);
+        }
+        if found.len() > MAX_NAMES {
+            break;
+        }
+    }
+    found
+}
+
+pub(super) fn signal_number(word: &str) -> Option<i64> {
+    let known = match word.trim_start_matches("SIG") {
+        "Killed" | "KILL" => 9,
+        "Aborted" | "ABRT" => 6,
+        "Segmentation fault" | "SEGV" => 11,
+        "Terminated" | "TERM" => 15,
+        "Bus error" | "BUS" => 7,
+        other => return other.parse().ok(),
+    };
+    Some(known)
+}
+
+/// The host of `[10.0.0.5]:3452.`, `node-1<45074>`, `10.0.0.5`.
+pub(super) fn host(peer: &str) -> &str {
+    let inside = peer
+        .strip_prefix('[')
+        .and_then(|rest| rest.split(']').next());
+    let host = inside.unwrap_or_else(|| peer.split(['<', '>']).next().unwrap_or(peer));
+    host.trim_end_matches(['.', ',', ':'])
+}
+
+pub(super) fn newlines(bytes: &[u8]) -> u64 {
+    memchr::memchr_iter(b'\n', bytes).count() as u64
+}
+
+pub(super) fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What is shown of a line: control characters cannot play tricks on a terminal.
+pub(super) fn shown(text: &[u8]) -> String {
+    let cut = text.get(..text.len().min(MAX_TEXT)).unwrap_or(text);
+    let mut shown: String = String::from_utf8_lossy(cut.trim_ascii_end())
+        .chars()
+        .map(|letter| if letter.is_control() { ' ' } else { letter })
+        .collect();
+    if text.len() > MAX_TEXT {
+        shown.push('…');
+    }
+    shown
+}

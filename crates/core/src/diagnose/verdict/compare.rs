@@ -1,0 +1,372 @@
+//! What only shows when ranks are compared: exits, starts, collectives, devices, transports.
+
+use super::{Account, BTreeSet, Confidence, Evidence, Judge, Stage, Strength, codes, words_of};
+
+impl Judge<'_> {
+    /// What the end of a process says where nothing else does.
+    pub(super) fn exits(&mut self) {
+        let told_to_stop = self.cases.contains_key("sigterm_preemption");
+        let explained = self.has(Stage::Cause);
+        let soft = |weight| Strength {
+            stage: Stage::Symptom,
+            weight,
+            confidence: Confidence::Low,
+            rule: usize::MAX,
+        };
+        let exits: Vec<_> = self
+            .sources
+            .iter()
+            .flat_map(|source| &source.exits)
+            .collect();
+        // A launcher ends the others with SIGTERM when one has failed.
+        let all_told_to_stop = exits.iter().all(|exit| exit.signal == Some(15));
+        for exit in &exits {
+            let evidence = Evidence {
+                rank: exit.rank.or(exit.evidence.rank),
+                ..exit.evidence.clone()
+            };
+            let weight = if exit.waited_for { 65 } else { 20 };
+            let (name, weight, fits) = match exit.signal {
+                Some(9) => ("host_oom_killed", weight, !told_to_stop),
+                Some(11) => ("worker_segfault", 64, true),
+                Some(7) => ("shm_too_small", 63, true),
+                Some(15) => ("sigterm_preemption", 35, all_told_to_stop),
+                _ => continue,
+            };
+            if let Some(case) = self.cases.get_mut(name)
+                && case.stage == Stage::Cause
+            {
+                case.ranks.extend(evidence.rank);
+                case.nodes.extend(evidence.node);
+            } else if fits && !explained {
+                let killed = "SIGKILL without another cause; that alone is no proof of memory";
+                let detail = (exit.signal == Some(9)).then(|| killed.to_owned());
+                self.add_at(name, soft(weight), evidence, detail);
+            }
+        }
+        let own = || exits.iter().filter(|exit| exit.signal != Some(15));
+        let first = own().find(|exit| exit.rank.is_some()).or(own().next());
+        if self.cases.is_empty()
+            && let Some(exit) = first.or(exits.first())
+        {
+            let detail = match (exit.code, exit.signal) {
+                (_, Some(signal)) => format!("signal {signal}"),
+                (Some(code), _) => format!("exit code {code}"),
+                _ => "aborted".to_owned(),
+            };
+            let strength = Strength {
+                stage: Stage::Exit,
+                weight: 50,
+                confidence: Confidence::Medium,
+                rule: usize::MAX,
+            };
+            let evidence = Evidence {
+                rank: exit.rank.or(exit.evidence.rank),
+                ..exit.evidence.clone()
+            };
+            self.add_at("worker_exit_nonzero", strength, evidence, Some(detail));
+        }
+    }
+
+    /// Communicators that never completed.
+    pub(super) fn starts(&mut self) {
+        let starts = &self.group.starts;
+        let cause = |confidence| Strength {
+            stage: Stage::Cause,
+            weight: 50,
+            confidence,
+            rule: usize::MAX,
+        };
+        let at = starts.retry_at.and_then(|(source, line)| {
+            let source = self.sources.get(source)?;
+            Some(Evidence {
+                file: source.name.clone(),
+                line,
+                text: format!(
+                    "{} attempts to connect were refused or timed out",
+                    starts.retries
+                ),
+                ..Evidence::default()
+            })
+        });
+        if starts.desync {
+            let ids: Vec<String> = starts
+                .pending
+                .iter()
+                .map(|(id, ranks)| format!("{id:#x} on {}", words_of(ranks)))
+                .collect();
+            let detail = format!("communicators {}", ids.join(", "));
+            let evidence = at.unwrap_or_default();
+            self.add_at(
+                "init_timeout",
+                cause(Confidence::Medium),
+                evidence.clone(),
+                None,
+            );
+            self.add_at(
+                "rank_desync",
+                cause(Confidence::High),
+                evidence,
+                Some(detail),
+            );
+        } else if starts.retries >= 3
+            && (!starts.pending.is_empty() || starts.complete == 0)
+            && let Some(evidence) = at
+        {
+            let bad = self.group.net.bad_interface.clone();
+            if let Some(name) = bad {
+                let detail = Some(format!("`{name}` was chosen"));
+                self.add_at("wrong_interface", cause(Confidence::High), evidence, detail);
+            } else {
+                let strength = Strength {
+                    stage: Stage::Symptom,
+                    weight: 59,
+                    ..cause(Confidence::Medium)
+                };
+                self.add_at("init_timeout", strength, evidence, None);
+            }
+        }
+        let net = &self.group.net;
+        // One machine may well talk to itself; a refusal there is still more likely the interface's fault
+        // than that of a peer which died, for that one would have told.
+        if let Some(name) = &net.bad_interface {
+            let failing = [
+                "remote_peer_died",
+                "init_timeout",
+                "rendezvous_timeout",
+                "nccl_system_error",
+            ]
+            .iter()
+            .find_map(|label| self.cases.get(label));
+            if let Some((_, _, evidence)) = failing.and_then(|case| case.evidence.first()) {
+                let (evidence, detail) = (evidence.clone(), format!("`{name}` was chosen"));
+                self.add_at(
+                    "wrong_interface",
+                    cause(Confidence::High),
+                    evidence,
+                    Some(detail),
+                );
+            }
+        }
+        if self.group.lonely
+            && let Some(source) = self
+                .sources
+                .iter()
+                .find(|source| source.asked_processes.is_some())
+        {
+            let asked = source.asked_processes.unwrap_or_default();
+            let evidence = Evidence {
+                file: source.name.clone(),
+                line: 1,
+                text: format!("`mpirun` was asked for {asked} processes; each is rank 0 of 1"),
+                ..Evidence::default()
+            };
+            self.add_at(
+                "mpi_launch_failure",
+                cause(Confidence::High),
+                evidence.clone(),
+                None,
+            );
+            self.add_at(
+                "mpi_world_size_one",
+                cause(Confidence::High),
+                evidence,
+                None,
+            );
+        }
+    }
+
+    /// Who was waited for.
+    pub(super) fn collectives(&mut self) {
+        let wait = &self.group.wait;
+        let Some(collective) = &wait.collective else {
+            return;
+        };
+        let named = format!("{} number {}", collective.operation, collective.sequence);
+        let timed_out = self.cases.contains_key("collective_timeout");
+        let told = self.cases.get("collective_timeout");
+        let evidence = match told.and_then(|case| case.evidence.first()) {
+            Some((_, _, evidence)) => evidence.clone(),
+            None => Evidence {
+                file: "Flight Recorder".to_owned(),
+                text: named.clone(),
+                ..Evidence::default()
+            },
+        };
+        let cause = |weight| Strength {
+            stage: if weight > 90 {
+                Stage::Cause
+            } else {
+                Stage::Symptom
+            },
+            weight,
+            confidence: Confidence::High,
+            rule: usize::MAX,
+        };
+        if let Some(mismatch) = &wait.mismatch {
+            let detail = format!("{named}: {mismatch}");
+            let evidence = Evidence {
+                rank: None,
+                ..evidence.clone()
+            };
+            self.add_at("collective_mismatch", cause(95), evidence, Some(detail));
+            self.blame("collective_mismatch", &wait.mismatch_ranks);
+        }
+        let culprits = if wait.late.is_empty() {
+            &wait.silent
+        } else {
+            &wait.late
+        };
+        let word = if wait.late.is_empty() {
+            "was not heard of in"
+        } else {
+            "did not enter"
+        };
+        let detail = if culprits.is_empty() {
+            format!(
+                "{named} on {}; nothing here says who was late",
+                words_of(&wait.waiting)
+            )
+        } else {
+            format!(
+                "{} {word} {named}, in which {} waited",
+                words_of(culprits),
+                words_of(&wait.waiting)
+            )
+        };
+        if !culprits.is_empty() {
+            let weight = if timed_out { 49 } else { 60 };
+            let evidence = Evidence {
+                rank: None,
+                ..evidence
+            };
+            self.add_at(
+                "straggler_or_missing_rank",
+                cause(weight),
+                evidence,
+                Some(detail.clone()),
+            );
+            self.blame("straggler_or_missing_rank", culprits);
+            self.blame("collective_timeout", culprits);
+        }
+        let known = [
+            "collective_timeout",
+            "collective_mismatch",
+            "straggler_or_missing_rank",
+        ];
+        if !known.iter().any(|label| self.cases.contains_key(label)) {
+            // Only a dump tells: whoever waited had not given up yet, or its log is not here.
+            let evidence = Evidence {
+                file: "Flight Recorder".to_owned(),
+                line: 1,
+                text: format!("{named} is not complete"),
+                ..Evidence::default()
+            };
+            let strength = Strength {
+                confidence: Confidence::Medium,
+                ..cause(50)
+            };
+            self.add_at("collective_timeout", strength, evidence, None);
+            self.blame("collective_timeout", &wait.waiting);
+        }
+        if let Some(case) = self.cases.get_mut("collective_timeout") {
+            case.detail = Some(detail);
+        }
+    }
+
+    /// A verdict about ranks names these, not those that told it.
+    pub(super) fn blame(&mut self, label: &str, ranks: &BTreeSet<u32>) {
+        let nodes: BTreeSet<String> = ranks
+            .iter()
+            .filter_map(|rank| self.group.node_of(*rank).map(str::to_owned))
+            .collect();
+        if let Some(case) = self.cases.get_mut(label) {
+            case.ranks.clone_from(ranks);
+            case.nodes = nodes;
+        }
+    }
+
+    /// Numbers of drivers and network cards.
+    pub(super) fn devices(&mut self) {
+        if let Some(case) = self.cases.get_mut("xid_error")
+            && let Some(number) = case.fields.get("xid").and_then(|word| word.parse().ok())
+        {
+            let xid = codes::xid(number);
+            let pci = case.fields.get("pci").cloned().unwrap_or_default();
+            case.detail = Some(format!("Xid {number} on {pci}: {}", xid.words));
+            if xid.program {
+                case.account = Account::User;
+            }
+            if let Some(name) = xid.label
+                && let Some((_, _, evidence)) = case.evidence.first().cloned()
+            {
+                let strength = Strength {
+                    stage: Stage::Cause,
+                    weight: 50,
+                    confidence: Confidence::High,
+                    rule: usize::MAX,
+                };
+                let detail = case.detail.clone();
+                self.add_at(name, strength, evidence, detail);
+            }
+        }
+        if let Some(case) = self.cases.get_mut("ib_completion_error")
+            && let Some(status) = case
+                .fields
+                .get("ib_status")
+                .and_then(|word| word.parse().ok())
+        {
+            let vendor = case
+                .fields
+                .get("ib_vendor")
+                .map_or_else(String::new, |code| format!(", vendor code {code}"));
+            case.detail = Some(format!(
+                "status {status} ({}){vendor}",
+                codes::completion(status)
+            ));
+        }
+        // Between InfiniBand ports there is no address to get wrong.
+        let net = &self.group.net;
+        if net.infiniband
+            && !net.roce
+            && self.cases.contains_key("ib_completion_error")
+            && let Some(case) = self.cases.get_mut("roce_gid_problem")
+        {
+            case.stage = Stage::Symptom;
+            case.confidence = Confidence::Low;
+        }
+    }
+
+    /// Facts about the network.
+    pub(super) fn transports(&mut self) {
+        let net = &self.group.net;
+        let mut fact = |name: &str, holds: bool| {
+            if let Some(label) = self.rules.label(name).filter(|_| holds) {
+                self.facts.insert(&label.name);
+            }
+        };
+        let channels = net.verbs + net.other_net;
+        let direct = net.verbs_direct + net.other_net_direct;
+        fact(
+            "ib_ok",
+            net.verbs > 0 || (net.verbs_network && net.gdr_enabled > 0),
+        );
+        fact(
+            "gdr_ok",
+            direct > 0 || (channels == 0 && net.gdr_enabled > 0 && net.verbs_network),
+        );
+        fact(
+            "gdr_disabled",
+            (net.verbs > 0 && direct == 0)
+                || (channels == 0 && net.gdr_disabled > 0 && net.gdr_enabled == 0),
+        );
+        fact(
+            "nvlink_p2p_disabled",
+            net.shared_memory > 0 && net.peer == 0,
+        );
+        fact(
+            "socket_fallback",
+            net.socket > 0 && net.several_nodes && net.verbs == 0,
+        );
+    }
+}
