@@ -163,6 +163,7 @@ impl<'a> Pass<'a> {
         yard.restarts.clear();
         yard.retry_at = None;
         yard.seated_at = None;
+        yard.whole = false;
         // Whatever began it, an attempt is the restart that was asked for by then.
         if !mutant::is(mutant::Mutant::ForgetsRestart) {
             yard.restart.clone_from(&self.job.knobs.restart);

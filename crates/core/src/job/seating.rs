@@ -39,6 +39,7 @@ pub(super) fn give_back(pass: &mut Pass<'_>, roster: &Roster<'_>) {
     if all_run(pass, roster) {
         pass.status.trainyard.seated_at = None;
         pass.status.trainyard.given_back = 0;
+        pass.status.trainyard.whole = true;
         return;
     }
     let given = matches!(pass.observed.seating, Seating::Given(_));
@@ -47,10 +48,7 @@ pub(super) fn give_back(pass: &mut Pass<'_>, roster: &Roster<'_>) {
     }
     let at = |after: Duration| since.checked_add(after).unwrap_or(jiff::Timestamp::MAX);
     let (refused_at, late_at) = (at(REFUSED_FOR), at(pass.job.knobs.start_within));
-    let refused_seat = roster.notable.iter().find_map(|pod| match &pod.wait {
-        Some(Wait::Seat(words)) if !words.is_empty() && !pod.gated => Some((*pod, words.as_str())),
-        _ => None,
-    });
+    let refused_seat = refused(roster);
     let mut avoid = None;
     let why = if let Some(refusal) = pass.observed.refusals.first()
         && !pass.status.trainyard.formed
@@ -80,6 +78,9 @@ pub(super) fn give_back(pass: &mut Pass<'_>, roster: &Roster<'_>) {
         }
         return;
     };
+    if pass.status.trainyard.whole {
+        return give_up_newcomers(pass, roster, why, avoid);
+    }
     let message = format!("The gang gives its seats back: {why}.");
     if pass.holds(ConditionType::Running) {
         pass.hold(ConditionType::Restarting, message.clone());
@@ -91,6 +92,22 @@ pub(super) fn give_back(pass: &mut Pass<'_>, roster: &Roster<'_>) {
     let pause = (PAUSE * 2u32.pow(yard.given_back.min(8))).min(PAUSE_MAX);
     yard.given_back = yard.given_back.saturating_add(1);
     yard.retry_at = pass.now.checked_add(pause).ok();
+}
+
+/// Gives up the pods that wait for their seats while the rest of the gang runs on: one that was replaced, or
+/// that came with a larger size.
+fn give_up_newcomers(pass: &mut Pass<'_>, roster: &Roster<'_>, why: String, avoid: Option<String>) {
+    let waits =
+        |pod: &&&ObservedPod| pod.phase == PodPhase::Pending && pod.node.is_none() && !pod.gated;
+    let yard = &mut pass.status.trainyard;
+    let newcomers = roster.notable.iter().filter(waits);
+    yard.dismissed.extend(newcomers.map(|pod| pod.uid.clone()));
+    yard.seated_at = None;
+    // What is given up has not vanished.
+    yard.formed = false;
+    let message = format!("Pods that found no place give their seats back: {why}.");
+    pass.tell(EventKind::Warning, "SeatsGivenBack", message);
+    pass.actions.push(Action::GiveSeatsBack { why, avoid });
 }
 
 /// A job that wants no pods is in no line.
@@ -221,10 +238,23 @@ pub(super) fn let_go(pass: &mut Pass<'_>, roster: &Roster<'_>, way: Way) {
                 }
         )
     });
-    if starts && !any_runs(pass, roster) {
-        pass.status.trainyard.seated_at.get_or_insert(pass.stamp);
-        pass.wake_in(pass.job.knobs.start_within);
+    if starts {
+        let since = *pass.status.trainyard.seated_at.get_or_insert(pass.stamp);
+        let at = |after: Duration| since.checked_add(after).unwrap_or(jiff::Timestamp::MAX);
+        pass.wake(at(pass.job.knobs.start_within));
+        if refused(roster).is_some() {
+            pass.wake(at(REFUSED_FOR));
+        }
     }
+}
+
+/// The first pod that the scheduler refuses its seat, and its words.
+fn refused<'a>(roster: &Roster<'a>) -> Option<(&'a ObservedPod, &'a str)> {
+    let mut pods = roster.notable.iter();
+    pods.find_map(|pod| match &pod.wait {
+        Some(Wait::Seat(words)) if !words.is_empty() && !pod.gated => Some((*pod, words.as_str())),
+        _ => None,
+    })
 }
 
 fn seat_of(pass: &Pass<'_>, slot: Slot) -> Option<String> {
@@ -234,13 +264,7 @@ fn seat_of(pass: &Pass<'_>, slot: Slot) -> Option<String> {
     }
 }
 
-fn any_runs(pass: &Pass<'_>, roster: &Roster<'_>) -> bool {
-    let yard = &pass.status.trainyard;
-    let mut roles = pass.job.roles.keys();
-    roles.any(|role| roster.active(*role, yard) > 0 || yard.succeeded_in(pass.job, *role) > 0)
-}
-
-/// Whether as many pods run, or have ended well, as the gang needs.
+/// Whether as many pods run, or have ended well, as the gang needs, and none is on its way to its seat.
 fn all_run(pass: &Pass<'_>, roster: &Roster<'_>) -> bool {
     let yard = &pass.status.trainyard;
     let there: u32 = pass
@@ -249,5 +273,15 @@ fn all_run(pass: &Pass<'_>, roster: &Roster<'_>) -> bool {
         .keys()
         .map(|role| roster.active(*role, yard) + yard.succeeded_in(pass.job, *role))
         .sum();
-    there >= elastic::enough(pass.job).min(pass.job.total_replicas())
+    let comes = |slot: &Slot| match &pass.observed.seating {
+        Seating::Given(seats) => seats.contains_key(slot) && !yard.has_succeeded(*slot),
+        _ => false,
+    };
+    let waits = |pod: &&ObservedPod| {
+        pod.phase == PodPhase::Pending
+            && (!pod.gated || comes(&pod.slot))
+            && !yard.dismissed.contains(&pod.uid)
+    };
+    let under_way = roster.missing.iter().any(comes) || roster.notable.iter().any(waits);
+    !under_way && there >= elastic::enough(pass.job).min(pass.job.total_replicas())
 }

@@ -159,6 +159,9 @@ pub struct Yard {
     /// When the gang of this attempt was first allowed to its seats; nothing once all of it has run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seated_at: Option<Timestamp>,
+    /// Whether all of the gang has run at once in its seats, in this attempt.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub whole: bool,
     /// How often in a row the gang gave its seats back because it did not start.
     #[serde(skip_serializing_if = "is_zero")]
     pub given_back: u32,

@@ -70,12 +70,9 @@ pub(super) fn ends_or_explains(world: &World) -> Verdict {
         let phase = |wanted: PodPhase| world.pods.iter().any(|pod| pod.shown.phase == wanted);
         let holds = match reason.code {
             Code::Suspended => world.job.run_policy.suspend,
-            Code::WaitingForSeats => world
-                .pods
-                .iter()
-                .any(|pod| pod.shown.phase == PodPhase::Pending),
+            Code::WaitingForSeats => phase(PodPhase::Pending) || world.is_in_line(),
             Code::WaitingForPods | Code::WaitingForWorkers => {
-                phase(PodPhase::Pending) || phase(PodPhase::Running)
+                phase(PodPhase::Pending) || phase(PodPhase::Running) || world.is_in_line()
             }
             Code::Training | Code::Degraded => phase(PodPhase::Running),
             Code::Refused => world

@@ -37,6 +37,12 @@ impl World {
         }
     }
 
+    /// Whether the last controller was told that there are no seats.
+    pub(crate) fn is_in_line(&self) -> bool {
+        let last = self.adapters.last();
+        last.is_some_and(|adapter| matches!(adapter.view.seating, Seating::InLine(Some(_))))
+    }
+
     /// The gang is put in line.
     pub(super) fn ask_seats(&mut self, number: usize) {
         let seating = &mut self.adapters[number].view.seating;

@@ -219,12 +219,17 @@ impl World {
         let distrusted = free_node
             .flatten()
             .is_some_and(|node| self.nodes[node].is_silent() || self.believed_sick(node));
-        // A pod that is tied to a node that is gone is never tried again.
-        let try_again = match self.pods[at].pinned {
-            Some(node) if self.nodes[node].is_deleted() => None,
-            Some(_) => Some((60_000, Step::Seated)),
-            None => Some((5_000, Step::Seated)),
-        };
+        // The scheduler says nothing new of a pod that is tied to a node that it cannot have; where the
+        // node is gone it never tries again.
+        if let (Step::Seated, Some(node), None | Some(None)) =
+            (step, self.pods[at].pinned, free_node)
+        {
+            if !self.nodes[node].is_deleted() {
+                let birth = self.pods[at].birth;
+                self.schedule(60_000, Happening::Pod(birth, Step::Seated));
+            }
+            return;
+        }
         let pod = &mut self.pods[at];
         let (birth, script) = (pod.birth, pod.script);
         let next = match step {
@@ -233,7 +238,7 @@ impl World {
                 script.seat.map(|delay| (delay, Step::Seated))
             }
             Step::Seated => match free_node.flatten() {
-                None => try_again,
+                None => Some((5_000, Step::Seated)),
                 Some(node) => {
                     pod.node = Some(node);
                     self.births[birth].troubled |= distrusted;
