@@ -141,7 +141,7 @@ fn every_wait_and_failure_that_a_cluster_can_make_has_its_answer() {
         template(&mut fails)["metadata"]["annotations"] =
             json!({"test.trainyard.dev/exit-code": "3"});
         let cases = [
-            (seats, "Unschedulable", "nvidia.com/gpu"),
+            (seats, "Unschedulable", "needs 3 nodes with 64 free GPUs"),
             (account, "ServiceAccountMissing", "nobody"),
             (gated, "Gated", "kueue.x-k8s.io/admission"),
             (claim, "VolumeClaim", "`data`"),
