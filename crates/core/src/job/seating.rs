@@ -40,6 +40,7 @@ pub(super) fn give_back(pass: &mut Pass<'_>, roster: &Roster<'_>) {
         pass.status.trainyard.seated_at = None;
         pass.status.trainyard.given_back = 0;
         pass.status.trainyard.whole = true;
+        pass.status.trainyard.held_first = false;
         return;
     }
     let given = matches!(pass.observed.seating, Seating::Given(_));
@@ -50,9 +51,16 @@ pub(super) fn give_back(pass: &mut Pass<'_>, roster: &Roster<'_>) {
     let (refused_at, late_at) = (at(REFUSED_FOR), at(pass.job.knobs.start_within));
     let refused_seat = refused(roster);
     let mut avoid = None;
+    let mut refused_pod = false;
+    let lacks_pods = roster
+        .missing
+        .iter()
+        .any(|slot| slot.role != Role::Launcher);
     let why = if let Some(refusal) = pass.observed.refusals.first()
         && !pass.status.trainyard.formed
+        && lacks_pods
     {
+        refused_pod = true;
         format!("cannot {}: {}", refusal.tried, refusal.message)
     } else if let Some((pod, words)) = refused_seat
         && pass.now >= refused_at
@@ -89,6 +97,12 @@ pub(super) fn give_back(pass: &mut Pass<'_>, roster: &Roster<'_>) {
     pass.actions.push(Action::GiveSeatsBack { why, avoid });
     pass.next_attempt();
     let yard = &mut pass.status.trainyard;
+    if refused_pod {
+        // What was refused is tried again by whoever carries it out, less often each time.
+        yard.held_first = true;
+        yard.given_back = yard.given_back.saturating_add(1);
+        return;
+    }
     let pause = (PAUSE * 2u32.pow(yard.given_back.min(8))).min(PAUSE_MAX);
     yard.given_back = yard.given_back.saturating_add(1);
     yard.retry_at = pass.now.checked_add(pause).ok();
@@ -147,11 +161,9 @@ pub(super) enum Way {
 /// Asks for seats where the gang lacks them; how pods may be made now, if at all.
 pub(super) fn ask(pass: &mut Pass<'_>, missing: &[Slot]) -> Option<Way> {
     // A gang that may not exist as a whole needs no seats: what was refused is made first, held back.
-    let refused = pass
-        .observed
-        .refusals
-        .first()
-        .filter(|_| !missing.is_empty());
+    // A launcher is never held back, so there is nothing of it to be made first.
+    let held = missing.iter().any(|slot| slot.role != Role::Launcher);
+    let refused = pass.observed.refusals.first().filter(|_| held);
     match (&pass.observed.seating, refused) {
         (Seating::Open, _) => Some(Way::Open),
         (Seating::Given(_), Some(refusal)) => {
@@ -172,6 +184,7 @@ pub(super) fn ask(pass: &mut Pass<'_>, missing: &[Slot]) -> Option<Way> {
             Some(Way::Seated)
         }
         (Seating::Unasked, Some(_)) => Some(Way::Held),
+        (Seating::Unasked, None) if pass.status.trainyard.held_first && held => Some(Way::Held),
         (Seating::Unasked, None) => {
             pass.actions.push(Action::AskSeats);
             pass.say(Code::WaitingForSeats, LOOKED_FOR);

@@ -162,6 +162,9 @@ pub struct Yard {
     /// Whether all of the gang has run at once in its seats, in this attempt.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub whole: bool,
+    /// Whether the pods are made held back before seats are asked for: some were refused the last time.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub held_first: bool,
     /// How often in a row the gang gave its seats back because it did not start.
     #[serde(skip_serializing_if = "is_zero")]
     pub given_back: u32,

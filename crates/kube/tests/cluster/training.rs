@@ -89,7 +89,9 @@ fn a_node_whose_kubelet_is_stopped_is_given_up_and_its_gang_trains_elsewhere() {
     on_real_nodes("kubelet", |yard| async move {
         let operator = yard.operator().await;
         let mut job = smoke(&yard);
-        // One rank on each node, and longer than the node takes to be noticed.
+        // One rank on each node, as the scheduler likes it; placement would bring them together. And longer
+        // than the node takes to be noticed.
+        job["metadata"]["annotations"]["trainyard.dev/gang"] = json!("off");
         job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = json!(1);
         for (role, node) in [("Master", "node-a"), ("Worker", "node-b")] {
             let pod = &mut job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"];
