@@ -51,7 +51,7 @@ fn on(name: &str, variable: &str, test: impl FnOnce(&Yard)) {
     )]
     let is_there = std::env::var_os(variable).is_some();
     if !is_there {
-        eprintln!("skipped: `{variable}` is not set; `cargo xtask test --only cluster` sets it");
+        eprintln!("skipped: `{variable}` is not set; `cargo xtask cluster test` sets it");
         return;
     }
     let yard = Yard::new(format!("cli-{name}-{}", std::process::id()));

@@ -56,7 +56,7 @@ fn run<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Yard) -> F, wait: b
     )]
     let cluster = std::env::var_os("TRAINYARD_CLUSTER");
     if cluster.is_none() {
-        eprintln!("skipped: there is no cluster; `cargo xtask test --only cluster` brings one");
+        eprintln!("skipped: there is no cluster; `cargo xtask cluster test` brings one");
         return;
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -94,7 +94,7 @@ pub(crate) fn on_real_nodes<F: Future<Output = ()>>(name: &str, test: impl FnOnc
     )]
     let nodes = std::env::var_os("TRAINYARD_REAL_NODES");
     if nodes.is_none() {
-        eprintln!("skipped: there are no real nodes; `cargo xtask test --only cluster` brings two");
+        eprintln!("skipped: there are no real nodes; `cargo xtask cluster test` brings two");
         return;
     }
     // A test that failed has told why.
