@@ -124,7 +124,18 @@ fn a_node_whose_kubelet_is_stopped_is_given_up_and_its_gang_trains_elsewhere() {
             status["trainyard"]["spent"]["infrastructure"], 1,
             "{status:#}"
         );
-        yard.until_running(2, 2).await;
+        // The scheduler may not know yet that the node is gone, and choose it once more.
+        yard.until_status_within(
+            Duration::from_mins(4),
+            "PyTorchJob",
+            "smoke",
+            "all pods run elsewhere",
+            |status| {
+                let active = |role: &str| status["replicaStatuses"][role]["active"] == 1;
+                active("Master") && active("Worker")
+            },
+        )
+        .await;
         let pods = yard.pod_map().await;
         assert_eq!(
             pods["smoke-worker-0"]["spec"]["nodeName"], "node-a",
