@@ -24,6 +24,7 @@
 mod ask;
 mod eligible;
 mod lay;
+mod line;
 mod mutual;
 mod placement;
 mod preempt;
@@ -50,6 +51,7 @@ use self::{
     yard::Yard,
 };
 
+pub use line::{Edition, Line, Looked, Sitter, waits_for_seats};
 pub use placement::{Eviction, Place, Placement, Seat, Seating, Span};
 pub use refusal::{Change, Refusal};
 pub use resources::Resources;

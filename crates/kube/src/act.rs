@@ -93,7 +93,10 @@ impl Actor<'_> {
             } => self.create_pod(plan, *slot, *attempt, seat).await,
             Action::SeatPod { slot, uid, node } => self.seat_pod(*slot, uid, node).await,
             Action::AskSeats => {
-                self.state.store().line.ask(self.key, Timestamp::now());
+                self.state
+                    .store()
+                    .line
+                    .ask(&self.key.gang(), Timestamp::now());
                 Ok(())
             }
             Action::GiveSeatsBack { why, avoid } => {
@@ -101,7 +104,7 @@ impl Actor<'_> {
                 let mut store = self.state.store();
                 store
                     .line
-                    .give_back(self.key, avoid.as_deref(), Timestamp::now());
+                    .give_back(&self.key.gang(), avoid.as_deref(), Timestamp::now());
                 Ok(())
             }
             Action::DeletePod { slot, uid, removal } => self.delete_pod(*slot, uid, *removal).await,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use trainyard_core::spec::Kind;
+use trainyard_core::{gang::GangKey, spec::Kind};
 
 use crate::view::Meta;
 
@@ -34,6 +34,24 @@ impl JobKey {
             namespace: meta.namespace.as_str().into(),
             name: meta.label(JOB_LABEL)?.into(),
         })
+    }
+
+    /// The name by which placement knows the job.
+    pub(crate) fn gang(&self) -> GangKey {
+        GangKey {
+            kind: self.kind,
+            namespace: self.namespace.to_string(),
+            name: self.name.to_string(),
+        }
+    }
+
+    /// The job of a gang.
+    pub(crate) fn of_gang(gang: &GangKey) -> Self {
+        Self {
+            kind: gang.kind,
+            namespace: gang.namespace.as_str().into(),
+            name: gang.name.as_str().into(),
+        }
     }
 
     /// The job that owns an object.

@@ -27,7 +27,6 @@ mod health;
 mod identity;
 mod key;
 mod lease;
-mod line;
 pub mod look;
 mod metrics;
 mod node;

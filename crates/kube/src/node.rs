@@ -63,9 +63,12 @@ impl NodeEntry {
         }
     }
 
-    /// Takes the new state of the node's object in; what is known of its lease stays.
-    pub(crate) fn update(&mut self, node: &NodeView) {
-        self.silent = Self::new(node).silent;
+    /// With the new state of the node's object; what is known of its lease stays.
+    pub(crate) fn updated(&self, node: &NodeView) -> Self {
+        Self {
+            lease: self.lease,
+            ..Self::new(node)
+        }
     }
 
     /// Takes a reading of the lease in.

@@ -161,7 +161,7 @@ impl Operator {
         let (leading, leads) = watch::channel(options.lease.is_none());
         Self {
             caller: Caller::new(client, fence, Arc::new(Metrics::default()), options.calls),
-            state: State::default(),
+            state: State::following(options.namespace.as_deref()),
             cluster: Arc::new(options.cluster.clone()),
             shadow: options.shadow.then(Arc::default),
             queue: Arc::new(Queue::default()),

@@ -44,7 +44,7 @@ impl Operator {
         let began = Instant::now();
         let Some(view) = self.state.store().job(key) else {
             self.state.forget(key);
-            self.state.store().line.forget(key);
+            self.state.store().line.forget(&key.gang());
             self.look_at_line();
             self.caller.metrics.forget(key);
             if let Some(shadow) = &self.shadow {

@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use trainyard_core::{
+    gang::Sitter,
     job::{Disruption, Exit, ObservedPod, PodPhase, Wait},
     launch::{GATE, slot_of},
     spec::{Job, Kind, annotation},
@@ -108,14 +109,21 @@ impl PodEntry {
     }
 
     /// The attempt that it carries. A pod of another operator's making carries none; it is of the first.
-    pub(crate) fn attempt(&self) -> u32 {
+    fn attempt(&self) -> u32 {
         let label = self.labels.get(annotation::ATTEMPT);
         label.and_then(|attempt| attempt.parse().ok()).unwrap_or(1)
     }
 
-    /// Where it is, or is to be.
-    pub(crate) fn seat(&self) -> Option<&str> {
-        self.node.as_deref().or(self.tied.as_deref())
+    /// What of it matters for seats, under `name`.
+    pub(crate) fn sitter<'a>(&'a self, name: &'a str) -> Sitter<'a> {
+        Sitter {
+            name,
+            phase: self.phase,
+            attempt: self.attempt(),
+            leaving: self.deleted_at.is_some(),
+            node: self.node.as_deref(),
+            tied: self.tied.as_deref(),
+        }
     }
 
     pub(crate) fn observed(&self, job: &Job) -> Option<ObservedPod> {

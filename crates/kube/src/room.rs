@@ -1,9 +1,7 @@
 //! How much room nodes have and pods take, in the words of placement.
 
-use k8s_openapi::api::core::v1::{
-    Container, Node, NodeCondition, NodeSpec, NodeStatus, PodSpec, Taint,
-};
-use trainyard_core::gang::{self, GangKey, PodKey, Resident, Resources};
+use k8s_openapi::api::core::v1::{Container, Node, NodeSpec, NodeStatus, PodSpec, Taint};
+use trainyard_core::gang::{self, PodKey, Resident, Resources};
 
 use crate::{
     key::JobKey,
@@ -35,11 +33,7 @@ pub(crate) fn of_ours(pod: &PodView, job: &JobKey) -> Option<Resident> {
     };
     Some(Resident {
         node: pod.spec.node_name.clone(),
-        gang: Some(GangKey {
-            kind: job.kind,
-            namespace: job.namespace.to_string(),
-            name: job.name.to_string(),
-        }),
+        gang: Some(job.gang()),
         requests: Resources::of_pod(&spec),
         priority: pod.spec.priority.unwrap_or(0),
         labels: pod.metadata.labels.clone(),
@@ -82,23 +76,14 @@ pub(crate) fn of_others(view: &RoomView) -> Option<Resident> {
     })
 }
 
-/// The node as placement sees it.
-pub(crate) fn of_node(view: &NodeView) -> gang::Node {
+/// The node as placement sees it; whether it answers is known by more signs than its object has.
+pub(crate) fn of_node(view: &NodeView, answers: bool) -> gang::Node {
     let taints = view.spec.taints.iter().map(|taint| Taint {
         key: taint.key.clone(),
         value: Some(taint.value.clone()),
         effect: taint.effect.clone(),
         time_added: None,
     });
-    let conditions = view
-        .status
-        .conditions
-        .iter()
-        .map(|condition| NodeCondition {
-            type_: condition.kind.clone(),
-            status: condition.status.clone(),
-            ..NodeCondition::default()
-        });
     let mut node = Node {
         spec: Some(NodeSpec {
             taints: Some(taints.collect()),
@@ -107,11 +92,13 @@ pub(crate) fn of_node(view: &NodeView) -> gang::Node {
         }),
         status: Some(NodeStatus {
             allocatable: Some(view.status.allocatable.clone()),
-            conditions: Some(conditions.collect()),
             ..NodeStatus::default()
         }),
         ..Node::default()
     };
     node.metadata.labels = Some(view.metadata.labels.clone());
-    gang::Node::of(&node)
+    gang::Node {
+        ready: answers,
+        ..gang::Node::of(&node)
+    }
 }

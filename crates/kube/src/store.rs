@@ -14,6 +14,7 @@ use std::{
 
 use jiff::Timestamp;
 use trainyard_core::{
+    gang::Line,
     job::{IndexSet, JobStatus, NodeHealth, Observed, ObservedPod, PodPhase, Wait},
     launch::slot_of,
     spec::{Job, Kind, Role, Slot, annotation},
@@ -22,7 +23,6 @@ use trainyard_core::{
 use crate::{
     feed::News,
     key::JobKey,
-    line::Line,
     node::NodeEntry,
     pod::PodEntry,
     room,
@@ -44,6 +44,8 @@ pub(crate) struct Store {
     launchers_version: u64,
     /// Whether nodes are followed at all.
     pub(crate) nodes_known: bool,
+    /// The namespace whose jobs are followed; all of them where there is none.
+    pub(crate) namespace: Option<String>,
     /// The gangs that wait for seats.
     pub(crate) line: Line,
 }
@@ -266,7 +268,10 @@ impl Store {
                     return Vec::new();
                 };
                 let name = pod.metadata.name.as_str();
-                self.line.hear_pod(room::key_of(&pod.metadata), None);
+                // One that had ended gave its room up then; another of its name may be there by now.
+                if room::of_ours(&pod, &key).is_some() {
+                    self.line.hear_pod(room::key_of(&pod.metadata), None);
+                }
                 self.change_children(&key, |children| {
                     let known = children.pods.get(name);
                     if known.is_some_and(|known| *known.uid == *pod.metadata.uid) {
@@ -481,15 +486,14 @@ impl Store {
     }
 
     fn put_node(&mut self, node: &NodeView) {
-        self.line
-            .hear_node(&node.metadata.name, room::of_node(node));
         let name = self.node_name(&node.metadata.name);
-        match self.nodes.get_mut(&name) {
-            Some(known) => known.update(node),
-            None => {
-                self.nodes.insert(name, NodeEntry::new(node));
-            }
-        }
+        let entry = match self.nodes.get(&name) {
+            Some(known) => known.updated(node),
+            None => NodeEntry::new(node),
+        };
+        let answers = entry.health(Instant::now()) == NodeHealth::Ready;
+        self.line.hear_node(&name, room::of_node(node, answers));
+        self.nodes.insert(name, entry);
     }
 
     /// Takes readings of the nodes' leases in; returns the jobs whose nodes changed by them.
@@ -509,7 +513,9 @@ impl Store {
                 continue;
             };
             node.lease(renewed, now, at);
-            if node.health(now) != NodeHealth::Ready {
+            let answers = node.health(now) == NodeHealth::Ready;
+            self.line.hear_sign(name, answers);
+            if !answers {
                 changed.extend(self.seats.get(name).into_iter().flatten().cloned());
             }
         }

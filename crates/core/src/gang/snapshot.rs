@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::PodAffinityTerm;
 pub use read::NotACluster;
 
 use super::{Resources, Topology};
-use crate::spec::Kind;
+use crate::spec::{Job, Kind};
 
 /// The taint of a node that seats nobody, whatever a pod tolerates.
 pub const QUARANTINED: &str = "trainyard.dev/quarantined";
@@ -27,6 +27,17 @@ pub struct GangKey {
     pub namespace: String,
     /// Its name.
     pub name: String,
+}
+
+impl GangKey {
+    /// The key of the gang of `job`.
+    pub fn of(job: &Job) -> Self {
+        Self {
+            kind: job.kind,
+            namespace: job.namespace.as_str().to_owned(),
+            name: job.name.as_str().to_owned(),
+        }
+    }
 }
 
 impl fmt::Display for GangKey {

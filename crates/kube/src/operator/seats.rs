@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use tokio::task::JoinSet;
-use tracing::debug;
+use tracing::{info, warn};
 use trainyard_core::{
+    gang::waits_for_seats,
     job::{self, JobStatus, Seating},
-    spec::{Job, Switch},
+    spec::Job,
 };
 
 use super::{Operator, Selector};
@@ -24,8 +25,6 @@ const AT_LEAST_EVERY: Duration = Duration::from_secs(10);
 const SHARE: u32 = 4;
 /// The label by which Kueue takes a job on.
 const KUEUE_QUEUE: &str = "kueue.x-k8s.io/queue-name";
-/// The cluster's own scheduler.
-const OWN_SCHEDULER: &str = "default-scheduler";
 
 impl Operator {
     /// Whether this operator gives seats at all.
@@ -45,8 +44,9 @@ impl Operator {
             return Seating::Open;
         }
         let mut store = self.state.store();
-        if job::has_ended(status) || !waits_for_seats(view, job) {
-            store.line.forget(key);
+        let queued = view.metadata.label(KUEUE_QUEUE).is_some();
+        if job::has_ended(status) || !waits_for_seats(job, queued) {
+            store.line.forget(&key.gang());
             return Seating::Open;
         }
         let attempt = status.trainyard.attempt;
@@ -96,35 +96,21 @@ impl Operator {
             }
             tokio::time::sleep(GATHER).await;
             let began = Instant::now();
-            let (changed, waiting) = {
+            let (looked, waiting) = {
                 let mut store = self.state.store();
                 (store.line.place(Timestamp::now()), store.line.waiting())
             };
             let took = began.elapsed();
             self.caller.metrics.placed(took, waiting);
-            if !changed.is_empty() {
-                debug!(
-                    ?took,
-                    changed = changed.len(),
-                    waiting,
-                    "looked at the line"
-                );
+            for warning in &looked.warnings {
+                warn!(warning, "the topology is doubtful");
             }
-            self.queue.all_soon(changed);
+            for gang in &looked.seated {
+                info!(job = %gang, ?took, waiting, "the gang has seats");
+            }
+            let changed = looked.seated.iter().chain(&looked.changed);
+            self.queue.all_soon(changed.map(JobKey::of_gang));
             tokio::time::sleep(took * (SHARE - 1)).await;
         }
     }
-}
-
-/// Whether a job waits for seats for all of its pods: every job does, unless it says otherwise or another
-/// scheduler or queue looks after it.
-fn waits_for_seats(view: &JobView, job: &Job) -> bool {
-    let stated = job.knobs.gang;
-    let foreign = job.roles.values().any(|role| {
-        let spec = role.template.spec.as_ref();
-        let scheduler = spec.and_then(|spec| spec.scheduler_name.as_deref());
-        scheduler.is_some_and(|name| !name.is_empty() && name != OWN_SCHEDULER)
-    });
-    let queued = view.metadata.label(KUEUE_QUEUE).is_some();
-    stated != Some(Switch::Off) && !foreign && !queued
 }

@@ -47,6 +47,13 @@ pub(crate) enum Scaler {
 }
 
 impl State {
+    /// The state of an operator that follows the jobs of one namespace, or of all.
+    pub(crate) fn following(namespace: Option<&str>) -> Self {
+        let state = Self::default();
+        state.store().namespace = namespace.map(str::to_owned);
+        state
+    }
+
     /// The store; held only between two awaits.
     pub(crate) fn store(&self) -> MutexGuard<'_, Store> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,14 +1,14 @@
 //! What the line for seats has to hear.
 
 use jiff::Timestamp;
-use trainyard_core::{job::Seating, launch::Cluster, spec::Job};
+use trainyard_core::{gang::Edition, job::Seating, launch::Cluster, spec::Job};
 
 use super::Store;
 use crate::{
     feed::News,
     key::JobKey,
     room,
-    view::{JobView, PriorityView, RoomView},
+    view::{JobView, Meta, PriorityView, RoomView},
 };
 
 impl Store {
@@ -23,6 +23,11 @@ impl Store {
     ) -> Seating {
         let meta = &view.metadata;
         let created = meta.creation_timestamp.unwrap_or(Timestamp::UNIX_EPOCH);
+        let edition = Edition {
+            generation: meta.generation,
+            created,
+            attempt,
+        };
         let children = self.children.get(key);
         let launchers = children.into_iter().flat_map(|children| {
             let pods = children.pods.values();
@@ -37,9 +42,9 @@ impl Store {
             pods.filter(|(_, pod)| *pod.owner == *meta.uid)
                 .map(|(name, pod)| (&**name, pod))
         });
-        let pods = pods.chain(launchers);
+        let sitters = pods.chain(launchers).map(|(name, pod)| pod.sitter(name));
         self.line
-            .seating(key, job, (meta.generation, created, attempt), cluster, pods)
+            .seating(job, edition, cluster, sitters, Timestamp::now())
     }
 
     /// Takes news of the pods of anybody in, for the room that they take.
@@ -52,20 +57,25 @@ impl Store {
                 }
             }
             News::Is(pod) => self.put_room(&pod),
-            News::Gone(pod) if JobKey::of_child(&pod.metadata).is_none() => {
+            News::Gone(pod) if !self.has_own_feed(&pod.metadata) => {
                 self.line.hear_pod(room::key_of(&pod.metadata), None);
             }
             News::Gone(_) | News::Version(_) => {}
         }
     }
 
-    /// The pods of jobs that this operator follows are told by their own feed.
     fn put_room(&mut self, pod: &RoomView) {
-        let ours = JobKey::of_child(&pod.metadata);
-        if ours.is_none_or(|key| !self.jobs.contains_key(&key)) {
+        if !self.has_own_feed(&pod.metadata) {
             self.line
                 .hear_pod(room::key_of(&pod.metadata), room::of_others(pod));
         }
+    }
+
+    /// Whether the feed of the pods of jobs tells of this pod, also when its job is gone. What two feeds told
+    /// of would stay for ever: one may tell that it is there after the other told that it is gone.
+    fn has_own_feed(&self, meta: &Meta) -> bool {
+        let followed = self.namespace.as_ref();
+        JobKey::of_child(meta).is_some() && followed.is_none_or(|own| *own == meta.namespace)
     }
 
     /// Takes news of the priority classes in.

@@ -2,6 +2,7 @@ use serde_json::{Value, json};
 use trainyard_core::spec::job_from_value;
 
 use super::*;
+use crate::view::RoomView;
 
 fn job() -> (JobKey, JobView, Job) {
     let template = json!({"spec": {"containers": [{"name": "pytorch", "image": "i"}]}});
@@ -151,4 +152,43 @@ fn the_answer_to_a_creation_does_not_bring_a_deleted_service_back() {
     store.hear_services(News::Gone(service(30)));
     store.remember_service(service(20));
     assert_eq!(services(&store), 0);
+}
+
+#[test]
+fn a_pod_that_two_feeds_tell_of_leaves_no_room_taken_behind() {
+    let mut store = Store {
+        namespace: Some("n".to_owned()),
+        ..Store::default()
+    };
+    let (_, view, _) = job();
+    let room = |version: u64, namespace: &str| -> RoomView {
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": "j-worker-0", "namespace": namespace, "uid": "p",
+                "resourceVersion": version.to_string(),
+                "labels": {
+                    "training.kubeflow.org/operator-name": "pytorchjob-controller",
+                    "training.kubeflow.org/job-name": "j",
+                },
+            },
+            "spec": {"nodeName": "node", "containers": [{"name": "pytorch"}]},
+            "status": {"phase": "Running"},
+        }))
+        .unwrap()
+    };
+    store.hear_jobs(News::All(vec![view.clone()], 1), &[Kind::PyTorch]);
+    store.hear_pods(News::All(vec![pod("p", 10, 1, json!({}))], 10));
+    store.hear_room(News::Is(room(10, "n")));
+    assert_eq!(store.line.snapshot().pods.len(), 1);
+    // The job goes, then its pod; the feed of everybody's pods is behind.
+    store.hear_jobs(News::Gone(view), &[Kind::PyTorch]);
+    store.hear_pods(News::Gone(pod("p", 12, 1, json!({}))));
+    store.hear_room(News::Is(room(11, "n")));
+    store.hear_room(News::Gone(room(12, "n")));
+    assert_eq!(store.line.snapshot().pods.len(), 0);
+    // The jobs of other namespaces are followed by nobody here: their pods come and go by this feed alone.
+    store.hear_room(News::Is(room(13, "elsewhere")));
+    assert_eq!(store.line.snapshot().pods.len(), 1);
+    store.hear_room(News::Gone(room(14, "elsewhere")));
+    assert_eq!(store.line.snapshot().pods.len(), 0);
 }

@@ -23,11 +23,7 @@ impl Gang {
     pub fn of(job: &Job, cluster: &Cluster, created: Timestamp) -> Result<Self, LaunchError> {
         let plan = Plan::new(job, cluster)?;
         let mut gang = Self {
-            key: GangKey {
-                kind: job.kind,
-                namespace: job.namespace.as_str().to_owned(),
-                name: job.name.as_str().to_owned(),
-            },
+            key: GangKey::of(job),
             created,
             priority: 0,
             priority_class: priority_class(job),

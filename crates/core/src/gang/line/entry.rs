@@ -7,14 +7,13 @@ use std::{
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
-use trainyard_core::{
+
+use super::Sitter;
+use crate::{
     gang::{Gang, PodKey, Seat, Snapshot},
     job::{PodPhase, Seating},
-    spec::Job,
+    spec::{Job, Slot},
 };
-
-use super::by_slot;
-use crate::pod::PodEntry;
 
 /// A node that did not serve a gang is not given to it again for this long.
 const AVOIDED_FOR: Duration = Duration::from_mins(5);
@@ -79,33 +78,32 @@ impl Entry {
     }
 
     /// Learns from the pods which seats are taken, and which are free for good.
-    pub(super) fn learn<'a>(
-        &mut self,
-        attempt: u32,
-        pods: impl Iterator<Item = (&'a str, &'a PodEntry)>,
-    ) {
+    pub(super) fn learn<'a>(&mut self, attempt: u32, pods: impl IntoIterator<Item = Sitter<'a>>) {
         if self.attempt != attempt {
             self.attempt = attempt;
             self.done.clear();
         }
-        for (name, pod) in pods {
-            if !self.gang.pods.iter().any(|member| member.name == name) {
+        for pod in pods {
+            if !self.gang.pods.iter().any(|member| member.name == pod.name) {
                 continue;
             }
-            if pod.phase == PodPhase::Succeeded && pod.attempt() == attempt {
-                self.gang.held.remove(name);
-                self.done.insert(name.to_owned());
-            } else if pod.phase != PodPhase::Failed
-                && pod.deleted_at.is_none()
-                && let Some(node) = pod.seat()
-            {
-                self.gang.held.insert(name.to_owned(), node.to_owned());
+            if pod.phase == PodPhase::Succeeded && pod.attempt == attempt {
+                self.gang.held.remove(pod.name);
+                self.done.insert(pod.name.to_owned());
+            } else if matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed) || pod.leaving {
+                // Its place is held for the pod that comes after it.
+            } else if let Some(node) = pod.node {
+                self.gang.held.insert(pod.name.to_owned(), node.to_owned());
+            } else if let Some(tied) = pod.tied {
+                // What is remembered here is newer than what the pod was made with.
+                let held = self.gang.held.entry(pod.name.to_owned());
+                held.or_insert_with(|| tied.to_owned());
             }
         }
     }
 
     /// Gives up seats on nodes that seat nobody any more, unless a pod sits there; whether it did.
-    pub(super) fn lose_bad_seats(&mut self, snapshot: &Snapshot) -> bool {
+    pub(super) fn lose_bad_seats(&mut self, snapshot: &Snapshot, now: Timestamp) -> bool {
         let namespace = &self.gang.key.namespace;
         let (avoided, held) = (&self.avoided, &mut self.gang.held);
         let mut lost = Vec::new();
@@ -132,6 +130,7 @@ impl Entry {
         self.gang.remembered.extend(lost);
         if any && !self.in_line {
             self.in_line = true;
+            self.since = now;
             self.why = None;
         }
         any
@@ -238,6 +237,14 @@ impl Entry {
         }
         gang
     }
+}
+
+/// The slots of `job` with a seat.
+fn by_slot(job: &Job, held: &BTreeMap<String, String>) -> BTreeMap<Slot, String> {
+    let slots = job.slots();
+    slots
+        .filter_map(|slot| Some((slot, held.get(&job.pod_name(slot))?.clone())))
+        .collect()
 }
 
 /// Narrows every alternative of `selector` to nodes that are not `avoided`.

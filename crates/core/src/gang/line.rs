@@ -1,0 +1,288 @@
+//! The line for seats: which gangs wait, and which nodes they were given.
+//!
+//! Owns the snapshot of the cluster that [`place`] looks at, kept up to date object by object, and the seats
+//! that no pod carries yet. An adapter tells it what it hears and asks it what a gang may do; which seats a gang
+//! gets is [`place`]'s, and what a gang without seats does is [`crate::job`]'s.
+//!
+//! Invariant: a seat is held from the moment it is given until its pod has ended or the gang gives it
+//! back. What pods carry is enough to know all seats again after a start.
+
+mod entry;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use self::entry::Entry;
+use super::{Gang, GangKey, Node, PodKey, Resident, Snapshot, place};
+use crate::{
+    job::{PodPhase, Seating},
+    launch::{Cluster, HOSTNAME},
+    spec::{Job, Switch},
+};
+
+/// The scheduler that pods without another one go to.
+const OWN_SCHEDULER: &str = "default-scheduler";
+
+/// Whether a job waits for seats for all of its pods: every job does, unless it says otherwise or another
+/// scheduler or, `queued`, another queue looks after it.
+pub fn waits_for_seats(job: &Job, queued: bool) -> bool {
+    let foreign = job.roles.values().any(|role| {
+        let spec = role.template.spec.as_ref();
+        let scheduler = spec.and_then(|spec| spec.scheduler_name.as_deref());
+        scheduler.is_some_and(|name| !name.is_empty() && name != OWN_SCHEDULER)
+    });
+    job.knobs.gang != Some(Switch::Off) && !foreign && !queued
+}
+
+/// Which version of a job a gang is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edition {
+    /// The generation of its spec.
+    pub generation: i64,
+    /// When the job was made.
+    pub created: Timestamp,
+    /// Its attempt.
+    pub attempt: u32,
+}
+
+/// A pod of a gang as far as its seat goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Sitter<'a> {
+    /// Its name; that of its batch Job where one stands for it.
+    pub name: &'a str,
+    /// Its phase.
+    pub phase: PodPhase,
+    /// The attempt that it carries.
+    pub attempt: u32,
+    /// Whether it is being deleted.
+    pub leaving: bool,
+    /// The node that it is on.
+    pub node: Option<&'a str>,
+    /// The node that it is tied to.
+    pub tied: Option<&'a str>,
+}
+
+/// What a look at the line came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Looked {
+    /// The gangs that got seats.
+    pub seated: Vec<GangKey>,
+    /// The others for which something has changed.
+    pub changed: Vec<GangKey>,
+    /// What is doubtful about the topology, where that was found out anew.
+    pub warnings: Vec<String>,
+}
+
+/// The line, and the cluster as it looks from there.
+#[derive(Debug, Default)]
+pub struct Line {
+    snapshot: Snapshot,
+    gangs: BTreeMap<GangKey, Entry>,
+    /// Priorities by class; the one of no name is the default of the cluster.
+    priorities: BTreeMap<String, i32>,
+    /// The levels have to be found anew.
+    labels_changed: bool,
+    /// Something has changed for gangs that wait.
+    stirred: bool,
+}
+
+impl Line {
+    /// The cluster as it looks from the line.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// Takes the state of a node in.
+    pub fn hear_node(&mut self, name: &str, node: Node) {
+        let known = self.snapshot.nodes.get(name);
+        if known == Some(&node) {
+            return;
+        }
+        self.labels_changed |= known.is_none_or(|known| known.labels != node.labels);
+        self.stirred = true;
+        self.snapshot.nodes.insert(name.to_owned(), node);
+    }
+
+    /// Takes in whether a node answers, by whatever sign.
+    pub fn hear_sign(&mut self, name: &str, answers: bool) {
+        if let Some(node) = self.snapshot.nodes.get_mut(name)
+            && node.ready != answers
+        {
+            node.ready = answers;
+            self.stirred = true;
+        }
+    }
+
+    /// Forgets a node.
+    pub fn forget_node(&mut self, name: &str) {
+        self.labels_changed |= self.snapshot.nodes.remove(name).is_some();
+    }
+
+    /// Forgets all nodes.
+    pub fn forget_nodes(&mut self) {
+        self.snapshot.nodes.clear();
+        self.labels_changed = true;
+    }
+
+    /// Takes in where a pod is; nothing where it holds no place any more.
+    pub fn hear_pod(&mut self, key: PodKey, resident: Option<Resident>) {
+        match resident {
+            Some(resident) => {
+                self.snapshot.pods.insert(key, resident);
+            }
+            None => self.stirred |= self.snapshot.pods.remove(&key).is_some(),
+        }
+    }
+
+    /// Forgets every pod for which `keep` does not hold.
+    pub fn keep_pods(&mut self, keep: impl Fn(&Resident) -> bool) {
+        self.snapshot.pods.retain(|_, resident| keep(resident));
+        self.stirred = true;
+    }
+
+    /// Takes the priority of a class in; the class without a name is the cluster's default.
+    pub fn hear_priority(&mut self, class: &str, priority: Option<i32>) {
+        self.stirred = true;
+        match priority {
+            Some(priority) => {
+                self.priorities.insert(class.to_owned(), priority);
+            }
+            None => {
+                self.priorities.remove(class);
+            }
+        }
+    }
+
+    /// Whether the line is worth another look since this was asked last.
+    pub fn take_stirred(&mut self) -> bool {
+        std::mem::take(&mut self.stirred) && self.gangs.values().any(|entry| entry.in_line)
+    }
+
+    /// How many gangs wait.
+    pub fn waiting(&self) -> usize {
+        self.gangs.values().filter(|entry| entry.in_line).count()
+    }
+
+    /// The name by which a node selector finds `node`.
+    pub fn hostname(&self, node: &str) -> String {
+        let labels = self.snapshot.nodes.get(node).map(|node| &node.labels);
+        labels
+            .and_then(|labels| labels.get(HOSTNAME))
+            .map_or(node, String::as_str)
+            .to_owned()
+    }
+
+    /// What the gang of `job` may do, given the pods that it has. A job that cannot be laid out waits for no
+    /// seats: it is refused where its pods are made.
+    pub fn seating<'a>(
+        &mut self,
+        job: &Job,
+        edition: Edition,
+        cluster: &Cluster,
+        pods: impl IntoIterator<Item = Sitter<'a>>,
+        now: Timestamp,
+    ) -> Seating {
+        let key = GangKey::of(job);
+        let is_known = self
+            .gangs
+            .get(&key)
+            .is_some_and(|entry| entry.generation == edition.generation);
+        if !is_known {
+            let Ok(gang) = Gang::of(job, cluster, edition.created) else {
+                self.gangs.remove(&key);
+                return Seating::Open;
+            };
+            let before = self.gangs.remove(&key);
+            let entry = Entry::new(gang, edition.generation, job.knobs.start_within, before);
+            self.gangs.insert(key.clone(), entry);
+        }
+        let Some(entry) = self.gangs.get_mut(&key) else {
+            return Seating::Open;
+        };
+        entry.learn(edition.attempt, pods);
+        if entry.lose_bad_seats(&self.snapshot, now) {
+            self.stirred = true;
+        }
+        entry.seating(job)
+    }
+
+    /// Puts a gang in line.
+    pub fn ask(&mut self, key: &GangKey, now: Timestamp) {
+        if let Some(entry) = self.gangs.get_mut(key)
+            && !entry.in_line
+        {
+            entry.in_line = true;
+            entry.since = now;
+            entry.why = None;
+            self.stirred = true;
+        }
+    }
+
+    /// Takes the seats of a gang back, and puts it out of the line.
+    pub fn give_back(&mut self, key: &GangKey, avoid: Option<&str>, now: Timestamp) {
+        if let Some(entry) = self.gangs.get_mut(key) {
+            entry.give_back(avoid, now);
+            self.stirred = true;
+        }
+    }
+
+    /// Forgets a gang and its seats.
+    pub fn forget(&mut self, key: &GangKey) {
+        self.stirred |= self.gangs.remove(key).is_some();
+    }
+
+    /// Gives seats to whom there are some for.
+    pub fn place(&mut self, now: Timestamp) -> Looked {
+        let mut looked = Looked::default();
+        if !self.gangs.values().any(|entry| entry.in_line) {
+            return looked;
+        }
+        if std::mem::take(&mut self.labels_changed) {
+            self.snapshot.detect_topology();
+            looked.warnings.clone_from(&self.snapshot.warnings);
+        }
+        for (key, entry) in &mut self.gangs {
+            if entry.has_waited_long_enough(&self.snapshot, now) {
+                looked.changed.push(key.clone());
+            }
+        }
+        let preempting = self
+            .gangs
+            .values()
+            .any(|entry| entry.in_line && entry.gang.preempts);
+        let gangs: Vec<Gang> = self
+            .gangs
+            .values()
+            .filter(|entry| preempting || entry.matters(&self.snapshot))
+            .map(|entry| entry.wish(&self.priorities))
+            .collect();
+        let placement = place(&self.snapshot, &gangs, now);
+        for entry in self.gangs.values_mut() {
+            entry.gang.reserved.clear();
+        }
+        for (key, seating) in placement.seated {
+            if let Some(entry) = self.gangs.get_mut(&key) {
+                entry.take(seating.seats);
+                looked.seated.push(key);
+            }
+        }
+        for (key, refusal) in placement.refused {
+            if let Some(entry) = self.gangs.get_mut(&key)
+                && entry.why.as_ref() != Some(&refusal.message)
+            {
+                entry.why = Some(refusal.message);
+                looked.changed.push(key);
+            }
+        }
+        for (key, seats) in placement.reservations {
+            if let Some(entry) = self.gangs.get_mut(&key) {
+                let seats = seats.into_iter().map(|seat| (seat.pod, seat.node));
+                entry.gang.reserved = seats.collect();
+            }
+        }
+        looked
+    }
+}
