@@ -155,6 +155,7 @@ pub(crate) fn refused(error: LookError) -> Failure {
         }
         LookError::Late { .. } => "check that the API server is up: `kubectl get --raw /readyz`",
         LookError::TooLong { .. } => "wait longer with `--timeout`",
+        LookError::TooMany { .. } => "name one namespace with `--namespace`",
         LookError::Call { code: 401, .. } => "log in to the cluster again",
         LookError::Call { code: 403, .. } => "ask whoever runs the cluster for that right",
         LookError::Call { code: 409, .. } => "the job has changed meanwhile; try again",

@@ -39,8 +39,8 @@ use crate::{crd, process, view::JobView};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Objects asked for at once.
 const PAGE: u32 = 500;
-/// Objects of one list that are read at most.
-const LIST_MAX: usize = 20_000;
+/// Objects of one list that are read at most: as many pods as Kubernetes supports in one cluster.
+const LIST_MAX: usize = 150_000;
 
 /// A cluster to look at.
 #[derive(Debug)]
@@ -184,8 +184,15 @@ impl Api {
             let request = Request::new(path).list(&params);
             let page: Page<T> = self.ask(tried, request).await?;
             items.extend(page.items);
-            if page.metadata.more.is_empty() || items.len() >= LIST_MAX {
+            if page.metadata.more.is_empty() {
                 return Ok(items);
+            }
+            // Half a list would be half an answer that looks like a whole one.
+            if items.len() >= LIST_MAX {
+                return Err(LookError::TooMany {
+                    tried: tried.to_owned(),
+                    most: LIST_MAX,
+                });
             }
             params.continue_token = Some(page.metadata.more);
         }

@@ -34,6 +34,14 @@ pub enum LookError {
         /// How long was waited.
         patience: Duration,
     },
+    /// A list has no end that can be waited for.
+    #[error("cannot {tried}: there are more than {most}, the most that are read")]
+    TooMany {
+        /// What was tried.
+        tried: String,
+        /// How many are read at most.
+        most: usize,
+    },
     /// The API server said no, or could not be asked.
     #[error("cannot {tried}: {words}")]
     Call {

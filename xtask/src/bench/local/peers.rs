@@ -20,8 +20,15 @@ const START: f64 = 0.1;
 const RECOVERY: f64 = 0.25;
 /// Bound from the kill to the moment the engine knows.
 const DETECTION: Duration = Duration::from_millis(20);
-/// Runs of each, in turns.
+/// Runs of each start, in turns.
 const RUNS: usize = 7;
+/// Runs of each recovery, in turns: torchrun's own time scatters threefold.
+const RECOVERIES: usize = 21;
+/// torchrun looks for dead ranks this often. A rank dies at a time that no launcher's clock knows, so the
+/// kills are spread evenly over this.
+const MONITOR: Duration = Duration::from_millis(100);
+/// How long the ranks run before the first of these kills.
+const SETTLED: Duration = Duration::from_millis(300);
 /// Bound on one run of either.
 const PATIENCE: Duration = Duration::from_mins(2);
 
@@ -30,7 +37,7 @@ const PATIENCE: Duration = Duration::from_mins(2);
 const SCRIPT: &str = r#"
 import os, sys, time
 if "torch" in sys.argv: import torch
-folder, generations = sys.argv[1], int(sys.argv[2])
+folder, generations, lives = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]) / 1000
 def stamp(name):
     file = os.open(os.path.join(folder, name), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(file, b"%d\n" % time.time_ns())
@@ -40,6 +47,7 @@ def started():
 while started() < 8: time.sleep(0.02)
 if generations == 2:
     if os.environ["RANK"] == "3" and started() == 8:
+        time.sleep(lives)
         stamp("killed")
         os.kill(os.getpid(), 9)
     while started() < 16: time.sleep(0.02)
@@ -69,11 +77,16 @@ pub(super) fn figures(binary: &Path, environment: &Path) -> Result<Vec<Figure>, 
         scratch: Scratch::new("local")?,
     };
     report::progress("start of 8 ranks");
-    let plain = bench.both(RUNS, &["1"])?;
+    let at_once = |_| Duration::ZERO;
+    let plain = bench.both(RUNS, &["1"], at_once)?;
     report::progress("start of 8 ranks that import torch");
-    let torch = bench.both(1, &["1", "torch"])?;
+    let torch = bench.both(1, &["1", "torch"], at_once)?;
     report::progress("recovery of 8 ranks");
-    let killed = bench.both(RUNS, &["2"])?;
+    let spread = |turn: usize| {
+        let turn = u32::try_from(turn).unwrap_or(0);
+        SETTLED + MONITOR * turn / u32::try_from(RECOVERIES).unwrap_or(1)
+    };
+    let killed = bench.both(RECOVERIES, &["2"], spread)?;
 
     let recovery = |run: &Run| run.recovery.unwrap_or(Duration::MAX);
     let detection = median(
@@ -123,15 +136,24 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn both(&self, count: usize, words: &[&str]) -> Result<Both, Failure> {
+    /// `lives` is how long the rank that is killed lives, by turn.
+    fn both(
+        &self,
+        count: usize,
+        words: &[&str],
+        lives: impl Fn(usize) -> Duration,
+    ) -> Result<Both, Failure> {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for turn in 0..count {
+            let (first, rest) = words.split_first().unwrap_or((&"1", &[]));
+            let lives = lives(turn).as_millis().to_string();
+            let words = [&[*first, lives.as_str()], rest].concat();
             // What one leaves behind for the next to wait for befalls both.
             for own in in_turns(turn) {
                 if own {
-                    ours.push(self.run(Launcher::Trainyard, words)?);
+                    ours.push(self.run(Launcher::Trainyard, &words)?);
                 } else {
-                    theirs.push(self.run(Launcher::Torchrun, words)?);
+                    theirs.push(self.run(Launcher::Torchrun, &words)?);
                 }
             }
         }
