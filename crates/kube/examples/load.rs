@@ -282,16 +282,16 @@ async fn until_running(
 ) -> Duration {
     let jobs = jobs(client);
     let all = missing.len();
-    let mut version = "0".to_owned();
     let mut told = Instant::now();
     while !missing.is_empty() {
         let params = WatchParams::default().timeout(280);
-        let mut events = pin!(jobs.watch(&params, &version).await.unwrap());
+        // From the beginning each time: what was seen last may be too old to go on from, and a watch from there
+        // ends at once, for ever.
+        let mut events = pin!(jobs.watch(&params, "0").await.unwrap());
         while let Ok(Some(event)) = events.try_next().await {
             let (WatchEvent::Added(job) | WatchEvent::Modified(job)) = event else {
                 break;
             };
-            version = job.metadata.resource_version.clone().unwrap_or_default();
             if runs(&job.data["status"]) {
                 missing.remove(job.metadata.name.as_deref().unwrap_or_default());
             }
