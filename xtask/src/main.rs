@@ -43,7 +43,7 @@ Commands:
   record                         write docs/smoke.svg: the smoke job with a killed rank
   bench core                     measure the figures that the core must reach
   bench local                    measure `run` on this machine, beside `torchrun`
-  bench placement                measure how gangs are seated
+  bench placement [--pure]       measure how gangs are seated, in a real cluster too
   bench operator [--jobs N]      measure the operator on a real cluster, beside the Go one
   bench doctor [--logs DIR]      measure the doctor's labels, speed beside ripgrep, memory, following
   bench plan [--fit]             predictions beside published runs, or the shares fitted to them
@@ -84,7 +84,8 @@ fn main() -> ExitCode {
         ["record"] => record::run(),
         ["bench", "core"] => bench::core(),
         ["bench", "local"] => bench::local(),
-        ["bench", "placement"] => bench::placement(),
+        ["bench", "placement"] => bench::placement(true),
+        ["bench", "placement", "--pure"] => bench::placement(false),
         ["bench", "operator", rest @ ..] => bench::operator(rest),
         ["bench", "doctor", rest @ ..] => bench::doctor(rest),
         ["bench", "plan"] => bench::plan(false),

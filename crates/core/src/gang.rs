@@ -21,6 +21,7 @@
 //! Volumes that are bound to zones, and limits of the cluster's own on pods of a node beside `pods`, are
 //! not looked at.
 
+mod amounts;
 mod ask;
 mod eligible;
 mod lay;

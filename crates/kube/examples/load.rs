@@ -25,7 +25,9 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-const NAMESPACE: &str = "load";
+/// Jobs are spread over this many. In one alone, two controllers of the cluster look at all of its Services at each
+/// change of each pod, and thousands of both make that what is measured.
+const NAMESPACES: u32 = 20;
 /// Calls of this program under way at once.
 const AT_ONCE: usize = 16;
 
@@ -35,6 +37,10 @@ struct Plan {
     jobs: u32,
     pods: u32,
     gang: u32,
+    /// GPUs of each pod.
+    gpus: u32,
+    /// Only the time until all pods have a node is measured.
+    binding: bool,
     patience: Duration,
     metrics: String,
     counter: String,
@@ -71,6 +77,8 @@ fn plan() -> Plan {
         jobs: number("--jobs", 1_000),
         pods: number("--pods", 8),
         gang: number("--gang", 64),
+        gpus: number("--gpus", 0),
+        binding: flags.contains_key("--until-bound"),
         patience: Duration::from_secs(number("--patience", 3_600).into()),
         metrics: flags.get("--metrics").cloned().unwrap_or_default(),
         counter: flags.get("--counter").cloned().unwrap_or_default(),
@@ -86,23 +94,16 @@ async fn measure(plan: Plan) {
     }
     let operator = Operator::start(&plan.operator);
     operator.settle(&plan).await;
+    if plan.binding {
+        return bind(&client, &plan).await;
+    }
     let before = operator.usage(&plan);
 
     eprintln!("{} jobs of {} pods", plan.jobs, plan.pods);
-    let names: Vec<String> = (0..plan.jobs)
-        .map(|number| format!("load-{number:05}"))
-        .collect();
+    let names = names(&plan);
     let began = Instant::now();
-    let created = stream::iter(names.clone())
-        .map(|name| {
-            let (jobs, job) = (jobs(&client), job(&name, plan.pods - 1));
-            async move {
-                jobs.create(&PostParams::default(), &job).await.unwrap();
-            }
-        })
-        .buffer_unordered(AT_ONCE)
-        .collect::<Vec<()>>();
-    let watched = until_running(&client, names.into_iter().collect(), &plan, began);
+    let created = create(&client, &plan, &names);
+    let watched = until_running(&client, names.iter().cloned().collect(), &plan, began);
     let (creation, running) = futures::join!(
         async {
             created.await;
@@ -115,8 +116,8 @@ async fn measure(plan: Plan) {
     eprintln!("a gang of {} pods loses one", plan.gang);
     let gang = BTreeSet::from(["gang".to_owned()]);
     let start = Instant::now();
-    jobs(&client)
-        .create(&PostParams::default(), &job("gang", plan.gang - 1))
+    jobs(&client, "gang")
+        .create(&PostParams::default(), &job("gang", plan.gang - 1, 0))
         .await
         .unwrap();
     until_running(&client, gang, &plan, start).await;
@@ -136,6 +137,75 @@ async fn measure(plan: Plan) {
     );
 }
 
+fn names(plan: &Plan) -> Vec<String> {
+    let numbers = 0..plan.jobs;
+    numbers.map(|number| format!("load-{number:05}")).collect()
+}
+
+/// Puts the jobs in.
+async fn create(client: &Client, plan: &Plan, names: &[String]) {
+    let created = stream::iter(names).map(|name| {
+        let (jobs, job) = (jobs(client, name), job(name, plan.pods - 1, plan.gpus));
+        async move {
+            jobs.create(&PostParams::default(), &job).await.unwrap();
+        }
+    });
+    created.buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
+}
+
+/// Puts the jobs in, and measures until all of their pods have a node.
+async fn bind(client: &Client, plan: &Plan) {
+    let wanted = usize::try_from(plan.jobs * plan.pods).unwrap();
+    eprintln!(
+        "{} jobs of {} pods, until all have a node",
+        plan.jobs, plan.pods
+    );
+    let names = names(plan);
+    let pods = everywhere(client, &POD);
+    let began = Instant::now();
+    let watched = async {
+        let mut bound: BTreeSet<String> = BTreeSet::new();
+        let mut told = Instant::now();
+        while bound.len() < wanted {
+            let params = WatchParams::default()
+                .fields("spec.nodeName!=")
+                .timeout(280)
+                .disable_bookmarks();
+            let mut events = pin!(pods.watch_metadata(&params, "0").await.unwrap());
+            while let Ok(Some(WatchEvent::Added(pod) | WatchEvent::Modified(pod))) =
+                events.try_next().await
+            {
+                let name = pod.metadata.name.unwrap_or_default();
+                if name.starts_with("load-") {
+                    bound.insert(name);
+                }
+                if told.elapsed() > Duration::from_secs(10) {
+                    told = Instant::now();
+                    let seconds = began.elapsed();
+                    eprintln!(
+                        "{} of {wanted} have a node after {seconds:.0?}",
+                        bound.len()
+                    );
+                }
+                if bound.len() == wanted {
+                    break;
+                }
+            }
+            assert!(
+                began.elapsed() < plan.patience,
+                "{} pods have a node",
+                bound.len()
+            );
+        }
+        began.elapsed()
+    };
+    let ((), taken) = futures::join!(create(client, plan, &names), watched);
+    println!(
+        "{}",
+        json!({"pods": wanted, "boundSeconds": taken.as_secs_f64()})
+    );
+}
+
 /// Puts jobs in that have ended, with their pods, and starts the operator over them.
 async fn resync(client: &Client, plan: &Plan) {
     let names: Vec<String> = (0..plan.finished)
@@ -144,16 +214,16 @@ async fn resync(client: &Client, plan: &Plan) {
     eprintln!("{} ended jobs of {} pods", plan.finished, plan.pods);
     let made = stream::iter(&names)
         .map(|name| async move {
-            let jobs = jobs(client);
+            let jobs = jobs(client, name);
             let made = jobs
-                .create(&PostParams::default(), &job(name, plan.pods - 1))
+                .create(&PostParams::default(), &job(name, plan.pods - 1, 0))
                 .await
                 .unwrap();
             let status = json!({"status": ended(name, plan.pods)});
             jobs.patch_status(name, &PatchParams::default(), &Patch::Merge(&status))
                 .await
                 .unwrap();
-            let pods = api(client, "", "v1", "Pod", "pods");
+            let pods = beside(client, &POD, name);
             for index in 0..plan.pods {
                 let pod = pod(
                     name,
@@ -241,7 +311,7 @@ fn pod(job: &str, uid: &str, index: u32) -> DynamicObject {
 
 /// One pod of the gang fails; the time until all of them run, newly or still.
 async fn recover(client: &Client, plan: &Plan) -> Duration {
-    let pods = api(client, "", "v1", "Pod", "pods");
+    let pods = beside(client, &POD, "gang");
     let victim = "gang-worker-7";
     let uid = pods.get(victim).await.unwrap().metadata.uid;
     let status = json!({"status": {"phase": "Failed", "containerStatuses": [{
@@ -280,11 +350,11 @@ async fn until_running(
     plan: &Plan,
     began: Instant,
 ) -> Duration {
-    let jobs = jobs(client);
+    let jobs = everywhere(client, &JOB);
     let all = missing.len();
     let mut told = Instant::now();
     while !missing.is_empty() {
-        let params = WatchParams::default().timeout(280);
+        let params = WatchParams::default().timeout(280).disable_bookmarks();
         // From the beginning each time: what was seen last may be too old to go on from, and a watch from there
         // ends at once, for ever.
         let mut events = pin!(jobs.watch(&params, "0").await.unwrap());
@@ -324,31 +394,49 @@ fn runs(status: &Value) -> bool {
     })
 }
 
-fn api(
-    client: &Client,
-    group: &str,
-    version: &str,
-    kind: &str,
-    plural: &str,
-) -> Api<DynamicObject> {
+/// Group, version, kind and plural.
+type Resource = [&'static str; 4];
+const JOB: Resource = ["kubeflow.org", "v1", "PyTorchJob", "pytorchjobs"];
+const POD: Resource = ["", "v1", "Pod", "pods"];
+
+fn resource([group, version, kind, plural]: &Resource) -> ApiResource {
     let mut resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-    plural.clone_into(&mut resource.plural);
-    if kind == "Namespace" {
-        Api::all_with(client.clone(), &resource)
-    } else {
-        Api::namespaced_with(client.clone(), NAMESPACE, &resource)
-    }
+    (*plural).clone_into(&mut resource.plural);
+    resource
 }
 
-fn jobs(client: &Client) -> Api<DynamicObject> {
-    api(client, "kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
+fn everywhere(client: &Client, of: &Resource) -> Api<DynamicObject> {
+    Api::all_with(client.clone(), &resource(of))
 }
 
-fn job(name: &str, workers: u32) -> DynamicObject {
+/// In the namespace of the job called `job`.
+fn beside(client: &Client, of: &Resource, job: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(client.clone(), &namespace_of(job), &resource(of))
+}
+
+fn jobs(client: &Client, job: &str) -> Api<DynamicObject> {
+    beside(client, &JOB, job)
+}
+
+/// The namespace of a job, by the number in its name.
+fn namespace_of(job: &str) -> String {
+    let number = job.rsplit('-').next().and_then(|text| text.parse().ok());
+    namespace(number.unwrap_or(0_u32) % NAMESPACES)
+}
+
+fn namespace(number: u32) -> String {
+    format!("load-{number:02}")
+}
+
+fn job(name: &str, workers: u32, gpus: u32) -> DynamicObject {
     let role = |replicas: u32| {
+        let mut resources = json!({"requests": {"cpu": "1", "memory": "1Gi"}});
+        if gpus > 0 {
+            resources["limits"] = json!({"nvidia.com/gpu": gpus});
+        }
         json!({"replicas": replicas, "restartPolicy": "OnFailure", "template": {"spec": {
             "containers": [{"name": "pytorch", "image": "load", "command": ["train"],
-                "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}}})
+                "resources": resources}]}}})
     };
     serde_json::from_value(json!({
         "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": name},
@@ -358,17 +446,21 @@ fn job(name: &str, workers: u32) -> DynamicObject {
 }
 
 async fn prepare(client: &Client) {
-    let namespaces = api(client, "", "v1", "Namespace", "namespaces");
-    let namespace =
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-    let namespace = serde_json::from_value(namespace).unwrap();
-    namespaces
-        .create(&PostParams::default(), &namespace)
-        .await
-        .unwrap();
-    let accounts = api(client, "", "v1", "ServiceAccount", "serviceaccounts");
-    while accounts.get_opt("default").await.unwrap().is_none() {
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    let namespaces = everywhere(client, &["", "v1", "Namespace", "namespaces"]);
+    for name in (0..NAMESPACES).map(namespace) {
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        namespaces
+            .create(
+                &PostParams::default(),
+                &serde_json::from_value(object).unwrap(),
+            )
+            .await
+            .unwrap();
+        let account = resource(&["", "v1", "ServiceAccount", "serviceaccounts"]);
+        let accounts = Api::<DynamicObject>::namespaced_with(client.clone(), &name, &account);
+        while accounts.get_opt("default").await.unwrap().is_none() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 }
 
@@ -398,8 +490,8 @@ impl Operator {
     /// Waits until a job of one pod runs: the operator is up.
     async fn settle(&self, plan: &Plan) {
         let client = Client::try_default().await.unwrap();
-        jobs(&client)
-            .create(&PostParams::default(), &job("first", 1))
+        jobs(&client, "first")
+            .create(&PostParams::default(), &job("first", 1, 0))
             .await
             .unwrap();
         let first = BTreeSet::from(["first".to_owned()]);

@@ -3,19 +3,25 @@
 //! Three signs are read: the Ready condition, the taints that the node controller sets, and the
 //! kubelet's lease. The lease tells even where the node controller is down; it counts by when it
 //! was last seen to change, so that a clock that runs differently on a node is no sign of its death.
+//! Time in which leases could not be read, or nobody read them, does not count either: then no lease is
+//! seen to change, of the living as little as of the dead.
 //!
 //! Invariant: a node that gives any newer sign of life is healthy again.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use trainyard_core::job::NodeHealth;
 
-use crate::view::NodeView;
+use crate::view::{LeaseSpecView, NodeView};
 
-/// A lease that was not renewed for this long is a sign that the node is gone. Kubelets renew it
-/// every ten seconds, and the cluster's own controller waits as long.
-pub(crate) const LEASE_SILENCE: Duration = Duration::from_secs(40);
+/// A lease that was not renewed for this long is a sign that the node is gone, unless it says itself that it
+/// lasts longer. Kubelets renew it four times in that time, and the cluster's own controller waits as long.
+const LEASE_SILENCE: Duration = Duration::from_secs(40);
+/// How often leases are read while jobs have pods, or wait for seats.
+pub(crate) const LEASES_EVERY: Duration = Duration::from_secs(10);
+/// Between two readings at most this much of the time counts.
+const COUNTS_AT_MOST: Duration = Duration::from_secs(20);
 
 /// The taints that say that a node is not there.
 const GONE_TAINTS: &[&str] = &[
@@ -34,9 +40,12 @@ pub(crate) struct NodeEntry {
 #[derive(Clone, Copy, Debug)]
 struct Lease {
     renewed: Timestamp,
-    /// When that was first seen here, by this machine's clocks.
-    seen: Instant,
+    /// When that was first seen here, by this machine's clock.
     seen_at: Timestamp,
+    /// For how long it was seen not to change.
+    silence: Duration,
+    /// How long it may.
+    lasts: Duration,
 }
 
 impl NodeEntry {
@@ -71,21 +80,31 @@ impl NodeEntry {
         }
     }
 
-    /// Takes a reading of the lease in.
-    pub(crate) fn lease(&mut self, renewed: Timestamp, now: Instant, at: Timestamp) {
-        if self.lease.is_none_or(|lease| lease.renewed != renewed) {
-            self.lease = Some(Lease {
+    /// Takes a reading of the lease in, `since` the one before it.
+    pub(crate) fn lease(&mut self, lease: &LeaseSpecView, since: Duration, at: Timestamp) {
+        let Some(renewed) = lease.renew_time else {
+            return;
+        };
+        let stated = lease.lease_duration_seconds.unwrap_or(0);
+        let lasts = LEASE_SILENCE.max(Duration::from_secs(stated.into()));
+        let known = self.lease.filter(|known| known.renewed == renewed);
+        self.lease = Some(match known {
+            Some(known) => Lease {
+                silence: known.silence + since.min(COUNTS_AT_MOST),
+                lasts,
+                ..known
+            },
+            None => Lease {
                 renewed,
-                seen: now,
                 seen_at: at,
-            });
-        }
+                silence: Duration::ZERO,
+                lasts,
+            },
+        });
     }
 
-    pub(crate) fn health(&self, now: Instant) -> NodeHealth {
-        let by_lease = self
-            .lease
-            .filter(|lease| now.saturating_duration_since(lease.seen) >= LEASE_SILENCE);
+    pub(crate) fn health(&self) -> NodeHealth {
+        let by_lease = self.lease.filter(|lease| lease.silence >= lease.lasts);
         let since = self
             .silent
             .into_iter()
@@ -124,7 +143,6 @@ mod tests {
             "timeAdded": time(60).to_string()}]);
         let cordoned = json!([{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule",
             "timeAdded": time(60).to_string()}]);
-        let now = Instant::now();
         let cases = [
             ("well", node("True", &json!([])), NodeHealth::Ready),
             ("cordoned", node("True", &cordoned), NodeHealth::Ready),
@@ -140,29 +158,53 @@ mod tests {
             ),
         ];
         for (name, node, want) in cases {
-            assert_eq!(NodeEntry::new(&node).health(now), want, "{name}");
+            assert_eq!(NodeEntry::new(&node).health(), want, "{name}");
+        }
+    }
+
+    fn lease(renewed: Timestamp) -> LeaseSpecView {
+        LeaseSpecView {
+            renew_time: Some(renewed),
+            lease_duration_seconds: Some(40),
+            ..LeaseSpecView::default()
         }
     }
 
     #[test]
     fn a_lease_counts_by_when_it_was_seen_to_change() {
-        let start = Instant::now();
         let mut entry = NodeEntry::new(&node("True", &json!([])));
         // The node's clock is an hour behind.
-        entry.lease(time(-3_600), start, time(0));
-        let later = start + LEASE_SILENCE;
-        assert_eq!(
-            entry.health(later.checked_sub(Duration::from_secs(1)).unwrap()),
-            NodeHealth::Ready
-        );
-        assert_eq!(entry.health(later), NodeHealth::SilentSince(time(0)));
-        entry.lease(time(-3_600), later, time(40));
-        assert_eq!(
-            entry.health(later),
-            NodeHealth::SilentSince(time(0)),
-            "not renewed"
-        );
-        entry.lease(time(-3_560), later, time(40));
-        assert_eq!(entry.health(later), NodeHealth::Ready, "renewed");
+        for reading in 0..4 {
+            entry.lease(&lease(time(-3_600)), LEASES_EVERY, time(10 * reading));
+            assert_eq!(entry.health(), NodeHealth::Ready, "reading {reading}");
+        }
+        entry.lease(&lease(time(-3_600)), LEASES_EVERY, time(40));
+        assert_eq!(entry.health(), NodeHealth::SilentSince(time(0)));
+        entry.lease(&lease(time(-3_560)), LEASES_EVERY, time(50));
+        assert_eq!(entry.health(), NodeHealth::Ready, "renewed");
+    }
+
+    #[test]
+    fn time_in_which_leases_could_not_be_read_does_not_count() {
+        let mut entry = NodeEntry::new(&node("True", &json!([])));
+        entry.lease(&lease(time(0)), LEASES_EVERY, time(0));
+        // The API server was away for an hour, and kubelets have not yet found it again.
+        entry.lease(&lease(time(0)), Duration::from_hours(1), time(3_600));
+        assert_eq!(entry.health(), NodeHealth::Ready);
+    }
+
+    #[test]
+    fn a_lease_may_last_longer_than_usual() {
+        let mut entry = NodeEntry::new(&node("True", &json!([])));
+        let long = LeaseSpecView {
+            lease_duration_seconds: Some(100),
+            ..lease(time(0))
+        };
+        for reading in 0..10 {
+            entry.lease(&long, LEASES_EVERY, time(10 * reading));
+            assert_eq!(entry.health(), NodeHealth::Ready, "reading {reading}");
+        }
+        entry.lease(&long, LEASES_EVERY, time(100));
+        assert_eq!(entry.health(), NodeHealth::SilentSince(time(0)));
     }
 }

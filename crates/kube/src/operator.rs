@@ -32,13 +32,12 @@ use crate::{
     key::{JobKey, OPERATOR_LABEL},
     lease::{Election, Fence},
     metrics::Metrics,
+    node::LEASES_EVERY,
     queue::{Outcome, Queue},
     shadow::Shadow,
     view::{Bare, BatchView, JobView, LeaseView, NodeView, PodView},
 };
 
-/// How often the leases of nodes are looked at while jobs have pods.
-const LEASES_EVERY: Duration = Duration::from_secs(10);
 /// How often sizes are measured.
 const SIZES_EVERY: Duration = Duration::from_secs(5);
 
@@ -372,15 +371,14 @@ impl Operator {
         };
         loop {
             tokio::time::sleep(LEASES_EVERY).await;
-            if !self.state.store().has_seats() {
+            if !self.state.store().needs_leases() {
                 continue;
             }
             match feed::list::<LeaseView>(&self.caller.client, &source).await {
                 Ok((leases, _)) => {
-                    let changed =
-                        self.state
-                            .store()
-                            .hear_leases(&leases, Instant::now(), Timestamp::now());
+                    let mut store = self.state.store();
+                    let changed = store.hear_leases(&leases, Instant::now(), Timestamp::now());
+                    drop(store);
                     self.queue.all_soon(changed);
                 }
                 Err(error) => debug!(%error, "cannot read the leases of nodes"),

@@ -90,7 +90,7 @@ impl Operator {
             }
         };
         let now = Timestamp::now();
-        let mut observed = self.state.store().observe(key, view, &job, Instant::now());
+        let mut observed = self.state.store().observe(key, view, &job);
         observed.seating = self.seating(key, view, &job, &observed.status);
         self.recall(key, &job, &mut observed).await?;
         let decision = job::decide(&job, &observed, now);

@@ -4,6 +4,7 @@
 //!
 //! Invariant: a change of anything that a job's next pass would see names that job.
 
+mod nodes;
 mod seats;
 
 use std::{
@@ -15,7 +16,7 @@ use std::{
 use jiff::Timestamp;
 use trainyard_core::{
     gang::Line,
-    job::{IndexSet, JobStatus, NodeHealth, Observed, ObservedPod, PodPhase, Wait},
+    job::{IndexSet, JobStatus, Observed, ObservedPod, PodPhase, Wait},
     launch::slot_of,
     spec::{Job, Kind, Role, Slot, annotation},
 };
@@ -26,7 +27,7 @@ use crate::{
     node::NodeEntry,
     pod::PodEntry,
     room,
-    view::{Bare, BatchView, JobView, LeaseView, NodeView, PodView},
+    view::{Bare, BatchView, JobView, PodView},
 };
 
 /// The memory of the operator.
@@ -44,6 +45,8 @@ pub(crate) struct Store {
     launchers_version: u64,
     /// Whether nodes are followed at all.
     pub(crate) nodes_known: bool,
+    /// When the leases of nodes were read last.
+    leases_read: Option<Instant>,
     /// The namespace whose jobs are followed; all of them where there is none.
     pub(crate) namespace: Option<String>,
     /// The gangs that wait for seats.
@@ -98,13 +101,7 @@ impl Store {
     }
 
     /// What `decide` may know of `job`.
-    pub(crate) fn observe(
-        &self,
-        key: &JobKey,
-        view: &JobView,
-        job: &Job,
-        now: Instant,
-    ) -> Observed {
+    pub(crate) fn observe(&self, key: &JobKey, view: &JobView, job: &Job) -> Observed {
         let uid = view.metadata.uid.as_str();
         let mut observed = Observed {
             version: self.version,
@@ -150,29 +147,8 @@ impl Store {
             .into_iter()
             .map(|(role, indices)| (role, indices.into_iter().collect::<IndexSet>()))
             .collect();
-        observed.nodes = self.silent_nodes(&observed, now);
+        observed.nodes = self.silent_nodes(&observed);
         observed
-    }
-
-    fn silent_nodes(&self, observed: &Observed, now: Instant) -> BTreeMap<String, NodeHealth> {
-        if !self.nodes_known {
-            return BTreeMap::new();
-        }
-        let names: BTreeSet<&str> = observed
-            .pods
-            .iter()
-            .filter_map(|pod| pod.node.as_deref())
-            .collect();
-        names
-            .into_iter()
-            .filter_map(|name| {
-                let health = match self.nodes.get(name) {
-                    Some(node) => node.health(now),
-                    None => NodeHealth::Deleted,
-                };
-                (health != NodeHealth::Ready).then(|| (name.to_owned(), health))
-            })
-            .collect()
     }
 
     /// Takes news of the jobs of one API resource in; returns the jobs that changed.
@@ -447,93 +423,6 @@ impl Store {
         let name = item.metadata.name.as_str().into();
         children.launchers.insert(name, launcher);
         Some(key)
-    }
-
-    pub(crate) fn hear_nodes(&mut self, news: News<NodeView>) -> Vec<JobKey> {
-        match news {
-            News::All(nodes, _) => {
-                let there: BTreeSet<&str> = nodes
-                    .iter()
-                    .map(|node| node.metadata.name.as_str())
-                    .collect();
-                self.nodes.retain(|name, _| there.contains(&**name));
-                self.line.forget_nodes();
-                for node in &nodes {
-                    self.put_node(node);
-                }
-                self.nodes_known = true;
-                self.seats.values().flatten().cloned().collect()
-            }
-            News::Is(node) => {
-                let name = node.metadata.name.as_str();
-                let now = Instant::now();
-                let before = self.nodes.get(name).map(|node| node.health(now));
-                self.put_node(&node);
-                let after = self.nodes.get(name).map(|node| node.health(now));
-                if before == after {
-                    Vec::new()
-                } else {
-                    self.jobs_on(name)
-                }
-            }
-            News::Gone(node) => {
-                self.nodes.remove(node.metadata.name.as_str());
-                self.line.forget_node(&node.metadata.name);
-                self.jobs_on(&node.metadata.name)
-            }
-            News::Version(_) => Vec::new(),
-        }
-    }
-
-    fn put_node(&mut self, node: &NodeView) {
-        let name = self.node_name(&node.metadata.name);
-        let entry = match self.nodes.get(&name) {
-            Some(known) => known.updated(node),
-            None => NodeEntry::new(node),
-        };
-        let answers = entry.health(Instant::now()) == NodeHealth::Ready;
-        self.line.hear_node(&name, room::of_node(node, answers));
-        self.nodes.insert(name, entry);
-    }
-
-    /// Takes readings of the nodes' leases in; returns the jobs whose nodes changed by them.
-    pub(crate) fn hear_leases(
-        &mut self,
-        leases: &[LeaseView],
-        now: Instant,
-        at: Timestamp,
-    ) -> Vec<JobKey> {
-        let mut changed = BTreeSet::new();
-        for lease in leases {
-            let name = lease.metadata.name.as_str();
-            let Some(node) = self.nodes.get_mut(name) else {
-                continue;
-            };
-            let Some(renewed) = lease.spec.renew_time else {
-                continue;
-            };
-            node.lease(renewed, now, at);
-            let answers = node.health(now) == NodeHealth::Ready;
-            self.line.hear_sign(name, answers);
-            if !answers {
-                changed.extend(self.seats.get(name).into_iter().flatten().cloned());
-            }
-        }
-        changed.into_iter().collect()
-    }
-
-    /// Whether any job has pods on nodes, so that their leases matter.
-    pub(crate) fn has_seats(&self) -> bool {
-        !self.seats.is_empty()
-    }
-
-    fn jobs_on(&self, node: &str) -> Vec<JobKey> {
-        self.seats
-            .get(node)
-            .into_iter()
-            .flatten()
-            .cloned()
-            .collect()
     }
 
     fn change_children(&mut self, key: &JobKey, change: impl FnOnce(&mut Children)) {

@@ -3,7 +3,10 @@
 //! `crates/kube/examples/load.rs` runs inside the cluster, starts the operator, puts the jobs in and
 //! measures; here the clusters are made and the figures compared.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use super::{Figure, judge, release};
 use crate::{Failure, cluster::Fixture, report, step};
@@ -49,18 +52,7 @@ pub(crate) fn operator(words: &[&str]) -> Result<(), Failure> {
             }
         }
     }
-    let binary = release()?;
-    step::run(&mut step::cargo(&[
-        "build",
-        "--quiet",
-        "--locked",
-        "--release",
-        "--package",
-        "trainyard-kube",
-        "--example",
-        "load",
-    ]))?;
-    let load = step::released("examples/load")?;
+    let (binary, load) = tools()?;
     let peer = crate::cluster::peer()?;
 
     let own = [
@@ -245,8 +237,24 @@ fn run(
     })
 }
 
+/// The program and the one that loads it, built.
+pub(super) fn tools() -> Result<(PathBuf, PathBuf), Failure> {
+    let binary = release()?;
+    step::run(&mut step::cargo(&[
+        "build",
+        "--quiet",
+        "--locked",
+        "--release",
+        "--package",
+        "trainyard-kube",
+        "--example",
+        "load",
+    ]))?;
+    Ok((binary, step::released("examples/load")?))
+}
+
 /// A fresh cluster that knows the kinds and has what the Go operator looks for.
-fn ready(nodes: usize) -> Result<Fixture, Failure> {
+pub(super) fn ready(nodes: usize) -> Result<Fixture, Failure> {
     let fixture = Fixture::fresh(NAME, nodes)?;
     let mut install = fixture.command("kubectl");
     install.args(["apply", "--server-side", "--kustomize", "deploy/crds"]);
@@ -261,7 +269,7 @@ fn ready(nodes: usize) -> Result<Fixture, Failure> {
 }
 
 /// The number that the load printed under `key`.
-fn number(text: &str, key: &str) -> Result<f64, Failure> {
+pub(super) fn number(text: &str, key: &str) -> Result<f64, Failure> {
     let (_, rest) = text
         .split_once(&format!("\"{key}\":"))
         .ok_or_else(|| lost(text))?;

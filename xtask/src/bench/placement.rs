@@ -1,7 +1,10 @@
 //! How fast gangs are seated, how that grows with the cluster, and how good the seats are.
 //!
-//! The `placement-bench` example of `trainyard-sim` measures; the bounds are here. The cluster's own scheduler is an
-//! emulation of its two scores for resources, and is named as such.
+//! The `placement-bench` example of `trainyard-sim` measures what is pure; the bounds are here. For the quality of seats the
+//! cluster's own scheduler is an emulation of its two scores for resources, and is named as such; for the speed in a
+//! cluster it is the real one.
+
+mod cluster;
 
 use super::{Figure, judge};
 use crate::{Failure, report, step};
@@ -19,8 +22,8 @@ const OF_THE_LEAST: f64 = 1.05;
 /// twenty.
 const STRAIGHT_WITHIN: f64 = 4.0;
 
-/// Measures and judges.
-pub(crate) fn placement() -> Result<(), Failure> {
+/// Measures and judges: what is pure, and with `cluster` also gangs in a real one.
+pub(crate) fn placement(cluster: bool) -> Result<(), Failure> {
     report::progress("placement");
     let text = step::capture(&mut step::cargo(&[
         "run",
@@ -35,9 +38,12 @@ pub(crate) fn placement() -> Result<(), Failure> {
     let lines = Lines::new(&text);
     let curve = lines.curve();
     println!("\none gang over a sixth of the nodes:\n{}", table(&curve));
-    let figures = figures(&lines, &curve).ok_or_else(|| {
+    let mut figures = figures(&lines, &curve).ok_or_else(|| {
         Failure::CouldNotRun("the `placement-bench` example did not print every figure".to_owned())
     })?;
+    if cluster {
+        figures.extend(cluster::figures()?);
+    }
     judge(&figures)
 }
 

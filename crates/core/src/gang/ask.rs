@@ -3,11 +3,7 @@
 use std::rc::Rc;
 
 use super::{
-    Constraints, Gang,
-    eligible::Bar,
-    mutual,
-    traffic::Traffic,
-    yard::{Need, Yard},
+    Constraints, Gang, amounts::Need, eligible::Bar, mutual, traffic::Traffic, yard::Yard,
 };
 use crate::spec::Wish;
 

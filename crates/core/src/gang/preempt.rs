@@ -10,6 +10,7 @@ use jiff::Timestamp;
 
 use super::{
     Eviction, Gang, GangKey, Placer,
+    amounts::Amounts,
     ask::Ask,
     seat::{Room, Seats, seat},
     yard::Yard,
@@ -41,7 +42,7 @@ impl<'a> Placer<'a> {
             yard: &self.yard,
             ask,
             gone,
-            amounts: Vec::new(),
+            amounts: Amounts::default(),
         };
         if let Some(seats) = trial.seat(&[]) {
             return Some(Preemption {
@@ -83,7 +84,7 @@ struct Trial<'y, 'a> {
     ask: &'y Ask<'a>,
     /// Gangs that are ending anyway.
     gone: Vec<&'a GangKey>,
-    amounts: Vec<i64>,
+    amounts: Amounts,
 }
 
 impl<'a> Trial<'_, 'a> {

@@ -62,7 +62,7 @@ fn soonest(room: &mut Room<'_, '_>, ask: &Ask<'_>) -> Option<Seats> {
     let whole = |fit: u32| fit / way[yard.host_tier()] * way[yard.host_tier()];
     let later: Vec<u32> = fits_of(room, main).into_iter().map(whole).collect();
     let now: Vec<u32> = (0..yard.nodes.len())
-        .map(|node| whole(yard.fits(&yard.usable, node, &main.need)).min(later[node]))
+        .map(|node| whole(yard.usable.fits(node, &main.need)).min(later[node]))
         .collect();
     let wanted = u32::try_from(main.pods.len()).ok()?;
     let sum = |fits: &[u32], nodes: std::ops::Range<usize>| -> u64 {

@@ -11,10 +11,11 @@ mod mend;
 mod single;
 
 use super::{
+    amounts::{Amounts, Need},
     ask::{Ask, Grains, Group},
     lay::{Layout, Sums},
     resources::is_accelerator,
-    yard::{Need, Yard, change},
+    yard::Yard,
 };
 
 /// The node of each pod of the gang that has one, by the pod's place in it.
@@ -34,20 +35,20 @@ const SORTED: usize = 512;
 /// Amounts of the nodes, with the yard that knows what they mean.
 pub(super) struct Room<'y, 'a> {
     pub(super) yard: &'y Yard<'a>,
-    pub(super) amounts: &'y mut Vec<i64>,
+    pub(super) amounts: &'y mut Amounts,
 }
 
 impl Room<'_, '_> {
     pub(super) fn fits(&self, node: usize, need: &Need) -> u32 {
-        self.yard.fits(self.amounts, node, need)
+        self.amounts.fits(node, need)
     }
 
     pub(super) fn take(&mut self, node: u32, need: &Need) {
-        change(self.amounts, self.yard.resources.len(), node, need, -1);
+        self.amounts.take(node, need);
     }
 
     pub(super) fn give_back(&mut self, node: u32, need: &Need) {
-        change(self.amounts, self.yard.resources.len(), node, need, 1);
+        self.amounts.give_back(node, need);
     }
 
     /// Takes or gives back the seats of those pods of `ask` that hold none in the snapshot.
@@ -104,7 +105,7 @@ pub(super) fn seat(room: &mut Room<'_, '_>, ask: &Ask<'_>) -> Option<Seats> {
 fn compose(room: &mut Room<'_, '_>, ask: &Ask<'_>, groups: &[Group]) -> Option<Seats> {
     let (main, others) = groups.split_first()?;
     let is_small = main.pods.len() <= SMALL;
-    let fits: Vec<u32> = fits_of(room, main);
+    let fits = fits_of(room, main);
     // What the first group fills best may have no room for the others.
     let tried = if others.iter().any(|group| group.holds_ranks) {
         TRIED_WITH_OTHERS
@@ -159,16 +160,8 @@ fn is_best_ring(
 }
 
 /// How many pods of `group` fit on each node.
-pub(super) fn fits_of(room: &Room<'_, '_>, group: &Group) -> Vec<u32> {
-    (0..room.yard.nodes.len())
-        .map(|node| {
-            if group.eligible[node] {
-                room.fits(node, &group.need)
-            } else {
-                0
-            }
-        })
-        .collect()
+pub(super) fn fits_of(room: &mut Room<'_, '_>, group: &Group) -> Vec<u32> {
+    room.amounts.fits_by_node(&group.need, &group.eligible)
 }
 
 /// Layouts of a group, the narrowest domains first.

@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::PodAffinityTerm;
 
 use super::{
     Gang, GangKey, Node, Resources, Shape, Snapshot,
+    amounts::{Amounts, Need},
     resources::{HOST_PORT, PODS},
 };
 
@@ -68,9 +69,6 @@ impl<'a> Lodger<'a> {
     }
 }
 
-/// Amounts by the place of the resource in [`Yard::resources`].
-pub(super) type Need = Vec<(usize, i64)>;
-
 /// The cluster as placement counts it.
 #[derive(Debug)]
 pub(super) struct Yard<'a> {
@@ -87,13 +85,13 @@ pub(super) struct Yard<'a> {
     /// Every resource that a gang asks for.
     pub(super) resources: Vec<&'a str>,
     /// What nothing takes now, by node and resource.
-    pub(super) free: Vec<i64>,
+    pub(super) free: Amounts,
     /// What would be free if every gang ended.
-    pub(super) emptied: Vec<i64>,
+    pub(super) emptied: Amounts,
     /// The same without what is reserved.
-    pub(super) room: Vec<i64>,
+    pub(super) room: Amounts,
     /// What is free, without what is reserved.
-    pub(super) usable: Vec<i64>,
+    pub(super) usable: Amounts,
     pub(super) lodgers: Vec<Lodger<'a>>,
     numbers: BTreeMap<&'a GangKey, u32>,
     /// Whether any of them does not bear others beside it.
@@ -135,10 +133,10 @@ impl<'a> Yard<'a> {
             names: order.names,
             nodes: order.nodes,
             resources: asked_for(gangs),
-            free: Vec::new(),
-            emptied: Vec::new(),
-            room: Vec::new(),
-            usable: Vec::new(),
+            free: Amounts::default(),
+            emptied: Amounts::default(),
+            room: Amounts::default(),
+            usable: Amounts::default(),
             lodgers: Vec::new(),
             numbers: BTreeMap::new(),
             has_objectors: false,
@@ -161,11 +159,12 @@ impl<'a> Yard<'a> {
 
     /// Fills in what is free.
     fn count(&mut self, snapshot: &'a Snapshot, gangs: &'a [Gang]) {
-        for node in &self.nodes {
-            for name in &self.resources {
-                self.free.push(allocatable(&node.allocatable, name));
-            }
-        }
+        let resources = &self.resources;
+        let left = self.nodes.iter().flat_map(|node| {
+            let amounts = resources.iter();
+            amounts.map(|name| allocatable(&node.allocatable, name))
+        });
+        self.free = Amounts::new(left.collect(), self.resources.len());
         self.room.clone_from(&self.free);
         let held: BTreeMap<(&str, &str), &str> = gangs
             .iter()
@@ -204,9 +203,9 @@ impl<'a> Yard<'a> {
         let mut lodgers = std::mem::take(&mut self.lodgers);
         for lodger in &lodgers {
             let need = self.need(lodger.requests);
-            change(&mut self.free, self.resources.len(), lodger.node, &need, -1);
+            self.free.take(lodger.node, &need);
             if lodger.gang.is_none() && !lodger.leaving {
-                change(&mut self.room, self.resources.len(), lodger.node, &need, -1);
+                self.room.take(lodger.node, &need);
             }
         }
         std::mem::swap(&mut self.lodgers, &mut lodgers);
@@ -259,20 +258,6 @@ impl<'a> Yard<'a> {
             .collect()
     }
 
-    /// How many pods of `need` fit into what `amounts` has on `node`.
-    pub(super) fn fits(&self, amounts: &[i64], node: usize, need: &Need) -> u32 {
-        let row = &amounts[node * self.resources.len()..];
-        let mut least = i64::from(u32::MAX);
-        for (at, amount) in need {
-            // Most nodes of a full cluster end here, without a division.
-            if row[*at] < *amount {
-                return 0;
-            }
-            least = least.min(row[*at] / amount);
-        }
-        u32::try_from(least).unwrap_or(u32::MAX)
-    }
-
     /// How many pods of `need` fit on `node` if nothing at all runs there.
     pub(super) fn fits_when_bare(&self, node: usize, need: &Need) -> u32 {
         let own = &self.nodes[node].allocatable;
@@ -285,16 +270,14 @@ impl<'a> Yard<'a> {
 
     /// Gives a seat on `node` to a pod of `need`.
     pub(super) fn take(&mut self, node: u32, need: &Need) {
-        let width = self.resources.len();
-        change(&mut self.free, width, node, need, -1);
-        change(&mut self.usable, width, node, need, -1);
+        self.free.take(node, need);
+        self.usable.take(node, need);
     }
 
     /// Keeps room on `node` for a pod of `need` that has to wait.
     pub(super) fn reserve(&mut self, node: u32, need: &Need) {
-        let width = self.resources.len();
-        change(&mut self.room, width, node, need, -1);
-        change(&mut self.usable, width, node, need, -1);
+        self.room.take(node, need);
+        self.usable.take(node, need);
     }
 
     /// Levels between two nodes: 0 on the same host, 1 under the same narrowest domain, and so on.
@@ -342,14 +325,6 @@ fn allocatable(own: &Resources, name: &str) -> i64 {
         0 if name.starts_with(HOST_PORT) => 1,
         0 if name == PODS => i64::from(u32::MAX),
         amount => amount,
-    }
-}
-
-/// Adds `sign` times `need` to the amounts of `node`.
-pub(super) fn change(amounts: &mut [i64], width: usize, node: u32, need: &Need, sign: i64) {
-    let row = node as usize * width;
-    for (at, amount) in need {
-        amounts[row + at] += sign * amount;
     }
 }
 

@@ -178,7 +178,7 @@ impl Api {
                 .get::<NodeView>("get a node", "/api/v1/nodes", name)
                 .await
             {
-                Ok(node) => NodeEntry::new(&node).health(std::time::Instant::now()),
+                Ok(node) => NodeEntry::new(&node).health(),
                 Err(error) if error.is_not_found() => NodeHealth::Deleted,
                 // Who may not read one may read none.
                 Err(_) => break,

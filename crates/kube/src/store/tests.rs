@@ -1,8 +1,10 @@
+use std::time::Duration;
+
 use serde_json::{Value, json};
-use trainyard_core::spec::job_from_value;
+use trainyard_core::{job::NodeHealth, spec::job_from_value};
 
 use super::*;
-use crate::view::RoomView;
+use crate::view::{LeaseView, NodeView, RoomView};
 
 fn job() -> (JobKey, JobView, Job) {
     let template = json!({"spec": {"containers": [{"name": "pytorch", "image": "i"}]}});
@@ -47,7 +49,7 @@ fn pod(uid: &str, version: u64, attempt: u32, more: Value) -> PodView {
 
 fn seen(store: &Store) -> Vec<(String, u32)> {
     let (key, view, job) = job();
-    let observed = store.observe(&key, &view, &job, Instant::now());
+    let observed = store.observe(&key, &view, &job);
     observed
         .pods
         .into_iter()
@@ -103,13 +105,12 @@ fn a_node_that_is_gone_is_told_for_the_jobs_on_it() {
     let node: NodeView = serde_json::from_value(json!({"metadata": {"name": "node"}})).unwrap();
     store.hear_nodes(News::All(vec![node.clone()], 5));
     store.hear_pods(News::All(vec![pod("p", 10, 1, json!({}))], 10));
-    let now = Instant::now();
-    assert!(store.observe(&key, &view, &job, now).nodes.is_empty());
+    assert!(store.observe(&key, &view, &job).nodes.is_empty());
     assert_eq!(
         store.hear_nodes(News::Gone(node)),
         std::slice::from_ref(&key)
     );
-    let nodes = store.observe(&key, &view, &job, now).nodes;
+    let nodes = store.observe(&key, &view, &job).nodes;
     assert_eq!(nodes.get("node"), Some(&NodeHealth::Deleted));
 }
 
@@ -140,12 +141,7 @@ fn the_answer_to_a_creation_does_not_bring_a_deleted_service_back() {
         bare
     };
     let mut store = Store::default();
-    let services = |store: &Store| {
-        store
-            .observe(&key, &view, &job, Instant::now())
-            .services
-            .len()
-    };
+    let services = |store: &Store| store.observe(&key, &view, &job).services.len();
     store.hear_services(News::All(Vec::new(), 10));
     store.remember_service(service(20));
     assert_eq!(services(&store), 1);
@@ -191,4 +187,34 @@ fn a_pod_that_two_feeds_tell_of_leaves_no_room_taken_behind() {
     assert_eq!(store.line.snapshot().pods.len(), 1);
     store.hear_room(News::Gone(room(14, "elsewhere")));
     assert_eq!(store.line.snapshot().pods.len(), 0);
+}
+
+#[test]
+fn a_node_stays_good_for_seats_while_nobody_reads_its_lease() {
+    let mut store = Store::default();
+    let node: NodeView = serde_json::from_value(json!({"metadata": {"name": "node"}})).unwrap();
+    store.hear_nodes(News::All(vec![node.clone()], 5));
+    let lease: LeaseView = serde_json::from_value(json!({
+        "metadata": {"name": "node"},
+        "spec": {"renewTime": "2026-01-01T00:00:00Z", "leaseDurationSeconds": 40},
+    }))
+    .unwrap();
+    let ready = |store: &Store| store.line.snapshot().nodes["node"].ready;
+    let begin = Instant::now();
+    let read = |store: &mut Store, second: u64| {
+        let now = begin + Duration::from_secs(second);
+        store.hear_leases(std::slice::from_ref(&lease), now, Timestamp::UNIX_EPOCH);
+    };
+    read(&mut store, 0);
+    // Nothing waits and nothing runs for an hour; then the node's object changes, and leases are read again.
+    store.hear_nodes(News::Is(node.clone()));
+    assert!(ready(&store));
+    read(&mut store, 3_600);
+    assert!(ready(&store));
+    for second in [3_610, 3_620, 3_630] {
+        read(&mut store, second);
+    }
+    assert!(!ready(&store), "silent for 40 s that count");
+    store.hear_nodes(News::Is(node));
+    assert!(!ready(&store), "its object tells nothing new");
 }

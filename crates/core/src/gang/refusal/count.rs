@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::gang::{
     GangKey,
+    amounts::Amounts,
     ask::{Ask, Group},
     eligible::Bar,
     lay::Sums,
@@ -42,12 +43,12 @@ pub(super) struct Holder<'a> {
 impl<'a> Count<'a> {
     /// Counts the seats of `group`.
     pub(super) fn new(yard: &Yard<'a>, ask: &Ask<'a>, group: &Group) -> Self {
-        let fits = |amounts: &[i64]| -> Vec<u32> {
+        let fits = |amounts: &Amounts| -> Vec<u32> {
             let nodes = 0..yard.nodes.len();
             nodes
                 .map(|node| {
                     if group.eligible[node] {
-                        yard.fits(amounts, node, &group.need)
+                        amounts.fits(node, &group.need)
                     } else {
                         0
                     }

@@ -112,7 +112,7 @@ fn beside(yard: &Yard<'_>, ask: &Ask<'_>, groups: &[Group]) -> String {
     let lacking = groups.iter().skip(1).find(|group| {
         let fits: usize = (0..yard.nodes.len())
             .filter(|node| group.eligible[*node])
-            .map(|node| yard.fits(&yard.usable, node, &group.need) as usize)
+            .map(|node| yard.usable.fits(node, &group.need) as usize)
             .sum();
         fits < group.pods.len()
     });
