@@ -73,7 +73,11 @@ pub fn decide(job: &Job, observed: &Observed, now: Timestamp) -> Decision {
     let mut pass = Pass::new(job, observed, now);
     story(&mut pass);
     seating::leave(&mut pass);
-    pass.finish()
+    let decision = pass.finish();
+    if observed.status == JobStatus::default() && decision.actions.contains(&Action::AskSeats) {
+        return seating::ask_first(observed, decision);
+    }
+    decision
 }
 
 /// Whether a job of this status has ended, well or badly.

@@ -45,6 +45,10 @@ pub(super) fn run(args: &Doctor, printer: &mut Printer) -> Result<Exit, Failure>
     for failure in &failures {
         printer.error(failure);
     }
+    // Of what could not be read there is nothing to say.
+    if !failures.is_empty() && failures.len() == inputs.len() {
+        return Ok(Exit::CouldNot);
+    }
     let report = doctor.finish();
     print(args, &report, printer)?;
     if let Some(path) = &args.svg {

@@ -96,3 +96,33 @@ fn rules_of_a_user_and_a_picture() {
         "{outcome:?}"
     );
 }
+
+#[test]
+fn what_cannot_be_read_gets_no_verdict() {
+    let noise: Vec<u8> = (0..8_192_u32)
+        .filter_map(|at| u8::try_from(at * 167 % 256).ok())
+        .collect();
+    let cases = [
+        (
+            Call::new(&["doctor", "noise"]).file("noise", noise),
+            "cannot read `noise`: it is no text",
+        ),
+        (
+            Call::new(&["doctor", "absent.log"]),
+            "cannot read `absent.log`",
+        ),
+    ];
+    for (call, words) in cases {
+        let outcome = call.run();
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        assert_eq!(outcome.stdout, "", "{words}");
+        assert!(outcome.stderr.contains(words), "{outcome:?}");
+    }
+    // A log that was cut while it was written to has a hole at its beginning.
+    let mut holed = vec![0; 8_192];
+    holed.extend(log("gpu-cuda-oom.log"));
+    let outcome = Call::new(&["doctor", "holed.log", "--format", "json"])
+        .file("holed.log", holed)
+        .run();
+    assert_eq!(first(&outcome.stdout), "cuda_oom");
+}

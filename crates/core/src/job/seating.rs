@@ -9,8 +9,8 @@
 use std::time::Duration;
 
 use super::{
-    Action, ConditionType, EventKind, ObservedPod, PodPhase, Seat, Seating, Wait, conditions,
-    elastic, mutant, pass::Pass, roster::Roster,
+    Action, ConditionType, Decision, EventKind, Observed, ObservedPod, PodPhase, Seat, Seating,
+    Wait, conditions, elastic, mutant, pass::Pass, roster::Roster,
 };
 use crate::{
     reason::Code,
@@ -199,6 +199,18 @@ pub(super) fn ask(pass: &mut Pass<'_>, missing: &[Slot]) -> Option<Way> {
             pass.say(Code::WaitingForSeats, why);
             Some(Way::Held)
         }
+    }
+}
+
+/// A new job asks for seats before anything is written down. The answer comes within moments, and one status then
+/// tells both that the job was seen and what it got: with a thousand jobs at once, status writes are what the API
+/// server is busy with.
+pub(super) fn ask_first(observed: &Observed, decision: Decision) -> Decision {
+    Decision {
+        actions: vec![Action::AskSeats],
+        status: observed.status.clone(),
+        events: Vec::new(),
+        ..decision
     }
 }
 

@@ -185,6 +185,11 @@ impl Input {
                     }
                     // A model, an image, a program: found beside the logs, and none of them.
                     head if !named && head.contains(&0) => return Ok(()),
+                    head if *named && is_no_text(head) => {
+                        let message = format!("{}: it is no text, as logs are", cannot());
+                        let hint = "name logs, folders of logs, or a Flight Recorder dump";
+                        return Err(Failure::new(message).hint(hint));
+                    }
                     _ => {
                         let id = doctor.source(&name);
                         feed(doctor, id, &mut whole, buffer)
@@ -195,6 +200,15 @@ impl Input {
         }
         Ok(())
     }
+}
+
+/// Whether this is the beginning of something that nobody could read line by line. Terminals' codes are text, and
+/// so are the holes that a log has at its beginning after it was cut.
+fn is_no_text(head: &[u8]) -> bool {
+    let codes = head
+        .iter()
+        .filter(|byte| matches!(byte, 0x01..=0x06 | 0x0e..=0x1a | 0x1c..=0x1f));
+    codes.count() * 32 > head.len()
 }
 
 fn read_dump(

@@ -55,6 +55,26 @@ fn a_gang_that_finds_seats_at_once_is_made_in_them() {
 }
 
 #[test]
+fn a_new_job_asks_before_anything_is_written() {
+    let mut world = waiting(Kind::PyTorch);
+    let first = world.pass();
+    assert_eq!(first.actions, [Action::AskSeats]);
+    assert_eq!(first.status, JobStatus::default());
+    // One status then tells that it was seen and what it waits for, if there is no answer yet either.
+    let second = world.pass();
+    assert!(conditions::holds(
+        &second.status.conditions,
+        ConditionType::Created
+    ));
+    assert!(second.status.trainyard.waiting.is_some());
+    // A job that was seen says that it asks.
+    world.observed.seating = Seating::Unasked;
+    let again = world.pass();
+    assert!(again.actions.contains(&Action::AskSeats));
+    assert_ne!(again.status, JobStatus::default());
+}
+
+#[test]
 fn a_gang_that_is_refused_is_held_back_and_says_why() {
     let mut world = waiting(Kind::PyTorch);
     world.pass();
