@@ -167,6 +167,13 @@ pub const OPERATOR: &[Right] = &[
     ),
     right(
         Place::Jobs,
+        &["scheduling.volcano.sh", "scheduling.x-k8s.io"],
+        &["podgroups"],
+        &["create", "delete", "list", "patch", "watch"],
+        "tells Volcano or the coscheduling plugin of gangs that they are to start",
+    ),
+    right(
+        Place::Jobs,
         &["", "events.k8s.io"],
         &["events"],
         &["create", "patch"],

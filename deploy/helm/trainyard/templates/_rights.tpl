@@ -103,6 +103,18 @@
   - delete
   - get
   - patch
+# tells Volcano or the coscheduling plugin of gangs that they are to start
+- apiGroups:
+  - scheduling.volcano.sh
+  - scheduling.x-k8s.io
+  resources:
+  - podgroups
+  verbs:
+  - create
+  - delete
+  - list
+  - patch
+  - watch
 # says on the job what happened
 - apiGroups:
   - ""
@@ -298,4 +310,12 @@
   - horizontalpodautoscalers
   verbs:
   - get
+- apiGroups:
+  - scheduling.volcano.sh
+  - scheduling.x-k8s.io
+  resources:
+  - podgroups
+  verbs:
+  - list
+  - watch
 {{- end }}
