@@ -11,8 +11,8 @@ use crate::{feed::News, key::JobKey, view::GroupView};
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     known: Known,
-    /// By namespace and name.
-    groups: BTreeMap<(Box<str>, Box<str>), GroupEntry>,
+    /// Each of them, by namespace and name.
+    by_name: BTreeMap<(Box<str>, Box<str>), GroupEntry>,
     /// The jobs that wait until the groups are known.
     waiting: BTreeSet<JobKey>,
     version: u64,
@@ -51,7 +51,7 @@ impl Store {
 
     /// The group of that API that has the name of the job of `key`.
     pub(crate) fn group(&self, api: GroupApi, key: &JobKey) -> Option<&GroupEntry> {
-        let groups = &self.groups.get(&api)?.groups;
+        let groups = &self.groups.get(&api)?.by_name;
         groups.get(&(key.namespace.clone(), key.name.clone()))
     }
 
@@ -84,7 +84,7 @@ impl Store {
         match news {
             News::All(views, version) => {
                 groups.known = Known::All;
-                groups.groups.clear();
+                groups.by_name.clear();
                 groups.version = groups.version.max(version);
                 let mut changed = std::mem::take(&mut groups.waiting);
                 for view in views {
@@ -98,7 +98,7 @@ impl Store {
             }
             News::Gone(view) => {
                 groups.version = groups.version.max(view.metadata.resource_version);
-                groups.groups.remove(&place(&view));
+                groups.by_name.remove(&place(&view));
                 JobKey::of_owned(&view.metadata).into_iter().collect()
             }
             News::Version(_) => Vec::new(),
@@ -123,11 +123,11 @@ impl Groups {
             phase: view.status.phase.as_str().into(),
             version: view.metadata.resource_version,
         };
-        match self.groups.get_mut(&place(view)) {
+        match self.by_name.get_mut(&place(view)) {
             Some(known) if known.version > entry.version => {}
             Some(known) => *known = entry,
             None => {
-                self.groups.insert(place(view), entry);
+                self.by_name.insert(place(view), entry);
             }
         }
         JobKey::of_owned(&view.metadata)

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 use trainyard_core::spec::job_from_value;
 
 use super::*;
-use crate::view::RoomView;
+use crate::view::{NodeView, RoomView};
 
 fn job() -> (JobKey, JobView, Job) {
     let template = json!({"spec": {"containers": [{"name": "pytorch", "image": "i"}]}});

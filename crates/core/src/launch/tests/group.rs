@@ -10,14 +10,17 @@ use super::{
 };
 use crate::spec::{Compat, GangBy, Job, Kind, LauncherCreation, Role, SchedulingPolicy, Slot};
 
-fn resources(requests: &Value, limits: &Value) -> Option<ResourceRequirements> {
-    Some(serde_json::from_value(json!({"requests": requests, "limits": limits})).unwrap())
+fn resources(requests: &Value, limits: &Value) -> ResourceRequirements {
+    serde_json::from_value(json!({"requests": requests, "limits": limits})).unwrap()
 }
 
 /// A role of pods with a CPU and eight GPUs, these only as a limit.
 fn devices(build: Build, role: Role, replicas: u32) -> Build {
     build.role(role, replicas).container(role, |container| {
-        container.resources = resources(&json!({"cpu": "1"}), &json!({"nvidia.com/gpu": "8"}));
+        container.resources = Some(resources(
+            &json!({"cpu": "1"}),
+            &json!({"nvidia.com/gpu": "8"}),
+        ));
     })
 }
 
@@ -26,10 +29,10 @@ fn group(job: &Job, cluster: &Cluster) -> Group {
     plan.group().expect("another scheduler starts the gang")
 }
 
-fn policy(edit: impl FnOnce(&mut SchedulingPolicy)) -> Option<SchedulingPolicy> {
+fn policy(edit: impl FnOnce(&mut SchedulingPolicy)) -> SchedulingPolicy {
     let mut policy = SchedulingPolicy::default();
     edit(&mut policy);
-    Some(policy)
+    policy
 }
 
 /// `minMember` and `minResources` of every way to count a gang.
@@ -45,7 +48,10 @@ fn a_gang_is_counted_as_it_is_started() {
     let mpi = |kind| devices(job(kind).role(Role::Launcher, 1), Role::Worker, 2);
     let launcher = |build: Build| {
         build.container(Role::Launcher, |container| {
-            container.resources = resources(&json!({"cpu": "500m", "memory": "1Gi"}), &json!({}));
+            container.resources = Some(resources(
+                &json!({"cpu": "500m", "memory": "1Gi"}),
+                &json!({}),
+            ));
         })
     };
     let four = json!({"cpu": "4", "nvidia.com/gpu": "32"});
@@ -64,7 +70,7 @@ fn a_gang_is_counted_as_it_is_started() {
         (
             "as stated",
             pytorch().run_policy(|own| {
-                own.scheduling = policy(|policy| policy.min_available = Some(3));
+                own.scheduling = Some(policy(|policy| policy.min_available = Some(3)));
             }),
             3,
             json!({"cpu": "3", "nvidia.com/gpu": "24"}),
@@ -72,7 +78,7 @@ fn a_gang_is_counted_as_it_is_started() {
         (
             "never more than there are",
             pytorch().run_policy(|own| {
-                own.scheduling = policy(|policy| policy.min_available = Some(9));
+                own.scheduling = Some(policy(|policy| policy.min_available = Some(9)));
             }),
             4,
             four,
@@ -82,7 +88,7 @@ fn a_gang_is_counted_as_it_is_started() {
             pytorch().run_policy(|own| {
                 let stated = json!({"cpu": "7"});
                 let stated = serde_json::from_value(stated).unwrap();
-                own.scheduling = policy(|policy| policy.min_resources = Some(stated));
+                own.scheduling = Some(policy(|policy| policy.min_resources = Some(stated)));
             }),
             4,
             json!({"cpu": "7"}),
@@ -92,7 +98,7 @@ fn a_gang_is_counted_as_it_is_started() {
             devices(job(Kind::Jax), Role::Worker, 2).pod(Role::Worker, |spec| {
                 spec.init_containers = Some(vec![Container {
                     name: "fetch".to_owned(),
-                    resources: resources(&json!({"memory": "3Mi", "cpu": "2"}), &json!({})),
+                    resources: Some(resources(&json!({"memory": "3Mi", "cpu": "2"}), &json!({}))),
                     ..Container::default()
                 }]);
                 spec.host_network = Some(true);
@@ -137,7 +143,7 @@ fn a_gang_is_counted_as_it_is_started() {
         (
             "a launcher and some workers",
             launcher(mpi(Kind::MpiV2)).run_policy(|own| {
-                own.scheduling = policy(|policy| policy.min_available = Some(2));
+                own.scheduling = Some(policy(|policy| policy.min_available = Some(2)));
             }),
             2,
             json!({"cpu": "1500m", "memory": "1Gi", "nvidia.com/gpu": "8"}),
@@ -159,11 +165,11 @@ fn a_gang_is_counted_as_it_is_started() {
 fn each_scheduler_is_told_what_it_knows() {
     let stated = |build: Build| {
         build.run_policy(|own| {
-            own.scheduling = policy(|policy| {
+            own.scheduling = Some(policy(|policy| {
                 policy.queue = Some("research".to_owned());
                 policy.priority_class = Some("high".to_owned());
                 policy.schedule_timeout_seconds = Some(90);
-            });
+            }));
         })
     };
     let jax = || job(Kind::Jax).role(Role::Worker, 1);
