@@ -80,12 +80,12 @@ fn says(status: &Value, words: &str) -> bool {
 /// Whether nothing of ours holds the pod back or ties it to a node.
 fn is_free(pod: &Value) -> bool {
     let gates = pod["spec"]["schedulingGates"].as_array();
-    let gated = gates.is_some_and(|gates| {
+    let held = gates.is_some_and(|gates| {
         gates
             .iter()
             .any(|gate| gate["name"].as_str().unwrap().starts_with("trainyard.dev/"))
     });
-    !gated
+    !held
         && pod["spec"]["affinity"].is_null()
         && pod["metadata"]["annotations"]["trainyard.dev/seat"].is_null()
 }
@@ -271,6 +271,93 @@ fn volcano_lets_a_gang_in_before_it_has_pods() {
         yard.until_condition("PyTorchJob", "gang", "Succeeded")
             .await;
         until_no_group(&yard, &groups, "gang").await;
+        operator.stop().await;
+    });
+}
+
+/// A gate that Kueue sets, and takes away when it has chosen the pod's place.
+const TOPOLOGY: &str = "kueue.x-k8s.io/topology";
+
+/// Waits until the pods of `attempt` are there, with Kueue's gate and nothing of ours, and returns them.
+async fn until_admitted(yard: &Yard, count: usize, attempt: &str) -> Vec<String> {
+    yard.until("the pods are there", || async {
+        let pods = yard.pod_map().await;
+        let of_attempt: Vec<String> = pods
+            .iter()
+            .filter(|(_, pod)| {
+                pod["metadata"]["labels"]["trainyard.dev/attempt"] == attempt
+                    && pod["metadata"]["labels"]["training.kubeflow.org/job-name"] == "queued"
+            })
+            .map(|(name, pod)| {
+                assert!(is_free(pod), "{pod:#}");
+                let gates = json!([{"name": TOPOLOGY}]);
+                assert_eq!(pod["spec"]["schedulingGates"], gates, "{name}");
+                let selector = json!({"test.trainyard.dev/node": "simulated"});
+                assert_eq!(pod["spec"]["nodeSelector"], selector, "{name}");
+                name.clone()
+            })
+            .collect();
+        (of_attempt.len() == count).then_some(of_attempt)
+    })
+    .await
+}
+
+#[test]
+fn what_kueue_admits_carries_nothing_of_ours() {
+    on_cluster("kueue", |yard| async move {
+        let operator = yard.operator().await;
+        let mut job = pytorch("queued", 1, &json!({}));
+        job["metadata"]["labels"] = json!({"kueue.x-k8s.io/queue-name": "research"});
+        job["spec"]["runPolicy"] =
+            json!({"suspend": true, "managedBy": "kubeflow.org/training-operator"});
+        yard.put(&job).await;
+        yard.until_condition("PyTorchJob", "queued", "Suspended")
+            .await;
+        assert!(yard.pod_map().await.is_empty());
+
+        // Kueue edits the templates and lets the job go on, in one write.
+        let template = json!({"template": {"spec": {"schedulingGates": [{"name": TOPOLOGY}]}}});
+        let admit = json!({"spec": {"runPolicy": {"suspend": false},
+            "pytorchReplicaSpecs": {"Master": template, "Worker": template}}});
+        yard.edit("PyTorchJob", "queued", admit).await;
+        until_admitted(&yard, 2, "1").await;
+        // Their gates stay, whatever happens meanwhile.
+        yard.put(&pytorch("other", 0, &ends(0, "500ms"))).await;
+        yard.until_condition("PyTorchJob", "other", "Succeeded")
+            .await;
+        let pods = until_admitted(&yard, 2, "1").await;
+        let open = json!({"spec": {"schedulingGates": [{"$patch": "delete", "name": TOPOLOGY}]}});
+        for pod in &pods {
+            let params = PatchParams::default();
+            let patched = yard
+                .pods()
+                .patch(pod, &params, &Patch::Strategic(&open))
+                .await;
+            patched.unwrap();
+        }
+        yard.until_condition("PyTorchJob", "queued", "Running")
+            .await;
+
+        // It is preempted, and admitted again.
+        let suspend = |suspend: bool| json!({"spec": {"runPolicy": {"suspend": suspend}}});
+        yard.edit("PyTorchJob", "queued", suspend(true)).await;
+        yard.until_status(
+            "PyTorchJob",
+            "queued",
+            "nothing of it is active",
+            |status| {
+                let roles = status["replicaStatuses"].as_object();
+                holds(status, "Suspended")
+                    && roles.is_some_and(|roles| {
+                        roles
+                            .values()
+                            .all(|role| role["active"].as_u64().unwrap_or(0) == 0)
+                    })
+            },
+        )
+        .await;
+        yard.edit("PyTorchJob", "queued", suspend(false)).await;
+        until_admitted(&yard, 2, "2").await;
         operator.stop().await;
     });
 }
