@@ -169,22 +169,35 @@ impl Actor<'_> {
             })
         })?;
         launch::take_seat(&mut launched, seat);
-        match launched {
-            LaunchedPod::Pod(pod) => {
-                if let Some(pod) = self.create::<PodView>("pods", &*pod, "pod", slot).await? {
-                    self.state.store().remember_pod(&pod);
-                }
+        let is_batch = matches!(launched, LaunchedPod::Job(_));
+        let object = Object::from(launched);
+        if is_batch {
+            if let Some(job) = self
+                .send::<BatchView>(plan, &object, "launcher", slot)
+                .await?
+            {
+                self.state.store().remember_launcher(&job);
             }
-            LaunchedPod::Job(job) => {
-                if let Some(job) = self
-                    .create::<BatchView>("jobs", &*job, "launcher", slot)
-                    .await?
-                {
-                    self.state.store().remember_launcher(&job);
-                }
-            }
+        } else if let Some(pod) = self.send::<PodView>(plan, &object, "pod", slot).await? {
+            self.state.store().remember_pod(&pod);
         }
         Ok(())
+    }
+
+    /// Creates the pod of `slot`.
+    async fn send<T: serde::de::DeserializeOwned>(
+        &self,
+        plan: &Plan<'_>,
+        object: &Object,
+        what: &str,
+        slot: Slot,
+    ) -> Result<Option<T>, Trouble> {
+        let resource = resource(object);
+        if plan.has_unknown_fields() {
+            let value = plan.written(object);
+            return self.create(resource, &value, what, slot).await;
+        }
+        self.create(resource, object, what, slot).await
     }
 
     /// Lets a pod go that was held back.
@@ -334,6 +347,11 @@ impl Actor<'_> {
                 tried,
                 message: unserved(api),
             })),
+            // What cannot be changed is made anew, once it is gone.
+            Err(error) if error.is_refusal() && api == GroupApi::Native && there.is_some() => {
+                info!(job = %self.key, %error, "the Workload is made anew");
+                self.delete_group(plan).await
+            }
             Err(error) => Err(trouble(tried, error)),
         }
     }

@@ -174,6 +174,13 @@ pub const OPERATOR: &[Right] = &[
     ),
     right(
         Place::Jobs,
+        &["scheduling.k8s.io"],
+        &["workloads"],
+        &["create", "delete", "list", "patch", "watch"],
+        "tells the cluster's own scheduler of gangs that it is to start",
+    ),
+    right(
+        Place::Jobs,
         &["", "events.k8s.io"],
         &["events"],
         &["create", "patch"],

@@ -82,7 +82,7 @@ pub(super) fn run(
         let plan = Plan::new(&job, &cluster)
             .with_context(|| format!("cannot render {} `{}`", job.kind, job.name))?;
         for object in plan.objects() {
-            writer.write(&object.to_value())?;
+            writer.write(&plan.written(&object))?;
         }
     }
     writer.end()?;

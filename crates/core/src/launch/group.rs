@@ -19,6 +19,8 @@ use crate::{
 const QUEUE_NAME: &str = "scheduling.volcano.sh/queue-name";
 /// Annotations of a job that say nothing about its gang: our own, and what `kubectl` keeps.
 const OUR_PREFIX: &str = "trainyard.dev/";
+/// The one group of pods in a Workload.
+pub(super) const NATIVE_GROUP: &str = "gang";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The API by which a scheduler is told of gangs.
@@ -28,17 +30,20 @@ pub enum GroupApi {
     Volcano,
     /// That of the coscheduling plugin.
     Coscheduling,
+    /// Kubernetes' own, as 1.35 has it.
+    Native,
 }
 
 impl GroupApi {
     /// Every one.
-    pub const ALL: [Self; 2] = [Self::Volcano, Self::Coscheduling];
+    pub const ALL: [Self; 3] = [Self::Volcano, Self::Coscheduling, Self::Native];
 
     /// Its group.
     pub fn group(self) -> &'static str {
         match self {
             Self::Volcano => "scheduling.volcano.sh",
             Self::Coscheduling => "scheduling.x-k8s.io",
+            Self::Native => "scheduling.k8s.io",
         }
     }
 
@@ -46,18 +51,24 @@ impl GroupApi {
     pub fn version(self) -> &'static str {
         match self {
             Self::Volcano => "v1beta1",
-            Self::Coscheduling => "v1alpha1",
+            Self::Coscheduling | Self::Native => "v1alpha1",
         }
     }
 
     /// The kind of the objects.
     pub fn kind(self) -> &'static str {
-        "PodGroup"
+        match self {
+            Self::Volcano | Self::Coscheduling => "PodGroup",
+            Self::Native => "Workload",
+        }
     }
 
     /// The name of the kind in paths.
     pub fn resource(self) -> &'static str {
-        "podgroups"
+        match self {
+            Self::Volcano | Self::Coscheduling => "podgroups",
+            Self::Native => "workloads",
+        }
     }
 
     /// Why the pods of a gang in `phase` are not to be made yet. Volcano lets a gang in before it has pods; the
@@ -102,33 +113,17 @@ impl Group {
         } else {
             0
         };
-        let mut spec = Map::new();
-        spec.insert(
-            "minMember".to_owned(),
-            json!(needed.saturating_sub(late).max(1)),
-        );
-        let resources = match &policy.min_resources {
-            Some(stated) => stated.clone(),
-            None => quantities(&needs(job, plan, needed)?),
+        let members = needed.saturating_sub(late).max(1);
+        let spec = match scheduler {
+            GangScheduler::Native => native(job, members),
+            _ => Value::Object(pod_group(
+                job,
+                scheduler,
+                policy,
+                members,
+                &needs(job, plan, needed)?,
+            )),
         };
-        if !resources.is_empty() {
-            spec.insert("minResources".to_owned(), json!(resources));
-        }
-        match scheduler {
-            GangScheduler::Volcano => {
-                if let Some(queue) = queue(job, policy) {
-                    spec.insert("queue".to_owned(), json!(queue));
-                }
-                if let Some(class) = priority_class(job, policy) {
-                    spec.insert("priorityClassName".to_owned(), json!(class));
-                }
-            }
-            GangScheduler::Coscheduling(_) => {
-                if let Some(seconds) = policy.schedule_timeout_seconds {
-                    spec.insert("scheduleTimeoutSeconds".to_owned(), json!(seconds));
-                }
-            }
-        }
         Ok(Self {
             api: scheduler.api(),
             metadata: ObjectMeta {
@@ -138,7 +133,7 @@ impl Group {
                 owner_references: pod::owners(job),
                 ..ObjectMeta::default()
             },
-            spec: Value::Object(spec),
+            spec,
         })
     }
 
@@ -152,6 +147,45 @@ impl Group {
             "spec": self.spec,
         }))
     }
+}
+
+/// The spec of a `Workload`.
+fn native(job: &Job, members: u32) -> Value {
+    let (group, _) = job.kind.api_version().split_once('/').unwrap_or_default();
+    json!({
+        "controllerRef": {"apiGroup": group, "kind": job.kind.name(), "name": job.name.as_str()},
+        "podGroups": [{"name": NATIVE_GROUP, "policy": {"gang": {"minCount": members}}}],
+    })
+}
+
+/// The spec of a `PodGroup`.
+fn pod_group(
+    job: &Job,
+    scheduler: &GangScheduler,
+    policy: &SchedulingPolicy,
+    members: u32,
+    needs: &Resources,
+) -> Map<String, Value> {
+    let mut spec = Map::new();
+    spec.insert("minMember".to_owned(), json!(members));
+    let resources = match &policy.min_resources {
+        Some(stated) => stated.clone(),
+        None => quantities(needs),
+    };
+    if !resources.is_empty() {
+        spec.insert("minResources".to_owned(), json!(resources));
+    }
+    if *scheduler == GangScheduler::Volcano {
+        if let Some(queue) = queue(job, policy) {
+            spec.insert("queue".to_owned(), json!(queue));
+        }
+        if let Some(class) = priority_class(job, policy) {
+            spec.insert("priorityClassName".to_owned(), json!(class));
+        }
+    } else if let Some(seconds) = policy.schedule_timeout_seconds {
+        spec.insert("scheduleTimeoutSeconds".to_owned(), json!(seconds));
+    }
+    spec
 }
 
 /// What `count` pods of the gang ask for: the launcher, without which nothing starts, then the others in the

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
+use serde_json::Value;
 
 use super::{
     Cluster, GangScheduler, Group, LaunchError, LaunchedPod, Object, autoscaler, jax, mpi_v1,
@@ -89,6 +90,20 @@ impl<'a> Plan<'a> {
         let scheduler = GangScheduler::of(self.job, self.cluster)?;
         // What it could fail for, making the plan has failed for.
         Group::of(self.job, &scheduler, self).ok()
+    }
+
+    /// Whether pods have fields that their type does not know, which [`Plan::written`] adds.
+    pub fn has_unknown_fields(&self) -> bool {
+        GangScheduler::of(self.job, self.cluster) == Some(GangScheduler::Native)
+    }
+
+    /// An object of the job as the API server is sent it.
+    pub fn written(&self, object: &Object) -> Value {
+        let mut value = object.to_value();
+        if let Some(scheduler) = GangScheduler::of(self.job, self.cluster) {
+            scheduler.refer(self.job, &mut value);
+        }
+        value
     }
 
     /// Every object that the job becomes, in the order of creation, in its first attempt and with

@@ -3,8 +3,9 @@
 //! Owns who starts the gang of a job. What that scheduler is told of the gang is [`super::group`]'s.
 
 use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
 
-use super::{Cluster, GroupApi};
+use super::{Cluster, GroupApi, group::NATIVE_GROUP};
 use crate::spec::{GangBy, Job, Kind, Role};
 
 /// The annotation by which Volcano finds the gang of a pod.
@@ -21,20 +22,24 @@ pub enum GangScheduler {
     Volcano,
     /// One with the coscheduling plugin, by its name in the cluster.
     Coscheduling(String),
+    /// The cluster's own, by Kubernetes' own API for gangs.
+    Native,
 }
 
 impl GangScheduler {
     /// What the scheduler-plugins call theirs where nobody says otherwise.
     pub const COSCHEDULING: &'static str = "scheduler-plugins-scheduler";
 
-    /// The scheduler that an administrator names: `volcano`, or one with the coscheduling plugin. None where
-    /// the name is empty or `None`.
+    /// The scheduler that an administrator names: `volcano`, `native`, or one with the coscheduling plugin. None
+    /// where the name is empty or `None`.
     pub fn named(name: &str) -> Option<Self> {
         let name = name.trim();
         if name.is_empty() || name.eq_ignore_ascii_case("none") {
             None
         } else if name.eq_ignore_ascii_case("volcano") {
             Some(Self::Volcano)
+        } else if name.eq_ignore_ascii_case("native") {
+            Some(Self::Native)
         } else {
             Some(Self::Coscheduling(name.to_owned()))
         }
@@ -46,6 +51,7 @@ impl GangScheduler {
         match job.knobs.gang {
             Some(GangBy::Seats | GangBy::Nobody) => None,
             Some(GangBy::Volcano) => Some(Self::Volcano),
+            Some(GangBy::Native) => Some(Self::Native),
             Some(GangBy::Coscheduling) => Some(match own {
                 Some(Self::Coscheduling(name)) => Self::Coscheduling(name.clone()),
                 _ => Self::Coscheduling(Self::COSCHEDULING.to_owned()),
@@ -59,22 +65,26 @@ impl GangScheduler {
         match self {
             Self::Volcano => GroupApi::Volcano,
             Self::Coscheduling(_) => GroupApi::Coscheduling,
+            Self::Native => GroupApi::Native,
         }
     }
 
-    /// The `schedulerName` of pods that are to go to it.
-    pub fn name(&self) -> &str {
+    /// The `schedulerName` of pods that are to go to it; none where they go there anyway.
+    pub fn name(&self) -> Option<&str> {
         match self {
-            Self::Volcano => "volcano",
-            Self::Coscheduling(name) => name,
+            Self::Volcano => Some("volcano"),
+            Self::Coscheduling(name) => Some(name),
+            Self::Native => None,
         }
     }
 
     /// Leads a pod of `role` to it. A template that names a scheduler keeps it.
     pub(super) fn mark(&self, job: &Job, role: Role, pod: &mut Pod) {
         let spec = pod.spec.get_or_insert_default();
-        if spec.scheduler_name.as_deref().is_none_or(str::is_empty) {
-            spec.scheduler_name = Some(self.name().to_owned());
+        if let Some(name) = self.name()
+            && spec.scheduler_name.as_deref().is_none_or(str::is_empty)
+        {
+            spec.scheduler_name = Some(name.to_owned());
         }
         let gang = job.name.as_str().to_owned();
         match self {
@@ -89,6 +99,23 @@ impl GangScheduler {
                 let labels = pod.metadata.labels.get_or_insert_default();
                 labels.insert(POD_GROUP.to_owned(), gang);
             }
+            // By a field of the pod that comes and goes with versions of Kubernetes: `refer` writes it.
+            Self::Native => {}
+        }
+    }
+
+    /// Adds to the object of a pod what its type has no field for.
+    pub(super) fn refer(&self, job: &Job, object: &mut Value) {
+        if *self != Self::Native {
+            return;
+        }
+        let path = match object.get("kind").and_then(Value::as_str) {
+            Some("Pod") => "/spec",
+            Some("Job") => "/spec/template/spec",
+            _ => return,
+        };
+        if let Some(spec) = object.pointer_mut(path) {
+            spec["workloadRef"] = json!({"name": job.name.as_str(), "podGroup": NATIVE_GROUP});
         }
     }
 }

@@ -137,11 +137,19 @@ pub enum GangBy {
     Volcano,
     /// A scheduler with the coscheduling plugin.
     Coscheduling,
+    /// The cluster's own scheduler, by Kubernetes' own API for gangs.
+    Native,
 }
 
 impl GangBy {
     /// Every one.
-    pub const ALL: [Self; 4] = [Self::Seats, Self::Nobody, Self::Volcano, Self::Coscheduling];
+    pub const ALL: [Self; 5] = [
+        Self::Seats,
+        Self::Nobody,
+        Self::Volcano,
+        Self::Coscheduling,
+        Self::Native,
+    ];
 
     /// The word in the annotation.
     pub fn name(self) -> &'static str {
@@ -150,6 +158,7 @@ impl GangBy {
             Self::Nobody => "off",
             Self::Volcano => "volcano",
             Self::Coscheduling => "coscheduling",
+            Self::Native => "native",
         }
     }
 }

@@ -91,6 +91,7 @@ fn every_object_of_a_job_can_be_created() {
         Object::Autoscaler(Box::default()),
         group(GroupApi::Volcano),
         group(GroupApi::Coscheduling),
+        group(GroupApi::Native),
     ];
     for object in &objects {
         let resource = resource(object);

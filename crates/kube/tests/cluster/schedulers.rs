@@ -7,7 +7,10 @@ use kube::{
 use serde_json::{Value, json};
 use trainyard_core::{launch::GangScheduler, spec::read};
 
-use crate::harness::{Yard, ends, holds, on_cluster, pytorch};
+use crate::{
+    harness::{Yard, ends, holds, on_cluster, pytorch},
+    placement::{Rack, gang, seated},
+};
 
 /// A definition of a kind by another scheduler, where the suite has fetched it.
 fn definition(file: &str) -> Option<Value> {
@@ -359,5 +362,45 @@ fn what_kueue_admits_carries_nothing_of_ours() {
         yard.edit("PyTorchJob", "queued", suspend(false)).await;
         until_admitted(&yard, 2, "2").await;
         operator.stop().await;
+    });
+}
+
+#[test]
+fn the_clusters_own_scheduler_starts_a_gang_whole() {
+    on_cluster("native", |yard| async move {
+        let rack = Rack::new(&yard, 2).await;
+        rack.cordon(&rack.names[1], true).await;
+        let operator = yard.operator().await;
+        let mut job = gang(&yard, "whole", 1, &json!({}));
+        job["metadata"]["annotations"] = json!({"trainyard.dev/gang": "native"});
+        yard.put(&job).await;
+        let workloads = yard.api("scheduling.k8s.io", "v1alpha1", "Workload");
+        let workload = until_group(&yard, &workloads, "whole").await;
+        assert_eq!(
+            workload.data["spec"]["podGroups"],
+            json!([{"name": "gang", "policy": {"gang": {"minCount": 2}}}])
+        );
+        yard.until_status("PyTorchJob", "whole", "one pod has no node", |status| {
+            says(status, "pods have no node yet: ")
+        })
+        .await;
+        assert_eq!(
+            seated(&yard, "whole").await,
+            0,
+            "the other one waits for it"
+        );
+        for pod in yard.pod_map().await.values() {
+            let reference = json!({"name": "whole", "podGroup": "gang"});
+            assert_eq!(pod["spec"]["workloadRef"], reference);
+            assert!(is_free(pod), "{pod:#}");
+        }
+        rack.cordon(&rack.names[1], false).await;
+        yard.until_running(2, 1).await;
+        yard.end_pod("whole-master-0", 0, "Completed").await;
+        yard.until_condition("PyTorchJob", "whole", "Succeeded")
+            .await;
+        until_no_group(&yard, &workloads, "whole").await;
+        operator.stop().await;
+        rack.remove().await;
     });
 }

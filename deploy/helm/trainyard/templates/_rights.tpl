@@ -115,6 +115,17 @@
   - list
   - patch
   - watch
+# tells the cluster's own scheduler of gangs that it is to start
+- apiGroups:
+  - scheduling.k8s.io
+  resources:
+  - workloads
+  verbs:
+  - create
+  - delete
+  - list
+  - patch
+  - watch
 # says on the job what happened
 - apiGroups:
   - ""
@@ -315,6 +326,13 @@
   - scheduling.x-k8s.io
   resources:
   - podgroups
+  verbs:
+  - list
+  - watch
+- apiGroups:
+  - scheduling.k8s.io
+  resources:
+  - workloads
   verbs:
   - list
   - watch

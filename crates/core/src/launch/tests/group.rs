@@ -247,6 +247,7 @@ fn who_starts_a_gang() {
         ("none", None),
         ("volcano", volcano()),
         ("Volcano", volcano()),
+        ("native", Some(GangScheduler::Native)),
         ("default-scheduler", plugin("default-scheduler")),
     ] {
         assert_eq!(GangScheduler::named(name), want, "`{name}`");
@@ -314,4 +315,35 @@ fn a_pod_is_led_to_its_scheduler() {
     let annotations = pod.metadata.annotations.unwrap();
     assert_eq!(annotations["scheduling.k8s.io/group-name"], "j");
     assert_eq!(annotations["volcano.sh/task-spec"], "worker");
+}
+
+#[test]
+fn kubernetes_own_api_knows_a_gang_by_its_workload() {
+    let mut mpi = job(Kind::MpiV2)
+        .role(Role::Launcher, 1)
+        .role(Role::Worker, 2)
+        .done();
+    mpi.knobs.gang = Some(GangBy::Native);
+    let cluster = Cluster::default();
+    let plan = Plan::new(&mpi, &cluster).unwrap();
+    let group = plan.group().expect("it is told");
+    let want = json!({
+        "controllerRef": {"apiGroup": "kubeflow.org", "kind": "MPIJob", "name": "j"},
+        "podGroups": [{"name": "gang", "policy": {"gang": {"minCount": 3}}}],
+    });
+    assert_eq!(group.spec, want);
+    let reference = json!({"name": "j", "podGroup": "gang"});
+    for object in plan.objects() {
+        let value = plan.written(&object);
+        let spec = match value["kind"].as_str() {
+            Some("Pod") => &value["spec"],
+            Some("Job") => &value["spec"]["template"]["spec"],
+            _ => {
+                assert_eq!(value, object.to_value());
+                continue;
+            }
+        };
+        assert_eq!(spec["workloadRef"], reference, "{}", object.name());
+        assert!(spec.get("schedulerName").is_none(), "{}", object.name());
+    }
 }
