@@ -14,6 +14,7 @@ mod control_plane;
 mod image;
 mod namespace;
 mod nodes;
+mod others;
 mod piece;
 mod process;
 mod recipe;
@@ -55,6 +56,7 @@ Commands:
                      what runs, what is ready, addresses and versions
   kubeconfig         where the file is with which an admin reaches it
   image              build this project's programs and give the real nodes images with them
+  kinds              fetch the kinds of other schedulers, for tests that teach them to it
   exec -- COMMAND    run a command that reaches it: KUBECONFIG is set, `kubectl` is found
   stop PIECE [--signal NAME]
                      end one of its programs (TERM unless told otherwise)
@@ -133,6 +135,10 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failure> {
         "image" => {
             arguments.finish()?;
             image::project(&Cluster::find(State::locked(name)?)?)
+        }
+        "kinds" => {
+            arguments.finish()?;
+            others::provide(&Cluster::find(State::locked(name)?)?.state)
         }
         "test" => {
             arguments.finish()?;

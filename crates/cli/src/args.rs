@@ -413,6 +413,9 @@ pub(crate) struct Render {
     /// With it the ranks of an `MPIJob` are started by the agent, unless the job says otherwise.
     #[arg(long, value_name = "IMAGE")]
     pub(crate) agent_image: Option<String>,
+    /// Scheduler that starts gangs, as the operator is given it
+    #[arg(long, value_name = "NAME")]
+    pub(crate) gang_scheduler_name: Option<String>,
 }
 
 /// How objects are written.

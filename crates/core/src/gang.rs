@@ -62,6 +62,7 @@ pub use snapshot::{
 pub use survey::{Area, Held, Host, Tally, survey};
 pub use topology::{Level, Topology};
 pub use traffic::weight;
+pub(crate) use wanted::minimum;
 pub use wanted::{Constraints, Gang, Member, Shape};
 
 /// Seats for the gangs that want some, in the cluster as it is at `now`.

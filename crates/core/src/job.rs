@@ -35,6 +35,7 @@ mod conditions;
 mod converge;
 mod deadline;
 mod elastic;
+mod grouping;
 mod index_set;
 mod messages;
 pub mod mutant;
@@ -57,8 +58,8 @@ use jiff::Timestamp;
 pub use action::{Action, Decision, Event, EventKind, Removal, Seat};
 pub use index_set::IndexSet;
 pub use observed::{
-    Autoscaler, Disruption, Exit, NodeHealth, Observed, ObservedPod, PodPhase, PodUid, Progress,
-    Refusal, Seating, SharedInputs, Wait,
+    Autoscaler, Disruption, Exit, Grouping, NodeHealth, Observed, ObservedPod, PodPhase, PodUid,
+    Progress, Refusal, Seating, SharedInputs, Wait,
 };
 pub use status::{
     Account, Condition, ConditionStatus, ConditionType, JobStatus, LastFailure, RoleStatus, Spent,

@@ -5,8 +5,8 @@
 //! pod runs, and it makes no keys: randomness is an argument.
 //!
 //! One file per framework holds its wiring: how its ranks find each other. The rest serves them
-//! all: `pod` (names, labels, owner, restart policy), `service`, `autoscaler`, and `plan`, which
-//! joins the parts.
+//! all: `pod` (names, labels, owner, restart policy), `service`, `autoscaler`, `group` (what another
+//! scheduler is told), and `plan`, which joins the parts.
 //!
 //! Invariant: the same job gives the same bytes, and what the user wrote in a template survives:
 //! lists are only appended to, and only the fields that the contract names are set. The exceptions
@@ -16,6 +16,7 @@
 pub mod agent;
 mod autoscaler;
 mod env;
+mod group;
 mod jax;
 mod mpi;
 mod mpi_v1;
@@ -25,6 +26,7 @@ mod paddle;
 mod plan;
 mod pod;
 mod pytorch;
+mod scheduler;
 mod seat;
 mod service;
 mod shared;
@@ -41,11 +43,13 @@ use crate::spec::{Framework, Job, Role, Slot};
 
 pub use agent::AgentIdentity;
 pub use autoscaler::autoscaler;
+pub use group::{Group, GroupApi};
 pub use mpi::transport;
 pub use object::{Existing, LaunchedPod, Object};
 pub use plan::{Plan, render};
 pub(crate) use pod::label as pod_label;
 pub use pod::slot_of;
+pub use scheduler::GangScheduler;
 pub use seat::{GATE, HOSTNAME, release, take_seat};
 pub use service::service;
 pub use shared::{Keys, SshKey, shared};
@@ -65,6 +69,8 @@ pub struct Cluster {
     /// The image that brings the agent to the pods of an `MPIJob`; without one, ranks are started as
     /// the old operators do it.
     pub agent_image: Option<String>,
+    /// The scheduler of others that starts the gangs of jobs which do not say who does.
+    pub gang_scheduler: Option<GangScheduler>,
     /// Ports of single pods in place of their template's, where all pods share one machine. Only
     /// `TFJob` can tell its ranks of a port for each pod.
     pub ports: BTreeMap<Slot, i32>,
@@ -79,6 +85,7 @@ impl Default for Cluster {
             kubectl_delivery_image: "ghcr.io/kubeflow/training-v1/kubectl-delivery:latest"
                 .to_owned(),
             agent_image: None,
+            gang_scheduler: None,
             ports: BTreeMap::new(),
         }
     }

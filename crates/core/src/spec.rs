@@ -36,7 +36,7 @@ pub use check::{Checked, check, job_from_value};
 pub use document::{Document, RoleInFile};
 pub use kind::{Kind, Role};
 pub use knobs::{
-    AccountLimits, Compat, Knobs, Limit, MpiTransport, RestartScope, Switch, annotation,
+    AccountLimits, Compat, GangBy, Knobs, Limit, MpiTransport, RestartScope, Switch, annotation,
 };
 pub use name::{JobName, NameError, Namespace};
 pub(crate) use nearest::distance;

@@ -38,8 +38,8 @@ use nix::{
 };
 use trainyard_core::{
     job::{
-        self, Autoscaler, ConditionStatus, ConditionType, IndexSet, JobStatus, NodeHealth,
-        Observed, Progress, Refusal, Seating, SharedInputs,
+        self, Autoscaler, ConditionStatus, ConditionType, Grouping, IndexSet, JobStatus,
+        NodeHealth, Observed, Progress, Refusal, Seating, SharedInputs,
     },
     launch::Plan,
     spec::{Job, Role},
@@ -390,6 +390,7 @@ impl<'a> Engine<'a> {
             refusals: std::mem::take(&mut self.refusals),
             progress: self.progress,
             seating: Seating::Open,
+            grouping: Grouping::Unused,
         }
     }
 

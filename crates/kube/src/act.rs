@@ -10,7 +10,7 @@ use serde_json::Value;
 use tracing::info;
 use trainyard_core::{
     job::{Action, Refusal, Removal, Seat, SharedInputs},
-    launch::{self, Cluster, Existing, Keys, LaunchedPod, Object, Plan},
+    launch::{self, Cluster, Existing, GroupApi, Keys, LaunchedPod, Object, Plan},
     spec::{Job, Kind, MpiTransport, Role, Slot},
 };
 
@@ -18,9 +18,9 @@ use crate::{
     api::{CallError, Caller},
     crd, identity,
     key::JobKey,
-    operator::{Scaler, State},
+    operator::{Scaler, State, as_applied, unserved},
     ssh,
-    view::{Bare, BatchView, PodView},
+    view::{Bare, BatchView, GroupView, PodView},
 };
 
 /// Calls for one job that are under way at once.
@@ -115,6 +115,8 @@ impl Actor<'_> {
                     .await
             }
             Action::ApplyShared(inputs) => self.apply_shared(inputs).await,
+            Action::ApplyGroup => self.apply_group(plan).await,
+            Action::DeleteGroup => self.delete_group(plan).await,
             Action::ApplyAutoscaler => {
                 let Some(autoscaler) = launch::autoscaler(self.job) else {
                     return Ok(());
@@ -167,22 +169,35 @@ impl Actor<'_> {
             })
         })?;
         launch::take_seat(&mut launched, seat);
-        match launched {
-            LaunchedPod::Pod(pod) => {
-                if let Some(pod) = self.create::<PodView>("pods", &*pod, "pod", slot).await? {
-                    self.state.store().remember_pod(&pod);
-                }
+        let is_batch = matches!(launched, LaunchedPod::Job(_));
+        let object = Object::from(launched);
+        if is_batch {
+            if let Some(job) = self
+                .send::<BatchView>(plan, &object, "launcher", slot)
+                .await?
+            {
+                self.state.store().remember_launcher(&job);
             }
-            LaunchedPod::Job(job) => {
-                if let Some(job) = self
-                    .create::<BatchView>("jobs", &*job, "launcher", slot)
-                    .await?
-                {
-                    self.state.store().remember_launcher(&job);
-                }
-            }
+        } else if let Some(pod) = self.send::<PodView>(plan, &object, "pod", slot).await? {
+            self.state.store().remember_pod(&pod);
         }
         Ok(())
+    }
+
+    /// Creates the pod of `slot`.
+    async fn send<T: serde::de::DeserializeOwned>(
+        &self,
+        plan: &Plan<'_>,
+        object: &Object,
+        what: &str,
+        slot: Slot,
+    ) -> Result<Option<T>, Trouble> {
+        let resource = resource(object);
+        if plan.has_unknown_fields() {
+            let value = plan.written(object);
+            return self.create(resource, &value, what, slot).await;
+        }
+        self.create(resource, object, what, slot).await
     }
 
     /// Lets a pod go that was held back.
@@ -310,6 +325,57 @@ impl Actor<'_> {
         Ok(())
     }
 
+    /// Tells another scheduler of the gang.
+    async fn apply_group(&self, plan: &Plan<'_>) -> Result<(), Trouble> {
+        let Some(group) = plan.group() else {
+            return Ok(());
+        };
+        let api = group.api;
+        let there = self.state.store().group(api, self.key).cloned();
+        let value = as_applied(group, there.as_ref().map_or("", |there| &there.queue));
+        let name = self.job.name.as_str();
+        let tried = format!("apply {} `{name}`", api.kind());
+        let path = group_path(&self.key.namespace, api);
+        match self.caller.apply::<GroupView>(&path, name, &value).await {
+            Ok(made) => {
+                self.state.store().remember_group(api, &made);
+                self.state
+                    .remember(self.key, |memory| memory.group = Some(value));
+                Ok(())
+            }
+            Err(error) if error.is_not_found() => Err(Trouble::Refused(Refusal {
+                tried,
+                message: unserved(api),
+            })),
+            // What cannot be changed is made anew, once it is gone.
+            Err(error) if error.is_refusal() && api == GroupApi::Native && there.is_some() => {
+                info!(job = %self.key, %error, "the Workload is made anew");
+                self.delete_group(plan).await
+            }
+            Err(error) => Err(trouble(tried, error)),
+        }
+    }
+
+    /// Deletes what another scheduler was told.
+    async fn delete_group(&self, plan: &Plan<'_>) -> Result<(), Trouble> {
+        let Some(api) = plan.group().map(|group| group.api) else {
+            return Ok(());
+        };
+        let Some(there) = self.state.store().group(api, self.key).cloned() else {
+            return Ok(());
+        };
+        let params = DeleteParams {
+            preconditions: Some(this(&there.uid)),
+            ..DeleteParams::default()
+        };
+        let name = self.job.name.as_str();
+        let path = group_path(&self.key.namespace, api);
+        self.caller
+            .delete(&path, name, &params)
+            .await
+            .map_err(|error| trouble(format!("delete {} `{name}`", api.kind()), error))
+    }
+
     /// What the launcher of an `MPIJob` enters its workers with.
     fn keys(&self) -> Result<Option<Keys>, String> {
         let transport = launch::transport(self.job, self.cluster);
@@ -351,6 +417,16 @@ pub(crate) fn object_path(namespace: &str, resource: &str) -> String {
         _ => "/apis/rbac.authorization.k8s.io/v1",
     };
     format!("{group}/namespaces/{namespace}/{resource}")
+}
+
+/// Where `api` serves the groups of `namespace`.
+fn group_path(namespace: &str, api: GroupApi) -> String {
+    format!(
+        "/apis/{}/{}/namespaces/{namespace}/{}",
+        api.group(),
+        api.version(),
+        api.resource()
+    )
 }
 
 /// Where the API serves the jobs of the kind and namespace of `key`.
@@ -412,5 +488,6 @@ pub(crate) fn resource(object: &Object) -> &'static str {
         Object::Role(_) => "roles",
         Object::RoleBinding(_) => "rolebindings",
         Object::Autoscaler(_) => "horizontalpodautoscalers",
+        Object::Group(group) => group.api.resource(),
     }
 }

@@ -43,7 +43,11 @@ pub(crate) fn health(operator: Operator, certificate: Option<Arc<Certificate>>) 
             "/healthz" => Some(Reply::text(StatusCode::OK, "ok")),
             "/readyz" => Some(
                 match readiness(&operator.unlisted(), certificate.as_deref()) {
-                    Ok(()) => Reply::text(StatusCode::OK, "ok"),
+                    Ok(()) => {
+                        let remarks = operator.remarks();
+                        let words = remarks.map_or("ok".to_owned(), |words| format!("ok; {words}"));
+                        Reply::text(StatusCode::OK, words)
+                    }
                     Err(why) => Reply::text(StatusCode::SERVICE_UNAVAILABLE, why),
                 },
             ),

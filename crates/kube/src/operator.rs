@@ -6,6 +6,7 @@
 //!
 //! Several operators may run: all of them follow the cluster, the one that holds the lease acts.
 
+mod groups;
 mod seats;
 mod state;
 
@@ -21,9 +22,15 @@ use jiff::Timestamp;
 use kube::Client;
 use tokio::sync::{Notify, Semaphore, watch};
 use tracing::{debug, info, warn};
-use trainyard_core::{launch::Cluster, spec::Kind};
+use trainyard_core::{
+    launch::{Cluster, GroupApi},
+    spec::Kind,
+};
 
-pub(crate) use self::state::{Scaler, State};
+pub(crate) use self::{
+    groups::{as_applied, unserved},
+    state::{Scaler, State},
+};
 use crate::{
     act::stored_as,
     api::Caller,
@@ -105,6 +112,8 @@ pub struct Operator {
     ready: Arc<Ready>,
     /// The line for seats has changed.
     stirred: Arc<Notify>,
+    /// Which schedulers of others jobs need.
+    asked: groups::Asked,
     leads: watch::Receiver<bool>,
     leading: Arc<watch::Sender<bool>>,
     ends: Arc<AtomicBool>,
@@ -167,6 +176,7 @@ impl Operator {
             options: Arc::new(options),
             ready: Arc::new(Ready::default()),
             stirred: Arc::default(),
+            asked: groups::Asked::default(),
             leads,
             leading: Arc::new(leading),
             ends: Arc::new(AtomicBool::new(false)),
@@ -209,6 +219,11 @@ impl Operator {
         if self.places() {
             let this = self.clone();
             tasks.spawn(async move { this.give_seats().await });
+        }
+        if !self.options.shadow {
+            for api in GroupApi::ALL {
+                tasks.spawn(self.clone().follow_groups(api));
+            }
         }
         let turns = Arc::new(Semaphore::new(self.options.workers));
         let mut stop = std::pin::pin!(stop);

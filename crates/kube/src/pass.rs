@@ -44,7 +44,11 @@ impl Operator {
         let began = Instant::now();
         let Some(view) = self.state.store().job(key) else {
             self.state.forget(key);
-            self.state.store().line.forget(&key.gang());
+            {
+                let mut store = self.state.store();
+                store.line.forget(&key.gang());
+                store.forget_groups(key);
+            }
             self.look_at_line();
             self.caller.metrics.forget(key);
             if let Some(shadow) = &self.shadow {
@@ -92,6 +96,7 @@ impl Operator {
         let now = Timestamp::now();
         let mut observed = self.state.store().observe(key, view, &job);
         observed.seating = self.seating(key, view, &job, &observed.status);
+        observed.grouping = self.grouping(key, view, &job);
         self.recall(key, &job, &mut observed).await?;
         let decision = job::decide(&job, &observed, now);
         Span::current().record("attempt", decision.status.trainyard.attempt);

@@ -167,6 +167,20 @@ pub const OPERATOR: &[Right] = &[
     ),
     right(
         Place::Jobs,
+        &["scheduling.volcano.sh", "scheduling.x-k8s.io"],
+        &["podgroups"],
+        &["create", "delete", "list", "patch", "watch"],
+        "tells Volcano or the coscheduling plugin of gangs that they are to start",
+    ),
+    right(
+        Place::Jobs,
+        &["scheduling.k8s.io"],
+        &["workloads"],
+        &["create", "delete", "list", "patch", "watch"],
+        "tells the cluster's own scheduler of gangs that it is to start",
+    ),
+    right(
+        Place::Jobs,
         &["", "events.k8s.io"],
         &["events"],
         &["create", "patch"],

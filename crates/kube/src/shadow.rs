@@ -362,8 +362,11 @@ fn left_to_do(job: &Job, action: &Action) -> Option<(Line, String)> {
         Action::ApplyAutoscaler => ("HorizontalPodAutoscaler", own(), MADE),
         Action::DeleteAutoscaler => ("HorizontalPodAutoscaler", own(), REMOVED),
         Action::DeleteJob => (job.kind.name(), own(), REMOVED),
-        // What pods share is compared object by object; nobody waits for seats in shadow.
+        // What pods share is compared object by object; nobody waits for seats in shadow, and no other
+        // scheduler is told of gangs.
         Action::ApplyShared(_)
+        | Action::ApplyGroup
+        | Action::DeleteGroup
         | Action::SeatPod { .. }
         | Action::AskSeats
         | Action::GiveSeatsBack { .. } => return None,

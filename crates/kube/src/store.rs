@@ -4,6 +4,7 @@
 //!
 //! Invariant: a change of anything that a job's next pass would see names that job.
 
+mod groups;
 mod nodes;
 mod seats;
 
@@ -17,10 +18,12 @@ use jiff::Timestamp;
 use trainyard_core::{
     gang::Line,
     job::{IndexSet, JobStatus, Observed, ObservedPod, PodPhase, Wait},
-    launch::slot_of,
+    launch::{GroupApi, slot_of},
     spec::{Job, Kind, Role, Slot, annotation},
 };
 
+use self::groups::Groups;
+pub(crate) use self::groups::Known;
 use crate::{
     feed::News,
     key::JobKey,
@@ -51,6 +54,8 @@ pub(crate) struct Store {
     pub(crate) namespace: Option<String>,
     /// The gangs that wait for seats.
     pub(crate) line: Line,
+    /// What schedulers of others were told of gangs.
+    groups: BTreeMap<GroupApi, Groups>,
 }
 
 /// What belongs to one job, by name.

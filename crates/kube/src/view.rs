@@ -87,6 +87,28 @@ impl View for Bare {
     }
 }
 
+/// What another scheduler was told of a gang.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct GroupView {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: GroupSpecView,
+    pub(crate) status: PhaseView,
+}
+
+impl View for GroupView {
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+/// What of the spec of a group others may change.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct GroupSpecView {
+    pub(crate) queue: String,
+}
+
 /// A pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -169,7 +191,7 @@ pub(crate) struct RoomPod {
     pub(crate) status: PhaseView,
 }
 
-/// The phase of a pod.
+/// The phase of an object.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct PhaseView {

@@ -138,6 +138,9 @@ fn api_server(cluster: &Cluster) -> Piece {
         // Webhooks that name a Service are called at its endpoints: no proxy serves its address.
         .with("--enable-aggregator-routing=true")
         .with("--allow-privileged=true")
+        // Kubernetes' own API for gangs, which nobody serves by default yet.
+        .with("--feature-gates=GenericWorkload=true")
+        .with("--runtime-config=scheduling.k8s.io/v1alpha1=true")
 }
 
 fn controller_manager(cluster: &Cluster) -> Result<Piece, Failure> {
@@ -181,6 +184,7 @@ fn scheduler(cluster: &Cluster) -> Result<Piece, Failure> {
     Ok(Piece::new("kube-scheduler", "kube-scheduler")
         .with(format!("--config={}", path.display()))
         .with("--bind-address=127.0.0.1")
+        .with("--feature-gates=GenericWorkload=true,GangScheduling=true")
         .with(format!(
             "--cert-dir={}",
             cluster.state.text("keys/scheduler")

@@ -12,7 +12,7 @@ use std::{
 use super::{
     Cluster, Nodes, binaries, cgroups, image,
     namespace::{Namespaces, is_helper},
-    piece,
+    others, piece,
     process::Process,
     state::State,
     wait,
@@ -174,10 +174,11 @@ fn tests() -> Result<Option<String>, Failure> {
 }
 
 /// Teaches the cluster the kinds, and gives its real nodes the images, as this checkout has them; and
-/// gives the tests what installs charts.
+/// gives the tests what installs charts and what other schedulers define.
 fn install(fixture: &Fixture) -> Result<(), Failure> {
     image::project(&fixture.cluster)?;
     binaries::provide(binaries::HELM, &fixture.cluster.state.file("bin"))?;
+    others::provide(&fixture.cluster.state)?;
     let mut command = fixture.command("kubectl");
     command
         .args(["apply", "--server-side", "--force-conflicts", "--kustomize"])

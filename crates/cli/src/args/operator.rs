@@ -74,6 +74,13 @@ pub(crate) struct Operator {
     /// `trainyard.dev/mpi-transport` of a job overrides it.
     #[arg(long, value_name = "IMAGE")]
     pub(crate) agent_image: Option<String>,
+    /// Scheduler that starts gangs: `volcano`, `native`, or the name of one with the coscheduling plugin
+    ///
+    /// It is told of every gang by a PodGroup, or a Workload. Without it, or with `None`, this operator gives gangs
+    /// their seats. The annotation `trainyard.dev/gang` of a job (`on`, `off`, `volcano`, `coscheduling`, `native`)
+    /// overrides it.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) gang_scheduler_name: Option<String>,
     /// Change nothing, and say what the operator that runs does otherwise
     ///
     /// Each object that is there and would have been made otherwise, each one that would have been made

@@ -44,6 +44,10 @@ pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
             cluster: launch::Cluster {
                 domain: args.cluster_domain.filter(|domain| !domain.is_empty()),
                 agent_image: args.agent_image.filter(|image| !image.is_empty()),
+                gang_scheduler: args
+                    .gang_scheduler_name
+                    .as_deref()
+                    .and_then(launch::GangScheduler::named),
                 ..launch::Cluster::default()
             },
             shadow: args.shadow,

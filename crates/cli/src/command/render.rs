@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 use trainyard_core::{
     finding::Severity,
-    launch::{Cluster, Plan},
+    launch::{Cluster, GangScheduler, Plan},
     lint,
     spec::{self, RoleInFile},
 };
@@ -57,6 +57,10 @@ pub(super) fn run(
             .cluster_domain
             .or_else(|| environment.cluster_domain.clone()),
         agent_image: args.agent_image,
+        gang_scheduler: args
+            .gang_scheduler_name
+            .as_deref()
+            .and_then(GangScheduler::named),
         ..Cluster::default()
     };
     let mut writer = Writer {
@@ -78,7 +82,7 @@ pub(super) fn run(
         let plan = Plan::new(&job, &cluster)
             .with_context(|| format!("cannot render {} `{}`", job.kind, job.name))?;
         for object in plan.objects() {
-            writer.write(&object.to_value())?;
+            writer.write(&plan.written(&object))?;
         }
     }
     writer.end()?;

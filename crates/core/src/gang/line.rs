@@ -19,8 +19,8 @@ use self::entry::Entry;
 use super::{Gang, GangKey, Node, PodKey, Resident, Snapshot, place};
 use crate::{
     job::{PodPhase, Seating},
-    launch::{Cluster, HOSTNAME},
-    spec::{Job, Switch},
+    launch::{Cluster, GangScheduler, HOSTNAME},
+    spec::{GangBy, Job},
 };
 
 /// The scheduler that pods without another one go to.
@@ -28,13 +28,14 @@ const OWN_SCHEDULER: &str = "default-scheduler";
 
 /// Whether a job waits for seats for all of its pods: every job does, unless it says otherwise or another
 /// scheduler or, `queued`, another queue looks after it.
-pub fn waits_for_seats(job: &Job, queued: bool) -> bool {
+pub fn waits_for_seats(job: &Job, cluster: &Cluster, queued: bool) -> bool {
     let foreign = job.roles.values().any(|role| {
         let spec = role.template.spec.as_ref();
         let scheduler = spec.and_then(|spec| spec.scheduler_name.as_deref());
         scheduler.is_some_and(|name| !name.is_empty() && name != OWN_SCHEDULER)
     });
-    job.knobs.gang != Some(Switch::Off) && !foreign && !queued
+    let grouped = GangScheduler::of(job, cluster).is_some();
+    job.knobs.gang != Some(GangBy::Nobody) && !foreign && !grouped && !queued
 }
 
 /// Which version of a job a gang is of.

@@ -141,6 +141,11 @@ pub fn is_accelerator(name: &str) -> bool {
         || (vendor == "gpu.intel.com" && !device.contains("monitoring"))
 }
 
+/// Whether that is a port of the node.
+pub fn is_host_port(name: &str) -> bool {
+    name.starts_with(HOST_PORT)
+}
+
 fn amount(name: &str, quantity: &Quantity) -> Option<i64> {
     if name == CPU {
         i64::try_from(quantity::milli(quantity)?).ok()

@@ -78,6 +78,10 @@ pub enum Action {
         /// From these.
         SharedInputs,
     ),
+    /// Tell the other scheduler of the gang, or bring what it was told up to date.
+    ApplyGroup,
+    /// Delete what the other scheduler was told.
+    DeleteGroup,
     /// Create the autoscaler, or bring it up to date.
     ApplyAutoscaler,
     /// Delete the autoscaler.

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use super::{Action, Autoscaler, ConditionType, EventKind, PodPhase, messages, mutant, pass::Pass};
+use super::{
+    Action, Autoscaler, ConditionType, EventKind, PodPhase, grouping, messages, mutant, pass::Pass,
+};
 use crate::{
     reason::Code,
     spec::{CleanPodPolicy, Slot},
@@ -62,6 +64,7 @@ pub(super) fn remove_everything(pass: &mut Pass<'_>) {
     if observed.autoscaler != Autoscaler::Missing {
         pass.actions.push(Action::DeleteAutoscaler);
     }
+    grouping::dissolve(pass);
 }
 
 fn end(pass: &mut Pass<'_>, kind: ConditionType, event: EventKind, message: String) {
@@ -115,6 +118,7 @@ fn clean(pass: &mut Pass<'_>) {
     if observed.autoscaler != Autoscaler::Missing {
         pass.actions.push(Action::DeleteAutoscaler);
     }
+    grouping::dissolve(pass);
     if leaving > 0 {
         pass.say(
             Code::CleaningUp,

@@ -4,14 +4,15 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Action, ConditionType, IndexSet, PodPhase, SharedInputs, Wait, Yard, messages, mutant,
+    Action, ConditionType, IndexSet, PodPhase, SharedInputs, Wait, Yard, grouping, messages,
+    mutant,
     pass::Pass,
     roster::{self, Roster},
     seating, success,
 };
 use crate::{
     reason::Code,
-    spec::{Compat, Framework, Job, LauncherCreation, RestartScope, Role, Slot},
+    spec::{Job, Kind, RestartScope, Role, Slot},
 };
 
 /// Brings the pods towards what the attempt wants.
@@ -144,6 +145,9 @@ fn create(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) {
             }
         }
     }
+    if !grouping::let_in(pass) {
+        return;
+    }
     let Some(way) = seating::ask(pass, missing) else {
         return;
     };
@@ -178,21 +182,20 @@ pub(super) fn launcher_waits_for(
     yard: &Yard,
     roster: &Roster<'_>,
 ) -> Option<(u32, u32, &'static str)> {
+    if !job.launcher_waits() {
+        return None;
+    }
     let wanted = job.role_replicas(Role::Worker);
-    let (have, word) = match &job.framework {
-        Framework::MpiV1(_) if !job.knobs.compat.contains(&Compat::LauncherEarly) => {
-            (roster.active(Role::Worker, yard), "run")
-        }
-        Framework::MpiV2(mpi) if mpi.launcher_creation == LauncherCreation::WaitForWorkersReady => {
-            let ready = roster.notable.iter().filter(|pod| {
-                pod.slot.role == Role::Worker && pod.ready && roster::is_active(pod, yard)
-            });
-            (
-                ready.fold(roster.healthy(Role::Worker), |sum, _| sum + 1),
-                "are ready",
-            )
-        }
-        _ => return None,
+    let (have, word) = if job.kind == Kind::MpiV1 {
+        (roster.active(Role::Worker, yard), "run")
+    } else {
+        let ready = roster.notable.iter().filter(|pod| {
+            pod.slot.role == Role::Worker && pod.ready && roster::is_active(pod, yard)
+        });
+        (
+            ready.fold(roster.healthy(Role::Worker), |sum, _| sum + 1),
+            "are ready",
+        )
     };
     (have < wanted).then_some((have, wanted, word))
 }
@@ -223,7 +226,7 @@ fn report_running(pass: &mut Pass<'_>, roster: &Roster<'_>) {
     let counts = &pass.status.replica_statuses;
     let active = |role: Role| counts.get(&role).map_or(0, |status| status.active);
     let mut runs = active(role) > 0;
-    if pass.job.kind == crate::spec::Kind::MpiV2 {
+    if pass.job.kind == Kind::MpiV2 {
         runs = runs && active(Role::Worker) == pass.job.role_replicas(Role::Worker);
     }
     if pass.holds(ConditionType::Restarting) {

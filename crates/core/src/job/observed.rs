@@ -41,6 +41,29 @@ pub struct Observed {
     pub progress: Option<Progress>,
     /// Whether the gang has seats, where seats are given.
     pub seating: Seating,
+    /// What another scheduler was told of the gang, where one starts it.
+    pub grouping: Grouping,
+}
+
+/// What is there of the object that tells another scheduler of a gang.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Grouping {
+    /// No other scheduler starts this gang.
+    #[default]
+    Unused,
+    /// Nobody has looked yet.
+    Unknown,
+    /// The other scheduler cannot be told of the gang; what is in the way.
+    Unable(String),
+    /// None, and it can be made.
+    Missing,
+    /// It is there.
+    There {
+        /// Whether it was made from the spec as it is.
+        current: bool,
+        /// Why the pods of the gang are not to be made yet.
+        wait: Option<String>,
+    },
 }
 
 /// Where the pods of a job may go.

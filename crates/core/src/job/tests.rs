@@ -2,6 +2,7 @@
 //! these leave whole: they read as the contract does.
 
 mod asked;
+mod groups;
 mod hunted;
 mod reports;
 mod seats;
@@ -103,6 +104,13 @@ impl World {
                 self.observed.services.insert(slot.role, left);
             }
             Action::ApplyShared(inputs) => self.observed.shared = Some(inputs.clone()),
+            Action::ApplyGroup => {
+                self.observed.grouping = Grouping::There {
+                    current: true,
+                    wait: None,
+                };
+            }
+            Action::DeleteGroup => self.observed.grouping = Grouping::Missing,
             Action::ApplyAutoscaler => self.observed.autoscaler = Autoscaler::Current,
             Action::DeleteAutoscaler => self.observed.autoscaler = Autoscaler::Missing,
             Action::DeleteJob => self.deleted = true,

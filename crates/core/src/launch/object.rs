@@ -4,13 +4,15 @@ use k8s_openapi::{
     api::{
         autoscaling::v2::HorizontalPodAutoscaler,
         batch::v1::Job as BatchJob,
-        core::v1::{ConfigMap, Pod, Secret, Service, ServiceAccount},
+        core::v1::{ConfigMap, Pod, PodSpec, Secret, Service, ServiceAccount},
         rbac::v1::{Role as RbacRole, RoleBinding},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use serde::{Serialize, Serializer};
 use serde_json::Value;
+
+use super::Group;
 
 /// The pod of a slot, in the form in which it is created.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +21,16 @@ pub enum LaunchedPod {
     Pod(Box<Pod>),
     /// The launcher of an `MPIJob` v2beta1: a batch Job whose one pod is the launcher.
     Job(Box<BatchJob>),
+}
+
+impl LaunchedPod {
+    /// The spec of the pod.
+    pub fn spec(&self) -> Option<&PodSpec> {
+        match self {
+            Self::Pod(pod) => pod.spec.as_ref(),
+            Self::Job(job) => job.spec.as_ref()?.template.spec.as_ref(),
+        }
+    }
 }
 
 impl From<LaunchedPod> for Object {
@@ -51,6 +63,8 @@ pub enum Object {
     RoleBinding(Box<RoleBinding>),
     /// An autoscaler.
     Autoscaler(Box<HorizontalPodAutoscaler>),
+    /// What another scheduler is told of the gang.
+    Group(Box<Group>),
 }
 
 /// What becomes of an object that is there already under the same name.
@@ -86,6 +100,7 @@ impl Object {
             Self::Role(object) => serde_json::to_value(object),
             Self::RoleBinding(object) => serde_json::to_value(object),
             Self::Autoscaler(object) => serde_json::to_value(object),
+            Self::Group(object) => object.to_value(),
         };
         let mut value = value.expect("Kubernetes objects have string keys and finite numbers");
         // Objects without a spec have their fields in alphabetical order.
@@ -109,6 +124,7 @@ impl Object {
             Self::Role(object) => &object.metadata,
             Self::RoleBinding(object) => &object.metadata,
             Self::Autoscaler(object) => &object.metadata,
+            Self::Group(object) => &object.metadata,
         }
     }
 
@@ -130,7 +146,8 @@ impl Object {
             | Self::ConfigMap(_)
             | Self::Role(_)
             | Self::RoleBinding(_)
-            | Self::Autoscaler(_) => Existing::Update,
+            | Self::Autoscaler(_)
+            | Self::Group(_) => Existing::Update,
         }
     }
 }

@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
+use serde_json::Value;
 
 use super::{
-    Cluster, LaunchError, LaunchedPod, Object, autoscaler, jax, mpi_v1, mpi_v2, paddle, pod,
-    pytorch, service, shared, tensorflow, xgboost,
+    Cluster, GangScheduler, Group, LaunchError, LaunchedPod, Object, autoscaler, jax, mpi_v1,
+    mpi_v2, paddle, pod, pytorch, service, shared, tensorflow, xgboost,
 };
 use crate::{
     job::SharedInputs,
@@ -50,6 +51,7 @@ impl<'a> Plan<'a> {
             Framework::Paddle(_) => Wiring::Paddle(paddle::Wiring::new(job)),
             Framework::Jax => Wiring::Jax(jax::Wiring::new(job)?),
         };
+        let scheduler = GangScheduler::of(job, cluster);
         let mut bases = BTreeMap::new();
         for (role, spec) in &job.roles {
             let mut base = pod::base(job, *role, spec)?;
@@ -60,6 +62,9 @@ impl<'a> Plan<'a> {
                 Wiring::MpiV1(wiring) => wiring.shape(*role, &mut base),
                 Wiring::MpiV2(wiring) => wiring.shape(*role, &mut base),
                 Wiring::Tf(_) | Wiring::XgBoost(_) | Wiring::Paddle(_) | Wiring::Jax(_) => {}
+            }
+            if let Some(scheduler) = &scheduler {
+                scheduler.mark(job, *role, &mut base);
             }
             bases.insert(*role, base);
         }
@@ -78,6 +83,27 @@ impl<'a> Plan<'a> {
             .get(&slot.role)
             .ok_or(LaunchError::UndeclaredRole { role: slot.role })?;
         Ok(self.finish(base, slot, attempt))
+    }
+
+    /// What another scheduler is told of the gang, where one starts it.
+    pub fn group(&self) -> Option<Group> {
+        let scheduler = GangScheduler::of(self.job, self.cluster)?;
+        // What it could fail for, making the plan has failed for.
+        Group::of(self.job, &scheduler, self).ok()
+    }
+
+    /// Whether pods have fields that their type does not know, which [`Plan::written`] adds.
+    pub fn has_unknown_fields(&self) -> bool {
+        GangScheduler::of(self.job, self.cluster) == Some(GangScheduler::Native)
+    }
+
+    /// An object of the job as the API server is sent it.
+    pub fn written(&self, object: &Object) -> Value {
+        let mut value = object.to_value();
+        if let Some(scheduler) = GangScheduler::of(self.job, self.cluster) {
+            scheduler.refer(self.job, &mut value);
+        }
+        value
     }
 
     /// Every object that the job becomes, in the order of creation, in its first attempt and with
@@ -113,6 +139,7 @@ impl<'a> Plan<'a> {
         shared::with_placeholder_key(job, &inputs, self.cluster)
             .unwrap_or_default()
             .into_iter()
+            .chain(self.group().map(|group| Object::Group(Box::new(group))))
             .chain(pods)
             .chain(autoscaler(job).map(|autoscaler| Object::Autoscaler(Box::new(autoscaler))))
     }

@@ -4,6 +4,7 @@
 mod bugs;
 mod build;
 mod golden;
+mod group;
 mod template;
 mod transport;
 mod vectors;

@@ -25,7 +25,7 @@ pub mod annotation {
     pub const MPI_TRANSPORT: &str = "trainyard.dev/mpi-transport";
     /// Annotation on pods: the node of the seat that they were given.
     pub const SEAT: &str = "trainyard.dev/seat";
-    /// `on` or `off`: whether the pods of the job wait for seats for all of them.
+    /// `on`, `off`, or the scheduler of others: who sees to it that the pods of the job start together.
     pub const GANG: &str = "trainyard.dev/gang";
     /// `required=LEVEL` or `preferred=LEVEL`: what part of the topology should hold the gang.
     pub const PLACEMENT: &str = "trainyard.dev/placement";
@@ -56,8 +56,8 @@ pub struct Knobs {
     pub restart: Option<String>,
     /// How an `MPIJob` starts its ranks, where stated.
     pub mpi_transport: Option<MpiTransport>,
-    /// Whether the job asks to be placed as a gang; `None` leaves it to the cluster.
-    pub gang: Option<Switch>,
+    /// Who sees to it that the pods start together; `None` leaves it to the cluster.
+    pub gang: Option<GangBy>,
     /// What part of the topology should hold the gang, where stated.
     pub placement: Option<Wish>,
     /// How the ranks are numbered, where stated.
@@ -122,6 +122,43 @@ impl MpiTransport {
             Kind::MpiV1 => Some(Self::Kubectl),
             Kind::MpiV2 => Some(Self::Ssh),
             _ => None,
+        }
+    }
+}
+
+/// Who sees to it that the pods of a job start together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GangBy {
+    /// We do: they wait for seats for all of them.
+    Seats,
+    /// Nobody does.
+    Nobody,
+    /// Volcano.
+    Volcano,
+    /// A scheduler with the coscheduling plugin.
+    Coscheduling,
+    /// The cluster's own scheduler, by Kubernetes' own API for gangs.
+    Native,
+}
+
+impl GangBy {
+    /// Every one.
+    pub const ALL: [Self; 5] = [
+        Self::Seats,
+        Self::Nobody,
+        Self::Volcano,
+        Self::Coscheduling,
+        Self::Native,
+    ];
+
+    /// The word in the annotation.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Seats => "on",
+            Self::Nobody => "off",
+            Self::Volcano => "volcano",
+            Self::Coscheduling => "coscheduling",
+            Self::Native => "native",
         }
     }
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::{autoscaling::v2::MetricSpec, core::v1::PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
 
-use super::{JobName, Kind, Knobs, Namespace, RestartScope, Role, defaults};
+use super::{Compat, JobName, Kind, Knobs, Namespace, RestartScope, Role, defaults};
 
 /// How many pods each role wants.
 pub type Replicas = BTreeMap<Role, u32>;
@@ -61,6 +61,15 @@ impl Job {
         self.roles
             .iter()
             .flat_map(|(role, spec)| (0..spec.replicas).map(|index| Slot { role: *role, index }))
+    }
+
+    /// Whether the launcher is made only when the workers run.
+    pub fn launcher_waits(&self) -> bool {
+        match &self.framework {
+            Framework::MpiV1(_) => !self.knobs.compat.contains(&Compat::LauncherEarly),
+            Framework::MpiV2(own) => own.launcher_creation == LauncherCreation::WaitForWorkersReady,
+            _ => false,
+        }
     }
 
     /// The elastic bounds, where the job is an elastic `PyTorchJob`.

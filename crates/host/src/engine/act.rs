@@ -53,8 +53,10 @@ impl Engine<'_> {
                 self.changed = true;
             }
             // A run is over when its job is; there is no object to delete.
-            // One machine is one seat: nobody is ever in line here.
+            // One machine is one seat: nobody is ever in line here, and no scheduler is told of gangs.
             Action::DeleteJob
+            | Action::ApplyGroup
+            | Action::DeleteGroup
             | Action::SeatPod { .. }
             | Action::AskSeats
             | Action::GiveSeatsBack { .. } => {}

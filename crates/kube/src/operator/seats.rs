@@ -45,7 +45,7 @@ impl Operator {
         }
         let mut store = self.state.store();
         let queued = view.metadata.label(KUEUE_QUEUE).is_some();
-        if job::has_ended(status) || !waits_for_seats(job, queued) {
+        if job::has_ended(status) || !waits_for_seats(job, &self.cluster, queued) {
             store.line.forget(&key.gang());
             return Seating::Open;
         }

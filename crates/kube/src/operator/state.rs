@@ -7,6 +7,7 @@ use std::{
 };
 
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscalerSpec;
+use serde_json::Value;
 use trainyard_core::job::{Refusal, SharedInputs};
 
 use crate::{backoff::Backoff, key::JobKey, store::Store};
@@ -29,6 +30,8 @@ pub(crate) struct Memory {
     pub(crate) shared: Option<SharedInputs>,
     /// The autoscaler.
     pub(crate) autoscaler: Scaler,
+    /// The group that another scheduler was told, as it was applied.
+    pub(crate) group: Option<Value>,
     /// What was refused in the last pass.
     pub(crate) refusals: Vec<Refusal>,
     backoff: Option<Backoff>,

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use trainyard_core::launch::Object;
+use trainyard_core::launch::{Group, GroupApi, Object};
 
 use super::*;
 use crate::act::resource;
@@ -69,6 +69,14 @@ fn what_is_granted_is_held() {
     }
 }
 
+fn group(api: GroupApi) -> Object {
+    Object::Group(Box::new(Group {
+        api,
+        metadata: Default::default(),
+        spec: Value::Null,
+    }))
+}
+
 #[test]
 fn every_object_of_a_job_can_be_created() {
     let objects = [
@@ -81,13 +89,21 @@ fn every_object_of_a_job_can_be_created() {
         Object::Role(Box::default()),
         Object::RoleBinding(Box::default()),
         Object::Autoscaler(Box::default()),
+        group(GroupApi::Volcano),
+        group(GroupApi::Coscheduling),
+        group(GroupApi::Native),
     ];
     for object in &objects {
         let resource = resource(object);
+        let api_group = match object {
+            Object::Group(group) => Some(group.api.group()),
+            _ => None,
+        };
         let held = OPERATOR.iter().any(|right| {
             matches!(right.place, Place::Jobs | Place::Launchers)
                 && right.resources.contains(&resource)
                 && right.verbs.contains(&"create")
+                && api_group.is_none_or(|group| right.groups.contains(&group))
         });
         assert!(held, "cannot create `{resource}`");
     }

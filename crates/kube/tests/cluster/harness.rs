@@ -137,6 +137,11 @@ impl Yard {
         api(&self.client, group, version, kind, Some(&self.namespace))
     }
 
+    /// Objects of no namespace.
+    pub(crate) fn whole(&self, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {
+        api(&self.client, group, version, kind, None)
+    }
+
     pub(crate) fn jobs(&self, kind: &str) -> Api<DynamicObject> {
         self.api("kubeflow.org", "v1", kind)
     }

@@ -19,4 +19,5 @@ mod mpi;
 mod nodes;
 mod operators;
 mod placement;
+mod schedulers;
 mod training;

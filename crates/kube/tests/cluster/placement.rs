@@ -11,13 +11,13 @@ use crate::{
 };
 
 /// Nodes of eight GPUs that only this test uses.
-struct Rack {
+pub(crate) struct Rack {
     nodes: Api<DynamicObject>,
-    names: Vec<String>,
+    pub(crate) names: Vec<String>,
 }
 
 impl Rack {
-    async fn new(yard: &Yard, count: u32) -> Self {
+    pub(crate) async fn new(yard: &Yard, count: u32) -> Self {
         let names: Vec<String> = (0..count)
             .map(|at| format!("{}-{at}", yard.namespace))
             .collect();
@@ -31,7 +31,7 @@ impl Rack {
         }
     }
 
-    async fn cordon(&self, name: &str, cordoned: bool) {
+    pub(crate) async fn cordon(&self, name: &str, cordoned: bool) {
         let change = json!({"spec": {"unschedulable": cordoned}});
         self.nodes
             .patch(name, &PatchParams::default(), &Patch::Merge(&change))
@@ -39,7 +39,7 @@ impl Rack {
             .unwrap();
     }
 
-    async fn remove(self) {
+    pub(crate) async fn remove(self) {
         for name in &self.names {
             self.nodes
                 .delete(name, &DeleteParams::default())
@@ -58,7 +58,7 @@ fn whole_node(yard: &Yard, role: &mut Value) {
 }
 
 /// A gang of a master and `workers` workers, each with a node of its own.
-fn gang(yard: &Yard, name: &str, workers: u32, annotations: &Value) -> Value {
+pub(crate) fn gang(yard: &Yard, name: &str, workers: u32, annotations: &Value) -> Value {
     let mut job = pytorch(name, workers, annotations);
     for role in ["Master", "Worker"] {
         let role = &mut job["spec"]["pytorchReplicaSpecs"][role];
@@ -70,7 +70,7 @@ fn gang(yard: &Yard, name: &str, workers: u32, annotations: &Value) -> Value {
 }
 
 /// The pods of `job` that have a node.
-async fn seated(yard: &Yard, job: &str) -> usize {
+pub(crate) async fn seated(yard: &Yard, job: &str) -> usize {
     let pods = yard.pod_map().await;
     let of_job = pods.values().filter(|pod| {
         pod["metadata"]["labels"]["training.kubeflow.org/job-name"] == job

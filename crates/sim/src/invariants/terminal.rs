@@ -62,6 +62,7 @@ pub(super) fn creates_nothing(pass: &Pass<'_>) -> Verdict {
                 | Action::CreateService(_)
                 | Action::ApplyShared(_)
                 | Action::ApplyAutoscaler
+                | Action::ApplyGroup
         )
     });
     ensure!(

@@ -42,8 +42,11 @@ impl World {
                 Some(at) if self.pods[at].shown.uid == *uid => self.seat_pod(at, node),
                 _ => self.coverage.mark(Mark::ActionMissed),
             },
-            // Of the controller's own memory: dealt with where it acts.
-            Action::AskSeats | Action::GiveSeatsBack { .. } => {}
+            // Of the controller's own memory: dealt with where it acts. No other scheduler lives here.
+            Action::AskSeats
+            | Action::GiveSeatsBack { .. }
+            | Action::ApplyGroup
+            | Action::DeleteGroup => {}
             Action::DeletePod { slot, uid, removal } => match self.pod_at(*slot) {
                 Some(at) if self.pods[at].shown.uid == *uid => {
                     self.delete_pod(at, *removal);

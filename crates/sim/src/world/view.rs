@@ -11,7 +11,7 @@ use std::{
 };
 
 use trainyard_core::{
-    job::{Action, JobStatus, NodeHealth, Observed, ObservedPod},
+    job::{Action, Grouping, JobStatus, NodeHealth, Observed, ObservedPod},
     spec::Job,
 };
 
@@ -113,6 +113,7 @@ impl World {
                 refusals: Vec::new(),
                 progress: self.progress,
                 seating: self.remembered_seats(),
+                grouping: Grouping::Unused,
             },
             status_version: self.status_version,
             spec_version: self.spec_version,

@@ -103,6 +103,29 @@
   - delete
   - get
   - patch
+# tells Volcano or the coscheduling plugin of gangs that they are to start
+- apiGroups:
+  - scheduling.volcano.sh
+  - scheduling.x-k8s.io
+  resources:
+  - podgroups
+  verbs:
+  - create
+  - delete
+  - list
+  - patch
+  - watch
+# tells the cluster's own scheduler of gangs that it is to start
+- apiGroups:
+  - scheduling.k8s.io
+  resources:
+  - workloads
+  verbs:
+  - create
+  - delete
+  - list
+  - patch
+  - watch
 # says on the job what happened
 - apiGroups:
   - ""
@@ -298,4 +321,19 @@
   - horizontalpodautoscalers
   verbs:
   - get
+- apiGroups:
+  - scheduling.volcano.sh
+  - scheduling.x-k8s.io
+  resources:
+  - podgroups
+  verbs:
+  - list
+  - watch
+- apiGroups:
+  - scheduling.k8s.io
+  resources:
+  - workloads
+  verbs:
+  - list
+  - watch
 {{- end }}

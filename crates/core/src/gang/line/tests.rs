@@ -165,22 +165,42 @@ fn who_waits_for_seats() {
             spec.scheduler_name = Some(name.to_owned());
         }
     };
+    let own = Cluster::default();
     let cases = [
         ("any job", job(), false, true),
         (
             "off",
-            with(|job| job.knobs.gang = Some(Switch::Off)),
+            with(|job| job.knobs.gang = Some(GangBy::Nobody)),
+            false,
+            false,
+        ),
+        (
+            "by Volcano",
+            with(|job| job.knobs.gang = Some(GangBy::Volcano)),
             false,
             false,
         ),
         ("queued elsewhere", job(), true, false),
     ];
     for (name, job, queued, want) in cases {
-        assert_eq!(waits_for_seats(&job, queued), want, "{name}");
+        assert_eq!(waits_for_seats(&job, &own, queued), want, "{name}");
+    }
+    let others = Cluster {
+        gang_scheduler: GangScheduler::named("volcano"),
+        ..Cluster::default()
+    };
+    let asks = with(|job| job.knobs.gang = Some(GangBy::Seats));
+    for (name, job, want) in [("any job", job(), false), ("on", asks, true)] {
+        let found = waits_for_seats(&job, &others, false);
+        assert_eq!(found, want, "{name} where Volcano starts gangs");
     }
     for (name, want) in [("volcano", false), ("default-scheduler", true), ("", true)] {
         let mut job = job();
         scheduler(&mut job, name);
-        assert_eq!(waits_for_seats(&job, false), want, "scheduler `{name}`");
+        assert_eq!(
+            waits_for_seats(&job, &own, false),
+            want,
+            "scheduler `{name}`"
+        );
     }
 }

@@ -150,7 +150,7 @@ fn ranks(job: &Job, requests: &Resources) -> u32 {
 }
 
 /// How many pods are enough to start: the elastic minimum, or what the scheduling policy says.
-fn minimum(job: &Job, total: usize) -> usize {
+pub(crate) fn minimum(job: &Job, total: usize) -> usize {
     let policy = job.run_policy.scheduling.as_ref();
     let stated = policy.and_then(|policy| policy.min_available);
     let elastic = job.elastic().map(|elastic| {

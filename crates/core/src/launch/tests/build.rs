@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec, PodTemplateSpec};
 
 use crate::spec::{
-    Compat, Elastic, Framework, Job, JobName, Kind, Knobs, MpiImplementation, MpiV1, MpiV2,
+    Compat, Elastic, Framework, GangBy, Job, JobName, Kind, Knobs, MpiImplementation, MpiV1, MpiV2,
     Namespace, PyTorch, RestartPolicy, RestartScope, Role, RoleSpec, RunPolicy, Tf,
 };
 
@@ -44,6 +44,7 @@ pub(super) fn job(kind: Kind) -> Build {
 }
 
 /// A job under construction.
+#[derive(Clone)]
 pub(super) struct Build(Job);
 
 impl Build {
@@ -152,6 +153,12 @@ impl Build {
     /// Brings an old behaviour back.
     pub(super) fn compat(mut self, compat: Compat) -> Self {
         self.0.knobs.compat.insert(compat);
+        self
+    }
+
+    /// Leaves the gang to somebody.
+    pub(super) fn gang(mut self, by: GangBy) -> Self {
+        self.0.knobs.gang = Some(by);
         self
     }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::super::{Cluster, Object, render, slot_of};
 use super::build::{bounds, job};
 use crate::spec::{
-    Compat, Elastic, Job, Kind, MpiImplementation, RestartPolicy, RestartScope, Role,
+    Compat, Elastic, GangBy, Job, Kind, MpiImplementation, RestartPolicy, RestartScope, Role,
 };
 
 /// The cluster of a case: one whose administrator stated the domain, or gave an image of the agent,
@@ -34,6 +34,7 @@ pub(super) fn cases() -> Vec<(&'static str, Job)> {
     cases.extend(mpi_v1());
     cases.extend(mpi_v2());
     cases.extend(mpi_by_agent());
+    cases.extend(by_other_schedulers());
     cases
 }
 
@@ -279,6 +280,33 @@ fn mpi_by_agent() -> Vec<(&'static str, Job)> {
                     container.command = words(&["sh", "-c", "prepare && exec /usr/sbin/sshd -De"]);
                 })
                 .done(),
+        ),
+    ]
+}
+
+fn by_other_schedulers() -> Vec<(&'static str, Job)> {
+    let mpi = |kind| job(kind).role(Role::Launcher, 1).role(Role::Worker, 2);
+    vec![
+        (
+            "pytorch-volcano",
+            job(Kind::PyTorch)
+                .role(Role::Master, 1)
+                .role(Role::Worker, 2)
+                .container(Role::Worker, |container| {
+                    let resources = json!({"limits": {"nvidia.com/gpu": "8"}});
+                    container.resources = Some(serde_json::from_value(resources).unwrap());
+                })
+                .gang(GangBy::Volcano)
+                .uid()
+                .done(),
+        ),
+        (
+            "mpi-v1-coscheduling",
+            mpi(Kind::MpiV1).gang(GangBy::Coscheduling).uid().done(),
+        ),
+        (
+            "mpi-v2-volcano",
+            mpi(Kind::MpiV2).gang(GangBy::Volcano).uid().done(),
         ),
     ]
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use crate::{
     lint::catalogue,
     spec::{
-        Compat, Kind, Knobs, Limit, MpiTransport, Parallelism, RestartScope, Switch, Wish,
+        Compat, GangBy, Kind, Knobs, Limit, MpiTransport, Parallelism, RestartScope, Switch, Wish,
         annotation,
         collector::Place,
         nearest::{nearest, one_of},
@@ -63,7 +63,7 @@ pub(super) fn knobs(
             annotation::MPI_TRANSPORT => {
                 transport(text, kind).map(|transport| knobs.mpi_transport = Some(transport))
             }
-            annotation::GANG => switch(text, "on").map(|gang| knobs.gang = Some(gang)),
+            annotation::GANG => gang(text).map(|gang| knobs.gang = Some(gang)),
             annotation::PLACEMENT => Wish::parse(text).map(|wish| knobs.placement = Some(wish)),
             annotation::PARALLELISM => {
                 Parallelism::parse(text).map(|axes| knobs.parallelism = Some(axes))
@@ -112,6 +112,18 @@ fn scope(text: &str) -> Result<RestartScope, String> {
         "pod" => Ok(RestartScope::Pod),
         other => Err(format!("must be `gang` or `pod`, found `{other}`")),
     }
+}
+
+fn gang(text: &str) -> Result<GangBy, String> {
+    let text = text.trim();
+    let names = || GangBy::ALL.into_iter().map(GangBy::name);
+    GangBy::ALL
+        .into_iter()
+        .find(|gang| gang.name() == text)
+        .ok_or_else(|| match nearest(text, names()) {
+            Some(meant) => format!("has no word `{text}`, did you mean `{meant}`?"),
+            None => format!("must be {}, found `{text}`", one_of(names())),
+        })
 }
 
 /// `off`, or the word that switches the setting on.

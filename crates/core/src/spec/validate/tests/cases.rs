@@ -123,6 +123,8 @@ pub(super) const CASES: &[Case<'_>] = &[
     ("unknown annotation", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/lost-afer: 90s}")], &["TY139 5:42 metadata.annotations[trainyard.dev/lost-afer]"]),
     ("annotation of a later feature", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/preflight: x}")], &[]),
     ("gang switch", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/gang: x}")], &["TY138 5:37 metadata.annotations[trainyard.dev/gang]"]),
+    ("gang by another scheduler", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/gang: volcano}")], &[]),
+    ("gang by a scheduler that is misspelt", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/gang: vulcano}")], &["TY138 5:37 metadata.annotations[trainyard.dev/gang]"]),
     ("placement wish", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/placement: rack}")], &["TY138 5:42 metadata.annotations[trainyard.dev/placement]"]),
     ("parallelism", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/parallelism: tp8}")], &["TY138 5:44 metadata.annotations[trainyard.dev/parallelism]"]),
     ("preemption", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/preemption: all}")], &["TY138 5:43 metadata.annotations[trainyard.dev/preemption]"]),

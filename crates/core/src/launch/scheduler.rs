@@ -1,0 +1,121 @@
+//! Schedulers of others that start gangs, and how a pod says which gang it is of.
+//!
+//! Owns who starts the gang of a job. What that scheduler is told of the gang is [`super::group`]'s.
+
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+
+use super::{Cluster, GroupApi, group::NATIVE_GROUP};
+use crate::spec::{GangBy, Job, Kind, Role};
+
+/// The annotation by which Volcano finds the gang of a pod.
+const GROUP_NAME: &str = "scheduling.k8s.io/group-name";
+/// The annotation by which Volcano tells the roles of a gang apart.
+const TASK: &str = "volcano.sh/task-spec";
+/// The label by which the coscheduling plugin finds the gang of a pod.
+const POD_GROUP: &str = "scheduling.x-k8s.io/pod-group";
+
+/// A scheduler of others that starts gangs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GangScheduler {
+    /// Volcano.
+    Volcano,
+    /// One with the coscheduling plugin, by its name in the cluster.
+    Coscheduling(String),
+    /// The cluster's own, by Kubernetes' own API for gangs.
+    Native,
+}
+
+impl GangScheduler {
+    /// What the scheduler-plugins call theirs where nobody says otherwise.
+    pub const COSCHEDULING: &'static str = "scheduler-plugins-scheduler";
+
+    /// The scheduler that an administrator names: `volcano`, `native`, or one with the coscheduling plugin. None
+    /// where the name is empty or `None`.
+    pub fn named(name: &str) -> Option<Self> {
+        let name = name.trim();
+        if name.is_empty() || name.eq_ignore_ascii_case("none") {
+            None
+        } else if name.eq_ignore_ascii_case("volcano") {
+            Some(Self::Volcano)
+        } else if name.eq_ignore_ascii_case("native") {
+            Some(Self::Native)
+        } else {
+            Some(Self::Coscheduling(name.to_owned()))
+        }
+    }
+
+    /// The one that starts the gang of `job`, where one does: whom the job names, else whom the cluster has.
+    pub fn of(job: &Job, cluster: &Cluster) -> Option<Self> {
+        let own = cluster.gang_scheduler.as_ref();
+        match job.knobs.gang {
+            Some(GangBy::Seats | GangBy::Nobody) => None,
+            Some(GangBy::Volcano) => Some(Self::Volcano),
+            Some(GangBy::Native) => Some(Self::Native),
+            Some(GangBy::Coscheduling) => Some(match own {
+                Some(Self::Coscheduling(name)) => Self::Coscheduling(name.clone()),
+                _ => Self::Coscheduling(Self::COSCHEDULING.to_owned()),
+            }),
+            None => own.cloned(),
+        }
+    }
+
+    /// How it is told of gangs.
+    pub fn api(&self) -> GroupApi {
+        match self {
+            Self::Volcano => GroupApi::Volcano,
+            Self::Coscheduling(_) => GroupApi::Coscheduling,
+            Self::Native => GroupApi::Native,
+        }
+    }
+
+    /// The `schedulerName` of pods that are to go to it; none where they go there anyway.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Self::Volcano => Some("volcano"),
+            Self::Coscheduling(name) => Some(name),
+            Self::Native => None,
+        }
+    }
+
+    /// Leads a pod of `role` to it. A template that names a scheduler keeps it.
+    pub(super) fn mark(&self, job: &Job, role: Role, pod: &mut Pod) {
+        let spec = pod.spec.get_or_insert_default();
+        if let Some(name) = self.name()
+            && spec.scheduler_name.as_deref().is_none_or(str::is_empty)
+        {
+            spec.scheduler_name = Some(name.to_owned());
+        }
+        let gang = job.name.as_str().to_owned();
+        match self {
+            Self::Volcano => {
+                let annotations = pod.metadata.annotations.get_or_insert_default();
+                annotations.insert(GROUP_NAME.to_owned(), gang);
+                if job.kind != Kind::MpiV2 {
+                    annotations.insert(TASK.to_owned(), role.lower().to_owned());
+                }
+            }
+            Self::Coscheduling(_) => {
+                let labels = pod.metadata.labels.get_or_insert_default();
+                labels.insert(POD_GROUP.to_owned(), gang);
+            }
+            // By a field of the pod that comes and goes with versions of Kubernetes: `refer` writes it.
+            Self::Native => {}
+        }
+    }
+
+    /// Adds to the object of a pod what its type has no field for.
+    pub(super) fn refer(&self, job: &Job, object: &mut Value) {
+        if *self != Self::Native {
+            return;
+        }
+        let path = match object.get("kind").and_then(Value::as_str) {
+            Some("Pod") => "/spec",
+            Some("Job") => "/spec/template/spec",
+            _ => return,
+        };
+        if let Some(spec) = object.pointer_mut(path) {
+            spec["workloadRef"] = json!({"name": job.name.as_str(), "podGroup": NATIVE_GROUP});
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Gangs that schedulers of others start: what they were told, and how far they are.
+//!
+//! An API of theirs is followed from the first job on that needs it, so that a cluster without it costs
+//! nothing and holds nobody up.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use serde::Deserialize;
+use tokio::sync::Notify;
+use tracing::{debug, info, warn};
+use trainyard_core::{
+    job::Grouping,
+    launch::{GangScheduler, Group, GroupApi, Object, Plan},
+    spec::Job,
+};
+
+use super::Operator;
+use crate::{
+    api::CallError,
+    feed::{self, Source},
+    key::JobKey,
+    store::Known,
+    view::{GroupView, JobView},
+};
+
+/// How often an API that the cluster does not serve is looked for.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// The wishes of jobs to have an API followed.
+#[derive(Clone, Debug)]
+pub(super) struct Asked(Arc<BTreeMap<GroupApi, Notify>>);
+
+impl Default for Asked {
+    fn default() -> Self {
+        let wishes = GroupApi::ALL.map(|api| (api, Notify::new()));
+        Self(Arc::new(wishes.into()))
+    }
+}
+
+impl Asked {
+    fn ask(&self, api: GroupApi) {
+        if let Some(wish) = self.0.get(&api) {
+            wish.notify_one();
+        }
+    }
+
+    async fn wait(&self, api: GroupApi) {
+        if let Some(wish) = self.0.get(&api) {
+            wish.notified().await;
+        }
+    }
+}
+
+/// What a version of an API serves.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Served {
+    resources: Vec<crate::view::Named>,
+}
+
+impl Operator {
+    /// What is there of the group by which another scheduler starts the gang of a job.
+    pub(crate) fn grouping(&self, key: &JobKey, view: &JobView, job: &Job) -> Grouping {
+        if self.options.shadow || GangScheduler::of(job, &self.cluster).is_none() {
+            return Grouping::Unused;
+        }
+        // A job that cannot be laid out is refused where its pods are made.
+        let plan = Plan::new(job, &self.cluster).ok();
+        let Some(group) = plan.and_then(|plan| plan.group()) else {
+            return Grouping::Unused;
+        };
+        let api = group.api;
+        let made = self.state.memory(key).group;
+        let mut store = self.state.store();
+        if store.groups_known(api) != Known::All {
+            store.wait_for_groups(api, key);
+            self.asked.ask(api);
+            return match store.groups_known(api) {
+                Known::Unserved => Grouping::Unable(unserved(api)),
+                _ => Grouping::Unknown,
+            };
+        }
+        match store.group(api, key) {
+            None => Grouping::Missing,
+            Some(there) if *there.owner != *view.metadata.uid => Grouping::Unable(format!(
+                "the name `{}` is taken by a {} of another owner",
+                key.name,
+                api.kind()
+            )),
+            Some(there) => Grouping::There {
+                current: made.is_some_and(|made| made == as_applied(group, &there.queue)),
+                wait: api.wait(&there.phase, &there.queue),
+            },
+        }
+    }
+
+    /// What is not as the administrator expects, although the operator works.
+    pub(crate) fn remarks(&self) -> Option<String> {
+        let scheduler = self.cluster.gang_scheduler.as_ref()?;
+        let known = self.state.store().groups_known(scheduler.api());
+        (known == Known::Unserved).then(|| unserved(scheduler.api()))
+    }
+
+    /// Follows the groups of `api` from the moment on that somebody needs them.
+    pub(super) async fn follow_groups(self, api: GroupApi) {
+        let stated = self.cluster.gang_scheduler.as_ref();
+        if stated.is_none_or(|scheduler| scheduler.api() != api) {
+            self.asked.wait(api).await;
+        }
+        loop {
+            match self.serves(api).await {
+                Ok(true) => break,
+                Ok(false) => {
+                    if self.state.store().groups_known(api) != Known::Unserved {
+                        warn!(sentence = unserved(api), "gangs cannot be started");
+                    }
+                    let changed = self.state.store().hear_unserved(api);
+                    self.queue.all_soon(changed);
+                }
+                Err(error) => debug!(%error, "cannot tell what the cluster serves"),
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        info!(
+            group = api.group(),
+            version = api.version(),
+            "following groups"
+        );
+        let group = format!("/apis/{}/{}", api.group(), api.version());
+        let source = Source {
+            path: self.path(&group, api.resource()),
+            labels: None,
+            fields: None,
+        };
+        let (state, queue) = (self.state.clone(), Arc::clone(&self.queue));
+        feed::follow::<GroupView>(self.caller.client.clone(), source, move |news| {
+            let changed = state.store().hear_groups(api, news);
+            queue.all_soon(changed);
+        })
+        .await;
+    }
+
+    /// Whether the cluster serves `api`.
+    async fn serves(&self, api: GroupApi) -> Result<bool, CallError> {
+        let path = format!("/apis/{}", api.group());
+        match self.caller.get::<Served>(&path, api.version()).await {
+            Ok(served) => Ok(served
+                .resources
+                .iter()
+                .any(|resource| resource.name == api.resource())),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The group as it is applied. Whoever moved it to another queue has the last word.
+pub(crate) fn as_applied(mut group: Group, queue: &str) -> serde_json::Value {
+    if !queue.is_empty() && group.spec.get("queue").is_some() {
+        group.spec["queue"] = queue.into();
+    }
+    Object::Group(Box::new(group)).to_value()
+}
+
+/// One sentence for an API that is not there.
+pub(crate) fn unserved(api: GroupApi) -> String {
+    format!(
+        "this cluster does not serve `{}` of `{}/{}`, by which the scheduler is told of gangs: install its \
+         CRDs, or leave gangs to others with `trainyard.dev/gang`",
+        api.resource(),
+        api.group(),
+        api.version()
+    )
+}

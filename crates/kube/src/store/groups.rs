@@ -1,0 +1,140 @@
+//! What other schedulers were told of gangs, and how far they are with them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use trainyard_core::launch::GroupApi;
+
+use super::Store;
+use crate::{feed::News, key::JobKey, view::GroupView};
+
+/// The groups of one API.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    known: Known,
+    /// Each of them, by namespace and name.
+    by_name: BTreeMap<(Box<str>, Box<str>), GroupEntry>,
+    /// The jobs that wait until the groups are known.
+    waiting: BTreeSet<JobKey>,
+    version: u64,
+}
+
+/// What is known of an API's groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// Nothing yet.
+    #[default]
+    Nothing,
+    /// That the cluster does not serve them.
+    Unserved,
+    /// All of them.
+    All,
+}
+
+/// One group.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupEntry {
+    pub(crate) uid: Box<str>,
+    pub(crate) owner: Box<str>,
+    pub(crate) queue: Box<str>,
+    pub(crate) phase: Box<str>,
+    version: u64,
+}
+
+impl Store {
+    /// What is known of the groups of `api`.
+    pub(crate) fn groups_known(&self, api: GroupApi) -> Known {
+        self.groups
+            .get(&api)
+            .map(|groups| groups.known)
+            .unwrap_or_default()
+    }
+
+    /// The group of that API that has the name of the job of `key`.
+    pub(crate) fn group(&self, api: GroupApi, key: &JobKey) -> Option<&GroupEntry> {
+        let groups = &self.groups.get(&api)?.by_name;
+        groups.get(&(key.namespace.clone(), key.name.clone()))
+    }
+
+    /// Has the job of `key` named when more is known of the groups of `api`.
+    pub(crate) fn wait_for_groups(&mut self, api: GroupApi, key: &JobKey) {
+        let groups = self.groups.entry(api).or_default();
+        groups.waiting.insert(key.clone());
+    }
+
+    /// Forgets that the job of `key` waits.
+    pub(crate) fn forget_groups(&mut self, key: &JobKey) {
+        for groups in self.groups.values_mut() {
+            groups.waiting.remove(key);
+        }
+    }
+
+    /// Notes that the cluster does not serve `api`; returns the jobs that did not know.
+    pub(crate) fn hear_unserved(&mut self, api: GroupApi) -> Vec<JobKey> {
+        let groups = self.groups.entry(api).or_default();
+        if groups.known == Known::Unserved {
+            return Vec::new();
+        }
+        groups.known = Known::Unserved;
+        groups.waiting.iter().cloned().collect()
+    }
+
+    /// Takes news of the groups of `api` in; returns the jobs for which something has changed.
+    pub(crate) fn hear_groups(&mut self, api: GroupApi, news: News<GroupView>) -> Vec<JobKey> {
+        let groups = self.groups.entry(api).or_default();
+        match news {
+            News::All(views, version) => {
+                groups.known = Known::All;
+                groups.by_name.clear();
+                groups.version = groups.version.max(version);
+                let mut changed = std::mem::take(&mut groups.waiting);
+                for view in views {
+                    changed.extend(groups.put(&view));
+                }
+                changed.into_iter().collect()
+            }
+            News::Is(view) => {
+                groups.version = groups.version.max(view.metadata.resource_version);
+                groups.put(&view).into_iter().collect()
+            }
+            News::Gone(view) => {
+                groups.version = groups.version.max(view.metadata.resource_version);
+                groups.by_name.remove(&place(&view));
+                JobKey::of_owned(&view.metadata).into_iter().collect()
+            }
+            News::Version(_) => Vec::new(),
+        }
+    }
+
+    /// Takes a group in that this operator has just written, unless the feed is further.
+    pub(crate) fn remember_group(&mut self, api: GroupApi, view: &GroupView) {
+        let groups = self.groups.entry(api).or_default();
+        if view.metadata.resource_version > groups.version {
+            groups.put(view);
+        }
+    }
+}
+
+impl Groups {
+    fn put(&mut self, view: &GroupView) -> Option<JobKey> {
+        let entry = GroupEntry {
+            uid: view.metadata.uid.as_str().into(),
+            owner: view.metadata.owner().into(),
+            queue: view.spec.queue.as_str().into(),
+            phase: view.status.phase.as_str().into(),
+            version: view.metadata.resource_version,
+        };
+        match self.by_name.get_mut(&place(view)) {
+            Some(known) if known.version > entry.version => {}
+            Some(known) => *known = entry,
+            None => {
+                self.by_name.insert(place(view), entry);
+            }
+        }
+        JobKey::of_owned(&view.metadata)
+    }
+}
+
+fn place(view: &GroupView) -> (Box<str>, Box<str>) {
+    let meta = &view.metadata;
+    (meta.namespace.as_str().into(), meta.name.as_str().into())
+}
