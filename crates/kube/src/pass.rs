@@ -93,6 +93,9 @@ impl Operator {
         let mut observed = self.state.store().observe(key, view, &job, Instant::now());
         observed.seating = self.seating(key, view, &job, &observed.status);
         self.recall(key, &job, &mut observed).await?;
+        if self.shadow.is_none() {
+            self.consult(key, &job, &mut observed).await;
+        }
         let decision = job::decide(&job, &observed, now);
         Span::current().record("attempt", decision.status.trainyard.attempt);
         debug!(

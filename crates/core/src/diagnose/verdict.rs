@@ -330,6 +330,7 @@ impl Judge<'_> {
         if let Some(frame) = case.fields.get("frame") {
             sentence = format!("{sentence} ({frame})");
         }
+        let place = self.place(&case.ranks);
         let mut evidence = case.evidence;
         evidence.sort_by_key(|(_, place, _)| *place);
         let first = evidence
@@ -355,7 +356,22 @@ impl Judge<'_> {
                 .collect(),
             refuted_by: label.refuted_by.clone(),
             next: label.next.clone(),
+            stage: case.stage,
+            place,
         }
+    }
+
+    /// The exception of the first of `ranks` that raised one, and its deepest frame in the user's code;
+    /// that of any rank where no rank is known.
+    fn place(&self, ranks: &BTreeSet<u32>) -> Option<String> {
+        let mut raised = self.group.ranks.iter().filter(|known| {
+            ranks.is_empty() || known.rank.is_some_and(|rank| ranks.contains(&rank))
+        });
+        raised.find_map(|known| {
+            let exception = known.exception.as_deref()?;
+            let kind = exception.split(':').next().unwrap_or(exception);
+            Some(format!("{kind} at {}", known.frame.as_deref()?))
+        })
     }
 
     /// Nothing failed.

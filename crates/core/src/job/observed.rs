@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::{IndexSet, JobStatus};
-use crate::spec::{Replicas, Slot};
+use crate::{
+    diagnose::VerdictSummary,
+    spec::{Replicas, Slot},
+};
 
 /// The identity of one incarnation of a pod.
 pub type PodUid = String;
@@ -41,6 +44,8 @@ pub struct Observed {
     pub progress: Option<Progress>,
     /// Whether the gang has seats, where seats are given.
     pub seating: Seating,
+    /// What the doctor concludes from what the pods of an attempt wrote, once one of them has failed.
+    pub verdict: Option<VerdictSummary>,
 }
 
 /// Where the pods of a job may go.

@@ -183,11 +183,13 @@ pub enum Compat {
     RerunSucceeded,
     /// Worker pods of `MPIJob` v2beta1 search `cluster.local` whatever the cluster's domain.
     ClusterLocalSearch,
+    /// Exit codes alone say who pays for a failure. So do they under every other of these.
+    IgnoreVerdicts,
 }
 
 impl Compat {
     /// Every one.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::InitContainer,
         Self::ReadyOnlyServices,
         Self::DisruptionsFail,
@@ -195,6 +197,7 @@ impl Compat {
         Self::XgboostFails,
         Self::RerunSucceeded,
         Self::ClusterLocalSearch,
+        Self::IgnoreVerdicts,
     ];
 
     /// The word in the annotation.
@@ -207,6 +210,7 @@ impl Compat {
             Self::XgboostFails => "xgboost-fails",
             Self::RerunSucceeded => "rerun-succeeded",
             Self::ClusterLocalSearch => "cluster-local-search",
+            Self::IgnoreVerdicts => "ignore-verdicts",
         }
     }
 }

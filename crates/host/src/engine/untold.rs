@@ -86,6 +86,7 @@ impl Engine<'_> {
             injected: entry.injected.clone(),
             at: start::now(),
             last_lines: Vec::new(),
+            verdict: None,
         };
         if self.failures.len() == FAILURES_KEPT {
             // What failed first of all stays.
@@ -115,11 +116,16 @@ impl Engine<'_> {
         if !std::mem::take(&mut self.untold.event) {
             return;
         }
-        if let Some(key) = self.untold.writes_on {
-            self.read_pipes(key);
-        }
+        self.read_last_words();
         if let Some(failure) = self.failures.last() {
             (self.sink)(RunEvent::FailedFirst(Box::new(failure.clone())));
+        }
+    }
+
+    /// Reads what the pod of the last failure wrote before now.
+    pub(super) fn read_last_words(&mut self) {
+        if let Some(key) = self.untold.writes_on {
+            self.read_pipes(key);
         }
     }
 

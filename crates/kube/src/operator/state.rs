@@ -7,7 +7,10 @@ use std::{
 };
 
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscalerSpec;
-use trainyard_core::job::{Refusal, SharedInputs};
+use trainyard_core::{
+    diagnose::VerdictSummary,
+    job::{Refusal, SharedInputs},
+};
 
 use crate::{backoff::Backoff, key::JobKey, store::Store};
 
@@ -31,6 +34,8 @@ pub(crate) struct Memory {
     pub(crate) autoscaler: Scaler,
     /// What was refused in the last pass.
     pub(crate) refusals: Vec<Refusal>,
+    /// The attempt whose first failure the doctor was asked about, and what it said.
+    pub(crate) verdict: Option<(u32, Option<VerdictSummary>)>,
     backoff: Option<Backoff>,
 }
 

@@ -113,6 +113,7 @@ impl World {
                 refusals: Vec::new(),
                 progress: self.progress,
                 seating: self.remembered_seats(),
+                verdict: None,
             },
             status_version: self.status_version,
             spec_version: self.spec_version,
