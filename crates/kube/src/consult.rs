@@ -32,10 +32,11 @@ use crate::{
 const AT_ONCE: usize = 8;
 /// Both tries together take at most this long.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Lines at the end of a log that are read: an exception with the summary of a launcher behind it.
-const LINES: i64 = 500;
-/// Bytes of them that are read at most.
-const BYTES: usize = 1 << 20;
+/// Lines at the end of a log that are read: the exceptions of several ranks, and the summary of a launcher
+/// behind them.
+const LINES: i64 = 256;
+/// Bytes of them that are read at most. Container runtimes cut lines at 16 KiB, so the last is among them.
+const BYTES: usize = 4 << 20;
 /// After so many failures in a row no log is asked for…
 const FAILURES: u32 = 3;
 /// …for this long.

@@ -46,7 +46,7 @@ fn the_same_mistake_twice_ends_the_job_and_is_told() {
     assert_eq!(report["failures"][0]["verdict"]["attempt"], 1);
 
     let status = call.again(&["status", "j"]).run();
-    for part in ["verdict", "user_code_error: ", "[rank 1 on j-worker-0]"] {
+    for part in ["verdict", "user_code_error: ", "in main) [rank 1]"] {
         assert!(status.stdout.contains(part), "{part}: {}", status.stdout);
     }
     let explained = call.again(&["explain", "j"]).run();

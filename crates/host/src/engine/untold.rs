@@ -7,6 +7,7 @@
 use std::time::Instant;
 
 use nix::sys::signal::Signal;
+use trainyard_core::diagnose::VerdictSummary;
 
 use super::{Engine, PROGRESS_EVERY, start, table::Key};
 use crate::{
@@ -99,6 +100,16 @@ impl Engine<'_> {
         if end.starts_again {
             // The next lines of its log belong to the container that starts in its place.
             self.hear_last_words(key);
+        }
+    }
+
+    /// Keeps what the doctor concludes about the last failure.
+    pub(super) fn note_verdict(&mut self, verdict: Option<VerdictSummary>) {
+        if let Some(failure) = self.failures.last_mut()
+            && failure.verdict != verdict
+        {
+            failure.verdict = verdict;
+            self.untold.failure = true;
         }
     }
 
