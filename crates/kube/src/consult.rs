@@ -113,7 +113,7 @@ impl Operator {
             }
         };
         self.state.remember(key, |memory| {
-            memory.verdict = Some((attempt, verdict.clone()))
+            memory.verdict = Some((attempt, verdict.clone()));
         });
         observed.verdict = verdict;
     }

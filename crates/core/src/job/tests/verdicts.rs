@@ -134,7 +134,7 @@ fn the_same_mistake_at_the_same_place_twice_in_a_row_ends_the_job() {
             "at another place",
             |_| (),
             |second| {
-                second.place = Some("KeyError at File \"/app/train.py\", line 9, in main".into())
+                second.place = Some("KeyError at File \"/app/train.py\", line 9, in main".into());
             },
             false,
         ),
