@@ -28,6 +28,10 @@ const MAX_MOMENTS: usize = 256;
 /// A retry is taken to have worked where so many lines follow it without another.
 const QUIET_LINES: u64 = 10;
 
+/// An exception that is further than this from the end of a log may have been caught: what follows the one
+/// that ends a program are those of other ranks and the summary of a launcher.
+const LAST_LINES: u64 = 200;
+
 /// What speaks for one label.
 #[derive(Clone, Debug)]
 struct Case<'a> {
@@ -119,10 +123,16 @@ impl Judge<'_> {
                 if let Some(seen) = seen
                     && !Self::got_over(source, seen, Stage::Symptom, false)
                 {
+                    let last = seen.last_line;
+                    let went_on = source.progress_line > last || source.lines > last + LAST_LINES;
                     let strength = Strength {
                         stage: Stage::Cause,
                         weight: 50,
-                        confidence: Confidence::High,
+                        confidence: if went_on {
+                            Confidence::Medium
+                        } else {
+                            Confidence::High
+                        },
                         rule: usize::MAX,
                     };
                     self.add(name, index, seen, strength);

@@ -11,6 +11,17 @@ use super::{
 };
 use crate::diagnose::{Confidence, Depth, Retry, VerdictSummary};
 
+/// Parts of the names of exceptions about something outside the program, which may be there the next time.
+const PASSING: [&str; 7] = [
+    "Connection",
+    "HTTP",
+    "Network",
+    "SSL",
+    "Timeout",
+    "Throttl",
+    "Unavailable",
+];
+
 /// What the doctor says about `failure`.
 pub(super) fn about<'a>(pass: &Pass<'a>, failure: &Failure) -> Option<&'a VerdictSummary> {
     let verdict = pass.observed.verdict.as_ref()?;
@@ -48,7 +59,10 @@ pub(super) fn repeated(pass: &Pass<'_>, failure: &Failure) -> Option<String> {
     let last = pass.status.trainyard.last_failure.as_ref()?;
     let before = last.verdict.as_ref()?;
     let place = verdict.place.as_deref()?;
-    let in_vain = verdict.account == Account::User
+    let exception = place.split(" at ").next().unwrap_or_default();
+    let may_pass = PASSING.iter().any(|part| exception.contains(part));
+    let in_vain = !may_pass
+        && verdict.account == Account::User
         && verdict.retry == Retry::DoesNotHelp
         && verdict.confidence == Confidence::High;
     let same = before.label == verdict.label && before.place.as_deref() == Some(place);

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::diagnose::{Confidence, Depth, Retry, VerdictSummary};
 
+const TIMEOUT: &str = "ReadTimeoutError at File \"/app/data.py\", line 3, in get";
+
 /// A GPU that broke.
 fn broken_gpu() -> VerdictSummary {
     VerdictSummary {
@@ -122,7 +124,7 @@ fn a_verdict_on_another_attempt_says_nothing() {
 #[test]
 fn the_same_mistake_at_the_same_place_twice_in_a_row_ends_the_job() {
     type Change = fn(&mut VerdictSummary);
-    let cases: [(&str, Change, Change, bool); 7] = [
+    let cases: [(&str, Change, Change, bool); 8] = [
         ("the same", |_| (), |_| (), true),
         (
             "other words for it",
@@ -148,6 +150,12 @@ fn the_same_mistake_at_the_same_place_twice_in_a_row_ends_the_job() {
             "nobody knows where",
             |first| first.place = None,
             |second| second.place = None,
+            false,
+        ),
+        (
+            "something outside did not answer",
+            |first| first.place = Some(TIMEOUT.into()),
+            |second| second.place = Some(TIMEOUT.into()),
             false,
         ),
         (
