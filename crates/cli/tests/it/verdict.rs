@@ -78,8 +78,10 @@ fn another_line_each_time_is_another_mistake() {
 #[test]
 fn a_broken_gpu_is_not_on_the_programs_account() {
     let xid = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.";
+    // Rank 0 ends well once rank 1 has.
     let script = format!(
-        "test -e tried && exit 0; test $RANK = 1 && {{ touch tried; echo '{xid}'; exit 1; }}; sleep 60"
+        "test $RANK = 0 && {{ until test -e done; do sleep 0.05; done; exit 0; }}; \
+         test -e tried && {{ touch done; exit 0; }}; touch tried; echo '{xid}'; exit 1"
     );
     let job = tries(&job(2, &script), 1);
     let outcome = run(&["--format", "json"], &job).run();
