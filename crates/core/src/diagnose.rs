@@ -28,6 +28,7 @@ mod report;
 mod rules;
 mod source;
 mod stamp;
+mod summary;
 mod torch;
 mod verdict;
 
@@ -38,6 +39,7 @@ pub use self::{
     report::{Collective, Evidence, Facts, Moment, RankFacts, Report, Verdict, account_word},
     rules::{Confidence, Label, LabelKind, MAX_ANCHORS, Retry, Rule, Rules, RulesError, Stage},
     source::MAX_LINE,
+    summary::{Depth, VerdictSummary},
 };
 use self::{group::Group, source::Source, stamp::Stamp};
 

@@ -26,7 +26,10 @@ pub use facts::{
     Claim, ClaimState, CutOff, Facts, FailedPod, Operator, PodFacts, Quota, Subject, Told, Trouble,
 };
 
-use crate::job::{Condition, ConditionStatus, ConditionType};
+use crate::{
+    diagnose::VerdictSummary,
+    job::{Condition, ConditionStatus, ConditionType},
+};
 
 /// Lines of evidence that are given.
 const EVIDENCE_MAX: usize = 6;
@@ -222,6 +225,12 @@ impl Answer {
             self.evidence.push(Evidence { from, says });
         }
         self
+    }
+
+    fn because_concluded(self, verdict: &VerdictSummary) -> Self {
+        let from = format!("verdict on attempt {}", verdict.attempt);
+        let says = format!("{}; {}", verdict.headline(), verdict.weight());
+        self.because(from, says)
     }
 
     fn because_of(self, told: &Told) -> Self {

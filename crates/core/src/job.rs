@@ -52,6 +52,7 @@ mod suspend;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod verdict;
 
 use jiff::Timestamp;
 

@@ -9,6 +9,7 @@ mod act;
 mod events;
 mod faults;
 mod keeper;
+mod listen;
 mod output;
 mod pace;
 mod remote;
@@ -48,6 +49,7 @@ use trainyard_core::{
 use self::{
     faults::Faults,
     keeper::Keeper,
+    listen::Listener,
     remote::Remote,
     table::{Entry, Key},
     untold::Untold,
@@ -160,6 +162,7 @@ struct Engine<'a> {
     last_step: Option<u64>,
     last_loss: Option<f64>,
     failures: Vec<FailedRank>,
+    listener: Listener,
     untold: Untold,
     /// Whether something was seen since the last decision.
     changed: bool,
@@ -245,6 +248,7 @@ impl<'a> Engine<'a> {
             last_step: None,
             last_loss: None,
             failures: Vec::new(),
+            listener: Listener::new(Instant::now()),
             untold: Untold::default(),
             changed: true,
             decide_at: None,
@@ -348,6 +352,7 @@ impl<'a> Engine<'a> {
         self.changed = false;
         self.decided = Instant::now();
         self.view += 1;
+        self.conclude();
         let observed = self.observe();
         let edited = self.edited_job.as_ref();
         let job = self.stopped_job.as_ref().or(edited).unwrap_or(self.job);
@@ -391,6 +396,7 @@ impl<'a> Engine<'a> {
             progress: self.progress,
             seating: Seating::Open,
             grouping: Grouping::Unused,
+            verdict: self.failures.last().and_then(|last| last.verdict.clone()),
         }
     }
 

@@ -80,6 +80,12 @@ impl Ranks {
         Some(first..=first.checked_add(self.per_pod - 1)?)
     }
 
+    /// The rank of the pod in `slot`, where it holds just one.
+    pub fn only_of_pod(self, replicas: &Replicas, slot: Slot) -> Option<u32> {
+        let held = self.of_pod(replicas, slot)?;
+        (held.start() == held.end()).then_some(*held.start())
+    }
+
     /// The pod at `place` among those that hold ranks; the error is how many there are.
     pub(crate) fn pod_at(self, replicas: &Replicas, place: u32) -> Result<Slot, u32> {
         let mut pods = self.holders(replicas);
@@ -109,6 +115,8 @@ mod tests {
             assert_eq!(ranks.count(&replicas), count);
             assert_eq!(ranks.pod_of(&replicas, rank), Some(slot));
             assert_eq!(ranks.pod_of(&replicas, count), None);
+            let only = (per_pod == 1).then_some(rank);
+            assert_eq!(ranks.only_of_pod(&replicas, slot), only);
             assert_eq!(ranks.of_pod(&replicas, slot), Some(held));
             let launcher = ranks.of_pod(&replicas, Slot::new(Role::Launcher, 0));
             assert_eq!(launcher.is_some(), in_launcher);

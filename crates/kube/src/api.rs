@@ -4,11 +4,13 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use futures::AsyncReadExt as _;
 use kube::{
     Client,
     core::{
         Request,
         params::{DeleteParams, GetParams, Patch, PatchParams, PostParams},
+        subresource::LogParams,
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -273,6 +275,40 @@ impl Caller {
             Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// At most `most` bytes of the log of a pod.
+    pub(crate) async fn log(
+        &self,
+        path: &str,
+        name: &str,
+        params: &LogParams,
+        most: usize,
+    ) -> Result<Vec<u8>, CallError> {
+        let request = Request::new(path).logs(name, params);
+        let request =
+            request.map_err(|error| CallError::Kube(Answer(kube::Error::BuildRequest(error))))?;
+        let _turn = self.turns.acquire().await;
+        let span = info_span!(
+            target: trace::TARGET, "call", verb = Verb::Get.name(), resource = "pods/log", code = Empty,
+        );
+        let read = async {
+            let reader = self.client.request_stream(request).await;
+            let reader = reader.map_err(|error| CallError::Kube(Answer(error)))?;
+            let mut bytes = Vec::new();
+            let mut reader = std::pin::pin!(reader.take(most as u64));
+            let read = reader.read_to_end(&mut bytes).await;
+            read.map(|_| bytes).map_err(|_| CallError::Late)
+        };
+        let answer = tokio::time::timeout(PATIENCE, read.instrument(span.clone())).await;
+        let answer = answer.unwrap_or(Err(CallError::Late));
+        let code = match &answer {
+            Ok(_) => 200,
+            Err(error) => error.status().map_or(0, |(code, _)| code),
+        };
+        span.record("code", code);
+        self.metrics.called(Verb::Get, "pods/log", code);
+        answer
     }
 
     async fn call<T: DeserializeOwned>(

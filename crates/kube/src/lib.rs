@@ -20,6 +20,7 @@ mod admission;
 mod api;
 mod backoff;
 mod certificate;
+mod consult;
 pub mod convert;
 pub mod crd;
 mod feed;

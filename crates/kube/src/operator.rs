@@ -34,6 +34,7 @@ pub(crate) use self::{
 use crate::{
     act::stored_as,
     api::Caller,
+    consult::Consultation,
     crd,
     feed::{self, News, Source},
     key::{JobKey, OPERATOR_LABEL},
@@ -107,6 +108,8 @@ pub struct Operator {
     pub(crate) cluster: Arc<Cluster>,
     /// What is remembered where another operator acts.
     pub(crate) shadow: Option<Arc<Shadow>>,
+    /// The logs of what failed.
+    pub(crate) consultation: Arc<Consultation>,
     queue: Arc<Queue>,
     options: Arc<Options>,
     ready: Arc<Ready>,
@@ -172,6 +175,7 @@ impl Operator {
             state: State::following(options.namespace.as_deref()),
             cluster: Arc::new(options.cluster.clone()),
             shadow: options.shadow.then(Arc::default),
+            consultation: Arc::default(),
             queue: Arc::new(Queue::default()),
             options: Arc::new(options),
             ready: Arc::new(Ready::default()),

@@ -98,6 +98,9 @@ impl Operator {
         observed.seating = self.seating(key, view, &job, &observed.status);
         observed.grouping = self.grouping(key, view, &job);
         self.recall(key, &job, &mut observed).await?;
+        if self.shadow.is_none() {
+            self.consult(key, &job, &mut observed).await;
+        }
         let decision = job::decide(&job, &observed, now);
         Span::current().record("attempt", decision.status.trainyard.attempt);
         debug!(

@@ -133,6 +133,13 @@ pub const OPERATOR: &[Right] = &[
     right(
         Place::Jobs,
         CORE,
+        &["pods/log"],
+        &["get"],
+        "reads the end of the log of a pod that failed, to say why",
+    ),
+    right(
+        Place::Jobs,
+        CORE,
         &["services"],
         &["create", "delete", "get", "list", "patch", "watch"],
         "gives each pod its name on the network",

@@ -105,6 +105,14 @@ impl Store {
             .sum()
     }
 
+    /// The name of the pod that `uid` stands for: itself, or the newest of a launcher.
+    pub(crate) fn pod_called(&self, key: &JobKey, uid: &str) -> Option<String> {
+        let pods = self.children.get(key)?.pods.iter();
+        let own = pods.filter(|(_, pod)| &*pod.uid == uid || &*pod.owner == uid);
+        let (name, _) = own.max_by_key(|(_, pod)| pod.version)?;
+        Some(name.to_string())
+    }
+
     /// What `decide` may know of `job`.
     pub(crate) fn observe(&self, key: &JobKey, view: &JobView, job: &Job) -> Observed {
         let uid = view.metadata.uid.as_str();

@@ -143,6 +143,9 @@ fn render(
             "failed last",
             &format!("{pod} in attempt {attempt}: {}", failed.message),
         );
+        if let Some(verdict) = &failed.verdict {
+            page.verdict(verdict);
+        }
     }
     if let Some(first) = job.errors.first() {
         page.line("invalid", &format!("{}: {}", first.code, first.message));

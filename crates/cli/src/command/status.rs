@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use serde::Serialize;
 use trainyard_core::{
+    diagnose::VerdictSummary,
     job::{Account, ConditionStatus, JobStatus},
     ledger::PhaseMillis,
     reason::Code,
@@ -18,7 +19,10 @@ use crate::{
     bar, cluster,
     failure::{Exit, Failure},
     printer::{Paint, Printer},
-    run::report::{self, Limits},
+    run::{
+        clean,
+        report::{self, Limits},
+    },
     stored::{self, Stored},
     words,
 };
@@ -214,6 +218,18 @@ impl Page {
         if let Some(last) = others.last() {
             self.line("failed last", &report::failed(last));
         }
+        let verdicts = run.failures.iter().rev();
+        if let Some(verdict) = verdicts.filter_map(|failed| failed.verdict.as_ref()).next() {
+            self.verdict(verdict);
+        }
+    }
+
+    /// What the doctor concluded about the last failure that told anything.
+    pub(crate) fn verdict(&mut self, verdict: &VerdictSummary) {
+        let mut lines = words::wrapped(&clean::text(&verdict.headline()), self.width);
+        lines.push(verdict.weight());
+        lines.extend(words::wrapped(&clean::text(&verdict.next), self.width));
+        self.lines("verdict", &lines);
     }
 
     fn step(&mut self, run: &Stored) {

@@ -4,7 +4,10 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
-use trainyard_core::job::{Account, Spent};
+use trainyard_core::{
+    diagnose::VerdictSummary,
+    job::{Account, Spent},
+};
 use trainyard_host::{FailedRank, Outcome, RunReport};
 
 use super::clean;
@@ -36,6 +39,13 @@ pub(crate) fn render(
     if let Some((first, others)) = report.failures.split_first() {
         page.first_failure(first);
         page.other_failures(others);
+        let last = report.verdict.as_ref().filter(|last| {
+            let known = first.verdict.as_ref();
+            known.is_none_or(|known| known.sentence != last.sentence)
+        });
+        if let Some(last) = last {
+            page.verdict("last verdict", last);
+        }
     }
     if report.outcome == Outcome::Failed && !report.message.is_empty() {
         page.entry("because", &report.message);
@@ -158,6 +168,14 @@ impl Page {
         if lines.is_empty() {
             self.line("", "it wrote nothing");
         }
+        if let Some(verdict) = &failed.verdict {
+            self.verdict("verdict", verdict);
+        }
+    }
+
+    fn verdict(&mut self, heading: &str, verdict: &VerdictSummary) {
+        let headline = clean::text(&verdict.headline());
+        self.entry(heading, &format!("{headline}\n{}", verdict.weight()));
     }
 
     fn other_failures(&mut self, others: &[FailedRank]) {
@@ -199,12 +217,15 @@ fn next(report: &RunReport) -> String {
             "run the same command again; volumes, and checkpoints in them, are kept".to_owned()
         }
         (Outcome::Failed, Some(failed)) => {
-            let cure = match failed.code {
+            let cure = match (failed.code, &report.verdict) {
                 _ if failed.out_of_memory => {
-                    "give the container more memory, or the model a smaller batch\n"
+                    "give the container more memory, or the model a smaller batch\n".to_owned()
                 }
-                126 | 127 => "check `command` in the job file and the `PATH` of the container\n",
-                _ => "",
+                (_, Some(verdict)) => format!("{}\n", clean::text(&verdict.next)),
+                (126 | 127, None) => {
+                    "check `command` in the job file and the `PATH` of the container\n".to_owned()
+                }
+                _ => String::new(),
             };
             format!("{cure}`trainyard logs {job} --first-failure` shows all that it wrote")
         }

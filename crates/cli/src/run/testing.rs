@@ -4,7 +4,8 @@ use std::{fs, path::PathBuf};
 
 use jiff::Timestamp;
 use trainyard_core::{
-    job::{JobStatus, Spent},
+    diagnose::{Confidence, Depth, Retry, VerdictSummary},
+    job::{Account, JobStatus, Spent},
     ledger::Phase,
     spec::{self, Job, Role, Slot},
 };
@@ -53,6 +54,25 @@ pub(crate) fn failed_rank() -> FailedRank {
         injected: None,
         at: at(40),
         last_lines: Vec::new(),
+        verdict: None,
+    }
+}
+
+/// A mistake in the program.
+pub(crate) fn verdict() -> VerdictSummary {
+    VerdictSummary {
+        attempt: 1,
+        label: "user_code_error".to_owned(),
+        sentence: "the program raised an exception: KeyError: 'rate' (File \"/app/train.py\", line 7, in main)"
+            .to_owned(),
+        ranks: vec![2],
+        nodes: vec!["mnist-worker-1".to_owned()],
+        account: Account::User,
+        retry: Retry::DoesNotHelp,
+        confidence: Confidence::High,
+        depth: Depth::Cause,
+        place: Some("KeyError at File \"/app/train.py\", line 7, in main".to_owned()),
+        next: "read the innermost frame".to_owned(),
     }
 }
 
@@ -73,6 +93,7 @@ pub(crate) fn report() -> RunReport {
             ..Spent::default()
         },
         failures: vec![failed_rank()],
+        verdict: None,
         ledger: [
             (Phase::Creating, 400),
             (Phase::Starting, 16_600),

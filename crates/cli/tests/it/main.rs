@@ -20,3 +20,4 @@ mod program;
 mod run;
 mod stored;
 mod streams;
+mod verdict;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 
-use super::rules::{Confidence, Retry};
+use super::rules::{Confidence, Retry, Stage};
 use crate::job::Account;
 
 /// One place in a log.
@@ -48,6 +48,12 @@ pub struct Verdict {
     pub refuted_by: String,
     /// What to do.
     pub next: String,
+    /// What it rests on: lines that explain, or lines that follow from something else.
+    #[serde(skip)]
+    pub stage: Stage,
+    /// The exception and where in the program it was raised, where that is known.
+    #[serde(skip)]
+    pub place: Option<String>,
 }
 
 #[expect(

@@ -57,6 +57,28 @@ pub enum Confidence {
     High,
 }
 
+impl Retry {
+    /// In the words of the reports.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Helps => "a retry helps",
+            Self::MayHelp => "a retry may help",
+            Self::DoesNotHelp => "a retry does not help",
+        }
+    }
+}
+
+impl Confidence {
+    /// In the word of the reports.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        }
+    }
+}
+
 /// One conclusion that the doctor can come to.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

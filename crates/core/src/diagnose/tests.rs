@@ -150,3 +150,42 @@ fn what_is_read_apart_is_put_together() {
     assert_eq!(report.verdicts[0].ranks, [1]);
     assert_eq!(report.facts.lines, 2);
 }
+
+#[test]
+fn an_exception_that_the_program_outlived_is_less_sure() {
+    let trace = "Traceback (most recent call last):\n  File \"/app/train.py\", line 7, in main\n    \
+                 load()\nKeyError: 'rate'\n";
+    let cases = [
+        ("it ended the program", trace.to_owned(), Confidence::High),
+        (
+            "the summary of a launcher follows",
+            trace.to_owned() + &"Root Cause (first observed failure):\n".repeat(60),
+            Confidence::High,
+        ),
+        (
+            "the program went on training",
+            trace.to_owned() + &"step 10 loss 2.0\n".repeat(20),
+            Confidence::Medium,
+        ),
+        (
+            "the program went on for long",
+            trace.to_owned() + &"hello\n".repeat(400),
+            Confidence::Medium,
+        ),
+    ];
+    let empty = doctor();
+    for (name, log, want) in cases {
+        let mut doctor = empty.clone();
+        let id = doctor.source("rank1.log");
+        doctor.bytes(id, log.as_bytes());
+        let verdict = doctor.finish().summary(1).expect("a verdict");
+        assert_eq!(verdict.label, "user_code_error", "{name}");
+        assert_eq!(verdict.confidence, want, "{name}");
+        let place = "KeyError at File \"/app/train.py\", line 7, in main";
+        assert_eq!(verdict.place.as_deref(), Some(place), "{name}");
+    }
+    let mut doctor = empty;
+    let id = doctor.source("rank1.log");
+    doctor.bytes(id, b"step 10 loss 2.0\n");
+    assert_eq!(doctor.finish().summary(1), None, "nothing failed");
+}

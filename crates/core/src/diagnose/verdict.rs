@@ -28,6 +28,10 @@ const MAX_MOMENTS: usize = 256;
 /// A retry is taken to have worked where so many lines follow it without another.
 const QUIET_LINES: u64 = 10;
 
+/// An exception that is further than this from the end of a log may have been caught: what follows the one
+/// that ends a program are those of other ranks and the summary of a launcher.
+const LAST_LINES: u64 = 200;
+
 /// What speaks for one label.
 #[derive(Clone, Debug)]
 struct Case<'a> {
@@ -119,10 +123,16 @@ impl Judge<'_> {
                 if let Some(seen) = seen
                     && !Self::got_over(source, seen, Stage::Symptom, false)
                 {
+                    let last = seen.last_line;
+                    let went_on = source.progress_line > last || source.lines > last + LAST_LINES;
                     let strength = Strength {
                         stage: Stage::Cause,
                         weight: 50,
-                        confidence: Confidence::High,
+                        confidence: if went_on {
+                            Confidence::Medium
+                        } else {
+                            Confidence::High
+                        },
                         rule: usize::MAX,
                     };
                     self.add(name, index, seen, strength);
@@ -330,6 +340,7 @@ impl Judge<'_> {
         if let Some(frame) = case.fields.get("frame") {
             sentence = format!("{sentence} ({frame})");
         }
+        let place = self.place(&case.ranks);
         let mut evidence = case.evidence;
         evidence.sort_by_key(|(_, place, _)| *place);
         let first = evidence
@@ -355,7 +366,22 @@ impl Judge<'_> {
                 .collect(),
             refuted_by: label.refuted_by.clone(),
             next: label.next.clone(),
+            stage: case.stage,
+            place,
         }
+    }
+
+    /// The exception of the first of `ranks` that raised one, and its deepest frame in the user's code;
+    /// that of any rank where no rank is known.
+    fn place(&self, ranks: &BTreeSet<u32>) -> Option<String> {
+        let mut raised = self.group.ranks.iter().filter(|known| {
+            ranks.is_empty() || known.rank.is_some_and(|rank| ranks.contains(&rank))
+        });
+        raised.find_map(|known| {
+            let exception = known.exception.as_deref()?;
+            let kind = exception.split(':').next().unwrap_or(exception);
+            Some(format!("{kind} at {}", known.frame.as_deref()?))
+        })
     }
 
     /// Nothing failed.

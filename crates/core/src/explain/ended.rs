@@ -1,7 +1,10 @@
 //! Jobs that are over: how, and what failed first.
 
 use super::{Answer, Cause, CutOff, Facts, FailedPod, PodFacts, Standing, Told, exit};
-use crate::job::{Account, ConditionType, Disruption, Exit, LastFailure, PodPhase};
+use crate::{
+    diagnose::VerdictSummary,
+    job::{Account, ConditionType, Disruption, Exit, LastFailure, PodPhase},
+};
 
 /// The answer for a job that is over.
 pub(super) fn ended(facts: &Facts) -> Option<Answer> {
@@ -23,6 +26,10 @@ pub(super) fn ended(facts: &Facts) -> Option<Answer> {
     }
     let failed = facts.condition(ConditionType::Failed)?;
     let first = last_failure(facts);
+    let verdict = verdict(facts).filter(|verdict| {
+        let attempt = first.as_ref().map(|first| first.attempt);
+        attempt.is_none_or(|attempt| attempt == verdict.attempt)
+    });
     let paid_up = paid_up(facts);
     let spent = paid_up
         .as_deref()
@@ -35,16 +42,24 @@ pub(super) fn ended(facts: &Facts) -> Option<Answer> {
         )
     } else if let Some(first) = &first {
         let sentence = format!(
-            "it failed: container `{}` of pod `{}` {}{spent}",
+            "it failed: container `{}` of pod `{}` {}{}{spent}",
             first.container,
             first.pod,
-            how(first)
+            how(first),
+            verdict.map_or_else(String::new, |verdict| format!(": {}", verdict.sentence)),
         );
         let (cause, next) = next(facts, first);
+        let next = verdict.map_or(next, |verdict| again(facts, &verdict.next));
         (cause, sentence, next)
     } else if let Some(kept) = &facts.status.trainyard.last_failure {
-        let sentence = format!("it failed: pod `{}`: {}{spent}", kept.pod, kept.message);
+        let concluded =
+            verdict.map_or_else(String::new, |verdict| format!(": {}", verdict.sentence));
+        let sentence = format!(
+            "it failed: pod `{}`: {}{concluded}{spent}",
+            kept.pod, kept.message
+        );
         let (cause, what) = of_account(kept);
+        let what = verdict.map_or(what, |verdict| verdict.next.as_str());
         (cause, sentence, again(facts, what))
     } else if let Some(words) = paid_up {
         (
@@ -69,6 +84,9 @@ pub(super) fn ended(facts: &Facts) -> Option<Answer> {
         evidence: Vec::new(),
         next,
     };
+    if let Some(verdict) = verdict {
+        answer = answer.because_concluded(verdict);
+    }
     if let Some(first) = &first {
         if let Some(line) = &first.last_line {
             answer = answer.because(format!("last line of pod `{}`", first.pod), line.clone());
@@ -102,6 +120,12 @@ fn was_cut_off(cut_off: CutOff) -> Answer {
             "`trainyard run` the file again; a program that saves checkpoints goes on from its last"
                 .to_owned(),
     }
+}
+
+/// What the doctor concluded about the last failure.
+pub(super) fn verdict(facts: &Facts) -> Option<&VerdictSummary> {
+    let kept = facts.status.trainyard.last_failure.as_ref()?;
+    kept.verdict.as_ref()
 }
 
 /// What failed first in the last attempt that had a failure.

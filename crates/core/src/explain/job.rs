@@ -160,6 +160,9 @@ pub(super) fn backoff(facts: &Facts) -> Option<Answer> {
     } else if let Some(kept) = &yard.last_failure {
         answer = answer.because(format!("pod `{}`", kept.pod), kept.message.clone());
     }
+    if let Some(verdict) = ended::verdict(facts) {
+        answer = answer.because_concluded(verdict);
+    }
     for told in ended::restarts_told(facts).take(2) {
         answer = answer.because_of(told);
     }

@@ -12,7 +12,7 @@ use crate::{
     finding::{Finding, Severity, Span},
     job::{
         Account, Disruption, Exit, JobStatus, LastFailure, NodeHealth, PodPhase, Spent, Wait, Yard,
-        testing::at,
+        testing::{at, mistake},
     },
     ledger::{OpenSpan, Phase},
     reason::{Code, Reason},

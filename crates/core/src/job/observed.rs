@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::{IndexSet, JobStatus};
-use crate::spec::{Replicas, Slot};
+use crate::{
+    diagnose::VerdictSummary,
+    spec::{Replicas, Slot},
+};
 
 /// The identity of one incarnation of a pod.
 pub type PodUid = String;
@@ -43,6 +46,8 @@ pub struct Observed {
     pub seating: Seating,
     /// What another scheduler was told of the gang, where one starts it.
     pub grouping: Grouping,
+    /// What the doctor concludes from what the pods of an attempt wrote, once one of them has failed.
+    pub verdict: Option<VerdictSummary>,
 }
 
 /// What is there of the object that tells another scheduler of a gang.

@@ -14,7 +14,7 @@ use super::{
     pass::Pass,
     restart::{self, Response},
     roster::{Contact, Roster},
-    seating, success,
+    seating, success, verdict,
 };
 use crate::{
     reason::Code,
@@ -95,7 +95,16 @@ fn recover_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> 
     if restart::response(pass.job, first) == Response::Fail {
         return Err(fails(pass, first, &failures));
     }
-    pay(pass, first, 1)?;
+    if let Some(message) = verdict::repeated(pass, first) {
+        remember(pass, first, Account::User);
+        let spent = &mut pass.status.trainyard.spent;
+        // Whether or not the account could bear more, it is in vain.
+        budget::charge(spent, pass.job, Account::User, 1).ok();
+        return Err(message);
+    }
+    let account = verdict::account(pass, first);
+    pay(pass, first, account)?;
+    verdict::avoid_node(pass, first);
     pass.next_attempt();
     pause(pass, first);
     Ok(())
@@ -117,7 +126,7 @@ fn recover_pods(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> 
         .take(CHARGES_PER_PASS);
     let mut charged = BTreeSet::new();
     for failure in answered {
-        pay(pass, failure, 1)?;
+        pay(pass, failure, failure.cause.account())?;
         charged.insert(failure.slot);
     }
     if !mutant::is(mutant::Mutant::ChargesUntilGone) {
@@ -277,17 +286,19 @@ fn pay_for_restarts_in_place(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result
 }
 
 /// Pays for a restart and says that it happens.
-fn pay(pass: &mut Pass<'_>, failure: &Failure, count: u32) -> Result<(), String> {
-    let account = failure.cause.account();
-    remember(pass, failure);
-    budget::charge(&mut pass.status.trainyard.spent, pass.job, account, count)
+fn pay(pass: &mut Pass<'_>, failure: &Failure, account: Account) -> Result<(), String> {
+    remember(pass, failure, account);
+    budget::charge(&mut pass.status.trainyard.spent, pass.job, account, 1)
         .map_err(|exhausted| exhausted.message(pass.job))?;
     let spent = pass.status.trainyard.spent.of(account);
     let limit = budget::limit(pass.job, account)
         .map_or_else(|| "unlimited".to_owned(), |limit| format!("{limit}"));
     let name = pass.job.pod_name(failure.slot);
+    let verdict = verdict::about(pass, failure).map_or_else(String::new, |verdict| {
+        format!(" Verdict `{}`: {}.", verdict.label, verdict.sentence)
+    });
     let message = format!(
-        "{} Pod `{name}`: {}. Failures on the {} account: {spent} of {limit}.",
+        "{} Pod `{name}`: {}.{verdict} Failures on the {} account: {spent} of {limit}.",
         messages::restarting(pass.job, failure),
         failure.cause,
         account.name()
@@ -326,17 +337,19 @@ fn pause(pass: &mut Pass<'_>, failure: &Failure) {
 }
 
 /// Keeps what failed where people look first.
-fn remember(pass: &mut Pass<'_>, failure: &Failure) {
+fn remember(pass: &mut Pass<'_>, failure: &Failure, account: Account) {
     pass.status.trainyard.last_failure = Some(LastFailure {
         attempt: pass.status.trainyard.attempt,
         pod: pass.job.pod_name(failure.slot),
-        account: failure.cause.account(),
+        account,
         message: failure.cause.to_string(),
+        step: verdict::step(pass),
+        verdict: verdict::about(pass, failure).cloned(),
     });
 }
 
 fn fails(pass: &mut Pass<'_>, failure: &Failure, failures: &[Failure]) -> String {
-    remember(pass, failure);
+    remember(pass, failure, failure.cause.account());
     let job = pass.job;
     let role = failure.slot.role;
     let count = failures

@@ -5,7 +5,7 @@ use super::{Account, mutant};
 use crate::spec::{Compat, Framework, Job, Kind, RestartPolicy, RestartScope, Role};
 
 /// First exit code that asks for a restart under `ExitCode`: 128 + a signal's number.
-const RETRYABLE: i32 = 128;
+pub(super) const RETRYABLE: i32 = 128;
 
 /// What one failure means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{IndexSet, PodUid};
 use crate::{
+    diagnose::VerdictSummary,
     ledger::Ledger,
     reason::Reason,
     spec::{Job, Replicas, Role, Slot},
@@ -207,6 +208,12 @@ pub struct LastFailure {
     pub account: Account,
     /// Why, such as `it ran out of memory (exit code 137)`.
     pub message: String,
+    /// The furthest step of that attempt, where it told any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<u64>,
+    /// What the doctor concludes from what its pods wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<VerdictSummary>,
 }
 
 /// On whose account a failure is paid.

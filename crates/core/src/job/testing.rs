@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::{ObservedPod, PodPhase};
-use crate::spec::{
-    Elastic, Framework, Job, JobName, Kind, Knobs, LauncherCreation, MpiImplementation, MpiV1,
-    MpiV2, Namespace, PyTorch, Role, RoleSpec, RunPolicy, Slot, Tf,
+use super::{Account, ObservedPod, PodPhase};
+use crate::{
+    diagnose::{Confidence, Depth, Retry, VerdictSummary},
+    spec::{
+        Elastic, Framework, Job, JobName, Kind, Knobs, LauncherCreation, MpiImplementation, MpiV1,
+        MpiV2, Namespace, PyTorch, Role, RoleSpec, RunPolicy, Slot, Tf,
+    },
 };
 
 /// The moment the tests begin.
@@ -101,6 +104,23 @@ pub(crate) fn elastic(mut job: Job, min_replicas: u32, max_replicas: u32) -> Job
         }),
     });
     job
+}
+
+/// A mistake in the program, as attempt 1 shows it.
+pub(crate) fn mistake() -> VerdictSummary {
+    VerdictSummary {
+        attempt: 1,
+        label: "user_code_error".into(),
+        sentence: "the program raised an exception: KeyError: 'rate'".into(),
+        ranks: vec![1],
+        nodes: vec!["node-0".into()],
+        account: Account::User,
+        retry: Retry::DoesNotHelp,
+        confidence: Confidence::High,
+        depth: Depth::Cause,
+        place: Some("KeyError at File \"/app/train.py\", line 7, in main".into()),
+        next: "read the innermost frame".into(),
+    }
 }
 
 impl ObservedPod {

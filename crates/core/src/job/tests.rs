@@ -7,6 +7,7 @@ mod hunted;
 mod reports;
 mod seats;
 mod sizes;
+mod verdicts;
 
 use std::time::Duration;
 

@@ -220,11 +220,13 @@ pub enum Compat {
     RerunSucceeded,
     /// Worker pods of `MPIJob` v2beta1 search `cluster.local` whatever the cluster's domain.
     ClusterLocalSearch,
+    /// Exit codes alone say who pays for a failure. So do they under every other of these.
+    IgnoreVerdicts,
 }
 
 impl Compat {
     /// Every one.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::InitContainer,
         Self::ReadyOnlyServices,
         Self::DisruptionsFail,
@@ -232,6 +234,7 @@ impl Compat {
         Self::XgboostFails,
         Self::RerunSucceeded,
         Self::ClusterLocalSearch,
+        Self::IgnoreVerdicts,
     ];
 
     /// The word in the annotation.
@@ -244,6 +247,7 @@ impl Compat {
             Self::XgboostFails => "xgboost-fails",
             Self::RerunSucceeded => "rerun-succeeded",
             Self::ClusterLocalSearch => "cluster-local-search",
+            Self::IgnoreVerdicts => "ignore-verdicts",
         }
     }
 }

@@ -31,6 +31,11 @@ impl Engine<'_> {
             attempts: yard.attempt,
             spent: yard.spent,
             failures: self.failures.clone(),
+            verdict: self
+                .failures
+                .last()
+                .filter(|_| outcome == Outcome::Failed)
+                .and_then(|last| last.verdict.clone()),
             ledger: yard.ledger.totals(now),
             trained_ratio: yard.ledger.ettr(now),
             last_step: self.last_step,

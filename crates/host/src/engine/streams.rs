@@ -7,11 +7,12 @@ use trainyard_core::{job::Progress, spec::Slot};
 
 use super::{
     Engine, PROGRESS_EVERY, Watch,
+    listen::Voice,
     output::{Buffer, Flow, Piece},
     start,
     table::Key,
 };
-use crate::{HostError, progress, request::RunEvent, store::LogWriter};
+use crate::{HostError, Ranks, progress, request::RunEvent, store::LogWriter};
 
 impl Engine<'_> {
     /// Closes a stream of a pod that is gone. A program elsewhere may have been given the other end,
@@ -79,6 +80,18 @@ impl Engine<'_> {
                 );
                 (self.sink)(RunEvent::Note(note));
             }
+        }
+        if entry.deleted_at.is_none() {
+            let voice = Voice {
+                key,
+                attempt,
+                pod: &entry.name,
+                container,
+                name: &name,
+            };
+            let job = self.job;
+            let rank = || Ranks::of(job).only_of_pod(&job.replicas(), slot);
+            self.listener.hear(voice, rank, bytes, Instant::now());
         }
         self.read_progress(slot, attempt, bytes);
         if let Some((shown, left_out)) = told {

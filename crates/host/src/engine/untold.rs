@@ -7,6 +7,7 @@
 use std::time::Instant;
 
 use nix::sys::signal::Signal;
+use trainyard_core::diagnose::VerdictSummary;
 
 use super::{Engine, PROGRESS_EVERY, start, table::Key};
 use crate::{
@@ -86,6 +87,7 @@ impl Engine<'_> {
             injected: entry.injected.clone(),
             at: start::now(),
             last_lines: Vec::new(),
+            verdict: None,
         };
         if self.failures.len() == FAILURES_KEPT {
             // What failed first of all stays.
@@ -98,6 +100,16 @@ impl Engine<'_> {
         if end.starts_again {
             // The next lines of its log belong to the container that starts in its place.
             self.hear_last_words(key);
+        }
+    }
+
+    /// Keeps what the doctor concludes about the last failure.
+    pub(super) fn note_verdict(&mut self, verdict: Option<VerdictSummary>) {
+        if let Some(failure) = self.failures.last_mut()
+            && failure.verdict != verdict
+        {
+            failure.verdict = verdict;
+            self.untold.failure = true;
         }
     }
 
@@ -115,11 +127,16 @@ impl Engine<'_> {
         if !std::mem::take(&mut self.untold.event) {
             return;
         }
-        if let Some(key) = self.untold.writes_on {
-            self.read_pipes(key);
-        }
+        self.read_last_words();
         if let Some(failure) = self.failures.last() {
             (self.sink)(RunEvent::FailedFirst(Box::new(failure.clone())));
+        }
+    }
+
+    /// Reads what the pod of the last failure wrote before now.
+    pub(super) fn read_last_words(&mut self) {
+        if let Some(key) = self.untold.writes_on {
+            self.read_pipes(key);
         }
     }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use trainyard_core::{
+    diagnose::VerdictSummary,
     job::{JobStatus, Spent},
     ledger::PhaseMillis,
     spec::Slot,
@@ -49,6 +50,9 @@ pub struct RunReport {
     /// The first failure of each attempt that had one, oldest first. Sixteen are
     /// kept: the very first and the last ones.
     pub failures: Vec<FailedRank>,
+    /// What the doctor concludes about the failure that ended a job, where it told anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<VerdictSummary>,
     /// Where the time went, in milliseconds.
     pub ledger: PhaseMillis,
     /// Share of the time that trained, where any time passed.
@@ -90,6 +94,9 @@ pub struct FailedRank {
     pub at: Timestamp,
     /// The last lines it wrote, oldest first.
     pub last_lines: Vec<String>,
+    /// What the doctor concludes from what all ranks of the attempt had written by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<VerdictSummary>,
 }
 
 fn one() -> u32 {

@@ -8,7 +8,10 @@ use std::{
 
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscalerSpec;
 use serde_json::Value;
-use trainyard_core::job::{Refusal, SharedInputs};
+use trainyard_core::{
+    diagnose::VerdictSummary,
+    job::{Refusal, SharedInputs},
+};
 
 use crate::{backoff::Backoff, key::JobKey, store::Store};
 
@@ -34,6 +37,8 @@ pub(crate) struct Memory {
     pub(crate) group: Option<Value>,
     /// What was refused in the last pass.
     pub(crate) refusals: Vec<Refusal>,
+    /// The attempt whose first failure the doctor was asked about, and what it said.
+    pub(crate) verdict: Option<(u32, Option<VerdictSummary>)>,
     backoff: Option<Backoff>,
 }
 

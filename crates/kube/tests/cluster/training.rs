@@ -85,6 +85,47 @@ fn a_real_pod_that_takes_too_much_memory_is_told_apart_from_one_that_crashes() {
 }
 
 #[test]
+fn the_log_of_a_real_pod_says_why_it_failed_and_the_same_mistake_is_not_made_thrice() {
+    on_real_nodes("verdict", |yard| async move {
+        let operator = yard.operator().await;
+        let mut job = smoke(&yard);
+        job["spec"]["runPolicy"]["backoffLimit"] = json!(9);
+        let roles = job["spec"]["pytorchReplicaSpecs"].as_object_mut().unwrap();
+        roles.remove("Worker");
+        let master = &mut job["spec"]["pytorchReplicaSpecs"]["Master"];
+        master["restartPolicy"] = json!("OnFailure");
+        let container = &mut master["template"]["spec"]["containers"][0];
+        container["image"] = json!("trainyard.test/tools:test");
+        let script = "echo 'Traceback (most recent call last):' >&2
+            echo '  File \"/app/train.py\", line 7, in main' >&2
+            echo \"KeyError: 'rate'\" >&2
+            exit 1";
+        container["command"] = json!(["bash", "-c", script]);
+        yard.put(&job).await;
+        let status = yard.until_condition("PyTorchJob", "smoke", "Failed").await;
+        let yard_status = &status["trainyard"];
+        assert_eq!(yard_status["attempt"], 2, "{status:#}");
+        let verdict = &yard_status["lastFailure"]["verdict"];
+        assert_eq!(verdict["label"], "user_code_error", "{status:#}");
+        assert_eq!(verdict["attempt"], 2, "{status:#}");
+        let conditions = status["conditions"].as_array().unwrap();
+        let message = conditions.last().unwrap()["message"].as_str().unwrap();
+        assert!(
+            message.contains("the same error at the same place"),
+            "{message}"
+        );
+        yard.until("an event tells the verdict", || async {
+            let events = yard.events("smoke").await;
+            let told =
+                |(_, message): &(String, String)| message.contains("Verdict `user_code_error`");
+            events.iter().any(told).then_some(())
+        })
+        .await;
+        operator.stop().await;
+    });
+}
+
+#[test]
 fn a_node_whose_kubelet_is_stopped_is_given_up_and_its_gang_trains_elsewhere() {
     on_real_nodes("kubelet", |yard| async move {
         let operator = yard.operator().await;

@@ -114,6 +114,7 @@ impl World {
                 progress: self.progress,
                 seating: self.remembered_seats(),
                 grouping: Grouping::Unused,
+                verdict: None,
             },
             status_version: self.status_version,
             spec_version: self.spec_version,

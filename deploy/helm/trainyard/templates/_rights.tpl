@@ -53,6 +53,13 @@
   - list
   - patch
   - watch
+# reads the end of the log of a pod that failed, to say why
+- apiGroups:
+  - ""
+  resources:
+  - pods/log
+  verbs:
+  - get
 # gives each pod its name on the network
 - apiGroups:
   - ""

@@ -101,12 +101,12 @@ pub(super) fn logs(args: &Doctor, run: &Stored) -> Result<Vec<Input>, Failure> {
         .into_iter()
         .map(|log| {
             let slot = run.slot_called(&log.pod);
-            let held = slot.and_then(|slot| run.record.ranks.of_pod(&run.record.replicas, slot));
             Input::Log {
                 name: format!("{}/{}", log.pod, log.container),
-                rank: held
-                    .filter(|held| held.start() == held.end())
-                    .map(|held| *held.start()),
+                rank: slot.and_then(|slot| {
+                    let record = &run.record;
+                    record.ranks.only_of_pod(&record.replicas, slot)
+                }),
                 log,
             }
         })

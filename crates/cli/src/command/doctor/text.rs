@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use trainyard_core::diagnose::{Confidence, Moment, Report, Retry, Verdict, account_word};
+use trainyard_core::diagnose::{Moment, Report, Verdict, account_word};
 
 use super::table;
 use crate::{printer::Paint, run::clean, words};
@@ -74,17 +74,13 @@ fn whole(text: &mut String, verdict: &Verdict, width: Option<usize>, paint: Pain
         put(text, &format!("{}\n", paint.apply("2", &shown)));
     }
     if verdict.label != "healthy" {
-        let retry = match verdict.retry {
-            Retry::Helps => "a retry helps",
-            Retry::MayHelp => "a retry may help",
-            Retry::DoesNotHelp => "a retry does not help",
-        };
         put(
             text,
             &format!(
-                "  {} confidence; account: {}; {retry}\n  refuted by: {}\n  next: {}\n",
-                confidence(verdict.confidence),
+                "  {} confidence; account: {}; {}\n  refuted by: {}\n  next: {}\n",
+                verdict.confidence.word(),
                 account_word(verdict.account),
+                verdict.retry.words(),
                 verdict.refuted_by,
                 verdict.next
             ),
@@ -98,14 +94,6 @@ fn colour(verdict: &Verdict) -> &'static str {
         "healthy" => "1;32",
         "socket_fallback" | "inconclusive" => "1;33",
         _ => "1;31",
-    }
-}
-
-fn confidence(confidence: Confidence) -> &'static str {
-    match confidence {
-        Confidence::Low => "low",
-        Confidence::Medium => "medium",
-        Confidence::High => "high",
     }
 }
 

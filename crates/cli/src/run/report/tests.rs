@@ -56,6 +56,25 @@ fn reports() {
         last_loss: None,
         ..testing::report()
     };
+    let same_error = RunReport {
+        outcome: Outcome::Failed,
+        message:
+            "Job mnist has failed because attempts 1 and 2 ended with the same error at the same \
+                  place: the program raised an exception: KeyError: 'rate'"
+                .to_owned(),
+        failures: vec![
+            FailedRank {
+                verdict: Some(testing::verdict()),
+                ..testing::failed_rank()
+            },
+            FailedRank {
+                attempt: 2,
+                ..testing::failed_rank()
+            },
+        ],
+        verdict: Some(testing::verdict()),
+        ..testing::report()
+    };
     let stopped = RunReport {
         outcome: Outcome::Stopped,
         attempts: 1,
@@ -70,6 +89,7 @@ fn reports() {
         ("succeeded after a failure", &recovered),
         ("failed", &spent),
         ("out of memory", &out_of_memory),
+        ("the same error twice", &same_error),
         ("stopped", &stopped),
     ] {
         write!(

@@ -72,6 +72,8 @@ pub(super) fn of_ends() -> Vec<Named> {
                     pod: "j-worker-1".into(),
                     account: Account::User,
                     message: "it ran out of memory (exit code 137)".into(),
+                    step: None,
+                    verdict: None,
                 });
             }),
             Cause::OutOfMemory,
@@ -86,11 +88,34 @@ pub(super) fn of_ends() -> Vec<Named> {
                     pod: "j-worker-0".into(),
                     account: Account::User,
                     message: "it ended with exit code 1".into(),
+                    step: None,
+                    verdict: None,
                 });
             }),
             Cause::ContainerFailed,
             Failed,
             vec!["pod `j-worker-0` ended with exit code 1"],
+        ),
+        (
+            "what the doctor concluded",
+            facts().failed("", Some(exit(1, false))).with(|facts| {
+                facts.status.trainyard.last_failure = Some(LastFailure {
+                    attempt: 1,
+                    pod: "j-worker-0".into(),
+                    account: Account::User,
+                    message: "it ended with exit code 1".into(),
+                    step: None,
+                    verdict: Some(mistake()),
+                });
+            }),
+            Cause::ContainerFailed,
+            Failed,
+            vec![
+                "ended with exit code 1: the program raised an exception: KeyError: 'rate'",
+                "read the innermost frame; an ended job",
+                "verdict on attempt 1",
+                "high confidence; account: user; a retry does not help",
+            ],
         ),
         (
             "a budget spent and no pod left",

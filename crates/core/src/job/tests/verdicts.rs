@@ -1,0 +1,280 @@
+//! What the doctor's verdict changes, and what it leaves as the exit code has it.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::diagnose::{Confidence, Depth, Retry, VerdictSummary};
+
+const TIMEOUT: &str = "ReadTimeoutError at File \"/app/data.py\", line 3, in get";
+
+/// A GPU that broke.
+fn broken_gpu() -> VerdictSummary {
+    VerdictSummary {
+        label: "gpu_fallen_off_bus".into(),
+        sentence: "a GPU does not answer on the bus any more".into(),
+        account: Account::Infrastructure,
+        retry: Retry::Helps,
+        place: None,
+        ..mistake()
+    }
+}
+
+fn running() -> World {
+    let mut world = World::new(policy(job(Kind::PyTorch), RestartPolicy::OnFailure));
+    world.run_all();
+    world
+}
+
+/// Worker 0 fails in the attempt that runs, with `verdict` on it.
+fn fail(world: &mut World, code: i32, verdict: Option<VerdictSummary>) -> Decision {
+    let attempt = world.observed.status.trainyard.attempt;
+    world.observed.verdict = verdict.map(|verdict| VerdictSummary { attempt, ..verdict });
+    world.exit(worker(0), code);
+    world.pass()
+}
+
+/// Lets the next attempt run.
+fn again(world: &mut World) {
+    if let Some(retry_at) = world.observed.status.trainyard.retry_at {
+        world.now = retry_at.as_second() - at(0).as_second();
+    }
+    world.run_all();
+}
+
+#[test]
+fn the_verdict_says_who_pays_where_it_is_sure() {
+    let infrastructure = Account::Infrastructure;
+    let with = |change: fn(&mut VerdictSummary)| {
+        let mut verdict = broken_gpu();
+        change(&mut verdict);
+        Some(verdict)
+    };
+    let medium = || with(|verdict| verdict.confidence = Confidence::Medium);
+    let low = || with(|verdict| verdict.confidence = Confidence::Low);
+    let symptom = || with(|verdict| verdict.depth = Depth::Symptom);
+    let platform = || with(|verdict| verdict.account = Account::Platform);
+    let cases = [
+        ("no verdict", 1, None, Account::User),
+        ("sure", 1, with(|_| ()), infrastructure),
+        ("likely, and an exit code", 1, medium(), Account::User),
+        ("likely, and a signal", 134, medium(), infrastructure),
+        ("a guess, and a signal", 137, low(), Account::User),
+        ("follows from something else", 1, symptom(), Account::User),
+        ("the platform's", 1, platform(), Account::Platform),
+        ("the program's", 1, Some(mistake()), Account::User),
+    ];
+    for (name, code, verdict, want) in cases {
+        let mut world = running();
+        let sentence = verdict.as_ref().map(|verdict| verdict.sentence.clone());
+        let decision = fail(&mut world, code, verdict);
+        let yard = &world.observed.status.trainyard;
+        let paid = Account::ALL.map(|account| yard.spent.of(account));
+        let paid = Account::ALL.into_iter().zip(paid);
+        let paid: Vec<_> = paid.filter(|(_, count)| *count > 0).collect();
+        assert_eq!(paid, [(want, 1)], "{name}");
+        let last = yard.last_failure.as_ref().expect("a failure");
+        assert_eq!(last.account, want, "{name}");
+        let kept = last.verdict.as_ref().map(|kept| kept.sentence.clone());
+        assert_eq!(kept, sentence, "{name}");
+        let event = &decision.events[0].message;
+        assert_eq!(
+            sentence.is_some_and(|sentence| event.contains(&sentence)),
+            kept.is_some(),
+            "{name}: {event}"
+        );
+    }
+}
+
+#[test]
+fn what_came_from_outside_is_not_the_programs() {
+    let mut world = running();
+    world.observed.verdict = Some(mistake());
+    let pod = world.pod(worker(0));
+    pod.phase = PodPhase::Failed;
+    pod.disruption = Some(Disruption::NodeGone);
+    world.pass();
+    let yard = &world.observed.status.trainyard;
+    assert_eq!(yard.spent.infrastructure, 1);
+    let last = yard.last_failure.as_ref().expect("a failure");
+    assert_eq!(last.verdict, None, "nor is it told as if it were");
+}
+
+#[test]
+fn the_kernels_word_on_memory_stands() {
+    let mut world = running();
+    world.observed.verdict = Some(broken_gpu());
+    world.exit(worker(0), 137);
+    let exit = world.pod(worker(0)).exit.as_mut().expect("it has ended");
+    exit.out_of_memory = true;
+    world.pass();
+    assert_eq!(world.observed.status.trainyard.spent.user, 1);
+}
+
+#[test]
+fn a_verdict_on_another_attempt_says_nothing() {
+    let mut world = running();
+    fail(&mut world, 1, None);
+    again(&mut world);
+    world.observed.verdict = Some(broken_gpu());
+    world.exit(worker(0), 1);
+    world.pass();
+    assert_eq!(world.observed.status.trainyard.spent.user, 2);
+}
+
+#[test]
+fn the_same_mistake_at_the_same_place_twice_in_a_row_ends_the_job() {
+    type Change = fn(&mut VerdictSummary);
+    let cases: [(&str, Change, Change, bool); 8] = [
+        ("the same", |_| (), |_| (), true),
+        (
+            "other words for it",
+            |_| (),
+            |second| second.sentence = "KeyError: 'size'".into(),
+            true,
+        ),
+        (
+            "at another place",
+            |_| (),
+            |second| {
+                second.place = Some("KeyError at File \"/app/train.py\", line 9, in main".into());
+            },
+            false,
+        ),
+        (
+            "another mistake",
+            |_| (),
+            |second| second.label = "data_path_missing".into(),
+            false,
+        ),
+        (
+            "nobody knows where",
+            |first| first.place = None,
+            |second| second.place = None,
+            false,
+        ),
+        (
+            "something outside did not answer",
+            |first| first.place = Some(TIMEOUT.into()),
+            |second| second.place = Some(TIMEOUT.into()),
+            false,
+        ),
+        (
+            "a retry may help",
+            |first| first.retry = Retry::MayHelp,
+            |second| second.retry = Retry::MayHelp,
+            false,
+        ),
+        (
+            "not the program's",
+            |first| first.account = Account::Platform,
+            |second| second.account = Account::Platform,
+            false,
+        ),
+    ];
+    for (name, first, second, ends) in cases {
+        let mut world = running();
+        let changed = |change: Change| {
+            let mut verdict = mistake();
+            change(&mut verdict);
+            Some(verdict)
+        };
+        fail(&mut world, 1, changed(first));
+        again(&mut world);
+        fail(&mut world, 1, changed(second));
+        assert_eq!(
+            world.state() == "Failed",
+            ends,
+            "{name}: {}",
+            world.message()
+        );
+        if ends {
+            let sentence = "because attempts 1 and 2 ended with the same error at the same place: ";
+            assert!(world.message().contains(sentence), "{}", world.message());
+            let yard = &world.observed.status.trainyard;
+            assert_eq!((yard.attempt, yard.spent.user), (2, 2), "{name}");
+        }
+    }
+}
+
+#[test]
+fn two_failures_between_which_another_lies_are_not_in_a_row() {
+    let mut world = running();
+    for verdict in [mistake(), broken_gpu(), mistake()] {
+        fail(&mut world, 1, Some(verdict));
+        assert_ne!(world.state(), "Failed");
+        again(&mut world);
+    }
+}
+
+#[test]
+fn an_attempt_that_came_further_is_not_in_vain() {
+    let reach = |world: &mut World, step| {
+        let attempt = world.observed.status.trainyard.attempt;
+        world.observed.progress = Some(Progress {
+            attempt,
+            step,
+            at: at(world.now),
+            saving: false,
+        });
+    };
+    for (second, ends) in [(100, true), (90, true), (101, false)] {
+        let mut world = running();
+        reach(&mut world, 100);
+        fail(&mut world, 1, Some(mistake()));
+        again(&mut world);
+        reach(&mut world, second);
+        fail(&mut world, 1, Some(mistake()));
+        assert_eq!(world.state() == "Failed", ends, "step {second}");
+    }
+}
+
+#[test]
+fn a_job_that_asks_for_old_behaviour_pays_as_the_exit_code_says() {
+    let mut job = policy(job(Kind::PyTorch), RestartPolicy::OnFailure);
+    job.knobs.compat.insert(Compat::IgnoreVerdicts);
+    let mut world = World::new(job);
+    world.run_all();
+    for verdict in [mistake(), mistake(), broken_gpu()] {
+        fail(&mut world, 1, Some(verdict));
+        again(&mut world);
+    }
+    let yard = &world.observed.status.trainyard;
+    assert_eq!((world.state(), yard.spent.user), ("Running", 3));
+    let last = yard.last_failure.as_ref().expect("a failure");
+    let kept = last.verdict.as_ref().map(|verdict| verdict.label.as_str());
+    assert_eq!(kept, Some("gpu_fallen_off_bus"), "it is told all the same");
+}
+
+#[test]
+fn a_node_that_is_blamed_is_avoided() {
+    let seats: BTreeMap<Slot, String> = [MASTER, worker(0), worker(1)]
+        .into_iter()
+        .zip(["node-9", "node-0", "node-1"].map(str::to_owned))
+        .collect();
+    let cases = [
+        ("a node of ours", Some(broken_gpu()), Some("node-0")),
+        (
+            "a node of others",
+            Some(VerdictSummary {
+                nodes: vec!["node-7".into()],
+                ..broken_gpu()
+            }),
+            None,
+        ),
+        ("the program", Some(mistake()), None),
+        ("nobody", None, None),
+    ];
+    for (name, verdict, want) in cases {
+        let mut world = running();
+        world.observed.seating = Seating::Given(seats.clone());
+        let decision = fail(&mut world, 1, verdict);
+        let mut actions = decision.actions.iter();
+        let avoided = actions.find_map(|action| match action {
+            Action::GiveSeatsBack { avoid, .. } => avoid.as_deref(),
+            _ => None,
+        });
+        assert_eq!(avoided, want, "{name}");
+        let creates = |action: &Action| matches!(action, Action::CreatePod { .. });
+        assert!(!decision.actions.iter().any(creates), "{name}");
+    }
+}

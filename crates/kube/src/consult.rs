@@ -1,0 +1,241 @@
+//! Why a rank failed: the end of its log, read before its pod goes, and what the doctor makes of it.
+//!
+//! Owns which log is read, and the bounds of that. What lines mean is `trainyard_core::diagnose`'s, what
+//! follows from it `trainyard_core::job`'s.
+//!
+//! Invariants: at most [`AT_ONCE`] logs are read at once; a job waits for one at most [`PATIENCE`], once in an
+//! attempt, and holds no other job up. Where logs cannot be had, nobody waits for them: after
+//! [`FAILURES`] in a row none is asked for during [`PAUSE`].
+
+use std::{
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::{Duration, Instant},
+};
+
+use kube::core::subresource::LogParams;
+use tokio::sync::Semaphore;
+use tracing::debug;
+use trainyard_core::{
+    diagnose::{Doctor, Rules, VerdictSummary},
+    job::{self, Observed, ObservedPod, PodPhase},
+    spec::{Job, RestartScope},
+};
+
+use crate::{
+    act::object_path,
+    api::{CallError, Caller},
+    key::JobKey,
+    operator::Operator,
+};
+
+/// Logs that are read at once; the passes that wait for them take turns from other jobs.
+const AT_ONCE: usize = 8;
+/// Both tries together take at most this long.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Lines at the end of a log that are read: the exceptions of several ranks, and the summary of a launcher
+/// behind them.
+const LINES: i64 = 256;
+/// Bytes of them that are read at most. Container runtimes cut lines at 16 KiB, so the last is among them.
+const BYTES: usize = 4 << 20;
+/// After so many failures in a row no log is asked for…
+const FAILURES: u32 = 3;
+/// …for this long.
+const PAUSE: Duration = Duration::from_mins(1);
+
+/// What is remembered of reading logs.
+#[derive(Debug)]
+pub(crate) struct Consultation {
+    rules: OnceLock<Arc<Rules>>,
+    turns: Semaphore,
+    trouble: Mutex<Trouble>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Trouble {
+    in_a_row: u32,
+    last: Option<Instant>,
+}
+
+impl Trouble {
+    /// Whether it is worth asking.
+    fn allows(self, now: Instant) -> bool {
+        let over = |last| now.saturating_duration_since(last) >= PAUSE;
+        self.in_a_row < FAILURES || self.last.is_none_or(over)
+    }
+
+    fn note(&mut self, answered: bool, now: Instant) {
+        *self = if answered {
+            Self::default()
+        } else {
+            Self {
+                in_a_row: self.in_a_row.saturating_add(1),
+                last: Some(now),
+            }
+        };
+    }
+}
+
+impl Default for Consultation {
+    fn default() -> Self {
+        Self {
+            rules: OnceLock::new(),
+            turns: Semaphore::new(AT_ONCE),
+            trouble: Mutex::default(),
+        }
+    }
+}
+
+impl Operator {
+    /// Adds what the doctor says about the failure that the next decision answers, where there is one.
+    pub(crate) async fn consult(&self, key: &JobKey, job: &Job, observed: &mut Observed) {
+        let attempt = observed.status.trainyard.attempt;
+        let Some(failed) = failed_first(job, observed) else {
+            return;
+        };
+        let known = self.state.memory(key).verdict;
+        if let Some((_, verdict)) = known.filter(|(of, _)| *of == attempt) {
+            observed.verdict = verdict;
+            return;
+        }
+        let Some(pod) = self.state.store().pod_called(key, &failed.uid) else {
+            return;
+        };
+        let asked = Asked {
+            namespace: &key.namespace,
+            pod: &pod,
+            container: container(job, failed),
+        };
+        let verdict = match self.consultation.log(&self.caller, asked).await {
+            Ok(log) => self.consultation.conclude(attempt, &pod, failed, &log),
+            Err(reason) => {
+                debug!(job = %key, pod, reason, "no log of the pod that failed");
+                None
+            }
+        };
+        self.state.remember(key, |memory| {
+            memory.verdict = Some((attempt, verdict.clone()));
+        });
+        observed.verdict = verdict;
+    }
+}
+
+/// The log that is asked for.
+#[derive(Clone, Copy, Debug)]
+struct Asked<'a> {
+    namespace: &'a str,
+    pod: &'a str,
+    container: Option<&'a str>,
+}
+
+impl Consultation {
+    /// The end of a log, or why it cannot be had now.
+    async fn log(&self, caller: &Caller, asked: Asked<'_>) -> Result<Vec<u8>, String> {
+        let Ok(_turn) = self.turns.try_acquire() else {
+            return Err(format!("{AT_ONCE} others are being read"));
+        };
+        if !self.trouble().allows(Instant::now()) {
+            return Err("the last ones could not be read".to_owned());
+        }
+        let path = object_path(asked.namespace, "pods");
+        let params = LogParams {
+            container: asked.container.map(str::to_owned),
+            tail_lines: Some(LINES),
+            limit_bytes: i64::try_from(BYTES).ok(),
+            ..LogParams::default()
+        };
+        let tries = async {
+            match caller.log(&path, asked.pod, &params, BYTES).await {
+                Err(error) if !is_answer(&error) => {
+                    caller.log(&path, asked.pod, &params, BYTES).await
+                }
+                told => told,
+            }
+        };
+        let told = tokio::time::timeout(PATIENCE, tries).await;
+        let answered = match &told {
+            Ok(Ok(_)) => true,
+            Ok(Err(error)) => is_answer(error),
+            Err(_) => false,
+        };
+        self.trouble().note(answered, Instant::now());
+        match told {
+            Ok(told) => told.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("it did not come within {} s", PATIENCE.as_secs())),
+        }
+    }
+
+    fn conclude(
+        &self,
+        attempt: u32,
+        pod: &str,
+        failed: &ObservedPod,
+        log: &[u8],
+    ) -> Option<VerdictSummary> {
+        let rules = self.rules.get_or_init(|| Arc::new(Rules::builtin()));
+        let mut doctor = Doctor::new(Arc::clone(rules));
+        let source = doctor.source(pod);
+        doctor.belongs_to(source, None, failed.node.as_deref());
+        doctor.bytes(source, log);
+        doctor.finish().summary(attempt)
+    }
+
+    fn trouble(&self) -> std::sync::MutexGuard<'_, Trouble> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether the API server itself said no, at once: there is no such log.
+fn is_answer(error: &CallError) -> bool {
+    error.is_not_found() || error.is_refusal()
+}
+
+/// The pod that failed first in the attempt that runs, where its program did.
+fn failed_first<'a>(job: &Job, observed: &'a Observed) -> Option<&'a ObservedPod> {
+    let status = &observed.status;
+    let over = job::has_ended(status) || observed.being_deleted || job.run_policy.suspend;
+    if over || job.restart_scope() != RestartScope::Gang {
+        return None;
+    }
+    let attempt = status.trainyard.attempt;
+    let failed = observed.pods.iter().filter(|pod| {
+        let by_itself = pod.disruption.is_none() && pod.deleted_at.is_none();
+        pod.attempt == attempt && pod.phase == PodPhase::Failed && by_itself && pod.exit.is_some()
+    });
+    failed.min_by_key(|pod| {
+        let at = pod.exit.and_then(|exit| exit.at);
+        (at.is_none(), at, pod.slot)
+    })
+}
+
+/// The container that trains; the only one where it has another name.
+fn container<'a>(job: &'a Job, failed: &ObservedPod) -> Option<&'a str> {
+    let template = &job.roles.get(&failed.slot.role)?.template;
+    let containers = &template.spec.as_ref()?.containers;
+    let named = containers
+        .iter()
+        .find(|container| container.name == job.kind.container());
+    let chosen = named.or(containers.first())?;
+    Some(&chosen.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_that_cannot_be_had_are_not_asked_for() {
+        let start = Instant::now();
+        let mut trouble = Trouble::default();
+        for _ in 0..FAILURES {
+            assert!(trouble.allows(start));
+            trouble.note(false, start);
+        }
+        assert!(!trouble.allows(start), "nobody waits for the fourth");
+        let later = start + PAUSE;
+        assert!(trouble.allows(later), "one tries again");
+        trouble.note(false, later);
+        assert!(!trouble.allows(later));
+        trouble.note(true, later);
+        assert!(trouble.allows(later));
+    }
+}
