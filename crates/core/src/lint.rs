@@ -127,26 +127,45 @@ fn of_the_file(file: &File) -> Vec<Finding> {
 /// without that it is a demo. Where the files hold a job, those that hold none and documents of kinds
 /// that are not ours are passed over: they are the rest of a folder or of a chart.
 pub fn review(files: &[&File], profile: Option<Profile>) -> Vec<Vec<Finding>> {
-    let mut companions = Companions::default();
-    let mut has_job = false;
-    for document in files.iter().flat_map(|file| &file.documents) {
-        has_job |= document.job_kind().is_some();
-        if document.role_in_file() == RoleInFile::Companion {
-            companions.add(document);
+    let context = Context::of(files.iter().copied(), profile);
+    files.iter().map(|file| context.review(file)).collect()
+}
+
+/// What a file is judged with.
+struct Context<'a> {
+    companions: Companions<'a>,
+    has_job: bool,
+    profile: Option<Profile>,
+}
+
+impl<'a> Context<'a> {
+    fn of(files: impl Iterator<Item = &'a File>, profile: Option<Profile>) -> Self {
+        let mut context = Self {
+            companions: Companions::default(),
+            has_job: false,
+            profile,
+        };
+        for document in files.flat_map(|file| &file.documents) {
+            context.has_job |= document.job_kind().is_some();
+            if document.role_in_file() == RoleInFile::Companion {
+                context.companions.add(document);
+            }
         }
+        context
     }
-    let review_one = |file: &&File| {
-        let mut findings: Vec<Finding> = of_the_file(file);
-        findings.retain(|finding| !has_job || finding.code != catalogue::NO_JOB.code);
+
+    /// The findings of `file`, which is one of those the context is made of.
+    fn review(&self, file: &File) -> Vec<Finding> {
+        let mut findings = of_the_file(file);
+        findings.retain(|finding| !self.has_job || finding.code != catalogue::NO_JOB.code);
         for document in &file.documents {
-            if !(has_job && is_foreign(document)) {
-                findings.extend(review_document(document, &companions, profile));
+            if !(self.has_job && is_foreign(document)) {
+                findings.extend(review_document(document, &self.companions, self.profile));
             }
         }
         sort(&mut findings);
         findings
-    };
-    files.iter().map(review_one).collect()
+    }
 }
 
 /// Whether a document is a whole object of somebody else's kind.

@@ -81,7 +81,7 @@ pub(super) fn run(args: &Lint, printer: &mut Printer) -> Result<Exit, Failure> {
     if args.fix {
         summary.fixed = fix(&mut opened, profile, printer)?;
     }
-    let linted = judge(opened, profile);
+    let linted = judge(&opened, profile);
     for finding in linted.iter().flat_map(|file| &file.findings) {
         match finding.severity {
             Severity::Error => summary.errors += 1,
@@ -166,7 +166,11 @@ fn fix(
     printer: &mut Printer,
 ) -> Result<usize, Failure> {
     let mut count = 0;
-    for at in 0..opened.len() {
+    let fixable: Vec<bool> = judge(opened, profile)
+        .iter()
+        .map(|linted| linted.findings.iter().any(|finding| finding.fix.is_some()))
+        .collect();
+    for (at, _) in fixable.iter().enumerate().filter(|(_, fixable)| **fixable) {
         let Some((before, rest)) = opened.split_at_mut_checked(at) else {
             break;
         };
@@ -221,7 +225,7 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     Ok(written?)
 }
 
-fn judge(opened: Vec<Opened>, profile: Option<Profile>) -> Vec<Linted> {
+fn judge(opened: &[Opened], profile: Option<Profile>) -> Vec<Linted> {
     let readable: Vec<&spec::File> = opened
         .iter()
         .filter_map(|file| file.content.as_ref().ok())

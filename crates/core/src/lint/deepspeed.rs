@@ -1,4 +1,4 @@
-//! The JSON configuration of DeepSpeed, where the files hold it, against the job that uses it.
+//! The JSON configuration of `DeepSpeed`, where the files hold it, against the job that uses it.
 //!
 //! Owns what can be told from a `ConfigMap` of the same files. A configuration in the image is not seen.
 
@@ -194,9 +194,9 @@ fn batches(rule: &Rule, scene: &Scene<'_>) {
         let Ok(json) = json else { return };
         let number = |key: &str| json.get(key).and_then(Json::as_u64);
         // Ranks that share a batch, by whatever name, are counted once; who knows how many they are?
-        let divides = |word: &Word<'_>| word.text.contains("parallel");
+        let is_axis = |word: &Word<'_>| word.text.contains("parallel");
         let divided = scene.job.knobs.parallelism.is_some()
-            || pod.command().words.iter().any(divides)
+            || pod.command().words.iter().any(is_axis)
             || json
                 .as_object()
                 .is_some_and(|keys| keys.keys().any(|key| key.contains("parallel")));

@@ -1,21 +1,19 @@
 //! Fabric: interfaces, network attachments, the variables of NCCL, and what `mpirun` hands on.
 
-use serde_json::Value as Json;
-
 use super::{
     Rule,
     advice::{Advice, CAREFUL, Look, MPI, ODD, PYTORCH, RISKY, WRONG, example, rule},
-    companions::at,
     scene::{Pod, Scene},
 };
-use crate::{
-    finding::Fix,
-    spec::{Framework, MpiImplementation, Role},
-};
+use crate::finding::Fix;
 
 mod attachment;
+mod mpirun;
 mod nccl;
+mod network;
 mod ranges;
+
+pub(super) use network::{Attachment, attachments};
 
 /// The rules of this family.
 pub(super) static RULES: &[Advice] = &[
@@ -29,7 +27,7 @@ pub(super) static RULES: &[Advice] = &[
              the annotation gives. Where none matches, NCCL ends with `no socket interface found`. \
              In NCCL a name is the beginning of a name unless `=` is before it; `^` excludes.",
         ),
-        look: Look::Job(interfaces),
+        look: Look::Job(network::interfaces),
         catches: example(PYTORCH, &[("value: eth0", "value: ib0")]),
         spares: example(PYTORCH, &[("value: eth0", "value: =net1")]),
     },
@@ -307,7 +305,7 @@ pub(super) static RULES: &[Advice] = &[
              that `-x` names. What is set in the launcher's container alone changes nothing in the \
              ranks.",
         ),
-        look: Look::Job(not_forwarded),
+        look: Look::Job(mpirun::not_forwarded),
         catches: example(MPI, &[("            - -x\n            - NCCL_DEBUG\n", "")]),
         spares: example(
             MPI,
@@ -325,7 +323,7 @@ pub(super) static RULES: &[Advice] = &[
             "Every item of `command` and `args` is one argument. An option with its value in the same \
              item is an option with a blank in its name, which the launcher does not know.",
         ),
-        look: Look::Job(packed),
+        look: Look::Job(mpirun::packed),
         catches: example(
             MPI,
             &[(
@@ -414,123 +412,11 @@ const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 const RESOURCE_NAME: &str = "k8s.v1.cni.cncf.io/resourceName";
 const ATTACHMENT: &str = "NetworkAttachmentDefinition";
 
-/// A network that a pod is attached to.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Attachment {
-    pub(super) namespace: String,
-    pub(super) name: String,
-    interface: String,
-}
-
-impl Attachment {
-    /// The resource of the node that its devices are counted as, where the files say so.
-    pub(super) fn resource<'a>(&self, scene: &Scene<'a>) -> Option<&'a str> {
-        let object = scene
-            .companions
-            .find(ATTACHMENT, &self.namespace, &self.name)?;
-        at(object, &["metadata", "annotations", RESOURCE_NAME])?.as_str()
-    }
-}
-
-/// The networks of a pod, in the order in which they are attached.
-pub(super) fn attachments(scene: &Scene<'_>, pod: &Pod<'_>) -> Vec<Attachment> {
-    let text = pod.annotation(NETWORKS).map_or("", |(text, _)| text).trim();
-    let own = scene.job.namespace.as_str();
-    let items: Vec<(Option<String>, String, Option<String>)> = if text.starts_with('[') {
-        let list: Vec<Json> = serde_json::from_str(text).unwrap_or_default();
-        let field =
-            |item: &Json, key: &str| item.get(key).and_then(Json::as_str).map(str::to_owned);
-        list.iter()
-            .filter_map(|item| {
-                Some((
-                    field(item, "namespace"),
-                    field(item, "name")?,
-                    field(item, "interface"),
-                ))
-            })
-            .collect()
-    } else {
-        text.split(',')
-            .map(str::trim)
-            .filter(|item| !item.is_empty())
-            .map(|item| {
-                let (item, interface) = item
-                    .split_once('@')
-                    .map_or((item, None), |(item, name)| (item, Some(name)));
-                let (namespace, name) = item
-                    .split_once('/')
-                    .map_or((None, item), |(space, name)| (Some(space), name));
-                (
-                    namespace.map(str::to_owned),
-                    name.to_owned(),
-                    interface.map(str::to_owned),
-                )
-            })
-            .collect()
-    };
-    let attached = |(index, (namespace, name, interface)): (
-        usize,
-        (Option<String>, String, Option<String>),
-    )| Attachment {
-        namespace: namespace.unwrap_or_else(|| own.to_owned()),
-        name,
-        interface: interface.unwrap_or_else(|| format!("net{}", index + 1)),
-    };
-    items.into_iter().enumerate().map(attached).collect()
-}
-
 /// Whether a resource is an RDMA device.
 pub(super) fn is_rdma(resource: &str) -> bool {
     let (vendor, device) = resource.split_once('/').unwrap_or(("", resource));
     let devices = ["rdma", "roce", "infiniband", "ib_", "hca", "efa"];
     vendor == "rdma" || vendor.contains('.') && devices.iter().any(|word| device.contains(word))
-}
-
-fn interfaces(rule: &Rule, scene: &Scene<'_>) {
-    for pod in scene.ranks() {
-        if pod.spec.host_network == Some(true) || pod.has_claims() {
-            continue;
-        }
-        let mut there = vec!["lo".to_owned(), "eth0".to_owned()];
-        there.extend(
-            attachments(scene, pod)
-                .into_iter()
-                .map(|found| found.interface),
-        );
-        for (name, value, place) in pod.variables() {
-            let missing = match name {
-                "NCCL_SOCKET_IFNAME" => {
-                    !value.starts_with('^')
-                        && !value.is_empty()
-                        && !value.split(',').any(|wanted| nccl_matches(wanted, &there))
-                }
-                "GLOO_SOCKET_IFNAME" => value
-                    .split(',')
-                    .any(|wanted| !there.iter().any(|found| found == wanted.trim())),
-                _ => false,
-            };
-            if missing && !value.contains('$') {
-                let shown: Vec<String> = there
-                    .iter()
-                    .skip(1)
-                    .map(|found| format!("`{found}`"))
-                    .collect();
-                place.report_with(
-                    rule,
-                    format!("`{name}` is `{value}`, the pod has {}", shown.join(", ")),
-                    format!("name one of them, or attach the network with the annotation `{NETWORKS}` of the template"),
-                );
-            }
-        }
-    }
-}
-
-/// Whether NCCL finds an interface for `wanted`: by its beginning, or after `=` by its whole name.
-fn nccl_matches(wanted: &str, there: &[String]) -> bool {
-    match wanted.trim().strip_prefix('=') {
-        Some(exact) => there.iter().any(|found| found == exact),
-        None => there.iter().any(|found| found.starts_with(wanted.trim())),
-    }
 }
 
 fn rdma_off(rule: &Rule, scene: &Scene<'_>) {
@@ -623,89 +509,6 @@ fn host_network(rule: &Rule, scene: &Scene<'_>) {
             format!("write `dnsPolicy: {POLICY}`"),
             fix,
         );
-    }
-}
-
-/// Beginnings of names of variables that matter to ranks.
-const FOR_RANKS: [&str; 5] = ["NCCL_", "UCX_", "GLOO_", "HOROVOD_", "TORCH_"];
-
-fn not_forwarded(rule: &Rule, scene: &Scene<'_>) {
-    let is_open = match &scene.job.framework {
-        Framework::MpiV1(_) => true,
-        Framework::MpiV2(mpi) => mpi.implementation == MpiImplementation::OpenMpi,
-        _ => false,
-    };
-    let Some(launcher) = scene.role(Role::Launcher) else {
-        return;
-    };
-    let command = launcher.command();
-    if !is_open || !scene.forwards_nothing() || command.mpirun().is_none() {
-        return;
-    }
-    let passed = |name: &str| {
-        let named = |pair: &[super::command::Word<'_>]| matches!(pair, [x, value] if x.text == "-x" && value.text.split('=').next() == Some(name));
-        command.words.windows(2).any(named)
-            || command
-                .words
-                .iter()
-                .any(|word| word.text.contains("mca_base_env_list"))
-    };
-    for (name, _, place) in launcher.variables() {
-        if FOR_RANKS.iter().any(|start| name.starts_with(start)) && !passed(name) {
-            place.report_with(
-                rule,
-                format!(
-                    "`{name}` is set in the launcher, but `mpirun` does not pass it on to the ranks"
-                ),
-                format!("add `-x` and `{name}` as two items to the command of `mpirun`"),
-            );
-        }
-    }
-}
-
-/// Options of the launchers that take a value.
-const WITH_VALUE: [&str; 14] = [
-    "-H",
-    "-hostfile",
-    "-map-by",
-    "-mca",
-    "-n",
-    "-np",
-    "-x",
-    "--bind-to",
-    "--hostfile",
-    "--map-by",
-    "--mca",
-    "--nnodes",
-    "--nproc_per_node",
-    "--rdzv_endpoint",
-];
-
-/// The option and the value that were written as one argument.
-fn split_packed(argument: &str) -> Option<(&str, &str)> {
-    let (option, value) = argument.split_once(' ')?;
-    let value = value.trim();
-    (WITH_VALUE.contains(&option) && !value.is_empty()).then_some((option, value))
-}
-
-fn packed(rule: &Rule, scene: &Scene<'_>) {
-    for pod in &scene.pods {
-        let command = pod.command();
-        if command.is_shell || command.mpirun().or_else(|| command.torchrun()).is_none() {
-            continue;
-        }
-        for word in &command.words {
-            if let Some((option, value)) = split_packed(word.text) {
-                let fix = Fix::Split(option.to_owned(), value.to_owned());
-                pod.command_at(word.item).report_fix(
-                    rule,
-                    format!("`{}` is one argument, the launcher needs two", word.text),
-                    format!("write `{option}` and `{value}` as two items"),
-                    // `-mca name value` takes two values, which only its writer can tell apart.
-                    (!value.contains(' ')).then_some(fix),
-                );
-            }
-        }
     }
 }
 

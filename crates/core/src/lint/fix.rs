@@ -5,7 +5,7 @@
 //! Invariant: a text is only given back if it can be read and is better than before: fewer findings of
 //! the contract, or as many of those and fewer others. So fixing ends, and fixing twice is fixing once.
 
-use super::{Profile, Rule, review, rule};
+use super::{Context, Profile, Rule, rule};
 use crate::{
     finding::{Finding, Fix, Span},
     spec::{self, File},
@@ -51,13 +51,8 @@ pub fn fix(file: &File, others: &[&File], profile: Option<Profile>) -> Option<Fi
 }
 
 fn findings(file: &File, others: &[&File], profile: Option<Profile>) -> Vec<Finding> {
-    let together: Vec<&File> = std::iter::once(file)
-        .chain(others.iter().copied())
-        .collect();
-    review(&together, profile)
-        .into_iter()
-        .next()
-        .unwrap_or_default()
+    let together = std::iter::once(file).chain(others.iter().copied());
+    Context::of(together, profile).review(file)
 }
 
 /// How bad a file is. A job that is not valid is not looked at further, so making it valid may lay open

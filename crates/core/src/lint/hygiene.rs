@@ -332,7 +332,7 @@ fn secrets(rule: &Rule, scene: &Scene<'_>) {
     };
     for pod in &scene.pods {
         for (container, place) in pod.containers() {
-            for (name, value, place) in variables(container, place) {
+            for (name, value, place) in variables(container, &place) {
                 if is_secret(name, value) {
                     place.report_with(
                         rule,

@@ -140,7 +140,7 @@ impl<'a> Pod<'a> {
 
     /// The variables of the training container that have a plain value, with their places.
     pub(super) fn variables(&self) -> impl Iterator<Item = (&'a str, &'a str, Place<'a>)> {
-        variables(self.trainer, self.trainer_at())
+        variables(self.trainer, &self.trainer_at())
     }
 
     /// The value of the variable `name` of the training container, where it is plain.
@@ -222,8 +222,8 @@ impl<'a> Pod<'a> {
 /// The variables of `container` that have a plain value, with the place of the value.
 pub(super) fn variables<'a>(
     container: &'a Container,
-    place: Place<'a>,
-) -> impl Iterator<Item = (&'a str, &'a str, Place<'a>)> {
+    place: &Place<'a>,
+) -> impl Iterator<Item = (&'a str, &'a str, Place<'a>)> + use<'a> {
     let list = place.key("env");
     let env = container.env.iter().flatten().enumerate();
     env.filter_map(move |(index, variable)| {

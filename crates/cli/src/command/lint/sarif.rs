@@ -1,6 +1,6 @@
 //! Findings as SARIF 2.1.0, which code scanning services read.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt::Write as _};
 
 use serde_json::{Value, json};
 use trainyard_core::{
@@ -98,7 +98,7 @@ fn uri(file: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
             uri.push(char::from(byte));
         } else {
-            uri.push_str(&format!("%{byte:02X}"));
+            write!(uri, "%{byte:02X}").expect("a string takes whatever is written");
         }
     }
     uri

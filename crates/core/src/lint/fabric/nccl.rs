@@ -162,7 +162,7 @@ fn each(scene: &Scene<'_>, look: impl Fn(&Pod<'_>, usize, &str)) {
     }
 }
 
-/// Without `NCCL_`. `ASYNC_ERROR_HANDLING`, `BLOCKING_WAIT` and `DESYNC_DEBUG` are PyTorch's, `HOME`
+/// Without `NCCL_`. `ASYNC_ERROR_HANDLING`, `BLOCKING_WAIT` and `DESYNC_DEBUG` are `PyTorch`'s, `HOME`
 /// and `VERSION` are of the images, `TUNER_CONFIG_PATH` is of a plugin.
 #[rustfmt::skip]
 const KNOWN: &[&str] = &[
