@@ -1,4 +1,4 @@
-//! `cargo xtask bench core|local|operator|placement|doctor|plan`: the figures that must be reached, each beside
+//! `cargo xtask bench core|local|operator|placement|doctor|plan|lint`: the figures that must be reached, each beside
 //! its bound.
 //!
 //! Invariant: every figure is measured on the release build that users run, in this call; nothing
@@ -7,6 +7,7 @@
 mod bad_input;
 mod decide;
 mod doctor;
+mod lint;
 mod local;
 mod operator;
 mod placement;
@@ -22,7 +23,9 @@ use std::{
 
 use crate::{Failure, report, step};
 
-pub(crate) use self::{doctor::doctor, operator::operator, placement::placement, plan::plan};
+pub(crate) use self::{
+    doctor::doctor, lint::lint, operator::operator, placement::placement, plan::plan,
+};
 
 /// One line of the table.
 struct Figure {
@@ -150,7 +153,9 @@ impl Scratch {
 
     fn write(&self, name: &str, content: &str) -> Result<PathBuf, Failure> {
         let path = self.0.join(name);
-        std::fs::write(&path, content)
+        let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+        folder
+            .and_then(|()| std::fs::write(&path, content))
             .map_err(|error| Failure::CouldNotRun(format!("cannot write a file: {error}")))?;
         Ok(path)
     }

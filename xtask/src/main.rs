@@ -47,6 +47,7 @@ Commands:
   bench operator [--jobs N]      measure the operator on a real cluster, beside the Go one
   bench doctor [--logs DIR]      measure the doctor's labels, speed beside ripgrep, memory, following
   bench plan [--fit]             predictions beside published runs, or the shares fitted to them
+  bench lint                     measure the linter on 10,000 manifests, beside its peers where they are
 
 Exit codes: 0 done, 1 the thing asked about failed, 2 could not do it.
 ";
@@ -90,6 +91,7 @@ fn main() -> ExitCode {
         ["bench", "doctor", rest @ ..] => bench::doctor(rest),
         ["bench", "plan"] => bench::plan(false),
         ["bench", "plan", "--fit"] => bench::plan(true),
+        ["bench", "lint"] => bench::lint(),
         words => Err(Failure::CouldNotRun(format!(
             "unknown command `{}`\n\nhint: run `cargo xtask help` to see the commands",
             words.join(" ")

@@ -5,6 +5,7 @@
 
 mod change;
 mod doctor;
+mod lint;
 mod operator;
 mod place;
 mod plan;
@@ -23,6 +24,7 @@ use trainyard_core::spec::Role;
 pub(crate) use self::{
     change::{Delete, Restart, Resume, Suspend},
     doctor::Doctor,
+    lint::{Lint, LintFormat},
     operator::{LogFormat, Operator},
     place::{Nodes, PlaceJob, Yard},
     plan::{
@@ -424,40 +426,6 @@ pub(crate) enum RenderFormat {
     /// Documents separated by `---`
     Yaml,
     /// One object, `{"version":1,"items":[…]}`
-    Json,
-}
-
-/// Say what is wrong with job files
-///
-/// Prints every finding of every file at once, each with its code, its place and what to do. Findings
-/// go to stdout, the summary to stderr.
-///
-/// Exit code 0: nothing, or only warnings. 1: at least one error. 2: at least one file could not be
-/// read as a job file; the others are checked all the same.
-#[derive(Debug, ClapArgs)]
-#[command(after_long_help = "\
-Examples:
-  trainyard lint job.yaml
-  trainyard lint jobs/*.yaml --format json
-  trainyard lint --explain TY101")]
-pub(crate) struct Lint {
-    /// Job files, YAML or JSON; `-` reads stdin
-    #[arg(value_name = "FILE", required_unless_present = "explain")]
-    pub(crate) files: Vec<PathBuf>,
-    /// How to write the findings
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    pub(crate) format: LintFormat,
-    /// Print the page of one rule and do nothing else
-    #[arg(long, value_name = "CODE", conflicts_with = "files")]
-    pub(crate) explain: Option<String>,
-}
-
-/// How findings are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LintFormat {
-    /// With the source line underlined
-    Text,
-    /// One object, `{"version":1,"findings":[…],"summary":{…}}`
     Json,
 }
 

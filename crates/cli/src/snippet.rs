@@ -149,6 +149,7 @@ mod tests {
             },
             message: "found `x`, needed `y`".to_owned(),
             hint: Some("write `y`".to_owned()),
+            fix: None,
         }
     }
 

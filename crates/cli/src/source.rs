@@ -39,7 +39,8 @@ pub(crate) fn read(path: &Path, limit: usize) -> Result<Vec<u8>, Failure> {
     }
 }
 
-fn is_stdin(path: &Path) -> bool {
+/// Whether the path stands for stdin.
+pub(crate) fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 

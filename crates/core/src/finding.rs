@@ -43,6 +43,28 @@ impl fmt::Display for Severity {
     }
 }
 
+/// How the text at the place of a finding becomes right, where that cannot change what was meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fix {
+    /// The scalar is another one; its quotes stay.
+    Scalar(String),
+    /// The scalar is put in quotes, which makes it text.
+    Quote,
+    /// The quotes of the scalar are taken away.
+    Unquote,
+    /// The entry with this value is taken out of its map.
+    Remove,
+    /// An entry is added to the map, after the one with this value.
+    Add {
+        /// Its key.
+        key: &'static str,
+        /// Its value.
+        value: &'static str,
+    },
+    /// The item of a list becomes two.
+    Split(String, String),
+}
+
 /// One result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
@@ -60,6 +82,9 @@ pub struct Finding {
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// How to make it right.
+    #[serde(skip)]
+    pub fix: Option<Fix>,
 }
 
 impl Finding {
@@ -72,11 +97,12 @@ impl Finding {
     ) -> Self {
         Self {
             code: rule.code,
-            severity: rule.severity,
+            severity: rule.demo.unwrap_or(rule.production),
             path: path.into(),
             span,
             message: message.into(),
             hint: None,
+            fix: None,
         }
     }
 
@@ -84,6 +110,13 @@ impl Finding {
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// The same finding with a way to make it right.
+    #[must_use]
+    pub fn with_fix(mut self, fix: impl Into<Option<Fix>>) -> Self {
+        self.fix = fix.into();
         self
     }
 }

@@ -1,23 +1,78 @@
-//! Findings over a file: every job document checked, and the file as a whole.
+//! Findings over files: every job document checked, and what can be seen of all files together.
 //!
-//! Owns the catalogue of rules and what can only be seen with all documents of a file at hand.
-//! What is wrong with one document is found by [`crate::spec::check`].
+//! Owns the rules and the two questions that can be asked of them. [`lint`] says whether a file can be
+//! run at all, as [`crate::spec::check`] finds it. [`review`] says besides what would go wrong.
+//!
+//! Invariant: `review` never leaves out what `lint` says of a job, whatever profile or annotation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     finding::{Finding, Span},
-    spec::{self, File, RoleInFile},
+    spec::{self, Collector, Document, File, Place, RoleInFile},
 };
 
+mod advice;
+mod allow;
 pub(crate) mod catalogue;
+mod command;
+mod companions;
+mod deepspeed;
+mod fabric;
+mod fix;
+mod hygiene;
+mod memory_devices;
+mod placement;
+mod recovery;
+mod rule;
+mod scene;
+mod shape;
 #[cfg(test)]
 mod tests;
 
-pub use catalogue::{Rule, rule, rules};
+use advice::Look;
+use companions::{Companion, Companions};
+use scene::Scene;
+
+pub use advice::Example;
+pub use fix::{Fixed, fix};
+pub use rule::{Profile, Rule};
+
+/// Every rule, in the order of its code.
+pub fn rules() -> impl Iterator<Item = &'static Rule> {
+    catalogue::RULES
+        .iter()
+        .chain(advice::all().map(|advice| &advice.rule))
+}
+
+/// The rule with `code`.
+pub fn rule(code: &str) -> Option<&'static Rule> {
+    rules().find(|rule| rule.code == code)
+}
+
+/// A manifest that the rule with `code` catches and a near miss that it spares, where the rule is not
+/// about files that cannot be read or jobs that are not valid.
+pub fn examples(code: &str) -> Option<(Example, Example)> {
+    advice::all()
+        .find(|advice| advice.rule.code == code)
+        .map(|advice| (advice.catches, advice.spares))
+}
 
 /// The findings of every job document of `file`, in the order of their position.
 pub fn lint(file: &File) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for document in &file.documents {
+        if document.role_in_file() != RoleInFile::Companion {
+            findings.extend(spec::check(document).findings);
+        }
+    }
+    findings.extend(of_the_file(file));
+    sort(&mut findings);
+    findings
+}
+
+/// What can only be seen with all documents of a file at hand.
+fn of_the_file(file: &File) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut seen: BTreeMap<(&str, String, String), Span> = BTreeMap::new();
     let mut companions_only = true;
@@ -26,7 +81,6 @@ pub fn lint(file: &File) -> Vec<Finding> {
             continue;
         }
         companions_only = false;
-        findings.extend(spec::check(document).findings);
         let Some((name, span)) = document.name() else {
             continue;
         };
@@ -64,6 +118,138 @@ pub fn lint(file: &File) -> Vec<Finding> {
             .with_hint(format!("the kinds read are {}", spec::kinds_read())),
         );
     }
-    findings.sort_by_key(|finding| (finding.span.line, finding.span.column));
     findings
+}
+
+/// The findings of files that belong together, one list for each, in the order of their position.
+///
+/// `profile` decides for all jobs; without one the annotation `trainyard.dev/profile` of a job does, and
+/// without that it is a demo. Where the files hold a job, those that hold none and documents of kinds
+/// that are not ours are passed over: they are the rest of a folder or of a chart.
+pub fn review(files: &[&File], profile: Option<Profile>) -> Vec<Vec<Finding>> {
+    let context = Context::of(files.iter().copied(), profile);
+    files.iter().map(|file| context.review(file)).collect()
+}
+
+/// What a file is judged with.
+struct Context<'a> {
+    companions: Companions<'a>,
+    has_job: bool,
+    profile: Option<Profile>,
+}
+
+impl<'a> Context<'a> {
+    fn of(files: impl Iterator<Item = &'a File>, profile: Option<Profile>) -> Self {
+        let mut context = Self {
+            companions: Companions::default(),
+            has_job: false,
+            profile,
+        };
+        for document in files.flat_map(|file| &file.documents) {
+            context.has_job |= document.job_kind().is_some();
+            if document.role_in_file() == RoleInFile::Companion {
+                context.companions.add(document);
+            }
+        }
+        context
+    }
+
+    /// The findings of `file`, which is one of those the context is made of.
+    fn review(&self, file: &File) -> Vec<Finding> {
+        let mut findings = of_the_file(file);
+        findings.retain(|finding| !self.has_job || finding.code != catalogue::NO_JOB.code);
+        for document in &file.documents {
+            if !(self.has_job && is_foreign(document)) {
+                findings.extend(review_document(document, &self.companions, self.profile));
+            }
+        }
+        sort(&mut findings);
+        findings
+    }
+}
+
+/// Whether a document is a whole object of somebody else's kind.
+fn is_foreign(document: &Document) -> bool {
+    let (Some(version), Some(kind)) = (document.api_version(), document.kind()) else {
+        return false;
+    };
+    let names = spec::Kind::ALL.map(spec::Kind::name);
+    document.role_in_file() == RoleInFile::Unsupported
+        && !version.starts_with("kubeflow.org/")
+        && !kind.ends_with("List")
+        && spec::nearest(kind, names).is_none()
+}
+
+fn review_document(
+    document: &Document,
+    companions: &Companions<'_>,
+    profile: Option<Profile>,
+) -> Vec<Finding> {
+    let collector = Collector::default();
+    let root = Place::root(&document.tree, &collector);
+    let stated = document.annotation(spec::annotation::PROFILE);
+    let profile = profile
+        .or_else(|| Profile::parse(stated?.trim()))
+        .unwrap_or_default();
+    let mut checked = Vec::new();
+    match document.role_in_file() {
+        RoleInFile::Companion => {
+            if let Some((kind, (name, _))) = document.kind().zip(document.name()) {
+                let companion = Companion {
+                    kind,
+                    namespace: companions::namespace_of(document),
+                    name,
+                    tree: &document.tree,
+                    place: root.clone(),
+                };
+                for advice in advice::all() {
+                    if let Look::Companion(look) = advice.look {
+                        look(&advice.rule, &companion, companions);
+                    }
+                }
+            }
+        }
+        RoleInFile::Job(_) | RoleInFile::Unsupported => {
+            let result = spec::check(document);
+            checked = result.findings;
+            if let Some(job) = &result.job {
+                let scene = Scene::new(job, root.clone(), companions);
+                for advice in advice::all() {
+                    if let (Look::Job(look), Some(_)) = (advice.look, advice.rule.severity(profile))
+                    {
+                        look(&advice.rule, &scene);
+                    }
+                }
+            }
+        }
+    }
+    drop(root);
+    let mut found = collector.finish();
+    let notes = Collector::default();
+    allow::apply(document, &Place::root(&document.tree, &notes), &mut found);
+    found.extend(notes.finish());
+    found.retain_mut(
+        |finding| match rule(finding.code).and_then(|rule| rule.severity(profile)) {
+            Some(severity) => {
+                finding.severity = severity;
+                true
+            }
+            None => false,
+        },
+    );
+    checked.extend(once_each(found));
+    checked
+}
+
+/// Without those that say the same of the same place: two roles may share one template by an alias.
+fn once_each(findings: Vec<Finding>) -> Vec<Finding> {
+    let mut seen = BTreeSet::new();
+    let is_new = |finding: &Finding| {
+        finding.span.line == 0 || seen.insert((finding.code, finding.span.start, finding.span.end))
+    };
+    findings.into_iter().filter(is_new).collect()
+}
+
+fn sort(findings: &mut [Finding]) {
+    findings.sort_by_key(|finding| (finding.span.line, finding.span.column));
 }

@@ -33,6 +33,7 @@ mod write;
 pub use admit::{Admitted, admit};
 pub(crate) use check::kinds_read;
 pub use check::{Checked, check, job_from_value};
+pub(crate) use collector::{Collector, Place};
 pub use document::{Document, RoleInFile};
 pub use kind::{Kind, Role};
 pub use knobs::{
@@ -45,6 +46,8 @@ pub use placement::{Axis, Parallelism, Wish};
 pub use read::{
     File, MAX_BYTES, MAX_DEPTH, MAX_DOCUMENTS, MAX_NODES, MAX_TEXT_BYTES, read, source_text,
 };
+#[cfg(test)]
+pub(crate) use tree::push_key;
 pub use tree::{Entry, Node, Value};
 pub use types::{
     CleanPodPolicy, Elastic, Framework, Job, JobUid, LauncherCreation, MpiImplementation, MpiV1,

@@ -1,21 +1,33 @@
-//! `trainyard lint`: every finding of every file.
+//! `trainyard lint`: every finding of every file, and the fixes that are safe.
+//!
+//! Files that are named together are judged together, so all are read before the first finding is
+//! printed.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use anyhow::Context as _;
 use serde::Serialize;
 use trainyard_core::{
     finding::{Finding, Severity},
-    lint::{self, Rule},
+    lint::{self, Profile, Rule},
     spec,
 };
 
+use super::reference::severities;
 use crate::{
     args::{Lint, LintFormat},
     failure::{Exit, Failure},
     printer::Printer,
     snippet, source,
 };
+
+mod github;
+mod input;
+mod sarif;
 
 /// The JSON form. Documented in `docs/reference/json.md`; fields are only ever added.
 #[derive(Debug, Serialize)]
@@ -38,6 +50,17 @@ struct Summary {
     unreadable: usize,
     errors: usize,
     warnings: usize,
+    fixed: usize,
+}
+
+/// One file that was opened.
+struct Opened {
+    path: PathBuf,
+    file: String,
+    /// What it holds, or why that cannot be read, with the text that this is about.
+    content: Result<spec::File, (Finding, Arc<str>)>,
+    /// Whether a byte order mark stood before the text.
+    marked: bool,
 }
 
 /// One file and what was found in it.
@@ -52,21 +75,30 @@ pub(super) fn run(args: &Lint, printer: &mut Printer) -> Result<Exit, Failure> {
     if let Some(code) = &args.explain {
         return explain(code, printer);
     }
+    let profile = args.profile.map(Profile::from);
     let mut summary = Summary::default();
-    let mut linted = Vec::new();
-    for path in &args.files {
-        summary.files += 1;
-        match lint_file(path, &mut summary, printer) {
-            Ok(file) if args.format == LintFormat::Text => print(&file, printer)?,
-            Ok(file) => linted.push(file),
-            Err(failure) => {
-                summary.unreadable += 1;
-                printer.error(&failure);
-            }
+    let mut opened = open(args, &mut summary, printer);
+    if args.fix {
+        summary.fixed = fix(&mut opened, profile, printer)?;
+    }
+    let linted = judge(&opened, profile);
+    for finding in linted.iter().flat_map(|file| &file.findings) {
+        match finding.severity {
+            Severity::Error => summary.errors += 1,
+            Severity::Warning => summary.warnings += 1,
         }
     }
-    if args.format == LintFormat::Json {
-        print_json(&linted, summary, printer)?;
+    match args.format {
+        LintFormat::Text => print(&linted, printer)?,
+        LintFormat::Json => print_json(&linted, summary, printer)?,
+        LintFormat::Sarif => write_json(&sarif::log(&linted), printer)?,
+        LintFormat::Github => {
+            for file in &linted {
+                for finding in &file.findings {
+                    printer.data(github::line(&file.file, finding).as_bytes())?;
+                }
+            }
+        }
     }
     printer.flush()?;
     printer.summary(&words(summary));
@@ -79,38 +111,148 @@ pub(super) fn run(args: &Lint, printer: &mut Printer) -> Result<Exit, Failure> {
     })
 }
 
-fn lint_file(path: &Path, summary: &mut Summary, printer: &mut Printer) -> Result<Linted, Failure> {
-    let file = source::name(path);
-    let bytes = source::read(path, spec::MAX_BYTES)?;
-    let (text, findings) = match spec::read(&bytes) {
+/// Reads every file; those that cannot be opened are told and counted.
+fn open(args: &Lint, summary: &mut Summary, printer: &mut Printer) -> Vec<Opened> {
+    let mut opened = Vec::new();
+    for named in &args.files {
+        let paths = input::files(named).unwrap_or_else(|failure| {
+            summary.files += 1;
+            summary.unreadable += 1;
+            printer.error(&failure);
+            Vec::new()
+        });
+        for path in paths {
+            summary.files += 1;
+            match open_one(path, printer) {
+                Ok(file) => {
+                    summary.unreadable += usize::from(file.content.is_err());
+                    opened.push(file);
+                }
+                Err(failure) => {
+                    summary.unreadable += 1;
+                    printer.error(&failure);
+                }
+            }
+        }
+    }
+    opened
+}
+
+fn open_one(path: PathBuf, printer: &mut Printer) -> Result<Opened, Failure> {
+    let file = source::name(&path);
+    let bytes = source::read(&path, spec::MAX_BYTES)?;
+    let content = match spec::read(&bytes) {
         Ok(read) => {
             let count = read.documents.len();
             printer.note(&format!("read `{file}`: {}", counted(count, "document")));
-            let findings = lint::lint(&read);
-            (read.text, findings)
+            Ok(read)
         }
-        Err(finding) => {
-            summary.unreadable += 1;
-            (spec::source_text(&bytes).into(), vec![finding])
-        }
+        Err(finding) => Err((finding, spec::source_text(&bytes).into())),
     };
-    for finding in &findings {
-        match finding.severity {
-            Severity::Error => summary.errors += 1,
-            Severity::Warning => summary.warnings += 1,
-        }
-    }
-    Ok(Linted {
+    Ok(Opened {
+        path,
         file,
-        text,
-        findings,
+        content,
+        marked: bytes.starts_with(BYTE_ORDER_MARK.as_bytes()),
     })
 }
 
-fn print(linted: &Linted, printer: &mut Printer) -> Result<(), Failure> {
-    for finding in &linted.findings {
-        let block = snippet::render(finding, &linted.file, &linted.text, printer.stdout_paint());
-        printer.data(block.as_bytes())?;
+const BYTE_ORDER_MARK: &str = "\u{feff}";
+
+/// Writes the safe fixes into the files; how many there were.
+fn fix(
+    opened: &mut [Opened],
+    profile: Option<Profile>,
+    printer: &mut Printer,
+) -> Result<usize, Failure> {
+    let mut count = 0;
+    let fixable: Vec<bool> = judge(opened, profile)
+        .iter()
+        .map(|linted| linted.findings.iter().any(|finding| finding.fix.is_some()))
+        .collect();
+    for (at, _) in fixable.iter().enumerate().filter(|(_, fixable)| **fixable) {
+        let Some((before, rest)) = opened.split_at_mut_checked(at) else {
+            break;
+        };
+        let Some((this, after)) = rest.split_first_mut() else {
+            break;
+        };
+        let Ok(file) = &this.content else { continue };
+        let others: Vec<&spec::File> = before
+            .iter()
+            .chain(after.iter())
+            .filter_map(|other| other.content.as_ref().ok())
+            .collect();
+        let Some(fixed) = lint::fix(file, &others, profile) else {
+            continue;
+        };
+        if source::is_stdin(&this.path) {
+            return Err(
+                Failure::new("stdin cannot be fixed, there is no file to write to")
+                    .hint("name the file"),
+            );
+        }
+        let mark = if this.marked { BYTE_ORDER_MARK } else { "" };
+        write(&this.path, &format!("{mark}{}", fixed.text))
+            .with_context(|| format!("cannot write the fixes to `{}`", this.file))?;
+        for finding in &fixed.findings {
+            let line = finding.span.line;
+            printer.note(&format!(
+                "fixed {} in `{}`, line {line}",
+                finding.code, this.file
+            ));
+        }
+        count += fixed.findings.len();
+        if let Ok(read) = spec::read(fixed.text.as_bytes()) {
+            this.content = Ok(read);
+        }
+    }
+    Ok(count)
+}
+
+/// Replaces the file in one step, so that whoever reads it sees the old text or the new one.
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    // A link stays one: what it points at is replaced.
+    let path = path.canonicalize()?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let beside = folder.join(format!(".trainyard-fix-{}", std::process::id()));
+    let written = fs::write(&beside, text)
+        .and_then(|()| fs::set_permissions(&beside, fs::metadata(&path)?.permissions()))
+        .and_then(|()| fs::rename(&beside, &path));
+    if written.is_err() {
+        drop(fs::remove_file(&beside));
+    }
+    Ok(written?)
+}
+
+fn judge(opened: &[Opened], profile: Option<Profile>) -> Vec<Linted> {
+    let readable: Vec<&spec::File> = opened
+        .iter()
+        .filter_map(|file| file.content.as_ref().ok())
+        .collect();
+    let mut reviewed = lint::review(&readable, profile).into_iter();
+    opened
+        .iter()
+        .map(|opened| {
+            let (text, findings) = match &opened.content {
+                Ok(file) => (Arc::clone(&file.text), reviewed.next().unwrap_or_default()),
+                Err((finding, text)) => (Arc::clone(text), vec![finding.clone()]),
+            };
+            Linted {
+                file: opened.file.clone(),
+                text,
+                findings,
+            }
+        })
+        .collect()
+}
+
+fn print(linted: &[Linted], printer: &mut Printer) -> Result<(), Failure> {
+    for file in linted {
+        for finding in &file.findings {
+            let block = snippet::render(finding, &file.file, &file.text, printer.stdout_paint());
+            printer.data(block.as_bytes())?;
+        }
     }
     Ok(())
 }
@@ -130,8 +272,11 @@ fn print_json(linted: &[Linted], summary: Summary, printer: &mut Printer) -> Res
         findings,
         summary,
     };
-    let mut json =
-        serde_json::to_vec_pretty(&report).context("cannot write the findings as JSON")?;
+    write_json(&report, printer)
+}
+
+fn write_json(value: &impl Serialize, printer: &mut Printer) -> Result<(), Failure> {
+    let mut json = serde_json::to_vec_pretty(value).context("cannot write the findings as JSON")?;
     json.push(b'\n');
     printer.data(&json)
 }
@@ -149,10 +294,10 @@ fn explain(code: &str, printer: &mut Printer) -> Result<Exit, Failure> {
 
 fn page(rule: &Rule) -> String {
     format!(
-        "{}: {}\nseverity: {}\n\n{}\n",
+        "{}: {}\n{}\n\n{}\n",
         rule.code,
         rule.title,
-        rule.severity,
+        severities(rule).to_lowercase(),
         rule.explanation.trim()
     )
 }
@@ -169,6 +314,10 @@ fn words(summary: Summary) -> String {
                 counted(warnings, "warning")
             )
         }
+    };
+    let found = match summary.fixed {
+        0 => found,
+        fixed => format!("{fixed} fixed, {found}"),
     };
     let files = counted(summary.files, "file");
     match summary.unreadable {
@@ -201,7 +350,8 @@ mod tests {
                     files,
                     unreadable,
                     errors,
-                    warnings
+                    warnings,
+                    fixed: 0,
                 }),
                 want
             );

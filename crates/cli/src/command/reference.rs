@@ -59,15 +59,30 @@ fn lint_rules() -> String {
     for rule in lint::rules() {
         write!(
             page,
-            "\n## {}: {}\n\nSeverity: {}.\n\n{}\n",
+            "\n## {}: {}\n\n{}.\n\n{}\n",
             rule.code,
             rule.title,
-            rule.severity,
+            severities(rule),
             rule.explanation.trim()
         )
         .expect("a string takes whatever is written");
     }
     page
+}
+
+/// How bad a finding of the rule is, as a sentence without its point.
+pub(super) fn severities(rule: &lint::Rule) -> String {
+    match rule.demo {
+        Some(demo) if demo == rule.production => format!("Severity: {demo}"),
+        Some(demo) => format!(
+            "Severity: {demo} in a demo, {} in production",
+            rule.production
+        ),
+        None => format!(
+            "Severity: {} in production, not looked for in a demo",
+            rule.production
+        ),
+    }
 }
 
 fn doctor_rules() -> String {

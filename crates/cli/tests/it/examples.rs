@@ -52,10 +52,11 @@ fn there_is_one_for_every_kind() {
 }
 
 #[test]
-fn each_is_clean_and_renders() {
+fn each_has_no_error_and_renders() {
     for (name, text) in examples() {
         let lint = Call::new(&["lint", &name]).file(&name, &text).run();
-        assert_eq!((lint.code, lint.stdout.as_str()), (Some(0), ""), "{name}");
+        // What a demo skips is warned of; that an example is wrong would be an error.
+        assert_eq!(lint.code, Some(0), "{name}: {}", lint.stdout);
         let render = Call::new(&["render", "--format", "json", &name])
             .file(&name, &text)
             .run();

@@ -136,3 +136,196 @@ fn every_rule_has_a_page() {
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     assert!(outcome.stdout.starts_with("TY001: "), "{}", outcome.stdout);
 }
+
+/// Valid, and still a job that will go wrong.
+const RISKY: &str = "\
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata:
+  name: risky
+spec:
+  nprocPerNode: \"8\"
+  pytorchReplicaSpecs:
+    Worker:
+      replicas: 2
+      restartPolicy: OnFailure
+      template:
+        spec:
+          containers:
+            - name: pytorch
+              image: example.com/train
+              command: [torchrun, --nnodes=4, train.py]
+              env:
+                # copied from the last cluster
+                - {name: NCCL_MIN_NRINGS, value: 4}
+              resources:
+                requests: {cpu: \"4\", memory: 64Gi}
+                limits: {nvidia.com/gpu: 8}
+";
+
+#[test]
+fn a_profile_decides_how_bad_a_finding_is() {
+    let call = |words: &[&str]| {
+        let risky = RISKY.replace("value: 4", "value: \"4\"");
+        Call::new(words).file("risky.yaml", risky).run()
+    };
+    golden::check(
+        "lint-profiles",
+        &[
+            call(&["lint", "risky.yaml"]),
+            call(&[
+                "lint",
+                "risky.yaml",
+                "--profile",
+                "production",
+                "--format",
+                "github",
+            ]),
+            call(&["lint", "--explain", "TY316"]),
+        ],
+    );
+}
+
+#[test]
+fn a_folder_is_all_its_manifests_judged_together() {
+    let claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: c}\nspec: {accessModes: [ReadWriteOnce]}\n";
+    let job = GOOD.replace(
+        "          containers:\n",
+        "          volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]\n          containers:\n",
+    );
+    let call = Call::new(&["lint", "."])
+        .file("claim.yml", claim)
+        .file("job.yaml", &job)
+        .file("README.md", "not a manifest")
+        .file(".hidden.txt", "neither");
+    let outcome = call.run();
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(
+        outcome.stdout.contains("warning[TY402]"),
+        "{}",
+        outcome.stdout
+    );
+    assert!(
+        outcome.stderr.contains("1 warning in 2 files"),
+        "{}",
+        outcome.stderr
+    );
+    let alone = call.again(&["lint", "job.yaml"]).run();
+    assert_eq!(
+        (alone.code, alone.stdout.as_str()),
+        (Some(0), ""),
+        "{alone:?}"
+    );
+    let empty = Call::new(&["lint", "."]).run();
+    assert_eq!(empty.code, Some(2), "{empty:?}");
+    assert!(
+        empty.stderr.contains("there is no manifest in `.`"),
+        "{}",
+        empty.stderr
+    );
+}
+
+#[test]
+fn the_rest_of_a_chart_is_passed_over() {
+    let chart =
+        format!("apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d}}\n---\n{GOOD}");
+    let outcome = Call::new(&["lint", "-"]).stdin(chart).run();
+    assert_eq!(
+        (outcome.code, outcome.stdout.as_str()),
+        (Some(0), ""),
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn safe_fixes_are_written_into_the_file() {
+    let marked = format!("\u{feff}{RISKY}");
+    let call = Call::new(&["lint", "risky.yaml", "--fix"]).file("risky.yaml", &marked);
+    let content = || std::fs::read_to_string(call.folder().join("risky.yaml")).unwrap();
+    let outcome = call.run();
+    assert_eq!(
+        outcome.code,
+        Some(1),
+        "what cannot be fixed is still told: {outcome:?}"
+    );
+    assert!(
+        outcome.stderr.starts_with("2 fixed, 1 error"),
+        "{}",
+        outcome.stderr
+    );
+    let want = marked.replace(
+        "{name: NCCL_MIN_NRINGS, value: 4}",
+        "{name: NCCL_MIN_NCHANNELS, value: \"4\"}",
+    );
+    assert_eq!(content(), want);
+    let again = call.again(&["lint", "risky.yaml", "--fix"]).run();
+    assert!(again.stderr.starts_with("1 error"), "{}", again.stderr);
+    assert_eq!(content(), want);
+    let stdin = Call::new(&["lint", "-", "--fix"]).stdin(RISKY).run();
+    assert_eq!(stdin.code, Some(2), "{stdin:?}");
+}
+
+/// The parts of SARIF 2.1.0 that its schema requires of what is written here: each named property has
+/// the type that the schema gives it, and there is none besides.
+#[test]
+fn sarif_has_the_properties_that_its_schema_names() {
+    let outcome = Call::new(&["lint", "--format", "sarif", "risky.yaml", "broken.yaml"])
+        .file("risky.yaml", RISKY.replace("value: 4", "value: \"4\""))
+        .file("broken.yaml", "a: [")
+        .run();
+    let log: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let keys = |value: &serde_json::Value| -> Vec<String> {
+        let mut keys: Vec<String> = value.as_object().unwrap().keys().cloned().collect();
+        keys.sort();
+        keys
+    };
+    assert_eq!(keys(&log), ["$schema", "runs", "version"]);
+    assert_eq!(log["version"], "2.1.0");
+    let run = &log["runs"][0];
+    assert_eq!(keys(run), ["columnKind", "results", "tool"]);
+    assert_eq!(run["columnKind"], "unicodeCodePoints");
+    let driver = &run["tool"]["driver"];
+    assert_eq!(keys(driver), ["name", "rules", "semanticVersion"]);
+    let rules = driver["rules"].as_array().unwrap();
+    for rule in rules {
+        assert_eq!(
+            keys(rule),
+            [
+                "defaultConfiguration",
+                "fullDescription",
+                "help",
+                "id",
+                "shortDescription"
+            ]
+        );
+        for text in ["fullDescription", "help", "shortDescription"] {
+            assert_eq!(keys(&rule[text]), ["text"]);
+            assert!(rule[text]["text"].is_string());
+        }
+        assert_eq!(keys(&rule["defaultConfiguration"]), ["level"]);
+    }
+    let results = run["results"].as_array().unwrap();
+    assert!(results.len() > 4, "{results:?}");
+    let mut files = Vec::new();
+    for result in results {
+        assert_eq!(
+            keys(result),
+            ["level", "locations", "message", "ruleId", "ruleIndex"]
+        );
+        assert!(["error", "warning"].contains(&result["level"].as_str().unwrap()));
+        let index = usize::try_from(result["ruleIndex"].as_u64().unwrap()).unwrap();
+        assert_eq!(rules[index]["id"], result["ruleId"]);
+        let place = &result["locations"][0]["physicalLocation"];
+        files.push(
+            place["artifactLocation"]["uri"]
+                .as_str()
+                .unwrap()
+                .to_owned(),
+        );
+        for number in ["startLine", "startColumn"] {
+            assert!(place["region"][number].as_u64().unwrap() >= 1, "{result}");
+        }
+    }
+    files.dedup();
+    assert_eq!(files, ["risky.yaml", "broken.yaml"]);
+}

@@ -1,34 +1,12 @@
-//! Every rule that a finding can come from, with its stable code.
+//! The rules of files that cannot be read and of jobs that are not valid, with their stable codes.
 //!
-//! `TY0xx` are files that cannot be read, `TY1xx` is the shape of a job. A rule has one severity,
-//! so that a script may decide by code alone.
+//! `TY001` to `TY013` are files that cannot be read, `TY101` to `TY149` is the contract of a job. Such a
+//! rule has one severity whatever the profile: the operator accepts the job or it does not.
 //!
 //! Invariant: codes are only ever added; a code that is no longer used is not given out again.
 
+use super::Rule;
 use crate::finding::Severity;
-
-/// One rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rule {
-    /// Stable code, such as `TY101`.
-    pub code: &'static str,
-    /// How bad every finding of it is.
-    pub severity: Severity,
-    /// What it is about, in a few words.
-    pub title: &'static str,
-    /// Why it matters, in full sentences.
-    pub explanation: &'static str,
-}
-
-/// Every rule, in the order of its code.
-pub fn rules() -> &'static [Rule] {
-    RULES
-}
-
-/// The rule with `code`.
-pub fn rule(code: &str) -> Option<&'static Rule> {
-    RULES.iter().find(|rule| rule.code == code)
-}
 
 macro_rules! catalogue {
     ($($name:ident $code:literal $severity:ident $title:literal $explanation:literal)*) => {
@@ -36,12 +14,14 @@ macro_rules! catalogue {
             #[doc = $title]
             pub(crate) const $name: Rule = Rule {
                 code: $code,
-                severity: Severity::$severity,
+                demo: Some(Severity::$severity),
+                production: Severity::$severity,
                 title: $title,
                 explanation: $explanation,
             };
         )*
-        static RULES: &[Rule] = &[$($name),*];
+        /// Every rule of files and of jobs that are not valid.
+        pub(super) static RULES: &[Rule] = &[$($name),*];
     };
 }
 
@@ -167,34 +147,4 @@ catalogue! {
         "A pod with such a container is refused unless an admission webhook adds the image."
     IMMUTABLE "TY147" Error "field cannot be changed"
         "The field is decided when the job is created; make another job to have another value."
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn codes_are_unique_ordered_and_well_formed() {
-        for pair in rules().windows(2) {
-            assert!(
-                pair[0].code < pair[1].code,
-                "{} {}",
-                pair[0].code,
-                pair[1].code
-            );
-        }
-        for rule in rules() {
-            let digits = rule.code.strip_prefix("TY").unwrap();
-            assert!(
-                digits.len() == 3 && digits.bytes().all(|b| b.is_ascii_digit()),
-                "{rule:?}"
-            );
-            assert!(
-                !rule.title.ends_with('.') && rule.explanation.ends_with('.'),
-                "{rule:?}"
-            );
-        }
-        assert_eq!(rule("TY101"), Some(&NOT_A_JOB));
-        assert_eq!(rule("TY999"), None);
-    }
 }

@@ -102,3 +102,5 @@ fn files_are_judged_as_a_whole() {
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+mod rules;

@@ -10,7 +10,7 @@ use super::{
     tree::{push_index, push_key},
 };
 use crate::{
-    finding::{Finding, Severity, Span},
+    finding::{Finding, Fix, Severity, Span},
     lint::{Rule, catalogue},
 };
 
@@ -203,6 +203,18 @@ impl<'a> Place<'a> {
         hint: impl Into<String>,
     ) {
         self.add(Finding::new(rule, self.path.as_str(), self.span, message).with_hint(hint));
+    }
+
+    /// Adds a finding about this field with a hint, and with a way to make it right.
+    pub(crate) fn report_fix(
+        &self,
+        rule: &Rule,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+        fix: impl Into<Option<Fix>>,
+    ) {
+        let finding = Finding::new(rule, self.path.as_str(), self.span, message);
+        self.add(finding.with_hint(hint).with_fix(fix));
     }
 
     fn add(&self, finding: Finding) {

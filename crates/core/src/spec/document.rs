@@ -35,6 +35,7 @@ const COMPANIONS: &[&str] = &[
     "LimitRange",
     "LocalQueue",
     "Namespace",
+    "NetworkAttachmentDefinition",
     "NetworkPolicy",
     "PersistentVolume",
     "PersistentVolumeClaim",
@@ -83,6 +84,12 @@ impl Document {
             .get("namespace")?
             .value
             .as_str()
+    }
+
+    /// The annotation `name`, where it is text.
+    pub fn annotation(&self, name: &str) -> Option<&str> {
+        let annotations = &self.tree.get("metadata")?.value.get("annotations")?.value;
+        annotations.get(name)?.value.as_str()
     }
 
     /// What the document is in its file.

@@ -33,6 +33,10 @@ pub mod annotation {
     pub const PARALLELISM: &str = "trainyard.dev/parallelism";
     /// `lower-priority` or `off`: whose seats the gang may take.
     pub const PREEMPTION: &str = "trainyard.dev/preemption";
+    /// `demo` or `production`: what the linter takes the file to be written for.
+    pub const PROFILE: &str = "trainyard.dev/profile";
+    /// `TY402: reason; TY403: reason`: findings of the linter that are meant to be there.
+    pub const LINT_ALLOW: &str = "trainyard.dev/lint-allow";
     /// Label on pods: the attempt they belong to.
     pub const ATTEMPT: &str = "trainyard.dev/attempt";
 }

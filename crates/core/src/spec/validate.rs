@@ -12,7 +12,7 @@ use super::{
     collector::Place,
     nearest::{nearest, one_of},
 };
-use crate::lint::Rule;
+use crate::{finding::Fix, lint::Rule};
 
 mod annotations;
 mod elastic;
@@ -66,7 +66,11 @@ fn word<T: Copy>(place: &Place<'_>, rule: &Rule, word: &str, known: &[(&str, T)]
         let field = place.name();
         let message = format!("`{field}` must be {}, found `{word}`", one_of(names()));
         match nearest(word, names()) {
-            Some(meant) => place.report_with(rule, message, format!("did you mean `{meant}`?")),
+            Some(meant) => {
+                let same = meant.eq_ignore_ascii_case(word);
+                let fix = same.then(|| Fix::Scalar(meant.to_owned()));
+                place.report_fix(rule, message, format!("did you mean `{meant}`?"), fix);
+            }
             None => place.report(rule, message),
         }
     }

@@ -28,6 +28,7 @@ pub(super) fn of_the_job() -> Vec<Named> {
             span: Span::default(),
             message: "no container is called `pytorch`".into(),
             hint: Some("call it `pytorch`".into()),
+            fix: None,
         });
     });
     let silent = Operator::Silent {

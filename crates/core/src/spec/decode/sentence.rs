@@ -1,7 +1,11 @@
 //! What is said about a value of the wrong type.
 
 use super::{DecodeError, Decoder};
-use crate::{finding::Finding, lint::catalogue, spec::Value};
+use crate::{
+    finding::{Finding, Fix},
+    lint::catalogue,
+    spec::Value,
+};
 
 /// Longest piece of a value that is quoted.
 const QUOTED: usize = 60;
@@ -21,7 +25,9 @@ impl Decoder<'_, '_> {
             let message = format!("{} must be {wanted}, found {}", named(self), self.found());
             let finding = Finding::new(&catalogue::WRONG_TYPE, path, span, message);
             match self.wrong_type_hint(wanted) {
-                Some(hint) => finding.with_hint(hint),
+                Some(hint) => finding
+                    .with_hint(hint)
+                    .with_fix(self.wrong_type_fix(wanted)),
                 None => finding,
             }
         });
@@ -68,6 +74,22 @@ impl Decoder<'_, '_> {
             Value::String(_) => quoted("string"),
             Value::List(_) => "a list".to_owned(),
             Value::Map(_) => "a map".to_owned(),
+        }
+    }
+
+    /// What the hint says, where there is only one way to do it.
+    fn wrong_type_fix(&self, wanted: &str) -> Option<Fix> {
+        match (&self.node.value, wanted) {
+            (Value::Bool(_) | Value::Int(_) | Value::UInt(_) | Value::Float(_), "a string") => {
+                Some(Fix::Quote)
+            }
+            (Value::String(text), "a whole number") => {
+                text.parse::<i64>().is_ok().then_some(Fix::Unquote)
+            }
+            (Value::String(text), "a boolean") => {
+                matches!(text.as_str(), "true" | "false").then_some(Fix::Unquote)
+            }
+            _ => None,
         }
     }
 

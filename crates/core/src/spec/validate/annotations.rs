@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
-    lint::catalogue,
+    lint::{self, catalogue},
     spec::{
         Compat, GangBy, Kind, Knobs, Limit, MpiTransport, Parallelism, RestartScope, Switch, Wish,
         annotation,
@@ -34,7 +34,11 @@ const KNOWN: [&str; 12] = [
 const RESTART_CHARS: usize = 64;
 
 /// Annotations that other parts of Trainyard read.
-const READ_ELSEWHERE: [&str; 1] = ["trainyard.dev/preflight"];
+const READ_ELSEWHERE: [&str; 3] = [
+    "trainyard.dev/preflight",
+    annotation::PROFILE,
+    annotation::LINT_ALLOW,
+];
 
 /// The word of `trainyard.dev/compat` that brings back everything.
 const EVERYTHING: &str = "all";
@@ -71,6 +75,7 @@ pub(super) fn knobs(
             annotation::PREEMPTION => {
                 switch(text, "lower-priority").map(|switch| knobs.preemption = Some(switch))
             }
+            annotation::PROFILE => profile(text),
             other => {
                 unknown(other, &place);
                 Ok(())
@@ -132,6 +137,19 @@ fn switch(text: &str, on: &str) -> Result<Switch, String> {
         "off" => Ok(Switch::Off),
         word if word == on => Ok(Switch::On),
         other => Err(format!("must be `{on}` or `off`, found `{other}`")),
+    }
+}
+
+/// What the linter is told; nothing else depends on it.
+fn profile(text: &str) -> Result<(), String> {
+    let known = lint::Profile::ALL.map(lint::Profile::name);
+    match lint::Profile::parse(text.trim()) {
+        Some(_) => Ok(()),
+        None => Err(format!(
+            "must be {}, found `{}`",
+            one_of(known),
+            text.trim()
+        )),
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{MAX_REPLICAS, template, word};
 use crate::{
+    finding::Fix,
     lint::catalogue,
     spec::{
         Kind, RestartPolicy, Role, RoleSpec,
@@ -59,10 +60,11 @@ fn role_of(kind: Kind, key: &str, place: &Place<'_>) -> Option<Role> {
         .iter()
         .find(|role| role.name().eq_ignore_ascii_case(key))
     {
-        place.report_with(
+        place.report_fix(
             &catalogue::ROLE_CASE,
             format!("the role `{key}` is read as `{role}`"),
             format!("write `{role}`, other tools tell upper and lower case apart"),
+            Fix::Scalar(role.name().to_owned()),
         );
         return Some(*role);
     }

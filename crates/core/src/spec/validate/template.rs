@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
 
 use crate::{
+    finding::Fix,
     lint::catalogue,
     spec::{Kind, Role, collector::Place, defaults},
 };
@@ -24,10 +25,11 @@ pub(super) fn template(
         .as_ref()
         .is_some_and(|spec| spec.restart_policy.is_some())
     {
-        place.key("restartPolicy").report_with(
+        place.key("restartPolicy").report_fix(
             &catalogue::TEMPLATE_RESTART_POLICY,
             format!("the `restartPolicy` of the template is overwritten by that of {role}"),
             format!("set `restartPolicy` of {role}, beside `template`"),
+            Fix::Remove,
         );
     }
     defaults::add_port(kind, &mut template);

@@ -100,7 +100,8 @@ fn every_rule_of_one_document_has_a_case() {
         "TY101", "TY102", "TY103", "TY140", "TY142", "TY145", "TY147",
     ];
     for rule in lint::rules() {
-        let shape = rule.code.starts_with("TY1") && !elsewhere.contains(&rule.code);
+        let shape =
+            rule.is_contract() && rule.code.starts_with("TY1") && !elsewhere.contains(&rule.code);
         assert!(
             !shape || covered.contains(rule.code),
             "{} has no case",

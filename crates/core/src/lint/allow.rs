@@ -1,0 +1,75 @@
+//! Findings that are meant to be there: the annotation `trainyard.dev/lint-allow`.
+//!
+//! Invariant: an entry without a reason allows nothing, and so does one that names a rule of the
+//! contract; both are told. So is an entry that nothing needs any more.
+
+use super::{Rule, hygiene, rule as find_rule};
+use crate::{
+    finding::Finding,
+    spec::{Document, Place, annotation},
+};
+
+/// One entry that holds.
+struct Entry<'a> {
+    code: &'a str,
+    used: bool,
+}
+
+/// Leaves out the findings that `document` allows, and adds what is wrong with its entries.
+pub(super) fn apply(document: &Document, root: &Place<'_>, findings: &mut Vec<Finding>) {
+    let Some(text) = document.annotation(annotation::LINT_ALLOW) else {
+        return;
+    };
+    let place = root
+        .key("metadata")
+        .key("annotations")
+        .key(annotation::LINT_ALLOW);
+    let mut entries = Vec::new();
+    for item in text
+        .split([';', '\n'])
+        .map(str::trim)
+        .filter(|item| !item.is_empty())
+    {
+        let (code, reason) = item.split_once(':').unwrap_or((item, ""));
+        let code = code.trim();
+        if reason.trim().is_empty() {
+            let message = format!("`{code}` is allowed without a reason, so it is not");
+            place.report_with(
+                &hygiene::NO_REASON,
+                message,
+                format!("write `{code}: ` and why it is meant"),
+            );
+            continue;
+        }
+        match find_rule(code) {
+            Some(rule) if !rule.is_contract() => entries.push(Entry { code, used: false }),
+            Some(_) => tell(
+                &place,
+                format!("`{code}` cannot be allowed: the operator refuses such a job"),
+            ),
+            None => tell(&place, format!("there is no rule `{code}`")),
+        }
+    }
+    findings.retain(|finding| {
+        let mut allowed = false;
+        for entry in entries
+            .iter_mut()
+            .filter(|entry| entry.code == finding.code)
+        {
+            entry.used = true;
+            allowed = true;
+        }
+        !allowed
+    });
+    for entry in entries.iter().filter(|entry| !entry.used) {
+        tell(
+            &place,
+            format!("nothing is found that `{}` allows", entry.code),
+        );
+    }
+}
+
+fn tell(place: &Place<'_>, message: String) {
+    let rule: &Rule = &hygiene::ALLOWS_NOTHING;
+    place.report_with(rule, message, "remove the entry");
+}

@@ -1,0 +1,562 @@
+//! Fabric: interfaces, network attachments, the variables of NCCL, and what `mpirun` hands on.
+
+use super::{
+    Rule,
+    advice::{Advice, CAREFUL, Look, MPI, ODD, PYTORCH, RISKY, WRONG, example, rule},
+    scene::{Pod, Scene},
+};
+use crate::finding::Fix;
+
+mod attachment;
+mod mpirun;
+mod nccl;
+mod network;
+mod ranges;
+
+pub(super) use network::{Attachment, attachments};
+
+/// The rules of this family.
+pub(super) static RULES: &[Advice] = &[
+    Advice {
+        rule: rule(
+            "TY301",
+            RISKY,
+            "interface that the pod does not have",
+            "`NCCL_SOCKET_IFNAME` and `GLOO_SOCKET_IFNAME` name the interfaces to talk on. A pod has `eth0`, \
+             and one more for each network attachment: `net1`, `net2` and so on, or the name that \
+             the annotation gives. Where none matches, NCCL ends with `no socket interface found`. \
+             In NCCL a name is the beginning of a name unless `=` is before it; `^` excludes.",
+        ),
+        look: Look::Job(network::interfaces),
+        catches: example(PYTORCH, &[("value: eth0", "value: ib0")]),
+        spares: example(PYTORCH, &[("value: eth0", "value: =net1")]),
+    },
+    Advice {
+        rule: rule(
+            "TY302",
+            RISKY,
+            "RDMA reserved and switched off",
+            "The container asks for an RDMA device, and `NCCL_IB_DISABLE` keeps NCCL from using it: \
+             gradients travel over sockets, at a fraction of the speed.",
+        ),
+        look: Look::Job(rdma_off),
+        catches: example(
+            PYTORCH,
+            &[
+                (
+                    "              limits:\n",
+                    "              limits:\n                rdma/hca: 1\n",
+                ),
+                (
+                    "NCCL_SOCKET_IFNAME\n              value: eth0",
+                    "NCCL_IB_DISABLE\n              value: \"1\"",
+                ),
+            ],
+        ),
+        spares: example(
+            PYTORCH,
+            &[(
+                "NCCL_SOCKET_IFNAME\n              value: eth0",
+                "NCCL_IB_DISABLE\n              value: \"1\"",
+            )],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY303",
+            ODD,
+            "network attachment that is not in the files",
+            "The files bring network attachments, but not the one that the pod names. Unless the \
+             cluster has it, the pod is never started.",
+        ),
+        look: Look::Job(no_attachment),
+        catches: example(PYTORCH, &[("networks: roce-a", "networks: roce-b")]),
+        spares: example(
+            PYTORCH,
+            &[("networks: roce-a", "networks: team/roce-a@rail0")],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY304",
+            RISKY,
+            "networks on the job instead of its pods",
+            "Network attachments are read from the annotations of a pod. On the job they do nothing: \
+             the pods have `eth0` only.",
+        ),
+        look: Look::Job(networks_on_the_job),
+        catches: example(
+            PYTORCH,
+            &[(
+                "  namespace: team\nspec:\n  nproc",
+                "  namespace: team\n  annotations:\n    k8s.v1.cni.cncf.io/networks: roce-a\nspec:\n  nproc",
+            )],
+        ),
+        spares: example(
+            PYTORCH,
+            &[(
+                "  namespace: team\nspec:\n  nproc",
+                "  namespace: team\n  annotations:\n    example.com/networks: roce-a\nspec:\n  nproc",
+            )],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY305",
+            WRONG,
+            "network attachment without valid JSON",
+            "`spec.config` is the configuration of a network plugin, as JSON in a string. Where it cannot \
+             be read, no pod with the attachment starts.",
+        ),
+        look: Look::Companion(attachment::json),
+        catches: example(
+            PYTORCH,
+            &[("\"mode\": \"bridge\",", "\"mode\": \"bridge\"")],
+        ),
+        spares: example(PYTORCH, &[("\"mode\": \"bridge\",", "")]),
+    },
+    Advice {
+        rule: rule(
+            "TY306",
+            ODD,
+            "address ranges that overlap",
+            "Two network attachments hand out addresses from ranges that share some, and do not know of \
+             each other. Sooner or later two pods have the same address.",
+        ),
+        look: Look::Companion(attachment::overlap),
+        catches: example(
+            PYTORCH,
+            &[(
+                "\"whereabouts\", \"range\": \"10.10.0.0/16\"}}\n",
+                "\"whereabouts\", \"range\": \"10.10.0.0/16\"}}\n---\napiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {name: roce-b, namespace: team}\nspec:\n  config: '{\"name\": \"roce-b\", \"type\": \"ipvlan\", \"ipam\": {\"type\": \"host-local\", \"subnet\": \"10.10.8.0/24\"}}'\n",
+            )],
+        ),
+        spares: example(
+            PYTORCH,
+            &[(
+                "\"whereabouts\", \"range\": \"10.10.0.0/16\"}}\n",
+                "\"whereabouts\", \"range\": \"10.10.0.0/16\"}}\n---\napiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {name: roce-b, namespace: team}\nspec:\n  config: '{\"name\": \"roce-b\", \"type\": \"ipvlan\", \"ipam\": {\"type\": \"host-local\", \"subnet\": \"10.11.8.0/24\"}}'\n",
+            )],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY307",
+            RISKY,
+            "addresses that every node hands out again",
+            "`host-local` keeps its list of used addresses on the node. The same range on several nodes \
+             of one network gives the same address to a pod on each of them. `whereabouts` keeps the \
+             list in the cluster.",
+        ),
+        look: Look::Companion(attachment::host_local),
+        catches: example(
+            PYTORCH,
+            &[("\"whereabouts\", \"range\"", "\"host-local\", \"subnet\"")],
+        ),
+        spares: example(
+            PYTORCH,
+            &[(
+                "{\"type\": \"whereabouts\", \"range\": \"10.10.0.0/16\"}",
+                "{\"type\": \"dhcp\"}",
+            )],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY308",
+            RISKY,
+            "network attachment that cannot work",
+            "The plugin is missing, unknown, or is not told what it needs: `host-device` needs to know \
+             which device, and `sriov` and `ib-sriov` take theirs from a resource of the node that the \
+             attachment must name.",
+        ),
+        look: Look::Companion(attachment::plugin),
+        catches: example(
+            PYTORCH,
+            &[("\"type\": \"macvlan\"", "\"type\": \"mac-vlan\"")],
+        ),
+        spares: example(
+            PYTORCH,
+            &[(
+                "\"type\": \"macvlan\", \"master\": \"ens1\", \"mode\": \"bridge\"",
+                "\"type\": \"host-device\", \"device\": \"ens1\"",
+            )],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY309",
+            RISKY,
+            "host network without cluster DNS",
+            "A pod on the host's network asks the DNS server of its node unless `dnsPolicy` is \
+             `ClusterFirstWithHostNet`. That server does not know the Services of the job, so the ranks do \
+             not find each other.",
+        ),
+        look: Look::Job(host_network),
+        catches: example(
+            PYTORCH,
+            &[(
+                "          terminationGrace",
+                "          hostNetwork: true\n          terminationGrace",
+            )],
+        ),
+        spares: example(
+            PYTORCH,
+            &[(
+                "          terminationGrace",
+                "          hostNetwork: true\n          dnsPolicy: ClusterFirstWithHostNet\n          terminationGrace",
+            )],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY310",
+            ODD,
+            "tuning that was copied",
+            "NCCL chooses algorithm, protocol and channels for every size and topology. A fixed value \
+             that was measured on another cluster, or for one size, is slower for the others, and in \
+             NCCL 2.30.7 `NCCL_ALGO` and `NCCL_PROTO` can leave no way to do a collective at all.",
+        ),
+        look: Look::Job(nccl::tuning),
+        catches: example(
+            PYTORCH,
+            &[(
+                "NCCL_SOCKET_IFNAME\n              value: eth0",
+                "NCCL_ALGO\n              value: Ring",
+            )],
+        ),
+        spares: example(
+            PYTORCH,
+            &[(
+                "NCCL_SOCKET_IFNAME\n              value: eth0",
+                "NCCL_IB_HCA\n              value: mlx5",
+            )],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY311",
+            ODD,
+            "variable that NCCL has removed",
+            "The sources of NCCL 2.30.7 do not read the variable any more; older ones did. It changes \
+             nothing.",
+        ),
+        look: Look::Job(nccl::removed),
+        catches: example(
+            PYTORCH,
+            &[(
+                "NCCL_SOCKET_IFNAME\n              value: eth0",
+                "NCCL_TREE_THRESHOLD\n              value: \"0\"",
+            )],
+        ),
+        spares: example(
+            PYTORCH,
+            &[(
+                "NCCL_SOCKET_IFNAME\n              value: eth0",
+                "NCCL_P2P_LL_THRESHOLD\n              value: \"0\"",
+            )],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY312",
+            ODD,
+            "variable that NCCL has renamed",
+            "NCCL reads the variable under another name since 2.5.6. The old name still works in 2.30.7, \
+             whose sources call it legacy, and the new one wins where both are set.",
+        ),
+        look: Look::Job(nccl::renamed),
+        catches: example(
+            PYTORCH,
+            &[(
+                "NCCL_SOCKET_IFNAME\n              value: eth0",
+                "NCCL_MIN_NRINGS\n              value: \"4\"",
+            )],
+        ),
+        spares: example(
+            PYTORCH,
+            &[(
+                "NCCL_SOCKET_IFNAME\n              value: eth0",
+                "NCCL_MIN_NCHANNELS\n              value: \"4\"",
+            )],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY313",
+            ODD,
+            "variable that NCCL does not know",
+            "No release of NCCL from 2.3.5 to 2.30.7 reads the variable, but one that is written almost \
+             the same. NCCL says nothing about variables that it does not know.",
+        ),
+        look: Look::Job(nccl::unknown),
+        catches: example(PYTORCH, &[("NCCL_SOCKET_IFNAME", "NCCL_SOCKET_IFNAMES")]),
+        spares: example(
+            PYTORCH,
+            &[("NCCL_SOCKET_IFNAME\n", "NCCL_SITE_PLUGIN_SETTING\n")],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY314",
+            RISKY,
+            "variable that the ranks never see",
+            "Open MPI starts ranks on the workers without the variables of the launcher, except those \
+             that `-x` names. What is set in the launcher's container alone changes nothing in the \
+             ranks.",
+        ),
+        look: Look::Job(mpirun::not_forwarded),
+        catches: example(MPI, &[("            - -x\n            - NCCL_DEBUG\n", "")]),
+        spares: example(
+            MPI,
+            &[(
+                "            - NCCL_DEBUG\n",
+                "            - NCCL_DEBUG=INFO\n",
+            )],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY315",
+            WRONG,
+            "option and value in one argument",
+            "Every item of `command` and `args` is one argument. An option with its value in the same \
+             item is an option with a blank in its name, which the launcher does not know.",
+        ),
+        look: Look::Job(mpirun::packed),
+        catches: example(
+            MPI,
+            &[(
+                "            - -x\n            - NCCL_DEBUG\n",
+                "            - -x NCCL_DEBUG=INFO\n",
+            )],
+        ),
+        spares: example(
+            MPI,
+            &[(
+                "            - mpirun\n",
+                "            - sh\n            - -c\n            - >-\n              mpirun -x NCCL_DEBUG ring\n            - mpirun\n",
+            )],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY316",
+            CAREFUL,
+            "NCCL is silent",
+            "Without `NCCL_DEBUG` NCCL says nothing about the transport it chose and little about why it \
+             failed. `WARN` costs nothing; `INFO` at the start shows which network carries the \
+             gradients.",
+        ),
+        look: Look::Job(silent),
+        catches: example(
+            PYTORCH,
+            &[(
+                "            - name: NCCL_DEBUG\n              value: WARN\n",
+                "",
+            )],
+        ),
+        spares: example(PYTORCH, &[("value: WARN", "value: VERSION")]),
+    },
+    Advice {
+        rule: rule(
+            "TY317",
+            ODD,
+            "fast path switched off",
+            "The variable switches off a way in which GPUs of a node exchange data. That helps to find \
+             a fault, and costs bandwidth for as long as it stays.",
+        ),
+        look: Look::Job(nccl::switches),
+        catches: example(
+            PYTORCH,
+            &[(
+                "NCCL_SOCKET_IFNAME\n              value: eth0",
+                "NCCL_P2P_DISABLE\n              value: \"1\"",
+            )],
+        ),
+        spares: example(
+            PYTORCH,
+            &[(
+                "NCCL_SOCKET_IFNAME\n              value: eth0",
+                "NCCL_P2P_DISABLE\n              value: \"0\"",
+            )],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY318",
+            RISKY,
+            "ranks with different settings of NCCL",
+            "The ranks of a communicator must agree on transport and algorithm. With different variables \
+             in different roles they hang at the first collective, or are as slow as the slowest.",
+        ),
+        look: Look::Job(differ),
+        catches: example(
+            PYTORCH,
+            &[(
+                "template: *rank",
+                "template:\n        spec:\n          containers:\n          - {name: pytorch, image: \"t:1\", env: [{name: NCCL_SOCKET_IFNAME, value: net1}]}",
+            )],
+        ),
+        spares: example(
+            PYTORCH,
+            &[(
+                "template: *rank",
+                "template:\n        spec:\n          containers:\n          - {name: pytorch, image: \"t:1\", env: [{name: NCCL_SOCKET_IFNAME, value: eth0}, {name: NCCL_DEBUG, value: INFO}]}",
+            )],
+        ),
+    },
+];
+
+const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+const RESOURCE_NAME: &str = "k8s.v1.cni.cncf.io/resourceName";
+const ATTACHMENT: &str = "NetworkAttachmentDefinition";
+
+/// Whether a resource is an RDMA device.
+pub(super) fn is_rdma(resource: &str) -> bool {
+    let (vendor, device) = resource.split_once('/').unwrap_or(("", resource));
+    let devices = ["rdma", "roce", "infiniband", "ib_", "hca", "efa"];
+    vendor == "rdma" || vendor.contains('.') && devices.iter().any(|word| device.contains(word))
+}
+
+fn rdma_off(rule: &Rule, scene: &Scene<'_>) {
+    for pod in &scene.pods {
+        let limits = pod
+            .trainer
+            .resources
+            .iter()
+            .filter_map(|found| found.limits.as_ref());
+        let device = limits
+            .flatten()
+            .map(|(name, _)| name)
+            .find(|name| is_rdma(name));
+        let off = pod
+            .variable("NCCL_IB_DISABLE")
+            .filter(|(value, _)| *value != "0");
+        if let Some((device, (value, place))) = device.zip(off) {
+            place.report_with(
+                rule,
+                format!("`NCCL_IB_DISABLE` is `{value}`, but the container reserves `{device}`"),
+                "remove the variable, or the device",
+            );
+        }
+    }
+}
+
+fn no_attachment(rule: &Rule, scene: &Scene<'_>) {
+    if scene.companions.of_kind(ATTACHMENT).next().is_none() {
+        return;
+    }
+    for pod in &scene.pods {
+        for attachment in attachments(scene, pod) {
+            let Attachment {
+                namespace, name, ..
+            } = &attachment;
+            if scene.companions.find(ATTACHMENT, namespace, name).is_some() {
+                continue;
+            }
+            if let Some((_, place)) = pod.annotation(NETWORKS) {
+                place.report_with(
+                    rule,
+                    format!("the files have no network attachment `{name}` of namespace `{namespace}`"),
+                    "add it to the files, or see that the cluster has it: `kubectl get net-attach-def`",
+                );
+            }
+        }
+    }
+}
+
+fn networks_on_the_job(rule: &Rule, scene: &Scene<'_>) {
+    if scene.job.annotations.contains_key(NETWORKS) {
+        scene
+            .root
+            .key("metadata")
+            .key("annotations")
+            .key(NETWORKS)
+            .report_with(
+                rule,
+                format!("`{NETWORKS}` on the job does nothing, it belongs on the pods"),
+                "move it to `metadata.annotations` of every `template`",
+            );
+    }
+}
+
+fn host_network(rule: &Rule, scene: &Scene<'_>) {
+    const POLICY: &str = "ClusterFirstWithHostNet";
+    for pod in &scene.pods {
+        let stated = pod.spec.dns_policy.as_deref();
+        if pod.spec.host_network != Some(true) || stated == Some(POLICY) {
+            continue;
+        }
+        let (place, fix) = match stated {
+            None => {
+                let add = Fix::Add {
+                    key: "dnsPolicy",
+                    value: POLICY,
+                };
+                (pod.at().key("hostNetwork"), Some(add))
+            }
+            // On the host's network this word means the other one.
+            Some("ClusterFirst") => (
+                pod.at().key("dnsPolicy"),
+                Some(Fix::Scalar(POLICY.to_owned())),
+            ),
+            Some(_) => (pod.at().key("dnsPolicy"), None),
+        };
+        place.report_fix(
+            rule,
+            "a pod on the host's network does not find the Services of the job",
+            format!("write `dnsPolicy: {POLICY}`"),
+            fix,
+        );
+    }
+}
+
+fn silent(rule: &Rule, scene: &Scene<'_>) {
+    if scene.gpus() == 0 || scene.pod_count() < 2 {
+        return;
+    }
+    let told = |pod: &Pod<'_>| {
+        let passed = pod
+            .command()
+            .words
+            .iter()
+            .any(|word| word.text.starts_with("NCCL_DEBUG"));
+        pod.has_variable("NCCL_DEBUG") || passed || pod.trainer.env_from.is_some()
+    };
+    if let (false, Some(pod)) = (
+        scene.pods.iter().any(told),
+        scene.ranks().find(|pod| pod.gpus() > 0),
+    ) {
+        pod.trainer_at().key("env").report_with(
+            rule,
+            "`NCCL_DEBUG` is not set: NCCL does not say which network it uses",
+            "add the variable `NCCL_DEBUG` with the value `WARN`",
+        );
+    }
+}
+
+fn differ(rule: &Rule, scene: &Scene<'_>) {
+    const MAY_DIFFER: [&str; 3] = ["NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS"];
+    let mut pods = scene.ranks();
+    let Some(first) = pods.next() else { return };
+    for pod in pods {
+        for (name, value, place) in pod.variables() {
+            let other = first.variable(name).map(|(other, _)| other);
+            if name.starts_with("NCCL_")
+                && !MAY_DIFFER.contains(&name)
+                && other.is_some_and(|other| other != value)
+            {
+                let other = other.unwrap_or_default();
+                place.report_with(
+                    rule,
+                    format!(
+                        "`{name}` is `{value}` in {} and `{other}` in {}",
+                        pod.role, first.role
+                    ),
+                    "give all roles the same value",
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The networks of a pod, and the interfaces that they give it.
+
+use serde_json::Value as Json;
+
+use super::{
+    super::{
+        Rule,
+        companions::at,
+        scene::{Pod, Scene},
+    },
+    ATTACHMENT, NETWORKS, RESOURCE_NAME,
+};
+
+/// A network that a pod is attached to.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::lint) struct Attachment {
+    pub(in crate::lint) namespace: String,
+    pub(in crate::lint) name: String,
+    interface: String,
+}
+
+impl Attachment {
+    /// The resource of the node that its devices are counted as, where the files say so.
+    pub(in crate::lint) fn resource<'a>(&self, scene: &Scene<'a>) -> Option<&'a str> {
+        let object = scene
+            .companions
+            .find(ATTACHMENT, &self.namespace, &self.name)?;
+        at(object, &["metadata", "annotations", RESOURCE_NAME])?.as_str()
+    }
+}
+
+/// The networks of a pod, in the order in which they are attached.
+pub(in crate::lint) fn attachments(scene: &Scene<'_>, pod: &Pod<'_>) -> Vec<Attachment> {
+    let text = pod.annotation(NETWORKS).map_or("", |(text, _)| text).trim();
+    let own = scene.job.namespace.as_str();
+    let items: Vec<(Option<String>, String, Option<String>)> = if text.starts_with('[') {
+        let list: Vec<Json> = serde_json::from_str(text).unwrap_or_default();
+        let field =
+            |item: &Json, key: &str| item.get(key).and_then(Json::as_str).map(str::to_owned);
+        list.iter()
+            .filter_map(|item| {
+                Some((
+                    field(item, "namespace"),
+                    field(item, "name")?,
+                    field(item, "interface"),
+                ))
+            })
+            .collect()
+    } else {
+        text.split(',')
+            .map(str::trim)
+            .filter(|item| !item.is_empty())
+            .map(|item| {
+                let (item, interface) = item
+                    .split_once('@')
+                    .map_or((item, None), |(item, name)| (item, Some(name)));
+                let (namespace, name) = item
+                    .split_once('/')
+                    .map_or((None, item), |(space, name)| (Some(space), name));
+                (
+                    namespace.map(str::to_owned),
+                    name.to_owned(),
+                    interface.map(str::to_owned),
+                )
+            })
+            .collect()
+    };
+    let attached = |(index, (namespace, name, interface)): (
+        usize,
+        (Option<String>, String, Option<String>),
+    )| Attachment {
+        namespace: namespace.unwrap_or_else(|| own.to_owned()),
+        name,
+        interface: interface.unwrap_or_else(|| format!("net{}", index + 1)),
+    };
+    items.into_iter().enumerate().map(attached).collect()
+}
+
+pub(in crate::lint) fn interfaces(rule: &Rule, scene: &Scene<'_>) {
+    for pod in scene.ranks() {
+        if pod.spec.host_network == Some(true) || pod.has_claims() {
+            continue;
+        }
+        let mut there = vec!["lo".to_owned(), "eth0".to_owned()];
+        there.extend(
+            attachments(scene, pod)
+                .into_iter()
+                .map(|found| found.interface),
+        );
+        for (name, value, place) in pod.variables() {
+            let missing = match name {
+                "NCCL_SOCKET_IFNAME" => {
+                    !value.starts_with('^')
+                        && !value.is_empty()
+                        && !value.split(',').any(|wanted| nccl_matches(wanted, &there))
+                }
+                "GLOO_SOCKET_IFNAME" => value
+                    .split(',')
+                    .any(|wanted| !there.iter().any(|found| found == wanted.trim())),
+                _ => false,
+            };
+            if missing && !value.contains('$') {
+                let shown: Vec<String> = there
+                    .iter()
+                    .skip(1)
+                    .map(|found| format!("`{found}`"))
+                    .collect();
+                place.report_with(
+                    rule,
+                    format!("`{name}` is `{value}`, the pod has {}", shown.join(", ")),
+                    format!("name one of them, or attach the network with the annotation `{NETWORKS}` of the template"),
+                );
+            }
+        }
+    }
+}
+
+/// Whether NCCL finds an interface for `wanted`: by its beginning, or after `=` by its whole name.
+fn nccl_matches(wanted: &str, there: &[String]) -> bool {
+    match wanted.trim().strip_prefix('=') {
+        Some(exact) => there.iter().any(|found| found == exact),
+        None => there.iter().any(|found| found.starts_with(wanted.trim())),
+    }
+}

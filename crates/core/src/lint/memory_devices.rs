@@ -1,0 +1,509 @@
+//! Memory and devices: shared memory, GPUs, CPUs, and what RDMA needs.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::core::v1::{Container, EmptyDirVolumeSource, Toleration},
+    apimachinery::pkg::api::resource::Quantity,
+};
+
+use super::{
+    Rule,
+    advice::{Advice, CAREFUL, Look, ODD, PYTORCH, RISKY, WRONG, example, rule},
+    fabric,
+    scene::{Pod, Scene, is_gpu},
+};
+use crate::{
+    quantity,
+    spec::{Kind, Place},
+};
+
+const GIB: u64 = 1 << 30;
+
+/// The rules of this family.
+pub(super) static RULES: &[Advice] = &[
+    Advice {
+        rule: rule(
+            "TY201",
+            RISKY,
+            "no shared memory",
+            "A container has 64 MiB of `/dev/shm` unless a memory-backed volume is mounted there. NCCL \
+             moves data between the GPUs of a pod through it, and so do the workers of a data loader; \
+             when it is full they end with a bus error.",
+        ),
+        look: Look::Job(no_shared_memory),
+        catches: example(PYTORCH, &[("mountPath: /dev/shm", "mountPath: /scratch")]),
+        spares: example(
+            PYTORCH,
+            &[(
+                "- name: shm\n              mountPath",
+                "- name: shm\n              readOnly: false\n              mountPath",
+            )],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY202",
+            ODD,
+            "shared memory too small",
+            "Every GPU has a process, its data loader and its share of NCCL's buffers in `/dev/shm`. \
+             Less than 1 GiB for each GPU fills up in ordinary use; 8 GiB for each is common in \
+             production.",
+        ),
+        look: Look::Job(small_shared_memory),
+        catches: example(PYTORCH, &[("sizeLimit: 64Gi", "sizeLimit: 4Gi")]),
+        spares: example(PYTORCH, &[("sizeLimit: 64Gi", "sizeLimit: 8Gi")]),
+    },
+    Advice {
+        rule: rule(
+            "TY203",
+            ODD,
+            "shared memory above the memory limit",
+            "What is written to a memory-backed volume counts against the memory limit of the \
+             container. A volume that may grow beyond the limit lets the container be killed before \
+             the volume is full.",
+        ),
+        look: Look::Job(shared_memory_above_limit),
+        catches: example(PYTORCH, &[("sizeLimit: 64Gi", "sizeLimit: 512Gi")]),
+        spares: example(PYTORCH, &[("sizeLimit: 64Gi", "sizeLimit: 256Gi")]),
+    },
+    Advice {
+        rule: rule(
+            "TY204",
+            ODD,
+            "NCCL without a GPU",
+            "The variables of NCCL are set, which needs GPUs, but the container asks for none. It is \
+             started on any node, and ends when it looks for its device.",
+        ),
+        look: Look::Job(no_gpu),
+        catches: example(
+            PYTORCH,
+            &[
+                ("                nvidia.com/gpu: 8\n", ""),
+                ("                nvidia.com/gpu: 8\n", ""),
+            ],
+        ),
+        spares: example(
+            PYTORCH,
+            &[
+                ("                nvidia.com/gpu: 8\n", ""),
+                ("nvidia.com/gpu: 8", "amd.com/gpu: 8"),
+            ],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY205",
+            WRONG,
+            "GPU requests and limits differ",
+            "GPUs are not shared, so the cluster accepts a request only together with the same limit. A \
+             limit alone is enough.",
+        ),
+        look: Look::Job(requests_and_limits),
+        catches: example(PYTORCH, &[("nvidia.com/gpu: 8", "nvidia.com/gpu: 4")]),
+        spares: example(PYTORCH, &[("                nvidia.com/gpu: 8\n", "")]),
+    },
+    Advice {
+        rule: rule(
+            "TY206",
+            CAREFUL,
+            "no toleration for GPU nodes",
+            "Nodes with GPUs are commonly tainted so that nothing else is placed on them. Without a \
+             toleration the pods wait for ever, unless the cluster adds one by its \
+             `ExtendedResourceToleration` admission.",
+        ),
+        look: Look::Job(no_toleration),
+        catches: example(
+            PYTORCH,
+            &[("- key: nvidia.com/gpu", "- key: example.com/gpu")],
+        ),
+        spares: example(
+            PYTORCH,
+            &[(
+                "- key: nvidia.com/gpu\n            operator: Exists",
+                "- operator: Exists",
+            )],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY207",
+            ODD,
+            "too few CPUs for the GPUs",
+            "A GPU is fed by a process and the workers of its data loader. With fewer than 2 CPUs for \
+             each GPU the GPUs wait for data.",
+        ),
+        look: Look::Job(starved),
+        catches: example(PYTORCH, &[("cpu: \"64\"", "cpu: \"8\"")]),
+        spares: example(PYTORCH, &[("cpu: \"64\"", "cpu: \"16\"")]),
+    },
+    Advice {
+        rule: rule(
+            "TY208",
+            RISKY,
+            "network device not asked for",
+            "The network attachment hands out devices of a node, and says in its annotation \
+             `k8s.v1.cni.cncf.io/resourceName` what they are called. A pod that does not ask for one \
+             gets none, and its start fails, unless an admission webhook adds the resource.",
+        ),
+        look: Look::Job(no_network_device),
+        catches: example(
+            PYTORCH,
+            &[(
+                "  name: roce-a\n  namespace: team\nspec",
+                "  name: roce-a\n  namespace: team\n  annotations:\n    k8s.v1.cni.cncf.io/resourceName: rdma/roce\nspec",
+            )],
+        ),
+        spares: example(
+            PYTORCH,
+            &[
+                (
+                    "  name: roce-a\n  namespace: team\nspec",
+                    "  name: roce-a\n  namespace: team\n  annotations:\n    k8s.v1.cni.cncf.io/resourceName: rdma/roce\nspec",
+                ),
+                (
+                    "              limits:\n",
+                    "              limits:\n                rdma/roce: 1\n",
+                ),
+                (
+                    "            resources:\n",
+                    "            securityContext:\n              capabilities:\n                add: [IPC_LOCK]\n            resources:\n",
+                ),
+            ],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY209",
+            CAREFUL,
+            "no requests",
+            "A pod that asks for neither CPU nor memory is placed anywhere and is the first to be \
+             evicted when its node runs short, and the gang ends with it.",
+        ),
+        look: Look::Job(no_requests),
+        catches: example(
+            PYTORCH,
+            &[
+                (
+                    "                cpu: \"64\"\n                memory: 512Gi\n",
+                    "",
+                ),
+                ("                memory: 512Gi\n", ""),
+            ],
+        ),
+        spares: example(
+            PYTORCH,
+            &[(
+                "                cpu: \"64\"\n                memory: 512Gi\n",
+                "",
+            )],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY210",
+            ODD,
+            "RDMA without IPC_LOCK",
+            "RDMA pins memory, and a container may pin very little unless it has the capability \
+             IPC_LOCK. NCCL then fails to register its buffers, or falls back to sockets.",
+        ),
+        look: Look::Job(no_ipc_lock),
+        catches: example(
+            PYTORCH,
+            &[(
+                "              limits:\n",
+                "              limits:\n                rdma/hca: 1\n",
+            )],
+        ),
+        spares: example(
+            PYTORCH,
+            &[
+                (
+                    "              limits:\n",
+                    "              limits:\n                rdma/hca: 1\n",
+                ),
+                (
+                    "            resources:\n",
+                    "            securityContext:\n              capabilities:\n                add: [IPC_LOCK]\n            resources:\n",
+                ),
+            ],
+        ),
+    },
+];
+
+/// Pods that train on GPUs.
+fn gpu_pods<'s, 'a>(scene: &'s Scene<'a>) -> impl Iterator<Item = &'s Pod<'a>> {
+    scene.ranks().filter(|pod| pod.gpus() > 0)
+}
+
+/// The memory-backed volume at `/dev/shm`, with its place.
+fn shared_memory<'a>(pod: &Pod<'a>) -> Option<(&'a EmptyDirVolumeSource, Place<'a>)> {
+    let (mount, _, volume) = pod
+        .mounts()
+        .find(|(mount, _, _)| mount.mount_path.trim_end_matches('/') == "/dev/shm")?;
+    let source = volume?.empty_dir.as_ref()?;
+    let volumes = pod.spec.volumes.iter().flatten();
+    let index = volumes
+        .into_iter()
+        .position(|volume| volume.name == mount.name)?;
+    let place = pod
+        .at()
+        .key("volumes")
+        .index(index)
+        .key("emptyDir")
+        .key("sizeLimit");
+    (source.medium.as_deref() == Some("Memory")).then_some((source, place))
+}
+
+fn no_shared_memory(rule: &Rule, scene: &Scene<'_>) {
+    // A single GPU has nobody to share with; only the data loader of PyTorch needs the memory there.
+    let needs = |pod: &&Pod<'_>| pod.gpus() > 1 || scene.job.kind == Kind::PyTorch;
+    for pod in gpu_pods(scene).filter(needs) {
+        let at_shm = |path: &str| path.trim_end_matches('/') == "/dev/shm";
+        let mount = pod.mounts().find(|(mount, _, _)| at_shm(&mount.mount_path));
+        // Another kind of volume there, or the memory of the host, is somebody's own decision.
+        let is_there = match &mount {
+            Some((_, _, Some(volume))) => {
+                volume.empty_dir.is_none() || shared_memory(pod).is_some()
+            }
+            Some((_, _, None)) => true,
+            None => pod.spec.host_ipc == Some(true),
+        };
+        if is_there {
+            continue;
+        }
+        let (place, found) = match mount {
+            Some((_, place, _)) => (place.key("mountPath"), "is on disk"),
+            None => (
+                pod.trainer_at().key("volumeMounts"),
+                "has the 64 MiB of a container",
+            ),
+        };
+        let gpus = pod.gpus();
+        place.report_with(
+            rule,
+            format!("`/dev/shm` {found}, GPUs of a pod of {}: {gpus}", pod.role),
+            format!(
+                "mount an `emptyDir` with `medium: Memory` and `sizeLimit: {}Gi` at `/dev/shm`",
+                gpus * 8
+            ),
+        );
+    }
+}
+
+fn small_shared_memory(rule: &Rule, scene: &Scene<'_>) {
+    for pod in gpu_pods(scene) {
+        let Some((source, place)) = shared_memory(pod) else {
+            continue;
+        };
+        let Some(bytes) = source.size_limit.as_ref().and_then(quantity::units) else {
+            continue;
+        };
+        let gpus = pod.gpus();
+        if bytes < gpus.saturating_mul(GIB) {
+            let each = (bytes >> 20) / gpus;
+            place.report_with(
+                rule,
+                format!(
+                    "`/dev/shm` has {} MiB for {gpus} GPUs, {each} MiB for each",
+                    bytes >> 20
+                ),
+                format!("give it {}Gi, 8Gi for each GPU", gpus * 8),
+            );
+        }
+    }
+}
+
+fn shared_memory_above_limit(rule: &Rule, scene: &Scene<'_>) {
+    for pod in &scene.pods {
+        let Some((source, place)) = shared_memory(pod) else {
+            continue;
+        };
+        let size = source.size_limit.as_ref().and_then(quantity::units);
+        let limit = limits(pod.trainer).and_then(|limits| limits.get("memory"));
+        let Some((size, limit)) = size.zip(limit.and_then(quantity::units)) else {
+            continue;
+        };
+        if size >= limit {
+            place.report_with(
+                rule,
+                format!(
+                    "`/dev/shm` may grow to {} GiB, the container may use {} GiB in all",
+                    size >> 30,
+                    limit >> 30
+                ),
+                "raise the memory limit, or give `/dev/shm` at most half of it",
+            );
+        }
+    }
+}
+
+fn no_gpu(rule: &Rule, scene: &Scene<'_>) {
+    if scene.gpus() > 0 || scene.pods.iter().any(Pod::has_claims) {
+        return;
+    }
+    for pod in scene.ranks() {
+        let mut nccl = pod
+            .variables()
+            .filter(|(name, _, _)| name.starts_with("NCCL_"));
+        if let Some((name, _, _)) = nccl.next() {
+            pod.trainer_at().key("resources").report_with(
+                rule,
+                format!("`{name}` is set, but the container asks for no GPU"),
+                "add `nvidia.com/gpu` to `resources.limits`, or remove the variables of NCCL",
+            );
+        }
+    }
+}
+
+fn requests_and_limits(rule: &Rule, scene: &Scene<'_>) {
+    for pod in &scene.pods {
+        for (container, place) in pod.containers() {
+            let requests = container
+                .resources
+                .as_ref()
+                .and_then(|found| found.requests.as_ref());
+            let limits = limits(container);
+            for (name, request) in requests
+                .into_iter()
+                .flatten()
+                .filter(|(name, _)| is_gpu(name))
+            {
+                let limit = limits.and_then(|limits| limits.get(name));
+                if limit.and_then(quantity::milli) == quantity::milli(request) {
+                    continue;
+                }
+                let found = limit.map_or_else(|| "none".to_owned(), |limit| limit.0.clone());
+                place.key("resources").key("requests").key(name).report_with(
+                    rule,
+                    format!("`{name}` has the request {} and the limit {found}, they must be the same", request.0),
+                    "state the limit only",
+                );
+            }
+        }
+    }
+}
+
+fn no_toleration(rule: &Rule, scene: &Scene<'_>) {
+    for pod in gpu_pods(scene) {
+        let bears = |toleration: &Toleration| match toleration.key.as_deref() {
+            None | Some("") => toleration.operator.as_deref() == Some("Exists"),
+            Some(key) => is_gpu(key),
+        };
+        if !pod.spec.tolerations.iter().flatten().any(bears) {
+            pod.at().key("tolerations").report_with(
+                rule,
+                "the pod has GPUs and no toleration for tainted GPU nodes",
+                "add `{key: nvidia.com/gpu, operator: Exists}` to `tolerations`",
+            );
+        }
+    }
+}
+
+fn starved(rule: &Rule, scene: &Scene<'_>) {
+    for pod in gpu_pods(scene) {
+        let resources = pod.trainer.resources.as_ref();
+        let requests = resources.and_then(|found| found.requests.as_ref());
+        let cpu = |from: Option<&BTreeMap<String, Quantity>>| {
+            from.and_then(|from| from.get("cpu"))
+                .and_then(quantity::milli)
+        };
+        let Some(milli) = cpu(requests).or_else(|| cpu(limits(pod.trainer))) else {
+            continue;
+        };
+        let gpus = pod.gpus();
+        if milli < i128::from(gpus) * 2_000 {
+            let place = pod.trainer_at().key("resources");
+            let place = if cpu(requests).is_some() {
+                place.key("requests")
+            } else {
+                place.key("limits")
+            };
+            place.key("cpu").report_with(
+                rule,
+                format!(
+                    "{} CPUs for {gpus} GPUs, {} for each",
+                    thousandths(milli),
+                    thousandths(milli / i128::from(gpus))
+                ),
+                format!("ask for at least {} CPUs, 2 for each GPU", gpus * 2),
+            );
+        }
+    }
+}
+
+/// `1500` as `1.5`.
+fn thousandths(milli: i128) -> String {
+    let text = format!("{}.{:03}", milli / 1000, milli % 1000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn no_network_device(rule: &Rule, scene: &Scene<'_>) {
+    for pod in &scene.pods {
+        for attachment in fabric::attachments(scene, pod) {
+            let Some(resource) = attachment.resource(scene) else {
+                continue;
+            };
+            let asked = |container: &Container| {
+                limits(container).is_some_and(|limits| limits.contains_key(resource))
+            };
+            if !pod.spec.containers.iter().any(asked) && !pod.has_claims() {
+                pod.trainer_at().key("resources").report_with(
+                    rule,
+                    format!(
+                        "the attachment `{}` needs a `{resource}`, the pod asks for none",
+                        attachment.name
+                    ),
+                    format!("add `{resource}: 1` to `resources.limits`"),
+                );
+            }
+        }
+    }
+}
+
+fn no_requests(rule: &Rule, scene: &Scene<'_>) {
+    for pod in &scene.pods {
+        let states = |list: Option<&BTreeMap<String, Quantity>>| {
+            list.is_some_and(|list| list.contains_key("cpu") || list.contains_key("memory"))
+        };
+        let resources = pod.trainer.resources.as_ref();
+        if !states(resources.and_then(|found| found.requests.as_ref()))
+            && !states(limits(pod.trainer))
+        {
+            pod.trainer_at().key("resources").report_with(
+                rule,
+                format!("the pods of {} ask for neither CPU nor memory", pod.role),
+                "add `requests` for both",
+            );
+        }
+    }
+}
+
+fn no_ipc_lock(rule: &Rule, scene: &Scene<'_>) {
+    for pod in &scene.pods {
+        let context = pod.trainer.security_context.as_ref();
+        let added = context
+            .and_then(|context| context.capabilities.as_ref())
+            .and_then(|found| found.add.as_ref());
+        let may = added.is_some_and(|added| {
+            added
+                .iter()
+                .any(|name| matches!(name.as_str(), "IPC_LOCK" | "CAP_IPC_LOCK" | "ALL"))
+        }) || context.is_some_and(|context| context.privileged == Some(true));
+        let device = limits(pod.trainer)
+            .into_iter()
+            .flatten()
+            .find(|(name, _)| fabric::is_rdma(name));
+        if let (Some((name, _)), false) = (device, may) {
+            pod.trainer_at().key("securityContext").report_with(
+                rule,
+                format!("the container has `{name}` but not the capability IPC_LOCK"),
+                "add `IPC_LOCK` to `securityContext.capabilities.add`",
+            );
+        }
+    }
+}
+
+fn limits(container: &Container) -> Option<&BTreeMap<String, Quantity>> {
+    container.resources.as_ref()?.limits.as_ref()
+}

@@ -1,0 +1,376 @@
+//! Placement: constraints that nothing satisfies, and what comes between the pods of a gang.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Rule,
+    advice::{Advice, Look, ODD, PYTORCH, RISKY, example, rule},
+    scene::{Pod, Scene},
+};
+use crate::spec::{Role, Switch, annotation};
+
+/// The rules of this family.
+pub(super) static RULES: &[Advice] = &[
+    Advice {
+        rule: rule(
+            "TY501",
+            ODD,
+            "spread constraint without pods",
+            "A topology spread constraint counts the pods that its label selector matches. One that matches no \
+             pod of the job spreads nothing.",
+        ),
+        look: Look::Job(spread_selector),
+        catches: example(
+            PYTORCH,
+            &[(
+                "          tolerations:",
+                "          topologySpreadConstraints:\n          - {maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {app: train}}}\n          tolerations:",
+            )],
+        ),
+        spares: example(
+            PYTORCH,
+            &[(
+                "          tolerations:",
+                "          topologySpreadConstraints:\n          - {maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {training.kubeflow.org/job-name: train}}}\n          tolerations:",
+            )],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY502",
+            RISKY,
+            "spread constraint against the gang",
+            "The placement of the job asks for one part of the topology, and a spread constraint forbids the \
+             scheduler to put the pods there together. No node satisfies both.",
+        ),
+        look: Look::Job(spread_against_gang),
+        catches: example(
+            PYTORCH,
+            &[
+                (
+                    "  namespace: team\nspec:\n  nproc",
+                    "  namespace: team\n  annotations: {trainyard.dev/placement: required=rack}\nspec:\n  nproc",
+                ),
+                (
+                    "          tolerations:",
+                    "          topologySpreadConstraints:\n          - {maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {training.kubeflow.org/job-name: train}}}\n          tolerations:",
+                ),
+            ],
+        ),
+        spares: example(
+            PYTORCH,
+            &[
+                (
+                    "  namespace: team\nspec:\n  nproc",
+                    "  namespace: team\n  annotations: {trainyard.dev/placement: required=rack}\nspec:\n  nproc",
+                ),
+                (
+                    "          tolerations:",
+                    "          topologySpreadConstraints:\n          - {maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {training.kubeflow.org/job-name: train}}}\n          tolerations:",
+                ),
+            ],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY503",
+            RISKY,
+            "service mesh between the ranks",
+            "A sidecar of a service mesh takes over the connections of the pod, slows or breaks those of NCCL and \
+             Gloo, and goes on running when the training has ended, so that the pod never does.",
+        ),
+        look: Look::Job(mesh),
+        catches: example(
+            PYTORCH,
+            &[(
+                "          annotations:\n",
+                "          labels:\n            sidecar.istio.io/inject: \"true\"\n          annotations:\n",
+            )],
+        ),
+        spares: example(
+            PYTORCH,
+            &[(
+                "          annotations:\n",
+                "          labels:\n            sidecar.istio.io/inject: \"false\"\n          annotations:\n",
+            )],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY504",
+            RISKY,
+            "every pod on one node by name",
+            "`nodeName` puts every pod of the role on one node and passes the scheduler by: nothing checks \
+             whether they fit, and seats are not reserved.",
+        ),
+        look: Look::Job(node_name),
+        catches: example(
+            PYTORCH,
+            &[(
+                "          tolerations:",
+                "          nodeName: node-7\n          tolerations:",
+            )],
+        ),
+        spares: example(
+            PYTORCH,
+            &[(
+                "          tolerations:",
+                "          nodeSelector: {pool: h100}\n          tolerations:",
+            )],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY505",
+            RISKY,
+            "gang divided among schedulers",
+            "The pods of a gang start together only if one scheduler places all of them.",
+        ),
+        look: Look::Job(schedulers),
+        catches: example(
+            PYTORCH,
+            &[
+                (
+                    "          tolerations:",
+                    "          schedulerName: volcano\n          tolerations:",
+                ),
+                (
+                    "template: *rank",
+                    "template:\n        spec:\n          containers:\n          - {name: pytorch, image: \"t:1\"}",
+                ),
+            ],
+        ),
+        spares: example(
+            PYTORCH,
+            &[(
+                "          tolerations:",
+                "          schedulerName: volcano\n          tolerations:",
+            )],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY506",
+            ODD,
+            "gang divided by priority",
+            "The pods of a gang are useless without each other, but with different priorities one role can be \
+             preempted while the others keep their GPUs and wait.",
+        ),
+        look: Look::Job(priorities),
+        catches: example(
+            PYTORCH,
+            &[
+                (
+                    "          tolerations:",
+                    "          priorityClassName: high\n          tolerations:",
+                ),
+                (
+                    "template: *rank",
+                    "template:\n        spec:\n          containers:\n          - {name: pytorch, image: \"t:1\"}",
+                ),
+            ],
+        ),
+        spares: example(
+            PYTORCH,
+            &[(
+                "          tolerations:",
+                "          priorityClassName: high\n          tolerations:",
+            )],
+        ),
+    },
+];
+
+/// The labels that a pod has: those of its template, and those it is given.
+fn labels<'a>(scene: &'a Scene<'_>, pod: &'a Pod<'_>) -> BTreeMap<&'a str, Option<&'a str>> {
+    let job = Some(scene.job.name.as_str());
+    let mut labels = BTreeMap::from([
+        ("training.kubeflow.org/job-name", job),
+        (
+            "training.kubeflow.org/operator-name",
+            Some(scene.job.kind.controller()),
+        ),
+        ("training.kubeflow.org/replica-type", Some(pod.role.lower())),
+        ("training.kubeflow.org/replica-index", None),
+        ("training.kubeflow.org/job-role", None),
+        (annotation::ATTEMPT, None),
+    ]);
+    let metadata = pod.template.metadata.as_ref();
+    let own = metadata.and_then(|metadata| metadata.labels.as_ref());
+    labels.extend(
+        own.into_iter()
+            .flatten()
+            .map(|(name, value)| (name.as_str(), Some(value.as_str()))),
+    );
+    labels
+}
+
+fn spread_selector(rule: &Rule, scene: &Scene<'_>) {
+    for pod in &scene.pods {
+        for (index, constraint) in pod
+            .spec
+            .topology_spread_constraints
+            .iter()
+            .flatten()
+            .enumerate()
+        {
+            let Some(selector) = constraint
+                .label_selector
+                .as_ref()
+                .and_then(|found| found.match_labels.as_ref())
+            else {
+                continue;
+            };
+            let matched = |pod: &Pod<'_>| {
+                let labels = labels(scene, pod);
+                selector.iter().all(|(name, value)| {
+                    labels
+                        .get(name.as_str())
+                        .is_some_and(|found| found.is_none_or(|found| found == value))
+                })
+            };
+            if scene.pods.iter().any(matched) {
+                continue;
+            }
+            let missing: Vec<String> = selector
+                .iter()
+                .map(|(name, value)| format!("`{name}: {value}`"))
+                .collect();
+            let list = pod.at().key("topologySpreadConstraints");
+            list.index(index).key("labelSelector").report_with(
+                rule,
+                format!("no pod of the job has the labels {}", missing.join(", ")),
+                format!(
+                    "select `training.kubeflow.org/job-name: {}`",
+                    scene.job.name
+                ),
+            );
+        }
+    }
+}
+
+fn spread_against_gang(rule: &Rule, scene: &Scene<'_>) {
+    let Some(wish) = scene
+        .job
+        .annotations
+        .get(annotation::PLACEMENT)
+        .filter(|text| text.trim().starts_with("required"))
+    else {
+        return;
+    };
+    for pod in &scene.pods {
+        for (index, constraint) in pod
+            .spec
+            .topology_spread_constraints
+            .iter()
+            .flatten()
+            .enumerate()
+        {
+            // Spreading over the nodes within the part is what a gang does anyway.
+            let within = constraint.topology_key == "kubernetes.io/hostname";
+            if constraint.when_unsatisfiable == "DoNotSchedule" && !within {
+                pod.at()
+                    .key("topologySpreadConstraints")
+                    .index(index)
+                    .key("topologyKey")
+                    .report_with(
+                        rule,
+                        format!(
+                            "the pods must be spread over `{}`, and together by `{wish}`",
+                            constraint.topology_key
+                        ),
+                        "remove the constraint, or write `whenUnsatisfiable: ScheduleAnyway`",
+                    );
+            }
+        }
+    }
+}
+
+fn mesh(rule: &Rule, scene: &Scene<'_>) {
+    const INJECT: [(&str, &str); 2] = [
+        ("sidecar.istio.io/inject", "true"),
+        ("linkerd.io/inject", "enabled"),
+    ];
+    let namespace = scene.job.namespace.as_str();
+    let by_namespace = scene
+        .companions
+        .namespace_label(namespace, "istio-injection")
+        == Some("enabled");
+    for pod in &scene.pods {
+        let stated = |name: &str| pod.label(name).or_else(|| pod.annotation(name));
+        let on = INJECT.iter().find_map(|(name, on)| {
+            let (_, place) = stated(name).filter(|(value, _)| value == on)?;
+            Some((*name, place))
+        });
+        if let Some((name, place)) = on {
+            let off = if name.starts_with("linkerd") {
+                "disabled"
+            } else {
+                "false"
+            };
+            place.report_with(
+                rule,
+                format!("`{name}` puts a sidecar between the ranks"),
+                format!("write `{name}: \"{off}\"`"),
+            );
+        } else if by_namespace && stated("sidecar.istio.io/inject").is_none() {
+            pod.template_at().key("metadata").key("labels").report_with(
+                rule,
+                format!("the namespace `{namespace}` has `istio-injection: enabled`, and the pods do not refuse it"),
+                "label the template with `sidecar.istio.io/inject: \"false\"`",
+            );
+        }
+    }
+}
+
+fn node_name(rule: &Rule, scene: &Scene<'_>) {
+    for pod in &scene.pods {
+        if let Some(name) = &pod.spec.node_name {
+            pod.at().key("nodeName").report_with(
+                rule,
+                format!(
+                    "all {} pods of {} are put on `{name}` without asking the scheduler",
+                    pod.replicas, pod.role
+                ),
+                "use `nodeSelector` or affinity",
+            );
+        }
+    }
+}
+
+/// Reports `field` of every role that differs from the first one.
+fn divided(rule: &Rule, scene: &Scene<'_>, field: &str, of: fn(&Pod<'_>) -> Option<String>) {
+    if scene.job.knobs.gang == Some(Switch::Off) {
+        return;
+    }
+    // The launcher of an `MPIJob` and the evaluator of a `TFJob` hold no ranks of the gang.
+    let mut pods = scene.ranks().filter(|pod| pod.role != Role::Evaluator);
+    let Some(first) = pods.next() else { return };
+    let shown = |value: Option<String>| {
+        value.map_or_else(|| "none".to_owned(), |value| format!("`{value}`"))
+    };
+    for pod in pods.filter(|pod| of(pod) != of(first)) {
+        pod.at().key(field).report_with(
+            rule,
+            format!(
+                "`{field}` is {} in {} and {} in {}",
+                shown(of(pod)),
+                pod.role,
+                shown(of(first)),
+                first.role
+            ),
+            "give all roles the same",
+        );
+    }
+}
+
+fn schedulers(rule: &Rule, scene: &Scene<'_>) {
+    divided(rule, scene, "schedulerName", |pod| {
+        pod.spec.scheduler_name.clone()
+    });
+}
+
+fn priorities(rule: &Rule, scene: &Scene<'_>) {
+    divided(rule, scene, "priorityClassName", |pod| {
+        pod.spec.priority_class_name.clone()
+    });
+}

@@ -1,0 +1,592 @@
+//! Recovery: where checkpoints go, how many failures are borne, what is left to read afterwards.
+//!
+//! Failure rates are those of [`crate::plan::recovery`]: 419 interruptions of 16,384 GPUs in 54 days.
+
+use k8s_openapi::api::core::v1::Volume;
+
+use super::{
+    Rule,
+    advice::{Advice, CAREFUL, ELASTIC, Look, MPI, ODD, PYTORCH, RISKY, example, rule},
+    companions::at,
+    scene::{Pod, Scene, is_within},
+};
+use crate::{
+    plan::recovery::LLAMA3,
+    spec::{Limit, RestartPolicy, Role, Value},
+};
+
+/// The rules of this family.
+pub(super) static RULES: &[Advice] = &[
+    Advice {
+        rule: rule(
+            "TY401",
+            RISKY,
+            "nowhere to keep checkpoints",
+            "A run without a checkpoint begins anew after every failure. Where the run is long for its \
+             number of GPUs, it is likely to be interrupted and never to end. The chance is worked out \
+             from GPU-hours and the 0.0197 failures per 1,000 GPU-hours of a published run of 16,384 \
+             GPUs; a job without `activeDeadlineSeconds` is taken to run for a week. The rule speaks \
+             from a chance of 5 % on.",
+        ),
+        look: Look::Job(no_checkpoints),
+        catches: example(
+            PYTORCH,
+            &[(
+                "            persistentVolumeClaim:\n              claimName: checkpoints",
+                "            configMap:\n              name: checkpoints",
+            )],
+        ),
+        spares: example(
+            PYTORCH,
+            &[
+                (
+                    "            persistentVolumeClaim:\n              claimName: checkpoints",
+                    "            configMap:\n              name: checkpoints",
+                ),
+                (
+                    "--save-dir, /checkpoints",
+                    "--save-dir, \"s3://bucket/run\"",
+                ),
+            ],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY402",
+            RISKY,
+            "claim for one node mounted on several",
+            "A claim with `ReadWriteOnce` can be mounted on one node at a time, with `ReadWriteOncePod` in one \
+             pod. The pods that land on other nodes wait for ever, and the gang with them.",
+        ),
+        look: Look::Job(read_write_once),
+        catches: example(PYTORCH, &[("[ReadWriteMany]", "[ReadWriteOnce]")]),
+        spares: example(
+            PYTORCH,
+            &[("[ReadWriteMany]", "[ReadWriteOnce, ReadWriteMany]")],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY403",
+            RISKY,
+            "checkpoints on the disk of a node",
+            "An `emptyDir` ends with its pod and a `hostPath` stays on its node. After a failure the next \
+             attempt may be elsewhere and finds nothing to go on from.",
+        ),
+        look: Look::Job(local_checkpoints),
+        catches: example(
+            PYTORCH,
+            &[(
+                "            persistentVolumeClaim:\n              claimName: checkpoints",
+                "            emptyDir: {}",
+            )],
+        ),
+        spares: example(
+            PYTORCH,
+            &[(
+                "          volumes:\n",
+                "          volumes:\n          - name: scratch\n            emptyDir: {}\n",
+            )],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY404",
+            ODD,
+            "fewer restarts than failures to expect",
+            "Every failure of a machine costs one restart of this budget. The number to expect is GPU-hours \
+             times the 0.0197 failures per 1,000 GPU-hours of a published run of 16,384 GPUs; a job \
+             without `activeDeadlineSeconds` is taken to run for a week.",
+        ),
+        look: Look::Job(too_few_restarts),
+        catches: example(
+            ELASTIC,
+            &[
+                ("maxRestarts: 20", "maxRestarts: 1"),
+                ("maxReplicas: 4", "maxReplicas: 400"),
+                ("replicas: 4", "replicas: 400"),
+            ],
+        ),
+        spares: example(ELASTIC, &[("maxRestarts: 20", "maxRestarts: 1")]),
+    },
+    Advice {
+        rule: rule(
+            "TY405",
+            CAREFUL,
+            "no second attempt",
+            "With a `backoffLimit` of 0 the first failure of the program ends the job, also one that the next \
+             attempt would not have had.",
+        ),
+        look: Look::Job(no_second_attempt),
+        catches: example(PYTORCH, &[("backoffLimit: 3", "backoffLimit: 0")]),
+        spares: example(PYTORCH, &[("backoffLimit: 3", "backoffLimit: 1")]),
+    },
+    Advice {
+        rule: rule(
+            "TY406",
+            ODD,
+            "no time to save",
+            "When its pod is deleted or preempted, the program gets SIGTERM and has \
+             `terminationGracePeriodSeconds` to save. Less than the default of 30 s is rarely enough to \
+             write the state of a model.",
+        ),
+        look: Look::Job(no_grace),
+        catches: example(
+            PYTORCH,
+            &[(
+                "terminationGracePeriodSeconds: 120",
+                "terminationGracePeriodSeconds: 5",
+            )],
+        ),
+        spares: example(
+            PYTORCH,
+            &[("          terminationGracePeriodSeconds: 120\n", "")],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY407",
+            ODD,
+            "attempts that are never used",
+            "`backoffLimit` says how many failures are borne, but the restart policy `Never` ends the job at \
+             the first one of its program. The launcher of an MPIJob of `kubeflow.org/v1` has `Never` \
+             unless it states another.",
+        ),
+        look: Look::Job(never_restarts),
+        catches: example(
+            MPI,
+            &[(
+                "      restartPolicy: OnFailure\n",
+                "      restartPolicy: Never\n",
+            )],
+        ),
+        spares: example(
+            MPI,
+            &[
+                (
+                    "      restartPolicy: OnFailure\n",
+                    "      restartPolicy: Never\n",
+                ),
+                ("    backoffLimit: 2\n", ""),
+            ],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY408",
+            CAREFUL,
+            "a failure ends the job",
+            "The role has the restart policy `Never`, stated or by default, so the first failure of the program \
+             ends the job and frees its seats.",
+        ),
+        look: Look::Job(ends_at_once),
+        catches: example(
+            PYTORCH,
+            &[
+                (
+                    "      restartPolicy: OnFailure\n",
+                    "      restartPolicy: Never\n",
+                ),
+                ("    backoffLimit: 3\n", ""),
+            ],
+        ),
+        spares: example(
+            PYTORCH,
+            &[(
+                "      restartPolicy: OnFailure\n",
+                "      restartPolicy: ExitCode\n",
+            )],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY409",
+            ODD,
+            "job deleted before it is read",
+            "`ttlSecondsAfterFinished` deletes the job, its pods and their logs. Nobody reads the reason of a \
+             failure within a few minutes at night.",
+        ),
+        look: Look::Job(short_ttl),
+        catches: example(
+            PYTORCH,
+            &[(
+                "ttlSecondsAfterFinished: 86400",
+                "ttlSecondsAfterFinished: 60",
+            )],
+        ),
+        spares: example(
+            PYTORCH,
+            &[(
+                "ttlSecondsAfterFinished: 86400",
+                "ttlSecondsAfterFinished: 3600",
+            )],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY410",
+            CAREFUL,
+            "logs deleted with the pods",
+            "`cleanPodPolicy: All` deletes finished pods too, and their logs with them. `Running` frees what is \
+             still held and keeps the logs.",
+        ),
+        look: Look::Job(cleans_all),
+        catches: example(
+            PYTORCH,
+            &[("cleanPodPolicy: Running", "cleanPodPolicy: All")],
+        ),
+        spares: example(
+            PYTORCH,
+            &[("cleanPodPolicy: Running", "cleanPodPolicy: None")],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY411",
+            RISKY,
+            "volume that only the master has",
+            "The command of a role names a folder that another role mounts and this one does not. There it is an \
+             empty folder of the image, or none.",
+        ),
+        look: Look::Job(missing_mount),
+        catches: example(
+            PYTORCH,
+            &[(
+                "template: *rank",
+                "template:\n        spec:\n          containers:\n          - {name: pytorch, image: \"t:1\", command: [python, train.py, --save-dir=/checkpoints]}",
+            )],
+        ),
+        spares: example(
+            PYTORCH,
+            &[(
+                "template: *rank",
+                "template:\n        spec:\n          containers:\n          - {name: pytorch, image: \"t:1\", command: [python, train.py, --data=/checkpoints-of-others]}",
+            )],
+        ),
+    },
+];
+
+/// Hours that a job without a deadline is taken to run.
+const WEEK: f64 = 168.0;
+/// The chance of an interruption from which on a run needs somewhere to save.
+const CHANCE: f64 = 0.05;
+
+/// Failures to expect, with the sentence that shows how they are worked out.
+fn expected(scene: &Scene<'_>, gpus: u64) -> (f64, String) {
+    let hours = match scene.job.run_policy.active_deadline_seconds {
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a deadline of 2^53 seconds is no deadline"
+        )]
+        Some(seconds) => seconds as f64 / 3_600.0,
+        None => WEEK,
+    };
+    let rate: f64 = LLAMA3.iter().map(|component| component.rate).sum();
+    #[expect(clippy::cast_precision_loss, reason = "no job has 2^53 GPUs")]
+    let gpu_hours = gpus as f64 * hours;
+    let failures = gpu_hours / 1_000.0 * rate;
+    let sum = format!(
+        "{gpus} GPUs for {hours:.0} h are {gpu_hours:.0} GPU-hours, at {rate:.4} failures per 1,000 that is {failures:.2} failures"
+    );
+    (failures, sum)
+}
+
+/// Whether a volume outlives its pod and its node, and can be written.
+fn keeps(volume: &Volume) -> bool {
+    volume
+        .persistent_volume_claim
+        .as_ref()
+        .is_some_and(|claim| claim.read_only != Some(true))
+        || volume
+            .nfs
+            .as_ref()
+            .is_some_and(|nfs| nfs.read_only != Some(true))
+        || volume
+            .csi
+            .as_ref()
+            .is_some_and(|csi| csi.read_only != Some(true))
+        || volume.cephfs.is_some()
+        || volume.glusterfs.is_some()
+        || volume.ephemeral.is_some()
+        || volume.flex_volume.is_some()
+        || volume.iscsi.is_some()
+        || volume.fc.is_some()
+        || volume.rbd.is_some()
+}
+
+fn no_checkpoints(rule: &Rule, scene: &Scene<'_>) {
+    let gpus = scene.gpus();
+    let (failures, sum) = expected(scene, gpus);
+    let chance = 1.0 - (-failures).exp();
+    let stores = |pod: &Pod<'_>| {
+        let mounted = pod
+            .mounts()
+            .any(|(mount, _, volume)| mount.read_only != Some(true) && volume.is_some_and(keeps));
+        let words = pod.command();
+        let remote = |text: &str| {
+            ["s3://", "gs://", "az://", "abfs", "hdfs://", "oss://"]
+                .iter()
+                .any(|start| text.contains(start))
+        };
+        let variables = pod.variables().any(|(_, value, _)| remote(value));
+        // What a folder of the host holds is told by a rule of its own.
+        let on_host = pod
+            .mounts()
+            .any(|(_, _, volume)| volume.is_some_and(|volume| volume.host_path.is_some()));
+        mounted || on_host || variables || words.words.iter().any(|word| remote(word.text))
+    };
+    if chance < CHANCE || scene.pods.iter().any(stores) {
+        return;
+    }
+    if let Some(pod) = scene.ranks().find(|pod| pod.gpus() > 0) {
+        pod.at().key("volumes").report_with(
+            rule,
+            format!("no volume outlives the pods: {sum}, a chance of {:.0} % to begin anew", chance * 100.0),
+            "mount a claim with `ReadWriteMany` and save to it, or state `activeDeadlineSeconds` for a short run",
+        );
+    }
+}
+
+fn read_write_once(rule: &Rule, scene: &Scene<'_>) {
+    let namespace = scene.job.namespace.as_str();
+    for pod in &scene.pods {
+        for (index, volume) in pod.spec.volumes.iter().flatten().enumerate() {
+            let Some(claim) = &volume.persistent_volume_claim else {
+                continue;
+            };
+            let name = claim.claim_name.as_str();
+            let Some(object) = scene
+                .companions
+                .find("PersistentVolumeClaim", namespace, name)
+            else {
+                continue;
+            };
+            let Some(Value::List(modes)) =
+                at(object, &["spec", "accessModes"]).map(|node| &node.value)
+            else {
+                continue;
+            };
+            let once = modes
+                .iter()
+                .all(|mode| matches!(mode.as_str(), Some("ReadWriteOnce" | "ReadWriteOncePod")));
+            let users = |pod: &&Pod<'_>| {
+                pod.spec.volumes.iter().flatten().any(|other| {
+                    other
+                        .persistent_volume_claim
+                        .as_ref()
+                        .is_some_and(|other| other.claim_name == name)
+                })
+            };
+            let pods: u32 = scene
+                .pods
+                .iter()
+                .filter(users)
+                .map(|pod| pod.replicas)
+                .sum();
+            if once && !modes.is_empty() && pods > 1 {
+                let place = pod
+                    .at()
+                    .key("volumes")
+                    .index(index)
+                    .key("persistentVolumeClaim")
+                    .key("claimName");
+                place.report_with(
+                    rule,
+                    format!("{pods} pods mount the claim `{name}`, which is for one node"),
+                    "give the claim `ReadWriteMany`, or mount it in the pod of rank 0 only",
+                );
+            }
+        }
+    }
+}
+
+fn local_checkpoints(rule: &Rule, scene: &Scene<'_>) {
+    let speaks = |text: &str| {
+        let text = text.to_ascii_lowercase();
+        text.contains("checkpoint") || text.contains("ckpt")
+    };
+    for pod in &scene.pods {
+        for (mount, place, volume) in pod.mounts() {
+            let Some(volume) = volume else { continue };
+            let local = match (&volume.empty_dir, &volume.host_path) {
+                (Some(_), _) => "an `emptyDir`, which ends with the pod",
+                (_, Some(_)) => "a `hostPath`, which stays on one node",
+                _ => continue,
+            };
+            if speaks(&mount.mount_path) || speaks(&volume.name) {
+                place.key("mountPath").report_with(
+                    rule,
+                    format!("`{}` is {local}", mount.mount_path),
+                    "save to a claim with `ReadWriteMany`",
+                );
+            }
+        }
+    }
+}
+
+fn too_few_restarts(rule: &Rule, scene: &Scene<'_>) {
+    // torchrun restarts three times where it is told nothing, but then nobody has written a number.
+    let limit = match scene.job.elastic() {
+        Some(elastic) => elastic
+            .max_restarts
+            .and_then(|limit| u32::try_from(limit).ok())
+            .map(|limit| {
+                (
+                    limit,
+                    "`maxRestarts`",
+                    scene.spec().key("elasticPolicy").key("maxRestarts"),
+                )
+            }),
+        None => match scene.job.knobs.budget.infrastructure {
+            Some(Limit::At(limit)) => {
+                let place = scene.root.key("metadata").key("annotations");
+                Some((
+                    limit,
+                    "the budget `infrastructure`",
+                    place.key(crate::spec::annotation::BUDGET),
+                ))
+            }
+            _ => None,
+        },
+    };
+    let Some((limit, name, place)) = limit else {
+        return;
+    };
+    let (failures, sum) = expected(scene, scene.gpus());
+    if failures > f64::from(limit) {
+        place.report_with(
+            rule,
+            format!("{name} is {limit}: {sum}"),
+            format!(
+                "allow at least {:.0}, twice what is to be expected",
+                (failures * 2.0).ceil()
+            ),
+        );
+    }
+}
+
+fn no_second_attempt(rule: &Rule, scene: &Scene<'_>) {
+    if scene.job.run_policy.backoff_limit == Some(0) && scene.gpus() > 0 {
+        scene.run_policy().key("backoffLimit").report_with(
+            rule,
+            format!(
+                "`backoffLimit` is 0: one failure ends a job of {} GPUs",
+                scene.gpus()
+            ),
+            "allow a few, such as `backoffLimit: 3`",
+        );
+    }
+}
+
+fn no_grace(rule: &Rule, scene: &Scene<'_>) {
+    for pod in scene.ranks().filter(|pod| pod.gpus() > 0) {
+        let Some(seconds) = pod.spec.termination_grace_period_seconds else {
+            continue;
+        };
+        if seconds < 30 {
+            pod.at().key("terminationGracePeriodSeconds").report_with(
+                rule,
+                format!("the program has {seconds} s to save after SIGTERM"),
+                "give it at least as long as a checkpoint takes, such as 120",
+            );
+        }
+    }
+}
+
+/// Roles whose restart policy is `Never`, with the way the job restarts taken into account.
+fn never<'s, 'a>(scene: &'s Scene<'a>) -> impl Iterator<Item = &'s Pod<'a>> {
+    scene.pods.iter().filter(|pod| {
+        let answers = !scene.job.kind.is_mpi() || pod.role == Role::Launcher;
+        let policy = scene
+            .job
+            .roles
+            .get(&pod.role)
+            .map(|role| role.restart_policy);
+        answers && policy == Some(RestartPolicy::Never)
+    })
+}
+
+fn never_restarts(rule: &Rule, scene: &Scene<'_>) {
+    let limit = scene.job.run_policy.backoff_limit.unwrap_or_default();
+    for pod in never(scene).filter(|_| limit > 0) {
+        pod.place.key("restartPolicy").report_with(
+            rule,
+            format!(
+                "`backoffLimit` is {limit}, but {} has the restart policy `Never`",
+                pod.role
+            ),
+            format!("write `restartPolicy: OnFailure` for {}", pod.role),
+        );
+    }
+}
+
+fn ends_at_once(rule: &Rule, scene: &Scene<'_>) {
+    let limit = scene.job.run_policy.backoff_limit.unwrap_or_default();
+    for pod in never(scene).filter(|_| limit == 0) {
+        pod.place.key("restartPolicy").report_with(
+            rule,
+            format!("the first failure of {} ends the job", pod.role),
+            "write `restartPolicy: OnFailure`, and `backoffLimit` for how often",
+        );
+    }
+}
+
+fn short_ttl(rule: &Rule, scene: &Scene<'_>) {
+    if let Some(seconds) = scene.job.run_policy.ttl_seconds_after_finished
+        && seconds < 600
+    {
+        scene
+            .run_policy()
+            .key("ttlSecondsAfterFinished")
+            .report_with(
+                rule,
+                format!("the job and its logs are deleted {seconds} s after the end"),
+                "keep them for a day: `ttlSecondsAfterFinished: 86400`",
+            );
+    }
+}
+
+fn cleans_all(rule: &Rule, scene: &Scene<'_>) {
+    if scene.job.run_policy.clean_pod_policy == Some(crate::spec::CleanPodPolicy::All) {
+        scene.run_policy().key("cleanPodPolicy").report_with(
+            rule,
+            "finished pods are deleted with their logs",
+            "write `cleanPodPolicy: Running`",
+        );
+    }
+}
+
+fn missing_mount(rule: &Rule, scene: &Scene<'_>) {
+    for pod in scene.ranks() {
+        let others = scene.ranks().filter(|other| other.role != pod.role);
+        let folders: Vec<(&str, Role)> = others
+            .flat_map(|other| {
+                other
+                    .mounts()
+                    .map(|(mount, _, _)| (mount.mount_path.as_str(), other.role))
+                    .collect::<Vec<_>>()
+            })
+            .filter(|(folder, _)| {
+                folder.len() > 1
+                    && !pod
+                        .mounts()
+                        .any(|(mount, _, _)| is_within(folder, &mount.mount_path))
+            })
+            .collect();
+        let command = pod.command();
+        for word in &command.words {
+            let path = word.text.rsplit('=').next().unwrap_or(word.text);
+            if let Some((folder, role)) = folders.iter().find(|(folder, _)| is_within(path, folder))
+            {
+                pod.command_at(word.item).report_with(
+                    rule,
+                    format!(
+                        "{} uses `{path}`, but only {role} mounts `{folder}`",
+                        pod.role
+                    ),
+                    format!("mount it in {} too", pod.role),
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Every rule of every family on the manifest it must catch and on the one it must spare.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::finding::Severity;
+
+fn reviewed(text: &str, profile: Profile) -> Vec<Finding> {
+    let file = read(text.as_bytes()).unwrap_or_else(|finding| panic!("{finding:?}\n{text}"));
+    review(&[&file], Some(profile)).concat()
+}
+
+fn lines(findings: &[Finding]) -> Vec<String> {
+    let line = |finding: &Finding| {
+        let span = finding.span;
+        format!(
+            "{} {}:{} {} {}",
+            finding.code, span.line, span.column, finding.path, finding.message
+        )
+    };
+    findings.iter().map(line).collect()
+}
+
+#[test]
+fn every_rule_catches_its_manifest_and_spares_the_near_miss() {
+    let mut wrong = Vec::new();
+    for advice in advice::all() {
+        let code = advice.rule.code;
+        for (what, example, wanted) in [
+            ("catches", &advice.catches, true),
+            ("spares", &advice.spares, false),
+        ] {
+            if !example.is_sound() {
+                wrong.push(format!("{code} {what}: an edit changes nothing"));
+                continue;
+            }
+            let found = reviewed(&example.text(), Profile::Production);
+            let here: Vec<&Finding> = found
+                .iter()
+                .filter(|finding| finding.code == code)
+                .collect();
+            if here.is_empty() == wanted {
+                wrong.push(format!("{code} {what}: {:#?}", lines(&found)));
+            }
+            for finding in here {
+                if finding.span.line == 0
+                    || finding.hint.is_none()
+                    || finding.severity != advice.rule.production
+                {
+                    wrong.push(format!(
+                        "{code}: no place, no hint or another severity: {finding:?}"
+                    ));
+                }
+            }
+            let invalid = lint(&read(example.text().as_bytes()).unwrap());
+            if !invalid.is_empty() {
+                wrong.push(format!(
+                    "{code} {what} is not valid: {:#?}",
+                    lines(&invalid)
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_bases_have_no_findings_in_any_profile() {
+    for base in [advice::PYTORCH, advice::ELASTIC, advice::MPI] {
+        for profile in Profile::ALL {
+            assert_eq!(
+                lines(&reviewed(base, profile)),
+                Vec::<String>::new(),
+                "{profile:?}\n{base}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_demo_is_never_judged_harder_than_production() {
+    for advice in advice::all() {
+        let text = advice.catches.text();
+        let code = advice.rule.code;
+        let severity = |profile| {
+            reviewed(&text, profile)
+                .into_iter()
+                .filter(|found| found.code == code)
+                .map(|found| found.severity)
+                .max()
+        };
+        let (demo, production) = (severity(Profile::Demo), severity(Profile::Production));
+        assert_eq!(demo, advice.rule.demo, "{code}");
+        assert!(demo <= production, "{code}");
+    }
+}
+
+#[test]
+fn codes_are_unique_ordered_and_well_formed() {
+    let all: Vec<&Rule> = rules().collect();
+    for pair in all.windows(2) {
+        assert!(
+            pair[0].code < pair[1].code,
+            "{} {}",
+            pair[0].code,
+            pair[1].code
+        );
+    }
+    for rule in &all {
+        let digits = rule.code.strip_prefix("TY").unwrap();
+        assert!(
+            digits.len() == 3 && digits.bytes().all(|b| b.is_ascii_digit()),
+            "{rule:?}"
+        );
+        assert!(
+            !rule.title.ends_with('.') && rule.explanation.ends_with('.'),
+            "{rule:?}"
+        );
+        assert!(!rule.explanation.contains("  "), "{rule:?}");
+    }
+    let titles: BTreeSet<&str> = all.iter().map(|rule| rule.title).collect();
+    assert!(
+        all.len() >= 100 && titles.len() + 1 >= all.len(),
+        "{} rules, {} titles",
+        all.len(),
+        titles.len()
+    );
+    assert_eq!(rule("TY101"), Some(&catalogue::NOT_A_JOB));
+    assert_eq!(rule("TY999"), None);
+}
+
+#[test]
+fn the_annotation_decides_where_no_profile_is_given() {
+    let text = advice::PYTORCH.replacen("train:1.4.0", "train", 1);
+    let stated = |word: &str| {
+        text.replacen(
+            "  name: train\n",
+            &format!("  name: train\n  annotations: {{trainyard.dev/profile: {word}}}\n"),
+            1,
+        )
+    };
+    let severity = |text: &str, profile| {
+        let file = read(text.as_bytes()).unwrap();
+        let found = review(&[&file], profile).concat();
+        assert_eq!(found.len(), 1, "{:?}", lines(&found));
+        found[0].severity
+    };
+    let cases = [
+        ("none", text.clone(), None, Severity::Warning),
+        ("annotation", stated("production"), None, Severity::Error),
+        (
+            "given",
+            text.clone(),
+            Some(Profile::Production),
+            Severity::Error,
+        ),
+        (
+            "given over annotation",
+            stated("production"),
+            Some(Profile::Demo),
+            Severity::Warning,
+        ),
+    ];
+    for (name, text, profile, want) in cases {
+        assert_eq!(severity(&text, profile), want, "{name}");
+    }
+    let bad = reviewed(&stated("prod"), Profile::Demo);
+    assert_eq!(bad[0].code, "TY138", "{:?}", lines(&bad));
+}
+
+#[test]
+fn what_is_allowed_needs_a_reason_and_a_finding() {
+    let cases: [(&str, &str, &[&str]); 7] = [
+        ("a reason", "TY601: built every night", &[]),
+        ("no reason", "TY601", &["TY610", "TY601"]),
+        ("an empty reason", "\"TY601: \"", &["TY610", "TY601"]),
+        ("several", "\"TY601: nightly; TY402: one node\"", &["TY611"]),
+        ("another code", "\"TY602: nightly\"", &["TY611", "TY601"]),
+        ("an unknown code", "\"TY999: why\"", &["TY611", "TY601"]),
+        ("the contract", "\"TY101: why\"", &["TY611", "TY601"]),
+    ];
+    for (name, value, want) in cases {
+        let text = advice::PYTORCH
+            .replacen("train:1.4.0", "train", 1)
+            .replacen(
+                "  name: train\n",
+                &format!(
+                    "  name: train\n  annotations:\n    trainyard.dev/lint-allow: {}\n",
+                    if value.starts_with('"') || !value.contains(": ") {
+                        value.to_owned()
+                    } else {
+                        format!("\"{value}\"")
+                    }
+                ),
+                1,
+            );
+        let found = reviewed(&text, Profile::Demo);
+        let codes: Vec<&str> = found.iter().map(|finding| finding.code).collect();
+        assert_eq!(codes, want, "{name}: {:?}", lines(&found));
+    }
+}
+
+#[test]
+fn files_are_judged_together() {
+    let (job, rest) = advice::PYTORCH.split_once("---\n").unwrap();
+    let once = rest.replacen("ReadWriteMany", "ReadWriteOnce", 1);
+    let chart = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n";
+    let file = |text: &str| read(text.as_bytes()).unwrap();
+    let (job, claim, chart) = (file(job), file(&once), file(chart));
+    let codes = |files: &[&File]| -> Vec<Vec<&'static str>> {
+        let found = review(files, Some(Profile::Production));
+        found
+            .iter()
+            .map(|list| list.iter().map(|finding| finding.code).collect())
+            .collect()
+    };
+    assert_eq!(
+        codes(&[&job]),
+        [Vec::<&str>::new()],
+        "a claim that is not in the files is not judged"
+    );
+    assert_eq!(
+        codes(&[&job, &claim]),
+        [vec!["TY402"], vec![]],
+        "nor is the file of the claim a file without a job"
+    );
+    assert_eq!(
+        codes(&[&job, &chart]),
+        [Vec::<&str>::new(), vec![]],
+        "the rest of a chart"
+    );
+    assert_eq!(codes(&[&claim]), [vec!["TY145"]]);
+    assert_eq!(codes(&[&chart]), [vec!["TY101"]]);
+}
