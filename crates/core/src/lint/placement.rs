@@ -7,7 +7,7 @@ use super::{
     advice::{Advice, Look, ODD, PYTORCH, RISKY, example, rule},
     scene::{Pod, Scene},
 };
-use crate::spec::{Role, Switch, annotation};
+use crate::spec::{GangBy, Role, annotation};
 
 /// The rules of this family.
 pub(super) static RULES: &[Advice] = &[
@@ -339,7 +339,7 @@ fn node_name(rule: &Rule, scene: &Scene<'_>) {
 
 /// Reports `field` of every role that differs from the first one.
 fn divided(rule: &Rule, scene: &Scene<'_>, field: &str, of: fn(&Pod<'_>) -> Option<String>) {
-    if scene.job.knobs.gang == Some(Switch::Off) {
+    if scene.job.knobs.gang == Some(GangBy::Nobody) {
         return;
     }
     // The launcher of an `MPIJob` and the evaluator of a `TFJob` hold no ranks of the gang.
