@@ -76,7 +76,7 @@ pub(crate) struct Operator {
     pub(crate) agent_image: Option<String>,
     /// Scheduler that starts gangs: `volcano`, `native`, or the name of one with the coscheduling plugin
     ///
-    /// It is told of every gang by a PodGroup, or a Workload. Without it, or with `None`, this operator gives gangs
+    /// It is told of every gang by a `PodGroup`, or a `Workload`. Without it, or with `None`, this operator gives gangs
     /// their seats. The annotation `trainyard.dev/gang` of a job (`on`, `off`, `volcano`, `coscheduling`, `native`)
     /// overrides it.
     #[arg(long, value_name = "NAME")]

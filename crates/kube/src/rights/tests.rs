@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use trainyard_core::launch::{Group, GroupApi, Object};
 
 use super::*;
@@ -72,7 +73,7 @@ fn what_is_granted_is_held() {
 fn group(api: GroupApi) -> Object {
     Object::Group(Box::new(Group {
         api,
-        metadata: Default::default(),
+        metadata: ObjectMeta::default(),
         spec: Value::Null,
     }))
 }
