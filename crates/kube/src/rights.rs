@@ -329,7 +329,9 @@ impl Right {
             .filter(|verb| READING.contains(verb))
             .copied()
             .collect();
-        (!verbs.is_empty()).then(|| self.with_verbs(&verbs))
+        // What a pod of another operator failed of is told by that one.
+        let needed = !verbs.is_empty() && self.resources != ["pods/log"];
+        needed.then(|| self.with_verbs(&verbs))
     }
 
     fn with_verbs(&self, verbs: &[&str]) -> Value {

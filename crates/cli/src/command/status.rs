@@ -218,8 +218,8 @@ impl Page {
         if let Some(last) = others.last() {
             self.line("failed last", &report::failed(last));
         }
-        let verdicts = run.failures.iter().rev();
-        if let Some(verdict) = verdicts.filter_map(|failed| failed.verdict.as_ref()).next() {
+        let mut verdicts = run.failures.iter().rev();
+        if let Some(verdict) = verdicts.find_map(|failed| failed.verdict.as_ref()) {
             self.verdict(verdict);
         }
     }
