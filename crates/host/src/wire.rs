@@ -116,6 +116,8 @@ pub(crate) enum Order {
     Stop { grace_millis: u64 },
     /// End a container at once; it is said to have ended with `code`, where given.
     Kill { container: String, code: Option<u8> },
+    /// Start a container again that has ended, after its pause: what it wrote was read.
+    Again { container: String },
     /// Stop every process where it is.
     Freeze,
     /// Let every process run for a share of the time only.
@@ -145,7 +147,7 @@ pub(crate) enum Report {
     Broken { message: String },
     /// All init containers are done and all containers run.
     Running,
-    /// A container ended and starts again in place.
+    /// A container ended and starts again in place, as soon as [`Order::Again`] comes.
     Restarted {
         container: String,
         code: i32,

@@ -17,7 +17,10 @@ use super::{
     untold::End,
 };
 use crate::{
-    HostError, channel, namespaces, remote, request::RunEvent, stop::StopHandle, wire::Report,
+    HostError, channel, namespaces, remote,
+    request::RunEvent,
+    stop::StopHandle,
+    wire::{Order, Report},
 };
 
 impl Engine<'_> {
@@ -180,6 +183,7 @@ impl Engine<'_> {
                     starts_again: true,
                 };
                 self.note_failure(key, end);
+                self.order(key, &Order::Again { container }, &[]);
             }
             Report::Exited {
                 container,

@@ -91,6 +91,8 @@ struct Run<'a> {
     pid: Option<Pid>,
     restarts: u32,
     started: Instant,
+    /// How long it waits before it starts again, once it may.
+    pause: Option<Duration>,
     /// When it starts again.
     due: Option<Instant>,
     /// Its exit code, once it has ended for good.
@@ -153,6 +155,7 @@ impl<'a> Supervisor<'a> {
                 error,
                 pid: None,
                 restarts: 0,
+                pause: None,
                 started: Instant::now(),
                 due: None,
                 ended: None,
@@ -376,7 +379,7 @@ impl<'a> Supervisor<'a> {
                 restarts => (PAUSE * 2u32.pow((restarts - 1).min(6))).min(PAUSE_MAX),
             };
             run.restarts += 1;
-            run.due = Some(Instant::now() + pause);
+            run.pause = Some(pause);
             let restarts = run.restarts;
             return self.report(&Report::Restarted {
                 container,
@@ -404,6 +407,16 @@ impl<'a> Supervisor<'a> {
             Order::Probe | Order::Start => Ok(()),
             Order::Stop { grace_millis } => {
                 self.stop(Duration::from_millis(grace_millis));
+                Ok(())
+            }
+            Order::Again { container } => {
+                let mut runs = self.runs.iter_mut();
+                let found = runs.find(|run| run.container.name == container);
+                if let Some(run) = found
+                    && let Some(pause) = run.pause.take()
+                {
+                    run.due = Some(Instant::now() + pause);
+                }
                 Ok(())
             }
             Order::Kill { container, code } => {
@@ -459,6 +472,7 @@ impl<'a> Supervisor<'a> {
         self.stopping = true;
         for run in &mut self.runs {
             run.due = None;
+            run.pause = None;
             if let Some(pid) = run.pid
                 && !run.container.sidecar
             {
