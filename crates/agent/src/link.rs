@@ -95,6 +95,15 @@ impl Link {
         self.flush()
     }
 
+    /// Takes what still arrives and drops it; whether more may come.
+    pub(crate) fn drop_arrived(&mut self) -> bool {
+        let mut scratch = [0; 4096];
+        match self.socket.read(&mut scratch) {
+            Ok(count) => count > 0,
+            Err(error) => passes(&error),
+        }
+    }
+
     /// Hears what has arrived.
     pub(crate) fn receive(&mut self) -> io::Result<Heard> {
         let mut heard = Heard::default();

@@ -315,17 +315,21 @@ fn pass<S: Read>(
     Ok(())
 }
 
-/// Sees to it that the last words arrive.
+/// Sees to it that the last words arrive. Input may still be under way to a command that has ended, and a socket
+/// that is closed before it was read takes back what was said over it: so the other side closes first.
 fn part(link: &mut Link) -> io::Result<()> {
     let end = Instant::now() + FAREWELL;
     link.close()?;
-    while !link.is_flushed() {
+    loop {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            break;
+            return Ok(());
         }
-        wait([Some((link.as_fd(), PollFlags::POLLOUT))], Some(left))?;
+        let wanted = link.wanted();
+        wait([Some((link.as_fd(), wanted))], Some(left))?;
         link.flush()?;
+        if !link.drop_arrived() {
+            return Ok(());
+        }
     }
-    Ok(())
 }
