@@ -86,19 +86,20 @@ impl Default for Consultation {
 }
 
 impl Operator {
-    /// Adds what the doctor says about the failure that the next decision answers, where there is one.
-    pub(crate) async fn consult(&self, key: &JobKey, job: &Job, observed: &mut Observed) {
+    /// Adds what the doctor says about the failure that the next decision answers, where there is one; whether a log
+    /// was asked for, which takes time.
+    pub(crate) async fn consult(&self, key: &JobKey, job: &Job, observed: &mut Observed) -> bool {
         let attempt = observed.status.trainyard.attempt;
         let Some(failed) = failed_first(job, observed) else {
-            return;
+            return false;
         };
         let known = self.state.memory(key).verdict;
         if let Some((_, verdict)) = known.filter(|(of, _)| *of == attempt) {
             observed.verdict = verdict;
-            return;
+            return false;
         }
         let Some(pod) = self.state.store().pod_called(key, &failed.uid) else {
-            return;
+            return false;
         };
         let asked = Asked {
             namespace: &key.namespace,
@@ -116,6 +117,7 @@ impl Operator {
             memory.verdict = Some((attempt, verdict.clone()));
         });
         observed.verdict = verdict;
+        true
     }
 }
 

@@ -93,14 +93,15 @@ impl Operator {
                 return Ok(None);
             }
         };
-        let now = Timestamp::now();
-        let mut observed = self.state.store().observe(key, view, &job);
-        observed.seating = self.seating(key, view, &job, &observed.status);
-        observed.grouping = self.grouping(key, view, &job);
-        self.recall(key, &job, &mut observed).await?;
-        if self.shadow.is_none() {
-            self.consult(key, &job, &mut observed).await;
+        let mut observed = self.observe(key, view, &job);
+        if self.shadow.is_none() && self.consult(key, &job, &mut observed).await {
+            // A log took its time, and the job went on meanwhile.
+            let verdict = observed.verdict.take();
+            observed = self.observe(key, view, &job);
+            observed.verdict = verdict;
         }
+        self.recall(key, &job, &mut observed).await?;
+        let now = Timestamp::now();
         let decision = job::decide(&job, &observed, now);
         Span::current().record("attempt", decision.status.trainyard.attempt);
         debug!(
@@ -139,6 +140,14 @@ impl Operator {
             tokio::time::Instant::now() + Duration::try_from(wait).unwrap_or_default()
         });
         Ok(asked.into_iter().chain(wake).min())
+    }
+
+    /// What is to be seen of a job now.
+    fn observe(&self, key: &JobKey, view: &JobView, job: &Job) -> job::Observed {
+        let mut observed = self.state.store().observe(key, view, job);
+        observed.seating = self.seating(key, view, job, &observed.status);
+        observed.grouping = self.grouping(key, view, job);
+        observed
     }
 
     /// Adds what only this operator remembers.

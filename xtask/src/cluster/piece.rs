@@ -12,6 +12,10 @@ use crate::{Failure, cache::cannot};
 /// The limit on a piece's first moment: that its script has told its number.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
+/// How often a piece that is not to be seen is looked for again, and after which pause.
+const LOOKS: u32 = 5;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+
 /// One long-running program.
 #[derive(Debug)]
 pub(super) struct Piece {
@@ -130,8 +134,12 @@ pub(super) fn all(cluster: &Cluster) -> Vec<(String, Option<Process>)> {
 
 /// Fails with its last words if the piece does not run.
 pub(super) fn must_run(cluster: &Cluster, name: &str) -> Result<(), Failure> {
-    if running(cluster, name).is_some() {
-        return Ok(());
+    // A process that is just becoming another program shows no arguments for a moment.
+    for _ in 0..LOOKS {
+        if running(cluster, name).is_some() {
+            return Ok(());
+        }
+        std::thread::sleep(BETWEEN_LOOKS);
     }
     Err(Failure::Failed(format!(
         "`{name}` ended; the last lines of `{}`:{}",
