@@ -144,9 +144,7 @@ impl Amounts {
             self.counts.clear();
             return;
         }
-        if self.changed.last() != Some(&node) {
-            self.changed.push(node);
-        }
+        self.changed.push(node);
     }
 }
 
@@ -182,6 +180,12 @@ mod tests {
         assert_eq!(amounts.fits_by_node(&need, &first), [2, 0]);
         amounts.take(1, &need);
         assert_eq!(amounts.fits_by_node(&need, &all), [2, 1]);
+        amounts.take(1, &need);
+        assert_eq!(
+            amounts.fits_by_node(&need, &all),
+            [2, 0],
+            "the same node again"
+        );
         assert_eq!(amounts.fits_by_node(&need, &first), [2, 0]);
     }
 }
