@@ -8,16 +8,16 @@ use std::{
 
 use crate::{Failure, step};
 
-/// Every file of `examples/` is free of findings and becomes objects, in both formats.
+/// Every file of `examples/` is free of errors and becomes objects, in both formats. Warnings are no failure: the
+/// examples are demos, and leave out what a job of production has.
 pub(super) fn examples() -> Result<String, Failure> {
     let binary = binary()?;
     let files = files(&step::root().join("examples"))?;
     let mut failures = Vec::new();
     for file in &files {
         let lint = call(&binary, &["lint", "--format", "json"], file)?;
-        let found = String::from_utf8_lossy(&lint.stdout).contains("\"code\"");
-        if !lint.status.success() || found {
-            failures.push(format!("`{}` has findings:\n{}", shown(file), text(&lint)));
+        if !lint.status.success() {
+            failures.push(format!("`{}` has errors:\n{}", shown(file), text(&lint)));
         }
         for format in ["yaml", "json"] {
             let render = call(&binary, &["render", "--format", format], file)?;
