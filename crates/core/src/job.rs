@@ -67,6 +67,8 @@ pub use status::{
     Yard,
 };
 
+pub use verdict::failed_first;
+
 use self::{mutant::Mutant, pass::Pass, roster::Roster};
 use crate::{reason::Code, spec::Job};
 

@@ -1,7 +1,7 @@
 //! Why a rank failed: the end of its log, read before its pod goes, and what the doctor makes of it.
 //!
-//! Owns which log is read, and the bounds of that. What lines mean is `trainyard_core::diagnose`'s, what
-//! follows from it `trainyard_core::job`'s.
+//! Owns the reading of that log, and its bounds. Which pod's it is and what follows from it is `trainyard_core::job`'s, what
+//! lines mean `trainyard_core::diagnose`'s.
 //!
 //! Invariants: at most [`AT_ONCE`] logs are read at once; a job waits for one at most [`PATIENCE`], once in an
 //! attempt, and holds no other job up. Where logs cannot be had, nobody waits for them: after
@@ -17,8 +17,8 @@ use tokio::sync::Semaphore;
 use tracing::debug;
 use trainyard_core::{
     diagnose::{Doctor, Rules, VerdictSummary},
-    job::{self, Observed, ObservedPod, PodPhase},
-    spec::{Job, RestartScope},
+    job::{self, Observed, ObservedPod},
+    spec::Job,
 };
 
 use crate::{
@@ -90,7 +90,7 @@ impl Operator {
     /// was asked for, which takes time.
     pub(crate) async fn consult(&self, key: &JobKey, job: &Job, observed: &mut Observed) -> bool {
         let attempt = observed.status.trainyard.attempt;
-        let Some(failed) = failed_first(job, observed) else {
+        let Some(failed) = job::failed_first(job, observed) else {
             return false;
         };
         let known = self.state.memory(key).verdict;
@@ -189,24 +189,6 @@ impl Consultation {
 /// Whether the API server itself said no, at once: there is no such log.
 fn is_answer(error: &CallError) -> bool {
     error.is_not_found() || error.is_refusal()
-}
-
-/// The pod that failed first in the attempt that runs, where its program did.
-fn failed_first<'a>(job: &Job, observed: &'a Observed) -> Option<&'a ObservedPod> {
-    let status = &observed.status;
-    let over = job::has_ended(status) || observed.being_deleted || job.run_policy.suspend;
-    if over || job.restart_scope() != RestartScope::Gang {
-        return None;
-    }
-    let attempt = status.trainyard.attempt;
-    let failed = observed.pods.iter().filter(|pod| {
-        let by_itself = pod.disruption.is_none() && pod.deleted_at.is_none();
-        pod.attempt == attempt && pod.phase == PodPhase::Failed && by_itself && pod.exit.is_some()
-    });
-    failed.min_by_key(|pod| {
-        let at = pod.exit.and_then(|exit| exit.at);
-        (at.is_none(), at, pod.slot)
-    })
 }
 
 /// The container that trains; the only one where it has another name.

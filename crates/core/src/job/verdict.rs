@@ -4,12 +4,16 @@
 //! without a verdict, and for a job that asks for old behaviour, all is as the exit code says.
 
 use super::{
-    Account, Action, Seating,
+    Account, Action, Observed, ObservedPod, PodPhase, Seating,
     cause::{Cause, Failure},
+    conditions,
     pass::Pass,
     restart,
 };
-use crate::diagnose::{Confidence, Depth, Retry, VerdictSummary};
+use crate::{
+    diagnose::{Confidence, Depth, Retry, VerdictSummary},
+    spec::{Job, RestartScope},
+};
 
 /// Parts of the names of exceptions about something outside the program, which may be there the next time.
 const PASSING: [&str; 7] = [
@@ -21,6 +25,30 @@ const PASSING: [&str; 7] = [
     "Throttl",
     "Unavailable",
 ];
+
+/// The pod about whose log the doctor is to be asked: the first of the attempt that runs whose program failed by
+/// itself. None where no verdict would change anything.
+pub fn failed_first<'a>(job: &Job, observed: &'a Observed) -> Option<&'a ObservedPod> {
+    let status = &observed.status;
+    let over = conditions::ended(&status.conditions)
+        || observed.being_deleted
+        || job.run_policy.suspend
+        || job.restart_scope() != RestartScope::Gang;
+    if over {
+        return None;
+    }
+    let failed = observed.pods.iter().filter(|pod| {
+        let by_itself = pod.disruption.is_none() && pod.deleted_at.is_none();
+        pod.attempt == status.trainyard.attempt
+            && pod.phase == PodPhase::Failed
+            && by_itself
+            && pod.exit.is_some()
+    });
+    failed.min_by_key(|pod| {
+        let at = pod.exit.and_then(|exit| exit.at);
+        (at.is_none(), at, pod.slot)
+    })
+}
 
 /// What the doctor says about `failure`.
 pub(super) fn about<'a>(pass: &Pass<'a>, failure: &Failure) -> Option<&'a VerdictSummary> {

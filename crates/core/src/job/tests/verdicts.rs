@@ -278,3 +278,30 @@ fn a_node_that_is_blamed_is_avoided() {
         assert!(!decision.actions.iter().any(creates), "{name}");
     }
 }
+
+#[test]
+fn the_doctor_hears_the_program_that_failed_first() {
+    let mut world = running();
+    assert_eq!(failed_first(&world.job, &world.observed), None);
+    world.exit(worker(1), 1);
+    world.exit(worker(0), 1);
+    for pod in &mut world.observed.pods {
+        if let Some(exit) = &mut pod.exit {
+            exit.at = Some(at(i64::from(10 - pod.slot.index)));
+        }
+    }
+    let first = |world: &World| failed_first(&world.job, &world.observed).map(|pod| pod.slot);
+    assert_eq!(first(&world), Some(worker(1)), "by time");
+    for pod in &mut world.observed.pods {
+        if pod.slot == worker(1) {
+            pod.disruption = Some(Disruption::Evicted);
+        }
+    }
+    assert_eq!(
+        first(&world),
+        Some(worker(0)),
+        "one that was taken away says nothing"
+    );
+    world.observed.being_deleted = true;
+    assert_eq!(first(&world), None);
+}
