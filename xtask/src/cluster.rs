@@ -206,7 +206,7 @@ fn up(name: &str, nodes: Nodes, simulated: usize) -> Result<(), Failure> {
         None => Namespaces::make(&state, &addresses())?,
     };
     let cluster = Cluster { state, namespaces };
-    control_plane::up(&cluster)?;
+    control_plane::up(&cluster, simulated)?;
     told("the control plane is");
     if nodes == Nodes::Real {
         nodes::up(&cluster)?;

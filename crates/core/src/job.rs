@@ -52,6 +52,7 @@ mod suspend;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod unhurried;
 mod verdict;
 
 use jiff::Timestamp;
@@ -67,6 +68,7 @@ pub use status::{
     Yard,
 };
 
+pub use unhurried::{PROGRESS_EVERY, may_wait};
 pub use verdict::failed_first;
 
 use self::{mutant::Mutant, pass::Pass, roster::Roster};
@@ -87,6 +89,13 @@ pub fn decide(job: &Job, observed: &Observed, now: Timestamp) -> Decision {
 /// Whether a job of this status has ended, well or badly.
 pub fn has_ended(status: &JobStatus) -> bool {
     conditions::ended(&status.conditions)
+}
+
+/// Since when a job of this status runs, where it does.
+pub fn runs_since(status: &JobStatus) -> Option<Timestamp> {
+    let running = conditions::find(&status.conditions, ConditionType::Running)?;
+    conditions::holds(&status.conditions, ConditionType::Running)
+        .then_some(running.last_transition_time)
 }
 
 /// How many failures `account` of `job` bears before the job fails; `None` is without bound.

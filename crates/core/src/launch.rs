@@ -43,7 +43,7 @@ use crate::spec::{Framework, Job, Role, Slot};
 
 pub use agent::AgentIdentity;
 pub use autoscaler::autoscaler;
-pub use group::{Group, GroupApi};
+pub use group::{Group, GroupApi, NativeApi};
 pub use mpi::transport;
 pub use object::{Existing, LaunchedPod, Object};
 pub use plan::{Plan, render};
@@ -71,6 +71,8 @@ pub struct Cluster {
     pub agent_image: Option<String>,
     /// The scheduler of others that starts the gangs of jobs which do not say who does.
     pub gang_scheduler: Option<GangScheduler>,
+    /// The shape in which it serves Kubernetes' own API for gangs.
+    pub native: NativeApi,
     /// Ports of single pods in place of their template's, where all pods share one machine. Only
     /// `TFJob` can tell its ranks of a port for each pod.
     pub ports: BTreeMap<Slot, i32>,
@@ -86,6 +88,7 @@ impl Default for Cluster {
                 .to_owned(),
             agent_image: None,
             gang_scheduler: None,
+            native: NativeApi::default(),
             ports: BTreeMap::new(),
         }
     }

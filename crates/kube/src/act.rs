@@ -348,8 +348,8 @@ impl Actor<'_> {
                 message: unserved(api),
             })),
             // What cannot be changed is made anew, once it is gone.
-            Err(error) if error.is_refusal() && api == GroupApi::Native && there.is_some() => {
-                info!(job = %self.key, %error, "the Workload is made anew");
+            Err(error) if error.is_refusal() && is_native(api) && there.is_some() => {
+                info!(job = %self.key, %error, kind = api.kind(), "the group is made anew");
                 self.delete_group(plan).await
             }
             Err(error) => Err(trouble(tried, error)),
@@ -417,6 +417,10 @@ pub(crate) fn object_path(namespace: &str, resource: &str) -> String {
         _ => "/apis/rbac.authorization.k8s.io/v1",
     };
     format!("{group}/namespaces/{namespace}/{resource}")
+}
+
+fn is_native(api: GroupApi) -> bool {
+    matches!(api, GroupApi::Native(_))
 }
 
 /// Where `api` serves the groups of `namespace`.

@@ -115,9 +115,13 @@ impl Operator {
                 .look_from_shadow(shadow, key, view, &job, &observed, &decision)
                 .await;
         }
+        let mut put_off = None;
         if decision.status != observed.status {
-            self.write_status(key, view, &observed.status, &decision.status, now)
-                .await?;
+            put_off = self.put_off(key, &observed.status, &decision);
+            if put_off.is_none() {
+                self.write_status(key, view, &observed.status, &decision.status, now)
+                    .await?;
+            }
         }
         for event in &decision.events {
             info!(job = %key, reason = event.reason, sentence = event.message, "event");
@@ -139,7 +143,18 @@ impl Operator {
             let wait = at.duration_since(now) + jiff::SignedDuration::from_millis(1);
             tokio::time::Instant::now() + Duration::try_from(wait).unwrap_or_default()
         });
-        Ok(asked.into_iter().chain(wake).min())
+        Ok(asked.into_iter().chain(wake).chain(put_off).min())
+    }
+
+    /// Until when a status is not written that tells of nothing but progress, soon after the one before.
+    fn put_off(
+        &self,
+        key: &JobKey,
+        before: &JobStatus,
+        decision: &job::Decision,
+    ) -> Option<tokio::time::Instant> {
+        let next = self.state.memory(key).wrote_at? + job::PROGRESS_EVERY;
+        (next > tokio::time::Instant::now() && job::may_wait(before, decision)).then_some(next)
     }
 
     /// What is to be seen of a job now.
@@ -223,6 +238,9 @@ impl Operator {
             )
             .await?;
         self.caller.metrics.changed(key, before, after, now);
+        self.state.remember(key, |memory| {
+            memory.wrote_at = Some(tokio::time::Instant::now());
+        });
         self.state.store().remember_job(key, written);
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
@@ -13,10 +14,11 @@ use tokio::{
     sync::oneshot,
 };
 use tokio_rustls::TlsAcceptor;
-use tracing::{info, level_filters::LevelFilter};
+use tracing::{debug, info, level_filters::LevelFilter};
 use tracing_subscriber::{
     Layer as _, filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };
+use trainyard_core::launch::{GroupApi, NativeApi};
 
 use crate::{
     Bind, CertificateSource, Collector, Operator, Options,
@@ -129,7 +131,9 @@ impl Process {
         runtime.block_on(async {
             let client = client(self.kubeconfig, self.context).await?;
             let stop = stop().map_err(ProcessError::Runtime)?;
-            let operator = Operator::new(client, self.options);
+            let mut options = self.options;
+            options.cluster.native = native_gangs(&client).await;
+            let operator = Operator::new(client, options);
             let serves = self.serving.start(&operator).await?;
             let (end, ends) = oneshot::channel();
             let exporting = exporter.map(|exporter| tokio::spawn(exporter.run(ends)));
@@ -144,6 +148,23 @@ impl Process {
             }
             Ok(())
         })
+    }
+}
+
+/// The shape in which the cluster serves its own API for gangs. Where it does not answer now, a job that asks for that
+/// API is told that it is not served.
+async fn native_gangs(client: &Client) -> NativeApi {
+    let native = GroupApi::Native(NativeApi::default());
+    let request = http::Request::get(format!("/apis/{}", native.group())).body(Vec::new());
+    let Ok(request) = request else {
+        return NativeApi::default();
+    };
+    match client.request::<APIGroup>(request).await {
+        Ok(group) => NativeApi::newest(group.versions.iter().map(|served| served.version.as_str())),
+        Err(error) => {
+            debug!(%error, "cannot tell in which version the cluster serves its own API for gangs");
+            NativeApi::default()
+        }
     }
 }
 

@@ -182,7 +182,7 @@ pub const OPERATOR: &[Right] = &[
     right(
         Place::Jobs,
         &["scheduling.k8s.io"],
-        &["workloads"],
+        &["workloads", "podgroups"],
         &["create", "delete", "list", "patch", "watch"],
         "tells the cluster's own scheduler of gangs that it is to start",
     ),

@@ -184,6 +184,7 @@ fn gang(name: &str, pods: usize, gpus: i64) -> Gang {
         preempts: false,
         leaving: false,
         safe_at: None,
+        runs_since: None,
     }
 }
 

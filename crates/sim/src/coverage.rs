@@ -29,6 +29,8 @@ marks! {
     Conflict = "controller: write conflict",
     /// A write that was done while its answer got lost.
     WriteTimeout = "controller: write done, answer lost",
+    /// A status that told of nothing but progress, and was written later.
+    WritePutOff = "controller: write put off",
     /// A view refused because the status was decided on a newer one.
     StaleViewRefused = "controller: stale view refused",
     /// Watch held back.
@@ -59,6 +61,8 @@ marks! {
     SeatsRefused = "seats: refused",
     /// Seats that were given back.
     SeatsGivenBack = "seats: given back",
+    /// Seats that a gang has to leave to another.
+    SeatsTaken = "seats: to be left to another gang",
     /// Node that fell silent and came back.
     NodeSilent = "node: silent for a while",
     /// Node that fell silent for good.

@@ -160,6 +160,8 @@ pub(crate) struct World {
     spec_version: u64,
     pub(crate) pods: Vec<Pod>,
     pub(crate) births: Vec<Birth>,
+    /// The attempts that had to leave their seats to another gang.
+    pub(crate) evicted: BTreeSet<u32>,
     pods_version: u64,
     pub(crate) nodes: Vec<Node>,
     pub(crate) objects: Objects,
@@ -252,6 +254,7 @@ impl World {
             spec_version: 1,
             pods: Vec::new(),
             births: Vec::new(),
+            evicted: BTreeSet::new(),
             pods_version: 1,
             nodes: (0..4).map(Node::new).collect(),
             objects: Objects::default(),

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Cluster, piece, piece::Piece, wait};
+use super::{Cluster, piece, piece::Piece, simulated, wait};
 use crate::{Failure, cache::cannot};
 
 /// The address of the control plane and of the node that would run it.
@@ -44,7 +44,7 @@ const IDENTITIES: &[(&str, &str, &str)] = &[
 ];
 
 /// Starts what does not run, and waits until all of it is ready.
-pub(super) fn up(cluster: &Cluster) -> Result<(), Failure> {
+pub(super) fn up(cluster: &Cluster, simulated: usize) -> Result<(), Failure> {
     write_keys(cluster)?;
     etcd(cluster).start(cluster)?;
     api_server(cluster).start(cluster)?;
@@ -58,7 +58,7 @@ pub(super) fn up(cluster: &Cluster) -> Result<(), Failure> {
                     .is_ok_and(|text| text.contains("-----END "))
             }))
     })?;
-    controller_manager(cluster)?.start(cluster)?;
+    controller_manager(cluster, simulated)?.start(cluster)?;
     scheduler(cluster)?.start(cluster)?;
     for (name, ..) in PROBES {
         wait::until(&format!("`{name}` to be ready"), LIMIT, || {
@@ -143,7 +143,7 @@ fn api_server(cluster: &Cluster) -> Piece {
         .with("--runtime-config=scheduling.k8s.io/v1alpha1=true")
 }
 
-fn controller_manager(cluster: &Cluster) -> Result<Piece, Failure> {
+fn controller_manager(cluster: &Cluster, simulated: usize) -> Result<Piece, Failure> {
     let state = &cluster.state;
     let config = client_config(cluster, "kube-controller-manager")?;
     Ok(
@@ -155,6 +155,11 @@ fn controller_manager(cluster: &Cluster) -> Result<Piece, Failure> {
                 state.text("keys/controller-manager")
             ))
             .with("--leader-elect=false")
+            // Longer than a lease lasts; 50 s by default.
+            .with(format!(
+                "--node-monitor-grace-period={}s",
+                simulated::lease_seconds(simulated) + 10
+            ))
             // Tests wait for it; it looks every 15 s otherwise.
             .with("--horizontal-pod-autoscaler-sync-period=2s")
             .with("--use-service-account-credentials=true")

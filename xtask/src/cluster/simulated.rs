@@ -16,6 +16,12 @@ pub(super) const KIND: &str = "test.trainyard.dev/node";
 /// Seen: 500 nodes in 21 s on two busy cores.
 const LIMIT: Duration = Duration::from_mins(5);
 
+/// How long the lease of a node lasts where there are `count`. Each is renewed four times in that time, and thousands of
+/// nodes with the kubelet's 40 s would be all that the API server is busy with.
+pub(super) fn lease_seconds(count: usize) -> usize {
+    40 * count.div_ceil(500).max(1)
+}
+
 /// Starts kwok and makes the simulated nodes up to `count`; those that are there stay.
 pub(super) fn up(cluster: &Cluster, count: usize) -> Result<(), Failure> {
     let stages = cluster.state.write("config/stages.yaml", STAGES)?;
@@ -27,7 +33,10 @@ pub(super) fn up(cluster: &Cluster, count: usize) -> Result<(), Failure> {
         .with(format!(
             "--manage-nodes-with-annotation-selector={MANAGED}=simulated"
         ))
-        .with("--node-lease-duration-seconds=40")
+        .with(format!(
+            "--node-lease-duration-seconds={}",
+            lease_seconds(count)
+        ))
         .with(format!("--node-ip={}", control_plane::ADDRESS))
         // As many as there may be pods; nothing answers there.
         .with("--cidr=10.64.0.0/12")

@@ -11,12 +11,12 @@ mod entry;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
 use self::entry::Entry;
-use super::{Gang, GangKey, Node, PodKey, Resident, Snapshot, place};
+use super::{Eviction, Gang, GangKey, Node, PodKey, Resident, Snapshot, place};
 use crate::{
     job::{PodPhase, Seating},
     launch::{Cluster, GangScheduler, HOSTNAME},
@@ -47,6 +47,10 @@ pub struct Edition {
     pub created: Timestamp,
     /// Its attempt.
     pub attempt: u32,
+    /// The last attempt that gave its seats back; 0 where none did.
+    pub released: u32,
+    /// Since when it runs, where it does.
+    pub runs_since: Option<Timestamp>,
 }
 
 /// A pod of a gang as far as its seat goes.
@@ -159,7 +163,9 @@ impl Line {
 
     /// Whether the line is worth another look since this was asked last.
     pub fn take_stirred(&mut self) -> bool {
-        std::mem::take(&mut self.stirred) && self.gangs.values().any(|entry| entry.in_line)
+        let mut gangs = self.gangs.values();
+        std::mem::take(&mut self.stirred)
+            && gangs.any(|entry| entry.in_line || entry.evicted.is_some())
     }
 
     /// How many gangs wait.
@@ -203,7 +209,9 @@ impl Line {
         let Some(entry) = self.gangs.get_mut(&key) else {
             return Seating::Open;
         };
-        entry.learn(edition.attempt, pods);
+        entry.gang.safe_at = job.knobs.checkpointed_at;
+        entry.gang.runs_since = edition.runs_since;
+        self.stirred |= entry.learn(edition.attempt, edition.released, pods);
         if entry.lose_bad_seats(&self.snapshot, now) {
             self.stirred = true;
         }
@@ -237,7 +245,10 @@ impl Line {
 
     /// Gives seats to whom there are some for.
     pub fn place(&mut self, now: Timestamp) -> Looked {
-        let mut looked = Looked::default();
+        let mut looked = Looked {
+            changed: self.call_evictions_off(),
+            ..Looked::default()
+        };
         if !self.gangs.values().any(|entry| entry.in_line) {
             return looked;
         }
@@ -278,6 +289,12 @@ impl Line {
                 looked.changed.push(key);
             }
         }
+        for (key, eviction) in placement.victims {
+            if let Some(entry) = self.gangs.get_mut(&key) {
+                entry.evicted = Some(eviction);
+                looked.changed.push(key);
+            }
+        }
         for (key, seats) in placement.reservations {
             if let Some(entry) = self.gangs.get_mut(&key) {
                 let seats = seats.into_iter().map(|seat| (seat.pod, seat.node));
@@ -285,5 +302,22 @@ impl Line {
             }
         }
         looked
+    }
+
+    /// Lets the gangs stay that have not left yet and whose beneficiary waits no longer; which they are.
+    fn call_evictions_off(&mut self) -> Vec<GangKey> {
+        if self.gangs.values().all(|entry| entry.evicted.is_none()) {
+            return Vec::new();
+        }
+        let waiting = self.gangs.values().filter(|entry| entry.in_line);
+        let waiting: BTreeSet<String> = waiting.map(|entry| entry.gang.key.to_string()).collect();
+        let mut staying = Vec::new();
+        for (key, entry) in &mut self.gangs {
+            let moot = |eviction: &mut Eviction| !waiting.contains(&eviction.beneficiary);
+            if entry.evicted.take_if(moot).is_some() {
+                staying.push(key.clone());
+            }
+        }
+        staying
     }
 }

@@ -132,17 +132,26 @@ impl<'a> Trial<'_, 'a> {
 
 /// Accelerator seconds that are lost if `gang` ends now. A pod without accelerators counts as one.
 fn price(gang: &Gang, now: Timestamp) -> i64 {
-    let since = gang.safe_at.unwrap_or(gang.created);
+    let since = unsafe_since(gang).1;
     let seconds = now.duration_since(since).as_secs().max(0);
     seconds.saturating_mul(gang.accelerators(gang.pods.len()).max(1))
 }
 
+/// What the work that would be lost began with, and when. What was done before an attempt began was either saved or
+/// is lost already.
+fn unsafe_since(gang: &Gang) -> (&'static str, Timestamp) {
+    let runs_since = gang.runs_since.map(|at| ("it began to run", at));
+    let safe_at = gang.safe_at.map(|at| ("its last checkpoint", at));
+    let latest = runs_since
+        .into_iter()
+        .chain(safe_at)
+        .max_by_key(|(_, at)| *at);
+    latest.unwrap_or(("it was made", gang.created))
+}
+
 fn eviction(gang: &Gang, beneficiary: &Gang, now: Timestamp) -> Eviction {
     let price_seconds = price(gang, now);
-    let since = match gang.safe_at {
-        Some(_) => "its last checkpoint",
-        None => "it was made",
-    };
+    let since = unsafe_since(gang).0;
     let gpus = gang.accelerators(gang.pods.len()).max(1);
     let minutes = price_seconds / gpus / 60;
     Eviction {

@@ -92,6 +92,7 @@ pub(super) fn gang(name: &str, pods: usize, gpus: i64) -> Gang {
         preempts: false,
         leaving: false,
         safe_at: None,
+        runs_since: None,
     }
 }
 

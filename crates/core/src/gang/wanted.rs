@@ -49,6 +49,8 @@ pub struct Gang {
     pub leaving: bool,
     /// Since when work is lost if it ends now: its last checkpoint, or its start.
     pub safe_at: Option<Timestamp>,
+    /// Since when it runs, where it does.
+    pub runs_since: Option<Timestamp>,
 }
 
 /// One pod of a gang.

@@ -83,6 +83,8 @@ pub enum Seating {
     InLine(Option<String>),
     /// The node of every pod that may start. Enough of them for the gang to train.
     Given(BTreeMap<Slot, String>),
+    /// The gang has seats and has to leave them to another; for whom and at what price, in a sentence.
+    Evicted(String),
 }
 
 /// What is there of a job's autoscaler.

@@ -44,7 +44,8 @@ pub(super) fn recover(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), St
     if pass.status.trainyard.attempt == attempt {
         end_of_the_line(pass, roster)?;
     }
-    Ok(())
+    // Only then: an attempt that ended by itself has paid for that already.
+    seating::make_room(pass)
 }
 
 /// A job whose failed pods are borne fails when no pod is left that could end it: every pod of the
@@ -286,7 +287,7 @@ fn pay_for_restarts_in_place(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result
 }
 
 /// Pays for a restart and says that it happens.
-fn pay(pass: &mut Pass<'_>, failure: &Failure, account: Account) -> Result<(), String> {
+pub(super) fn pay(pass: &mut Pass<'_>, failure: &Failure, account: Account) -> Result<(), String> {
     remember(pass, failure, account);
     budget::charge(&mut pass.status.trainyard.spent, pass.job, account, 1)
         .map_err(|exhausted| exhausted.message(pass.job))?;
@@ -308,7 +309,7 @@ fn pay(pass: &mut Pass<'_>, failure: &Failure, account: Account) -> Result<(), S
 }
 
 /// Lets a job that keeps failing wait before it tries again, and marks it as restarting.
-fn pause(pass: &mut Pass<'_>, failure: &Failure) {
+pub(super) fn pause(pass: &mut Pass<'_>, failure: &Failure) {
     let steady = pass
         .condition(ConditionType::Running)
         .filter(|_| pass.holds(ConditionType::Running))

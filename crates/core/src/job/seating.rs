@@ -9,8 +9,13 @@
 use std::time::Duration;
 
 use super::{
-    Action, ConditionType, Decision, EventKind, Observed, ObservedPod, PodPhase, Seat, Seating,
-    Wait, conditions, elastic, mutant, pass::Pass, roster::Roster,
+    Account, Action, ConditionType, Decision, Disruption, EventKind, Observed, ObservedPod,
+    PodPhase, Seat, Seating, Wait,
+    cause::{Cause, Failure},
+    conditions, elastic, mutant,
+    pass::Pass,
+    recover,
+    roster::Roster,
 };
 use crate::{
     reason::Code,
@@ -94,8 +99,7 @@ pub(super) fn give_back(pass: &mut Pass<'_>, roster: &Roster<'_>) {
         pass.hold(ConditionType::Restarting, message.clone());
     }
     pass.tell(EventKind::Warning, "SeatsGivenBack", message);
-    pass.actions.push(Action::GiveSeatsBack { why, avoid });
-    pass.next_attempt();
+    release(pass, why, avoid);
     let yard = &mut pass.status.trainyard;
     if refused_pod {
         // What was refused is tried again by whoever carries it out, less often each time.
@@ -106,6 +110,47 @@ pub(super) fn give_back(pass: &mut Pass<'_>, roster: &Roster<'_>) {
     let pause = (PAUSE * 2u32.pow(yard.given_back.min(8))).min(PAUSE_MAX);
     yard.given_back = yard.given_back.saturating_add(1);
     yard.retry_at = pass.now.checked_add(pause).ok();
+}
+
+/// Ends an attempt whose seats another gang is to have. The error is the sentence with which the job fails.
+pub(super) fn make_room(pass: &mut Pass<'_>) -> Result<(), String> {
+    let Seating::Evicted(why) = &pass.observed.seating else {
+        return Ok(());
+    };
+    if mutant::is(mutant::Mutant::KeepsSeats) {
+        return Ok(());
+    }
+    let why = why.clone();
+    let yard = &pass.status.trainyard;
+    if yard.seated_at.is_none() && !yard.whole {
+        // Nobody sits there, or only pods that are leaving, so nothing is lost.
+        let avoid = None;
+        pass.status.trainyard.released = yard.attempt.saturating_sub(1);
+        pass.actions.push(Action::GiveSeatsBack { why, avoid });
+        return Ok(());
+    }
+    let message = format!("The gang leaves its seats to another: {why}.");
+    pass.tell(EventKind::Warning, "Preempted", message);
+    let first = pass.job.slots().next();
+    let failure = Failure {
+        slot: first.unwrap_or(Slot::new(Role::Worker, 0)),
+        cause: Cause::Disrupted(Disruption::Preempted),
+        at: Some(pass.stamp),
+    };
+    // A gang that has not run as a whole yet has nothing to lose.
+    if pass.status.trainyard.whole {
+        recover::pay(pass, &failure, Account::Preemption)?;
+    }
+    release(pass, why, None);
+    recover::pause(pass, &failure);
+    Ok(())
+}
+
+/// Gives the seats back and begins the next attempt, which has to ask for some.
+fn release(pass: &mut Pass<'_>, why: String, avoid: Option<String>) {
+    pass.actions.push(Action::GiveSeatsBack { why, avoid });
+    pass.status.trainyard.released = pass.status.trainyard.attempt;
+    pass.next_attempt();
 }
 
 /// Gives up the pods that wait for their seats while the rest of the gang runs on: one that was replaced, or
@@ -128,7 +173,7 @@ fn give_up_newcomers(pass: &mut Pass<'_>, roster: &Roster<'_>, why: String, avoi
 pub(super) fn leave(pass: &mut Pass<'_>) {
     let has_place = matches!(
         pass.observed.seating,
-        Seating::InLine(_) | Seating::Given(_)
+        Seating::InLine(_) | Seating::Given(_) | Seating::Evicted(_)
     );
     let why = if conditions::ended(&pass.status.conditions) {
         "the job has ended"
@@ -188,6 +233,12 @@ pub(super) fn ask(pass: &mut Pass<'_>, missing: &[Slot]) -> Option<Way> {
         (Seating::Unasked, None) => {
             pass.actions.push(Action::AskSeats);
             pass.say(Code::WaitingForSeats, LOOKED_FOR);
+            None
+        }
+        // It is told when it has left them.
+        (Seating::Evicted(why), _) => {
+            let why = why.clone();
+            pass.say(Code::WaitingForSeats, why);
             None
         }
         (Seating::InLine(None), _) => {

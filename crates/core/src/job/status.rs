@@ -166,6 +166,9 @@ pub struct Yard {
     /// Whether the pods are made held back before seats are asked for: some were refused the last time.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub held_first: bool,
+    /// The last attempt that gave its seats back: pods of it and of those before have none, even while they end.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub released: u32,
     /// How often in a row the gang gave its seats back because it did not start.
     #[serde(skip_serializing_if = "is_zero")]
     pub given_back: u32,

@@ -30,20 +30,61 @@ pub enum GroupApi {
     Volcano,
     /// That of the coscheduling plugin.
     Coscheduling,
-    /// Kubernetes' own, as 1.35 has it.
-    Native,
+    /// Kubernetes' own.
+    Native(NativeApi),
+}
+
+/// The shapes that Kubernetes' own API for gangs has had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NativeApi {
+    /// A `Workload` holds the gang and pods refer to it: Kubernetes 1.35, `v1alpha1`.
+    #[default]
+    Workload,
+    /// A `PodGroup` is the gang: Kubernetes 1.36, `v1alpha2`.
+    PodGroupAlpha2,
+    /// The same in Kubernetes 1.37, `v1alpha3`.
+    PodGroupAlpha3,
+}
+
+impl NativeApi {
+    /// Every one, the newest first.
+    pub const ALL: [Self; 3] = [Self::PodGroupAlpha3, Self::PodGroupAlpha2, Self::Workload];
+
+    /// Its version.
+    pub fn version(self) -> &'static str {
+        match self {
+            Self::Workload => "v1alpha1",
+            Self::PodGroupAlpha2 => "v1alpha2",
+            Self::PodGroupAlpha3 => "v1alpha3",
+        }
+    }
+
+    /// The newest of the versions of `scheduling.k8s.io` that a cluster serves; the oldest where it serves none,
+    /// which is then said.
+    pub fn newest<'a>(served: impl IntoIterator<Item = &'a str>) -> Self {
+        let served: Vec<&str> = served.into_iter().collect();
+        let mut all = Self::ALL.into_iter();
+        all.find(|api| served.contains(&api.version()))
+            .unwrap_or_default()
+    }
 }
 
 impl GroupApi {
     /// Every one.
-    pub const ALL: [Self; 3] = [Self::Volcano, Self::Coscheduling, Self::Native];
+    pub const ALL: [Self; 5] = [
+        Self::Volcano,
+        Self::Coscheduling,
+        Self::Native(NativeApi::Workload),
+        Self::Native(NativeApi::PodGroupAlpha2),
+        Self::Native(NativeApi::PodGroupAlpha3),
+    ];
 
     /// Its group.
     pub fn group(self) -> &'static str {
         match self {
             Self::Volcano => "scheduling.volcano.sh",
             Self::Coscheduling => "scheduling.x-k8s.io",
-            Self::Native => "scheduling.k8s.io",
+            Self::Native(_) => "scheduling.k8s.io",
         }
     }
 
@@ -51,23 +92,24 @@ impl GroupApi {
     pub fn version(self) -> &'static str {
         match self {
             Self::Volcano => "v1beta1",
-            Self::Coscheduling | Self::Native => "v1alpha1",
+            Self::Coscheduling => "v1alpha1",
+            Self::Native(native) => native.version(),
         }
     }
 
     /// The kind of the objects.
     pub fn kind(self) -> &'static str {
         match self {
-            Self::Volcano | Self::Coscheduling => "PodGroup",
-            Self::Native => "Workload",
+            Self::Native(NativeApi::Workload) => "Workload",
+            Self::Volcano | Self::Coscheduling | Self::Native(_) => "PodGroup",
         }
     }
 
     /// The name of the kind in paths.
     pub fn resource(self) -> &'static str {
         match self {
-            Self::Volcano | Self::Coscheduling => "podgroups",
-            Self::Native => "workloads",
+            Self::Native(NativeApi::Workload) => "workloads",
+            Self::Volcano | Self::Coscheduling | Self::Native(_) => "podgroups",
         }
     }
 
@@ -115,7 +157,10 @@ impl Group {
         };
         let members = needed.saturating_sub(late).max(1);
         let spec = match scheduler {
-            GangScheduler::Native => native(job, members),
+            GangScheduler::Native(NativeApi::Workload) => workload(job, members),
+            GangScheduler::Native(_) => {
+                json!({"schedulingPolicy": {"gang": {"minCount": members}}})
+            }
             _ => Value::Object(pod_group(
                 job,
                 scheduler,
@@ -150,7 +195,7 @@ impl Group {
 }
 
 /// The spec of a `Workload`.
-fn native(job: &Job, members: u32) -> Value {
+fn workload(job: &Job, members: u32) -> Value {
     let (group, _) = job.kind.api_version().split_once('/').unwrap_or_default();
     json!({
         "controllerRef": {"apiGroup": group, "kind": job.kind.name(), "name": job.name.as_str()},
@@ -158,7 +203,7 @@ fn native(job: &Job, members: u32) -> Value {
     })
 }
 
-/// The spec of a `PodGroup`.
+/// The spec of a `PodGroup` of Volcano or the coscheduling plugin.
 fn pod_group(
     job: &Job,
     scheduler: &GangScheduler,

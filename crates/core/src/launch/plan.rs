@@ -94,7 +94,10 @@ impl<'a> Plan<'a> {
 
     /// Whether pods have fields that their type does not know, which [`Plan::written`] adds.
     pub fn has_unknown_fields(&self) -> bool {
-        GangScheduler::of(self.job, self.cluster) == Some(GangScheduler::Native)
+        matches!(
+            GangScheduler::of(self.job, self.cluster),
+            Some(GangScheduler::Native(_))
+        )
     }
 
     /// An object of the job as the API server is sent it.

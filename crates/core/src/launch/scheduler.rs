@@ -5,7 +5,10 @@
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use super::{Cluster, GroupApi, group::NATIVE_GROUP};
+use super::{
+    Cluster, GroupApi,
+    group::{NATIVE_GROUP, NativeApi},
+};
 use crate::spec::{GangBy, Job, Kind, Role};
 
 /// The annotation by which Volcano finds the gang of a pod.
@@ -22,8 +25,8 @@ pub enum GangScheduler {
     Volcano,
     /// One with the coscheduling plugin, by its name in the cluster.
     Coscheduling(String),
-    /// The cluster's own, by Kubernetes' own API for gangs.
-    Native,
+    /// The cluster's own, by Kubernetes' own API for gangs, in the shape that the cluster serves.
+    Native(NativeApi),
 }
 
 impl GangScheduler {
@@ -39,7 +42,7 @@ impl GangScheduler {
         } else if name.eq_ignore_ascii_case("volcano") {
             Some(Self::Volcano)
         } else if name.eq_ignore_ascii_case("native") {
-            Some(Self::Native)
+            Some(Self::Native(NativeApi::default()))
         } else {
             Some(Self::Coscheduling(name.to_owned()))
         }
@@ -51,13 +54,21 @@ impl GangScheduler {
         match job.knobs.gang {
             Some(GangBy::Seats | GangBy::Nobody) => None,
             Some(GangBy::Volcano) => Some(Self::Volcano),
-            Some(GangBy::Native) => Some(Self::Native),
+            Some(GangBy::Native) => Some(Self::Native(cluster.native)),
             Some(GangBy::Coscheduling) => Some(match own {
                 Some(Self::Coscheduling(name)) => Self::Coscheduling(name.clone()),
                 _ => Self::Coscheduling(Self::COSCHEDULING.to_owned()),
             }),
-            None => own.cloned(),
+            None => Self::stated(cluster),
         }
+    }
+
+    /// The one that starts the gangs of jobs which do not say who does.
+    pub fn stated(cluster: &Cluster) -> Option<Self> {
+        cluster.gang_scheduler.as_ref().map(|own| match own {
+            Self::Native(_) => Self::Native(cluster.native),
+            other => other.clone(),
+        })
     }
 
     /// How it is told of gangs.
@@ -65,7 +76,7 @@ impl GangScheduler {
         match self {
             Self::Volcano => GroupApi::Volcano,
             Self::Coscheduling(_) => GroupApi::Coscheduling,
-            Self::Native => GroupApi::Native,
+            Self::Native(native) => GroupApi::Native(*native),
         }
     }
 
@@ -74,7 +85,7 @@ impl GangScheduler {
         match self {
             Self::Volcano => Some("volcano"),
             Self::Coscheduling(name) => Some(name),
-            Self::Native => None,
+            Self::Native(_) => None,
         }
     }
 
@@ -100,22 +111,30 @@ impl GangScheduler {
                 labels.insert(POD_GROUP.to_owned(), gang);
             }
             // By a field of the pod that comes and goes with versions of Kubernetes: `refer` writes it.
-            Self::Native => {}
+            Self::Native(_) => {}
         }
     }
 
     /// Adds to the object of a pod what its type has no field for.
     pub(super) fn refer(&self, job: &Job, object: &mut Value) {
-        if *self != Self::Native {
+        let Self::Native(native) = self else {
             return;
-        }
+        };
         let path = match object.get("kind").and_then(Value::as_str) {
             Some("Pod") => "/spec",
             Some("Job") => "/spec/template/spec",
             _ => return,
         };
         if let Some(spec) = object.pointer_mut(path) {
-            spec["workloadRef"] = json!({"name": job.name.as_str(), "podGroup": NATIVE_GROUP});
+            let name = job.name.as_str();
+            match native {
+                NativeApi::Workload => {
+                    spec["workloadRef"] = json!({"name": name, "podGroup": NATIVE_GROUP});
+                }
+                NativeApi::PodGroupAlpha2 | NativeApi::PodGroupAlpha3 => {
+                    spec["schedulingGroup"] = json!({"podGroupName": name});
+                }
+            }
         }
     }
 }

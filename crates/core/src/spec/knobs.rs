@@ -3,6 +3,8 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use jiff::Timestamp;
+
 use super::{Kind, Parallelism, Wish};
 
 /// The annotation keys, and the label that fences a pod.
@@ -33,6 +35,8 @@ pub mod annotation {
     pub const PARALLELISM: &str = "trainyard.dev/parallelism";
     /// `lower-priority` or `off`: whose seats the gang may take.
     pub const PREEMPTION: &str = "trainyard.dev/preemption";
+    /// A time such as `2026-01-31T12:00:00Z`, which the training puts there: when it last saved a checkpoint.
+    pub const CHECKPOINTED_AT: &str = "trainyard.dev/checkpointed-at";
     /// `demo` or `production`: what the linter takes the file to be written for.
     pub const PROFILE: &str = "trainyard.dev/profile";
     /// `TY402: reason; TY403: reason`: findings of the linter that are meant to be there.
@@ -68,6 +72,8 @@ pub struct Knobs {
     pub parallelism: Option<Parallelism>,
     /// Whether the gang may take the seats of gangs with a lower priority.
     pub preemption: Option<Switch>,
+    /// When the training last saved a checkpoint, where it says so.
+    pub checkpointed_at: Option<Timestamp>,
 }
 
 impl Knobs {
@@ -95,6 +101,7 @@ impl Default for Knobs {
             placement: None,
             parallelism: None,
             preemption: None,
+            checkpointed_at: None,
         }
     }
 }

@@ -96,14 +96,14 @@ impl Operator {
 
     /// What is not as the administrator expects, although the operator works.
     pub(crate) fn remarks(&self) -> Option<String> {
-        let scheduler = self.cluster.gang_scheduler.as_ref()?;
+        let scheduler = GangScheduler::stated(&self.cluster)?;
         let known = self.state.store().groups_known(scheduler.api());
         (known == Known::Unserved).then(|| unserved(scheduler.api()))
     }
 
     /// Follows the groups of `api` from the moment on that somebody needs them.
     pub(super) async fn follow_groups(self, api: GroupApi) {
-        let stated = self.cluster.gang_scheduler.as_ref();
+        let stated = GangScheduler::stated(&self.cluster);
         if stated.is_none_or(|scheduler| scheduler.api() != api) {
             self.asked.wait(api).await;
         }

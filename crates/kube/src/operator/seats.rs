@@ -49,8 +49,7 @@ impl Operator {
             store.line.forget(&key.gang());
             return Seating::Open;
         }
-        let attempt = status.trainyard.attempt;
-        store.seating(key, view, job, attempt, &self.cluster)
+        store.seating(key, view, job, status, &self.cluster)
     }
 
     /// Has the line looked at, if something has changed there.

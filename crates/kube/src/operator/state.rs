@@ -8,6 +8,7 @@ use std::{
 
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscalerSpec;
 use serde_json::Value;
+use tokio::time::Instant;
 use trainyard_core::{
     diagnose::VerdictSummary,
     job::{Refusal, SharedInputs},
@@ -39,6 +40,8 @@ pub(crate) struct Memory {
     pub(crate) refusals: Vec<Refusal>,
     /// The attempt whose first failure the doctor was asked about, and what it said.
     pub(crate) verdict: Option<(u32, Option<VerdictSummary>)>,
+    /// When its status was last written.
+    pub(crate) wrote_at: Option<Instant>,
     backoff: Option<Backoff>,
 }
 

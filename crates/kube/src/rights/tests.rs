@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use trainyard_core::launch::{Group, GroupApi, Object};
+use trainyard_core::launch::{Group, GroupApi, NativeApi, Object};
 
 use super::*;
 use crate::act::resource;
@@ -92,7 +92,8 @@ fn every_object_of_a_job_can_be_created() {
         Object::Autoscaler(Box::default()),
         group(GroupApi::Volcano),
         group(GroupApi::Coscheduling),
-        group(GroupApi::Native),
+        group(GroupApi::Native(NativeApi::Workload)),
+        group(GroupApi::Native(NativeApi::PodGroupAlpha3)),
     ];
     for object in &objects {
         let resource = resource(object);

@@ -1,7 +1,12 @@
 //! What the line for seats has to hear.
 
 use jiff::Timestamp;
-use trainyard_core::{gang::Edition, job::Seating, launch::Cluster, spec::Job};
+use trainyard_core::{
+    gang::Edition,
+    job::{self, JobStatus, Seating},
+    launch::Cluster,
+    spec::Job,
+};
 
 use super::Store;
 use crate::{
@@ -18,7 +23,7 @@ impl Store {
         key: &JobKey,
         view: &JobView,
         job: &Job,
-        attempt: u32,
+        status: &JobStatus,
         cluster: &Cluster,
     ) -> Seating {
         let meta = &view.metadata;
@@ -26,7 +31,9 @@ impl Store {
         let edition = Edition {
             generation: meta.generation,
             created,
-            attempt,
+            attempt: status.trainyard.attempt,
+            released: status.trainyard.released,
+            runs_since: job::runs_since(status),
         };
         let children = self.children.get(key);
         let launchers = children.into_iter().flat_map(|children| {

@@ -245,6 +245,68 @@ fn seats_that_another_scheduler_took_are_given_back_and_others_found() {
 }
 
 #[test]
+fn a_gang_that_may_take_the_seats_of_another_gets_them_and_the_other_comes_back() {
+    on_cluster("preempts", |yard| async move {
+        let rack = Rack::new(&yard, 2).await;
+        let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+            "metadata": {"name": yard.namespace}, "value": 1_000, "preemptionPolicy": "Never"});
+        let classes = yard.whole("scheduling.k8s.io", "v1", "PriorityClass");
+        let class: DynamicObject = serde_json::from_value(class).unwrap();
+        classes
+            .create(&PostParams::default(), &class)
+            .await
+            .unwrap();
+        let operator = yard.operator().await;
+        yard.put(&gang(&yard, "cheap", 1, &json!({}))).await;
+        yard.until_running(2, 1).await;
+
+        let mut urgent = gang(&yard, "urgent", 1, &json!({}));
+        urgent["metadata"]["annotations"] = json!({"trainyard.dev/preemption": "lower-priority"});
+        for role in ["Master", "Worker"] {
+            let pod = &mut urgent["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"];
+            pod["priorityClassName"] = json!(yard.namespace);
+        }
+        yard.put(&urgent).await;
+        yard.until_status("PyTorchJob", "urgent", "it runs", |status| {
+            holds(status, "Running")
+        })
+        .await;
+        assert_eq!(seated(&yard, "cheap").await, 0, "nothing of it is left");
+        let why = waits(&yard, "cheap").await;
+        assert!(why.contains("urgent"), "names who holds the seats: {why}");
+        let status = yard.status("PyTorchJob", "cheap").await;
+        let spent = &status["trainyard"]["spent"];
+        assert_eq!(
+            (&spent["preemption"], &spent["user"]),
+            (&json!(1), &json!(0))
+        );
+        let events = yard.events("cheap").await;
+        let told = events
+            .iter()
+            .find(|(reason, _)| reason == "PyTorchJobPreempted");
+        assert!(
+            told.is_some_and(|(_, message)| message.contains("whose priority 1000 is above 0")),
+            "the price is said: {events:#?}"
+        );
+
+        yard.jobs("PyTorchJob")
+            .delete("urgent", &DeleteParams::default())
+            .await
+            .unwrap();
+        yard.until_status("PyTorchJob", "cheap", "it runs again", |status| {
+            status["trainyard"]["attempt"] == 2 && holds(status, "Running")
+        })
+        .await;
+        operator.stop().await;
+        classes
+            .delete(&yard.namespace, &DeleteParams::default())
+            .await
+            .unwrap();
+        rack.remove().await;
+    });
+}
+
+#[test]
 fn a_hundred_gangs_over_room_for_ten_all_finish() {
     alone_on_cluster("hundred", |yard| async move {
         let rack = Rack::new(&yard, 10).await;

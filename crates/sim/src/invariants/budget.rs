@@ -131,6 +131,7 @@ pub(super) fn paid_once(
             .iter()
             .map(|birth| usize::from(birth.troubled) + birth.restarts as usize)
             .sum();
+        let bearable = bearable + world.evicted.len();
         ensure!(
             ONCE,
             all <= bearable,
@@ -154,6 +155,7 @@ pub(super) fn paid_once(
         .iter()
         .filter(|birth| birth.troubled)
         .map(|birth| birth.attempt)
+        .chain(world.evicted.iter().copied())
         .collect();
     ensure!(
         ONCE,
@@ -193,7 +195,7 @@ pub(super) fn paid_once(
             ONCE,
             new.replicas != old.replicas
                 || asked_for(job, before, after)
-                || (world.temper.gives_seats && new.given_back == old.given_back + 1)
+                || (world.temper.gives_seats && new.released == old.attempt)
                 || says(before, ConditionType::Suspended)
                 || after_suspension(job, after),
             "attempt {} follows attempt {} and nobody paid",

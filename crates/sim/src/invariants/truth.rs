@@ -141,7 +141,7 @@ pub(super) fn failure_happened(
         });
     ensure!(
         FAILED,
-        troubled || restarted || late || ended_early,
+        troubled || restarted || late || ended_early || !world.evicted.is_empty(),
         "no pod had trouble and no deadline has passed"
     );
     Ok(())

@@ -226,6 +226,7 @@ fn plain(at: u32, pods: u32, gpus: i64) -> Gang {
         preempts: false,
         leaving: false,
         safe_at: None,
+        runs_since: None,
     }
 }
 

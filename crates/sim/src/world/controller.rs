@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use jiff::Timestamp;
 use trainyard_core::{
-    job::{Action, Decision, JobStatus, Refusal},
+    job::{self, Action, Decision, JobStatus, PROGRESS_EVERY, Refusal, Seating},
     reason::Code,
 };
 
@@ -139,7 +139,9 @@ impl World {
         .map(ToOwned::to_owned)
         .collect();
         self.adapters[number].view.refusals.clear();
-        self.set_wake(number, decision.wake_at);
+        let put_off = self.put_off(number, &decision);
+        let asked = put_off.into_iter().chain(decision.wake_at).min();
+        self.set_wake(number, asked);
         if self.crashes(number, 0) {
             self.coverage.mark(Mark::CrashBeforeWrite);
             return;
@@ -150,7 +152,10 @@ impl World {
             events,
             ..
         } = decision;
-        if status != self.adapters[number].view.status && !self.write_status(number, status) {
+        if put_off.is_some() {
+            self.coverage.mark(Mark::WritePutOff);
+        } else if status != self.adapters[number].view.status && !self.write_status(number, status)
+        {
             return;
         }
         for event in &events {
@@ -174,6 +179,18 @@ impl World {
         }
     }
 
+    /// Until when a status is not written that tells of nothing but progress, soon after the one before.
+    fn put_off(&self, number: usize, decision: &Decision) -> Option<Timestamp> {
+        let adapter = &self.adapters[number];
+        let every = i64::try_from(PROGRESS_EVERY.as_millis()).unwrap_or(i64::MAX);
+        let next = adapter.wrote_at?.saturating_add(every);
+        let waits = next > self.now
+            && decision.status != adapter.view.status
+            && job::may_wait(&adapter.view.status, decision);
+        let next = Timestamp::from_millisecond(EPOCH + next).ok();
+        next.filter(|_| waits)
+    }
+
     /// Whether the controller is killed after this many steps of its pass.
     fn crashes(&mut self, number: usize, steps: u8) -> bool {
         match self.adapters[number].crash {
@@ -192,6 +209,10 @@ impl World {
             .any(|reason| reason.code == Code::StaleView)
         {
             self.coverage.mark(Mark::StaleViewRefused);
+        }
+        let view = &self.adapters[number].view;
+        if matches!(view.seating, Seating::Evicted(_)) {
+            self.evicted.insert(view.status.trainyard.attempt);
         }
         let adapter = &self.adapters[number];
         let pass = Pass {
@@ -265,6 +286,7 @@ impl World {
             self.now,
             format_args!("ctrl {number}  writes {}", Brief(&status)),
         );
+        self.adapters[number].wrote_at = Some(self.now);
         let status = Rc::new(status);
         self.status = Rc::clone(&status);
         self.status_version += 1;

@@ -184,6 +184,11 @@ impl World {
                 let index = node as usize % self.nodes.len();
                 self.delete_node(index);
             }
+            // A gang with seats is moved as a whole as often as one pod of it.
+            Fault::Disrupt {
+                victim,
+                disruption: Disruption::Preempted,
+            } if self.temper.gives_seats && victim.is_multiple_of(2) => self.evict_gang(),
             Fault::Disrupt { victim, disruption } => self.disrupt(victim, disruption),
             Fault::DeletePod { victim, removal } => self.lose_pod(victim, removal),
             Fault::FailPod { victim, exit } => {

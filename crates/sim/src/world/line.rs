@@ -27,6 +27,7 @@ impl World {
         let seats: BTreeMap<Slot, String> = self
             .pods
             .iter()
+            .filter(|pod| pod.shown.attempt > self.status.trainyard.released)
             .filter_map(|pod| Some((pod.shown.slot, self.nodes[pod.pinned?].name.clone())))
             .collect();
         let whole = self.job.slots().all(|slot| seats.contains_key(&slot));
@@ -34,6 +35,22 @@ impl World {
             Seating::Given(seats)
         } else {
             Seating::Unasked
+        }
+    }
+
+    /// Another gang is to have the seats; every controller that gave some comes to this.
+    pub(super) fn evict_gang(&mut self) {
+        for number in 0..self.adapters.len() {
+            let adapter = &mut self.adapters[number];
+            if adapter.alive && matches!(adapter.view.seating, Seating::Given(_)) {
+                adapter.view.seating = Seating::Evicted("ends for `default/urgent`".to_owned());
+                self.coverage.mark(Mark::SeatsTaken);
+                self.trace.note(
+                    self.now,
+                    format_args!("fault   the gang has to leave its seats"),
+                );
+                self.want_pass(number, super::controller::QUEUE_DELAY);
+            }
         }
     }
 
@@ -49,7 +66,7 @@ impl World {
         match seating {
             Seating::Unasked => *seating = Seating::InLine(None),
             Seating::Given(_) => {}
-            Seating::Open | Seating::InLine(_) => return,
+            Seating::Open | Seating::InLine(_) | Seating::Evicted(_) => return,
         }
         self.adapters[number].asked += 1;
         let asked = self.adapters[number].asked;

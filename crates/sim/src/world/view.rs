@@ -81,6 +81,8 @@ pub(crate) struct Adapter {
     /// Only the last wish to be woken counts.
     pub(super) wake: u64,
     pub(super) crash: Option<(u8, i64)>,
+    /// When it last wrote the status.
+    pub(super) wrote_at: Option<i64>,
 }
 
 /// A watch brings news after this.
@@ -126,6 +128,7 @@ impl World {
             asked: 0,
             wake: 0,
             crash: None,
+            wrote_at: None,
         };
         let number = self.adapters.len();
         self.trace.note(

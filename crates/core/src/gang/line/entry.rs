@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSele
 
 use super::Sitter;
 use crate::{
-    gang::{Gang, PodKey, Seat, Snapshot},
+    gang::{Eviction, Gang, PodKey, Seat, Snapshot},
     job::{PodPhase, Seating},
     spec::{Job, Slot},
 };
@@ -39,6 +39,8 @@ pub(super) struct Entry {
     attempt: u32,
     /// The nodes that did not serve, and since when.
     avoided: BTreeMap<String, Timestamp>,
+    /// For whom it has to leave its seats, until it has given them back.
+    pub(super) evicted: Option<Eviction>,
 }
 
 impl Entry {
@@ -58,6 +60,7 @@ impl Entry {
             done: BTreeSet::new(),
             attempt: 0,
             avoided: BTreeMap::new(),
+            evicted: None,
             gang,
         };
         if let Some(before) = before {
@@ -68,6 +71,8 @@ impl Entry {
                 .held
                 .retain(|pod, _| names.contains(pod.as_str()));
             entry.gang.remembered = before.gang.remembered;
+            entry.gang.leaving = before.gang.leaving;
+            entry.evicted = before.evicted;
             entry.in_line = before.in_line;
             entry.since = before.since;
             entry.avoided = before.avoided;
@@ -77,20 +82,30 @@ impl Entry {
         entry
     }
 
-    /// Learns from the pods which seats are taken, and which are free for good.
-    pub(super) fn learn<'a>(&mut self, attempt: u32, pods: impl IntoIterator<Item = Sitter<'a>>) {
+    /// Learns from the pods which seats are taken, and which are free for good. Pods of attempts up to
+    /// `released` have no seats any more; whether the last of them has gone since.
+    pub(super) fn learn<'a>(
+        &mut self,
+        attempt: u32,
+        released: u32,
+        pods: impl IntoIterator<Item = Sitter<'a>>,
+    ) -> bool {
         if self.attempt != attempt {
             self.attempt = attempt;
             self.done.clear();
         }
+        let mut leaving = false;
         for pod in pods {
             if !self.gang.pods.iter().any(|member| member.name == pod.name) {
                 continue;
             }
-            if pod.phase == PodPhase::Succeeded && pod.attempt == attempt {
+            let has_ended = matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed);
+            if pod.attempt <= released {
+                leaving |= !has_ended;
+            } else if pod.phase == PodPhase::Succeeded && pod.attempt == attempt {
                 self.gang.held.remove(pod.name);
                 self.done.insert(pod.name.to_owned());
-            } else if matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed) || pod.leaving {
+            } else if has_ended || pod.leaving {
                 // Its place is held for the pod that comes after it.
             } else if let Some(node) = pod.node {
                 self.gang.held.insert(pod.name.to_owned(), node.to_owned());
@@ -100,6 +115,9 @@ impl Entry {
                 held.or_insert_with(|| tied.to_owned());
             }
         }
+        let has_left = self.gang.leaving && !leaving;
+        self.gang.leaving = leaving;
+        has_left
     }
 
     /// Gives up seats on nodes that seat nobody any more, unless a pod sits there; whether it did.
@@ -140,7 +158,9 @@ impl Entry {
         let mut first = self.gang.pods.iter().take(self.gang.minimum);
         let enough = first
             .all(|pod| self.gang.held.contains_key(&pod.name) || self.done.contains(&pod.name));
-        if enough && self.gang.minimum > 0 {
+        if let Some(eviction) = &self.evicted {
+            Seating::Evicted(eviction.message.clone())
+        } else if enough && self.gang.minimum > 0 {
             Seating::Given(by_slot(job, &self.gang.held))
         } else if self.in_line {
             Seating::InLine(self.why.clone())
@@ -162,6 +182,8 @@ impl Entry {
         self.in_line = false;
         self.why = None;
         self.gang.reserved.clear();
+        // Until the pods say otherwise.
+        self.gang.leaving |= self.evicted.take().is_some();
         self.gang.remembered = std::mem::take(&mut self.gang.held);
         if let Some(node) = avoid {
             if self.avoided.len() >= AVOIDED_MOST
@@ -222,8 +244,9 @@ impl Entry {
             gang.priority = *priority;
         }
         gang.pods.retain(|pod| !self.done.contains(&pod.name));
-        if !self.in_line {
-            // It wants no more than it has.
+        gang.leaving |= self.evicted.is_some();
+        if !self.in_line || gang.leaving {
+            // It wants no more than it has, or first has to be gone.
             let held = &gang.held;
             gang.pods.retain(|pod| held.contains_key(&pod.name));
         }

@@ -52,13 +52,26 @@ fn running<'a>(name: &'a str, node: &'a str) -> Sitter<'a> {
 }
 
 fn look(line: &mut Line, attempt: u32, pods: &[Sitter<'_>], now: i64) -> Seating {
+    look_at(line, &job(), (attempt, 0), pods, now)
+}
+
+/// Looks at a job in this attempt, after this one gave its seats back.
+fn look_at(
+    line: &mut Line,
+    job: &Job,
+    (attempt, released): (u32, u32),
+    pods: &[Sitter<'_>],
+    now: i64,
+) -> Seating {
     let edition = Edition {
         generation: 1,
         created: time(0),
         attempt,
+        released,
+        runs_since: Some(time(now - 600)),
     };
     let pods = pods.iter().copied();
-    line.seating(&job(), edition, &Cluster::default(), pods, time(now))
+    line.seating(job, edition, &Cluster::default(), pods, time(now))
 }
 
 fn given(seating: &Seating) -> Vec<&str> {
@@ -203,4 +216,131 @@ fn who_waits_for_seats() {
             "scheduler `{name}`"
         );
     }
+}
+
+/// A job that may end others of the same size.
+fn urgent() -> Job {
+    let mut urgent = job();
+    urgent.name = crate::spec::JobName::parse("urgent").unwrap();
+    urgent.knobs.preemption = Some(crate::spec::Switch::On);
+    let role = urgent.roles.values_mut().next().unwrap();
+    let spec = role.template.spec.as_mut().unwrap();
+    spec.priority_class_name = Some("high".to_owned());
+    urgent
+}
+
+/// The pods of the first attempt of the job, as they run on the three nodes, and in the snapshot too.
+fn run(line: &mut Line, leaving: bool) {
+    let gang = line.gangs[&GangKey::of(&job())].gang.clone();
+    for (pod, node) in gang.pods.iter().zip(["a", "b", "c"]) {
+        let resident = Resident {
+            node: node.to_owned(),
+            gang: Some(gang.key.clone()),
+            leaving,
+            requests: gang.shapes[pod.shape].requests.clone(),
+            ..Resident::default()
+        };
+        let key = PodKey {
+            namespace: gang.key.namespace.clone(),
+            name: pod.name.clone(),
+        };
+        line.hear_pod(key, Some(resident));
+    }
+}
+
+#[test]
+fn a_gang_of_low_priority_leaves_and_the_other_gets_its_seats() {
+    let names: Vec<String> = job().slots().map(|slot| job().pod_name(slot)).collect();
+    let pods: Vec<Sitter<'_>> = names
+        .iter()
+        .zip(["a", "b", "c"])
+        .map(|(name, node)| running(name, node))
+        .collect();
+    let (low, high) = (GangKey::of(&job()), GangKey::of(&urgent()));
+    let mut line = seated();
+    line.hear_priority("high", Some(1_000));
+    run(&mut line, false);
+    look(&mut line, 1, &pods, NOW);
+
+    look_at(&mut line, &urgent(), (1, 0), &[], NOW);
+    line.ask(&high, time(NOW));
+    let looked = line.place(time(NOW));
+    assert!(looked.changed.contains(&low), "{looked:?}");
+    let Seating::Evicted(why) = look(&mut line, 1, &pods, NOW) else {
+        panic!("it stays: {:?}", look(&mut line, 1, &pods, NOW));
+    };
+    assert!(
+        why.contains("ends for `n/urgent`, whose priority 1000 is above 0"),
+        "{why}"
+    );
+    assert!(
+        why.contains("the 10 min since it began to run are lost on 24 GPUs"),
+        "{why}"
+    );
+
+    // It is told once, and it stays so until it has left.
+    assert_eq!(line.place(time(NOW + 1)).seated, []);
+    line.give_back(&low, None, time(NOW + 1));
+    assert_eq!(
+        line.place(time(NOW + 1)).seated,
+        [],
+        "its pods are still there"
+    );
+    // Also an operator that starts now knows that these pods have no seats any more.
+    assert_eq!(
+        look_at(&mut line, &job(), (2, 1), &pods, NOW + 1),
+        Seating::Unasked
+    );
+    line.ask(&low, time(NOW + 1));
+    run(&mut line, true);
+    assert_eq!(
+        line.place(time(NOW + 2)).seated,
+        [],
+        "they are on their way out"
+    );
+    for name in &names {
+        let namespace = low.namespace.clone();
+        line.hear_pod(
+            PodKey {
+                namespace,
+                name: name.clone(),
+            },
+            None,
+        );
+    }
+    look_at(&mut line, &job(), (2, 1), &[], NOW + 3);
+    assert_eq!(
+        line.place(time(NOW + 3)).seated,
+        std::slice::from_ref(&high),
+        "what was freed was kept for it"
+    );
+    assert!(matches!(
+        look_at(&mut line, &job(), (2, 1), &[], NOW + 3),
+        Seating::InLine(_)
+    ));
+    line.forget(&high);
+    assert_eq!(
+        line.place(time(NOW + 4)).seated,
+        [low],
+        "and back to where it was"
+    );
+}
+
+#[test]
+fn a_gang_stays_when_the_one_it_was_to_leave_for_is_gone_first() {
+    let mut line = seated();
+    line.hear_priority("high", Some(1_000));
+    run(&mut line, false);
+    let high = GangKey::of(&urgent());
+    look_at(&mut line, &urgent(), (1, 0), &[], NOW);
+    line.ask(&high, time(NOW));
+    line.place(time(NOW));
+    assert!(matches!(look(&mut line, 1, &[], NOW), Seating::Evicted(_)));
+    line.forget(&high);
+    assert!(
+        line.take_stirred(),
+        "nobody waits, and still it is worth a look"
+    );
+    line.place(time(NOW));
+    assert_eq!(given(&look(&mut line, 1, &[], NOW)), ["a", "b", "c"]);
 }

@@ -37,7 +37,8 @@ impl Gang {
             reserved: BTreeMap::new(),
             preempts: job.knobs.preemption == Some(Switch::On),
             leaving: false,
-            safe_at: None,
+            safe_at: job.knobs.checkpointed_at,
+            runs_since: None,
         };
         let holds_ranks = |role| role != Role::Launcher || launch::launcher_holds_ranks(job);
         let (first, last): (Vec<Role>, Vec<Role>) = job

@@ -205,3 +205,68 @@ fn a_job_without_pods_leaves_the_line() {
     world.settle();
     assert_eq!(world.observed.seating, Seating::Unasked);
 }
+
+#[test]
+fn a_gang_leaves_its_seats_to_another_and_the_preemption_account_pays() {
+    let why = "ends for `default/urgent`, whose priority 100 is above 0";
+    let mut world = waiting(Kind::PyTorch);
+    world.pass();
+    give(&mut world);
+    world.settle();
+    run_all(&mut world);
+    world.settle();
+    world.observed.seating = Seating::Evicted(why.to_owned());
+    let left = world.pass();
+    let gives_back =
+        |action: &Action| matches!(action, Action::GiveSeatsBack { why: said, .. } if said == why);
+    assert!(left.actions.iter().any(gives_back));
+    let removed = left.actions.iter();
+    let removed = removed.filter(|action| matches!(action, Action::DeletePod { .. }));
+    assert_eq!(removed.count(), 3, "the whole gang goes");
+    assert!(
+        left.events
+            .iter()
+            .any(|event| event.reason == "PyTorchJobPreempted" && event.message.contains(why)),
+        "{:?}",
+        left.events
+    );
+    let yard = &world.observed.status.trainyard;
+    let paid = Spent {
+        preemption: 1,
+        ..Spent::default()
+    };
+    assert_eq!((yard.attempt, yard.released, yard.spent), (2, 1, paid));
+    world.observed.seating = Seating::Unasked;
+    assert!(
+        world.pass().actions.contains(&Action::AskSeats),
+        "in line again"
+    );
+}
+
+#[test]
+fn seats_that_nobody_sits_in_are_left_for_nothing() {
+    let mut world = waiting(Kind::PyTorch);
+    world.pass();
+    world.observed.seating = Seating::Evicted("ends for `default/urgent`".to_owned());
+    let left = world.pass();
+    let gives_back = |action: &Action| matches!(action, Action::GiveSeatsBack { .. });
+    assert!(left.actions.iter().any(gives_back));
+    assert_eq!(created(&left), []);
+    assert_eq!(world.observed.status.trainyard.spent, Spent::default());
+}
+
+#[test]
+fn a_gang_that_may_be_preempted_once_fails_at_the_limit() {
+    let mut world = waiting(Kind::PyTorch);
+    world.job.knobs.budget.preemption = Some(crate::spec::Limit::At(1));
+    world.pass();
+    give(&mut world);
+    world.settle();
+    run_all(&mut world);
+    world.settle();
+    world.observed.seating = Seating::Evicted("ends for `default/urgent`".to_owned());
+    let left = world.pass();
+    assert!(has_ended(&left.status), "{:?}", left.status.conditions);
+    let gives_back = |action: &Action| matches!(action, Action::GiveSeatsBack { .. });
+    assert!(left.actions.iter().any(gives_back), "and holds nothing");
+}

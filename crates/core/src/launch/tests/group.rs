@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use serde_json::{Value, json};
 
 use super::{
-    super::{Cluster, GangScheduler, Group, Object, Plan},
+    super::{Cluster, GangScheduler, Group, NativeApi, Object, Plan},
     build::{Build, bounds, job},
     label_of, pod_of,
 };
@@ -247,7 +247,7 @@ fn who_starts_a_gang() {
         ("none", None),
         ("volcano", volcano()),
         ("Volcano", volcano()),
-        ("native", Some(GangScheduler::Native)),
+        ("native", Some(GangScheduler::Native(NativeApi::Workload))),
         ("default-scheduler", plugin("default-scheduler")),
     ] {
         assert_eq!(GangScheduler::named(name), want, "`{name}`");
@@ -346,4 +346,50 @@ fn kubernetes_own_api_knows_a_gang_by_its_workload() {
         assert_eq!(spec["workloadRef"], reference, "{}", object.name());
         assert!(spec.get("schedulerName").is_none(), "{}", object.name());
     }
+}
+
+#[test]
+fn kubernetes_own_gangs_in_every_version_that_a_cluster_may_serve() {
+    let cases = [
+        (
+            vec!["v1", "v1alpha1"],
+            "Workload",
+            "podGroups",
+            json!({"workloadRef": {"name": "j", "podGroup": "gang"}}),
+        ),
+        (
+            vec!["v1", "v1alpha2"],
+            "PodGroup",
+            "schedulingPolicy",
+            json!({"schedulingGroup": {"podGroupName": "j"}}),
+        ),
+        (
+            vec!["v1alpha3", "v1", "v1alpha2"],
+            "PodGroup",
+            "schedulingPolicy",
+            json!({"schedulingGroup": {"podGroupName": "j"}}),
+        ),
+    ];
+    for (served, kind, field, refers) in cases {
+        let cluster = Cluster {
+            native: NativeApi::newest(served.iter().copied()),
+            ..Cluster::default()
+        };
+        let mut own = job(Kind::Jax).role(Role::Worker, 3).done();
+        own.knobs.gang = Some(GangBy::Native);
+        let group = group(&own, &cluster);
+        let value = Object::Group(Box::new(group)).to_value();
+        assert_eq!(value["kind"], kind, "{served:?}");
+        assert!(value["spec"].get(field).is_some(), "{served:?}: {value:#}");
+        let mut pod = json!({"kind": "Pod", "spec": {}});
+        GangScheduler::of(&own, &cluster)
+            .unwrap()
+            .refer(&own, &mut pod);
+        assert_eq!(pod["spec"], refers, "{served:?}");
+    }
+    assert_eq!(
+        NativeApi::newest(["v1"]),
+        NativeApi::Workload,
+        "which is then said not to be served"
+    );
 }

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use jiff::Timestamp;
+
 use crate::{
     lint::{self, catalogue},
     spec::{
@@ -15,7 +17,7 @@ use crate::{
 const PREFIX: &str = "trainyard.dev/";
 
 /// Annotations that change the job.
-const KNOWN: [&str; 12] = [
+const KNOWN: [&str; 13] = [
     annotation::RESTART_SCOPE,
     annotation::BUDGET,
     annotation::LOST_AFTER,
@@ -28,6 +30,7 @@ const KNOWN: [&str; 12] = [
     annotation::PLACEMENT,
     annotation::PARALLELISM,
     annotation::PREEMPTION,
+    annotation::CHECKPOINTED_AT,
 ];
 
 /// Longest name of a restart: it is kept in the status.
@@ -75,6 +78,10 @@ pub(super) fn knobs(
             annotation::PREEMPTION => {
                 switch(text, "lower-priority").map(|switch| knobs.preemption = Some(switch))
             }
+            annotation::CHECKPOINTED_AT => {
+                knobs.checkpointed_at = checkpointed_at(key, text, &place);
+                Ok(())
+            }
             annotation::PROFILE => profile(text),
             other => {
                 unknown(other, &place);
@@ -117,6 +124,22 @@ fn scope(text: &str) -> Result<RestartScope, String> {
         "pod" => Ok(RestartScope::Pod),
         other => Err(format!("must be `gang` or `pod`, found `{other}`")),
     }
+}
+
+/// A running job writes this: a time that cannot be read is no reason to refuse the job.
+fn checkpointed_at(key: &str, text: &str, place: &Place<'_>) -> Option<Timestamp> {
+    let time = text.trim().parse().ok();
+    if time.is_none() {
+        place.report_with(
+            &catalogue::UNKNOWN_ANNOTATION,
+            format!(
+                "`{key}` holds no time, it is ignored: found `{}`",
+                text.trim()
+            ),
+            "write a time with its zone, such as `2026-01-31T12:00:00Z`",
+        );
+    }
+    time
 }
 
 fn gang(text: &str) -> Result<GangBy, String> {

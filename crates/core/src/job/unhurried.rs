@@ -1,0 +1,112 @@
+//! Which status may be written a little later.
+//!
+//! While the pods of a gang come up, its status changes with each of them, and with a thousand jobs at once the API
+//! server would be busy with little else. What only counts pods, says what they wait for, or books time is read by
+//! people, so it is written at most once in [`PROGRESS_EVERY`]; what a decision rests on is written at once.
+
+use std::time::Duration;
+
+use super::{Decision, JobStatus};
+
+/// How often the status of a job is written that tells of nothing but progress.
+pub const PROGRESS_EVERY: Duration = Duration::from_secs(2);
+
+/// Whether the status of `decision` may wait: it differs from `before` only in how far the pods are, and nothing is done or
+/// told on its strength.
+pub fn may_wait(before: &JobStatus, decision: &Decision) -> bool {
+    if !decision.actions.is_empty() || !decision.events.is_empty() {
+        return false;
+    }
+    let mut after = decision.status.clone();
+    after.replica_statuses.clone_from(&before.replica_statuses);
+    let yard = &mut after.trainyard;
+    yard.waiting.clone_from(&before.trainyard.waiting);
+    yard.formed = before.trainyard.formed;
+    yard.seen = before.trainyard.seen;
+    yard.ledger.clone_from(&before.trainyard.ledger);
+    after == *before
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        job::{Action, ConditionType, Decision, EventKind, RoleStatus, conditions},
+        reason::{Code, Reason},
+        spec::{Kind, Role},
+    };
+
+    fn waiting(code: Code, message: &str) -> JobStatus {
+        let mut status = JobStatus::default();
+        status.trainyard.attempt = 1;
+        status.trainyard.waiting = Some(Reason::new(code, message));
+        status
+    }
+
+    fn decision(status: JobStatus) -> Decision {
+        Decision {
+            actions: Vec::new(),
+            status,
+            events: Vec::new(),
+            reasons: Vec::new(),
+            wake_at: None,
+        }
+    }
+
+    #[test]
+    fn only_progress_may_wait() {
+        type Change = fn(&mut Decision);
+        let cases: [(&str, bool, Change); 8] = [
+            ("nothing", true, |_| {}),
+            ("counts", true, |decision| {
+                let active = RoleStatus {
+                    active: 3,
+                    ..RoleStatus::default()
+                };
+                decision
+                    .status
+                    .replica_statuses
+                    .insert(Role::Worker, active);
+                decision.status.trainyard.formed = true;
+                decision.status.trainyard.seen = 7;
+            }),
+            ("words", true, |decision| {
+                let reason = Reason::new(Code::WaitingForPods, "2 do not run yet");
+                decision.status.trainyard.waiting = Some(reason);
+            }),
+            ("another reason", true, |decision| {
+                let reason = Reason::new(Code::WaitingForSeats, "needs 2 nodes");
+                decision.status.trainyard.waiting = Some(reason);
+            }),
+            ("an attempt", false, |decision| {
+                decision.status.trainyard.attempt = 2;
+            }),
+            ("a condition", false, |decision| {
+                let change = (
+                    ConditionType::Running,
+                    crate::job::ConditionStatus::True,
+                    "Running",
+                );
+                let at = jiff::Timestamp::UNIX_EPOCH;
+                let conditions = &mut decision.status.conditions;
+                conditions::set(conditions, Kind::PyTorch, change, String::new(), at);
+            }),
+            ("an action", false, |decision| {
+                decision.actions.push(Action::AskSeats);
+            }),
+            ("an event", false, |decision| {
+                decision.events.push(crate::job::Event {
+                    kind: EventKind::Normal,
+                    reason: "Told".to_owned(),
+                    message: String::new(),
+                });
+            }),
+        ];
+        let before = waiting(Code::WaitingForPods, "8 do not run yet");
+        for (name, may, change) in cases {
+            let mut decision = decision(before.clone());
+            change(&mut decision);
+            assert_eq!(may_wait(&before, &decision), may, "{name}");
+        }
+    }
+}
