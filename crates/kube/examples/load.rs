@@ -231,6 +231,12 @@ async fn resync(client: &Client, plan: &Plan) {
                     index,
                 );
                 pods.create(&PostParams::default(), &pod).await.unwrap();
+                // One that still waits would be deleted, and rightly so.
+                let name = pod.metadata.name.as_deref().unwrap_or_default();
+                let status = json!({"status": {"phase": "Succeeded"}});
+                pods.patch_status(name, &PatchParams::default(), &Patch::Merge(&status))
+                    .await
+                    .unwrap();
             }
         })
         .buffer_unordered(AT_ONCE);
@@ -283,7 +289,7 @@ fn ended(name: &str, pods: u32) -> Value {
     })
 }
 
-/// A pod that nobody will ever schedule.
+/// A pod that nobody will ever schedule, before it has ended.
 fn pod(job: &str, uid: &str, index: u32) -> DynamicObject {
     let (role, number) = if index == 0 {
         ("master", 0)
