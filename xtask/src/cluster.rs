@@ -56,7 +56,7 @@ Commands:
                      what runs, what is ready, addresses and versions
   kubeconfig         where the file is with which an admin reaches it
   image              build this project's programs and give the real nodes images with them
-  kinds              fetch the kinds of other schedulers, for tests that teach them to it
+  kinds              fetch the kinds of other schedulers, and build Kueue, for tests that use them
   exec -- COMMAND    run a command that reaches it: KUBECONFIG is set, `kubectl` is found
   stop PIECE [--signal NAME]
                      end one of its programs (TERM unless told otherwise)

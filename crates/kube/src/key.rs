@@ -10,6 +10,8 @@ use crate::view::Meta;
 pub(crate) const OPERATOR_LABEL: &str = "training.kubeflow.org/operator-name";
 /// The label that names its job.
 pub(crate) const JOB_LABEL: &str = "training.kubeflow.org/job-name";
+/// The label by which Kueue takes a job on: the name of its queue.
+pub(crate) const KUEUE_QUEUE: &str = "kueue.x-k8s.io/queue-name";
 
 /// One job of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -77,6 +77,9 @@ pub(super) const CONTROL_PLANE: &[Program] = &[
 /// What tests of `deploy/` need besides.
 pub(super) const HELM: &[Program] = &[pure("helm", "helm", "helm.sh/helm/v3/cmd/helm")];
 
+/// What tests of queues need besides.
+pub(super) const KUEUE: &[Program] = &[pure("kueue", "kueue", "sigs.k8s.io/kueue/cmd/kueue")];
+
 /// What simulated nodes need besides.
 pub(super) const SIMULATED: &[Program] = &[pure("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok")];
 
@@ -323,7 +326,7 @@ mod tests {
 
     #[test]
     fn every_program_has_a_module() {
-        for program in [CONTROL_PLANE, HELM, SIMULATED, REAL, PEER].concat() {
+        for program in [CONTROL_PLANE, HELM, KUEUE, SIMULATED, REAL, PEER].concat() {
             let module = step::root().join("tools/cluster").join(program.module);
             assert!(module.join("go.mod").is_file(), "{}", program.name);
         }

@@ -1,7 +1,7 @@
-//! The kinds of other schedulers, as their makers define them.
+//! The kinds of other schedulers, as their makers define them; and Kueue, which tests start.
 //!
-//! They are read from the makers' Go modules, which `tools/cluster/schedulers` pins. Go keeps those in its
-//! own cache, outside of this checkout; a cluster gets links to single files there.
+//! The kinds are read from the makers' Go modules, which the modules of `tools/cluster` pin. Go keeps those in
+//! its own cache, outside of this checkout; a cluster gets links to what is needed there.
 
 use std::{
     fs,
@@ -9,35 +9,57 @@ use std::{
     process::Command,
 };
 
-use super::state::State;
+use super::{binaries, state::State};
 use crate::{Failure, cache::cannot, step};
 
-/// The name of each file in the folder `kinds` of a cluster, its module, and where it lies there.
-const KINDS: &[(&str, &str, &str)] = &[
-    (
-        "volcano.yaml",
-        "volcano.sh/volcano",
-        "config/crd/volcano/bases/scheduling.volcano.sh_podgroups.yaml",
-    ),
-    (
-        "coscheduling.yaml",
-        "sigs.k8s.io/scheduler-plugins",
-        "config/crd/bases/scheduling.x-k8s.io_podgroups.yaml",
-    ),
+/// What a cluster is given of another scheduler.
+struct Given {
+    /// Its name in the folder `kinds` of a cluster.
+    name: &'static str,
+    /// The folder of `tools/cluster` that pins the module.
+    pin: &'static str,
+    module: &'static str,
+    /// Where it lies in the module.
+    path: &'static str,
+}
+
+const GIVEN: &[Given] = &[
+    Given {
+        name: "volcano.yaml",
+        pin: "schedulers",
+        module: "volcano.sh/volcano",
+        path: "config/crd/volcano/bases/scheduling.volcano.sh_podgroups.yaml",
+    },
+    Given {
+        name: "coscheduling.yaml",
+        pin: "schedulers",
+        module: "sigs.k8s.io/scheduler-plugins",
+        path: "config/crd/bases/scheduling.x-k8s.io_podgroups.yaml",
+    },
+    // The manifests that its makers install it with: kinds, webhooks, conversion.
+    Given {
+        name: "kueue",
+        pin: "kueue",
+        module: "sigs.k8s.io/kueue",
+        path: "config",
+    },
 ];
 
-/// Gives a cluster the definitions of the kinds. It does not teach it any: tests do.
+/// Gives a cluster the definitions of the kinds, and the program. It does not teach it any kind, and
+/// starts nothing: tests do.
 pub(super) fn provide(state: &State) -> Result<(), Failure> {
+    binaries::provide(binaries::KUEUE, &state.file("bin"))?;
     let folder = state.file("kinds");
     fs::create_dir_all(&folder).map_err(cannot("make", &folder))?;
-    for (name, module, file) in KINDS {
-        let path = download(module)?.join(file);
-        if !path.is_file() {
+    for given in GIVEN {
+        let path = download(given)?.join(given.path);
+        if !path.exists() {
             return Err(Failure::Failed(format!(
-                "module `{module}` has no file `{file}`"
+                "module `{}` has no `{}`",
+                given.module, given.path
             )));
         }
-        let link = folder.join(name);
+        let link = folder.join(given.name);
         drop(fs::remove_file(&link));
         std::os::unix::fs::symlink(&path, &link).map_err(cannot("make", &link))?;
     }
@@ -45,8 +67,9 @@ pub(super) fn provide(state: &State) -> Result<(), Failure> {
 }
 
 /// The folder of a module in Go's cache, fetched if it is not there.
-fn download(module: &str) -> Result<PathBuf, Failure> {
-    let source = step::root().join("tools/cluster/schedulers");
+fn download(given: &Given) -> Result<PathBuf, Failure> {
+    let Given { pin, module, .. } = given;
+    let source = step::root().join("tools/cluster").join(pin);
     let version = pinned(&source, module)?;
     let output = Command::new("go")
         .args(["mod", "download", "-json", &format!("{module}@{version}")])
@@ -98,9 +121,9 @@ mod tests {
 
     #[test]
     fn every_module_is_pinned_with_its_sum() {
-        let source = step::root().join("tools/cluster/schedulers");
-        let sums = fs::read_to_string(source.join("go.sum")).expect("the sums are there");
-        for (_, module, _) in KINDS {
+        for Given { pin, module, .. } in GIVEN {
+            let source = step::root().join("tools/cluster").join(pin);
+            let sums = fs::read_to_string(source.join("go.sum")).expect("the sums are there");
             let version = pinned(&source, module).expect("it is pinned");
             let sum = format!("{module} {version} h1:");
             assert!(sums.lines().any(|line| line.starts_with(&sum)), "{module}");

@@ -174,7 +174,7 @@ fn tests() -> Result<Option<String>, Failure> {
 }
 
 /// Teaches the cluster the kinds, and gives its real nodes the images, as this checkout has them; and
-/// gives the tests what installs charts and what other schedulers define.
+/// gives the tests what installs charts, what other schedulers define, and Kueue.
 fn install(fixture: &Fixture) -> Result<(), Failure> {
     image::project(&fixture.cluster)?;
     binaries::provide(binaries::HELM, &fixture.cluster.state.file("bin"))?;

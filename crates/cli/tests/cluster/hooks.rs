@@ -18,7 +18,7 @@ use crate::{job, operator::Operator, template, yard::Yard};
 static ONLY: Mutex<()> = Mutex::new(());
 
 /// Where the API server reaches programs of its own machine.
-const MACHINE: &str = "10.89.0.1";
+pub(crate) const MACHINE: &str = "10.89.0.1";
 
 /// The configurations, which are the test's for as long as this value lives.
 pub(crate) struct Hooks<'a> {

@@ -14,6 +14,7 @@ mod deploy;
 mod explain;
 mod hooks;
 mod installed;
+mod kueue;
 mod operator;
 mod shadow;
 mod spans;

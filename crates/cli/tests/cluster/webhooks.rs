@@ -20,7 +20,7 @@ use crate::{
 const WEBHOOKS: &[&str] = &["--no-leader-elect", "--webhook-bind=:0"];
 
 /// An operator that serves webhooks, and is asked.
-fn asked(yard: &Yard, hooks: &Hooks<'_>) -> Operator {
+pub(crate) fn asked(yard: &Yard, hooks: &Hooks<'_>) -> Operator {
     let operator = yard.operator_with(May::Act, WEBHOOKS);
     hooks.lead_to("only", &operator);
     hooks.until_asked();

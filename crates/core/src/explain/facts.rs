@@ -59,6 +59,8 @@ pub struct Subject {
     pub wanted: u32,
     /// Whether it is told to have no pods.
     pub suspend: bool,
+    /// The queue of Kueue that it waits in, or waited in.
+    pub queue: Option<String>,
     /// The controller that owns it, where that is another one.
     pub manager: Option<String>,
     /// The restart that it is asked for.

@@ -125,14 +125,23 @@ pub(super) fn suspended(facts: &Facts) -> Option<Answer> {
         0 => String::new(),
         left => format!("; {} not gone yet", pods_of(left)),
     };
-    let mut answer = Answer::waits(
-        Cause::Suspended,
-        format!("it is suspended by `runPolicy.suspend`{left}"),
-        format!(
-            "{} lets it go on, unless a queue such as Kueue is to do that",
-            facts.ours("resume")
+    let mut answer = match &facts.job.queue {
+        None => Answer::waits(
+            Cause::Suspended,
+            format!("it is suspended by `runPolicy.suspend`{left}"),
+            format!("{} lets it go on", facts.ours("resume")),
         ),
-    );
+        Some(queue) => Answer::waits(
+            Cause::Suspended,
+            format!("it is suspended until Kueue admits it from queue `{queue}`{left}"),
+            format!(
+                "{} shows its place, {} what Kueue says of it",
+                facts.kubectl("get workloads.kueue.x-k8s.io"),
+                facts.kubectl("describe workloads.kueue.x-k8s.io")
+            ),
+        )
+        .because("label kueue.x-k8s.io/queue-name", format!("`{queue}`")),
+    };
     if let Some(condition) = facts.condition(ConditionType::Suspended) {
         answer = answer.because("condition Suspended", condition.message.clone());
     }

@@ -341,7 +341,7 @@ fn gates(facts: &Facts, pods: &[&PodFacts]) -> Option<Answer> {
     let next = if gate.contains("kueue") {
         format!(
             "Kueue opens it when the queue has room: {} tells where it stands",
-            facts.kubectl("get workloads")
+            facts.kubectl("get workloads.kueue.x-k8s.io")
         )
     } else {
         format!("whoever set the gate `{gate}` must open it")

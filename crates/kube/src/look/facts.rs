@@ -40,6 +40,7 @@ impl Api {
                 resource: job.resource(),
                 wanted: job.pods(),
                 suspend: job.suspend,
+                queue: job.queue.clone(),
                 manager: job.manager().map(str::to_owned),
                 restart: job.restart.clone(),
                 created_at: job.created_at,

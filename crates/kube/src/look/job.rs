@@ -11,7 +11,7 @@ use trainyard_core::{
     spec::{self, Job, Kind, annotation},
 };
 
-use crate::{JobKey, convert, crd, view::JobView};
+use crate::{JobKey, convert, crd, key::KUEUE_QUEUE, view::JobView};
 
 /// A job as it was found.
 #[derive(Clone, Debug)]
@@ -34,6 +34,8 @@ pub struct JobSeen {
     pub status: JobStatus,
     /// `spec.runPolicy.suspend`, whatever else the spec holds.
     pub suspend: bool,
+    /// The queue of Kueue that it belongs to.
+    pub queue: Option<String>,
     /// The restart that it is asked for.
     pub restart: Option<String>,
     /// `apiVersion` in which it was read.
@@ -83,6 +85,7 @@ impl JobSeen {
             errors,
             status: serde_json::from_str(&view.status).unwrap_or_default(),
             suspend,
+            queue: view.metadata.label(KUEUE_QUEUE).map(str::to_owned),
             restart: extra.annotations.get(annotation::RESTART).cloned(),
             api_version,
         })

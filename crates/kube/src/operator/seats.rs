@@ -13,7 +13,7 @@ use trainyard_core::{
 
 use super::{Operator, Selector};
 use crate::{
-    key::{JobKey, OPERATOR_LABEL},
+    key::{JobKey, KUEUE_QUEUE, OPERATOR_LABEL},
     view::{JobView, PriorityView, RoomView},
 };
 
@@ -23,8 +23,6 @@ const GATHER: Duration = Duration::from_millis(5);
 const AT_LEAST_EVERY: Duration = Duration::from_secs(10);
 /// Looking at the line takes at most one part in this many of the operator's time.
 const SHARE: u32 = 4;
-/// The label by which Kueue takes a job on.
-const KUEUE_QUEUE: &str = "kueue.x-k8s.io/queue-name";
 
 impl Operator {
     /// Whether this operator gives seats at all.

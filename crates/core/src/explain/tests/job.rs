@@ -135,10 +135,20 @@ pub(super) fn of_the_job() -> Vec<Named> {
         ),
         (
             "suspended",
-            suspended,
+            suspended.clone(),
             Cause::Suspended,
             Waits,
             vec!["runPolicy.suspend", "trainyard resume j --cluster -n team"],
+        ),
+        (
+            "suspended by Kueue",
+            suspended.with(|facts| facts.job.queue = Some("research".into())),
+            Cause::Suspended,
+            Waits,
+            vec![
+                "until Kueue admits it from queue `research`",
+                "kubectl -n team get workloads",
+            ],
         ),
         (
             "pauses after failures",
