@@ -199,6 +199,17 @@ fn pods_of(yard: &Yard, job: &str) -> Vec<Value> {
     pods
 }
 
+/// The pods of the job, once as many as `count` run.
+fn until_all_run(yard: &Yard, job: &str, count: usize) -> Vec<Value> {
+    yard.wait(&format!("{count} pods of `{job}` run"), || {
+        let pods = pods_of(yard, job);
+        let running = pods
+            .iter()
+            .filter(|pod| pod["status"]["phase"] == "Running");
+        (running.count() == count).then_some(pods)
+    })
+}
+
 /// The job's status, once it is as `wanted`.
 fn until_status(yard: &Yard, what: &str, job: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     yard.wait(&format!("`{job}` {what}"), || {
@@ -297,8 +308,9 @@ fn a_gang_leaves_for_another_and_comes_back(yard: &Yard) {
     });
     assert!(!holds(&status, "Running"), "{status:#}");
     assert!(!holds(&status, "Failed"), "{status:#}");
-    // Kueue lets the other one start only when this one holds nothing any more.
-    assert_eq!(pods_of(yard, "patient"), Vec::<Value>::new());
+    yard.wait("`patient` holds nothing", || {
+        pods_of(yard, "patient").is_empty().then_some(())
+    });
     let answer = yard.until_cause("patient", "Suspended").to_string();
     assert!(
         answer.contains("Kueue admits it from queue `room`"),
@@ -310,7 +322,7 @@ fn a_gang_leaves_for_another_and_comes_back(yard: &Yard) {
     for account in ["user", "platform", "infrastructure", "preemption"] {
         assert_eq!(status["trainyard"]["spent"][account], 0, "{status:#}");
     }
-    assert_eq!(pods_of(yard, "patient").len(), 4);
+    until_all_run(yard, "patient", 4);
 }
 
 fn a_gang_goes_where_kueue_says(yard: &Yard) {
@@ -327,8 +339,7 @@ fn a_gang_goes_where_kueue_says(yard: &Yard) {
     let template = &job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"];
     let gates = json!([{"name": TOPOLOGY}]);
     assert_eq!(template["spec"]["schedulingGates"], gates, "{template:#}");
-    let pods = pods_of(yard, "near");
-    assert_eq!(pods.len(), 4);
+    let pods = until_all_run(yard, "near", 4);
     let mut hosts = Vec::new();
     for pod in &pods {
         let selector = &pod["spec"]["nodeSelector"];
