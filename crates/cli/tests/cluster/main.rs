@@ -10,6 +10,7 @@
     reason = "a test that cannot go on says why and ends"
 )]
 
+mod corpus;
 mod deploy;
 mod explain;
 mod hooks;
