@@ -15,6 +15,7 @@ mod deploy;
 mod explain;
 mod hooks;
 mod installed;
+mod lint;
 mod operator;
 mod shadow;
 mod spans;

@@ -74,7 +74,8 @@ fn what_cannot_run_is_refused_with_the_fix_and_what_must_not_change_stays() {
         worker.remove("replicas");
         worker.remove("restartPolicy");
         yard.put(&short);
-        let written = "jsonpath={.spec.pytorchReplicaSpecs.Worker['replicas','restartPolicy']}";
+        let written = "go-template={{with .spec.pytorchReplicaSpecs.Worker}}\
+                       {{.replicas}} {{.restartPolicy}}{{end}}";
         let written = yard.kubectl(&["get", "pytorchjob", "short", "-o", written]);
         assert_eq!(written, "1 OnFailure");
         yard.kubectl(&["scale", "pytorchjob/short", "--replicas=2"]);
