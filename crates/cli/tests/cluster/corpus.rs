@@ -159,7 +159,8 @@ fn says_a_sentence_of_the_linter(from: &str, message: &str, job: &Value) {
     let found = lint::review_object(job, None);
     let same = |finding: &Finding| {
         let sentence = format!("{}: {}", finding.code, finding.message);
-        format!("TY{told}").starts_with(&sentence)
+        let told = told.split([',', ']']).next().unwrap_or_default();
+        sentence.starts_with(&format!("TY{told}"))
     };
     assert!(found.iter().any(same), "{from}: {message}\n{found:#?}");
 }
@@ -268,7 +269,7 @@ fn the_linter_and_the_webhook_say_the_same_of_every_job() {
         hooks.until_asked();
         let proxy = Proxy::new();
         let corpus = corpus();
-        assert!(corpus.len() > 200, "{} jobs", corpus.len());
+        assert!(corpus.len() > 150, "{} jobs", corpus.len());
         // A job of the newer form is converted, too, which is asked for elsewhere.
         yard.wait("the API server converts", || {
             let newer = corpus
