@@ -24,7 +24,7 @@ use trainyard_core::spec::Role;
 pub(crate) use self::{
     change::{Delete, Restart, Resume, Suspend},
     doctor::Doctor,
-    lint::{Lint, LintFormat},
+    lint::{Against, Lint, LintFormat},
     operator::{LogFormat, Operator},
     place::{Nodes, PlaceJob, Yard},
     plan::{

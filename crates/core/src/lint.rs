@@ -12,9 +12,11 @@ use crate::{
     spec::{self, Collector, Document, File, Place, RoleInFile},
 };
 
+mod admit;
 mod advice;
 mod allow;
 pub(crate) mod catalogue;
+mod cluster;
 mod command;
 mod companions;
 mod deepspeed;
@@ -34,7 +36,9 @@ use advice::Look;
 use companions::{Companion, Companions};
 use scene::Scene;
 
+pub use admit::{Admitted, admit};
 pub use advice::Example;
+pub use cluster::{ClusterFacts, namespaces};
 pub use fix::{Fixed, fix};
 pub use rule::{Profile, Rule};
 
@@ -131,6 +135,27 @@ pub fn review(files: &[&File], profile: Option<Profile>) -> Vec<Vec<Finding>> {
     files.iter().map(|file| context.review(file)).collect()
 }
 
+/// The findings of [`review`], and of what the files need and `cluster` does not have.
+pub fn review_in(
+    files: &[&File],
+    profile: Option<Profile>,
+    cluster: &ClusterFacts,
+) -> Vec<Vec<Finding>> {
+    let mut context = Context::of(files.iter().copied(), profile);
+    context.companions.cluster = Some(cluster);
+    files.iter().map(|file| context.review(file)).collect()
+}
+
+/// The findings of one object of the API: what [`review`] finds in a file with nothing else in it.
+///
+/// There are no positions, and nothing is known of the objects that go with a job.
+pub fn review_object(object: &serde_json::Value, profile: Option<Profile>) -> Vec<Finding> {
+    match spec::document_from_value(object) {
+        Ok(document) => review_document(&document, &Companions::default(), profile),
+        Err(finding) => vec![finding],
+    }
+}
+
 /// What a file is judged with.
 struct Context<'a> {
     companions: Companions<'a>,
@@ -203,8 +228,12 @@ fn review_document(
                     place: root.clone(),
                 };
                 for advice in advice::all() {
-                    if let Look::Companion(look) = advice.look {
-                        look(&advice.rule, &companion, companions);
+                    match (advice.look, companions.cluster) {
+                        (Look::Companion(look), _) => look(&advice.rule, &companion, companions),
+                        (Look::ClusterCompanion(look), Some(cluster)) => {
+                            look(&advice.rule, &companion, companions, cluster);
+                        }
+                        _ => {}
                     }
                 }
             }
@@ -215,9 +244,15 @@ fn review_document(
             if let Some(job) = &result.job {
                 let scene = Scene::new(job, root.clone(), companions);
                 for advice in advice::all() {
-                    if let (Look::Job(look), Some(_)) = (advice.look, advice.rule.severity(profile))
-                    {
-                        look(&advice.rule, &scene);
+                    if advice.rule.severity(profile).is_none() {
+                        continue;
+                    }
+                    match (advice.look, companions.cluster) {
+                        (Look::Job(look) | Look::Beside(look), _) => look(&advice.rule, &scene),
+                        (Look::Cluster(look), Some(cluster)) => {
+                            look(&advice.rule, &scene, cluster);
+                        }
+                        _ => {}
                     }
                 }
             }
@@ -226,7 +261,14 @@ fn review_document(
     drop(root);
     let mut found = collector.finish();
     let notes = Collector::default();
-    allow::apply(document, &Place::root(&document.tree, &notes), &mut found);
+    let could_see = |code: &str| match advice::look_of(code) {
+        Some(Look::Beside(_)) => !companions.is_empty() || companions.cluster.is_some(),
+        Some(Look::Cluster(_) | Look::ClusterCompanion(_)) => companions.cluster.is_some(),
+        _ => true,
+    };
+    let root = Place::root(&document.tree, &notes);
+    allow::apply(document, &root, &mut found, could_see);
+    drop(root);
     found.extend(notes.finish());
     found.retain_mut(
         |finding| match rule(finding.code).and_then(|rule| rule.severity(profile)) {

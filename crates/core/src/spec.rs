@@ -11,12 +11,12 @@
 //! Invariant: a [`Job`] is complete. Defaults are applied, names are valid, role counts are in
 //! range; no later code checks again.
 
-mod admit;
 mod check;
 mod collector;
 mod decode;
 mod defaults;
 mod document;
+mod fill;
 mod kind;
 mod knobs;
 mod name;
@@ -30,11 +30,12 @@ mod validate;
 pub mod wire;
 mod write;
 
-pub use admit::{Admitted, admit};
+pub(crate) use check::document_from_value;
 pub(crate) use check::kinds_read;
 pub use check::{Checked, check, job_from_value};
 pub(crate) use collector::{Collector, Place};
 pub use document::{Document, RoleInFile};
+pub use fill::{Filled, fill};
 pub use kind::{Kind, Role};
 pub use knobs::{
     AccountLimits, Compat, GangBy, Knobs, Limit, MpiTransport, RestartScope, Switch, annotation,

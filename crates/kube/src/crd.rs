@@ -14,11 +14,12 @@
 //! `--server-side`.
 //!
 //! Invariant: what the definitions of the Go operators accept is accepted, and what they keep is
-//! kept. The one addition is `status.trainyard`.
+//! kept. The additions are `status.trainyard`, and rules in CEL about what no operator would run.
 
 mod fields;
 mod kubernetes;
 mod reflect;
+mod rules;
 mod schema;
 #[cfg(test)]
 mod tests;
@@ -187,6 +188,7 @@ fn spec(kind: Kind) -> Value {
     spec.insert("description".into(), json!("What is wanted."));
     spec.extend(schema::of(&shape, version(kind)));
     spec.insert("required".into(), json!([kind.replica_map()]));
+    rules::add(kind, &mut spec);
     Value::Object(spec)
 }
 

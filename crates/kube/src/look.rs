@@ -11,6 +11,7 @@ mod cluster;
 mod error;
 mod facts;
 mod job;
+mod lint;
 mod logs;
 mod pod;
 

@@ -10,10 +10,12 @@
     reason = "a test that cannot go on says why and ends"
 )]
 
+mod corpus;
 mod deploy;
 mod explain;
 mod hooks;
 mod installed;
+mod lint;
 mod operator;
 mod shadow;
 mod spans;

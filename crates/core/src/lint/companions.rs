@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::ClusterFacts;
 use crate::spec::{self, Document, Node, Place};
 
 /// One such object.
@@ -18,6 +19,8 @@ pub(super) struct Companion<'a> {
 /// Every companion, by kind, name and namespace.
 #[derive(Debug, Default)]
 pub(super) struct Companions<'a> {
+    /// What is there besides the files, where a cluster was looked at.
+    pub(super) cluster: Option<&'a ClusterFacts>,
     objects: BTreeMap<&'a str, BTreeMap<&'a str, BTreeMap<&'a str, &'a Node>>>,
 }
 
@@ -32,6 +35,11 @@ impl<'a> Companions<'a> {
             .entry(name)
             .or_default()
             .insert(namespace, &document.tree);
+    }
+
+    /// Whether the files hold none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.objects.is_empty()
     }
 
     /// The object, where the files hold it.

@@ -10,7 +10,7 @@ use crate::finding::Fix;
 mod attachment;
 mod mpirun;
 mod nccl;
-mod network;
+pub(super) mod network;
 mod ranges;
 
 pub(super) use network::{Attachment, attachments};
@@ -69,7 +69,7 @@ pub(super) static RULES: &[Advice] = &[
             "The files bring network attachments, but not the one that the pod names. Unless the \
              cluster has it, the pod is never started.",
         ),
-        look: Look::Job(no_attachment),
+        look: Look::Beside(no_attachment),
         catches: example(PYTORCH, &[("networks: roce-a", "networks: roce-b")]),
         spares: example(
             PYTORCH,
@@ -408,9 +408,9 @@ pub(super) static RULES: &[Advice] = &[
     },
 ];
 
-const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+pub(super) const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 const RESOURCE_NAME: &str = "k8s.v1.cni.cncf.io/resourceName";
-const ATTACHMENT: &str = "NetworkAttachmentDefinition";
+pub(super) const ATTACHMENT: &str = "NetworkAttachmentDefinition";
 
 /// Whether a resource is an RDMA device.
 pub(super) fn is_rdma(resource: &str) -> bool {

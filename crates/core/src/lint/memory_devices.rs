@@ -146,7 +146,7 @@ pub(super) static RULES: &[Advice] = &[
              `k8s.v1.cni.cncf.io/resourceName` what they are called. A pod that does not ask for one \
              gets none, and its start fails, unless an admission webhook adds the resource.",
         ),
-        look: Look::Job(no_network_device),
+        look: Look::Beside(no_network_device),
         catches: example(
             PYTORCH,
             &[(

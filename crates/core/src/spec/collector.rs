@@ -127,6 +127,11 @@ impl<'a> Place<'a> {
         }
     }
 
+    /// Whether the document has it.
+    pub(crate) fn is_there(&self) -> bool {
+        self.node.is_some()
+    }
+
     /// A field of this one. One that is absent is pointed at by its nearest ancestor.
     pub(crate) fn key(&self, key: &str) -> Self {
         if self.collector.is_full() {

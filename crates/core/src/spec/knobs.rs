@@ -9,6 +9,8 @@ use super::{Kind, Parallelism, Wish};
 
 /// The annotation keys, and the label that fences a pod.
 pub mod annotation {
+    /// What every one of them begins with.
+    pub const PREFIX: &str = "trainyard.dev/";
     /// `gang` or `pod`: what one failed pod restarts.
     pub const RESTART_SCOPE: &str = "trainyard.dev/restart-scope";
     /// `user=3,platform=10,infrastructure=50,preemption=unlimited`: failures each account bears.

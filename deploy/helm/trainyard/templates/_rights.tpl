@@ -229,6 +229,16 @@
   verbs:
   - get
   - patch
+# puts the authority of its certificate where jobs are completed
+- apiGroups:
+  - admissionregistration.k8s.io
+  resources:
+  - mutatingwebhookconfigurations
+  resourceNames:
+  - defaulter.trainyard.dev
+  verbs:
+  - get
+  - patch
 {{- end }}
 {{- define "trainyard.rights.own" -}}
 # makes the Secret with its certificate; a name cannot limit this verb

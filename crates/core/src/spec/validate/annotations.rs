@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-const PREFIX: &str = "trainyard.dev/";
+const PREFIX: &str = annotation::PREFIX;
 
 /// Annotations that change the job.
 const KNOWN: [&str; 13] = [
