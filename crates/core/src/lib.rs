@@ -19,7 +19,8 @@
 //! 10. [`plan`]: what fits on a cluster, how fast, and at what cost;
 //! 11. [`outlook`]: weeks of a job with failures, simulated;
 //! 12. [`remote_shell`]: the command lines with which `mpirun` reaches another pod;
-//! 13. [`quantity`]: Kubernetes quantities as whole numbers.
+//! 13. [`template`]: commented job files from a few answers;
+//! 14. [`quantity`]: Kubernetes quantities as whole numbers.
 #![forbid(unsafe_code)]
 
 pub mod diagnose;
@@ -36,3 +37,4 @@ pub mod quantity;
 pub mod reason;
 pub mod remote_shell;
 pub mod spec;
+pub mod template;

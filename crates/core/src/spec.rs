@@ -55,6 +55,7 @@ pub use types::{
     MpiV2, PyTorch, Replicas, RestartPolicy, RoleSpec, RunPolicy, SchedulingPolicy, Slot, Tf,
     TfSuccess,
 };
+pub(crate) use write::yaml_word;
 pub use write::{push_yaml, to_yaml};
 
 /// The namespace of a job that states none.

@@ -43,6 +43,8 @@ pub mod annotation {
     pub const PROFILE: &str = "trainyard.dev/profile";
     /// `TY402: reason; TY403: reason`: findings of the linter that are meant to be there.
     pub const LINT_ALLOW: &str = "trainyard.dev/lint-allow";
+    /// `pytorch-ddp@1`: the template that the file was written from.
+    pub const TEMPLATE: &str = "trainyard.dev/template";
     /// Label on pods: the attempt they belong to.
     pub const ATTEMPT: &str = "trainyard.dev/attempt";
 }

@@ -37,10 +37,11 @@ const KNOWN: [&str; 13] = [
 const RESTART_CHARS: usize = 64;
 
 /// Annotations that other parts of Trainyard read.
-const READ_ELSEWHERE: [&str; 3] = [
+const READ_ELSEWHERE: [&str; 4] = [
     "trainyard.dev/preflight",
     annotation::PROFILE,
     annotation::LINT_ALLOW,
+    annotation::TEMPLATE,
 ];
 
 /// The word of `trainyard.dev/compat` that brings back everything.
