@@ -30,6 +30,7 @@ mod source;
 mod stamp;
 mod summary;
 mod torch;
+mod transport;
 mod verdict;
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -40,6 +41,7 @@ pub use self::{
     rules::{Confidence, Label, LabelKind, MAX_ANCHORS, Retry, Rule, Rules, RulesError, Stage},
     source::MAX_LINE,
     summary::{Depth, VerdictSummary},
+    transport::TransportSeen,
 };
 use self::{group::Group, source::Source, stamp::Stamp};
 

@@ -28,6 +28,7 @@ mod health;
 mod identity;
 mod key;
 mod lease;
+mod listen;
 pub mod look;
 mod metrics;
 mod node;

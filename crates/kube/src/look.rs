@@ -30,7 +30,7 @@ use trainyard_core::{explain::Facts, spec::Kind};
 pub use self::{
     error::LookError,
     job::JobSeen,
-    logs::{Chunk, Followed, LogOf},
+    logs::{Chunk, Followed, LogAsked, LogOf},
     pod::PodSeen,
 };
 use crate::{crd, process, view::JobView};

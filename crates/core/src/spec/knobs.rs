@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use super::{Kind, Parallelism, Wish};
+use super::{Kind, Parallelism, RequiredTransport, Wish};
 
 /// The annotation keys, and the label that fences a pod.
 pub mod annotation {
@@ -33,6 +33,8 @@ pub mod annotation {
     pub const PARALLELISM: &str = "trainyard.dev/parallelism";
     /// `lower-priority` or `off`: whose seats the gang may take.
     pub const PREEMPTION: &str = "trainyard.dev/preemption";
+    /// `NET/IB`, or a list: what ranks on different nodes must talk over; see [`super::RequiredTransport`].
+    pub const REQUIRE_TRANSPORT: &str = "trainyard.dev/require-transport";
     /// `demo` or `production`: what the linter takes the file to be written for.
     pub const PROFILE: &str = "trainyard.dev/profile";
     /// `TY402: reason; TY403: reason`: findings of the linter that are meant to be there.
@@ -68,6 +70,8 @@ pub struct Knobs {
     pub parallelism: Option<Parallelism>,
     /// Whether the gang may take the seats of gangs with a lower priority.
     pub preemption: Option<Switch>,
+    /// What ranks on different nodes must talk over, any of these; empty where nothing is required.
+    pub require_transport: Vec<RequiredTransport>,
 }
 
 impl Knobs {
@@ -95,6 +99,7 @@ impl Default for Knobs {
             placement: None,
             parallelism: None,
             preemption: None,
+            require_transport: Vec::new(),
         }
     }
 }

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use crate::{
     lint::{self, catalogue},
     spec::{
-        Compat, GangBy, Kind, Knobs, Limit, MpiTransport, Parallelism, RestartScope, Switch, Wish,
-        annotation,
+        Compat, GangBy, Kind, Knobs, Limit, MpiTransport, Parallelism, RequiredTransport,
+        RestartScope, Switch, Wish, annotation,
         collector::Place,
         nearest::{nearest, one_of},
     },
@@ -15,7 +15,7 @@ use crate::{
 const PREFIX: &str = "trainyard.dev/";
 
 /// Annotations that change the job.
-const KNOWN: [&str; 12] = [
+const KNOWN: [&str; 13] = [
     annotation::RESTART_SCOPE,
     annotation::BUDGET,
     annotation::LOST_AFTER,
@@ -28,6 +28,7 @@ const KNOWN: [&str; 12] = [
     annotation::PLACEMENT,
     annotation::PARALLELISM,
     annotation::PREEMPTION,
+    annotation::REQUIRE_TRANSPORT,
 ];
 
 /// Longest name of a restart: it is kept in the status.
@@ -75,6 +76,8 @@ pub(super) fn knobs(
             annotation::PREEMPTION => {
                 switch(text, "lower-priority").map(|switch| knobs.preemption = Some(switch))
             }
+            annotation::REQUIRE_TRANSPORT => RequiredTransport::parse_list(text)
+                .map(|required| knobs.require_transport = required),
             annotation::PROFILE => profile(text),
             other => {
                 unknown(other, &place);
