@@ -28,6 +28,7 @@ mod report;
 mod rules;
 mod source;
 mod stamp;
+mod steps;
 mod summary;
 mod torch;
 mod transport;
@@ -40,6 +41,7 @@ pub use self::{
     report::{Collective, Evidence, Facts, Moment, RankFacts, Report, Verdict, account_word},
     rules::{Confidence, Label, LabelKind, MAX_ANCHORS, Retry, Rule, Rules, RulesError, Stage},
     source::MAX_LINE,
+    steps::SlowRank,
     summary::{Depth, VerdictSummary},
     transport::TransportSeen,
 };
@@ -146,6 +148,7 @@ impl Doctor {
                 ranks: group.ranks,
                 missing_ranks: group.missing,
                 disagreements: group.disagreements,
+                slowest: group.slowest,
                 timeline: concluded.timeline,
                 lines: self.sources.iter().map(|source| source.lines).sum(),
                 bytes: self.sources.iter().map(|source| source.bytes).sum(),

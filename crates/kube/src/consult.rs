@@ -16,7 +16,7 @@ use kube::core::subresource::LogParams;
 use tokio::sync::Semaphore;
 use tracing::debug;
 use trainyard_core::{
-    diagnose::{Doctor, Rules, TransportSeen, VerdictSummary},
+    diagnose::{Doctor, Report, Rules, TransportSeen, VerdictSummary},
     job::{self, Observed, ObservedPod},
     spec::Job,
 };
@@ -24,6 +24,7 @@ use trainyard_core::{
 use crate::{
     act::object_path,
     api::{CallError, Caller},
+    keep::{self, Kept},
     key::JobKey,
     operator::Operator,
 };
@@ -113,7 +114,19 @@ impl Operator {
             container: container(job, failed),
         };
         let verdict = match self.consultation.log(&self.caller, asked).await {
-            Ok(log) => self.consultation.conclude(attempt, &pod, failed, &log),
+            Ok(log) => {
+                let report = self.consultation.report(&pod, failed, &log);
+                let first = report.verdicts.first();
+                let telling = first.and_then(|first| Some(first.evidence.first()?.line));
+                let container = asked.container.unwrap_or_default();
+                let kept = Kept {
+                    attempt,
+                    of: format!("{pod}/{container}"),
+                    text: keep::excerpt(&log, telling),
+                };
+                self.keep(key, uid, kept);
+                report.summary(attempt)
+            }
             Err(reason) => {
                 debug!(job = %key, pod, reason, "no log of the pod that failed");
                 None
@@ -191,18 +204,12 @@ impl Consultation {
         }
     }
 
-    fn conclude(
-        &self,
-        attempt: u32,
-        pod: &str,
-        failed: &ObservedPod,
-        log: &[u8],
-    ) -> Option<VerdictSummary> {
+    fn report(&self, pod: &str, failed: &ObservedPod, log: &[u8]) -> Report {
         let mut doctor = self.doctor();
         let source = doctor.source(pod);
         doctor.belongs_to(source, None, failed.node.as_deref());
         doctor.bytes(source, log);
-        doctor.finish().summary(attempt)
+        doctor.finish()
     }
 
     /// What ranks told in the log of `pod` that they talk over.

@@ -26,6 +26,7 @@ pub mod crd;
 mod feed;
 mod health;
 mod identity;
+mod keep;
 mod key;
 mod lease;
 mod listen;

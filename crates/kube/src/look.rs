@@ -11,6 +11,7 @@ mod cluster;
 mod error;
 mod facts;
 mod job;
+mod kept;
 mod logs;
 mod pod;
 
@@ -30,6 +31,7 @@ use trainyard_core::{explain::Facts, spec::Kind};
 pub use self::{
     error::LookError,
     job::JobSeen,
+    kept::KeptLog,
     logs::{Chunk, Followed, LogAsked, LogOf},
     pod::PodSeen,
 };

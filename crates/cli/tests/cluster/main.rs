@@ -11,6 +11,7 @@
 )]
 
 mod deploy;
+mod doctor;
 mod explain;
 mod hooks;
 mod installed;

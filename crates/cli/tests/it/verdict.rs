@@ -83,7 +83,9 @@ fn channel(network: &str) -> String {
 fn requiring(transport: &str, job: &str) -> String {
     job.replace(
         "  name: j\n",
-        &format!("  name: j\n  annotations: {{trainyard.dev/require-transport: {transport}}}\n"),
+        &format!(
+            "  name: j\n  annotations: {{trainyard.dev/require-transport: \"{transport}\"}}\n"
+        ),
     )
 }
 

@@ -12,6 +12,7 @@ use super::{
     nccl::Told,
     report::{Collective, RankFacts},
     source::{Member, Source},
+    steps::{SlowRank, slowest},
 };
 
 /// All ranks, and what comparing them shows.
@@ -22,6 +23,7 @@ pub(super) struct Group {
     pub(super) world: Option<u32>,
     pub(super) missing: Vec<u32>,
     pub(super) disagreements: Vec<String>,
+    pub(super) slowest: Option<SlowRank>,
     pub(super) net: Transports,
     pub(super) starts: Starts,
     pub(super) wait: Wait,
@@ -92,6 +94,9 @@ impl Group {
         group.starts(&members);
         group.collectives(&members, dumps);
         group.lonely = lonely(sources);
+        let told = members.iter();
+        let told = told.filter_map(|(index, member)| Some((sources.get(*index)?, *member)));
+        group.slowest = slowest(told);
         group.recorded = !dumps.is_empty();
         group
     }

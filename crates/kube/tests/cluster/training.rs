@@ -134,6 +134,7 @@ fn real_ranks_that_use_another_transport_than_required_are_ended_early() {
         let roles = job["spec"]["pytorchReplicaSpecs"].as_object_mut().unwrap();
         roles.remove("Worker");
         let pod = &mut job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"];
+        pod["terminationGracePeriodSeconds"] = json!(1);
         let container = &mut pod["containers"][0];
         container["image"] = json!("trainyard.test/tools:test");
         let line = "node-1:42:99 [0] NCCL INFO Channel 00/0 : 1[1] -> 0[0] [send] via NET/Socket/0";
