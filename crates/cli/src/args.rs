@@ -252,8 +252,8 @@ pub(crate) struct Logs {
     /// Of this attempt; the first is 1
     #[arg(long, value_name = "N")]
     pub(crate) attempt: Option<u32>,
-    /// Only the container that failed first
-    #[arg(long, conflicts_with_all = ["rank", "pod", "attempt", "follow"])]
+    /// Only the container that failed first; with `--attempt`, in that attempt
+    #[arg(long, conflicts_with_all = ["rank", "pod", "follow"])]
     pub(crate) first_failure: bool,
     /// Go on printing until the run is over
     #[arg(short, long)]
@@ -343,6 +343,7 @@ impl Command {
             Self::Status(args) => Some(&mut args.place),
             Self::Logs(args) => Some(&mut args.place),
             Self::Explain(args) => Some(&mut args.place),
+            Self::Doctor(args) => Some(&mut args.place),
             Self::Suspend(args) => Some(&mut args.job.place),
             Self::Resume(args) => Some(&mut args.job.place),
             Self::Restart(args) => Some(&mut args.job.place),

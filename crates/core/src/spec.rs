@@ -24,6 +24,7 @@ mod nearest;
 mod placement;
 mod read;
 mod scalar;
+mod transport;
 mod tree;
 mod types;
 mod validate;
@@ -47,6 +48,7 @@ pub use placement::{Axis, Parallelism, Wish};
 pub use read::{
     File, MAX_BYTES, MAX_DEPTH, MAX_DOCUMENTS, MAX_NODES, MAX_TEXT_BYTES, read, source_text,
 };
+pub use transport::{RequiredTransport, is_between_nodes, is_direct};
 #[cfg(test)]
 pub(crate) use tree::push_key;
 pub use tree::{Entry, Node, Value};

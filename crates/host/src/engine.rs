@@ -397,6 +397,7 @@ impl<'a> Engine<'a> {
             seating: Seating::Open,
             grouping: Grouping::Unused,
             verdict: self.failures.last().and_then(|last| last.verdict.clone()),
+            transports: self.listener.transports(),
         }
     }
 

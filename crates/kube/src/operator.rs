@@ -39,6 +39,7 @@ use crate::{
     feed::{self, News, Source},
     key::{JobKey, OPERATOR_LABEL},
     lease::{Election, Fence},
+    listen::Listening,
     metrics::Metrics,
     node::LEASES_EVERY,
     queue::{Outcome, Queue},
@@ -110,6 +111,8 @@ pub struct Operator {
     pub(crate) shadow: Option<Arc<Shadow>>,
     /// The logs of what failed.
     pub(crate) consultation: Arc<Consultation>,
+    /// The logs of what runs.
+    pub(crate) listening: Arc<Listening>,
     queue: Arc<Queue>,
     options: Arc<Options>,
     ready: Arc<Ready>,
@@ -176,6 +179,7 @@ impl Operator {
             cluster: Arc::new(options.cluster.clone()),
             shadow: options.shadow.then(Arc::default),
             consultation: Arc::default(),
+            listening: Arc::default(),
             queue: Arc::new(Queue::default()),
             options: Arc::new(options),
             ready: Arc::new(Ready::default()),
@@ -204,6 +208,11 @@ impl Operator {
     /// What it has not seen the whole of yet.
     pub(crate) fn unlisted(&self) -> Vec<String> {
         self.ready.lock().iter().cloned().collect()
+    }
+
+    /// Asks for a look at a job soon.
+    pub(crate) fn look_soon(&self, key: JobKey) {
+        self.queue.soon(key);
     }
 
     /// Runs until `stop` is ready, then ends in an orderly way: passes under way are finished, and the

@@ -44,6 +44,7 @@ impl Operator {
         let began = Instant::now();
         let Some(view) = self.state.store().job(key) else {
             self.state.forget(key);
+            self.listening.forget(key);
             {
                 let mut store = self.state.store();
                 store.line.forget(&key.gang());
@@ -94,13 +95,18 @@ impl Operator {
             }
         };
         let mut observed = self.observe(key, view, &job);
-        if self.shadow.is_none() && self.consult(key, &job, &mut observed).await {
+        let uid = &view.metadata.uid;
+        if self.shadow.is_none() && self.consult(key, uid, &job, &mut observed).await {
             // A log took its time, and the job went on meanwhile.
             let verdict = observed.verdict.take();
             observed = self.observe(key, view, &job);
             observed.verdict = verdict;
         }
         self.recall(key, &job, &mut observed).await?;
+        let listens = match self.shadow {
+            None => self.listen(key, uid, &job, &mut observed),
+            Some(_) => None,
+        };
         let now = Timestamp::now();
         let decision = job::decide(&job, &observed, now);
         Span::current().record("attempt", decision.status.trainyard.attempt);
@@ -132,7 +138,7 @@ impl Operator {
             state: &self.state,
             key,
             job: &job,
-            uid: &view.metadata.uid,
+            uid,
             cluster: &self.cluster,
         };
         let refusals = actor.carry_out(&decision.actions).await?;
@@ -143,7 +149,8 @@ impl Operator {
             let wait = at.duration_since(now) + jiff::SignedDuration::from_millis(1);
             tokio::time::Instant::now() + Duration::try_from(wait).unwrap_or_default()
         });
-        Ok(asked.into_iter().chain(wake).chain(put_off).min())
+        let waits = [wake, put_off, listens];
+        Ok(asked.into_iter().chain(waits.into_iter().flatten()).min())
     }
 
     /// Until when a status is not written that tells of nothing but progress, soon after the one before.

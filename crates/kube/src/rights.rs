@@ -151,7 +151,7 @@ pub const OPERATOR: &[Right] = &[
         CORE,
         &["configmaps"],
         &["create", "get", "patch"],
-        "keeps the hostfile of an MPIJob; ConfigMaps of others are never listed",
+        "keeps the hostfile of an MPIJob, and the last lines of what failed; ConfigMaps of others are never listed",
     ),
     right(
         Place::Jobs,

@@ -12,6 +12,7 @@
 
 mod corpus;
 mod deploy;
+mod doctor;
 mod explain;
 mod hooks;
 mod installed;

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::{IndexSet, JobStatus};
 use crate::{
-    diagnose::VerdictSummary,
+    diagnose::{TransportSeen, VerdictSummary},
     spec::{Replicas, Slot},
 };
 
@@ -48,6 +48,17 @@ pub struct Observed {
     pub grouping: Grouping,
     /// What the doctor concludes from what the pods of an attempt wrote, once one of them has failed.
     pub verdict: Option<VerdictSummary>,
+    /// What ranks told that they talk over.
+    pub transports: Option<TransportsTold>,
+}
+
+/// What ranks of one attempt told that they talk over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TransportsTold {
+    /// The attempt.
+    pub attempt: u32,
+    /// What each told so far. A source is called after its pod, or `pod/container`.
+    pub ranks: Vec<TransportSeen>,
 }
 
 /// What is there of the object that tells another scheduler of a gang.

@@ -72,6 +72,8 @@ pub enum ConditionType {
     Failed,
     /// Fewer workers than wanted train. Ours; never last in the list.
     Degraded,
+    /// It is known what the ranks talk over, and it is what the job requires. Ours; never last in the list.
+    TransportVerified,
 }
 
 impl ConditionType {
@@ -85,6 +87,7 @@ impl ConditionType {
             Self::Succeeded => "Succeeded",
             Self::Failed => "Failed",
             Self::Degraded => "Degraded",
+            Self::TransportVerified => "TransportVerified",
         }
     }
 }
@@ -96,6 +99,8 @@ pub enum ConditionStatus {
     True,
     /// It does not.
     False,
+    /// Nobody can tell.
+    Unknown,
 }
 
 /// Counts of one role.

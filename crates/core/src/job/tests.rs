@@ -8,6 +8,7 @@ mod reports;
 mod seats;
 mod sizes;
 mod timed;
+mod transports;
 mod verdicts;
 
 use std::time::Duration;

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
 
-use super::{Kind, Parallelism, Wish};
+use super::{Kind, Parallelism, RequiredTransport, Wish};
 
 /// The annotation keys, and the label that fences a pod.
 pub mod annotation {
@@ -39,6 +39,8 @@ pub mod annotation {
     pub const PREEMPTION: &str = "trainyard.dev/preemption";
     /// A time such as `2026-01-31T12:00:00Z`, which the training puts there: when it last saved a checkpoint.
     pub const CHECKPOINTED_AT: &str = "trainyard.dev/checkpointed-at";
+    /// `NET/IB`, or a list: what ranks on different nodes must talk over; see [`super::RequiredTransport`].
+    pub const REQUIRE_TRANSPORT: &str = "trainyard.dev/require-transport";
     /// `demo` or `production`: what the linter takes the file to be written for.
     pub const PROFILE: &str = "trainyard.dev/profile";
     /// `TY402: reason; TY403: reason`: findings of the linter that are meant to be there.
@@ -78,6 +80,8 @@ pub struct Knobs {
     pub preemption: Option<Switch>,
     /// When the training last saved a checkpoint, where it says so.
     pub checkpointed_at: Option<Timestamp>,
+    /// What ranks on different nodes must talk over, any of these; empty where nothing is required.
+    pub require_transport: Vec<RequiredTransport>,
 }
 
 impl Knobs {
@@ -106,6 +110,7 @@ impl Default for Knobs {
             parallelism: None,
             preemption: None,
             checkpointed_at: None,
+            require_transport: Vec::new(),
         }
     }
 }

@@ -117,6 +117,7 @@ impl World {
                 seating: self.remembered_seats(),
                 grouping: Grouping::Unused,
                 verdict: None,
+                transports: None,
             },
             status_version: self.status_version,
             spec_version: self.spec_version,

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use crate::{
     lint::{self, catalogue},
     spec::{
-        Compat, GangBy, Kind, Knobs, Limit, MpiTransport, Parallelism, RestartScope, Switch, Wish,
-        annotation,
+        Compat, GangBy, Kind, Knobs, Limit, MpiTransport, Parallelism, RequiredTransport,
+        RestartScope, Switch, Wish, annotation,
         collector::Place,
         nearest::{nearest, one_of},
     },
@@ -17,7 +17,7 @@ use crate::{
 const PREFIX: &str = annotation::PREFIX;
 
 /// Annotations that change the job.
-const KNOWN: [&str; 13] = [
+const KNOWN: [&str; 14] = [
     annotation::RESTART_SCOPE,
     annotation::BUDGET,
     annotation::LOST_AFTER,
@@ -31,6 +31,7 @@ const KNOWN: [&str; 13] = [
     annotation::PARALLELISM,
     annotation::PREEMPTION,
     annotation::CHECKPOINTED_AT,
+    annotation::REQUIRE_TRANSPORT,
 ];
 
 /// Longest name of a restart: it is kept in the status.
@@ -83,6 +84,8 @@ pub(super) fn knobs(
                 knobs.checkpointed_at = checkpointed_at(key, text, &place);
                 Ok(())
             }
+            annotation::REQUIRE_TRANSPORT => RequiredTransport::parse_list(text)
+                .map(|required| knobs.require_transport = required),
             annotation::PROFILE => profile(text),
             other => {
                 unknown(other, &place);
