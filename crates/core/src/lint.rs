@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
+    fabric::fit,
     finding::{Finding, Span},
     spec::{self, Collector, Document, File, Place, RoleInFile},
 };
@@ -62,7 +63,9 @@ pub fn examples(code: &str) -> Option<(Example, Example)> {
 pub fn lint(file: &File) -> Vec<Finding> {
     let mut findings = Vec::new();
     for document in &file.documents {
-        if document.role_in_file() != RoleInFile::Companion {
+        if document.is_fabric() {
+            findings.extend(crate::fabric::read(document).findings);
+        } else if document.role_in_file() != RoleInFile::Companion {
             findings.extend(spec::check(document).findings);
         }
     }
@@ -76,7 +79,17 @@ fn of_the_file(file: &File) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut seen: BTreeMap<(&str, String, String), Span> = BTreeMap::new();
     let mut companions_only = true;
+    let mut fabrics: BTreeMap<&str, Span> = BTreeMap::new();
     for document in &file.documents {
+        if document.is_fabric() {
+            companions_only = false;
+            if let Some((name, span)) = document.name() {
+                match fabrics.get(name) {
+                    Some(first) => findings.push(crate::fabric::twice(name, span, first.line)),
+                    None => drop(fabrics.insert(name, span)),
+                }
+            }
+        }
         if document.role_in_file() == RoleInFile::Companion {
             continue;
         }
@@ -194,6 +207,9 @@ fn review_document(
     let mut checked = Vec::new();
     match document.role_in_file() {
         RoleInFile::Companion => {
+            if document.is_fabric() {
+                checked = crate::fabric::read(document).findings;
+            }
             if let Some((kind, (name, _))) = document.kind().zip(document.name()) {
                 let companion = Companion {
                     kind,
@@ -213,7 +229,9 @@ fn review_document(
             let result = spec::check(document);
             checked = result.findings;
             if let Some(job) = &result.job {
-                let scene = Scene::new(job, root.clone(), companions);
+                let fitted = companions.fabric_of(job).map(|fabric| fit(job, fabric));
+                let job = fitted.as_ref().map_or(job, |fitted| &fitted.job);
+                let scene = Scene::new(job, root.clone(), companions, fitted.as_ref());
                 for advice in advice::all() {
                     if let (Look::Job(look), Some(_)) = (advice.look, advice.rule.severity(profile))
                     {

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::spec::{self, Document, Node, Place};
+use crate::{
+    fabric::{self, Fabric},
+    spec::{self, Document, Job, Node, Place},
+};
 
 /// One such object.
 #[derive(Clone, Debug)]
@@ -19,6 +22,7 @@ pub(super) struct Companion<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Companions<'a> {
     objects: BTreeMap<&'a str, BTreeMap<&'a str, BTreeMap<&'a str, &'a Node>>>,
+    fabrics: BTreeMap<String, Fabric>,
 }
 
 impl<'a> Companions<'a> {
@@ -26,6 +30,11 @@ impl<'a> Companions<'a> {
         let Some((kind, (name, _))) = document.kind().zip(document.name()) else {
             return;
         };
+        if document.is_fabric() {
+            let read = fabric::read(document).fabric;
+            let named = read.map(|fabric| (fabric.name.clone(), fabric));
+            self.fabrics.extend(named);
+        }
         let namespace = namespace_of(document);
         let names = self.objects.entry(kind).or_default();
         names
@@ -37,6 +46,16 @@ impl<'a> Companions<'a> {
     /// The object, where the files hold it.
     pub(super) fn find(&self, kind: &str, namespace: &str, name: &str) -> Option<&'a Node> {
         self.objects.get(kind)?.get(name)?.get(namespace).copied()
+    }
+
+    /// The fabric that `job` names, where the files hold it.
+    pub(super) fn fabric_of(&self, job: &Job) -> Option<&Fabric> {
+        self.fabrics.get(job.knobs.fabric.as_deref()?)
+    }
+
+    /// The fabrics that the files hold, by name.
+    pub(super) fn fabrics(&self) -> &BTreeMap<String, Fabric> {
+        &self.fabrics
     }
 
     /// Every object of `kind`: namespace, name and what is in it.

@@ -5,13 +5,16 @@ use super::{
     advice::{Advice, CAREFUL, Look, MPI, ODD, PYTORCH, RISKY, WRONG, example, rule},
     scene::{Pod, Scene},
 };
-use crate::finding::Fix;
+use crate::{
+    fabric::{ATTACHMENT_KIND, NETWORKS},
+    finding::Fix,
+};
 
 mod attachment;
 mod mpirun;
 mod nccl;
 mod network;
-mod ranges;
+mod profile;
 
 pub(super) use network::{Attachment, attachments};
 
@@ -406,11 +409,64 @@ pub(super) static RULES: &[Advice] = &[
             )],
         ),
     },
+    Advice {
+        rule: rule(
+            "TY319",
+            ODD,
+            "fabric that is not in the files",
+            "The files bring fabrics, but not the one that the job names. Unless the cluster has it, the job \
+             waits for it and starts no pod.",
+        ),
+        look: Look::Job(profile::missing),
+        catches: example(
+            PYTORCH,
+            &[
+                ("  namespace: team\nspec:\n  nproc", ON_ROCE_B),
+                (LAST_RANGE, FABRIC_ROCE_A),
+            ],
+        ),
+        spares: example(
+            PYTORCH,
+            &[
+                ("  namespace: team\nspec:\n  nproc", ON_ROCE_A),
+                (LAST_RANGE, FABRIC_ROCE_A),
+            ],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY320",
+            ODD,
+            "setting that is not the fabric's",
+            "The job names a fabric and sets something otherwise than the platform has it. What the job says \
+             holds: the fabric never overrides it. On a fabric that works, the platform's value is the one \
+             that was tried.",
+        ),
+        look: Look::Job(profile::disagreements),
+        catches: example(
+            PYTORCH,
+            &[
+                ("  namespace: team\nspec:\n  nproc", ON_ROCE_A),
+                (LAST_RANGE, FABRIC_ROCE_A),
+            ],
+        ),
+        spares: example(
+            PYTORCH,
+            &[
+                ("  namespace: team\nspec:\n  nproc", ON_ROCE_A),
+                ("value: eth0", "value: =net1"),
+                (LAST_RANGE, FABRIC_ROCE_A),
+            ],
+        ),
+    },
 ];
 
-const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
-const RESOURCE_NAME: &str = "k8s.v1.cni.cncf.io/resourceName";
-const ATTACHMENT: &str = "NetworkAttachmentDefinition";
+const ON_ROCE_A: &str =
+    "  namespace: team\n  annotations:\n    trainyard.dev/fabric: roce-a\nspec:\n  nproc";
+const ON_ROCE_B: &str =
+    "  namespace: team\n  annotations:\n    trainyard.dev/fabric: roce-b\nspec:\n  nproc";
+const LAST_RANGE: &str = "\"whereabouts\", \"range\": \"10.10.0.0/16\"}}\n";
+const FABRIC_ROCE_A: &str = "\"whereabouts\", \"range\": \"10.10.0.0/16\"}}\n---\napiVersion: trainyard.dev/v1alpha1\nkind: Fabric\nmetadata: {name: roce-a}\nspec: {attachments: [roce-a], interface: net1}\n";
 
 /// Whether a resource is an RDMA device.
 pub(super) fn is_rdma(resource: &str) -> bool {
@@ -444,7 +500,7 @@ fn rdma_off(rule: &Rule, scene: &Scene<'_>) {
 }
 
 fn no_attachment(rule: &Rule, scene: &Scene<'_>) {
-    if scene.companions.of_kind(ATTACHMENT).next().is_none() {
+    if scene.companions.of_kind(ATTACHMENT_KIND).next().is_none() {
         return;
     }
     for pod in &scene.pods {
@@ -452,7 +508,11 @@ fn no_attachment(rule: &Rule, scene: &Scene<'_>) {
             let Attachment {
                 namespace, name, ..
             } = &attachment;
-            if scene.companions.find(ATTACHMENT, namespace, name).is_some() {
+            if scene
+                .companions
+                .find(ATTACHMENT_KIND, namespace, name)
+                .is_some()
+            {
                 continue;
             }
             if let Some((_, place)) = pod.annotation(NETWORKS) {
@@ -513,7 +573,7 @@ fn host_network(rule: &Rule, scene: &Scene<'_>) {
 }
 
 fn silent(rule: &Rule, scene: &Scene<'_>) {
-    if scene.gpus() == 0 || scene.pod_count() < 2 {
+    if scene.gpus() == 0 || scene.pod_count() < 2 || scene.is_on_unknown_fabric() {
         return;
     }
     let told = |pod: &Pod<'_>| {

@@ -33,6 +33,8 @@ pub mod annotation {
     pub const PARALLELISM: &str = "trainyard.dev/parallelism";
     /// `lower-priority` or `off`: whose seats the gang may take.
     pub const PREEMPTION: &str = "trainyard.dev/preemption";
+    /// The name of the fabric that the pods of the job are on; on pods the one that they are on.
+    pub const FABRIC: &str = "trainyard.dev/fabric";
     /// `demo` or `production`: what the linter takes the file to be written for.
     pub const PROFILE: &str = "trainyard.dev/profile";
     /// `TY402: reason; TY403: reason`: findings of the linter that are meant to be there.
@@ -68,6 +70,8 @@ pub struct Knobs {
     pub parallelism: Option<Parallelism>,
     /// Whether the gang may take the seats of gangs with a lower priority.
     pub preemption: Option<Switch>,
+    /// The fabric that the pods are on, where stated.
+    pub fabric: Option<String>,
 }
 
 impl Knobs {
@@ -95,6 +99,7 @@ impl Default for Knobs {
             placement: None,
             parallelism: None,
             preemption: None,
+            fabric: None,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use trainyard_core::{
-    job::{Action, Grouping, JobStatus, NodeHealth, Observed, ObservedPod},
+    job::{Action, Grouping, JobStatus, NodeHealth, Observed, ObservedPod, SeenFabric},
     spec::Job,
 };
 
@@ -115,6 +115,7 @@ impl World {
                 seating: self.remembered_seats(),
                 grouping: Grouping::Unused,
                 verdict: None,
+                fabric: SeenFabric::Unused,
             },
             status_version: self.status_version,
             spec_version: self.spec_version,

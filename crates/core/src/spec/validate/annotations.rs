@@ -8,6 +8,7 @@ use crate::{
         Compat, GangBy, Kind, Knobs, Limit, MpiTransport, Parallelism, RestartScope, Switch, Wish,
         annotation,
         collector::Place,
+        is_subdomain,
         nearest::{nearest, one_of},
     },
 };
@@ -15,7 +16,7 @@ use crate::{
 const PREFIX: &str = "trainyard.dev/";
 
 /// Annotations that change the job.
-const KNOWN: [&str; 12] = [
+const KNOWN: [&str; 13] = [
     annotation::RESTART_SCOPE,
     annotation::BUDGET,
     annotation::LOST_AFTER,
@@ -28,6 +29,7 @@ const KNOWN: [&str; 12] = [
     annotation::PLACEMENT,
     annotation::PARALLELISM,
     annotation::PREEMPTION,
+    annotation::FABRIC,
 ];
 
 /// Longest name of a restart: it is kept in the status.
@@ -75,6 +77,7 @@ pub(super) fn knobs(
             annotation::PREEMPTION => {
                 switch(text, "lower-priority").map(|switch| knobs.preemption = Some(switch))
             }
+            annotation::FABRIC => fabric(text).map(|name| knobs.fabric = Some(name)),
             annotation::PROFILE => profile(text),
             other => {
                 unknown(other, &place);
@@ -137,6 +140,16 @@ fn switch(text: &str, on: &str) -> Result<Switch, String> {
         "off" => Ok(Switch::Off),
         word if word == on => Ok(Switch::On),
         other => Err(format!("must be `{on}` or `off`, found `{other}`")),
+    }
+}
+
+/// The name of an object of the cluster.
+fn fabric(text: &str) -> Result<String, String> {
+    let name = text.trim();
+    if is_subdomain(name) {
+        Ok(name.to_owned())
+    } else {
+        Err(format!("must be the name of a fabric, found `{text}`"))
     }
 }
 
