@@ -23,6 +23,7 @@ fn member(rank: usize, size: usize, port: u16) -> Member {
         size,
         master_host: "127.0.0.1".to_owned(),
         master_port: port,
+        interface: None,
     }
 }
 
