@@ -134,7 +134,7 @@ pub enum JoinError {
     /// The interface that is named is not there, or has no address. Gloo's own words come first, for
     /// whoever looks for them.
     #[error(
-        "Unable to find address for: {name}; `{}` names it, this host has {}",
+        "Unable to find address for: {name} (`{}` names it, this host has {})",
         interface::VARIABLE,
         there.join(", ")
     )]

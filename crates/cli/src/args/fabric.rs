@@ -9,7 +9,7 @@ use super::RenderFormat;
 /// Write the network attachments that fabrics describe
 ///
 /// Every Fabric of the files whose `network` says how pods reach it becomes one
-/// NetworkAttachmentDefinition, for macvlan, ipvlan, host-device or ib-sriov. Their address ranges are
+/// `NetworkAttachmentDefinition`, for macvlan, ipvlan, host-device or ib-sriov. Their address ranges are
 /// checked against each other, and against the attachments that the files hold already.
 ///
 /// Exit code 0: written. 1: something in the files is wrong, and nothing was written. 2: it could not be done.
@@ -17,7 +17,7 @@ use super::RenderFormat;
 #[command(after_long_help = "\
 Examples:
   trainyard fabric fabrics.yaml | kubectl apply -f -
-  kubectl get fabrics -o yaml | trainyard fabric -
+  kubectl get fabric roce-a -o yaml | trainyard fabric -
   trainyard fabric roce-a.yaml roce-b.yaml --namespace networks")]
 pub(crate) struct Fabric {
     /// Files with fabrics, YAML or JSON; `-` reads stdin

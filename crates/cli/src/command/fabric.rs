@@ -59,11 +59,11 @@ pub(super) fn run(args: &Fabric, printer: &mut Printer) -> Result<Exit, Failure>
         return Err(Failure::new("no fabric of the files describes a network")
             .hint("say in `spec.network` how pods reach it, such as `plugin: macvlan`"));
     }
-    let made = made
+    let made: Vec<Value> = made
         .into_iter()
         .map(|object| in_namespace(object, args.namespace.as_deref()))
         .collect();
-    write(made, args.format, printer)?;
+    write(&made, args.format, printer)?;
     Ok(Exit::Done)
 }
 
@@ -74,7 +74,7 @@ fn in_namespace(mut object: Value, namespace: Option<&str>) -> Value {
     object
 }
 
-fn write(objects: Vec<Value>, format: RenderFormat, printer: &mut Printer) -> Result<(), Failure> {
+fn write(objects: &[Value], format: RenderFormat, printer: &mut Printer) -> Result<(), Failure> {
     match format {
         RenderFormat::Yaml => {
             let texts: Vec<String> = objects.iter().map(spec::to_yaml).collect();

@@ -1,5 +1,7 @@
 //! From a document, or an object of the API, to a [`Fabric`], with every mistake at its place.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{
@@ -117,10 +119,10 @@ fn check(place: &Place<'_>, spec: &FabricSpec) {
     if let Some(interface) = &spec.interface {
         let place = place.key("interface");
         check_interface(&place, interface);
-        let there = |name: &&String| *name == interface;
         let any_free = attached.iter().any(|one| one.interface.is_none());
         let stated = attached.iter().filter_map(|one| one.interface.as_ref());
-        if !attached.is_empty() && !any_free && stated.clone().find(there).is_none() {
+        let is_there = stated.clone().any(|name| name == interface);
+        if !attached.is_empty() && !any_free && !is_there {
             let stated: Vec<String> = stated.map(|name| format!("`{name}`")).collect();
             bad(
                 &place,
@@ -135,7 +137,7 @@ fn check(place: &Place<'_>, spec: &FabricSpec) {
         check_rdma(&place.key("rdma"), rdma);
     }
     let variables = place.key("variables");
-    let count = spec.variables.as_ref().map_or(0, |map| map.len());
+    let count = spec.variables.as_ref().map_or(0, BTreeMap::len);
     if count > MAX_VARIABLES {
         bad(
             &variables,

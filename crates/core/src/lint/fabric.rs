@@ -17,6 +17,7 @@ mod network;
 mod profile;
 
 pub(super) use network::{Attachment, attachments};
+pub(super) use profile::RULES as PROFILE_RULES;
 
 /// The rules of this family.
 pub(super) static RULES: &[Advice] = &[
@@ -409,64 +410,7 @@ pub(super) static RULES: &[Advice] = &[
             )],
         ),
     },
-    Advice {
-        rule: rule(
-            "TY319",
-            ODD,
-            "fabric that is not in the files",
-            "The files bring fabrics, but not the one that the job names. Unless the cluster has it, the job \
-             waits for it and starts no pod.",
-        ),
-        look: Look::Job(profile::missing),
-        catches: example(
-            PYTORCH,
-            &[
-                ("  namespace: team\nspec:\n  nproc", ON_ROCE_B),
-                (LAST_RANGE, FABRIC_ROCE_A),
-            ],
-        ),
-        spares: example(
-            PYTORCH,
-            &[
-                ("  namespace: team\nspec:\n  nproc", ON_ROCE_A),
-                (LAST_RANGE, FABRIC_ROCE_A),
-            ],
-        ),
-    },
-    Advice {
-        rule: rule(
-            "TY320",
-            ODD,
-            "setting that is not the fabric's",
-            "The job names a fabric and sets something otherwise than the platform has it. What the job says \
-             holds: the fabric never overrides it. On a fabric that works, the platform's value is the one \
-             that was tried.",
-        ),
-        look: Look::Job(profile::disagreements),
-        catches: example(
-            PYTORCH,
-            &[
-                ("  namespace: team\nspec:\n  nproc", ON_ROCE_A),
-                (LAST_RANGE, FABRIC_ROCE_A),
-            ],
-        ),
-        spares: example(
-            PYTORCH,
-            &[
-                ("  namespace: team\nspec:\n  nproc", ON_ROCE_A),
-                ("value: eth0", "value: =net1"),
-                (LAST_RANGE, FABRIC_ROCE_A),
-            ],
-        ),
-    },
 ];
-
-const ON_ROCE_A: &str =
-    "  namespace: team\n  annotations:\n    trainyard.dev/fabric: roce-a\nspec:\n  nproc";
-const ON_ROCE_B: &str =
-    "  namespace: team\n  annotations:\n    trainyard.dev/fabric: roce-b\nspec:\n  nproc";
-const LAST_RANGE: &str = "\"whereabouts\", \"range\": \"10.10.0.0/16\"}}\n";
-const FABRIC_ROCE_A: &str = "\"whereabouts\", \"range\": \"10.10.0.0/16\"}}\n---\napiVersion: trainyard.dev/v1alpha1\nkind: Fabric\nmetadata: {name: roce-a}\nspec: {attachments: [roce-a], interface: net1}\n";
 
 /// Whether a resource is an RDMA device.
 pub(super) fn is_rdma(resource: &str) -> bool {
