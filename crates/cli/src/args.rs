@@ -5,6 +5,7 @@
 
 mod change;
 mod doctor;
+mod fabric;
 mod lint;
 mod operator;
 mod place;
@@ -24,6 +25,7 @@ use trainyard_core::spec::Role;
 pub(crate) use self::{
     change::{Delete, Restart, Resume, Suspend},
     doctor::Doctor,
+    fabric::Fabric,
     lint::{Against, Lint, LintFormat},
     operator::{LogFormat, Operator},
     place::{Nodes, PlaceJob, Yard},
@@ -111,6 +113,7 @@ pub(crate) enum Command {
     Delete(Delete),
     Render(Render),
     Lint(Lint),
+    Fabric(Fabric),
     Place(PlaceJob),
     Nodes(Nodes),
     Plan(Box<Plan>),

@@ -4,6 +4,7 @@ mod completions;
 mod delete;
 mod doctor;
 mod explain;
+mod fabric;
 mod lint;
 pub(crate) mod logs;
 mod man;
@@ -49,6 +50,7 @@ pub(crate) fn run(
         Command::Restart(args) => restart::run(&args.job, printer),
         Command::Delete(args) => delete::run(&args, printer),
         Command::Render(args) => render::run(args, environment, printer),
+        Command::Fabric(args) => fabric::run(&args, printer),
         Command::Lint(args) => lint::run(&args, printer),
         Command::Place(args) => place::run(&args, printer),
         Command::Nodes(args) => nodes::run(&args, printer),

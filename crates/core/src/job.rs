@@ -35,6 +35,7 @@ mod conditions;
 mod converge;
 mod deadline;
 mod elastic;
+mod fabric;
 mod grouping;
 mod index_set;
 mod messages;
@@ -62,11 +63,11 @@ pub use action::{Action, Decision, Event, EventKind, Removal, Seat};
 pub use index_set::IndexSet;
 pub use observed::{
     Autoscaler, Disruption, Exit, Grouping, NodeHealth, Observed, ObservedPod, PodPhase, PodUid,
-    Progress, Refusal, Seating, SharedInputs, TransportsTold, Wait,
+    Progress, Refusal, Seating, SeenFabric, SharedInputs, TransportsTold, Wait,
 };
 pub use status::{
-    Account, Condition, ConditionStatus, ConditionType, JobStatus, LastFailure, RoleStatus, Spent,
-    Yard,
+    Account, Condition, ConditionStatus, ConditionType, FabricInUse, JobStatus, LastFailure,
+    RoleStatus, Spent, Yard,
 };
 
 pub use transport::asks_for_transport;

@@ -20,11 +20,13 @@
 //! 11. [`outlook`]: weeks of a job with failures, simulated;
 //! 12. [`remote_shell`]: the command lines with which `mpirun` reaches another pod;
 //! 13. [`template`]: commented job files from a few answers;
-//! 14. [`quantity`]: Kubernetes quantities as whole numbers.
+//! 14. [`fabric`]: the network that gradients travel on, and what it adds to the pods of a job;
+//! 15. [`quantity`]: Kubernetes quantities as whole numbers.
 #![forbid(unsafe_code)]
 
 pub mod diagnose;
 pub mod explain;
+pub mod fabric;
 pub mod finding;
 pub mod gang;
 pub mod job;

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
+    fabric::fit,
     finding::{Finding, Span},
     spec::{self, Collector, Document, File, Place, RoleInFile},
 };
@@ -66,7 +67,9 @@ pub fn examples(code: &str) -> Option<(Example, Example)> {
 pub fn lint(file: &File) -> Vec<Finding> {
     let mut findings = Vec::new();
     for document in &file.documents {
-        if document.role_in_file() != RoleInFile::Companion {
+        if document.is_fabric() {
+            findings.extend(crate::fabric::read(document).findings);
+        } else if document.role_in_file() != RoleInFile::Companion {
             findings.extend(spec::check(document).findings);
         }
     }
@@ -80,7 +83,17 @@ fn of_the_file(file: &File) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut seen: BTreeMap<(&str, String, String), Span> = BTreeMap::new();
     let mut companions_only = true;
+    let mut fabrics: BTreeMap<&str, Span> = BTreeMap::new();
     for document in &file.documents {
+        if document.is_fabric() {
+            companions_only = false;
+            if let Some((name, span)) = document.name() {
+                match fabrics.get(name) {
+                    Some(first) => findings.push(crate::fabric::twice(name, span, first.line)),
+                    None => drop(fabrics.insert(name, span)),
+                }
+            }
+        }
         if document.role_in_file() == RoleInFile::Companion {
             continue;
         }
@@ -219,6 +232,9 @@ fn review_document(
     let mut checked = Vec::new();
     match document.role_in_file() {
         RoleInFile::Companion => {
+            if document.is_fabric() {
+                checked = crate::fabric::read(document).findings;
+            }
             if let Some((kind, (name, _))) = document.kind().zip(document.name()) {
                 let companion = Companion {
                     kind,
@@ -242,7 +258,9 @@ fn review_document(
             let result = spec::check(document);
             checked = result.findings;
             if let Some(job) = &result.job {
-                let scene = Scene::new(job, root.clone(), companions);
+                let fitted = companions.fabric_of(job).map(|fabric| fit(job, fabric));
+                let job = fitted.as_ref().map_or(job, |fitted| &fitted.job);
+                let scene = Scene::new(job, root.clone(), companions, fitted.as_ref());
                 for advice in advice::all() {
                     if advice.rule.severity(profile).is_none() {
                         continue;

@@ -35,12 +35,14 @@ pub(crate) use check::document_from_value;
 pub(crate) use check::kinds_read;
 pub use check::{Checked, check, job_from_value};
 pub(crate) use collector::{Collector, Place};
+pub(crate) use decode::decode;
 pub use document::{Document, RoleInFile};
 pub use fill::{Filled, fill};
 pub use kind::{Kind, Role};
 pub use knobs::{
     AccountLimits, Compat, GangBy, Knobs, Limit, MpiTransport, RestartScope, Switch, annotation,
 };
+pub(crate) use name::is_subdomain;
 pub use name::{JobName, NameError, Namespace};
 pub(crate) use nearest::distance;
 pub use nearest::nearest;

@@ -40,7 +40,7 @@ use nix::{
 use trainyard_core::{
     job::{
         self, Autoscaler, ConditionStatus, ConditionType, Grouping, IndexSet, JobStatus,
-        NodeHealth, Observed, Progress, Refusal, Seating, SharedInputs,
+        NodeHealth, Observed, Progress, Refusal, Seating, SeenFabric, SharedInputs,
     },
     launch::Plan,
     spec::{Job, Role},
@@ -398,6 +398,7 @@ impl<'a> Engine<'a> {
             grouping: Grouping::Unused,
             verdict: self.failures.last().and_then(|last| last.verdict.clone()),
             transports: self.listener.transports(),
+            fabric: SeenFabric::Unused,
         }
     }
 

@@ -16,6 +16,7 @@
 //! Invariant: what the definitions of the Go operators accept is accepted, and what they keep is
 //! kept. The additions are `status.trainyard`, and rules in CEL about what no operator would run.
 
+mod fabric;
 mod fields;
 mod kubernetes;
 mod reflect;
@@ -28,9 +29,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Map, Value, json};
 use trainyard_core::spec::{Kind, wire};
 
+pub(crate) use fabric::{FABRICS, group_and_version as fabric_group_and_version};
 use reflect::Shape;
 
-/// The API group of all kinds.
+/// The API group of all job kinds.
 pub const GROUP: &str = "kubeflow.org";
 
 /// Where the operator lives unless it is told otherwise.
@@ -85,6 +87,7 @@ pub fn definitions() -> Vec<(String, Value)> {
             let file = format!("{GROUP}_{}.yaml", plural(kind));
             (file, definition(kind, versions))
         })
+        .chain([fabric::definition()])
         .collect()
 }
 

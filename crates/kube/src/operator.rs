@@ -6,6 +6,7 @@
 //!
 //! Several operators may run: all of them follow the cluster, the one that holds the lease acts.
 
+mod fabrics;
 mod groups;
 mod seats;
 mod state;
@@ -28,6 +29,7 @@ use trainyard_core::{
 };
 
 pub(crate) use self::{
+    fabrics::fitted,
     groups::{as_applied, unserved},
     state::{Scaler, State},
 };
@@ -120,6 +122,8 @@ pub struct Operator {
     stirred: Arc<Notify>,
     /// Which schedulers of others jobs need.
     asked: groups::Asked,
+    /// A job names a fabric.
+    fabrics_asked: Arc<Notify>,
     leads: watch::Receiver<bool>,
     leading: Arc<watch::Sender<bool>>,
     ends: Arc<AtomicBool>,
@@ -185,6 +189,7 @@ impl Operator {
             ready: Arc::new(Ready::default()),
             stirred: Arc::default(),
             asked: groups::Asked::default(),
+            fabrics_asked: Arc::default(),
             leads,
             leading: Arc::new(leading),
             ends: Arc::new(AtomicBool::new(false)),
@@ -237,6 +242,7 @@ impl Operator {
             for api in GroupApi::ALL {
                 tasks.spawn(self.clone().follow_groups(api));
             }
+            tasks.spawn(self.clone().follow_fabrics());
         }
         let turns = Arc::new(Semaphore::new(self.options.workers));
         let mut stop = std::pin::pin!(stop);

@@ -24,7 +24,7 @@ use crate::{
     api::CallError,
     convert,
     key::JobKey,
-    operator::{Operator, Scaler},
+    operator::{Operator, Scaler, fitted},
     queue::Outcome,
     trace,
     view::{Bare, JobView},
@@ -49,6 +49,7 @@ impl Operator {
                 let mut store = self.state.store();
                 store.line.forget(&key.gang());
                 store.forget_groups(key);
+                store.forget_fabrics(key);
             }
             self.look_at_line();
             self.caller.metrics.forget(key);
@@ -94,12 +95,12 @@ impl Operator {
                 return Ok(None);
             }
         };
-        let mut observed = self.observe(key, view, &job);
+        let (mut observed, mut on_fabric) = self.observe(key, view, &job);
         let uid = &view.metadata.uid;
         if self.shadow.is_none() && self.consult(key, uid, &job, &mut observed).await {
             // A log took its time, and the job went on meanwhile.
             let verdict = observed.verdict.take();
-            observed = self.observe(key, view, &job);
+            (observed, on_fabric) = self.observe(key, view, &job);
             observed.verdict = verdict;
         }
         self.recall(key, &job, &mut observed).await?;
@@ -109,6 +110,9 @@ impl Operator {
         };
         let now = Timestamp::now();
         let decision = job::decide(&job, &observed, now);
+        if decision.status.trainyard.fabric != observed.status.trainyard.fabric {
+            on_fabric = fitted(&job, &decision.status, &observed.fabric);
+        }
         Span::current().record("attempt", decision.status.trainyard.attempt);
         debug!(
             job = %key,
@@ -137,7 +141,7 @@ impl Operator {
             caller: &self.caller,
             state: &self.state,
             key,
-            job: &job,
+            job: on_fabric.as_ref().unwrap_or(&job),
             uid,
             cluster: &self.cluster,
         };
@@ -164,12 +168,15 @@ impl Operator {
         (next > tokio::time::Instant::now() && job::may_wait(before, decision)).then_some(next)
     }
 
-    /// What is to be seen of a job now.
-    fn observe(&self, key: &JobKey, view: &JobView, job: &Job) -> job::Observed {
+    /// What is to be seen of a job now, and the job with what its fabric adds, where it is on one.
+    fn observe(&self, key: &JobKey, view: &JobView, job: &Job) -> (job::Observed, Option<Job>) {
         let mut observed = self.state.store().observe(key, view, job);
-        observed.seating = self.seating(key, view, job, &observed.status);
-        observed.grouping = self.grouping(key, view, job);
-        observed
+        observed.fabric = self.seen_fabric(key, job);
+        let on_fabric = fitted(job, &observed.status, &observed.fabric);
+        let launched = on_fabric.as_ref().unwrap_or(job);
+        observed.seating = self.seating(key, view, launched, &observed.status);
+        observed.grouping = self.grouping(key, view, launched);
+        (observed, on_fabric)
     }
 
     /// Adds what only this operator remembers.

@@ -232,6 +232,13 @@ pub const OPERATOR: &[Right] = &[
     ),
     right(
         Place::Nodes,
+        &["trainyard.dev"],
+        &["fabrics"],
+        &["list", "watch"],
+        "puts jobs on the fabrics that they name",
+    ),
+    right(
+        Place::Nodes,
         CORE,
         &["nodes"],
         &["get", "list", "watch"],

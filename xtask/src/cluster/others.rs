@@ -1,6 +1,6 @@
-//! The kinds of other schedulers, as their makers define them.
+//! The kinds of others, as their makers define them: of schedulers, and of network attachments.
 //!
-//! They are read from the makers' Go modules, which `tools/cluster/schedulers` pins. Go keeps those in its
+//! They are read from the makers' Go modules, which `tools/cluster` pins. Go keeps those in its
 //! own cache, outside of this checkout; a cluster gets links to single files there.
 
 use std::{
@@ -12,17 +12,26 @@ use std::{
 use super::state::State;
 use crate::{Failure, cache::cannot, step};
 
-/// The name of each file in the folder `kinds` of a cluster, its module, and where it lies there.
-const KINDS: &[(&str, &str, &str)] = &[
+/// The name of each file in the folder `kinds` of a cluster, the folder of `tools/cluster` that pins its
+/// module, the module, and where it lies there.
+const KINDS: &[(&str, &str, &str, &str)] = &[
     (
         "volcano.yaml",
+        "schedulers",
         "volcano.sh/volcano",
         "config/crd/volcano/bases/scheduling.volcano.sh_podgroups.yaml",
     ),
     (
         "coscheduling.yaml",
+        "schedulers",
         "sigs.k8s.io/scheduler-plugins",
         "config/crd/bases/scheduling.x-k8s.io_podgroups.yaml",
+    ),
+    (
+        "network-attachments.yaml",
+        "multus",
+        "github.com/k8snetworkplumbingwg/network-attachment-definition-client",
+        "artifacts/networks-crd.yaml",
     ),
 ];
 
@@ -30,8 +39,8 @@ const KINDS: &[(&str, &str, &str)] = &[
 pub(super) fn provide(state: &State) -> Result<(), Failure> {
     let folder = state.file("kinds");
     fs::create_dir_all(&folder).map_err(cannot("make", &folder))?;
-    for (name, module, file) in KINDS {
-        let path = download(module)?.join(file);
+    for (name, source, module, file) in KINDS {
+        let path = download(source, module)?.join(file);
         if !path.is_file() {
             return Err(Failure::Failed(format!(
                 "module `{module}` has no file `{file}`"
@@ -45,8 +54,8 @@ pub(super) fn provide(state: &State) -> Result<(), Failure> {
 }
 
 /// The folder of a module in Go's cache, fetched if it is not there.
-fn download(module: &str) -> Result<PathBuf, Failure> {
-    let source = step::root().join("tools/cluster/schedulers");
+fn download(source: &str, module: &str) -> Result<PathBuf, Failure> {
+    let source = step::root().join("tools/cluster").join(source);
     let version = pinned(&source, module)?;
     let output = Command::new("go")
         .args(["mod", "download", "-json", &format!("{module}@{version}")])
@@ -98,9 +107,9 @@ mod tests {
 
     #[test]
     fn every_module_is_pinned_with_its_sum() {
-        let source = step::root().join("tools/cluster/schedulers");
-        let sums = fs::read_to_string(source.join("go.sum")).expect("the sums are there");
-        for (_, module, _) in KINDS {
+        for (_, source, module, _) in KINDS {
+            let source = step::root().join("tools/cluster").join(source);
+            let sums = fs::read_to_string(source.join("go.sum")).expect("the sums are there");
             let version = pinned(&source, module).expect("it is pinned");
             let sum = format!("{module} {version} h1:");
             assert!(sums.lines().any(|line| line.starts_with(&sum)), "{module}");

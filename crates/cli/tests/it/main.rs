@@ -11,6 +11,7 @@ mod call;
 mod control;
 mod doctor;
 mod examples;
+mod fabrics;
 mod findings;
 mod golden;
 mod objects;

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::{IndexSet, JobStatus};
 use crate::{
     diagnose::{TransportSeen, VerdictSummary},
+    fabric::FabricSpec,
     spec::{Replicas, Slot},
 };
 
@@ -50,6 +51,8 @@ pub struct Observed {
     pub verdict: Option<VerdictSummary>,
     /// What ranks told that they talk over.
     pub transports: Option<TransportsTold>,
+    /// What there is of the fabric that the job names.
+    pub fabric: SeenFabric,
 }
 
 /// What ranks of one attempt told that they talk over.
@@ -59,6 +62,20 @@ pub struct TransportsTold {
     pub attempt: u32,
     /// What each told so far. A source is called after its pod, or `pod/container`.
     pub ranks: Vec<TransportSeen>,
+}
+
+/// What there is of the fabric that a job names.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum SeenFabric {
+    /// The job names none, or nobody has fabrics here.
+    #[default]
+    Unused,
+    /// Nobody has looked yet.
+    Unknown,
+    /// None that could be used, and why.
+    Unable(String),
+    /// This one.
+    There(Box<FabricSpec>),
 }
 
 /// What is there of the object that tells another scheduler of a gang.

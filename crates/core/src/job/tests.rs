@@ -2,6 +2,7 @@
 //! these leave whole: they read as the contract does.
 
 mod asked;
+mod fabrics;
 mod groups;
 mod hunted;
 mod reports;

@@ -120,6 +120,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Advice> {
         shape::RULES,
         memory_devices::RULES,
         fabric::RULES,
+        fabric::PROFILE_RULES,
         recovery::RULES,
         placement::RULES,
         hygiene::RULES,

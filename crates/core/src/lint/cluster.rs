@@ -11,10 +11,11 @@ use super::{
     Rule,
     advice::{Advice, Look, PYTORCH, RISKY, WRONG, example, rule},
     companions::{Companion, Companions, at},
-    fabric::{ATTACHMENT, NETWORKS, network::attachments},
+    fabric::network::attachments,
     scene::Scene,
 };
 use crate::{
+    fabric::{ATTACHMENT_KIND, NETWORKS},
     gang::{Constraints, Node, Resources},
     spec::{self, Collector, File, Place},
 };
@@ -77,7 +78,7 @@ pub fn namespaces(files: &[&File], namespace: &str) -> BTreeSet<String> {
         };
         let collector = Collector::default();
         let root = Place::root(&document.tree, &collector);
-        let scene = Scene::new(&job, root, &companions);
+        let scene = Scene::new(&job, root, &companions, None);
         needed.insert(facts.namespace_of(&scene).to_owned());
         for attachment in scene.pods.iter().flat_map(|pod| attachments(&scene, pod)) {
             needed.insert(facts.meant_by(&scene, &attachment.namespace).to_owned());
@@ -292,7 +293,7 @@ fn no_attachment(rule: &Rule, scene: &Scene<'_>, cluster: &ClusterFacts) {
             let Some(known) = cluster.attachments.get(here) else {
                 continue;
             };
-            let in_files = scene.companions.find(ATTACHMENT, namespace, name).is_some();
+            let in_files = scene.companions.find(ATTACHMENT_KIND, namespace, name).is_some();
             let Some((_, place)) = pod.annotation(NETWORKS).filter(|_| !in_files) else {
                 continue;
             };

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::ClusterFacts;
-use crate::spec::{self, Document, Node, Place};
+use crate::{
+    fabric::{self, Fabric},
+    spec::{self, Document, Job, Node, Place},
+};
 
 /// One such object.
 #[derive(Clone, Debug)]
@@ -22,6 +25,7 @@ pub(super) struct Companions<'a> {
     /// What is there besides the files, where a cluster was looked at.
     pub(super) cluster: Option<&'a ClusterFacts>,
     objects: BTreeMap<&'a str, BTreeMap<&'a str, BTreeMap<&'a str, &'a Node>>>,
+    fabrics: BTreeMap<String, Fabric>,
 }
 
 impl<'a> Companions<'a> {
@@ -29,6 +33,11 @@ impl<'a> Companions<'a> {
         let Some((kind, (name, _))) = document.kind().zip(document.name()) else {
             return;
         };
+        if document.is_fabric() {
+            let read = fabric::read(document).fabric;
+            let named = read.map(|fabric| (fabric.name.clone(), fabric));
+            self.fabrics.extend(named);
+        }
         let namespace = namespace_of(document);
         let names = self.objects.entry(kind).or_default();
         names
@@ -45,6 +54,16 @@ impl<'a> Companions<'a> {
     /// The object, where the files hold it.
     pub(super) fn find(&self, kind: &str, namespace: &str, name: &str) -> Option<&'a Node> {
         self.objects.get(kind)?.get(name)?.get(namespace).copied()
+    }
+
+    /// The fabric that `job` names, where the files hold it.
+    pub(super) fn fabric_of(&self, job: &Job) -> Option<&Fabric> {
+        self.fabrics.get(job.knobs.fabric.as_deref()?)
+    }
+
+    /// The fabrics that the files hold, by name.
+    pub(super) fn fabrics(&self) -> &BTreeMap<String, Fabric> {
+        &self.fabrics
     }
 
     /// Every object of `kind`: namespace, name and what is in it.

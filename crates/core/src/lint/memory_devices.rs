@@ -256,6 +256,9 @@ fn shared_memory<'a>(pod: &Pod<'a>) -> Option<(&'a EmptyDirVolumeSource, Place<'
 }
 
 fn no_shared_memory(rule: &Rule, scene: &Scene<'_>) {
+    if scene.is_on_unknown_fabric() {
+        return;
+    }
     // A single GPU has nobody to share with; only the data loader of PyTorch needs the memory there.
     let needs = |pod: &&Pod<'_>| pod.gpus() > 1 || scene.job.kind == Kind::PyTorch;
     for pod in gpu_pods(scene).filter(needs) {

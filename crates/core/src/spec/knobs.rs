@@ -41,6 +41,8 @@ pub mod annotation {
     pub const CHECKPOINTED_AT: &str = "trainyard.dev/checkpointed-at";
     /// `NET/IB`, or a list: what ranks on different nodes must talk over; see [`super::RequiredTransport`].
     pub const REQUIRE_TRANSPORT: &str = "trainyard.dev/require-transport";
+    /// The name of the fabric that the pods of the job are on; on pods the one that they are on.
+    pub const FABRIC: &str = "trainyard.dev/fabric";
     /// `demo` or `production`: what the linter takes the file to be written for.
     pub const PROFILE: &str = "trainyard.dev/profile";
     /// `TY402: reason; TY403: reason`: findings of the linter that are meant to be there.
@@ -82,6 +84,8 @@ pub struct Knobs {
     pub checkpointed_at: Option<Timestamp>,
     /// What ranks on different nodes must talk over, any of these; empty where nothing is required.
     pub require_transport: Vec<RequiredTransport>,
+    /// The fabric that the pods are on, where stated.
+    pub fabric: Option<String>,
 }
 
 impl Knobs {
@@ -111,6 +115,7 @@ impl Default for Knobs {
             preemption: None,
             checkpointed_at: None,
             require_transport: Vec::new(),
+            fabric: None,
         }
     }
 }

@@ -22,8 +22,9 @@ fn structs(shape: &Shape, seen: &mut impl FnMut(&Struct)) {
 
 fn every_field() -> Vec<(&'static str, Field)> {
     let mut all = Vec::new();
-    for kind in Kind::ALL {
-        structs(&spec_shape(kind), &mut |own| {
+    let shapes = Kind::ALL.into_iter().map(spec_shape);
+    for shape in shapes.chain([fabric::shape()]) {
+        structs(&shape, &mut |own| {
             all.extend(own.fields.iter().map(|field| (own.name, field.clone())));
         });
     }

@@ -10,6 +10,7 @@
     reason = "a test that cannot go on says why and ends"
 )]
 
+mod fabrics;
 mod failures;
 mod harness;
 mod kinds;

@@ -11,7 +11,7 @@ use std::{
 };
 
 use trainyard_core::{
-    job::{Action, Grouping, JobStatus, NodeHealth, Observed, ObservedPod},
+    job::{Action, Grouping, JobStatus, NodeHealth, Observed, ObservedPod, SeenFabric},
     spec::Job,
 };
 
@@ -118,6 +118,7 @@ impl World {
                 grouping: Grouping::Unused,
                 verdict: None,
                 transports: None,
+                fabric: SeenFabric::Unused,
             },
             status_version: self.status_version,
             spec_version: self.spec_version,

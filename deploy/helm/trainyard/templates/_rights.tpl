@@ -187,6 +187,14 @@
   verbs:
   - list
   - watch
+# puts jobs on the fabrics that they name
+- apiGroups:
+  - trainyard.dev
+  resources:
+  - fabrics
+  verbs:
+  - list
+  - watch
 # tells a pod on a dead node from a slow one
 - apiGroups:
   - ""

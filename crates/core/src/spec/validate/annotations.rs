@@ -10,6 +10,7 @@ use crate::{
         Compat, GangBy, Kind, Knobs, Limit, MpiTransport, Parallelism, RequiredTransport,
         RestartScope, Switch, Wish, annotation,
         collector::Place,
+        is_subdomain,
         nearest::{nearest, one_of},
     },
 };
@@ -17,7 +18,7 @@ use crate::{
 const PREFIX: &str = annotation::PREFIX;
 
 /// Annotations that change the job.
-const KNOWN: [&str; 14] = [
+const KNOWN: [&str; 15] = [
     annotation::RESTART_SCOPE,
     annotation::BUDGET,
     annotation::LOST_AFTER,
@@ -32,6 +33,7 @@ const KNOWN: [&str; 14] = [
     annotation::PREEMPTION,
     annotation::CHECKPOINTED_AT,
     annotation::REQUIRE_TRANSPORT,
+    annotation::FABRIC,
 ];
 
 /// Longest name of a restart: it is kept in the status.
@@ -86,6 +88,7 @@ pub(super) fn knobs(
             }
             annotation::REQUIRE_TRANSPORT => RequiredTransport::parse_list(text)
                 .map(|required| knobs.require_transport = required),
+            annotation::FABRIC => fabric(text).map(|name| knobs.fabric = Some(name)),
             annotation::PROFILE => profile(text),
             other => {
                 unknown(other, &place);
@@ -164,6 +167,16 @@ fn switch(text: &str, on: &str) -> Result<Switch, String> {
         "off" => Ok(Switch::Off),
         word if word == on => Ok(Switch::On),
         other => Err(format!("must be `{on}` or `off`, found `{other}`")),
+    }
+}
+
+/// The name of an object of the cluster.
+fn fabric(text: &str) -> Result<String, String> {
+    let name = text.trim();
+    if is_subdomain(name) {
+        Ok(name.to_owned())
+    } else {
+        Err(format!("must be the name of a fabric, found `{text}`"))
     }
 }
 
