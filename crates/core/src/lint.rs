@@ -165,7 +165,7 @@ pub fn review_in(
 pub fn review_object(object: &serde_json::Value, profile: Option<Profile>) -> Vec<Finding> {
     match spec::document_from_value(object) {
         Ok(document) => review_document(&document, &Companions::default(), profile),
-        Err(finding) => vec![finding],
+        Err(finding) => vec![*finding],
     }
 }
 

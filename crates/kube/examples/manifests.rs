@@ -194,19 +194,20 @@ fn chart_user_roles() -> String {
 
 /// Every kind is checked when it is written, whatever version it is written in.
 fn validator() -> Value {
-    let webhooks = kinds().map(|kind| {
+    let webhook = |kind: Kind| {
         let name = format!("validator.{}.trainyard.dev", crd::singular(kind));
         let rules = json!([asked_about(kind, &["CREATE", "UPDATE"])]);
         admission(&name, &webhook::validate_path(kind), &rules)
-    });
-    configuration("Validating", rights::VALIDATOR, webhooks.collect())
+    };
+    let webhooks: Vec<Value> = kinds().map(webhook).collect();
+    configuration("Validating", rights::VALIDATOR, &webhooks)
 }
 
 /// Every kind is completed when it is made. Later nobody's words are changed.
 fn defaulter() -> Value {
     let rules: Vec<Value> = kinds().map(|kind| asked_about(kind, &["CREATE"])).collect();
     let webhook = admission(rights::DEFAULTER, webhook::DEFAULT_PATH, &json!(rules));
-    configuration("Mutating", rights::DEFAULTER, vec![webhook])
+    configuration("Mutating", rights::DEFAULTER, &[webhook])
 }
 
 /// The kinds, each once.
@@ -246,7 +247,7 @@ fn admission(name: &str, path: &str, rules: &Value) -> Value {
     })
 }
 
-fn configuration(kind: &str, name: &str, webhooks: Vec<Value>) -> Value {
+fn configuration(kind: &str, name: &str, webhooks: &[Value]) -> Value {
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": format!("{kind}WebhookConfiguration"),

@@ -83,9 +83,10 @@ pub(super) fn run(args: &Lint, printer: &mut Printer) -> Result<Exit, Failure> {
     if args.fix {
         summary.fixed = fix(&mut opened, profile, printer)?;
     }
-    let facts = match args.against.is_cluster() {
-        true => Some(facts(&args.against, &opened, printer)?),
-        false => None,
+    let facts = if args.against.is_cluster() {
+        Some(facts(&args.against, &opened, printer)?)
+    } else {
+        None
     };
     let linted = judge(&opened, profile, facts.as_ref());
     for finding in linted.iter().flat_map(|file| &file.findings) {

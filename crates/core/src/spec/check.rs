@@ -47,15 +47,15 @@ pub fn job_from_value(value: &serde_json::Value) -> Checked {
         Ok(document) => check(&document),
         Err(finding) => Checked {
             job: None,
-            findings: vec![finding],
+            findings: vec![*finding],
         },
     }
 }
 
 /// An object of the API as a document, which has no positions.
-pub(crate) fn document_from_value(value: &serde_json::Value) -> Result<Document, Finding> {
+pub(crate) fn document_from_value(value: &serde_json::Value) -> Result<Document, Box<Finding>> {
     let tree = Node::from_json(value).ok_or_else(|| {
-        Finding::new(
+        Box::new(Finding::new(
             &catalogue::TOO_DEEP,
             "",
             Span::default(),
@@ -63,7 +63,7 @@ pub(crate) fn document_from_value(value: &serde_json::Value) -> Result<Document,
                 "lists and maps are nested more than {} deep",
                 super::MAX_DEPTH
             ),
-        )
+        ))
     })?;
     Ok(Document {
         tree,

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     Node,
-    tree::{push_index, push_key},
+    tree::{Value, push_index, push_key},
 };
 use crate::{
     finding::{Finding, Fix, Severity, Span},
@@ -130,6 +130,14 @@ impl<'a> Place<'a> {
     /// Whether the document has it.
     pub(crate) fn is_there(&self) -> bool {
         self.node.is_some()
+    }
+
+    /// The number that the document has there, where it is not a whole one.
+    pub(crate) fn fraction(&self) -> Option<&'a str> {
+        match &self.node?.value {
+            Value::Float(text) => Some(text),
+            _ => None,
+        }
     }
 
     /// A field of this one. One that is absent is pointed at by its nearest ancestor.

@@ -77,7 +77,7 @@ mod tests {
         json!({"spec": {"containers": [{"name": container, "image": "i"}]}})
     }
 
-    fn job(kind: &str, metadata: Value, spec: Value) -> Value {
+    fn job(kind: &str, metadata: &Value, spec: &Value) -> Value {
         let (version, kind) = kind.split_once(' ').unwrap();
         json!({"apiVersion": format!("kubeflow.org/{version}"), "kind": kind,
             "metadata": metadata, "spec": spec})
@@ -93,15 +93,15 @@ mod tests {
 
     #[test]
     fn what_is_written() {
-        let name = || json!({"name": "j"});
+        let name = &json!({"name": "j"});
         let torch = |worker: Value| json!({"pytorchReplicaSpecs": {"Worker": worker}});
         let cases = [
             (
                 "nothing said",
                 job(
                     "v1 PyTorchJob",
-                    name(),
-                    torch(json!({"template": pod("pytorch")})),
+                    name,
+                    &torch(json!({"template": pod("pytorch")})),
                 ),
                 json!({"/spec/pytorchReplicaSpecs/Worker/replicas": 1,
                     "/spec/pytorchReplicaSpecs/Worker/restartPolicy": "OnFailure"}),
@@ -110,8 +110,8 @@ mod tests {
                 "all said",
                 job(
                     "v1 PyTorchJob",
-                    name(),
-                    torch(json!({"replicas": 3,
+                    name,
+                    &torch(json!({"replicas": 3,
                     "restartPolicy": "Never", "template": pod("pytorch")})),
                 ),
                 json!({}),
@@ -120,8 +120,8 @@ mod tests {
                 "said to be nothing",
                 job(
                     "v1 PyTorchJob",
-                    name(),
-                    torch(json!({"replicas": null,
+                    name,
+                    &torch(json!({"replicas": null,
                     "restartPolicy": "Never", "template": pod("pytorch")})),
                 ),
                 json!({"/spec/pytorchReplicaSpecs/Worker/replicas": 1}),
@@ -130,8 +130,8 @@ mod tests {
                 "a name that is still to come",
                 job(
                     "v1 PyTorchJob",
-                    json!({"generateName": "j-"}),
-                    torch(json!({
+                    &json!({"generateName": "j-"}),
+                    &torch(json!({
                     "replicas": 3, "template": pod("pytorch")})),
                 ),
                 json!({"/spec/pytorchReplicaSpecs/Worker/restartPolicy": "OnFailure"}),
@@ -140,8 +140,8 @@ mod tests {
                 "a role in another case",
                 job(
                     "v1 JAXJob",
-                    name(),
-                    json!({"jaxReplicaSpecs": {"worker": {
+                    name,
+                    &json!({"jaxReplicaSpecs": {"worker": {
                     "template": pod("jax")}}}),
                 ),
                 json!({"/spec/jaxReplicaSpecs/worker/replicas": 1,
@@ -151,8 +151,8 @@ mod tests {
                 "an older form of MPI",
                 job(
                     "v1 MPIJob",
-                    name(),
-                    json!({"mpiReplicaSpecs": {
+                    name,
+                    &json!({"mpiReplicaSpecs": {
                     "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": pod("mpi")},
                     "Worker": {"restartPolicy": "Never", "template": pod("mpi")}}}),
                 ),
@@ -162,8 +162,8 @@ mod tests {
                 "a job that is not valid",
                 job(
                     "v1 PyTorchJob",
-                    name(),
-                    torch(json!({"template": pod("trainer")})),
+                    name,
+                    &torch(json!({"template": pod("trainer")})),
                 ),
                 json!({}),
             ),
@@ -171,8 +171,8 @@ mod tests {
                 "no name at all",
                 job(
                     "v1 PyTorchJob",
-                    json!({}),
-                    torch(json!({"template": pod("pytorch")})),
+                    &json!({}),
+                    &torch(json!({"template": pod("pytorch")})),
                 ),
                 json!({}),
             ),

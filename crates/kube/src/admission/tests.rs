@@ -218,8 +218,8 @@ fn completed(request: &Value) -> Option<Value> {
 
 #[test]
 fn what_is_left_out_is_written() {
-    let make = |object: &Value| json!({"uid": "u", "operation": "CREATE", "object": object});
-    let patch = completed(&make(&pytorch("j", "pytorch")));
+    let creation = |object: &Value| json!({"uid": "u", "operation": "CREATE", "object": object});
+    let patch = completed(&creation(&pytorch("j", "pytorch")));
     let want = json!([{"op": "add", "path": "/spec/pytorchReplicaSpecs/Worker/restartPolicy",
         "value": "OnFailure"}]);
     assert_eq!(patch, Some(want));
@@ -227,19 +227,19 @@ fn what_is_left_out_is_written() {
     full["spec"]["pytorchReplicaSpecs"]["Worker"]["restartPolicy"] = json!("Never");
     let made = mpi("kubeflow.org/v2beta1", &json!({"slotsPerWorker": 4}));
     let converted = convert::convert(&made, "kubeflow.org/v1").unwrap();
-    let mut status = make(&pytorch("j", "pytorch"));
+    let mut status = creation(&pytorch("j", "pytorch"));
     status["subResource"] = json!("status");
     let cases = [
-        ("all is said", make(&full)),
-        ("a wrong job", make(&pytorch("j", "trainer"))),
-        ("another version's", make(&converted)),
+        ("all is said", creation(&full)),
+        ("a wrong job", creation(&pytorch("j", "trainer"))),
+        ("another version's", creation(&converted)),
         ("a status", status),
         ("nothing", json!({"uid": "u", "operation": "DELETE"})),
     ];
     for (name, request) in cases {
         assert_eq!(completed(&request), None, "{name}");
     }
-    assert!(completed(&make(&made)).is_some());
+    assert!(completed(&creation(&made)).is_some());
 }
 
 #[test]

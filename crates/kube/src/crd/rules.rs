@@ -55,7 +55,7 @@ enum Unstated {
 fn single(role: &str, unstated: Unstated) -> Value {
     let own = format!("self['{role}']");
     let stated = format!("has({own}.replicas)");
-    let rule = match unstated {
+    let holds = match unstated {
         Unstated::One => {
             format!("!('{role}' in self) || !{stated} || {own}.replicas == 1")
         }
@@ -65,7 +65,7 @@ fn single(role: &str, unstated: Unstated) -> Value {
     };
     json!({
         "message": format!("TY115: `replicas` of {role} must be 1"),
-        "rule": rule,
+        "rule": holds,
     })
 }
 

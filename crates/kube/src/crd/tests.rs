@@ -135,7 +135,10 @@ fn the_contract_holds() {
                 .as_str()
                 .and_then(|text| text.split(':').next());
             let known = code.and_then(trainyard_core::lint::rule);
-            assert!(known.is_some_and(|rule| rule.is_contract()), "{rule}");
+            assert!(
+                known.is_some_and(trainyard_core::lint::Rule::is_contract),
+                "{rule}"
+            );
         }
         let role = spec(&format!(
             "properties/{}/additionalProperties",

@@ -338,9 +338,9 @@ fn what_a_cluster_has_counts_and_what_could_not_be_read_is_not_judged() {
             &of_cluster,
             &changed(&|cluster| {
                 let nodes = cluster.nodes.as_mut().unwrap();
-                nodes
-                    .values_mut()
-                    .for_each(|node| node.allocatable.set("nvidia.com/gpu", 0));
+                for node in nodes.values_mut() {
+                    node.allocatable.set("nvidia.com/gpu", 0);
+                }
             }),
             &["TY802"],
         ),
