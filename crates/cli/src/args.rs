@@ -6,6 +6,7 @@
 mod change;
 mod doctor;
 mod lint;
+mod new;
 mod operator;
 mod place;
 mod plan;
@@ -25,6 +26,7 @@ pub(crate) use self::{
     change::{Delete, Restart, Resume, Suspend},
     doctor::Doctor,
     lint::{Lint, LintFormat},
+    new::{New, NewAnswers},
     operator::{LogFormat, Operator},
     place::{Nodes, PlaceJob, Yard},
     plan::{
@@ -46,6 +48,7 @@ pub(crate) use self::{
     after_long_help = "\
 Examples:
   trainyard run job.yaml                 train here, with the ranks as processes of this machine
+  trainyard new                          write a commented job file
   trainyard lint job.yaml                what would go wrong, before anything is started
   trainyard render job.yaml              every object the job becomes
   trainyard plan --model llama3-8b --gpus 64   what fits, how fast, what it costs
@@ -111,6 +114,7 @@ pub(crate) enum Command {
     Delete(Delete),
     Render(Render),
     Lint(Lint),
+    New(Box<New>),
     Place(PlaceJob),
     Nodes(Nodes),
     Plan(Box<Plan>),

@@ -7,6 +7,7 @@ mod explain;
 mod lint;
 pub(crate) mod logs;
 mod man;
+mod new;
 mod nodes;
 mod operator;
 mod place;
@@ -50,6 +51,7 @@ pub(crate) fn run(
         Command::Delete(args) => delete::run(&args, printer),
         Command::Render(args) => render::run(args, environment, printer),
         Command::Lint(args) => lint::run(&args, printer),
+        Command::New(args) => new::run(&args, printer),
         Command::Place(args) => place::run(&args, printer),
         Command::Nodes(args) => nodes::run(&args, printer),
         Command::Plan(args) => plan::run(&args, printer),

@@ -13,6 +13,7 @@ mod doctor;
 mod examples;
 mod findings;
 mod golden;
+mod new;
 mod objects;
 mod placement;
 mod planning;
