@@ -20,4 +20,5 @@ mod nodes;
 mod operators;
 mod placement;
 mod schedulers;
+mod templates;
 mod training;
