@@ -7,6 +7,7 @@ mod change;
 mod doctor;
 mod fabric;
 mod lint;
+mod new;
 mod operator;
 mod place;
 mod plan;
@@ -27,6 +28,7 @@ pub(crate) use self::{
     doctor::Doctor,
     fabric::Fabric,
     lint::{Against, Lint, LintFormat},
+    new::{New, NewAnswers},
     operator::{LogFormat, Operator},
     place::{Nodes, PlaceJob, Yard},
     plan::{
@@ -48,6 +50,7 @@ pub(crate) use self::{
     after_long_help = "\
 Examples:
   trainyard run job.yaml                 train here, with the ranks as processes of this machine
+  trainyard new                          write a commented job file
   trainyard lint job.yaml                what would go wrong, before anything is started
   trainyard render job.yaml              every object the job becomes
   trainyard plan --model llama3-8b --gpus 64   what fits, how fast, what it costs
@@ -114,6 +117,7 @@ pub(crate) enum Command {
     Render(Render),
     Lint(Lint),
     Fabric(Fabric),
+    New(Box<New>),
     Place(PlaceJob),
     Nodes(Nodes),
     Plan(Box<Plan>),

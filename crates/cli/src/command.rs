@@ -8,6 +8,7 @@ mod fabric;
 mod lint;
 pub(crate) mod logs;
 mod man;
+mod new;
 mod nodes;
 mod operator;
 mod place;
@@ -52,6 +53,7 @@ pub(crate) fn run(
         Command::Render(args) => render::run(args, environment, printer),
         Command::Fabric(args) => fabric::run(&args, printer),
         Command::Lint(args) => lint::run(&args, printer),
+        Command::New(args) => new::run(&args, printer),
         Command::Place(args) => place::run(&args, printer),
         Command::Nodes(args) => nodes::run(&args, printer),
         Command::Plan(args) => plan::run(&args, printer),

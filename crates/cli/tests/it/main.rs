@@ -14,6 +14,7 @@ mod examples;
 mod fabrics;
 mod findings;
 mod golden;
+mod new;
 mod objects;
 mod placement;
 mod planning;

@@ -91,6 +91,7 @@ fn manual_pages() {
             "trainyard-lint.1",
             "trainyard-logs.1",
             "trainyard-man.1",
+            "trainyard-new.1",
             "trainyard-nodes.1",
             "trainyard-operator.1",
             "trainyard-place.1",

@@ -149,7 +149,8 @@ impl Answers {
         }
     }
 
-    /// Takes an answer.
+    /// Takes an answer. Later ones are checked against earlier ones, so they come in the order of
+    /// [`Question::ALL`].
     pub fn set(&mut self, question: Question, text: &str) -> Result<(), Refusal> {
         let text = text.trim();
         let shown = shown(text);

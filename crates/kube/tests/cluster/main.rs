@@ -21,4 +21,5 @@ mod nodes;
 mod operators;
 mod placement;
 mod schedulers;
+mod templates;
 mod training;
