@@ -189,7 +189,7 @@ fn kept(
 ) -> Result<Exit, Failure> {
     let kept = site.look.kept(job, args.attempt).map_err(refused)?;
     let kept = kept.ok_or_else(|| no_failure(args, site, job))?;
-    printer.note(&format!(
+    printer.summary(&format!(
         "pod `{}` of attempt {} is gone; these are the lines that were kept of it",
         kept.pod, kept.attempt
     ));

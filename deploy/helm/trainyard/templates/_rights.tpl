@@ -72,7 +72,7 @@
   - list
   - patch
   - watch
-# keeps the hostfile of an MPIJob; ConfigMaps of others are never listed
+# keeps the hostfile of an MPIJob, and the last lines of what failed; ConfigMaps of others are never listed
 - apiGroups:
   - ""
   resources:
