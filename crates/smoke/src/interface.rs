@@ -3,10 +3,7 @@
 //! Ranks find each other by the master's name, on whatever network that leads to; what they send each
 //! other in every step goes over this one.
 
-use std::{
-    collections::BTreeSet,
-    net::{IpAddr, Ipv4Addr},
-};
+use std::{collections::BTreeSet, net::IpAddr};
 
 use nix::ifaddrs::getifaddrs;
 
@@ -17,10 +14,9 @@ pub(crate) const VARIABLE: &str = "GLOO_SOCKET_IFNAME";
 pub(crate) fn address(name: &str) -> Result<IpAddr, Vec<String>> {
     let mut there = BTreeSet::new();
     for found in getifaddrs().into_iter().flatten() {
-        let address = found.address.and_then(|address| {
-            let address = address.as_sockaddr_in()?;
-            Some(Ipv4Addr::from(address.ip()))
-        });
+        let address = found
+            .address
+            .and_then(|address| Some(address.as_sockaddr_in()?.ip()));
         if let (true, Some(address)) = (found.interface_name == name, address) {
             return Ok(address.into());
         }
@@ -31,6 +27,8 @@ pub(crate) fn address(name: &str) -> Result<IpAddr, Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[test]

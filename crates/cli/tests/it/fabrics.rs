@@ -27,6 +27,7 @@ metadata: {{name: j, annotations: {{trainyard.dev/fabric: roce-a}}}}
 spec:
   pytorchReplicaSpecs:
     Master:
+      replicas: 1
       template:
         spec:
           containers:
@@ -86,7 +87,7 @@ fn on_this_machine_a_job_gets_the_variables_and_hears_what_is_left_out() {
 }
 
 #[test]
-fn attachments_are_written_unless_their_addresses_meet() {
+fn attachments_are_written_and_addresses_that_meet_are_told() {
     let other = FABRIC
         .replace("roce-a", "roce-b")
         .replace("10.20.0.0/16", "10.20.8.0/24")

@@ -88,6 +88,7 @@ fn manual_pages() {
             "trainyard-delete.1",
             "trainyard-doctor.1",
             "trainyard-explain.1",
+            "trainyard-fabric.1",
             "trainyard-lint.1",
             "trainyard-logs.1",
             "trainyard-man.1",

@@ -255,13 +255,13 @@ fn attach(
         Some(name) => one.interface.as_ref().is_none_or(|own| own == name),
         None => false,
     });
-    let mut carries = None;
+    let mut gradients_on = None;
     let mut more = Vec::new();
     for (index, mut one) in wanted.into_iter().enumerate() {
         let is_carrier = carrier == Some(index);
         if let Some(at) = own.iter().position(|known| known.is(&one, namespace)) {
             if is_carrier {
-                carries = taken.get(at).cloned();
+                gradients_on = taken.get(at).cloned();
             }
             continue;
         }
@@ -277,7 +277,7 @@ fn attach(
         }
         let name = one.interface_at(own.len() + more.len());
         if is_carrier {
-            carries = Some(name.clone());
+            gradients_on = Some(name.clone());
         }
         taken.push(name);
         more.push(one);
@@ -294,7 +294,7 @@ fn attach(
             .push(format!("annotation `{NETWORKS}: {joined}`"));
         annotations.insert(NETWORKS.to_owned(), joined);
     }
-    if let (Some(found), Some(wanted)) = (&carries, &interface)
+    if let (Some(found), Some(wanted)) = (&gradients_on, &interface)
         && found != wanted
     {
         fitting.disagreements.push(Disagreement {
@@ -303,7 +303,7 @@ fn attach(
             fabric: wanted.clone(),
         });
     }
-    carries.or(interface)
+    gradients_on.or(interface)
 }
 
 fn set_variables(
@@ -314,26 +314,23 @@ fn set_variables(
     for (name, value) in variables {
         let env = container.env.get_or_insert_default();
         // The last of several with one name counts.
-        match env.iter().rfind(|known| known.name == *name) {
-            Some(known) => {
-                let stated = known.value.as_deref().unwrap_or("(from elsewhere)");
-                if stated != value {
-                    fitting.disagreements.push(Disagreement {
-                        setting: Setting::Variable(name.clone()),
-                        stated: stated.to_owned(),
-                        fabric: value.clone(),
-                    });
-                }
-            }
-            None => {
-                fitting.added.push(format!("variable `{name}={value}`"));
-                env.push(EnvVar {
-                    name: name.clone(),
-                    value: Some(value.clone()),
-                    value_from: None,
+        if let Some(known) = env.iter().rfind(|known| known.name == *name) {
+            let stated = known.value.as_deref().unwrap_or("(from elsewhere)");
+            if stated != value {
+                fitting.disagreements.push(Disagreement {
+                    setting: Setting::Variable(name.clone()),
+                    stated: stated.to_owned(),
+                    fabric: value.clone(),
                 });
             }
+            continue;
         }
+        fitting.added.push(format!("variable `{name}={value}`"));
+        env.push(EnvVar {
+            name: name.clone(),
+            value: Some(value.clone()),
+            value_from: None,
+        });
     }
     if container.env.as_ref().is_some_and(Vec::is_empty) {
         container.env = None;

@@ -53,10 +53,11 @@ pub(super) fn forward(
         let Some(at) = items.iter().position(|item| is_mpirun(item)) else {
             continue;
         };
+        let after = items.split_off(at + 1);
         let options = missing
             .iter()
             .flat_map(|name| ["-x".to_owned(), name.clone()]);
-        items.splice(at + 1..at + 1, options);
+        items.extend(options.chain(after));
         result.added = missing;
         return result;
     }

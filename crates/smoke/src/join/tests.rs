@@ -91,8 +91,8 @@ fn neighbours_meet_on_the_interface_that_is_named() -> io::Result<()> {
         interface: Some(name.to_owned()),
         ..member(rank, 2, port)
     };
+    let join = |rank| try_join(&on(rank, "lo"), TOKEN, LIMIT, &stop).map(drop);
     let rings = thread::scope(|scope| {
-        let join = |rank| try_join(&on(rank, "lo"), TOKEN, LIMIT, &stop).map(drop);
         let first = scope.spawn(|| join(0));
         let second = join(1);
         (first.join().expect("a rank does not panic"), second)
