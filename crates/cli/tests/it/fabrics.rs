@@ -55,7 +55,7 @@ fn an_interface_that_neither_the_pod_nor_the_fabric_has_is_found_before() {
     let lint = |interface: &str| {
         let words = ["lint", "--format", "json", "job.yaml"];
         let outcome = Call::new(&words)
-            .file("job.yaml", &files(interface, "[train]"))
+            .file("job.yaml", files(interface, "[train]"))
             .run();
         outcome.stdout
     };

@@ -259,7 +259,7 @@ fn api(
     if group == "kubeflow.org" {
         resource.plural = format!("{}s", kind.to_lowercase());
     } else if kind == "NetworkAttachmentDefinition" {
-        resource.plural = "network-attachment-definitions".to_owned();
+        resource.plural = "network-attachment-definitions".into();
     }
     match namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
