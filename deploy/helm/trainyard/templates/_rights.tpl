@@ -127,6 +127,7 @@
   - scheduling.k8s.io
   resources:
   - workloads
+  - podgroups
   verbs:
   - create
   - delete
@@ -358,6 +359,7 @@
   - scheduling.k8s.io
   resources:
   - workloads
+  - podgroups
   verbs:
   - list
   - watch
