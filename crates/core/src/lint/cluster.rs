@@ -293,7 +293,10 @@ fn no_attachment(rule: &Rule, scene: &Scene<'_>, cluster: &ClusterFacts) {
             let Some(known) = cluster.attachments.get(here) else {
                 continue;
             };
-            let in_files = scene.companions.find(ATTACHMENT_KIND, namespace, name).is_some();
+            let in_files = scene
+                .companions
+                .find(ATTACHMENT_KIND, namespace, name)
+                .is_some();
             let Some((_, place)) = pod.annotation(NETWORKS).filter(|_| !in_files) else {
                 continue;
             };

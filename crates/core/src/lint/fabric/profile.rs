@@ -20,7 +20,7 @@ pub(in crate::lint) static RULES: &[Advice] = &[
             "The files bring fabrics, but not the one that the job names. Unless the cluster has it, the job \
              waits for it and starts no pod.",
         ),
-        look: Look::Job(missing),
+        look: Look::Beside(missing),
         catches: example(
             PYTORCH,
             &[
@@ -45,7 +45,7 @@ pub(in crate::lint) static RULES: &[Advice] = &[
              holds: the fabric never overrides it. On a fabric that works, the platform's value is the one \
              that was tried.",
         ),
-        look: Look::Job(disagreements),
+        look: Look::Beside(disagreements),
         catches: example(
             PYTORCH,
             &[
