@@ -11,6 +11,7 @@
 mod binaries;
 mod cgroups;
 mod control_plane;
+mod fabric;
 mod image;
 mod namespace;
 mod nodes;
@@ -56,7 +57,8 @@ Commands:
                      what runs, what is ready, addresses and versions
   kubeconfig         where the file is with which an admin reaches it
   image              build this project's programs and give the real nodes images with them
-  kinds              fetch the kinds of other schedulers, and build Kueue, for tests that use them
+  fabric             give the real nodes a second network: Multus, and `fabric0` for macvlan
+  kinds              fetch the kinds of others, and build Kueue, for tests that use them
   exec -- COMMAND    run a command that reaches it: KUBECONFIG is set, `kubectl` is found
   stop PIECE [--signal NAME]
                      end one of its programs (TERM unless told otherwise)
@@ -135,6 +137,11 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failure> {
         "image" => {
             arguments.finish()?;
             image::project(&Cluster::find(State::locked(name)?)?)
+        }
+        "fabric" => {
+            arguments.finish()?;
+            need_machine()?;
+            fabric::provide(&Cluster::find(State::locked(name)?)?)
         }
         "kinds" => {
             arguments.finish()?;

@@ -5,7 +5,9 @@
 
 mod change;
 mod doctor;
+mod fabric;
 mod lint;
+mod new;
 mod operator;
 mod place;
 mod plan;
@@ -24,7 +26,9 @@ use trainyard_core::spec::Role;
 pub(crate) use self::{
     change::{Delete, Restart, Resume, Suspend},
     doctor::Doctor,
-    lint::{Lint, LintFormat},
+    fabric::Fabric,
+    lint::{Against, Lint, LintFormat},
+    new::{New, NewAnswers},
     operator::{LogFormat, Operator},
     place::{Nodes, PlaceJob, Yard},
     plan::{
@@ -46,6 +50,7 @@ pub(crate) use self::{
     after_long_help = "\
 Examples:
   trainyard run job.yaml                 train here, with the ranks as processes of this machine
+  trainyard new                          write a commented job file
   trainyard lint job.yaml                what would go wrong, before anything is started
   trainyard render job.yaml              every object the job becomes
   trainyard plan --model llama3-8b --gpus 64   what fits, how fast, what it costs
@@ -111,6 +116,8 @@ pub(crate) enum Command {
     Delete(Delete),
     Render(Render),
     Lint(Lint),
+    Fabric(Fabric),
+    New(Box<New>),
     Place(PlaceJob),
     Nodes(Nodes),
     Plan(Box<Plan>),
@@ -252,8 +259,8 @@ pub(crate) struct Logs {
     /// Of this attempt; the first is 1
     #[arg(long, value_name = "N")]
     pub(crate) attempt: Option<u32>,
-    /// Only the container that failed first
-    #[arg(long, conflicts_with_all = ["rank", "pod", "attempt", "follow"])]
+    /// Only the container that failed first; with `--attempt`, in that attempt
+    #[arg(long, conflicts_with_all = ["rank", "pod", "follow"])]
     pub(crate) first_failure: bool,
     /// Go on printing until the run is over
     #[arg(short, long)]
@@ -343,6 +350,7 @@ impl Command {
             Self::Status(args) => Some(&mut args.place),
             Self::Logs(args) => Some(&mut args.place),
             Self::Explain(args) => Some(&mut args.place),
+            Self::Doctor(args) => Some(&mut args.place),
             Self::Suspend(args) => Some(&mut args.job.place),
             Self::Resume(args) => Some(&mut args.job.place),
             Self::Restart(args) => Some(&mut args.job.place),

@@ -4,6 +4,7 @@
 //! the same. It decides nothing.
 
 pub(crate) mod change;
+pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod logs;
 pub(crate) mod ps;

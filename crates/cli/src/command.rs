@@ -4,9 +4,11 @@ mod completions;
 mod delete;
 mod doctor;
 mod explain;
+mod fabric;
 mod lint;
 pub(crate) mod logs;
 mod man;
+mod new;
 mod nodes;
 mod operator;
 mod place;
@@ -49,7 +51,9 @@ pub(crate) fn run(
         Command::Restart(args) => restart::run(&args.job, printer),
         Command::Delete(args) => delete::run(&args, printer),
         Command::Render(args) => render::run(args, environment, printer),
+        Command::Fabric(args) => fabric::run(&args, printer),
         Command::Lint(args) => lint::run(&args, printer),
+        Command::New(args) => new::run(&args, printer),
         Command::Place(args) => place::run(&args, printer),
         Command::Nodes(args) => nodes::run(&args, printer),
         Command::Plan(args) => plan::run(&args, printer),

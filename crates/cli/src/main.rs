@@ -8,6 +8,7 @@ mod cluster;
 mod command;
 mod drawing;
 mod environment;
+mod fabrics;
 mod failure;
 mod hidden;
 mod printer;

@@ -28,8 +28,10 @@ mod report;
 mod rules;
 mod source;
 mod stamp;
+mod steps;
 mod summary;
 mod torch;
+mod transport;
 mod verdict;
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -39,7 +41,9 @@ pub use self::{
     report::{Collective, Evidence, Facts, Moment, RankFacts, Report, Verdict, account_word},
     rules::{Confidence, Label, LabelKind, MAX_ANCHORS, Retry, Rule, Rules, RulesError, Stage},
     source::MAX_LINE,
+    steps::SlowRank,
     summary::{Depth, VerdictSummary},
+    transport::TransportSeen,
 };
 use self::{group::Group, source::Source, stamp::Stamp};
 
@@ -144,6 +148,7 @@ impl Doctor {
                 ranks: group.ranks,
                 missing_ranks: group.missing,
                 disagreements: group.disagreements,
+                slowest: group.slowest,
                 timeline: concluded.timeline,
                 lines: self.sources.iter().map(|source| source.lines).sum(),
                 bytes: self.sources.iter().map(|source| source.bytes).sum(),

@@ -155,6 +155,8 @@ causes! {
     NodeSilent,
     /// Pods are held back by scheduling gates.
     Gated,
+    /// The fabric that it names is not there.
+    FabricMissing,
     /// No node takes its pods.
     Unschedulable,
     /// The scheduler that its pods name has not looked at them.

@@ -35,6 +35,7 @@ mod conditions;
 mod converge;
 mod deadline;
 mod elastic;
+mod fabric;
 mod grouping;
 mod index_set;
 mod messages;
@@ -52,6 +53,7 @@ mod suspend;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod transport;
 mod unhurried;
 mod verdict;
 
@@ -61,13 +63,14 @@ pub use action::{Action, Decision, Event, EventKind, Removal, Seat};
 pub use index_set::IndexSet;
 pub use observed::{
     Autoscaler, Disruption, Exit, Grouping, NodeHealth, Observed, ObservedPod, PodPhase, PodUid,
-    Progress, Refusal, Seating, SharedInputs, Wait,
+    Progress, Refusal, Seating, SeenFabric, SharedInputs, TransportsTold, Wait,
 };
 pub use status::{
-    Account, Condition, ConditionStatus, ConditionType, JobStatus, LastFailure, RoleStatus, Spent,
-    Yard,
+    Account, Condition, ConditionStatus, ConditionType, FabricInUse, JobStatus, LastFailure,
+    RoleStatus, Spent, Yard,
 };
 
+pub use transport::asks_for_transport;
 pub use unhurried::{PROGRESS_EVERY, may_wait};
 pub use verdict::failed_first;
 
@@ -128,6 +131,7 @@ fn story(pass: &mut Pass<'_>) {
     let before = pass.status.trainyard.attempt;
     let roster = Roster::new(pass.job, pass.observed, &pass.status.trainyard);
     pass.remember(&roster);
+    transport::report(pass);
     if success::succeeded(
         pass.job,
         &pass.status.replica_statuses,
@@ -138,7 +142,8 @@ fn story(pass: &mut Pass<'_>) {
     if deadline::passed(pass) {
         return cleanup::fail(pass, messages::deadline(pass.job));
     }
-    if let Err(message) = recover::recover(pass, &roster) {
+    let recovered = recover::recover(pass, &roster).and_then(|()| transport::enforce(pass));
+    if let Err(message) = recovered {
         return cleanup::fail(pass, message);
     }
 
@@ -152,6 +157,7 @@ fn story(pass: &mut Pass<'_>) {
     pass.count(&roster);
     converge::converge(pass, &roster);
     elastic::report(pass, &roster);
+    transport::report(pass);
     pass.account_time(&roster);
 }
 

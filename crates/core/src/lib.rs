@@ -19,11 +19,14 @@
 //! 10. [`plan`]: what fits on a cluster, how fast, and at what cost;
 //! 11. [`outlook`]: weeks of a job with failures, simulated;
 //! 12. [`remote_shell`]: the command lines with which `mpirun` reaches another pod;
-//! 13. [`quantity`]: Kubernetes quantities as whole numbers.
+//! 13. [`template`]: commented job files from a few answers;
+//! 14. [`fabric`]: the network that gradients travel on, and what it adds to the pods of a job;
+//! 15. [`quantity`]: Kubernetes quantities as whole numbers.
 #![forbid(unsafe_code)]
 
 pub mod diagnose;
 pub mod explain;
+pub mod fabric;
 pub mod finding;
 pub mod gang;
 pub mod job;
@@ -36,3 +39,4 @@ pub mod quantity;
 pub mod reason;
 pub mod remote_shell;
 pub mod spec;
+pub mod template;

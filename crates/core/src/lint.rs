@@ -8,13 +8,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
+    fabric::fit,
     finding::{Finding, Span},
     spec::{self, Collector, Document, File, Place, RoleInFile},
 };
 
+mod admit;
 mod advice;
 mod allow;
 pub(crate) mod catalogue;
+mod cluster;
 mod command;
 mod companions;
 mod deepspeed;
@@ -34,7 +37,9 @@ use advice::Look;
 use companions::{Companion, Companions};
 use scene::Scene;
 
+pub use admit::{Admitted, admit};
 pub use advice::Example;
+pub use cluster::{ClusterFacts, namespaces};
 pub use fix::{Fixed, fix};
 pub use rule::{Profile, Rule};
 
@@ -62,7 +67,9 @@ pub fn examples(code: &str) -> Option<(Example, Example)> {
 pub fn lint(file: &File) -> Vec<Finding> {
     let mut findings = Vec::new();
     for document in &file.documents {
-        if document.role_in_file() != RoleInFile::Companion {
+        if document.is_fabric() {
+            findings.extend(crate::fabric::read(document).findings);
+        } else if document.role_in_file() != RoleInFile::Companion {
             findings.extend(spec::check(document).findings);
         }
     }
@@ -76,7 +83,17 @@ fn of_the_file(file: &File) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut seen: BTreeMap<(&str, String, String), Span> = BTreeMap::new();
     let mut companions_only = true;
+    let mut fabrics: BTreeMap<&str, Span> = BTreeMap::new();
     for document in &file.documents {
+        if document.is_fabric() {
+            companions_only = false;
+            if let Some((name, span)) = document.name() {
+                match fabrics.get(name) {
+                    Some(first) => findings.push(crate::fabric::twice(name, span, first.line)),
+                    None => drop(fabrics.insert(name, span)),
+                }
+            }
+        }
         if document.role_in_file() == RoleInFile::Companion {
             continue;
         }
@@ -129,6 +146,27 @@ fn of_the_file(file: &File) -> Vec<Finding> {
 pub fn review(files: &[&File], profile: Option<Profile>) -> Vec<Vec<Finding>> {
     let context = Context::of(files.iter().copied(), profile);
     files.iter().map(|file| context.review(file)).collect()
+}
+
+/// The findings of [`review`], and of what the files need and `cluster` does not have.
+pub fn review_in(
+    files: &[&File],
+    profile: Option<Profile>,
+    cluster: &ClusterFacts,
+) -> Vec<Vec<Finding>> {
+    let mut context = Context::of(files.iter().copied(), profile);
+    context.companions.cluster = Some(cluster);
+    files.iter().map(|file| context.review(file)).collect()
+}
+
+/// The findings of one object of the API: what [`review`] finds in a file with nothing else in it.
+///
+/// There are no positions, and nothing is known of the objects that go with a job.
+pub fn review_object(object: &serde_json::Value, profile: Option<Profile>) -> Vec<Finding> {
+    match spec::document_from_value(object) {
+        Ok(document) => review_document(&document, &Companions::default(), profile),
+        Err(finding) => vec![*finding],
+    }
 }
 
 /// What a file is judged with.
@@ -194,6 +232,9 @@ fn review_document(
     let mut checked = Vec::new();
     match document.role_in_file() {
         RoleInFile::Companion => {
+            if document.is_fabric() {
+                checked = crate::fabric::read(document).findings;
+            }
             if let Some((kind, (name, _))) = document.kind().zip(document.name()) {
                 let companion = Companion {
                     kind,
@@ -203,8 +244,12 @@ fn review_document(
                     place: root.clone(),
                 };
                 for advice in advice::all() {
-                    if let Look::Companion(look) = advice.look {
-                        look(&advice.rule, &companion, companions);
+                    match (advice.look, companions.cluster) {
+                        (Look::Companion(look), _) => look(&advice.rule, &companion, companions),
+                        (Look::ClusterCompanion(look), Some(cluster)) => {
+                            look(&advice.rule, &companion, companions, cluster);
+                        }
+                        _ => {}
                     }
                 }
             }
@@ -213,11 +258,19 @@ fn review_document(
             let result = spec::check(document);
             checked = result.findings;
             if let Some(job) = &result.job {
-                let scene = Scene::new(job, root.clone(), companions);
+                let fitted = companions.fabric_of(job).map(|fabric| fit(job, fabric));
+                let job = fitted.as_ref().map_or(job, |fitted| &fitted.job);
+                let scene = Scene::new(job, root.clone(), companions, fitted.as_ref());
                 for advice in advice::all() {
-                    if let (Look::Job(look), Some(_)) = (advice.look, advice.rule.severity(profile))
-                    {
-                        look(&advice.rule, &scene);
+                    if advice.rule.severity(profile).is_none() {
+                        continue;
+                    }
+                    match (advice.look, companions.cluster) {
+                        (Look::Job(look) | Look::Beside(look), _) => look(&advice.rule, &scene),
+                        (Look::Cluster(look), Some(cluster)) => {
+                            look(&advice.rule, &scene, cluster);
+                        }
+                        _ => {}
                     }
                 }
             }
@@ -226,7 +279,14 @@ fn review_document(
     drop(root);
     let mut found = collector.finish();
     let notes = Collector::default();
-    allow::apply(document, &Place::root(&document.tree, &notes), &mut found);
+    let could_see = |code: &str| match advice::look_of(code) {
+        Some(Look::Beside(_)) => !companions.is_empty() || companions.cluster.is_some(),
+        Some(Look::Cluster(_) | Look::ClusterCompanion(_)) => companions.cluster.is_some(),
+        _ => true,
+    };
+    let root = Place::root(&document.tree, &notes);
+    allow::apply(document, &root, &mut found, could_see);
+    drop(root);
     found.extend(notes.finish());
     found.retain_mut(
         |finding| match rule(finding.code).and_then(|rule| rule.severity(profile)) {

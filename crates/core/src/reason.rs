@@ -28,6 +28,8 @@ pub enum Code {
     WaitingForPods,
     /// Pods have no node yet.
     WaitingForSeats,
+    /// The fabric that the job names is not there.
+    WaitingForFabric,
     /// An object could not be made.
     Refused,
     /// A node does not answer; its pods are not given up yet.

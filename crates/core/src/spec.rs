@@ -11,12 +11,12 @@
 //! Invariant: a [`Job`] is complete. Defaults are applied, names are valid, role counts are in
 //! range; no later code checks again.
 
-mod admit;
 mod check;
 mod collector;
 mod decode;
 mod defaults;
 mod document;
+mod fill;
 mod kind;
 mod knobs;
 mod name;
@@ -24,21 +24,25 @@ mod nearest;
 mod placement;
 mod read;
 mod scalar;
+mod transport;
 mod tree;
 mod types;
 mod validate;
 pub mod wire;
 mod write;
 
-pub use admit::{Admitted, admit};
+pub(crate) use check::document_from_value;
 pub(crate) use check::kinds_read;
 pub use check::{Checked, check, job_from_value};
 pub(crate) use collector::{Collector, Place};
+pub(crate) use decode::decode;
 pub use document::{Document, RoleInFile};
+pub use fill::{Filled, fill};
 pub use kind::{Kind, Role};
 pub use knobs::{
     AccountLimits, Compat, GangBy, Knobs, Limit, MpiTransport, RestartScope, Switch, annotation,
 };
+pub(crate) use name::is_subdomain;
 pub use name::{JobName, NameError, Namespace};
 pub(crate) use nearest::distance;
 pub use nearest::nearest;
@@ -46,6 +50,7 @@ pub use placement::{Axis, Parallelism, Wish};
 pub use read::{
     File, MAX_BYTES, MAX_DEPTH, MAX_DOCUMENTS, MAX_NODES, MAX_TEXT_BYTES, read, source_text,
 };
+pub use transport::{RequiredTransport, is_between_nodes, is_direct};
 #[cfg(test)]
 pub(crate) use tree::push_key;
 pub use tree::{Entry, Node, Value};
@@ -54,6 +59,7 @@ pub use types::{
     MpiV2, PyTorch, Replicas, RestartPolicy, RoleSpec, RunPolicy, SchedulingPolicy, Slot, Tf,
     TfSuccess,
 };
+pub(crate) use write::yaml_word;
 pub use write::{push_yaml, to_yaml};
 
 /// The namespace of a job that states none.

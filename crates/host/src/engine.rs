@@ -40,7 +40,7 @@ use nix::{
 use trainyard_core::{
     job::{
         self, Autoscaler, ConditionStatus, ConditionType, Grouping, IndexSet, JobStatus,
-        NodeHealth, Observed, Progress, Refusal, Seating, SharedInputs,
+        NodeHealth, Observed, Progress, Refusal, Seating, SeenFabric, SharedInputs,
     },
     launch::Plan,
     spec::{Job, Role},
@@ -397,6 +397,8 @@ impl<'a> Engine<'a> {
             seating: Seating::Open,
             grouping: Grouping::Unused,
             verdict: self.failures.last().and_then(|last| last.verdict.clone()),
+            transports: self.listener.transports(),
+            fabric: SeenFabric::Unused,
         }
     }
 

@@ -53,7 +53,7 @@ fn files() -> Vec<(String, String)> {
         ),
         (
             "kustomize/base/webhook.yaml".to_owned(),
-            documents(&[to_yaml(&admission())]),
+            documents(&[to_yaml(&defaulter()), to_yaml(&validator())]),
         ),
         (
             "kustomize/namespaced/rbac.yaml".to_owned(),
@@ -193,40 +193,66 @@ fn chart_user_roles() -> String {
 }
 
 /// Every kind is checked when it is written, whatever version it is written in.
-fn admission() -> Value {
+fn validator() -> Value {
     let webhook = |kind: Kind| {
-        let singular = crd::singular(kind);
-        let versions: Vec<&str> = Kind::ALL
-            .into_iter()
-            .filter(|other| crd::plural(*other) == crd::plural(kind))
-            .map(crd::version)
-            .collect();
-        json!({
-            "name": format!("validator.{singular}.trainyard.dev"),
-            "admissionReviewVersions": ["v1"],
-            "clientConfig": { "service": {
-                "name": crd::SERVICE,
-                "namespace": crd::NAMESPACE,
-                "path": webhook::validate_path(kind),
-                "port": 443,
-            } },
-            "failurePolicy": "Fail",
-            "rules": [{
-                "apiGroups": [crd::GROUP],
-                "apiVersions": versions,
-                "operations": ["CREATE", "UPDATE"],
-                "resources": [crd::plural(kind)],
-            }],
-            "sideEffects": "None",
-            "timeoutSeconds": 10,
-        })
+        let name = format!("validator.{}.trainyard.dev", crd::singular(kind));
+        let rules = json!([asked_about(kind, &["CREATE", "UPDATE"])]);
+        admission(&name, &webhook::validate_path(kind), &rules)
     };
-    let kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::MpiV2);
+    let webhooks: Vec<Value> = kinds().map(webhook).collect();
+    configuration("Validating", rights::VALIDATOR, &webhooks)
+}
+
+/// Every kind is completed when it is made. Later nobody's words are changed.
+fn defaulter() -> Value {
+    let rules: Vec<Value> = kinds().map(|kind| asked_about(kind, &["CREATE"])).collect();
+    let webhook = admission(rights::DEFAULTER, webhook::DEFAULT_PATH, &json!(rules));
+    configuration("Mutating", rights::DEFAULTER, &[webhook])
+}
+
+/// The kinds, each once.
+fn kinds() -> impl Iterator<Item = Kind> {
+    Kind::ALL.into_iter().filter(|kind| *kind != Kind::MpiV2)
+}
+
+fn asked_about(kind: Kind, operations: &[&str]) -> Value {
+    let versions: Vec<&str> = Kind::ALL
+        .into_iter()
+        .filter(|other| crd::plural(*other) == crd::plural(kind))
+        .map(crd::version)
+        .collect();
+    json!({
+        "apiGroups": [crd::GROUP],
+        "apiVersions": versions,
+        "operations": operations,
+        "resources": [crd::plural(kind)],
+    })
+}
+
+/// A webhook that nothing waits for: whatever it says the operator finds again when it reads the job.
+fn admission(name: &str, path: &str, rules: &Value) -> Value {
+    json!({
+        "name": name,
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": { "service": {
+            "name": crd::SERVICE,
+            "namespace": crd::NAMESPACE,
+            "path": path,
+            "port": 443,
+        } },
+        "failurePolicy": "Ignore",
+        "rules": rules,
+        "sideEffects": "None",
+        "timeoutSeconds": 5,
+    })
+}
+
+fn configuration(kind: &str, name: &str, webhooks: &[Value]) -> Value {
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingWebhookConfiguration",
-        "metadata": { "name": rights::ADMISSION },
-        "webhooks": kinds.map(webhook).collect::<Vec<_>>(),
+        "kind": format!("{kind}WebhookConfiguration"),
+        "metadata": { "name": name },
+        "webhooks": webhooks,
     })
 }
 

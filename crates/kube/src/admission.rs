@@ -1,15 +1,21 @@
-//! The answer to an `AdmissionReview`: may this job be written?
+//! The answer to an `AdmissionReview`: may this job be written, and what does it mean where it says nothing?
 //!
-//! Owns the words and the wire form; what is right or wrong is decided in `trainyard_core::spec`.
+//! Owns the words and the wire form; what is right or wrong is decided in `trainyard_core::lint`, and
+//! what is filled in in `trainyard_core::spec`.
+//!
+//! Guarantees: nothing here is needed. The operator reads a job that nobody looked at the same way, and
+//! tells what is wrong with it in its status.
 //!
 //! Caveats: only what a user writes is looked at. Deletions, subresources, and objects that are being
 //! deleted pass unseen: a wrong job must be able to go.
 
+use k8s_openapi::ByteString;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use trainyard_core::{
     finding::Finding,
-    spec::{self, Admitted},
+    lint::{self, Admitted},
+    spec,
 };
 
 use crate::convert;
@@ -19,10 +25,10 @@ mod tests;
 
 /// Characters of a refusal; a terminal is no place for more.
 const MESSAGE_CHARS: usize = 8_000;
-/// Characters of one warning, and how many there are: the API server drops what is beyond its own
-/// bounds without a word.
+/// Characters of one warning, and how many there are: the API server cuts what is beyond 256, and drops
+/// what is beyond 4096 in all, without a word.
 const WARNING_CHARS: usize = 250;
-const WARNINGS: usize = 12;
+const WARNINGS: usize = 10;
 
 #[derive(Deserialize)]
 struct Review {
@@ -43,12 +49,31 @@ struct Request {
     old_object: Option<Value>,
 }
 
-/// Answers the body of an `AdmissionReview` request with the body of its response.
+/// Answers whether the job in the body of an `AdmissionReview` may be written.
 pub(crate) fn review(body: &[u8]) -> Vec<u8> {
+    answer(body, |request| respond(&admit(request)))
+}
+
+/// Answers the body of an `AdmissionReview` with what the job in it leaves out.
+pub(crate) fn complete(body: &[u8]) -> Vec<u8> {
+    answer(body, |request| {
+        let filled = written(request).map(|object| patch(&object));
+        let mut response = json!({"allowed": true});
+        if let Some(patch) = filled.filter(|patch| !patch.is_empty()) {
+            response["patchType"] = json!("JSONPatch");
+            response["patch"] = json!(ByteString(Value::Array(patch).to_string().into_bytes()));
+        }
+        response
+    })
+}
+
+fn answer(body: &[u8], respond: impl FnOnce(Request) -> Value) -> Vec<u8> {
     let response = match serde_json::from_slice::<Review>(body) {
         Ok(Review { request }) => {
             let uid = request.uid.clone();
-            respond(&uid, &admit(request))
+            let mut response = respond(request);
+            response["uid"] = json!(uid);
+            response
         }
         Err(error) => json!({
             "uid": "",
@@ -68,17 +93,34 @@ pub(crate) fn review(body: &[u8]) -> Vec<u8> {
     review.to_string().into_bytes()
 }
 
-fn admit(request: Request) -> Admitted {
+/// What a user writes, where it is that.
+fn written(request: Request) -> Option<Value> {
     let written = matches!(request.operation.as_str(), "CREATE" | "UPDATE");
-    let object = request.object.filter(Value::is_object);
-    let Some(object) = object.filter(|_| written && request.sub_resource.is_empty()) else {
+    let object = request.object.filter(Value::is_object)?;
+    let stays = object.pointer("/metadata/deletionTimestamp").is_none();
+    (written && request.sub_resource.is_empty() && stays).then_some(object)
+}
+
+fn admit(mut request: Request) -> Admitted {
+    let old = request.old_object.take().filter(Value::is_object);
+    let Some(object) = written(request) else {
         return Admitted::default();
     };
-    if object.pointer("/metadata/deletionTimestamp").is_some() {
-        return Admitted::default();
+    lint::admit(old.map(as_written).as_ref(), &as_written(object))
+}
+
+/// The changes that write out what `object` means where it says nothing.
+fn patch(object: &Value) -> Vec<Value> {
+    // One that was made in the other version has fields of that version, which are in no place here.
+    let converted = convert::created_as(object).is_some_and(|kind| {
+        object.get("apiVersion").and_then(Value::as_str) != Some(kind.api_version())
+    });
+    if converted {
+        return Vec::new();
     }
-    let old = request.old_object.filter(Value::is_object);
-    spec::admit(old.map(as_written).as_ref(), &as_written(object))
+    let add =
+        |field: spec::Filled| json!({"op": "add", "path": field.pointer, "value": field.value});
+    spec::fill(object).into_iter().map(add).collect()
 }
 
 /// The object as its user wrote it: in the version of its creation, and without what others add.
@@ -96,8 +138,8 @@ fn as_written(mut object: Value) -> Value {
     object
 }
 
-fn respond(uid: &str, admitted: &Admitted) -> Value {
-    let mut response = json!({"uid": uid, "allowed": admitted.refusals.is_empty()});
+fn respond(admitted: &Admitted) -> Value {
+    let mut response = json!({"allowed": admitted.refusals.is_empty()});
     if !admitted.refusals.is_empty() {
         response["status"] = json!({
             "code": 422,
@@ -105,13 +147,37 @@ fn respond(uid: &str, admitted: &Admitted) -> Value {
             "message": short(&refusal(&admitted.refusals), MESSAGE_CHARS),
         });
     }
-    if !admitted.warnings.is_empty() {
-        let warnings = admitted.warnings.iter().take(WARNINGS);
-        response["warnings"] = warnings
-            .map(|finding| Value::from(short(&sentence(finding), WARNING_CHARS)))
-            .collect();
+    let warnings = warnings(&admitted.warnings);
+    if !warnings.is_empty() {
+        response["warnings"] = json!(warnings);
     }
     response
+}
+
+/// What is told besides; where it is too much, the last line says how much more there is.
+fn warnings(findings: &[Finding]) -> Vec<String> {
+    let shown = match findings.len() {
+        few if few <= WARNINGS => few,
+        _ => WARNINGS - 1,
+    };
+    let mut lines: Vec<String> = findings.iter().take(shown).map(warning).collect();
+    if let more @ 1.. = findings.len() - shown {
+        lines.push(format!("{more} more; `trainyard lint` tells all of them"));
+    }
+    lines
+}
+
+/// A finding with what to do, where there is room for it.
+fn warning(finding: &Finding) -> String {
+    let whole = sentence(finding);
+    if whole.chars().count() <= WARNING_CHARS {
+        return whole;
+    }
+    let without = Finding {
+        hint: None,
+        ..finding.clone()
+    };
+    short(&sentence(&without), WARNING_CHARS)
 }
 
 /// All that is wrong, one line each.

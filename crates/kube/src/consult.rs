@@ -16,7 +16,7 @@ use kube::core::subresource::LogParams;
 use tokio::sync::Semaphore;
 use tracing::debug;
 use trainyard_core::{
-    diagnose::{Doctor, Rules, VerdictSummary},
+    diagnose::{Doctor, Report, Rules, TransportSeen, VerdictSummary},
     job::{self, Observed, ObservedPod},
     spec::Job,
 };
@@ -24,6 +24,7 @@ use trainyard_core::{
 use crate::{
     act::object_path,
     api::{CallError, Caller},
+    keep::{self, Kept},
     key::JobKey,
     operator::Operator,
 };
@@ -88,14 +89,20 @@ impl Default for Consultation {
 impl Operator {
     /// Adds what the doctor says about the failure that the next decision answers, where there is one; whether a log
     /// was asked for, which takes time.
-    pub(crate) async fn consult(&self, key: &JobKey, job: &Job, observed: &mut Observed) -> bool {
+    pub(crate) async fn consult(
+        &self,
+        key: &JobKey,
+        uid: &str,
+        job: &Job,
+        observed: &mut Observed,
+    ) -> bool {
         let attempt = observed.status.trainyard.attempt;
         let Some(failed) = job::failed_first(job, observed) else {
             return false;
         };
         let known = self.state.memory(key).verdict;
-        if let Some((_, verdict)) = known.filter(|(of, _)| *of == attempt) {
-            observed.verdict = verdict;
+        if let Some(known) = known.filter(|known| known.is_of(uid, attempt)) {
+            observed.verdict = known.verdict;
             return false;
         }
         let Some(pod) = self.state.store().pod_called(key, &failed.uid) else {
@@ -107,17 +114,48 @@ impl Operator {
             container: container(job, failed),
         };
         let verdict = match self.consultation.log(&self.caller, asked).await {
-            Ok(log) => self.consultation.conclude(attempt, &pod, failed, &log),
+            Ok(log) => {
+                let report = self.consultation.report(&pod, failed, &log);
+                let first = report.verdicts.first();
+                let telling = first.and_then(|first| Some(first.evidence.first()?.line));
+                let container = asked.container.unwrap_or_default();
+                let kept = Kept {
+                    attempt,
+                    of: format!("{pod}/{container}"),
+                    text: keep::excerpt(&log, telling),
+                };
+                self.keep(key, uid, kept);
+                report.summary(attempt)
+            }
             Err(reason) => {
                 debug!(job = %key, pod, reason, "no log of the pod that failed");
                 None
             }
         };
         self.state.remember(key, |memory| {
-            memory.verdict = Some((attempt, verdict.clone()));
+            memory.verdict = Some(Concluded {
+                uid: uid.to_owned(),
+                attempt,
+                verdict: verdict.clone(),
+            });
         });
         observed.verdict = verdict;
         true
+    }
+}
+
+/// What the doctor said about the first failure of an attempt.
+#[derive(Clone, Debug)]
+pub(crate) struct Concluded {
+    /// The job's own identity: of another of the same name nothing was concluded.
+    uid: String,
+    attempt: u32,
+    verdict: Option<VerdictSummary>,
+}
+
+impl Concluded {
+    fn is_of(&self, uid: &str, attempt: u32) -> bool {
+        self.uid == uid && self.attempt == attempt
     }
 }
 
@@ -166,19 +204,25 @@ impl Consultation {
         }
     }
 
-    fn conclude(
-        &self,
-        attempt: u32,
-        pod: &str,
-        failed: &ObservedPod,
-        log: &[u8],
-    ) -> Option<VerdictSummary> {
-        let rules = self.rules.get_or_init(|| Arc::new(Rules::builtin()));
-        let mut doctor = Doctor::new(Arc::clone(rules));
+    fn report(&self, pod: &str, failed: &ObservedPod, log: &[u8]) -> Report {
+        let mut doctor = self.doctor();
         let source = doctor.source(pod);
         doctor.belongs_to(source, None, failed.node.as_deref());
         doctor.bytes(source, log);
-        doctor.finish().summary(attempt)
+        doctor.finish()
+    }
+
+    /// What ranks told in the log of `pod` that they talk over.
+    pub(crate) fn transports(&self, pod: &str, log: &[u8]) -> Vec<TransportSeen> {
+        let mut doctor = self.doctor();
+        let source = doctor.source(pod);
+        doctor.bytes(source, log);
+        doctor.transports()
+    }
+
+    fn doctor(&self) -> Doctor {
+        let rules = self.rules.get_or_init(|| Arc::new(Rules::builtin()));
+        Doctor::new(Arc::clone(rules))
     }
 
     fn trouble(&self) -> std::sync::MutexGuard<'_, Trouble> {
@@ -192,7 +236,7 @@ fn is_answer(error: &CallError) -> bool {
 }
 
 /// The container that trains; the only one where it has another name.
-fn container<'a>(job: &'a Job, failed: &ObservedPod) -> Option<&'a str> {
+pub(crate) fn container<'a>(job: &'a Job, failed: &ObservedPod) -> Option<&'a str> {
     let template = &job.roles.get(&failed.slot.role)?.template;
     let containers = &template.spec.as_ref()?.containers;
     let named = containers
@@ -205,6 +249,18 @@ fn container<'a>(job: &'a Job, failed: &ObservedPod) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_concluded_of_another_job_of_the_same_name_is_not_heard() {
+        let concluded = Concluded {
+            uid: "u".to_owned(),
+            attempt: 1,
+            verdict: None,
+        };
+        assert!(concluded.is_of("u", 1));
+        assert!(!concluded.is_of("u", 2));
+        assert!(!concluded.is_of("v", 1), "made again under the same name");
+    }
 
     #[test]
     fn logs_that_cannot_be_had_are_not_asked_for() {

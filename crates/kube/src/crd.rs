@@ -14,11 +14,13 @@
 //! `--server-side`.
 //!
 //! Invariant: what the definitions of the Go operators accept is accepted, and what they keep is
-//! kept. The one addition is `status.trainyard`.
+//! kept. The additions are `status.trainyard`, and rules in CEL about what no operator would run.
 
+mod fabric;
 mod fields;
 mod kubernetes;
 mod reflect;
+mod rules;
 mod schema;
 #[cfg(test)]
 mod tests;
@@ -27,9 +29,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Map, Value, json};
 use trainyard_core::spec::{Kind, wire};
 
+pub(crate) use fabric::{FABRICS, group_and_version as fabric_group_and_version};
 use reflect::Shape;
 
-/// The API group of all kinds.
+/// The API group of all job kinds.
 pub const GROUP: &str = "kubeflow.org";
 
 /// Where the operator lives unless it is told otherwise.
@@ -84,6 +87,7 @@ pub fn definitions() -> Vec<(String, Value)> {
             let file = format!("{GROUP}_{}.yaml", plural(kind));
             (file, definition(kind, versions))
         })
+        .chain([fabric::definition()])
         .collect()
 }
 
@@ -187,6 +191,7 @@ fn spec(kind: Kind) -> Value {
     spec.insert("description".into(), json!("What is wanted."));
     spec.extend(schema::of(&shape, version(kind)));
     spec.insert("required".into(), json!([kind.replica_map()]));
+    rules::add(kind, &mut spec);
     Value::Object(spec)
 }
 

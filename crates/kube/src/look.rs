@@ -11,6 +11,8 @@ mod cluster;
 mod error;
 mod facts;
 mod job;
+mod kept;
+mod lint;
 mod logs;
 mod pod;
 
@@ -30,7 +32,8 @@ use trainyard_core::{explain::Facts, spec::Kind};
 pub use self::{
     error::LookError,
     job::JobSeen,
-    logs::{Chunk, Followed, LogOf},
+    kept::KeptLog,
+    logs::{Chunk, Followed, LogAsked, LogOf},
     pod::PodSeen,
 };
 use crate::{crd, process, view::JobView};

@@ -6,6 +6,7 @@
 //!
 //! Several operators may run: all of them follow the cluster, the one that holds the lease acts.
 
+mod fabrics;
 mod groups;
 mod seats;
 mod state;
@@ -28,6 +29,7 @@ use trainyard_core::{
 };
 
 pub(crate) use self::{
+    fabrics::fitted,
     groups::{as_applied, unserved},
     state::{Scaler, State},
 };
@@ -39,6 +41,7 @@ use crate::{
     feed::{self, News, Source},
     key::{JobKey, OPERATOR_LABEL},
     lease::{Election, Fence},
+    listen::Listening,
     metrics::Metrics,
     node::LEASES_EVERY,
     queue::{Outcome, Queue},
@@ -110,6 +113,8 @@ pub struct Operator {
     pub(crate) shadow: Option<Arc<Shadow>>,
     /// The logs of what failed.
     pub(crate) consultation: Arc<Consultation>,
+    /// The logs of what runs.
+    pub(crate) listening: Arc<Listening>,
     queue: Arc<Queue>,
     options: Arc<Options>,
     ready: Arc<Ready>,
@@ -117,6 +122,8 @@ pub struct Operator {
     stirred: Arc<Notify>,
     /// Which schedulers of others jobs need.
     asked: groups::Asked,
+    /// A job names a fabric.
+    fabrics_asked: Arc<Notify>,
     leads: watch::Receiver<bool>,
     leading: Arc<watch::Sender<bool>>,
     ends: Arc<AtomicBool>,
@@ -176,11 +183,13 @@ impl Operator {
             cluster: Arc::new(options.cluster.clone()),
             shadow: options.shadow.then(Arc::default),
             consultation: Arc::default(),
+            listening: Arc::default(),
             queue: Arc::new(Queue::default()),
             options: Arc::new(options),
             ready: Arc::new(Ready::default()),
             stirred: Arc::default(),
             asked: groups::Asked::default(),
+            fabrics_asked: Arc::default(),
             leads,
             leading: Arc::new(leading),
             ends: Arc::new(AtomicBool::new(false)),
@@ -206,6 +215,11 @@ impl Operator {
         self.ready.lock().iter().cloned().collect()
     }
 
+    /// Asks for a look at a job soon.
+    pub(crate) fn look_soon(&self, key: JobKey) {
+        self.queue.soon(key);
+    }
+
     /// Runs until `stop` is ready, then ends in an orderly way: passes under way are finished, and the
     /// lease is given back.
     pub async fn run(self, stop: impl Future<Output = ()>) {
@@ -228,6 +242,7 @@ impl Operator {
             for api in GroupApi::ALL {
                 tasks.spawn(self.clone().follow_groups(api));
             }
+            tasks.spawn(self.clone().follow_fabrics());
         }
         let turns = Arc::new(Semaphore::new(self.options.workers));
         let mut stop = std::pin::pin!(stop);

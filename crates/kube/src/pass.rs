@@ -24,7 +24,7 @@ use crate::{
     api::CallError,
     convert,
     key::JobKey,
-    operator::{Operator, Scaler},
+    operator::{Operator, Scaler, fitted},
     queue::Outcome,
     trace,
     view::{Bare, JobView},
@@ -44,10 +44,12 @@ impl Operator {
         let began = Instant::now();
         let Some(view) = self.state.store().job(key) else {
             self.state.forget(key);
+            self.listening.forget(key);
             {
                 let mut store = self.state.store();
                 store.line.forget(&key.gang());
                 store.forget_groups(key);
+                store.forget_fabrics(key);
             }
             self.look_at_line();
             self.caller.metrics.forget(key);
@@ -93,16 +95,24 @@ impl Operator {
                 return Ok(None);
             }
         };
-        let mut observed = self.observe(key, view, &job);
-        if self.shadow.is_none() && self.consult(key, &job, &mut observed).await {
+        let (mut observed, mut on_fabric) = self.observe(key, view, &job);
+        let uid = &view.metadata.uid;
+        if self.shadow.is_none() && self.consult(key, uid, &job, &mut observed).await {
             // A log took its time, and the job went on meanwhile.
             let verdict = observed.verdict.take();
-            observed = self.observe(key, view, &job);
+            (observed, on_fabric) = self.observe(key, view, &job);
             observed.verdict = verdict;
         }
         self.recall(key, &job, &mut observed).await?;
+        let listens = match self.shadow {
+            None => self.listen(key, uid, &job, &mut observed),
+            Some(_) => None,
+        };
         let now = Timestamp::now();
         let decision = job::decide(&job, &observed, now);
+        if decision.status.trainyard.fabric != observed.status.trainyard.fabric {
+            on_fabric = fitted(&job, &decision.status, &observed.fabric);
+        }
         Span::current().record("attempt", decision.status.trainyard.attempt);
         debug!(
             job = %key,
@@ -131,8 +141,8 @@ impl Operator {
             caller: &self.caller,
             state: &self.state,
             key,
-            job: &job,
-            uid: &view.metadata.uid,
+            job: on_fabric.as_ref().unwrap_or(&job),
+            uid,
             cluster: &self.cluster,
         };
         let refusals = actor.carry_out(&decision.actions).await?;
@@ -143,7 +153,8 @@ impl Operator {
             let wait = at.duration_since(now) + jiff::SignedDuration::from_millis(1);
             tokio::time::Instant::now() + Duration::try_from(wait).unwrap_or_default()
         });
-        Ok(asked.into_iter().chain(wake).chain(put_off).min())
+        let waits = [wake, put_off, listens];
+        Ok(asked.into_iter().chain(waits.into_iter().flatten()).min())
     }
 
     /// Until when a status is not written that tells of nothing but progress, soon after the one before.
@@ -157,12 +168,15 @@ impl Operator {
         (next > tokio::time::Instant::now() && job::may_wait(before, decision)).then_some(next)
     }
 
-    /// What is to be seen of a job now.
-    fn observe(&self, key: &JobKey, view: &JobView, job: &Job) -> job::Observed {
+    /// What is to be seen of a job now, and the job with what its fabric adds, where it is on one.
+    fn observe(&self, key: &JobKey, view: &JobView, job: &Job) -> (job::Observed, Option<Job>) {
         let mut observed = self.state.store().observe(key, view, job);
-        observed.seating = self.seating(key, view, job, &observed.status);
-        observed.grouping = self.grouping(key, view, job);
-        observed
+        observed.fabric = self.seen_fabric(key, job);
+        let on_fabric = fitted(job, &observed.status, &observed.fabric);
+        let launched = on_fabric.as_ref().unwrap_or(job);
+        observed.seating = self.seating(key, view, launched, &observed.status);
+        observed.grouping = self.grouping(key, view, launched);
+        (observed, on_fabric)
     }
 
     /// Adds what only this operator remembers.

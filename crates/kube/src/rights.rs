@@ -18,8 +18,10 @@ mod tests;
 pub const LEASE: &str = "trainyard";
 /// The Secret with the webhook's certificate.
 pub const CERTIFICATE: &str = "trainyard-webhook";
-/// The configuration of the admission webhooks.
-pub const ADMISSION: &str = "validator.trainyard.dev";
+/// The configuration of the webhooks that say whether a job may be written.
+pub const VALIDATOR: &str = "validator.trainyard.dev";
+/// The configuration of the webhook that writes out what a job leaves out.
+pub const DEFAULTER: &str = "defaulter.trainyard.dev";
 
 /// Where a right is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,7 +151,7 @@ pub const OPERATOR: &[Right] = &[
         CORE,
         &["configmaps"],
         &["create", "get", "patch"],
-        "keeps the hostfile of an MPIJob; ConfigMaps of others are never listed",
+        "keeps the hostfile of an MPIJob, and the last lines of what failed; ConfigMaps of others are never listed",
     ),
     right(
         Place::Jobs,
@@ -230,6 +232,13 @@ pub const OPERATOR: &[Right] = &[
     ),
     right(
         Place::Nodes,
+        &["trainyard.dev"],
+        &["fabrics"],
+        &["list", "watch"],
+        "puts jobs on the fabrics that they name",
+    ),
+    right(
+        Place::Nodes,
         CORE,
         &["nodes"],
         &["get", "list", "watch"],
@@ -260,7 +269,17 @@ pub const OPERATOR: &[Right] = &[
             &["get", "patch"],
             "puts the authority of its certificate where jobs are checked",
         ),
-        &[ADMISSION],
+        &[VALIDATOR],
+    ),
+    named(
+        right(
+            Place::Webhooks,
+            &["admissionregistration.k8s.io"],
+            &["mutatingwebhookconfigurations"],
+            &["get", "patch"],
+            "puts the authority of its certificate where jobs are completed",
+        ),
+        &[DEFAULTER],
     ),
     right(
         Place::Own,

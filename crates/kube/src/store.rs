@@ -4,6 +4,7 @@
 //!
 //! Invariant: a change of anything that a job's next pass would see names that job.
 
+mod fabrics;
 mod groups;
 mod nodes;
 mod seats;
@@ -22,8 +23,8 @@ use trainyard_core::{
     spec::{Job, Kind, Role, Slot, annotation},
 };
 
-use self::groups::Groups;
 pub(crate) use self::groups::Known;
+use self::{fabrics::Fabrics, groups::Groups};
 use crate::{
     feed::News,
     key::JobKey,
@@ -56,6 +57,8 @@ pub(crate) struct Store {
     pub(crate) line: Line,
     /// What schedulers of others were told of gangs.
     groups: BTreeMap<GroupApi, Groups>,
+    /// The fabrics of the cluster.
+    fabrics: Fabrics,
 }
 
 /// What belongs to one job, by name.

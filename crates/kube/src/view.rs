@@ -14,7 +14,10 @@ use k8s_openapi::{
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::OwnerReference},
 };
 use serde::{Deserialize, Deserializer};
-use trainyard_core::spec::Kind;
+use trainyard_core::{
+    fabric::{self, FabricSpec},
+    spec::Kind,
+};
 
 use crate::convert;
 
@@ -99,6 +102,38 @@ pub(crate) struct GroupView {
 impl View for GroupView {
     fn meta(&self) -> &Meta {
         &self.metadata
+    }
+}
+
+/// A fabric of the cluster, or why it cannot be used.
+#[derive(Clone, Debug)]
+pub(crate) struct FabricView {
+    pub(crate) metadata: Meta,
+    spec: Result<FabricSpec, String>,
+}
+
+impl FabricView {
+    /// Its name and what it is.
+    pub(crate) fn into_entry(self) -> (Box<str>, Result<FabricSpec, String>) {
+        (self.metadata.name.into(), self.spec)
+    }
+}
+
+impl View for FabricView {
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+impl<'de> Deserialize<'de> for FabricView {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde::de::Error as _;
+        let object = serde_json::Value::deserialize(deserializer)?;
+        let metadata = object.get("metadata").cloned().unwrap_or_default();
+        Ok(Self {
+            metadata: Meta::deserialize(metadata).map_err(D::Error::custom)?,
+            spec: fabric::read_value(&object).map(|fabric| fabric.spec),
+        })
     }
 }
 

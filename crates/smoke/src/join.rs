@@ -16,13 +16,14 @@ mod host;
 
 use std::{
     io,
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
     time::Duration,
 };
 
 use thiserror::Error;
 
 use crate::{
+    interface,
     patience::{Interruption, Patience, Wait, is_pause, prepare},
     ring::{Place, Ring},
     stop::Stop,
@@ -130,6 +131,19 @@ pub enum JoinError {
         #[source]
         source: io::Error,
     },
+    /// The interface that is named is not there, or has no address. Gloo's own words come first, for
+    /// whoever looks for them.
+    #[error(
+        "Unable to find address for: {name} (`{}` names it, this host has {})",
+        interface::VARIABLE,
+        there.join(", ")
+    )]
+    NoInterface {
+        /// The interface.
+        name: String,
+        /// Those that are there.
+        there: Vec<String>,
+    },
     /// This process has no sockets to offer.
     #[error("cannot open a listener for the previous rank")]
     Listen(#[source] io::Error),
@@ -143,6 +157,10 @@ pub enum JoinError {
 
 /// Joins the other ranks.
 pub(crate) fn join(joining: Joining<'_>, notice: &mut Notice<'_>) -> Result<Ring, JoinError> {
+    if let Some(name) = &joining.member.interface {
+        // Before anybody waits for anybody.
+        own_address(name)?;
+    }
     if joining.member.rank == 0 {
         host::join(joining, notice)
     } else {
@@ -237,12 +255,26 @@ impl<'a> Joining<'a> {
     }
 }
 
-/// A listener for the previous rank, at an address this host is reached by.
-fn neighbour_listener(here: SocketAddr) -> Result<(TcpListener, SocketAddr), JoinError> {
-    let ip = here.ip().to_canonical();
+/// A listener for the previous rank, at the address of the interface that is named, else at one that this
+/// host is reached by.
+fn neighbour_listener(
+    member: &Member,
+    here: SocketAddr,
+) -> Result<(TcpListener, SocketAddr), JoinError> {
+    let ip = match &member.interface {
+        Some(name) => own_address(name)?,
+        None => here.ip().to_canonical(),
+    };
     let listener = TcpListener::bind((ip, 0)).map_err(JoinError::Listen)?;
     let address = listener.local_addr().map_err(JoinError::Listen)?;
     Ok((listener, address))
+}
+
+fn own_address(name: &str) -> Result<IpAddr, JoinError> {
+    interface::address(name).map_err(|there| JoinError::NoInterface {
+        name: name.to_owned(),
+        there,
+    })
 }
 
 fn left(rank: usize, interruption: &Interruption) -> JoinError {

@@ -16,6 +16,7 @@
 mod checkpoint;
 mod digest;
 mod digits;
+mod interface;
 mod join;
 mod model;
 mod options;

@@ -5,6 +5,8 @@
 
 use thiserror::Error;
 
+use crate::interface;
+
 /// More ranks than a ring of this trainer is meant for; a bound on what a peer can make us hold.
 pub(crate) const SIZE_MAX: usize = 4096;
 
@@ -26,6 +28,8 @@ pub(crate) struct Member {
     /// Name or address of rank 0.
     pub(crate) master_host: String,
     pub(crate) master_port: u16,
+    /// The interface that gradients are to travel on, where one is named.
+    pub(crate) interface: Option<String>,
 }
 
 /// Why the environment does not say who this process is.
@@ -88,6 +92,7 @@ impl World {
                 found: port,
                 needed: "a port from 1 to 65535",
             })?,
+            interface: variable(interface::VARIABLE).filter(|name| !name.is_empty()),
         }))
     }
 
@@ -140,6 +145,7 @@ mod tests {
             size: 4,
             master_host: "job-master-0".to_owned(),
             master_port: 23456,
+            interface: None,
         });
         let alone = Ok(World::Alone);
         let cases = [

@@ -5,6 +5,7 @@ go 1.25.0
 tool (
 	github.com/containernetworking/plugins/plugins/ipam/host-local
 	github.com/containernetworking/plugins/plugins/main/bridge
+	github.com/containernetworking/plugins/plugins/main/macvlan
 )
 
 require (

@@ -127,6 +127,20 @@ pub(super) const REAL: &[Program] = &[
     pure("coredns", "coredns", "."),
 ];
 
+/// What a second network of real nodes needs besides.
+pub(super) const FABRIC: &[Program] = &[
+    pure(
+        "multus",
+        "multus",
+        "gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus",
+    ),
+    pure(
+        "macvlan",
+        "cni",
+        "github.com/containernetworking/plugins/plugins/main/macvlan",
+    ),
+];
+
 /// Finds or builds `programs` and makes `folder` hold a link to each.
 pub(super) fn provide(programs: &[Program], folder: &Path) -> Result<(), Failure> {
     fs::create_dir_all(folder).map_err(cannot("make", folder))?;
@@ -326,7 +340,7 @@ mod tests {
 
     #[test]
     fn every_program_has_a_module() {
-        for program in [CONTROL_PLANE, HELM, KUEUE, SIMULATED, REAL, PEER].concat() {
+        for program in [CONTROL_PLANE, HELM, KUEUE, SIMULATED, REAL, FABRIC, PEER].concat() {
             let module = step::root().join("tools/cluster").join(program.module);
             assert!(module.join("go.mod").is_file(), "{}", program.name);
         }

@@ -28,7 +28,7 @@ pub(super) struct Node {
     pub(super) address: &'static str,
     subnet: &'static str,
     bridge: &'static str,
-    containerd: &'static str,
+    pub(super) containerd: &'static str,
     kubelet: &'static str,
 }
 
@@ -76,6 +76,11 @@ pub(super) fn up(cluster: &Cluster) -> Result<(), Failure> {
         node.kubelet(cluster)?.start(cluster)?;
     }
     image::base(cluster)?;
+    await_ready(cluster)
+}
+
+/// Waits until both nodes are ready.
+pub(super) fn await_ready(cluster: &Cluster) -> Result<(), Failure> {
     wait::until("the real nodes to be ready", LIMIT, || {
         for node in &NODES {
             piece::must_run(cluster, node.containerd)?;
@@ -127,12 +132,11 @@ impl Node {
         command
     }
 
-    fn containerd(&self, state: &State) -> Result<Piece, Failure> {
+    /// The network of its pods.
+    fn bridge_config(&self) -> String {
         let name = self.name;
-        state.write(
-            &format!("{name}/cni/bridge.conflist"),
-            &format!(
-                r#"{{
+        format!(
+            r#"{{
   "cniVersion": "1.0.0",
   "name": "{name}",
   "plugins": [{{
@@ -149,9 +153,47 @@ impl Node {
   }}]
 }}
 "#,
-                bridge = self.bridge,
-                subnet = self.subnet
+            bridge = self.bridge,
+            subnet = self.subnet
+        )
+    }
+
+    /// Puts Multus in front of that network; whether it was not there before. Of the files of the folder
+    /// the first by name counts.
+    pub(super) fn write_multus(&self, state: &State) -> Result<bool, Failure> {
+        let name = self.name;
+        let file = format!("{name}/cni/00-multus.conf");
+        if state.file(&file).exists() {
+            return Ok(false);
+        }
+        state.write(
+            &file,
+            &format!(
+                r#"{{
+  "cniVersion": "1.0.0",
+  "name": "{name}-multus",
+  "type": "multus",
+  "kubeconfig": "{kubeconfig}",
+  "binDir": "{bin}",
+  "cniDir": "/run/trainyard/{name}/multus",
+  "confDir": "{folder}",
+  "delegates": [{bridge}]
+}}
+"#,
+                kubeconfig = state.text("kubeconfig"),
+                bin = state.text("bin"),
+                folder = state.text(&format!("{name}/cni")),
+                bridge = self.bridge_config(),
             ),
+        )?;
+        Ok(true)
+    }
+
+    fn containerd(&self, state: &State) -> Result<Piece, Failure> {
+        let name = self.name;
+        state.write(
+            &format!("{name}/cni/bridge.conflist"),
+            &self.bridge_config(),
         )?;
         let path = state.write(
             &format!("{name}/containerd.toml"),

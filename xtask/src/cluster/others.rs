@@ -1,7 +1,8 @@
-//! The kinds of other schedulers, as their makers define them; and Kueue, which tests start.
+//! The kinds of others, as their makers define them: of schedulers, and of network attachments; and
+//! Kueue, which tests start.
 //!
-//! The kinds are read from the makers' Go modules, which the modules of `tools/cluster` pin. Go keeps those in
-//! its own cache, outside of this checkout; a cluster gets links to what is needed there.
+//! The kinds are read from the makers' Go modules, which `tools/cluster` pins. Go keeps those in its
+//! own cache, outside of this checkout; a cluster gets links to what is needed there.
 
 use std::{
     fs,
@@ -12,37 +13,29 @@ use std::{
 use super::{binaries, state::State};
 use crate::{Failure, cache::cannot, step};
 
-/// What a cluster is given of another scheduler.
-struct Given {
-    /// Its name in the folder `kinds` of a cluster.
-    name: &'static str,
-    /// The folder of `tools/cluster` that pins the module.
-    pin: &'static str,
-    module: &'static str,
-    /// Where it lies in the module.
-    path: &'static str,
-}
-
-const GIVEN: &[Given] = &[
-    Given {
-        name: "volcano.yaml",
-        pin: "schedulers",
-        module: "volcano.sh/volcano",
-        path: "config/crd/volcano/bases/scheduling.volcano.sh_podgroups.yaml",
-    },
-    Given {
-        name: "coscheduling.yaml",
-        pin: "schedulers",
-        module: "sigs.k8s.io/scheduler-plugins",
-        path: "config/crd/bases/scheduling.x-k8s.io_podgroups.yaml",
-    },
+/// The name of each file or folder in the folder `kinds` of a cluster, the folder of `tools/cluster` that pins its
+/// module, the module, and where it lies there.
+const KINDS: &[(&str, &str, &str, &str)] = &[
+    (
+        "volcano.yaml",
+        "schedulers",
+        "volcano.sh/volcano",
+        "config/crd/volcano/bases/scheduling.volcano.sh_podgroups.yaml",
+    ),
+    (
+        "coscheduling.yaml",
+        "schedulers",
+        "sigs.k8s.io/scheduler-plugins",
+        "config/crd/bases/scheduling.x-k8s.io_podgroups.yaml",
+    ),
+    (
+        "network-attachments.yaml",
+        "multus",
+        "github.com/k8snetworkplumbingwg/network-attachment-definition-client",
+        "artifacts/networks-crd.yaml",
+    ),
     // The manifests that its makers install it with: kinds, webhooks, conversion.
-    Given {
-        name: "kueue",
-        pin: "kueue",
-        module: "sigs.k8s.io/kueue",
-        path: "config",
-    },
+    ("kueue", "kueue", "sigs.k8s.io/kueue", "config"),
 ];
 
 /// Gives a cluster the definitions of the kinds, and the program. It does not teach it any kind, and
@@ -51,15 +44,14 @@ pub(super) fn provide(state: &State) -> Result<(), Failure> {
     binaries::provide(binaries::KUEUE, &state.file("bin"))?;
     let folder = state.file("kinds");
     fs::create_dir_all(&folder).map_err(cannot("make", &folder))?;
-    for given in GIVEN {
-        let path = download(given)?.join(given.path);
+    for (name, source, module, file) in KINDS {
+        let path = download(source, module)?.join(file);
         if !path.exists() {
             return Err(Failure::Failed(format!(
-                "module `{}` has no `{}`",
-                given.module, given.path
+                "module `{module}` has no `{file}`"
             )));
         }
-        let link = folder.join(given.name);
+        let link = folder.join(name);
         drop(fs::remove_file(&link));
         std::os::unix::fs::symlink(&path, &link).map_err(cannot("make", &link))?;
     }
@@ -67,9 +59,8 @@ pub(super) fn provide(state: &State) -> Result<(), Failure> {
 }
 
 /// The folder of a module in Go's cache, fetched if it is not there.
-fn download(given: &Given) -> Result<PathBuf, Failure> {
-    let Given { pin, module, .. } = given;
-    let source = step::root().join("tools/cluster").join(pin);
+fn download(source: &str, module: &str) -> Result<PathBuf, Failure> {
+    let source = step::root().join("tools/cluster").join(source);
     let version = pinned(&source, module)?;
     let output = Command::new("go")
         .args(["mod", "download", "-json", &format!("{module}@{version}")])
@@ -121,8 +112,8 @@ mod tests {
 
     #[test]
     fn every_module_is_pinned_with_its_sum() {
-        for Given { pin, module, .. } in GIVEN {
-            let source = step::root().join("tools/cluster").join(pin);
+        for (_, source, module, _) in KINDS {
+            let source = step::root().join("tools/cluster").join(source);
             let sums = fs::read_to_string(source.join("go.sum")).expect("the sums are there");
             let version = pinned(&source, module).expect("it is pinned");
             let sum = format!("{module} {version} h1:");

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    Cluster, Nodes, binaries, cgroups, image,
+    Cluster, Nodes, binaries, cgroups, fabric, image,
     namespace::{Namespaces, is_helper},
     others, piece,
     process::Process,
@@ -176,6 +176,7 @@ fn tests() -> Result<Option<String>, Failure> {
 /// Teaches the cluster the kinds, and gives its real nodes the images, as this checkout has them; and
 /// gives the tests what installs charts, what other schedulers define, and Kueue.
 fn install(fixture: &Fixture) -> Result<(), Failure> {
+    fabric::provide(&fixture.cluster)?;
     image::project(&fixture.cluster)?;
     binaries::provide(binaries::HELM, &fixture.cluster.state.file("bin"))?;
     others::provide(&fixture.cluster.state)?;

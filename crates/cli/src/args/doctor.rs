@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 
-use super::{Format, State};
+use super::{Format, Place, State};
 
 /// Say which rank and which node broke a run, and why
 ///
@@ -24,12 +24,15 @@ Examples:
   kubectl logs -l job-name=j --prefix | trainyard doctor -
   trainyard doctor --job mnist                  the last attempt of a local run
   trainyard doctor --job mnist --follow
+  trainyard doctor --job mnist --cluster -n team-a   every pod of the last attempt, from the cluster
   trainyard doctor logs/ --format json | jq -r '.verdicts[0].label'")]
 pub(crate) struct Doctor {
     /// Logs, folders of logs, Flight Recorder dumps; `-` reads stdin
     #[arg(value_name = "PATH", required_unless_present = "job")]
     pub(crate) paths: Vec<PathBuf>,
-    /// The logs of the last attempt of a job that runs or ran here
+    /// The logs of the last attempt of a job that runs or ran here, or in a cluster
+    ///
+    /// Of a cluster, the logs of all containers of its pods are read, also of those that were restarted in place.
     #[arg(long, value_name = "NAME", conflicts_with = "paths")]
     pub(crate) job: Option<String>,
     /// Of this attempt; the first is 1
@@ -46,6 +49,8 @@ pub(crate) struct Doctor {
     pub(crate) svg: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) state: State,
+    #[command(flatten)]
+    pub(crate) place: Place,
     /// How to write the report
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) format: Format,

@@ -26,6 +26,9 @@ pub(crate) fn run(args: &Logs, printer: &mut Printer) -> Result<Exit, Failure> {
     let site = connect(&args.place)?;
     let job = site.find(&args.which.job)?;
     let pods = site.look.pods(&job).map_err(refused)?;
+    if args.first_failure && first_failure(&pods, args.attempt).is_none() {
+        return kept(args, &site, &job, printer);
+    }
     let wanted = Wanted::new(args, &site, &job, &pods)?;
     let logs: Vec<(&PodSeen, LogOf)> = pods
         .iter()
@@ -146,16 +149,8 @@ impl Wanted {
             previous: args.previous,
         };
         if args.first_failure {
-            let failed = first_failure(pods).ok_or_else(|| {
-                Failure::new(format!(
-                    "no pod of job `{}` that is left failed",
-                    job.key.name
-                ))
-                .hint(format!(
-                    "`{}` says more",
-                    site.command("explain", &args.which.job)
-                ))
-            })?;
+            let failed =
+                first_failure(pods, args.attempt).ok_or_else(|| no_failure(args, site, job))?;
             wanted.attempt = Some(failed.facts.attempt);
             wanted.pod = Some(failed.facts.name.clone());
             wanted.container = Some(failed.facts.container.clone());
@@ -185,11 +180,53 @@ impl Wanted {
     }
 }
 
+/// Prints what the operator has kept of the first failure, where the pod itself is gone.
+fn kept(
+    args: &Logs,
+    site: &Site<'_>,
+    job: &JobSeen,
+    printer: &mut Printer,
+) -> Result<Exit, Failure> {
+    let kept = site.look.kept(job, args.attempt).map_err(refused)?;
+    let kept = kept.ok_or_else(|| no_failure(args, site, job))?;
+    printer.summary(&format!(
+        "pod `{}` of attempt {} is gone; these are the lines that were kept of it",
+        kept.pod, kept.attempt
+    ));
+    let log = LogOf {
+        pod: kept.pod,
+        uid: String::new(),
+        attempt: kept.attempt,
+        container: kept.container,
+    };
+    let label = label(&log, None, job, printer.stdout_paint());
+    let mut writer = Writer::new(args, false, printer);
+    let mut pieces = Pieces::default();
+    writer.copy(&label, &mut kept.text.as_bytes(), &mut pieces)?;
+    writer.end(&label, &mut pieces)?;
+    Ok(Exit::Done)
+}
+
+fn no_failure(args: &Logs, site: &Site<'_>, job: &JobSeen) -> Failure {
+    let within = args
+        .attempt
+        .map_or_else(String::new, |attempt| format!(" in attempt {attempt}"));
+    Failure::new(format!(
+        "no pod of job `{}` that is left failed{within}, and nothing is kept of one",
+        job.key.name
+    ))
+    .hint(format!(
+        "`{}` says more",
+        site.command("explain", &args.which.job)
+    ))
+}
+
 /// The pod whose training container ended badly before those of the others.
-fn first_failure(pods: &[PodSeen]) -> Option<&PodSeen> {
+fn first_failure(pods: &[PodSeen], attempt: Option<u32>) -> Option<&PodSeen> {
     let failed = pods.iter().filter(|pod| {
         let exit = pod.facts.exit;
         exit.is_some_and(|exit| exit.code != 0)
+            && attempt.is_none_or(|attempt| pod.facts.attempt == attempt)
     });
     failed.min_by_key(|pod| {
         let at = pod.facts.exit.and_then(|exit| exit.at);
@@ -232,7 +269,10 @@ fn nothing(args: &Logs, site: &Site<'_>, job: &JobSeen, pods: &[PodSeen]) -> Fai
         Some(attempt) if !attempts.contains(&attempt) => Failure::new(format!(
             "no pod of attempt {attempt} of job `{name}` is left, and its logs went with it"
         ))
-        .hint("look where the cluster keeps logs"),
+        .hint(format!(
+            "`{} --attempt {attempt} --first-failure` prints what was kept of its first failure, if it had one",
+            site.command("logs", &args.which.job)
+        )),
         _ if args.previous => Failure::new(format!(
             "no container of job `{name}` was restarted in place"
         ))

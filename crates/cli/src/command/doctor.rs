@@ -26,6 +26,7 @@ use trainyard_core::diagnose::{Doctor as Reader, Report, Rules};
 use self::input::Input;
 use crate::{
     args::{Doctor, Format},
+    cluster,
     failure::{Exit, Failure},
     printer::Printer,
     words,
@@ -37,16 +38,31 @@ const MAX_READERS: usize = 4;
 /// Prints the report.
 pub(super) fn run(args: &Doctor, printer: &mut Printer) -> Result<Exit, Failure> {
     let rules = Arc::new(rules(args)?);
+    let of_cluster = args.place.is_cluster() && args.job.is_some();
+    if args.place.is_cluster() && !args.place.plugin && !of_cluster {
+        return Err(Failure::new("which job of the cluster is meant?")
+            .hint("name it with `--job NAME`, or leave the options of the cluster out"));
+    }
+    if args.follow && of_cluster {
+        let hint = "`kubectl logs --follow --prefix -l training.kubeflow.org/job-name=JOB | trainyard doctor --follow -`";
+        return Err(Failure::new("the logs of a cluster cannot be followed here").hint(hint));
+    }
     if args.follow {
         return follow::run(args, rules, printer);
     }
-    let inputs = input::find(args)?;
-    let (doctor, failures) = read_all(&inputs, &rules);
+    let (doctor, failures, sources) = match &args.job {
+        Some(job) if of_cluster => cluster::doctor::read(args, job, &rules, printer)?,
+        _ => {
+            let inputs = input::find(args)?;
+            let (doctor, failures) = read_all(&inputs, &rules);
+            (doctor, failures, inputs.len())
+        }
+    };
     for failure in &failures {
         printer.error(failure);
     }
     // Of what could not be read there is nothing to say.
-    if !failures.is_empty() && failures.len() == inputs.len() {
+    if !failures.is_empty() && failures.len() == sources {
         return Ok(Exit::CouldNot);
     }
     let report = doctor.finish();
@@ -63,7 +79,7 @@ pub(super) fn run(args: &Doctor, printer: &mut Printer) -> Result<Exit, Failure>
         "read {} ({} bytes) of {}",
         words::counted(facts.lines, "line"),
         words::grouped(facts.bytes),
-        words::counted(inputs.len() as u64, "source"),
+        words::counted(sources as u64, "source"),
     ));
     Ok(if !failures.is_empty() {
         Exit::CouldNot

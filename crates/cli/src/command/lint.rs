@@ -13,13 +13,15 @@ use anyhow::Context as _;
 use serde::Serialize;
 use trainyard_core::{
     finding::{Finding, Severity},
-    lint::{self, Profile, Rule},
+    lint::{self, ClusterFacts, Profile, Rule},
     spec,
 };
+use trainyard_kube::look::Look;
 
 use super::reference::severities;
 use crate::{
-    args::{Lint, LintFormat},
+    args::{Against, Lint, LintFormat},
+    cluster,
     failure::{Exit, Failure},
     printer::Printer,
     snippet, source,
@@ -81,7 +83,12 @@ pub(super) fn run(args: &Lint, printer: &mut Printer) -> Result<Exit, Failure> {
     if args.fix {
         summary.fixed = fix(&mut opened, profile, printer)?;
     }
-    let linted = judge(&opened, profile);
+    let facts = if args.against.is_cluster() {
+        Some(facts(&args.against, &opened, printer)?)
+    } else {
+        None
+    };
+    let linted = judge(&opened, profile, facts.as_ref());
     for finding in linted.iter().flat_map(|file| &file.findings) {
         match finding.severity {
             Severity::Error => summary.errors += 1,
@@ -166,7 +173,7 @@ fn fix(
     printer: &mut Printer,
 ) -> Result<usize, Failure> {
     let mut count = 0;
-    let fixable: Vec<bool> = judge(opened, profile)
+    let fixable: Vec<bool> = judge(opened, profile, None)
         .iter()
         .map(|linted| linted.findings.iter().any(|finding| finding.fix.is_some()))
         .collect();
@@ -225,12 +232,42 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     Ok(written?)
 }
 
-fn judge(opened: &[Opened], profile: Option<Profile>) -> Vec<Linted> {
-    let readable: Vec<&spec::File> = opened
-        .iter()
+/// What the cluster has that the jobs may need. What may not be read is said, and not judged.
+fn facts(
+    against: &Against,
+    opened: &[Opened],
+    printer: &mut Printer,
+) -> Result<ClusterFacts, Failure> {
+    let server = against.server.clone();
+    let look = Look::connect(server.kubeconfig, server.context).map_err(cluster::refused)?;
+    let namespace = against.namespace.as_deref().unwrap_or(look.namespace());
+    let needed = lint::namespaces(&readable(opened), namespace);
+    let read = look.lint_facts(namespace, &needed);
+    let (facts, unread) = read.map_err(cluster::refused)?;
+    for error in unread {
+        printer.summary(&format!("warning: {error}; nothing is said about them"));
+    }
+    Ok(facts)
+}
+
+fn readable(opened: &[Opened]) -> Vec<&spec::File> {
+    let files = opened.iter();
+    files
         .filter_map(|file| file.content.as_ref().ok())
-        .collect();
-    let mut reviewed = lint::review(&readable, profile).into_iter();
+        .collect()
+}
+
+fn judge(
+    opened: &[Opened],
+    profile: Option<Profile>,
+    cluster: Option<&ClusterFacts>,
+) -> Vec<Linted> {
+    let readable = readable(opened);
+    let mut reviewed = match cluster {
+        Some(cluster) => lint::review_in(&readable, profile, cluster),
+        None => lint::review(&readable, profile),
+    }
+    .into_iter();
     opened
         .iter()
         .map(|opened| {

@@ -163,7 +163,7 @@ impl Wanted {
     fn new(args: &Logs, run: &Stored) -> Result<Self, Failure> {
         let job = &run.record.name;
         if args.first_failure {
-            return Self::first_failure(run);
+            return Self::first_failure(run, args.attempt);
         }
         let ranks = words::counted(run.ranks().into(), "rank");
         let slot = match (args.rank, &args.pod) {
@@ -202,11 +202,18 @@ impl Wanted {
         })
     }
 
-    fn first_failure(run: &Stored) -> Result<Self, Failure> {
+    fn first_failure(run: &Stored, attempt: Option<u32>) -> Result<Self, Failure> {
         let job = &run.record.name;
-        let Some(failed) = run.failures.first() else {
+        let mut failures = run.failures.iter();
+        let wanted =
+            failures.find(|failed| attempt.is_none_or(|attempt| failed.attempt == attempt));
+        let Some(failed) = wanted else {
             let so_far = if run.live { " so far" } else { "" };
-            let message = format!("no pod of job `{job}` failed in this run{so_far}");
+            let within = attempt.map_or_else(
+                || format!("in this run{so_far}"),
+                |attempt| format!("in attempt {attempt}, as far as that is kept"),
+            );
+            let message = format!("no pod of job `{job}` failed {within}");
             return Err(
                 Failure::new(message).hint(format!("`trainyard logs {job}` prints what ran"))
             );

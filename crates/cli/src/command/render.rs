@@ -17,6 +17,7 @@ use super::tell;
 use crate::{
     args::{Render, RenderFormat},
     environment::Environment,
+    fabrics::Fabrics,
     failure::{Exit, Failure},
     printer::Printer,
     source,
@@ -63,6 +64,17 @@ pub(super) fn run(
             .and_then(GangScheduler::named),
         ..Cluster::default()
     };
+    let mut fabrics = Fabrics::default();
+    for document in &file.documents {
+        fabrics.add(document);
+    }
+    let jobs = || {
+        let documents = file.documents.iter();
+        documents.filter_map(|document| spec::check(document).job)
+    };
+    for job in jobs() {
+        fabrics.of(&job)?;
+    }
     let mut writer = Writer {
         format: args.format,
         count: 0,
@@ -74,11 +86,8 @@ pub(super) fn run(
             writer.write(&document.tree.to_json())?;
         }
     }
-    for job in file
-        .documents
-        .iter()
-        .filter_map(|document| spec::check(document).job)
-    {
+    for job in jobs() {
+        let job = fabrics.fit(job, writer.printer)?;
         let plan = Plan::new(&job, &cluster)
             .with_context(|| format!("cannot render {} `{}`", job.kind, job.name))?;
         for object in plan.objects() {

@@ -21,6 +21,7 @@ use super::tell;
 use crate::{
     args::{Format, Run},
     environment::{self, Environment},
+    fabrics::Fabrics,
     failure::{Exit, Failure},
     printer::{Printer, Verbosity},
     run::{Look, Queue, Screen, Signals, Target, View, report, watch},
@@ -40,7 +41,8 @@ pub(super) fn run(
     if gathered.refused {
         return Ok(Exit::CouldNot);
     }
-    let mut job = choose::choose(gathered.jobs, args.job.as_deref())?;
+    let job = choose::choose(gathered.jobs, args.job.as_deref())?;
+    let mut job = gathered.fabrics.fit_locally(job, printer);
     let options = options(args)?;
     let request = RunRequest {
         job: job.clone(),
@@ -175,6 +177,7 @@ fn options(args: &Run) -> Result<RunOptions, Failure> {
 struct Gathered {
     jobs: Vec<choose::Candidate>,
     companions: Vec<Value>,
+    fabrics: Fabrics,
     /// A file has an error; all of them were told.
     refused: bool,
 }
@@ -191,7 +194,9 @@ impl Gathered {
                 return Ok(());
             }
         };
-        let companion = |document: &Document| document.role_in_file() == RoleInFile::Companion;
+        let companion = |document: &Document| {
+            document.role_in_file() == RoleInFile::Companion && !document.is_fabric()
+        };
         // A file beside the job's need not hold one; that no file does is said later.
         let findings = if file.documents.iter().all(companion) {
             Vec::new()
@@ -214,6 +219,7 @@ impl Gathered {
                             file: Arc::clone(&name),
                         }));
                 }
+                RoleInFile::Companion if document.is_fabric() => self.fabrics.add(document),
                 RoleInFile::Companion => self.companions.push(document.tree.to_json()),
                 RoleInFile::Unsupported => {}
             }

@@ -211,15 +211,21 @@ impl Page {
 
     /// The first failure of the run, and that of its last attempt that had one.
     fn failures(&mut self, run: &Stored) {
-        let [first, others @ ..] = run.failures.as_slice() else {
-            return;
-        };
-        self.line("failed first", &report::failed(first));
-        if let Some(last) = others.last() {
-            self.line("failed last", &report::failed(last));
+        if let [first, others @ ..] = run.failures.as_slice() {
+            self.line("failed first", &report::failed(first));
+            if let Some(last) = others.last() {
+                self.line("failed last", &report::failed(last));
+            }
         }
-        let mut verdicts = run.failures.iter().rev();
-        if let Some(verdict) = verdicts.find_map(|failed| failed.verdict.as_ref()) {
+        // An attempt may also end for what its ranks talk over, without any that failed.
+        let decided = run.status.trainyard.last_failure.as_ref();
+        let decided = decided.and_then(|last| last.verdict.as_ref());
+        let heard = run
+            .failures
+            .iter()
+            .filter_map(|failed| failed.verdict.as_ref());
+        let verdicts = decided.into_iter().chain(heard);
+        if let Some(verdict) = verdicts.max_by_key(|verdict| verdict.attempt) {
             self.verdict(verdict);
         }
     }
@@ -304,16 +310,21 @@ impl Page {
 
     pub(crate) fn conditions(&mut self, status: &JobStatus, now: Timestamp) {
         let conditions = &status.conditions;
+        let names = conditions
+            .iter()
+            .map(|condition| condition.kind.name().len());
+        let width = names.max().unwrap_or_default().max(10);
         let lines: Vec<String> = conditions
             .iter()
             .map(|condition| {
                 let holds = match condition.status {
                     ConditionStatus::True => "yes",
                     ConditionStatus::False => "no",
+                    ConditionStatus::Unknown => "?",
                 };
                 let ago = words::age(since(condition.last_transition_time, now));
                 format!(
-                    "{:<10} {holds:<3} {:>4} ago  {}",
+                    "{:<width$} {holds:<3} {:>4} ago  {}",
                     condition.kind.name(),
                     ago,
                     condition.message

@@ -46,6 +46,8 @@ pub(crate) fn render(
         if let Some(last) = last {
             page.verdict("last verdict", last);
         }
+    } else if let Some(verdict) = &report.verdict {
+        page.verdict("verdict", verdict);
     }
     if report.outcome == Outcome::Failed && !report.message.is_empty() {
         page.entry("because", &report.message);
@@ -230,8 +232,11 @@ fn next(report: &RunReport) -> String {
             format!("{cure}`trainyard logs {job} --first-failure` shows all that it wrote")
         }
         (Outcome::Failed, None) => {
+            let cure = report.verdict.as_ref().map_or_else(String::new, |verdict| {
+                format!("{}\n", clean::text(&verdict.next))
+            });
             format!(
-                "`trainyard status {job}` shows the conditions; `trainyard logs {job}` the output"
+                "{cure}`trainyard status {job}` shows the conditions; `trainyard logs {job}` the output"
             )
         }
     }

@@ -122,7 +122,7 @@ fn every_form_of_the_chart_is_taken() {
                     "image.tag=v9",
                     "priorityClassName=system-cluster-critical",
                     "mpi.launcherRights=false",
-                    "webhook.failurePolicy=Ignore",
+                    "webhook.failurePolicy=Fail",
                 ],
                 &[
                     "--kinds=PyTorchJob,MPIJob",
@@ -143,10 +143,11 @@ fn every_form_of_the_chart_is_taken() {
                 let told = arguments.iter().any(|argument| argument.starts_with(word));
                 assert!(told, "{what}: {word} is not in {arguments:?}");
             }
-            let webhooks = all
-                .iter()
-                .any(|object| object["kind"] == "ValidatingWebhookConfiguration");
-            assert_eq!(webhooks, *what != "in shadow", "{what}");
+            for kind in ["Validating", "Mutating"] {
+                let kind = format!("{kind}WebhookConfiguration");
+                let webhooks = all.iter().any(|object| object["kind"] == kind.as_str());
+                assert_eq!(webhooks, *what != "in shadow", "{what}: {kind}");
+            }
             if *what == "in shadow" {
                 reads_only(&all);
             }

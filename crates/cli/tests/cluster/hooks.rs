@@ -33,23 +33,33 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
 }
 
 impl<'a> Hooks<'a> {
-    /// Configures the webhooks for the namespace of `yard`, in which nobody answers yet.
+    /// Configures the webhooks for the namespace of `yard`, in which nobody answers yet. Nothing is
+    /// written without an answer, however long that takes here.
     pub(crate) fn new(yard: &'a Yard) -> Self {
+        Self::with(yard, |webhook| {
+            webhook["failurePolicy"] = json!("Fail");
+            webhook["timeoutSeconds"] = json!(30);
+        })
+    }
+
+    /// Configures the webhooks as `deploy/` does: what they are not asked about in time is written.
+    pub(crate) fn as_deployed(yard: &'a Yard) -> Self {
+        Self::with(yard, |_| {})
+    }
+
+    fn with(yard: &'a Yard, change: impl Fn(&mut Value)) -> Self {
         let only = alone();
-        let mut admission = deployed("kustomize/base/webhook.yaml").remove(0);
-        for webhook in admission["webhooks"].as_array_mut().unwrap() {
-            webhook["clientConfig"]["service"]["namespace"] = json!(yard.namespace);
-            webhook["namespaceSelector"] =
-                json!({"matchLabels": {"kubernetes.io/metadata.name": yard.namespace}});
-        }
         // Another test's may be left, with an authority that is none any more.
-        yard.kubectl(&[
-            "delete",
-            "validatingwebhookconfiguration",
-            rights::ADMISSION,
-            "--ignore-not-found",
-        ]);
-        yard.apply(&admission);
+        remove(yard);
+        for mut admission in deployed("kustomize/base/webhook.yaml") {
+            for webhook in admission["webhooks"].as_array_mut().unwrap() {
+                webhook["clientConfig"]["service"]["namespace"] = json!(yard.namespace);
+                webhook["namespaceSelector"] =
+                    json!({"matchLabels": {"kubernetes.io/metadata.name": yard.namespace}});
+                change(webhook);
+            }
+            yard.apply(&admission);
+        }
         let mut definition = deployed("crds/kubeflow.org_mpijobs.yaml").remove(0);
         definition["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["namespace"] =
             json!(yard.namespace);
@@ -74,7 +84,8 @@ impl<'a> Hooks<'a> {
 
     /// Takes a replica away, as the control plane does with one that is not ready.
     pub(crate) fn lead_no_more_to(&self, replica: &str) {
-        self.yard.kubectl(&["delete", "endpointslice", replica]);
+        let words = ["delete", "endpointslice", replica, "--ignore-not-found"];
+        self.yard.kubectl(&words);
     }
 
     /// Waits until the API server has learned of a change, and asks.
@@ -85,6 +96,16 @@ impl<'a> Hooks<'a> {
             let answer = self.yard.try_put(&wrong, &["--dry-run=server"]);
             answer.stderr.contains("denied the request").then_some(())
         });
+    }
+}
+
+/// Removes the configurations of admission.
+pub(crate) fn remove(yard: &Yard) {
+    for object in [
+        format!("validatingwebhookconfiguration/{}", rights::VALIDATOR),
+        format!("mutatingwebhookconfiguration/{}", rights::DEFAULTER),
+    ] {
+        yard.kubectl(&["delete", &object, "--ignore-not-found"]);
     }
 }
 

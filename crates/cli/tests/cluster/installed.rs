@@ -131,7 +131,8 @@ fn an_installed_chart_runs_jobs_survives_its_leader_and_leaves_the_jobs_when_it_
         yard.helm(&["uninstall", "trainyard", "--wait", "--timeout=1m"]);
         let left = people.kubectl(&["get", "pytorchjobs", "-o", "name"]);
         assert_eq!(left.lines().count(), 2, "{left}");
-        let left = yard.kubectl(&["get", "validatingwebhookconfigurations", "-o", "name"]);
+        let kinds = "validatingwebhookconfigurations,mutatingwebhookconfigurations";
+        let left = yard.kubectl(&["get", kinds, "-o", "name"]);
         assert!(!left.contains("trainyard"), "{left}");
         people.clear();
     });
@@ -167,14 +168,7 @@ fn an_applied_kustomization_runs_jobs() {
         put_at_last(yard, &mpi("ranks"));
         until_succeeded(yard, "ranks");
         // The definitions stay: all jobs of all tests would go with them.
-        kubectl_in(
-            BASE_NAMESPACE,
-            &[
-                "delete",
-                "validatingwebhookconfiguration",
-                "validator.trainyard.dev",
-            ],
-        );
+        hooks::remove(yard);
         kubectl_in(BASE_NAMESPACE, &["delete", "namespace", BASE_NAMESPACE]);
     });
 }

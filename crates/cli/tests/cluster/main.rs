@@ -10,11 +10,14 @@
     reason = "a test that cannot go on says why and ends"
 )]
 
+mod corpus;
 mod deploy;
+mod doctor;
 mod explain;
 mod hooks;
 mod installed;
 mod kueue;
+mod lint;
 mod operator;
 mod shadow;
 mod spans;

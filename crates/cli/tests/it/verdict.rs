@@ -75,6 +75,86 @@ fn another_line_each_time_is_another_mistake() {
     }
 }
 
+/// A line of NCCL about a channel of the rank that runs the script.
+fn channel(network: &str) -> String {
+    format!("node-1:42:99 [0] NCCL INFO Channel 00/0 : 1[1] -> 0[0] [send] via {network}/0")
+}
+
+fn requiring(transport: &str, job: &str) -> String {
+    job.replace(
+        "  name: j\n",
+        &format!(
+            "  name: j\n  annotations: {{trainyard.dev/require-transport: \"{transport}\"}}\n"
+        ),
+    )
+}
+
+#[test]
+fn ranks_that_use_another_transport_than_required_are_ended_early() {
+    // The second attempt finds the network that it needs, and goes on until that was noticed.
+    let script = format!(
+        "test -e tried && {{ \
+         echo \"node-1:42:99 [0] NCCL INFO comm 0x1 rank $RANK nranks 2 cudaDev 0 busId 1b000 - Init COMPLETE\"; \
+         echo '{}'; \
+         for try in $(seq 600); do \
+         grep -q '2 of 2 ranks use NET/IB' .trainyard/runs/j/*/status.json && exit 0; sleep 0.1; done; exit 1; }}; \
+         test $RANK = 1 && {{ touch tried; echo '{}'; }}; sleep 60",
+        channel("NET/IB"),
+        channel("NET/Socket")
+    );
+    let call = run(
+        &["--format", "json"],
+        &requiring("NET/IB", &job(2, &script)),
+    );
+    let outcome = call.run();
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let report: Value = serde_json::from_str(&outcome.stdout).expect("stdout is one JSON document");
+    assert_eq!(report["attempts"], 2, "{}", outcome.stdout);
+    assert_eq!(report["spent"]["platform"], 1, "{}", outcome.stdout);
+    assert_eq!(report["spent"]["user"], 0, "{}", outcome.stdout);
+    let status = call.again(&["status", "j"]).run();
+    for part in ["TransportVerified yes", "2 of 2 ranks use NET/IB"] {
+        assert!(status.stdout.contains(part), "{part}: {}", status.stdout);
+    }
+}
+
+#[test]
+fn the_same_wrong_transport_twice_ends_the_job() {
+    let script = format!(
+        "test $RANK = 1 && echo '{}'; sleep 60",
+        channel("NET/Socket")
+    );
+    let call = run(
+        &["--format", "json"],
+        &requiring("NET/IB,NET/OFI", &job(2, &script)),
+    );
+    let outcome = call.run();
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let report: Value = serde_json::from_str(&outcome.stdout).expect("stdout is one JSON document");
+    assert_eq!(report["attempts"], 2, "{}", outcome.stdout);
+    let message = report["message"].as_str().expect("a sentence");
+    let sentence = "1 rank of attempt 2 uses NET/Socket, and the job requires NET/IB or NET/OFI";
+    assert!(
+        message.contains("attempts 1 and 2 used the same transport"),
+        "{message}"
+    );
+    assert!(message.contains(sentence), "{message}");
+    let verdict = &report["verdict"];
+    assert_eq!(verdict["label"], "socket_fallback", "{verdict}");
+    assert_eq!(verdict["account"], "platform", "{verdict}");
+    assert_eq!(verdict["ranks"], serde_json::json!([1]), "{verdict}");
+    let status = call.again(&["status", "j"]).run();
+    for part in ["TransportVerified no", "socket_fallback: "] {
+        assert!(status.stdout.contains(part), "{part}: {}", status.stdout);
+    }
+    let explained = call.again(&["explain", "j"]).run();
+    assert!(
+        explained.stdout.contains("NET/Socket"),
+        "{}",
+        explained.stdout
+    );
+}
+
 #[test]
 fn a_broken_gpu_is_not_on_the_programs_account() {
     let xid = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.";

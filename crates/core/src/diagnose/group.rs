@@ -9,8 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     flight::Dump,
+    nccl::Told,
     report::{Collective, RankFacts},
     source::{Member, Source},
+    steps::{SlowRank, slowest},
 };
 
 /// All ranks, and what comparing them shows.
@@ -21,6 +23,7 @@ pub(super) struct Group {
     pub(super) world: Option<u32>,
     pub(super) missing: Vec<u32>,
     pub(super) disagreements: Vec<String>,
+    pub(super) slowest: Option<SlowRank>,
     pub(super) net: Transports,
     pub(super) starts: Starts,
     pub(super) wait: Wait,
@@ -85,18 +88,31 @@ pub(super) struct Wait {
 impl Group {
     pub(super) fn new(sources: &[Source], dumps: &[Dump]) -> Self {
         let mut group = Self::default();
-        let members: Vec<(usize, &Member)> = sources
-            .iter()
-            .enumerate()
-            .flat_map(|(index, source)| source.members.iter().map(move |member| (index, member)))
-            .collect();
+        let members: Vec<(usize, &Member)> = members_of(sources).collect();
         group.collect(sources, &members);
         group.transports(&members);
         group.starts(&members);
         group.collectives(&members, dumps);
         group.lonely = lonely(sources);
+        let told = members.iter();
+        let told = told.filter_map(|(index, member)| Some((sources.get(*index)?, *member)));
+        group.slowest = slowest(told);
         group.recorded = !dumps.is_empty();
         group
+    }
+
+    /// What is known of each rank that told of a communicator of NCCL, without what comparing ranks shows.
+    pub(super) fn nccl_ranks(sources: &[Source]) -> Vec<RankFacts> {
+        let mut group = Self::default();
+        let tells = |told: &Told| !told.transports.is_empty() || !told.inits.is_empty();
+        let members: Vec<(usize, &Member)> = members_of(sources)
+            .filter(|(_, member)| tells(&member.nccl))
+            .collect();
+        if !members.is_empty() {
+            group.collect(sources, &members);
+        }
+        let told = |facts: &RankFacts| facts.world.is_some() || !facts.transports.is_empty();
+        group.ranks.into_iter().filter(told).collect()
     }
 
     fn collect(&mut self, sources: &[Source], members: &[(usize, &Member)]) {
@@ -253,6 +269,12 @@ impl Group {
         let facts = self.ranks.iter().find(|facts| facts.rank == Some(rank))?;
         facts.node.as_deref()
     }
+}
+
+/// Every process and rank with the index of its source.
+fn members_of(sources: &[Source]) -> impl Iterator<Item = (usize, &Member)> {
+    let numbered = sources.iter().enumerate();
+    numbered.flat_map(|(index, source)| source.members.iter().map(move |member| (index, member)))
 }
 
 /// From the lines of the watchdog: who waits in what.

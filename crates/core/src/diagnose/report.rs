@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 
-use super::rules::{Confidence, Retry, Stage};
+use super::{
+    rules::{Confidence, Retry, Stage},
+    steps::SlowRank,
+};
 use crate::job::Account;
 
 /// One place in a log.
@@ -192,6 +195,9 @@ pub struct Facts {
     pub missing_ranks: Vec<u32>,
     /// What ranks disagree about.
     pub disagreements: Vec<String>,
+    /// The rank whose steps take clearly longer than those of the others, where one does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slowest: Option<SlowRank>,
     /// First sightings with a time, in order.
     pub timeline: Vec<Moment>,
     /// Lines that were read.

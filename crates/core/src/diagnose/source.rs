@@ -19,6 +19,7 @@ use super::{
     report::Evidence,
     rules::{Rule, Rules, Stage},
     stamp::Stamp,
+    steps::StepTimes,
     torch::{self, Trace, Work},
 };
 
@@ -84,6 +85,8 @@ pub(super) struct Member {
     pub(super) completed: Option<i64>,
     pub(super) raised: Option<Raised>,
     pub(super) fields: BTreeMap<String, String>,
+    /// Times of single steps that it told.
+    pub(super) steps: StepTimes,
     pub(super) first: Option<Stamp>,
     pub(super) last: Option<Stamp>,
 }
@@ -490,6 +493,7 @@ impl Source {
                 continue;
             };
             let value = lossy(found.as_bytes());
+            member.steps.note(name, &value);
             // Lines of a block are sampled from its end backwards: what is there is newer.
             let kept = order == Order::Older && newer(member.fields.get(name), &value, name);
             if (member.fields.contains_key(name) || member.fields.len() < MAX_FIELDS) && !kept {

@@ -239,6 +239,11 @@ pub(super) fn by_status(facts: &Facts) -> Option<Answer> {
                 .to_owned(),
         ),
         Code::WaitingForSeats => (Cause::Unschedulable, seats::next(facts, message)),
+        Code::WaitingForFabric => (
+            Cause::FabricMissing,
+            "`kubectl get fabrics` lists those there are; name one of them in `trainyard.dev/fabric`, or have this one made"
+                .to_owned(),
+        ),
         Code::WaitingForPods => (
             Cause::Starting,
             format!("wait a moment; {} follows it", facts.ours("status")),

@@ -74,6 +74,13 @@ impl Bar {
     }
 }
 
+impl Constraints {
+    /// Whether `nodeSelector` and the required node affinity let pods on the node `name`, whatever its state.
+    pub(crate) fn selects(&self, name: &str, node: &Node) -> bool {
+        fits_selector(node, self) && fits_affinity(name, node, self)
+    }
+}
+
 pub(super) fn fits_selector(node: &Node, constraints: &Constraints) -> bool {
     let mut wanted = constraints.node_selector.iter();
     wanted.all(|(key, value)| node.labels.get(key) == Some(value))

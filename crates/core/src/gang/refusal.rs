@@ -10,6 +10,7 @@ use serde::Serialize;
 use self::count::{Count, Holder};
 use super::{
     Gang, GangKey,
+    amounts::Need,
     ask::{Ask, Eligibility, Group},
     seat::{Room, seat},
     yard::Yard,
@@ -221,16 +222,11 @@ fn fewer<'a>(
 
 /// Whether any pod of `group` could be on the node by itself.
 fn is_single(yard: &Yard<'_>, group: &Group) -> bool {
-    let capacity = |node: usize| {
-        let own = &yard.nodes[node].allocatable;
-        group
-            .need
-            .iter()
-            .filter(|(at, _)| super::resources::is_accelerator(yard.resources[*at]))
-            .map(|(at, amount)| own.get(yard.resources[*at]) / amount)
-            .min()
-    };
+    let need = group.need.iter().copied();
+    let devices: Need = need
+        .filter(|(at, _)| super::resources::is_accelerator(yard.resources[*at]))
+        .collect();
     (0..yard.nodes.len())
         .filter(|node| group.eligible[*node])
-        .all(|node| capacity(node).is_some_and(|count| count <= 1))
+        .all(|node| !devices.is_empty() && yard.fits_when_bare(node, &devices) <= 1)
 }

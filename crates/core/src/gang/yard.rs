@@ -45,6 +45,8 @@ pub(super) struct Lodger<'a> {
     /// The number of the gang, which is compared faster than its key.
     pub(super) number: Option<u32>,
     pub(super) requests: &'a Resources,
+    /// How many accelerators these are.
+    pub(super) accelerators: i64,
     pub(super) labels: &'a BTreeMap<String, String>,
     pub(super) anti_affinity: &'a [PodAffinityTerm],
     pub(super) leaving: bool,
@@ -61,6 +63,7 @@ impl<'a> Lodger<'a> {
             namespace: &gang.key.namespace,
             gang: Some(&gang.key),
             requests: &shape.requests,
+            accelerators: shape.requests.accelerators(),
             labels: &shape.labels,
             anti_affinity: &shape.constraints.anti_affinity,
             leaving: false,
@@ -84,7 +87,9 @@ pub(super) struct Yard<'a> {
     pub(super) domain_of: Vec<Vec<u32>>,
     /// Every resource that a gang asks for.
     pub(super) resources: Vec<&'a str>,
-    /// What nothing takes now, by node and resource.
+    /// What there is, by node and resource.
+    bare: Amounts,
+    /// What nothing takes now.
     pub(super) free: Amounts,
     /// What would be free if every gang ended.
     pub(super) emptied: Amounts,
@@ -133,6 +138,7 @@ impl<'a> Yard<'a> {
             names: order.names,
             nodes: order.nodes,
             resources: asked_for(gangs),
+            bare: Amounts::default(),
             free: Amounts::default(),
             emptied: Amounts::default(),
             room: Amounts::default(),
@@ -165,6 +171,7 @@ impl<'a> Yard<'a> {
             amounts.map(|name| allocatable(&node.allocatable, name))
         });
         self.free = Amounts::new(left.collect(), self.resources.len());
+        self.bare.clone_from(&self.free);
         self.room.clone_from(&self.free);
         let held: BTreeMap<(&str, &str), &str> = gangs
             .iter()
@@ -185,6 +192,7 @@ impl<'a> Yard<'a> {
                 namespace: &key.namespace,
                 gang: resident.gang.as_ref(),
                 requests: &resident.requests,
+                accelerators: resident.requests.accelerators(),
                 labels: &resident.labels,
                 anti_affinity: &resident.anti_affinity,
                 leaving: resident.leaving,
@@ -260,12 +268,10 @@ impl<'a> Yard<'a> {
 
     /// How many pods of `need` fit on `node` if nothing at all runs there.
     pub(super) fn fits_when_bare(&self, node: usize, need: &Need) -> u32 {
-        let own = &self.nodes[node].allocatable;
-        let fits = need
-            .iter()
-            .map(|(at, amount)| allocatable(own, self.resources[*at]) / amount)
-            .min();
-        u32::try_from(fits.unwrap_or(0)).unwrap_or(u32::MAX)
+        match need.as_slice() {
+            [] => 0,
+            _ => self.bare.fits(node, need),
+        }
     }
 
     /// Gives a seat on `node` to a pod of `need`.

@@ -1,7 +1,7 @@
 //! The condition list, by the contract's rules. Its order is what users see as the state.
 //!
 //! Invariant: once Failed or Succeeded is true nothing in the list changes any more; at most one
-//! of the two is ever true; Degraded is never last.
+//! of the two is ever true; the conditions of ours are never last.
 
 use jiff::Timestamp;
 
@@ -93,50 +93,60 @@ pub(super) fn suspend_running(
     conditions.push(running);
 }
 
-/// Sets Degraded right after Created, so that it is never the state that users see; its message
-/// carries numbers and is refreshed. Without another condition behind it, it is left out.
+/// Sets Degraded; without a message it does not hold any more, if it ever did.
 pub(super) fn set_degraded(
     conditions: &mut Vec<Condition>,
     job: Kind,
     message: Option<String>,
     now: Timestamp,
 ) {
-    let at = conditions
-        .iter()
-        .position(|condition| condition.kind == ConditionType::Degraded);
-    let status = if message.is_some() {
-        ConditionStatus::True
-    } else {
-        ConditionStatus::False
+    let kind = ConditionType::Degraded;
+    let before = find(conditions, kind).map(|condition| condition.message.clone());
+    let (status, message) = match (message, before) {
+        (Some(message), _) => (ConditionStatus::True, message),
+        (None, Some(before)) => (ConditionStatus::False, before),
+        (None, None) => return,
     };
-    match (at, message) {
-        (None, None) => {}
-        (None, Some(message)) => {
-            if conditions.len() > 1 && !ended(conditions) {
-                let condition = Condition {
-                    kind: ConditionType::Degraded,
-                    status,
-                    reason: format!("{job}Degraded"),
-                    message,
-                    last_update_time: now,
-                    last_transition_time: now,
-                };
-                conditions.insert(1, condition);
-            }
+    set_beside(conditions, job, (kind, status, kind.name()), message, now);
+}
+
+/// Sets a condition of ours right after Created, so that it is never the state that users see; its message carries
+/// numbers and is refreshed. Without another condition behind it, it is left out.
+pub(super) fn set_beside(
+    conditions: &mut Vec<Condition>,
+    job: Kind,
+    (kind, status, word): (ConditionType, ConditionStatus, &str),
+    message: String,
+    now: Timestamp,
+) {
+    if ended(conditions) {
+        return;
+    }
+    let reason = format!("{job}{word}");
+    let mut known = conditions.iter_mut();
+    let Some(condition) = known.find(|condition| condition.kind == kind) else {
+        if conditions.len() > 1 {
+            let condition = Condition {
+                kind,
+                status,
+                reason,
+                message,
+                last_update_time: now,
+                last_transition_time: now,
+            };
+            conditions.insert(1, condition);
         }
-        (Some(at), message) => {
-            let condition = &mut conditions[at];
-            let message = message.unwrap_or_else(|| condition.message.clone());
-            if condition.status != status {
-                condition.status = status;
-                condition.last_transition_time = now;
-                condition.last_update_time = now;
-            }
-            if condition.message != message {
-                condition.message = message;
-                condition.last_update_time = now;
-            }
-        }
+        return;
+    };
+    if condition.status != status {
+        condition.status = status;
+        condition.last_transition_time = now;
+        condition.last_update_time = now;
+    }
+    if condition.message != message || condition.reason != reason {
+        condition.message = message;
+        condition.reason = reason;
+        condition.last_update_time = now;
     }
 }
 
@@ -157,7 +167,7 @@ mod tests {
             .iter()
             .map(|c| match c.status {
                 True => c.kind.name().to_owned(),
-                False => format!("{}(False)", c.kind.name()),
+                status => format!("{}({status:?})", c.kind.name()),
             })
             .collect();
         words.join(",")

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Action, ConditionType, IndexSet, PodPhase, SharedInputs, Wait, Yard, grouping, messages,
-    mutant,
+    Action, ConditionType, IndexSet, PodPhase, SharedInputs, Wait, Yard, fabric, grouping,
+    messages, mutant,
     pass::Pass,
     roster::{self, Roster},
     seating, success,
@@ -33,7 +33,7 @@ pub(super) fn converge(pass: &mut Pass<'_>, roster: &Roster<'_>) {
     if missing.is_empty() && !leaving {
         pass.status.trainyard.formed = true;
     }
-    if let Some((code, message)) = blocked(pass, roster) {
+    if let Some((code, message)) = blocked(pass, roster).or_else(|| fabric::settle(pass)) {
         pass.say(code, message);
     } else {
         let free = free_slots(pass, roster, &missing);

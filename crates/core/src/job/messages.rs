@@ -72,6 +72,22 @@ pub(super) fn asked_to_restart(job: &Job) -> String {
     )
 }
 
+pub(super) fn other_transport(job: &Job) -> String {
+    format!(
+        "{} {} is restarting because its ranks do not use the transport that it requires.",
+        job.kind, job.name
+    )
+}
+
+/// The sentence with which a job fails whose ranks used the same wrong transport in the attempt `before`, too.
+pub(super) fn same_transport(job: &Job, before: u32, sentence: &str) -> String {
+    format!(
+        "Job {} has failed because attempts {before} and {} used the same transport: {sentence}",
+        job.name,
+        before.saturating_add(1)
+    )
+}
+
 pub(super) fn failed(job: &Job, failure: &Failure, count: usize, permanent: bool) -> String {
     let (name, role) = (&job.name, failure.slot.role);
     if permanent {

@@ -6,7 +6,8 @@ use jiff::Timestamp;
 
 use super::{IndexSet, JobStatus};
 use crate::{
-    diagnose::VerdictSummary,
+    diagnose::{TransportSeen, VerdictSummary},
+    fabric::FabricSpec,
     spec::{Replicas, Slot},
 };
 
@@ -48,6 +49,33 @@ pub struct Observed {
     pub grouping: Grouping,
     /// What the doctor concludes from what the pods of an attempt wrote, once one of them has failed.
     pub verdict: Option<VerdictSummary>,
+    /// What ranks told that they talk over.
+    pub transports: Option<TransportsTold>,
+    /// What there is of the fabric that the job names.
+    pub fabric: SeenFabric,
+}
+
+/// What ranks of one attempt told that they talk over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TransportsTold {
+    /// The attempt.
+    pub attempt: u32,
+    /// What each told so far. A source is called after its pod, or `pod/container`.
+    pub ranks: Vec<TransportSeen>,
+}
+
+/// What there is of the fabric that a job names.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum SeenFabric {
+    /// The job names none, or nobody has fabrics here.
+    #[default]
+    Unused,
+    /// Nobody has looked yet.
+    Unknown,
+    /// None that could be used, and why.
+    Unable(String),
+    /// This one.
+    There(Box<FabricSpec>),
 }
 
 /// What is there of the object that tells another scheduler of a gang.

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::{
     Action, Condition, ConditionStatus, ConditionType, Decision, Event, EventKind, JobStatus,
-    Observed, ObservedPod, PodPhase, Removal, conditions, messages, mutant,
+    Observed, ObservedPod, PodPhase, Removal, conditions, fabric, messages, mutant,
     roster::{self, Contact, Roster},
 };
 use crate::{
@@ -164,6 +164,11 @@ impl<'a> Pass<'a> {
         yard.retry_at = None;
         yard.seated_at = None;
         yard.whole = false;
+        yard.fabric = fabric::next(
+            self.job.knobs.fabric.as_ref(),
+            yard.fabric.take(),
+            &self.observed.fabric,
+        );
         // Whatever began it, an attempt is the restart that was asked for by then.
         if !mutant::is(mutant::Mutant::ForgetsRestart) {
             yard.restart.clone_from(&self.job.knobs.restart);

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{IndexSet, PodUid};
 use crate::{
     diagnose::VerdictSummary,
+    fabric::{Fabric, FabricSpec},
     ledger::Ledger,
     reason::Reason,
     spec::{Job, Replicas, Role, Slot},
@@ -72,6 +73,8 @@ pub enum ConditionType {
     Failed,
     /// Fewer workers than wanted train. Ours; never last in the list.
     Degraded,
+    /// It is known what the ranks talk over, and it is what the job requires. Ours; never last in the list.
+    TransportVerified,
 }
 
 impl ConditionType {
@@ -85,6 +88,7 @@ impl ConditionType {
             Self::Succeeded => "Succeeded",
             Self::Failed => "Failed",
             Self::Degraded => "Degraded",
+            Self::TransportVerified => "TransportVerified",
         }
     }
 }
@@ -96,6 +100,8 @@ pub enum ConditionStatus {
     True,
     /// It does not.
     False,
+    /// Nobody can tell.
+    Unknown,
 }
 
 /// Counts of one role.
@@ -175,6 +181,9 @@ pub struct Yard {
     /// The last restart that was asked for and is done; see [`crate::spec::Knobs::restart`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart: Option<String>,
+    /// The fabric that the pods of this attempt are on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fabric: Option<FabricInUse>,
     /// What the job waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Reason>,
@@ -196,6 +205,27 @@ impl Yard {
         self.succeeded
             .get(&slot.role)
             .is_some_and(|done| done.contains(slot.index))
+    }
+}
+
+/// The fabric of an attempt.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FabricInUse {
+    /// Its name.
+    pub name: String,
+    /// What it was when the first pod of the attempt was made; nothing before that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spec: Option<Box<FabricSpec>>,
+}
+
+impl FabricInUse {
+    /// The fabric, once it is settled.
+    pub fn fabric(&self) -> Option<Fabric> {
+        Some(Fabric {
+            name: self.name.clone(),
+            spec: (**self.spec.as_ref()?).clone(),
+        })
     }
 }
 

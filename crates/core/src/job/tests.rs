@@ -2,12 +2,14 @@
 //! these leave whole: they read as the contract does.
 
 mod asked;
+mod fabrics;
 mod groups;
 mod hunted;
 mod reports;
 mod seats;
 mod sizes;
 mod timed;
+mod transports;
 mod verdicts;
 
 use std::time::Duration;

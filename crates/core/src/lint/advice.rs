@@ -8,6 +8,7 @@
 
 use super::{
     Rule,
+    cluster::{self, ClusterFacts},
     companions::{Companion, Companions},
     deepspeed, fabric, hygiene, memory_devices, placement, recovery,
     scene::Scene,
@@ -27,10 +28,16 @@ pub(super) struct Advice {
 /// What a rule looks at.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Look {
-    /// Every job.
+    /// Every job, by itself.
     Job(fn(&Rule, &Scene<'_>)),
+    /// Every job, beside the objects that go with it: without them it may find less.
+    Beside(fn(&Rule, &Scene<'_>)),
     /// Every object that goes with a job, seen beside all the others.
     Companion(fn(&Rule, &Companion<'_>, &Companions<'_>)),
+    /// Every job, beside what a cluster has; where no cluster is known, nothing.
+    Cluster(fn(&Rule, &Scene<'_>, &ClusterFacts)),
+    /// Every object that goes with a job, likewise.
+    ClusterCompanion(fn(&Rule, &Companion<'_>, &Companions<'_>, &ClusterFacts)),
     /// Nothing: the linter itself reports it.
     Linter,
 }
@@ -101,16 +108,24 @@ pub(super) const ODD: (Option<Severity>, Severity) = (Some(Severity::Warning), S
 /// Matters only to long runs on shared machines.
 pub(super) const CAREFUL: (Option<Severity>, Severity) = (None, Severity::Warning);
 
+/// What the rule with `code` looks at, where it is none of the contract.
+pub(super) fn look_of(code: &str) -> Option<Look> {
+    let found = all().find(|advice| advice.rule.code == code);
+    found.map(|advice| advice.look)
+}
+
 /// Every rule of every family, in the order of its code.
 pub(super) fn all() -> impl Iterator<Item = &'static Advice> {
     [
         shape::RULES,
         memory_devices::RULES,
         fabric::RULES,
+        fabric::PROFILE_RULES,
         recovery::RULES,
         placement::RULES,
         hygiene::RULES,
         deepspeed::RULES,
+        cluster::RULES,
     ]
     .into_iter()
     .flatten()

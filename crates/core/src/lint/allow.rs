@@ -1,7 +1,8 @@
 //! Findings that are meant to be there: the annotation `trainyard.dev/lint-allow`.
 //!
 //! Invariant: an entry without a reason allows nothing, and so does one that names a rule of the
-//! contract; both are told. So is an entry that nothing needs any more.
+//! contract; both are told. So is an entry that nothing needs any more, unless its rule looks at more
+//! than is at hand.
 
 use super::{Rule, hygiene, rule as find_rule};
 use crate::{
@@ -16,7 +17,13 @@ struct Entry<'a> {
 }
 
 /// Leaves out the findings that `document` allows, and adds what is wrong with its entries.
-pub(super) fn apply(document: &Document, root: &Place<'_>, findings: &mut Vec<Finding>) {
+/// `could_see` says whether the rule with a code had all at hand that it looks at.
+pub(super) fn apply(
+    document: &Document,
+    root: &Place<'_>,
+    findings: &mut Vec<Finding>,
+    could_see: impl Fn(&str) -> bool,
+) {
     let Some(text) = document.annotation(annotation::LINT_ALLOW) else {
         return;
     };
@@ -61,7 +68,10 @@ pub(super) fn apply(document: &Document, root: &Place<'_>, findings: &mut Vec<Fi
         }
         !allowed
     });
-    for entry in entries.iter().filter(|entry| !entry.used) {
+    for entry in entries
+        .iter()
+        .filter(|entry| !entry.used && could_see(entry.code))
+    {
         tell(
             &place,
             format!("nothing is found that `{}` allows", entry.code),

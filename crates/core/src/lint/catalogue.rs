@@ -147,4 +147,6 @@ catalogue! {
         "A pod with such a container is refused unless an admission webhook adds the image."
     IMMUTABLE "TY147" Error "field cannot be changed"
         "The field is decided when the job is created; make another job to have another value."
+    BAD_FABRIC "TY149" Error "invalid fabric"
+        "A fabric is what the platform says of a network. Where it cannot hold, no job can be put on it."
 }

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::spec::{self, Document, Node, Place};
+use super::ClusterFacts;
+use crate::{
+    fabric::{self, Fabric},
+    spec::{self, Document, Job, Node, Place},
+};
 
 /// One such object.
 #[derive(Clone, Debug)]
@@ -18,7 +22,10 @@ pub(super) struct Companion<'a> {
 /// Every companion, by kind, name and namespace.
 #[derive(Debug, Default)]
 pub(super) struct Companions<'a> {
+    /// What is there besides the files, where a cluster was looked at.
+    pub(super) cluster: Option<&'a ClusterFacts>,
     objects: BTreeMap<&'a str, BTreeMap<&'a str, BTreeMap<&'a str, &'a Node>>>,
+    fabrics: BTreeMap<String, Fabric>,
 }
 
 impl<'a> Companions<'a> {
@@ -26,6 +33,11 @@ impl<'a> Companions<'a> {
         let Some((kind, (name, _))) = document.kind().zip(document.name()) else {
             return;
         };
+        if document.is_fabric() {
+            let read = fabric::read(document).fabric;
+            let named = read.map(|fabric| (fabric.name.clone(), fabric));
+            self.fabrics.extend(named);
+        }
         let namespace = namespace_of(document);
         let names = self.objects.entry(kind).or_default();
         names
@@ -34,9 +46,24 @@ impl<'a> Companions<'a> {
             .insert(namespace, &document.tree);
     }
 
+    /// Whether the files hold none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
     /// The object, where the files hold it.
     pub(super) fn find(&self, kind: &str, namespace: &str, name: &str) -> Option<&'a Node> {
         self.objects.get(kind)?.get(name)?.get(namespace).copied()
+    }
+
+    /// The fabric that `job` names, where the files hold it.
+    pub(super) fn fabric_of(&self, job: &Job) -> Option<&Fabric> {
+        self.fabrics.get(job.knobs.fabric.as_deref()?)
+    }
+
+    /// The fabrics that the files hold, by name.
+    pub(super) fn fabrics(&self) -> &BTreeMap<String, Fabric> {
+        &self.fabrics
     }
 
     /// Every object of `kind`: namespace, name and what is in it.

@@ -35,7 +35,7 @@ pub(super) static RULES: &[Advice] = &[
             "The command names a file in a folder that a ConfigMap of the files fills, and the ConfigMap has no \
              such key. Every rank ends at its start.",
         ),
-        look: Look::Job(missing),
+        look: Look::Beside(missing),
         catches: example(PYTORCH, with_config!("zero3.json: '{}'")),
         spares: example(PYTORCH, with_config!("ds.json: '{}'")),
     },
@@ -46,7 +46,7 @@ pub(super) static RULES: &[Advice] = &[
             "DeepSpeed configuration without valid JSON",
             "The configuration cannot be read, so every rank ends at its start.",
         ),
-        look: Look::Job(invalid),
+        look: Look::Beside(invalid),
         catches: example(
             PYTORCH,
             with_config!("ds.json: '{\"train_batch_size\": 64,}'"),
@@ -64,7 +64,7 @@ pub(super) static RULES: &[Advice] = &[
             "DeepSpeed ends at its start unless `train_batch_size` is `train_micro_batch_size_per_gpu` times \
              `gradient_accumulation_steps` times the ranks that share the batch.",
         ),
-        look: Look::Job(batches),
+        look: Look::Beside(batches),
         catches: example(
             PYTORCH,
             with_config!(
@@ -86,7 +86,7 @@ pub(super) static RULES: &[Advice] = &[
             "ZeRO has the stages 0 to 3. Parameters can be offloaded in stage 3 only, the state of the optimizer \
              from stage 1 on.",
         ),
-        look: Look::Job(stage),
+        look: Look::Beside(stage),
         catches: example(
             PYTORCH,
             with_config!(

@@ -5,15 +5,19 @@ use super::{
     advice::{Advice, CAREFUL, Look, MPI, ODD, PYTORCH, RISKY, WRONG, example, rule},
     scene::{Pod, Scene},
 };
-use crate::finding::Fix;
+use crate::{
+    fabric::{ATTACHMENT_KIND, NETWORKS},
+    finding::Fix,
+};
 
 mod attachment;
 mod mpirun;
 mod nccl;
-mod network;
-mod ranges;
+pub(super) mod network;
+mod profile;
 
 pub(super) use network::{Attachment, attachments};
+pub(super) use profile::RULES as PROFILE_RULES;
 
 /// The rules of this family.
 pub(super) static RULES: &[Advice] = &[
@@ -69,7 +73,7 @@ pub(super) static RULES: &[Advice] = &[
             "The files bring network attachments, but not the one that the pod names. Unless the \
              cluster has it, the pod is never started.",
         ),
-        look: Look::Job(no_attachment),
+        look: Look::Beside(no_attachment),
         catches: example(PYTORCH, &[("networks: roce-a", "networks: roce-b")]),
         spares: example(
             PYTORCH,
@@ -408,10 +412,6 @@ pub(super) static RULES: &[Advice] = &[
     },
 ];
 
-const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
-const RESOURCE_NAME: &str = "k8s.v1.cni.cncf.io/resourceName";
-const ATTACHMENT: &str = "NetworkAttachmentDefinition";
-
 /// Whether a resource is an RDMA device.
 pub(super) fn is_rdma(resource: &str) -> bool {
     let (vendor, device) = resource.split_once('/').unwrap_or(("", resource));
@@ -444,7 +444,7 @@ fn rdma_off(rule: &Rule, scene: &Scene<'_>) {
 }
 
 fn no_attachment(rule: &Rule, scene: &Scene<'_>) {
-    if scene.companions.of_kind(ATTACHMENT).next().is_none() {
+    if scene.companions.of_kind(ATTACHMENT_KIND).next().is_none() {
         return;
     }
     for pod in &scene.pods {
@@ -452,7 +452,11 @@ fn no_attachment(rule: &Rule, scene: &Scene<'_>) {
             let Attachment {
                 namespace, name, ..
             } = &attachment;
-            if scene.companions.find(ATTACHMENT, namespace, name).is_some() {
+            if scene
+                .companions
+                .find(ATTACHMENT_KIND, namespace, name)
+                .is_some()
+            {
                 continue;
             }
             if let Some((_, place)) = pod.annotation(NETWORKS) {
@@ -513,7 +517,7 @@ fn host_network(rule: &Rule, scene: &Scene<'_>) {
 }
 
 fn silent(rule: &Rule, scene: &Scene<'_>) {
-    if scene.gpus() == 0 || scene.pod_count() < 2 {
+    if scene.gpus() == 0 || scene.pod_count() < 2 || scene.is_on_unknown_fabric() {
         return;
     }
     let told = |pod: &Pod<'_>| {

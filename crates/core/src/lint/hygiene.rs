@@ -123,7 +123,7 @@ pub(super) static RULES: &[Advice] = &[
             "The namespace enforces the restricted pod security standard, which refuses pods that may run as root. \
              The job stays without pods.",
         ),
-        look: Look::Job(restricted),
+        look: Look::Beside(restricted),
         catches: example(
             PYTORCH,
             &[(
@@ -221,7 +221,7 @@ pub(super) static RULES: &[Advice] = &[
             "Pods use claims, config maps and secrets of their own namespace only. The files have the object, \
              but in another one.",
         ),
-        look: Look::Job(other_namespace),
+        look: Look::Beside(other_namespace),
         catches: example(
             PYTORCH,
             &[(

@@ -14,6 +14,7 @@ use super::{
     scene::{Pod, Scene, is_gpu},
 };
 use crate::{
+    finding::Fix,
     quantity,
     spec::{Kind, Place},
 };
@@ -146,7 +147,7 @@ pub(super) static RULES: &[Advice] = &[
              `k8s.v1.cni.cncf.io/resourceName` what they are called. A pod that does not ask for one \
              gets none, and its start fails, unless an admission webhook adds the resource.",
         ),
-        look: Look::Job(no_network_device),
+        look: Look::Beside(no_network_device),
         catches: example(
             PYTORCH,
             &[(
@@ -229,6 +230,18 @@ pub(super) static RULES: &[Advice] = &[
             ],
         ),
     },
+    Advice {
+        rule: rule(
+            "TY211",
+            WRONG,
+            "fraction without quotes",
+            "The definitions of jobs take an amount as text or as a whole number. The API server refuses `cpu: 0.5`, \
+             which it takes in a plain pod; `cpu: \"0.5\"` and `cpu: 500m` are fine.",
+        ),
+        look: Look::Job(bare_fraction),
+        catches: example(PYTORCH, &[("cpu: \"64\"", "cpu: 64.5")]),
+        spares: example(PYTORCH, &[("cpu: \"64\"", "cpu: \"64.5\"")]),
+    },
 ];
 
 /// Pods that train on GPUs.
@@ -255,7 +268,36 @@ fn shared_memory<'a>(pod: &Pod<'a>) -> Option<(&'a EmptyDirVolumeSource, Place<'
     (source.medium.as_deref() == Some("Memory")).then_some((source, place))
 }
 
+fn bare_fraction(rule: &Rule, scene: &Scene<'_>) {
+    for pod in &scene.pods {
+        for (container, place) in pod.containers() {
+            let Some(resources) = &container.resources else {
+                continue;
+            };
+            for (list, amounts) in [
+                ("limits", &resources.limits),
+                ("requests", &resources.requests),
+            ] {
+                for name in amounts.iter().flat_map(|amounts| amounts.keys()) {
+                    let place = place.key("resources").key(list).key(name);
+                    if let Some(written) = place.fraction() {
+                        place.report_fix(
+                            rule,
+                            format!("`{name}` is {written}, which must be text or a whole number"),
+                            format!("write `\"{written}\"`"),
+                            Fix::Quote,
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
 fn no_shared_memory(rule: &Rule, scene: &Scene<'_>) {
+    if scene.is_on_unknown_fabric() {
+        return;
+    }
     // A single GPU has nobody to share with; only the data loader of PyTorch needs the memory there.
     let needs = |pod: &&Pod<'_>| pod.gpus() > 1 || scene.job.kind == Kind::PyTorch;
     for pod in gpu_pods(scene).filter(needs) {

@@ -79,7 +79,7 @@ pub(super) static RULES: &[Advice] = &[
             "A sidecar of a service mesh takes over the connections of the pod, slows or breaks those of NCCL and \
              Gloo, and goes on running when the training has ended, so that the pod never does.",
         ),
-        look: Look::Job(mesh),
+        look: Look::Beside(mesh),
         catches: example(
             PYTORCH,
             &[(

@@ -58,7 +58,7 @@ pub(super) static RULES: &[Advice] = &[
             "A claim with `ReadWriteOnce` can be mounted on one node at a time, with `ReadWriteOncePod` in one \
              pod. The pods that land on other nodes wait for ever, and the gang with them.",
         ),
-        look: Look::Job(read_write_once),
+        look: Look::Beside(read_write_once),
         catches: example(PYTORCH, &[("[ReadWriteMany]", "[ReadWriteOnce]")]),
         spares: example(
             PYTORCH,
@@ -347,6 +347,22 @@ fn no_checkpoints(rule: &Rule, scene: &Scene<'_>) {
     }
 }
 
+/// How a claim may be mounted, as the files say, or else the cluster.
+fn access_modes<'a>(scene: &Scene<'a>, namespace: &str, name: &str) -> Vec<&'a str> {
+    let companions = scene.companions;
+    if let Some(object) = companions.find("PersistentVolumeClaim", namespace, name) {
+        let modes = at(object, &["spec", "accessModes"]).map(|node| &node.value);
+        return match modes {
+            Some(Value::List(modes)) => modes.iter().filter_map(|mode| mode.as_str()).collect(),
+            _ => Vec::new(),
+        };
+    }
+    let modes = companions
+        .cluster
+        .and_then(|cluster| cluster.claim(scene, name));
+    modes.into_iter().flatten().map(String::as_str).collect()
+}
+
 fn read_write_once(rule: &Rule, scene: &Scene<'_>) {
     let namespace = scene.job.namespace.as_str();
     for pod in &scene.pods {
@@ -355,20 +371,10 @@ fn read_write_once(rule: &Rule, scene: &Scene<'_>) {
                 continue;
             };
             let name = claim.claim_name.as_str();
-            let Some(object) = scene
-                .companions
-                .find("PersistentVolumeClaim", namespace, name)
-            else {
-                continue;
-            };
-            let Some(Value::List(modes)) =
-                at(object, &["spec", "accessModes"]).map(|node| &node.value)
-            else {
-                continue;
-            };
+            let modes = access_modes(scene, namespace, name);
             let once = modes
                 .iter()
-                .all(|mode| matches!(mode.as_str(), Some("ReadWriteOnce" | "ReadWriteOncePod")));
+                .all(|mode| matches!(*mode, "ReadWriteOnce" | "ReadWriteOncePod"));
             let users = |pod: &&Pod<'_>| {
                 pod.spec.volumes.iter().flatten().any(|other| {
                     other

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, Volume, Vo
 
 use super::{command::Command, companions::Companions};
 use crate::{
+    fabric::Fitted,
     quantity,
     spec::{Job, MpiTransport, Place, Role, RoleSpec},
 };
@@ -14,6 +15,8 @@ pub(super) struct Scene<'a> {
     pub(super) job: &'a Job,
     pub(super) root: Place<'a>,
     pub(super) companions: &'a Companions<'a>,
+    /// What the fabric of the job did to it, where the files hold that fabric.
+    pub(super) fitted: Option<&'a Fitted>,
     /// One for each role that wants pods.
     pub(super) pods: Vec<Pod<'a>>,
 }
@@ -33,7 +36,13 @@ pub(super) struct Pod<'a> {
 }
 
 impl<'a> Scene<'a> {
-    pub(super) fn new(job: &'a Job, root: Place<'a>, companions: &'a Companions<'a>) -> Self {
+    /// `job` as it is launched: with what its fabric added to it.
+    pub(super) fn new(
+        job: &'a Job,
+        root: Place<'a>,
+        companions: &'a Companions<'a>,
+        fitted: Option<&'a Fitted>,
+    ) -> Self {
         let map = root.key("spec").key(job.kind.replica_map());
         let pod = |(role, spec): (&'a Role, &'a RoleSpec)| {
             let trainer_index = job.training_container(*role)?;
@@ -52,9 +61,15 @@ impl<'a> Scene<'a> {
         Self {
             job,
             companions,
+            fitted,
             pods: pods.filter(|pod| pod.replicas > 0).collect(),
             root,
         }
+    }
+
+    /// Whether pods get from a fabric what the files do not show.
+    pub(super) fn is_on_unknown_fabric(&self) -> bool {
+        self.job.knobs.fabric.is_some() && self.fitted.is_none()
     }
 
     /// The place of `spec`.

@@ -43,24 +43,32 @@ pub fn check(document: &Document) -> Checked {
 
 /// Checks an object of the API, which has no positions.
 pub fn job_from_value(value: &serde_json::Value) -> Checked {
-    match Node::from_json(value) {
-        Some(tree) => check(&Document {
-            tree,
-            source: "".into(),
-        }),
-        None => Checked {
+    match document_from_value(value) {
+        Ok(document) => check(&document),
+        Err(finding) => Checked {
             job: None,
-            findings: vec![Finding::new(
-                &catalogue::TOO_DEEP,
-                "",
-                Span::default(),
-                format!(
-                    "lists and maps are nested more than {} deep",
-                    super::MAX_DEPTH
-                ),
-            )],
+            findings: vec![*finding],
         },
     }
+}
+
+/// An object of the API as a document, which has no positions.
+pub(crate) fn document_from_value(value: &serde_json::Value) -> Result<Document, Box<Finding>> {
+    let tree = Node::from_json(value).ok_or_else(|| {
+        Box::new(Finding::new(
+            &catalogue::TOO_DEEP,
+            "",
+            Span::default(),
+            format!(
+                "lists and maps are nested more than {} deep",
+                super::MAX_DEPTH
+            ),
+        ))
+    })?;
+    Ok(Document {
+        tree,
+        source: "".into(),
+    })
 }
 
 /// The kinds that are read, for a sentence.

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     Node,
-    tree::{push_index, push_key},
+    tree::{Value, push_index, push_key},
 };
 use crate::{
     finding::{Finding, Fix, Severity, Span},
@@ -124,6 +124,19 @@ impl<'a> Place<'a> {
             path: String::new(),
             node: Some(tree),
             span: tree.head(),
+        }
+    }
+
+    /// Whether the document has it.
+    pub(crate) fn is_there(&self) -> bool {
+        self.node.is_some()
+    }
+
+    /// The number that the document has there, where it is not a whole one.
+    pub(crate) fn fraction(&self) -> Option<&'a str> {
+        match &self.node?.value {
+            Value::Float(text) => Some(text),
+            _ => None,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Kind, Node};
-use crate::finding::Span;
+use crate::{fabric, finding::Span};
 
 /// One document: a map.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +32,7 @@ const COMPANIONS: &[&str] = &[
     "ClusterRoleBinding",
     "ConfigMap",
     "Endpoints",
+    "Fabric",
     "LimitRange",
     "LocalQueue",
     "Namespace",
@@ -68,6 +69,14 @@ impl Document {
     /// The job kind, where the document is a job of a kind and version that are read.
     pub fn job_kind(&self) -> Option<Kind> {
         Kind::find(self.api_version()?, self.kind()?)
+    }
+
+    /// Whether the document is a fabric, of whatever version.
+    pub fn is_fabric(&self) -> bool {
+        let group = self
+            .api_version()
+            .and_then(|version| version.split('/').next());
+        self.kind() == Some(fabric::KIND) && group == fabric::API_VERSION.split('/').next()
     }
 
     /// `metadata.name` with its place, where it is text.

@@ -5,10 +5,12 @@ use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
 
-use super::{Kind, Parallelism, Wish};
+use super::{Kind, Parallelism, RequiredTransport, Wish};
 
 /// The annotation keys, and the label that fences a pod.
 pub mod annotation {
+    /// What every one of them begins with.
+    pub const PREFIX: &str = "trainyard.dev/";
     /// `gang` or `pod`: what one failed pod restarts.
     pub const RESTART_SCOPE: &str = "trainyard.dev/restart-scope";
     /// `user=3,platform=10,infrastructure=50,preemption=unlimited`: failures each account bears.
@@ -37,10 +39,16 @@ pub mod annotation {
     pub const PREEMPTION: &str = "trainyard.dev/preemption";
     /// A time such as `2026-01-31T12:00:00Z`, which the training puts there: when it last saved a checkpoint.
     pub const CHECKPOINTED_AT: &str = "trainyard.dev/checkpointed-at";
+    /// `NET/IB`, or a list: what ranks on different nodes must talk over; see [`super::RequiredTransport`].
+    pub const REQUIRE_TRANSPORT: &str = "trainyard.dev/require-transport";
+    /// The name of the fabric that the pods of the job are on; on pods the one that they are on.
+    pub const FABRIC: &str = "trainyard.dev/fabric";
     /// `demo` or `production`: what the linter takes the file to be written for.
     pub const PROFILE: &str = "trainyard.dev/profile";
     /// `TY402: reason; TY403: reason`: findings of the linter that are meant to be there.
     pub const LINT_ALLOW: &str = "trainyard.dev/lint-allow";
+    /// `pytorch-ddp@1`: the template that the file was written from.
+    pub const TEMPLATE: &str = "trainyard.dev/template";
     /// Label on pods: the attempt they belong to.
     pub const ATTEMPT: &str = "trainyard.dev/attempt";
 }
@@ -74,6 +82,10 @@ pub struct Knobs {
     pub preemption: Option<Switch>,
     /// When the training last saved a checkpoint, where it says so.
     pub checkpointed_at: Option<Timestamp>,
+    /// What ranks on different nodes must talk over, any of these; empty where nothing is required.
+    pub require_transport: Vec<RequiredTransport>,
+    /// The fabric that the pods are on, where stated.
+    pub fabric: Option<String>,
 }
 
 impl Knobs {
@@ -102,6 +114,8 @@ impl Default for Knobs {
             parallelism: None,
             preemption: None,
             checkpointed_at: None,
+            require_transport: Vec::new(),
+            fabric: None,
         }
     }
 }

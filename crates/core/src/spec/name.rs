@@ -73,6 +73,15 @@ fn check_label(text: &str, start: Start) -> Result<(), NameError> {
     Ok(())
 }
 
+/// Whether `text` is labels with dots between them, as objects of a cluster are named.
+pub(crate) fn is_subdomain(text: &str) -> bool {
+    const MAX: usize = 253;
+    text.len() <= MAX
+        && text
+            .split('.')
+            .all(|label| check_label(label, Start::LetterOrDigit).is_ok())
+}
+
 macro_rules! label_type {
     ($(#[$doc:meta])* $name:ident $start:ident) => {
         $(#[$doc])*

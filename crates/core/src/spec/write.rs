@@ -32,6 +32,13 @@ pub fn push_yaml(out: &mut String, value: &Value) {
     }
 }
 
+/// `text` as one scalar on one line of block style: bare where that reads back as the same string.
+pub(crate) fn yaml_word(text: &str) -> String {
+    let mut out = String::new();
+    push_word(&mut out, text);
+    out
+}
+
 /// The entries of a map; the first one continues the line unless `fresh`.
 fn push_map(out: &mut String, map: &Map<String, Value>, indent: usize, fresh: bool) {
     let mut fresh = fresh;

@@ -13,7 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use trainyard_core::diagnose::{Doctor, Rules, SourceId, VerdictSummary};
+use trainyard_core::{
+    diagnose::{Doctor, Rules, SourceId, VerdictSummary},
+    job::TransportsTold,
+};
 
 use super::{Engine, table::Key};
 
@@ -44,6 +47,8 @@ pub(super) struct Listener {
     /// Bytes that may be heard whole, as of `since`.
     left: usize,
     since: Instant,
+    /// How much mattered, and how much of it was about transports, when that was last asked.
+    asked: (u64, u64),
     /// How much mattered when it was last concluded.
     concluded: Option<(u32, u64)>,
 }
@@ -57,6 +62,7 @@ impl Listener {
             sources: BTreeMap::new(),
             left: HEARD_PER_SECOND,
             since: now,
+            asked: (0, 0),
             concluded: None,
         }
     }
@@ -76,6 +82,7 @@ impl Listener {
             self.attempt = voice.attempt;
             self.doctor = None;
             self.sources.clear();
+            self.asked = (0, 0);
         }
         let heard = self.afford(bytes, now);
         let rules = &mut self.rules;
@@ -108,6 +115,30 @@ impl Listener {
         let line = tail.iter().position(|byte| *byte == b'\n');
         tail.get(line.map_or(0, |newline| newline + 1)..)
             .unwrap_or_default()
+    }
+
+    /// Whether ranks have told more of what they talk over since this was last asked.
+    pub(super) fn has_transport_news(&mut self) -> bool {
+        let Some(doctor) = &self.doctor else {
+            return false;
+        };
+        let (noticed, told) = self.asked;
+        self.asked.0 = doctor.noticed();
+        if self.asked.0 == noticed {
+            return false;
+        }
+        self.asked.1 = doctor.transport_lines();
+        self.asked.1 != told
+    }
+
+    /// What ranks told that they talk over.
+    pub(super) fn transports(&self) -> Option<TransportsTold> {
+        let doctor = self.doctor.as_ref()?;
+        let ranks = doctor.transports();
+        (!ranks.is_empty()).then_some(TransportsTold {
+            attempt: self.attempt,
+            ranks,
+        })
     }
 
     /// Whether something that matters was heard in `attempt` since this was last asked.
@@ -186,6 +217,25 @@ mod tests {
             verdict.place.as_deref(),
             Some("KeyError at File \"/app/train.py\", line 7, in main")
         );
+    }
+
+    #[test]
+    fn what_ranks_talk_over_is_heard_of_this_attempt() {
+        let now = Instant::now();
+        let mut listener = Listener::new(now);
+        assert_eq!(listener.transports(), None);
+        let line =
+            b"node-1:42:99 [0] NCCL INFO Channel 00/0 : 1[1] -> 0[0] [send] via NET/Socket/0\n";
+        hear(&mut listener, 1, line, now);
+        assert!(listener.has_transport_news());
+        let told = listener.transports().expect("it was told");
+        assert_eq!((told.attempt, told.ranks.len()), (1, 1));
+        assert_eq!(told.ranks[0].rank, Some(1));
+        assert_eq!(told.ranks[0].source, "j-worker-0/pytorch");
+        assert_eq!(told.ranks[0].transports, ["NET/Socket".to_owned()].into());
+        assert!(!listener.has_transport_news(), "that is known");
+        hear(&mut listener, 2, b"hello\n", now);
+        assert_eq!(listener.transports(), None);
     }
 
     #[test]

@@ -19,6 +19,11 @@ impl Engine<'_> {
         let folder = self.writer.folder();
         let yard = &self.status.trainyard;
         let last = self.status.conditions.last();
+        // An attempt may also end for what its ranks talk over, without any that failed.
+        let decided = yard.last_failure.as_ref();
+        let decided = decided.and_then(|last| last.verdict.clone());
+        let heard = self.failures.last().and_then(|last| last.verdict.clone());
+        let verdicts = decided.into_iter().chain(heard);
         RunReport {
             version: VERSION,
             job: folder.job.clone(),
@@ -31,11 +36,9 @@ impl Engine<'_> {
             attempts: yard.attempt,
             spent: yard.spent,
             failures: self.failures.clone(),
-            verdict: self
-                .failures
-                .last()
-                .filter(|_| outcome == Outcome::Failed)
-                .and_then(|last| last.verdict.clone()),
+            verdict: verdicts
+                .max_by_key(|verdict| verdict.attempt)
+                .filter(|_| outcome == Outcome::Failed),
             ledger: yard.ledger.totals(now),
             trained_ratio: yard.ledger.ettr(now),
             last_step: self.last_step,

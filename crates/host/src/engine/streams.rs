@@ -92,6 +92,9 @@ impl Engine<'_> {
             let job = self.job;
             let rank = || Ranks::of(job).only_of_pod(&job.replicas(), slot);
             self.listener.hear(voice, rank, bytes, Instant::now());
+            if self.listener.has_transport_news() {
+                self.decide_soon();
+            }
         }
         self.read_progress(slot, attempt, bytes);
         if let Some((shown, left_out)) = told {
@@ -186,7 +189,12 @@ impl Engine<'_> {
             step,
             loss: reading.loss,
         });
-        // A script may report a thousand times in a second; the ledger needs only seconds.
+        self.decide_soon();
+    }
+
+    /// Asks for a decision about what was just read. A script may report a thousand times in a second, and the
+    /// ledger needs only seconds.
+    fn decide_soon(&mut self) {
         let next = self.decided + PROGRESS_EVERY;
         self.decide_at = Some(self.decide_at.map_or(next, |at| at.min(next)));
     }

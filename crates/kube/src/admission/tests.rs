@@ -144,20 +144,112 @@ fn warnings_are_told_and_do_not_refuse() {
     job["metadata"]["annotations"] = json!({"trainyard.dev/restart-scop": "pod"});
     let response = create(&job);
     assert_eq!(response["allowed"], true);
-    let warnings = response["warnings"].as_array().unwrap();
-    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    let warnings: Vec<&str> = strings(&response["warnings"]);
+    assert!(warnings[0].starts_with("TY139 at "), "{warnings:?}");
+    // What is looked for in a valid job is told, too: the image has no tag.
     assert!(
-        warnings[0].as_str().unwrap().starts_with("TY139 at "),
+        warnings.iter().any(|line| line.starts_with("TY601 at ")),
         "{warnings:?}"
     );
+}
+
+fn strings(list: &Value) -> Vec<&str> {
+    let items = list.as_array().map(Vec::as_slice).unwrap_or_default();
+    items.iter().map(|item| item.as_str().unwrap()).collect()
+}
+
+#[test]
+fn what_a_demo_may_skip_is_refused_in_production_unless_it_is_meant() {
+    let job = |annotations: Value| {
+        let mut job = pytorch("j", "pytorch");
+        job["metadata"]["annotations"] = annotations;
+        create(&job)
+    };
+    let refused = job(json!({"trainyard.dev/profile": "production"}));
+    assert_eq!(refused["allowed"], false, "{refused}");
+    let message = refused["status"]["message"].as_str().unwrap();
+    assert!(message.starts_with("TY601 at "), "{message}");
+    let allowed = job(json!({"trainyard.dev/profile": "production",
+        "trainyard.dev/lint-allow": "TY601: built every night"}));
+    assert_eq!(allowed["allowed"], true, "{allowed}");
+}
+
+#[test]
+fn warnings_are_few_and_short() {
+    let finding = |number: usize, message: &str, hint: &str| {
+        let rule = lint::rule("TY601").unwrap();
+        let span = trainyard_core::finding::Span::default();
+        Finding::new(rule, format!("p{number}"), span, message).with_hint(hint)
+    };
+    let long = "x".repeat(240);
+    let cases = [(0, 0), (1, 1), (10, 10), (11, 10), (400, 10)];
+    for (count, want) in cases {
+        let findings: Vec<Finding> = (0..count).map(|at| finding(at, &long, &long)).collect();
+        let lines = warnings(&findings);
+        assert_eq!(lines.len(), want, "{count}");
+        assert!(
+            lines.iter().all(|line| line.chars().count() <= 256),
+            "{count}"
+        );
+    }
+    let findings: Vec<Finding> = (0..12).map(|at| finding(at, "m", "h")).collect();
+    let lines = warnings(&findings);
+    assert_eq!(lines[0], "TY601 at `p0`: m; h");
+    assert_eq!(lines[9], "3 more; `trainyard lint` tells all of them");
+    // What to do gives way to what is wrong.
+    assert_eq!(
+        warning(&finding(0, &"m".repeat(230), "hint")),
+        format!("TY601 at `p0`: {}", "m".repeat(230))
+    );
+}
+
+fn completed(request: &Value) -> Option<Value> {
+    let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": request});
+    let answer: Value = serde_json::from_slice(&complete(body.to_string().as_bytes())).unwrap();
+    let response = &answer["response"];
+    assert_eq!(response["allowed"], true, "{response}");
+    assert_eq!(response["uid"], "u", "{response}");
+    let patch = response.get("patch")?;
+    assert_eq!(response["patchType"], "JSONPatch");
+    let patch: ByteString = serde_json::from_value(patch.clone()).unwrap();
+    Some(serde_json::from_slice(&patch.0).unwrap())
+}
+
+#[test]
+fn what_is_left_out_is_written() {
+    let creation = |object: &Value| json!({"uid": "u", "operation": "CREATE", "object": object});
+    let patch = completed(&creation(&pytorch("j", "pytorch")));
+    let want = json!([{"op": "add", "path": "/spec/pytorchReplicaSpecs/Worker/restartPolicy",
+        "value": "OnFailure"}]);
+    assert_eq!(patch, Some(want));
+    let mut full = pytorch("j", "pytorch");
+    full["spec"]["pytorchReplicaSpecs"]["Worker"]["restartPolicy"] = json!("Never");
+    let made = mpi("kubeflow.org/v2beta1", &json!({"slotsPerWorker": 4}));
+    let converted = convert::convert(&made, "kubeflow.org/v1").unwrap();
+    let mut status = creation(&pytorch("j", "pytorch"));
+    status["subResource"] = json!("status");
+    let cases = [
+        ("all is said", creation(&full)),
+        ("a wrong job", creation(&pytorch("j", "trainer"))),
+        ("another version's", creation(&converted)),
+        ("a status", status),
+        ("nothing", json!({"uid": "u", "operation": "DELETE"})),
+    ];
+    for (name, request) in cases {
+        assert_eq!(completed(&request), None, "{name}");
+    }
+    assert!(completed(&creation(&made)).is_some());
 }
 
 #[test]
 fn what_is_no_review_is_refused() {
     for body in ["", "{}", "[]", r#"{"request":{}}"#] {
-        let answer: Value = serde_json::from_slice(&review(body.as_bytes())).unwrap();
-        assert_eq!(answer["response"]["allowed"], false, "{body}");
-        assert_eq!(answer["response"]["status"]["code"], 400, "{body}");
+        for answer in [review(body.as_bytes()), complete(body.as_bytes())] {
+            let answer: Value = serde_json::from_slice(&answer).unwrap();
+            assert_eq!(answer["response"]["allowed"], false, "{body}");
+            assert_eq!(answer["response"]["status"]["code"], 400, "{body}");
+        }
     }
 }
 

@@ -13,11 +13,20 @@ use crate::{
     crd, rights,
 };
 
-const ADMISSION_PATH: &str =
-    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+/// The configurations of admission, each with where its kind is.
+const ADMISSION: [(&str, &str); 2] = [
+    (
+        "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+        rights::VALIDATOR,
+    ),
+    (
+        "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+        rights::DEFAULTER,
+    ),
+];
 const CRD_PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// What is read of a `ValidatingWebhookConfiguration`.
+/// What is read of a `ValidatingWebhookConfiguration` or a `MutatingWebhookConfiguration`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Admission {
@@ -75,13 +84,14 @@ struct Converter {
 /// Makes sure that `authority` is trusted wherever our webhooks are configured. A configuration that is
 /// not installed needs nothing.
 pub(super) async fn put(caller: &Caller, authority: &str) -> Result<(), CertificateError> {
-    let name = rights::ADMISSION;
-    let found = caller.get::<Admission>(ADMISSION_PATH, name).await;
-    if let Some(admission) = there(found, "read the webhook configuration", name)?
-        && let Some(patch) = admission_patch(&admission, authority)
-    {
-        let patched = caller.json_patch(ADMISSION_PATH, name, &patch).await;
-        done(patched, "change the webhook configuration", name)?;
+    for (path, name) in ADMISSION {
+        let found = caller.get::<Admission>(path, name).await;
+        if let Some(admission) = there(found, "read the webhook configuration", name)?
+            && let Some(patch) = admission_patch(&admission, authority)
+        {
+            let patched = caller.json_patch(path, name, &patch).await;
+            done(patched, "change the webhook configuration", name)?;
+        }
     }
     let name = format!("{}.{}", crd::plural(crd::MPI_STORAGE), crd::GROUP);
     let found = caller.get::<Definition>(CRD_PATH, &name).await;

@@ -3,6 +3,8 @@
 //!
 //! Invariant: every field of a job's spec that is not Kubernetes' own has a row here.
 
+mod fabric;
+
 use serde_json::{Map, Value, json};
 
 /// What the contract adds to the type of a field.
@@ -20,6 +22,8 @@ pub(super) enum Extra {
     OneInV2,
     /// The text that stands for an absent one.
     Default(&'static str),
+    /// The words that are allowed.
+    OneOf(&'static [&'static str]),
     /// The words that are allowed; the first stands for an absent one.
     Words(&'static [&'static str]),
 }
@@ -27,7 +31,7 @@ pub(super) enum Extra {
 /// One field: struct, field, sentence, extra.
 type Row = (&'static str, &'static str, &'static str, Extra);
 
-use Extra::{Default, FixedInV1, None, Off, OneInV2, Wide, Words};
+use Extra::{Default, FixedInV1, None, Off, OneInV2, OneOf, Wide, Words};
 
 /// Sentences that several kinds share.
 const RUN_POLICY: &str = "How the job runs and ends.";
@@ -286,14 +290,18 @@ const ROWS: &[Row] = &[
     ("RdzvConf", "value", "Its value.", None),
 ];
 
+fn rows() -> impl Iterator<Item = &'static Row> {
+    ROWS.iter().chain(fabric::ROWS)
+}
+
 /// Whether `name` is a type of ours.
 pub(super) fn is_own(name: &str) -> bool {
-    ROWS.iter().any(|(owner, ..)| *owner == name)
+    rows().any(|(owner, ..)| *owner == name)
 }
 
 /// The row of a field.
 pub(super) fn find(owner: &str, field: &str) -> Option<(&'static str, Extra)> {
-    ROWS.iter()
+    rows()
         .find(|(row_owner, row_field, ..)| *row_owner == owner && *row_field == field)
         .map(|(_, _, sentence, extra)| (*sentence, *extra))
 }
@@ -303,6 +311,7 @@ impl Extra {
     pub(super) fn apply(self, version: &str, schema: &mut Map<String, Value>) {
         let (key, value) = match self {
             None | Wide => return,
+            OneOf(words) => ("enum", json!(words)),
             FixedInV1 | OneInV2 if (version == "v1") == matches!(self, OneInV2) => return,
             FixedInV1 => (
                 "x-kubernetes-validations",
@@ -329,10 +338,7 @@ mod tests {
 
     #[test]
     fn each_field_has_one_row() {
-        let mut rows: Vec<_> = ROWS
-            .iter()
-            .map(|(owner, field, ..)| (owner, field))
-            .collect();
+        let mut rows: Vec<_> = rows().map(|(owner, field, ..)| (owner, field)).collect();
         rows.sort_unstable();
         let all = rows.len();
         rows.dedup();

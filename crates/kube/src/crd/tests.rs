@@ -22,8 +22,9 @@ fn structs(shape: &Shape, seen: &mut impl FnMut(&Struct)) {
 
 fn every_field() -> Vec<(&'static str, Field)> {
     let mut all = Vec::new();
-    for kind in Kind::ALL {
-        structs(&spec_shape(kind), &mut |own| {
+    let shapes = Kind::ALL.into_iter().map(spec_shape);
+    for shape in shapes.chain([fabric::shape()]) {
+        structs(&shape, &mut |own| {
             all.extend(own.fields.iter().map(|field| (own.name, field.clone())));
         });
     }
@@ -119,6 +120,26 @@ fn the_contract_holds() {
         let queue = spec("properties/runPolicy/properties/schedulingPolicy/properties/queue");
         let fixed = queue.get("x-kubernetes-validations").is_some();
         assert_eq!(fixed, kind != Kind::MpiV2, "{kind:?}");
+        // The API server says what the linter says.
+        let map = format!("properties/{}/x-kubernetes-validations", kind.replica_map());
+        let mut rules = spec(&map).as_array().cloned().unwrap_or_default();
+        rules.extend(
+            spec("x-kubernetes-validations")
+                .as_array()
+                .cloned()
+                .unwrap_or_default(),
+        );
+        assert!(rules.len() >= 2, "{kind:?}");
+        for rule in rules {
+            let code = rule["message"]
+                .as_str()
+                .and_then(|text| text.split(':').next());
+            let known = code.and_then(trainyard_core::lint::rule);
+            assert!(
+                known.is_some_and(trainyard_core::lint::Rule::is_contract),
+                "{rule}"
+            );
+        }
         let role = spec(&format!(
             "properties/{}/additionalProperties",
             kind.replica_map()

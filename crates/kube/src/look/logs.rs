@@ -1,13 +1,13 @@
 //! What pods write, as it is read from their nodes.
 //!
 //! Invariant: memory does not grow with the size of a log; at most [`FOLLOWED_MAX`] logs are followed
-//! at once.
+//! at once, and [`READ_AT_ONCE`] read.
 
 use std::{collections::BTreeSet, pin::pin, sync::Arc, time::Duration};
 
 use futures::AsyncReadExt as _;
 use kube::core::{Request, subresource::LogParams};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 
 use super::{Api, JobSeen, Look, LookError, PATIENCE, PodSeen, pod};
 use crate::{
@@ -21,6 +21,8 @@ const CHUNK: usize = 32 << 10;
 const CHUNKS_WAITING: usize = 64;
 /// Logs that are followed at once. Each is a connection to a node, through the API server.
 const FOLLOWED_MAX: usize = 128;
+/// Logs that are read at once.
+const READ_AT_ONCE: usize = 16;
 /// The last lines of a log that follow the end of its job.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
@@ -47,6 +49,15 @@ impl LogOf {
             container: container.to_owned(),
         }
     }
+}
+
+/// A log to read.
+#[derive(Clone, Debug)]
+pub struct LogAsked {
+    /// Whose.
+    pub log: LogOf,
+    /// That of the container before its last restart.
+    pub previous: bool,
 }
 
 /// A piece of a log.
@@ -82,7 +93,7 @@ impl Look {
                 previous,
                 ..LogParams::default()
             };
-            let reader = self.api.open(job, log, &params).await?;
+            let reader = self.api.open(&job.key.namespace, log, &params).await?;
             let mut reader = pin!(reader);
             let mut buffer = vec![0; CHUNK];
             loop {
@@ -97,6 +108,42 @@ impl Look {
                     return Ok(());
                 }
             }
+        })
+    }
+
+    /// Reads logs of the pods of `job`, some at once and at most `most` bytes of each, and hands their pieces on, with
+    /// the place of the log in the list. It returns what could not be read.
+    pub fn logs(
+        &self,
+        job: &JobSeen,
+        asked: &[LogAsked],
+        most: u64,
+        take: &mut dyn FnMut(usize, &[u8]),
+    ) -> Vec<LookError> {
+        self.runtime.block_on(async {
+            let (pieces, mut arriving) = mpsc::channel::<(usize, Piece)>(CHUNKS_WAITING);
+            let turns = Arc::new(Semaphore::new(READ_AT_ONCE));
+            let mut readers = tokio::task::JoinSet::new();
+            for (place, asked) in asked.iter().cloned().enumerate() {
+                let (api, turns) = (self.api.clone(), Arc::clone(&turns));
+                let (namespace, pieces) = (job.key.namespace.clone(), pieces.clone());
+                readers.spawn(async move {
+                    let _turn = turns.acquire().await;
+                    let read = api.read_to_end(&namespace, &asked, most, place, &pieces);
+                    let last = read.await.map_or_else(Piece::Failed, |()| Piece::End);
+                    drop(pieces.send((place, last)).await);
+                });
+            }
+            drop(pieces);
+            let mut failures = Vec::new();
+            while let Some((place, piece)) = arriving.recv().await {
+                match piece {
+                    Piece::Bytes(bytes) => take(place, &bytes),
+                    Piece::End => {}
+                    Piece::Failed(error) => failures.push(error),
+                }
+            }
+            failures
         })
     }
 
@@ -135,14 +182,47 @@ enum Piece {
 }
 
 impl Api {
+    /// Reads one log to its end, or as much of it as `most` allows.
+    async fn read_to_end(
+        &self,
+        namespace: &str,
+        asked: &LogAsked,
+        most: u64,
+        place: usize,
+        pieces: &mpsc::Sender<(usize, Piece)>,
+    ) -> Result<(), LookError> {
+        let log = &asked.log;
+        let params = LogParams {
+            container: Some(log.container.clone()),
+            previous: asked.previous,
+            limit_bytes: i64::try_from(most).ok(),
+            ..LogParams::default()
+        };
+        let reader = self.open(namespace, log, &params).await?;
+        let mut reader = pin!(reader);
+        let mut buffer = vec![0; CHUNK];
+        loop {
+            let read = tokio::time::timeout(PATIENCE, reader.read(&mut buffer)).await;
+            let count = match read {
+                Ok(Ok(count)) => count,
+                Ok(Err(error)) => return Err(broken(log, &error)),
+                Err(_) => return Err(late(log)),
+            };
+            let bytes = buffer.get(..count).unwrap_or_default().to_vec();
+            if count == 0 || pieces.send((place, Piece::Bytes(bytes))).await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+
     async fn open(
         &self,
-        job: &JobSeen,
+        namespace: &str,
         log: &LogOf,
         params: &LogParams,
     ) -> Result<impl futures::AsyncBufRead + use<>, LookError> {
         let tried = format!("read the log of pod `{}`", log.pod);
-        let path = format!("/api/v1/namespaces/{}/pods", job.key.namespace);
+        let path = format!("/api/v1/namespaces/{namespace}/pods");
         let request = Request::new(path)
             .logs(&log.pod, params)
             .map_err(|error| LookError::call(&tried, kube::Error::BuildRequest(error)))?;
@@ -257,7 +337,7 @@ impl Api {
             follow: true,
             ..LogParams::default()
         };
-        let last = match self.open(&job, &log, &params).await {
+        let last = match self.open(&job.key.namespace, &log, &params).await {
             Ok(reader) => {
                 let mut reader = pin!(reader);
                 let mut buffer = vec![0; CHUNK];

@@ -9,12 +9,9 @@ use std::{
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscalerSpec;
 use serde_json::Value;
 use tokio::time::Instant;
-use trainyard_core::{
-    diagnose::VerdictSummary,
-    job::{Refusal, SharedInputs},
-};
+use trainyard_core::job::{Refusal, SharedInputs};
 
-use crate::{backoff::Backoff, key::JobKey, store::Store};
+use crate::{backoff::Backoff, consult::Concluded, key::JobKey, store::Store};
 
 /// A job that is refused is tried again at least this often.
 const REFUSED_MOST: Duration = Duration::from_mins(5);
@@ -38,10 +35,10 @@ pub(crate) struct Memory {
     pub(crate) group: Option<Value>,
     /// What was refused in the last pass.
     pub(crate) refusals: Vec<Refusal>,
-    /// The attempt whose first failure the doctor was asked about, and what it said.
-    pub(crate) verdict: Option<(u32, Option<VerdictSummary>)>,
     /// When its status was last written.
     pub(crate) wrote_at: Option<Instant>,
+    /// What the doctor said about the first failure it was last asked about.
+    pub(crate) verdict: Option<Concluded>,
     backoff: Option<Backoff>,
 }
 

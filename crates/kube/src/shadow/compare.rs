@@ -99,6 +99,7 @@ fn said(condition: &Condition) -> String {
     let status = match condition.status {
         ConditionStatus::True => "True",
         ConditionStatus::False => "False",
+        ConditionStatus::Unknown => "Unknown",
     };
     format!("{status} {}: {}", condition.reason, condition.message)
 }

@@ -258,6 +258,8 @@ fn api(
     // The guess of plurals knows no such words.
     if group == "kubeflow.org" {
         resource.plural = format!("{}s", kind.to_lowercase());
+    } else if kind == "NetworkAttachmentDefinition" {
+        resource.plural = "network-attachment-definitions".into();
     }
     match namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),

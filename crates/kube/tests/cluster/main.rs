@@ -10,6 +10,7 @@
     reason = "a test that cannot go on says why and ends"
 )]
 
+mod fabrics;
 mod failures;
 mod harness;
 mod kinds;
@@ -20,4 +21,5 @@ mod nodes;
 mod operators;
 mod placement;
 mod schedulers;
+mod templates;
 mod training;

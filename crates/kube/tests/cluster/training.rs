@@ -126,6 +126,39 @@ fn the_log_of_a_real_pod_says_why_it_failed_and_the_same_mistake_is_not_made_thr
 }
 
 #[test]
+fn real_ranks_that_use_another_transport_than_required_are_ended_early() {
+    on_real_nodes("transport", |yard| async move {
+        let operator = yard.operator().await;
+        let mut job = smoke(&yard);
+        job["metadata"]["annotations"] = json!({"trainyard.dev/require-transport": "NET/IB"});
+        let roles = job["spec"]["pytorchReplicaSpecs"].as_object_mut().unwrap();
+        roles.remove("Worker");
+        let pod = &mut job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"];
+        pod["terminationGracePeriodSeconds"] = json!(1);
+        let container = &mut pod["containers"][0];
+        container["image"] = json!("trainyard.test/tools:test");
+        let line = "node-1:42:99 [0] NCCL INFO Channel 00/0 : 1[1] -> 0[0] [send] via NET/Socket/0";
+        container["command"] = json!(["bash", "-c", format!("echo '{line}'; sleep 1000")]);
+        yard.put(&job).await;
+        let status = yard.until_condition("PyTorchJob", "smoke", "Failed").await;
+        let mut conditions = status["conditions"].as_array().unwrap().iter();
+        let condition = conditions.find(|condition| condition["type"] == "TransportVerified");
+        let condition = condition.unwrap();
+        assert_eq!(condition["status"], "False", "{status:#}");
+        assert_eq!(
+            condition["reason"], "PyTorchJobTransportMismatch",
+            "{status:#}"
+        );
+        let yards = &status["trainyard"];
+        assert_eq!(yards["attempt"], 2, "{status:#}");
+        assert_eq!(yards["spent"]["platform"], 2, "{status:#}");
+        let verdict = &yards["lastFailure"]["verdict"];
+        assert_eq!(verdict["label"], "socket_fallback", "{status:#}");
+        operator.stop().await;
+    });
+}
+
+#[test]
 fn a_node_whose_kubelet_is_stopped_is_given_up_and_its_gang_trains_elsewhere() {
     on_real_nodes("kubelet", |yard| async move {
         let operator = yard.operator().await;

@@ -35,8 +35,12 @@ pub(super) fn well_formed(status: &JobStatus) -> Verdict {
     if let Some(last) = conditions.last() {
         ensure!(
             FORMED,
-            last.kind != ConditionType::Degraded,
-            "Degraded is the last"
+            !matches!(
+                last.kind,
+                ConditionType::Degraded | ConditionType::TransportVerified
+            ),
+            "{} is the last",
+            last.kind.name()
         );
         if is_terminal(status) {
             ensure!(

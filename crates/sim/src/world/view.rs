@@ -11,7 +11,7 @@ use std::{
 };
 
 use trainyard_core::{
-    job::{Action, Grouping, JobStatus, NodeHealth, Observed, ObservedPod},
+    job::{Action, Grouping, JobStatus, NodeHealth, Observed, ObservedPod, SeenFabric},
     spec::Job,
 };
 
@@ -117,6 +117,8 @@ impl World {
                 seating: self.remembered_seats(),
                 grouping: Grouping::Unused,
                 verdict: None,
+                transports: None,
+                fabric: SeenFabric::Unused,
             },
             status_version: self.status_version,
             spec_version: self.spec_version,

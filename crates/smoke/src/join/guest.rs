@@ -26,7 +26,7 @@ pub(super) fn join(joining: Joining<'_>, notice: &mut Notice<'_>) -> Result<Ring
     loop {
         let stream = connect(&joining, &mut wait, notice)?;
         let here = stream.local_addr().map_err(JoinError::Listen)?;
-        let (listener, address) = neighbour_listener(here)?;
+        let (listener, address) = neighbour_listener(joining.member, here)?;
         let patience = joining.patience(wait.left());
         let answer = patience
             .write(&stream, &joining.hello(0, address).encode())

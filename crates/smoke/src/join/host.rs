@@ -272,7 +272,8 @@ impl Gathering<'_> {
             || Err(ErrorKind::NotConnected.into()),
             |guest| guest.stream.local_addr(),
         );
-        let (listener, address) = neighbour_listener(here.map_err(JoinError::Listen)?)?;
+        let (listener, address) =
+            neighbour_listener(self.joining.member, here.map_err(JoinError::Listen)?)?;
         let session = RandomState::new().build_hasher().finish();
         let others = self.guests.values().map(|guest| guest.address);
         let addresses: Vec<SocketAddr> = std::iter::once(address).chain(others).collect();

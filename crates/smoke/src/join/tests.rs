@@ -23,6 +23,7 @@ fn member(rank: usize, size: usize, port: u16) -> Member {
         size,
         master_host: "127.0.0.1".to_owned(),
         master_port: port,
+        interface: None,
     }
 }
 
@@ -80,6 +81,32 @@ fn hello(rank: usize, size: usize) -> Hello {
         size,
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, 9)),
     }
+}
+
+#[test]
+fn neighbours_meet_on_the_interface_that_is_named() -> io::Result<()> {
+    let port = free_port()?;
+    let stop = Stop::default();
+    let on = |rank: usize, name: &str| Member {
+        interface: Some(name.to_owned()),
+        ..member(rank, 2, port)
+    };
+    let join = |rank| try_join(&on(rank, "lo"), TOKEN, LIMIT, &stop).map(drop);
+    let rings = thread::scope(|scope| {
+        let first = scope.spawn(|| join(0));
+        let second = join(1);
+        (first.join().expect("a rank does not panic"), second)
+    });
+    assert_eq!(rings, (Ok(()), Ok(())));
+    let missing = try_join(&on(0, "no-such-one"), TOKEN, LIMIT, &stop).map(drop);
+    let sentence = missing.unwrap_err();
+    assert!(
+        sentence.starts_with(
+            "Unable to find address for: no-such-one (`GLOO_SOCKET_IFNAME` names it, this host has "
+        ),
+        "{sentence}"
+    );
+    Ok(())
 }
 
 #[test]

@@ -72,7 +72,7 @@
   - list
   - patch
   - watch
-# keeps the hostfile of an MPIJob; ConfigMaps of others are never listed
+# keeps the hostfile of an MPIJob, and the last lines of what failed; ConfigMaps of others are never listed
 - apiGroups:
   - ""
   resources:
@@ -127,6 +127,7 @@
   - scheduling.k8s.io
   resources:
   - workloads
+  - podgroups
   verbs:
   - create
   - delete
@@ -187,6 +188,14 @@
   verbs:
   - list
   - watch
+# puts jobs on the fabrics that they name
+- apiGroups:
+  - trainyard.dev
+  resources:
+  - fabrics
+  verbs:
+  - list
+  - watch
 # tells a pod on a dead node from a slow one
 - apiGroups:
   - ""
@@ -226,6 +235,16 @@
   - validatingwebhookconfigurations
   resourceNames:
   - validator.trainyard.dev
+  verbs:
+  - get
+  - patch
+# puts the authority of its certificate where jobs are completed
+- apiGroups:
+  - admissionregistration.k8s.io
+  resources:
+  - mutatingwebhookconfigurations
+  resourceNames:
+  - defaulter.trainyard.dev
   verbs:
   - get
   - patch
@@ -340,6 +359,7 @@
   - scheduling.k8s.io
   resources:
   - workloads
+  - podgroups
   verbs:
   - list
   - watch

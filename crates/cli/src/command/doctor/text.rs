@@ -42,6 +42,9 @@ pub(super) fn render(report: &Report, width: Option<usize>, paint: Paint) -> Str
         let told = clean::text(disagreement);
         put(&mut text, &format!("ranks disagree about the {told}\n"));
     }
+    if let Some(slow) = &facts.slowest {
+        put(&mut text, &format!("{}\n", clean::text(&slow.sentence())));
+    }
     let rows = table::render(&facts.ranks);
     if !rows.is_empty() && !text.ends_with("\n\n") {
         text.push('\n');

@@ -191,6 +191,17 @@ pub(super) fn of_the_job() -> Vec<Named> {
             vec!["replicas"],
         ),
         (
+            "a fabric that is not there",
+            facts().with(|facts| {
+                let words =
+                    "the job waits for the fabric `roce-b`: this cluster has none of that name";
+                facts.status.trainyard.waiting = Some(Reason::new(Code::WaitingForFabric, words));
+            }),
+            Cause::FabricMissing,
+            Waits,
+            vec!["roce-b", "kubectl get fabrics"],
+        ),
+        (
             "the launcher waits",
             facts().with(|facts| {
                 let words = "the launcher waits for its workers: 1 of 3 run";

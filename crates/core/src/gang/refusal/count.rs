@@ -114,7 +114,7 @@ fn holders<'a>(
         else {
             continue;
         };
-        let size = lodger.requests.accelerators();
+        let size = lodger.accelerators;
         if largest[at].is_none_or(|(other, ..)| size > other) {
             largest[at] = Some((size, number, gang));
         }

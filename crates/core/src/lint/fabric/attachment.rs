@@ -2,15 +2,14 @@
 
 use serde_json::Value as Json;
 
-use super::{
-    super::{
-        Rule,
-        companions::{Companion, Companions, at},
-    },
-    ATTACHMENT, RESOURCE_NAME,
-    ranges::ranges,
+use super::super::{
+    Rule,
+    companions::{Companion, Companions, at},
 };
-use crate::spec::{Node, Place, nearest};
+use crate::{
+    fabric::{self, ATTACHMENT_KIND, RESOURCE_NAME, Range, ranges},
+    spec::{Node, Place, nearest},
+};
 
 /// Plugins that attach a pod to a network, and come with the usual CNI packages.
 const PLUGINS: [&str; 16] = [
@@ -62,7 +61,7 @@ fn main_plugin(tree: &Node) -> Option<Json> {
 }
 
 fn place<'a>(companion: &Companion<'a>) -> Option<Place<'a>> {
-    (companion.kind == ATTACHMENT).then(|| companion.place.key("spec").key("config"))
+    (companion.kind == ATTACHMENT_KIND).then(|| companion.place.key("spec").key("config"))
 }
 
 pub(in crate::lint) fn json(rule: &Rule, companion: &Companion<'_>, _: &Companions<'_>) {
@@ -81,26 +80,49 @@ pub(in crate::lint) fn json(rule: &Rule, companion: &Companion<'_>, _: &Companio
     }
 }
 
+/// The plugin of a companion that describes a network, and where its addresses are written: an
+/// attachment, or a fabric that one is generated from.
+fn network<'a>(companion: &Companion<'a>, all: &Companions<'_>) -> Option<(Json, Place<'a>)> {
+    if let Some(place) = place(companion) {
+        return Some((main_plugin(companion.tree)?, place));
+    }
+    let fabric = (companion.kind == fabric::KIND).then(|| all.fabrics().get(companion.name))??;
+    let place = companion.place.key("spec").key("network");
+    Some((fabric::plugin(fabric)?, place.key("addresses")))
+}
+
+fn handed_out(plugin: &Json) -> Option<(String, Vec<(String, Range)>)> {
+    let ipam = plugin.get("ipam")?;
+    let by = ipam.get("type")?.as_str()?.to_owned();
+    Some((by, ranges(ipam)))
+}
+
 pub(in crate::lint) fn overlap(rule: &Rule, companion: &Companion<'_>, all: &Companions<'_>) {
-    let Some(place) = place(companion) else {
+    let Some((plugin, place)) = network(companion, all) else {
         return;
     };
-    let of = |tree: &Node| {
-        let plugin = main_plugin(tree)?;
-        let ipam = plugin.get("ipam")?.clone();
-        let by = ipam.get("type")?.as_str()?.to_owned();
-        Some((by, ranges(&ipam)))
-    };
-    let Some((by, own)) = of(companion.tree) else {
+    let Some((by, own)) = handed_out(&plugin) else {
         return;
     };
+    let is_fabric = companion.kind == fabric::KIND;
     let this = (companion.namespace, companion.name);
-    for (namespace, name, object) in all.of_kind(ATTACHMENT) {
-        // Each pair is told once, at the later of the two by name.
-        if (namespace, name) >= this {
-            continue;
-        }
-        let Some((other_by, others)) = of(object) else {
+    // Each pair is told once: at the later of the two by name, and at the fabric.
+    let attachments = all
+        .of_kind(ATTACHMENT_KIND)
+        .filter(
+            |(namespace, name, _)| match all.fabrics().get(companion.name) {
+                Some(described) if is_fabric => fabric::attachment_name(described).1 != *name,
+                _ => (*namespace, *name) < this,
+            },
+        )
+        .filter_map(|(_, name, tree)| Some((name, main_plugin(tree)?)));
+    let fabrics = all
+        .fabrics()
+        .iter()
+        .filter(|(name, _)| is_fabric && name.as_str() < companion.name)
+        .filter_map(|(name, described)| Some((name.as_str(), fabric::plugin(described)?)));
+    for (name, other) in attachments.chain(fabrics) {
+        let Some((other_by, others)) = handed_out(&other) else {
             continue;
         };
         // `whereabouts` keeps one list of addresses for all of its ranges.
@@ -122,8 +144,8 @@ pub(in crate::lint) fn overlap(rule: &Rule, companion: &Companion<'_>, all: &Com
     }
 }
 
-pub(in crate::lint) fn host_local(rule: &Rule, companion: &Companion<'_>, _: &Companions<'_>) {
-    let Some((place, plugin)) = place(companion).zip(main_plugin(companion.tree)) else {
+pub(in crate::lint) fn host_local(rule: &Rule, companion: &Companion<'_>, all: &Companions<'_>) {
+    let Some((plugin, place)) = network(companion, all) else {
         return;
     };
     let kind = plugin

@@ -1,15 +1,11 @@
 //! The networks of a pod, and the interfaces that they give it.
 
-use serde_json::Value as Json;
-
-use super::{
-    super::{
-        Rule,
-        companions::at,
-        scene::{Pod, Scene},
-    },
-    ATTACHMENT, NETWORKS, RESOURCE_NAME,
+use super::super::{
+    Rule,
+    companions::at,
+    scene::{Pod, Scene},
 };
+use crate::fabric::{self, ATTACHMENT_KIND, NETWORKS, RESOURCE_NAME};
 
 /// A network that a pod is attached to.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,59 +20,31 @@ impl Attachment {
     pub(in crate::lint) fn resource<'a>(&self, scene: &Scene<'a>) -> Option<&'a str> {
         let object = scene
             .companions
-            .find(ATTACHMENT, &self.namespace, &self.name)?;
+            .find(ATTACHMENT_KIND, &self.namespace, &self.name)?;
         at(object, &["metadata", "annotations", RESOURCE_NAME])?.as_str()
     }
 }
 
 /// The networks of a pod, in the order in which they are attached.
 pub(in crate::lint) fn attachments(scene: &Scene<'_>, pod: &Pod<'_>) -> Vec<Attachment> {
-    let text = pod.annotation(NETWORKS).map_or("", |(text, _)| text).trim();
+    let text = pod.annotation(NETWORKS).map_or("", |(text, _)| text);
     let own = scene.job.namespace.as_str();
-    let items: Vec<(Option<String>, String, Option<String>)> = if text.starts_with('[') {
-        let list: Vec<Json> = serde_json::from_str(text).unwrap_or_default();
-        let field =
-            |item: &Json, key: &str| item.get(key).and_then(Json::as_str).map(str::to_owned);
-        list.iter()
-            .filter_map(|item| {
-                Some((
-                    field(item, "namespace"),
-                    field(item, "name")?,
-                    field(item, "interface"),
-                ))
-            })
-            .collect()
-    } else {
-        text.split(',')
-            .map(str::trim)
-            .filter(|item| !item.is_empty())
-            .map(|item| {
-                let (item, interface) = item
-                    .split_once('@')
-                    .map_or((item, None), |(item, name)| (item, Some(name)));
-                let (namespace, name) = item
-                    .split_once('/')
-                    .map_or((None, item), |(space, name)| (Some(space), name));
-                (
-                    namespace.map(str::to_owned),
-                    name.to_owned(),
-                    interface.map(str::to_owned),
-                )
-            })
-            .collect()
+    let attached = |(index, one): (usize, fabric::Attachment)| Attachment {
+        interface: one.interface_at(index),
+        namespace: one.namespace.unwrap_or_else(|| own.to_owned()),
+        name: one.name,
     };
-    let attached = |(index, (namespace, name, interface)): (
-        usize,
-        (Option<String>, String, Option<String>),
-    )| Attachment {
-        namespace: namespace.unwrap_or_else(|| own.to_owned()),
-        name,
-        interface: interface.unwrap_or_else(|| format!("net{}", index + 1)),
-    };
-    items.into_iter().enumerate().map(attached).collect()
+    fabric::attachments(text)
+        .into_iter()
+        .enumerate()
+        .map(attached)
+        .collect()
 }
 
 pub(in crate::lint) fn interfaces(rule: &Rule, scene: &Scene<'_>) {
+    if scene.is_on_unknown_fabric() {
+        return;
+    }
     for pod in scene.ranks() {
         if pod.spec.host_network == Some(true) || pod.has_claims() {
             continue;

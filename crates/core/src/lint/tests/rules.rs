@@ -10,6 +10,17 @@ fn reviewed(text: &str, profile: Profile) -> Vec<Finding> {
     review(&[&file], Some(profile)).concat()
 }
 
+/// What is found of the manifests of a rule: beside a cluster where the rule looks at one.
+fn reviewed_for(advice: &advice::Advice, text: &str, profile: Profile) -> Vec<Finding> {
+    match advice.look {
+        Look::Cluster(_) | Look::ClusterCompanion(_) => {
+            let file = read(text.as_bytes()).unwrap();
+            review_in(&[&file], Some(profile), &cluster::example_cluster()).concat()
+        }
+        _ => reviewed(text, profile),
+    }
+}
+
 fn lines(findings: &[Finding]) -> Vec<String> {
     let line = |finding: &Finding| {
         let span = finding.span;
@@ -34,7 +45,7 @@ fn every_rule_catches_its_manifest_and_spares_the_near_miss() {
                 wrong.push(format!("{code} {what}: an edit changes nothing"));
                 continue;
             }
-            let found = reviewed(&example.text(), Profile::Production);
+            let found = reviewed_for(advice, &example.text(), Profile::Production);
             let here: Vec<&Finding> = found
                 .iter()
                 .filter(|finding| finding.code == code)
@@ -73,6 +84,14 @@ fn the_bases_have_no_findings_in_any_profile() {
                 Vec::<String>::new(),
                 "{profile:?}\n{base}"
             );
+            let file = read(base.as_bytes()).unwrap();
+            let cluster = cluster::example_cluster();
+            let found = review_in(&[&file], Some(profile), &cluster).concat();
+            assert_eq!(
+                lines(&found),
+                Vec::<String>::new(),
+                "{profile:?} in a cluster"
+            );
         }
     }
 }
@@ -83,7 +102,7 @@ fn a_demo_is_never_judged_harder_than_production() {
         let text = advice.catches.text();
         let code = advice.rule.code;
         let severity = |profile| {
-            reviewed(&text, profile)
+            reviewed_for(advice, &text, profile)
                 .into_iter()
                 .filter(|found| found.code == code)
                 .map(|found| found.severity)
@@ -201,6 +220,18 @@ fn what_is_allowed_needs_a_reason_and_a_finding() {
 }
 
 #[test]
+fn what_is_allowed_of_objects_that_are_not_at_hand_is_not_told() {
+    let entry = "  name: train\n  annotations: {trainyard.dev/lint-allow: \"TY402: one node\"}\n";
+    let text = advice::PYTORCH.replacen("  name: train\n", entry, 1);
+    let codes = |text: &str| -> Vec<&str> {
+        let found = reviewed(text, Profile::Demo);
+        found.iter().map(|finding| finding.code).collect()
+    };
+    assert_eq!(codes(&text), ["TY611"]);
+    assert_eq!(codes(text.split("---\n").next().unwrap()), [""; 0]);
+}
+
+#[test]
 fn files_are_judged_together() {
     let (job, rest) = advice::PYTORCH.split_once("---\n").unwrap();
     let once = rest.replacen("ReadWriteMany", "ReadWriteOnce", 1);
@@ -231,4 +262,90 @@ fn files_are_judged_together() {
     );
     assert_eq!(codes(&[&claim]), [vec!["TY145"]]);
     assert_eq!(codes(&[&chart]), [vec!["TY101"]]);
+}
+
+/// A webhook sees the job alone. It says what the linter says of a file with nothing else in it, and
+/// nothing that the rest of the file would have taken back.
+#[test]
+fn an_object_is_judged_as_its_file_is() {
+    for advice in advice::all() {
+        for example in [advice.catches, advice.spares] {
+            let text = example.text();
+            let whole = reviewed(&text, Profile::Production);
+            let alone = text.split("---\n").next().unwrap();
+            let codes = |found: &[Finding]| -> BTreeSet<&str> {
+                found.iter().map(|finding| finding.code).collect()
+            };
+            let in_file = codes(&reviewed(alone, Profile::Production));
+            let file = read(alone.as_bytes()).unwrap();
+            let object = file.documents[0].tree.to_json();
+            let as_object = codes(&review_object(&object, Some(Profile::Production)));
+            let code = advice.rule.code;
+            assert_eq!(in_file, as_object, "{code}");
+            assert!(as_object.is_subset(&codes(&whole)), "{code}: {as_object:?}");
+            if matches!(advice.look, Look::Job(_)) {
+                let finds = |found: &BTreeSet<&str>| found.contains(code);
+                assert_eq!(finds(&as_object), finds(&codes(&whole)), "{code}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_cluster_has_counts_and_what_could_not_be_read_is_not_judged() {
+    let codes = |text: &str, cluster: &ClusterFacts| -> Vec<&str> {
+        let file = read(text.as_bytes()).unwrap();
+        let found = review_in(&[&file], Some(Profile::Production), cluster).concat();
+        found.iter().map(|finding| finding.code).collect()
+    };
+    let example = cluster::example_cluster();
+    let changed = |change: &dyn Fn(&mut ClusterFacts)| {
+        let mut cluster = example.clone();
+        change(&mut cluster);
+        cluster
+    };
+    let once = changed(&|cluster| {
+        let claims = cluster.claims.get_mut("team").unwrap();
+        claims.insert("models".to_owned(), vec!["ReadWriteOnce".to_owned()]);
+    });
+    let unread = ClusterFacts::default();
+    let elsewhere = changed(&|cluster| cluster.namespace = "other".to_owned());
+    let job = advice::PYTORCH.split("---\n").next().unwrap();
+    let bare = job.replacen("  namespace: team\n", "", 1);
+    let of_cluster = job
+        .replacen("networks: roce-a", "networks: roce-b", 1)
+        .replacen("claimName: checkpoints", "claimName: models", 1);
+    let cases: [(&str, &str, &ClusterFacts, &[&str]); 8] = [
+        ("all in the cluster", &of_cluster, &example, &[]),
+        ("nothing could be read", job, &unread, &[]),
+        ("nothing there", job, &example, &["TY803", "TY804"]),
+        (
+            "the namespace of the context",
+            &bare,
+            &example,
+            &["TY803", "TY804"],
+        ),
+        ("a namespace that was not read", &bare, &elsewhere, &[]),
+        ("a claim for one node", &of_cluster, &once, &["TY402"]),
+        (
+            "nodes that went to zero",
+            &of_cluster,
+            &changed(&|cluster| cluster.nodes = Some(BTreeMap::new())),
+            &[],
+        ),
+        (
+            "nodes without devices",
+            &of_cluster,
+            &changed(&|cluster| {
+                let nodes = cluster.nodes.as_mut().unwrap();
+                for node in nodes.values_mut() {
+                    node.allocatable.set("nvidia.com/gpu", 0);
+                }
+            }),
+            &["TY802"],
+        ),
+    ];
+    for (name, text, cluster, want) in cases {
+        assert_eq!(codes(text, cluster), want, "{name}");
+    }
 }

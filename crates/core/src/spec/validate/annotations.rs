@@ -7,17 +7,18 @@ use jiff::Timestamp;
 use crate::{
     lint::{self, catalogue},
     spec::{
-        Compat, GangBy, Kind, Knobs, Limit, MpiTransport, Parallelism, RestartScope, Switch, Wish,
-        annotation,
+        Compat, GangBy, Kind, Knobs, Limit, MpiTransport, Parallelism, RequiredTransport,
+        RestartScope, Switch, Wish, annotation,
         collector::Place,
+        is_subdomain,
         nearest::{nearest, one_of},
     },
 };
 
-const PREFIX: &str = "trainyard.dev/";
+const PREFIX: &str = annotation::PREFIX;
 
 /// Annotations that change the job.
-const KNOWN: [&str; 13] = [
+const KNOWN: [&str; 15] = [
     annotation::RESTART_SCOPE,
     annotation::BUDGET,
     annotation::LOST_AFTER,
@@ -31,16 +32,19 @@ const KNOWN: [&str; 13] = [
     annotation::PARALLELISM,
     annotation::PREEMPTION,
     annotation::CHECKPOINTED_AT,
+    annotation::REQUIRE_TRANSPORT,
+    annotation::FABRIC,
 ];
 
 /// Longest name of a restart: it is kept in the status.
 const RESTART_CHARS: usize = 64;
 
 /// Annotations that other parts of Trainyard read.
-const READ_ELSEWHERE: [&str; 3] = [
+const READ_ELSEWHERE: [&str; 4] = [
     "trainyard.dev/preflight",
     annotation::PROFILE,
     annotation::LINT_ALLOW,
+    annotation::TEMPLATE,
 ];
 
 /// The word of `trainyard.dev/compat` that brings back everything.
@@ -82,6 +86,9 @@ pub(super) fn knobs(
                 knobs.checkpointed_at = checkpointed_at(key, text, &place);
                 Ok(())
             }
+            annotation::REQUIRE_TRANSPORT => RequiredTransport::parse_list(text)
+                .map(|required| knobs.require_transport = required),
+            annotation::FABRIC => fabric(text).map(|name| knobs.fabric = Some(name)),
             annotation::PROFILE => profile(text),
             other => {
                 unknown(other, &place);
@@ -160,6 +167,16 @@ fn switch(text: &str, on: &str) -> Result<Switch, String> {
         "off" => Ok(Switch::Off),
         word if word == on => Ok(Switch::On),
         other => Err(format!("must be `{on}` or `off`, found `{other}`")),
+    }
+}
+
+/// The name of an object of the cluster.
+fn fabric(text: &str) -> Result<String, String> {
+    let name = text.trim();
+    if is_subdomain(name) {
+        Ok(name.to_owned())
+    } else {
+        Err(format!("must be the name of a fabric, found `{text}`"))
     }
 }
 

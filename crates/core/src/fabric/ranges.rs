@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 /// Addresses from the first to the last, both of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Range {
+pub(crate) struct Range {
     is_v4: bool,
     first: u128,
     last: u128,
@@ -14,7 +14,7 @@ pub(super) struct Range {
 
 impl Range {
     /// `10.0.0.0/16`, or `10.0.0.10-10.0.0.20/24`.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let (addresses, prefix) = text.split_once('/')?;
         let prefix: u32 = prefix.trim().parse().ok()?;
         if let Some((first, last)) = addresses.split_once('-') {
@@ -31,14 +31,24 @@ impl Range {
         })
     }
 
-    fn between(first: &str, last: &str) -> Option<Self> {
+    pub(crate) fn between(first: &str, last: &str) -> Option<Self> {
         let (is_v4, first) = number(first)?;
         let (_, last) = number(last).filter(|(family, _)| *family == is_v4)?;
         Some(Self { is_v4, first, last })
     }
 
+    /// Whether all of `part` lies within it.
+    pub(crate) fn contains(self, part: Self) -> bool {
+        self.is_v4 == part.is_v4 && self.first <= part.first && part.last <= self.last
+    }
+
+    /// Whether its end is before its beginning.
+    pub(crate) fn is_empty(self) -> bool {
+        self.last < self.first
+    }
+
     /// Whether both have an address in common.
-    pub(super) fn overlaps(self, other: Self) -> bool {
+    pub(crate) fn overlaps(self, other: Self) -> bool {
         self.is_v4 == other.is_v4 && self.first <= other.last && other.first <= self.last
     }
 }
@@ -51,7 +61,7 @@ fn number(text: &str) -> Option<(bool, u128)> {
 }
 
 /// The ranges of `ipam`, as written.
-pub(super) fn ranges(ipam: &Json) -> Vec<(String, Range)> {
+pub(crate) fn ranges(ipam: &Json) -> Vec<(String, Range)> {
     let mut found = Vec::new();
     let mut take = |item: &Json| {
         let text = |key: &str| item.get(key).and_then(Json::as_str);

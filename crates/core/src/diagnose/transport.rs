@@ -1,0 +1,49 @@
+//! What each rank talks over, as far as it told.
+//!
+//! Owns the fact; what follows from it is `job::transport`'s.
+
+use std::collections::BTreeSet;
+
+use super::{Doctor, group::Group};
+
+/// What one rank told of its channels.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TransportSeen {
+    /// Its number, where that is known.
+    pub rank: Option<u32>,
+    /// The host that it names, a pod in a cluster.
+    pub host: Option<String>,
+    /// The source that it stands in.
+    pub source: String,
+    /// How many ranks its world has, where it told.
+    pub world: Option<u32>,
+    /// The transports of its channels as NCCL names them, without devices: `NET/IB/GDRDMA`, `P2P/CUMEM`.
+    pub transports: BTreeSet<String>,
+}
+
+impl Doctor {
+    /// What the ranks that told of their world or their channels talk over, by rank.
+    pub fn transports(&self) -> Vec<TransportSeen> {
+        let ranks = Group::nccl_ranks(&self.sources).into_iter();
+        ranks
+            .map(|facts| TransportSeen {
+                rank: facts.rank,
+                host: facts.node,
+                source: facts.file,
+                world: facts.world,
+                transports: facts.transports.into_keys().collect(),
+            })
+            .collect()
+    }
+
+    /// How many lines told of channels and worlds so far: [`Doctor::transports`] can only have changed when this
+    /// has.
+    pub fn transport_lines(&self) -> u64 {
+        let members = self.sources.iter().flat_map(|source| &source.members);
+        let lines = members.map(|member| {
+            let channels = member.nccl.channels_via(|_| true);
+            u64::from(channels) + member.nccl.inits.len() as u64
+        });
+        lines.sum()
+    }
+}

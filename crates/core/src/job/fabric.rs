@@ -1,0 +1,89 @@
+//! The fabric of an attempt: settled before its first pod is made, and the same until its last.
+//!
+//! Owns when a job waits for its fabric and which one an attempt is on. What the fabric adds to the
+//! pods is [`crate::fabric`]'s, and what the cluster has under its name is observed as [`SeenFabric`].
+//!
+//! Invariant: no pod of a job that names a fabric is made without it, and all pods of an attempt are on
+//! the same one. An edit of the fabric, or of the name, counts from the next attempt.
+
+use super::{EventKind, FabricInUse, SeenFabric, pass::Pass};
+use crate::{
+    fabric::{self, Fabric},
+    reason::Code,
+};
+
+/// What the next attempt of a job is on, before any pod of it is made.
+pub(super) fn next(
+    named: Option<&String>,
+    before: Option<FabricInUse>,
+    seen: &SeenFabric,
+) -> Option<FabricInUse> {
+    let name = named?;
+    let same = |known: &FabricInUse| match (seen, &known.spec) {
+        (SeenFabric::There(spec), Some(known_spec)) => {
+            known.name == *name && **spec == **known_spec
+        }
+        _ => false,
+    };
+    before.filter(same).or_else(|| {
+        Some(FabricInUse {
+            name: name.clone(),
+            spec: None,
+        })
+    })
+}
+
+/// Settles what the attempt is on; why no pod may be made, where that is not known.
+pub(super) fn settle(pass: &mut Pass<'_>) -> Option<(Code, String)> {
+    let awaited = pass.status.trainyard.fabric.as_ref()?;
+    if awaited.spec.is_some() {
+        return None;
+    }
+    let name = awaited.name.clone();
+    match &pass.observed.fabric {
+        SeenFabric::Unused => {
+            pass.status.trainyard.fabric = None;
+            None
+        }
+        SeenFabric::Unknown => Some((
+            Code::WaitingForFabric,
+            format!("the fabric `{name}` is looked up"),
+        )),
+        SeenFabric::Unable(why) => {
+            let message = format!("the job waits for the fabric `{name}`: {why}");
+            let waiting = pass.observed.status.trainyard.waiting.as_ref();
+            if waiting.is_none_or(|known| known.message != message) {
+                pass.tell(EventKind::Warning, "WaitingForFabric", message.clone());
+            }
+            Some((Code::WaitingForFabric, message))
+        }
+        SeenFabric::There(spec) => {
+            let spec = spec.clone();
+            let fitted = fabric::fit(
+                pass.job,
+                &Fabric {
+                    name: name.clone(),
+                    spec: (*spec).clone(),
+                },
+            );
+            let added = fitted.added().unwrap_or_else(|| "nothing".to_owned());
+            pass.tell(
+                EventKind::Normal,
+                "FabricAdded",
+                format!("the fabric `{name}` adds {added}"),
+            );
+            if let Some(kept) = fitted.objections() {
+                pass.tell(
+                    EventKind::Warning,
+                    "FabricDisagrees",
+                    format!("not as the fabric `{name}` has it, and left so: {kept}"),
+                );
+            }
+            pass.status.trainyard.fabric = Some(FabricInUse {
+                name,
+                spec: Some(spec),
+            });
+            None
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! What ranks talk over, and jobs that require something.
+
+use super::*;
+use crate::{diagnose::TransportSeen, spec::RequiredTransport};
+
+const GDR: &str = "NET/IB/GDRDMA";
+
+/// Two ranks of a world of two use these.
+fn both<'a>(names: &'a [&'a str]) -> Vec<(u32, &'a [&'a str])> {
+    vec![(0, names), (1, names)]
+}
+
+fn tells(world: &mut World, size: Option<u32>, ranks: &[(u32, &[&str])]) -> Decision {
+    let ranks = ranks.iter().map(|(rank, names)| TransportSeen {
+        rank: Some(*rank),
+        host: Some(format!("j-worker-{rank}")),
+        source: format!("j-worker-{rank}/pytorch"),
+        world: size,
+        transports: names.iter().map(|name| (*name).to_owned()).collect(),
+    });
+    world.observed.transports = Some(TransportsTold {
+        attempt: world.observed.status.trainyard.attempt,
+        ranks: ranks.collect(),
+    });
+    world.pass()
+}
+
+fn requires(text: &str) -> World {
+    let mut job = policy(job(Kind::PyTorch), RestartPolicy::Never);
+    if !text.is_empty() {
+        job.knobs.require_transport = RequiredTransport::parse_list(text).unwrap();
+    }
+    let mut world = World::new(job);
+    world.run_all();
+    world
+}
+
+fn condition(world: &World) -> Option<(ConditionStatus, &str)> {
+    let mut conditions = world.observed.status.conditions.iter();
+    let found = conditions.find(|condition| condition.kind == ConditionType::TransportVerified)?;
+    Some((found.status, &found.message))
+}
+
+#[test]
+fn what_ranks_use_is_told_as_they_tell_it() {
+    use ConditionStatus::{True, Unknown};
+    type Case<'a> = (
+        &'a str,
+        Option<u32>,
+        &'a [(u32, &'a [&'a str])],
+        ConditionStatus,
+        &'a str,
+    );
+    let cases: [Case<'_>; 6] = [
+        (
+            "all alike",
+            Some(2),
+            &[(0, &[GDR]), (1, &[GDR, "P2P/CUMEM"])],
+            True,
+            "2 of 2 ranks use NET/IB with GDRDMA",
+        ),
+        (
+            "some are missing",
+            Some(4),
+            &[(0, &[GDR]), (1, &["NET/Socket"])],
+            Unknown,
+            "1 of 4 ranks uses NET/IB with GDRDMA, 1 uses NET/Socket so far",
+        ),
+        (
+            "nobody knows how many there are",
+            None,
+            &[(1, &["NET/Socket"])],
+            Unknown,
+            "1 rank uses NET/Socket so far, of a world whose size no rank has told",
+        ),
+        (
+            "within a node",
+            Some(2),
+            &[(0, &["P2P/CUMEM", "SHM"]), (1, &["P2P/CUMEM", "SHM"])],
+            True,
+            "2 of 2 ranks use P2P/CUMEM and SHM",
+        ),
+        (
+            "both within and between",
+            Some(3),
+            &[(0, &["P2P/IPC"]), (1, &["NET/IB", GDR]), (2, &["P2P/IPC"])],
+            True,
+            "2 of 3 ranks use P2P/IPC, 1 uses NET/IB and NET/IB with GDRDMA",
+        ),
+        (
+            "a rank that told nothing is no rank that told",
+            Some(2),
+            &[(0, &["NET/IB"]), (1, &[])],
+            Unknown,
+            "1 of 2 ranks uses NET/IB so far",
+        ),
+    ];
+    for (name, size, ranks, status, message) in cases {
+        let mut world = requires("");
+        assert_eq!(condition(&world), None, "nobody has told");
+        tells(&mut world, size, ranks);
+        assert_eq!(condition(&world), Some((status, message)), "{name}");
+        assert_eq!(world.state(), "Running", "{name}: it is never the state");
+        let told = "PyTorchJobTransportVerified".to_owned();
+        assert_eq!(world.events.contains(&told), status == True, "{name}");
+        let again = world.pass();
+        assert_eq!(again.status, world.observed.status, "{name}: once");
+        assert_eq!(again.events, [], "{name}: once");
+    }
+}
+
+#[test]
+fn what_is_required_must_be_used_as_soon_as_ranks_tell() {
+    use ConditionStatus::{False, True, Unknown};
+    // Required, told by ranks of a world of two, what the condition says, and the attempt after that.
+    type Case<'a> = (&'a str, Vec<(u32, &'a [&'a str])>, ConditionStatus, u32);
+    let cases: [Case<'_>; 12] = [
+        ("NET/IB", both(&[GDR, "P2P/CUMEM"]), True, 1),
+        ("NET/IB", both(&["NET/IBext/GDRDMA"]), True, 1),
+        ("NET/IB", both(&["NET/Socket", "P2P/CUMEM"]), False, 2),
+        ("NET/IB", vec![(1, &["NET/Socket"])], False, 2),
+        ("NET/IB", vec![(0, &[GDR]), (1, &["NET/Socket"])], False, 2),
+        ("NET/IB,NET/Socket", both(&["NET/Socket"]), True, 1),
+        ("NET/IB", both(&["P2P/CUMEM"]), Unknown, 1),
+        ("NET/IB", both(&["NET/Unheard"]), False, 2),
+        ("NET/IB/GDRDMA", both(&["NET/IB"]), False, 2),
+        ("NET/IB/GDRDMA", vec![(0, &["NET/IB"])], Unknown, 1),
+        // It receives directly and sends from the host's memory.
+        (
+            "NET/IB/GDRDMA",
+            vec![(0, &["NET/IB"]), (1, &[GDR])],
+            True,
+            1,
+        ),
+        ("NET/IB/GDRDMA,NET/IB", both(&["NET/IB"]), True, 1),
+    ];
+    for (required, told, want, attempt) in cases {
+        let mut world = requires(required);
+        assert_eq!(
+            condition(&world).map(|(status, _)| status),
+            Some(Unknown),
+            "{required}: it is awaited"
+        );
+        tells(&mut world, Some(2), &told);
+        let found = condition(&world).map(|(status, _)| status);
+        assert_eq!(found, Some(want), "{required}: {told:?}");
+        let yard = &world.observed.status.trainyard;
+        assert_eq!(yard.attempt, attempt, "{required}: {told:?}");
+        assert_eq!(yard.spent.platform, attempt - 1, "{required}: {told:?}");
+        assert_eq!(yard.spent.user, 0, "{required}: {told:?}");
+        let event = "PyTorchJobTransportMismatch".to_owned();
+        assert_eq!(world.events.contains(&event), attempt == 2, "{required}");
+    }
+}
+
+#[test]
+fn a_mismatch_says_what_was_found_and_what_to_do() {
+    let mut world = requires("NET/IB,NET/OFI");
+    let decision = tells(
+        &mut world,
+        Some(3),
+        &[(0, &[GDR]), (1, &["NET/Socket"]), (2, &["NET/Socket"])],
+    );
+    let sentence =
+        "2 of 3 ranks of attempt 1 use NET/Socket, and the job requires NET/IB or NET/OFI";
+    assert_eq!(
+        condition(&world),
+        Some((ConditionStatus::False, sentence)),
+        "it stays until the next attempt tells"
+    );
+    let event = &decision.events[0];
+    assert_eq!(
+        event.message,
+        format!("{sentence}. Failures on the platform account: 1 of 100.")
+    );
+    let last = world.observed.status.trainyard.last_failure.clone();
+    let last = last.expect("a failure");
+    assert_eq!((last.attempt, last.pod.as_str()), (1, "j-worker-1"));
+    assert_eq!(last.account, Account::Platform);
+    let verdict = last.verdict.expect("a verdict");
+    assert_eq!(verdict.label, "socket_fallback");
+    assert_eq!(verdict.sentence, sentence);
+    assert_eq!(verdict.ranks, [1, 2]);
+    assert_eq!(verdict.nodes, ["node-1"], "of the pods that are there");
+    world.settle();
+    assert_eq!(world.state(), "Restarting");
+}
+
+#[test]
+fn the_same_transport_twice_in_a_row_ends_the_job() {
+    type Case<'a> = (&'a str, [&'a [&'a str]; 2], bool);
+    let cases: [Case<'_>; 3] = [
+        ("the same", [&["NET/Socket"], &["NET/Socket"]], true),
+        ("another", [&["NET/Socket"], &["NET/Other"]], false),
+        ("as required", [&["NET/Socket"], &["NET/IB"]], false),
+    ];
+    for (name, [first, second], ends) in cases {
+        let mut world = requires("NET/IB");
+        tells(&mut world, Some(2), &both(first));
+        world.run_all();
+        assert_eq!(world.observed.status.trainyard.attempt, 2, "{name}");
+        tells(&mut world, Some(2), &both(second));
+        assert_eq!(world.state() == "Failed", ends, "{name}");
+        if ends {
+            assert_eq!(
+                world.message(),
+                "Job j has failed because attempts 1 and 2 used the same transport: 2 of 2 ranks of attempt 2 use \
+                 NET/Socket, and the job requires NET/IB"
+            );
+            assert_eq!(world.observed.status.trainyard.spent.platform, 2);
+            let (status, message) = condition(&world).expect("a condition");
+            assert_eq!(status, ConditionStatus::False);
+            assert!(message.contains("attempt 2"), "{message}");
+        }
+    }
+}
+
+#[test]
+fn a_budget_that_is_spent_ends_the_job_at_once() {
+    let mut world = requires("NET/IB");
+    world.job.knobs.budget.platform = Some(crate::spec::Limit::At(1));
+    tells(&mut world, Some(2), &both(&["NET/Socket"]));
+    assert_eq!(world.state(), "Failed");
+    let sentence = "its platform budget of 1 failures is spent";
+    assert!(world.message().contains(sentence), "{}", world.message());
+}
+
+#[test]
+fn what_an_earlier_attempt_told_ends_no_other() {
+    let mut world = requires("NET/IB");
+    tells(&mut world, Some(2), &both(&["NET/Socket"]));
+    world.run_all();
+    assert_eq!(world.observed.status.trainyard.attempt, 2);
+    tells(&mut world, Some(2), &both(&["NET/IB"]));
+    assert_eq!(world.observed.status.trainyard.attempt, 2);
+    let holds = condition(&world).map(|(status, _)| status);
+    assert_eq!(holds, Some(ConditionStatus::True));
+}
+
+#[test]
+fn the_next_attempt_has_told_nothing_yet() {
+    let mut world = requires("NET/IB");
+    tells(&mut world, Some(2), &both(&["NET/IB"]));
+    let pod = world.pod(worker(0));
+    pod.phase = PodPhase::Failed;
+    pod.disruption = Some(Disruption::NodeGone);
+    world.pass();
+    assert_eq!(world.observed.status.trainyard.attempt, 2);
+    let (status, message) = condition(&world).expect("a condition");
+    assert_eq!(status, ConditionStatus::Unknown);
+    assert!(
+        message.starts_with("no rank of attempt 2 has told"),
+        "{message}"
+    );
+    // An adapter that starts again and has heard nothing yet changes nothing.
+    world.run_all();
+    tells(&mut world, Some(2), &both(&["NET/IB"]));
+    world.observed.transports = None;
+    world.pass();
+    let holds = condition(&world).map(|(status, _)| status);
+    assert_eq!(holds, Some(ConditionStatus::True));
+}
+
+#[test]
+fn pods_that_restart_one_by_one_are_one_gang_here() {
+    let mut world = requires("NET/IB");
+    world.job.knobs.restart_scope = Some(RestartScope::Pod);
+    tells(&mut world, Some(2), &both(&["NET/Socket"]));
+    let yard = &world.observed.status.trainyard;
+    assert_eq!((yard.attempt, yard.spent.platform), (2, 1));
+}
+
+#[test]
+fn who_asks_for_it() {
+    use k8s_openapi::api::core::v1::{Container, EnvVar, PodSpec};
+    let with = |value: &str| {
+        let mut job = job(Kind::PyTorch);
+        let role = job.roles.get_mut(&Role::Worker).unwrap();
+        role.template.spec = Some(PodSpec {
+            containers: vec![Container {
+                env: Some(vec![EnvVar {
+                    name: "NCCL_DEBUG".to_owned(),
+                    value: Some(value.to_owned()),
+                    ..EnvVar::default()
+                }]),
+                ..Container::default()
+            }],
+            ..PodSpec::default()
+        });
+        job
+    };
+    assert!(!asks_for_transport(&job(Kind::PyTorch)));
+    assert!(asks_for_transport(&with("INFO")));
+    assert!(asks_for_transport(&with("info")));
+    assert!(!asks_for_transport(&with("WARN")));
+    assert!(asks_for_transport(&requires("NET/IB").job));
+}

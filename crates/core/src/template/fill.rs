@@ -1,0 +1,218 @@
+//! From answers to the text of a file.
+
+use super::{
+    Answers, Refusal,
+    catalogue::{self, Variant},
+    text::{self, Values},
+};
+use crate::{
+    finding::{Finding, Severity},
+    lint::{self, Profile},
+    plan::recovery::LLAMA3,
+    spec::{self, Axis, Kind, Parallelism},
+};
+
+/// Hours of a week, for which failures are counted.
+const WEEK: f64 = 168.0;
+/// Restarts that also a small job may spend.
+const LEAST_BUDGET: u32 = 10;
+
+impl Answers {
+    /// The file, commented; it has no error in its profile.
+    pub fn write(&self) -> Result<String, Refusal> {
+        let text = text::fill(self.template.text, &catalogue::part, &self.values())
+            .expect("every template is put together by a test");
+        let file = spec::read(text.as_bytes()).map_err(refusal)?;
+        let findings = lint::review(&[&file], Some(self.profile)).concat();
+        match findings
+            .into_iter()
+            .find(|finding| finding.severity == Severity::Error)
+        {
+            Some(error) => Err(refusal(error)),
+            None => Ok(text),
+        }
+    }
+
+    fn values(&self) -> Values {
+        let mut values = Values::default();
+        self.say(&mut values);
+        self.measure(&mut values);
+        self.choose(&mut values);
+        values
+    }
+
+    /// What was answered, as words of YAML.
+    fn say(&self, values: &mut Values) {
+        let name = self.name.as_str();
+        values.set("template", &self.template.id());
+        values.set("summary", &self.template.summary);
+        values.set("profile", &self.profile.name());
+        values.set("name", &spec::yaml_word(name));
+        values.set("claim", &spec::yaml_word(&format!("{name}-checkpoints")));
+        values.set("config", &spec::yaml_word(&format!("{name}-deepspeed")));
+        values.set("image", &spec::yaml_word(self.image()));
+        values.set("storage", &spec::yaml_word(&self.storage));
+        let words = |words: &[String]| words.iter().map(|word| spec::yaml_word(word)).collect();
+        values.set_list("command", words(&self.command()));
+        let placeholder = self.image.is_none() || self.command.is_none();
+        values.flag("placeholder", placeholder);
+        values.flag("namespace", self.namespace.is_some());
+        if let Some(namespace) = &self.namespace {
+            values.set("namespace", &spec::yaml_word(namespace.as_str()));
+        }
+        values.flag("storage-class", self.storage_class.is_some());
+        if let Some(class) = &self.storage_class {
+            values.set("storage-class", &spec::yaml_word(class));
+        }
+        let parallel = self.template.variant == Variant::Parallel;
+        values.flag("parallelism", parallel);
+        values.flag("arguments", parallel && self.command.is_none());
+        if parallel {
+            let axes = self.axes();
+            values.set("parallelism", &in_megatron_order(&axes));
+            values.set_list("arguments", words(&self.megatron(&axes)));
+            let divided = axes.size(Axis::Tensor) > 1 && self.gpus > 0;
+            values.flag("tensor-parallel", divided);
+        }
+    }
+
+    /// Numbers that follow from the answers.
+    fn measure(&self, values: &mut Values) {
+        let gpus = self.gpus;
+        let production = self.profile == Profile::Production;
+        let (cpus, memory, shared) = match (production, gpus) {
+            (true, 0) => (8, 32, 8),
+            (true, _) => (8 * gpus, 64 * gpus, 8 * gpus),
+            (false, 0) => (1, 1, 1),
+            (false, _) => (4 * gpus, 16 * gpus, 2 * gpus),
+        };
+        values.set("gpus", &gpus);
+        values.set("has-gpus", &(gpus > 0));
+        values.set("cpus", &cpus);
+        values.set("memory", &memory);
+        values.set("shared-memory-size", &shared);
+        values.set("workers", &self.workers);
+        values.set("others", &(self.workers - 1));
+        values.set("least", &self.least_workers());
+        values.set("processes", &self.processes());
+        values.set("servers", &self.workers.div_ceil(2));
+        values.set("server-cpus", &(if production { 8 } else { 1 }));
+        values.set("server-memory", &(if production { 64 } else { 1 }));
+        let whole_model = matches!(self.template.variant, Variant::Plain | Variant::Gang);
+        values.set("grace", &(if whole_model { 120 } else { 300 }));
+        let failures = self.failures();
+        values.set("all-gpus", &(u64::from(gpus) * u64::from(self.workers)));
+        values.set("failures", &format!("{failures:.1}"));
+        values.set("budget", &budget(failures));
+    }
+
+    /// Which parts are shown.
+    fn choose(&self, values: &mut Values) {
+        let Self { template, gpus, .. } = self;
+        let production = self.profile == Profile::Production;
+        let has_gpus = *gpus > 0;
+        let torch = template.kind == Kind::PyTorch;
+        let is = |variant| template.variant == variant;
+        let shared_memory = has_gpus || (production && torch);
+        // The operator sets it for the other kinds.
+        let unbuffered = template.kind == Kind::Tf;
+        let variant = match template.variant {
+            Variant::Elastic => true,
+            Variant::Sharded => has_gpus,
+            Variant::Parallel => has_gpus && self.axes().size(Axis::Tensor) > 1,
+            _ => false,
+        };
+        for (flag, on) in [
+            ("production", production),
+            ("gpus", has_gpus),
+            ("several", self.workers > 1),
+            ("gang", is(Variant::Gang)),
+            ("elastic", is(Variant::Elastic)),
+            ("sharded", is(Variant::Sharded)),
+            ("deepspeed", is(Variant::DeepSpeed)),
+            ("torch", torch),
+            ("unbuffered", unbuffered),
+            ("env", production || unbuffered || variant),
+            ("shared-memory", shared_memory),
+            (
+                "mounts",
+                shared_memory || production || is(Variant::DeepSpeed),
+            ),
+        ] {
+            values.flag(flag, on);
+        }
+    }
+
+    /// Failures of machines to expect in a week, as `trainyard lint` counts them.
+    fn failures(&self) -> f64 {
+        let rate: f64 = LLAMA3.iter().map(|component| component.rate).sum();
+        f64::from(self.gpus) * f64::from(self.workers) * WEEK / 1_000.0 * rate
+    }
+
+    /// The arguments of Megatron-LM.
+    fn megatron(&self, axes: &Parallelism) -> Vec<String> {
+        let mut words = Vec::new();
+        let sizes = [
+            ("--tensor-model-parallel-size", Axis::Tensor),
+            ("--pipeline-model-parallel-size", Axis::Pipeline),
+            ("--context-parallel-size", Axis::Context),
+            ("--expert-model-parallel-size", Axis::Expert),
+        ];
+        for (option, axis) in sizes {
+            let size = axes.size(axis);
+            if size > 1 || matches!(axis, Axis::Tensor | Axis::Pipeline) {
+                words.extend([option.to_owned(), size.to_string()]);
+            }
+        }
+        if axes.size(Axis::Tensor) > 1 {
+            words.push("--sequence-parallel".to_owned());
+        }
+        if self.profile == Profile::Production {
+            let save = [
+                "--use-distributed-optimizer",
+                "--save",
+                "/checkpoints",
+                "--load",
+                "/checkpoints",
+                "--save-interval",
+                "500",
+            ];
+            words.extend(save.map(str::to_owned));
+        }
+        words
+    }
+}
+
+/// Megatron-LM numbers its ranks so that pipeline stages are farthest apart.
+fn in_megatron_order(axes: &Parallelism) -> String {
+    let order = [
+        Axis::Tensor,
+        Axis::Context,
+        Axis::Expert,
+        Axis::Data,
+        Axis::Pipeline,
+    ];
+    let sizes = order.map(|axis| format!("{}={}", axis.name(), axes.size(axis)));
+    let stated = sizes.iter().filter(|size| !size.ends_with("=1"));
+    let text = stated.cloned().collect::<Vec<_>>().join(",");
+    if text.is_empty() {
+        "dp=1".to_owned()
+    } else {
+        text
+    }
+}
+
+/// Twice what is to be expected.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "no job has so many GPUs; a cast of a larger number saturates"
+)]
+fn budget(failures: f64) -> u32 {
+    ((2.0 * failures).ceil() as u32).max(LEAST_BUDGET)
+}
+
+fn refusal(finding: Finding) -> Refusal {
+    let message = format!("{} ({})", finding.message, finding.code);
+    Refusal::new(message).with_hint(finding.hint)
+}

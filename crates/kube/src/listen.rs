@@ -1,0 +1,405 @@
+//! What the ranks of a job that runs talk over: the beginning of their logs, read until they have told.
+//!
+//! Owns which logs are read, when, and the bounds. Who wants to know and what follows is `trainyard_core::job`'s, what lines
+//! mean `trainyard_core::diagnose`'s.
+//!
+//! Invariants: no pass waits for a log, so no job is slowed. At most [`AT_ONCE`] logs of all jobs are read at once, [`BYTES`]
+//! of each, of [`PODS`] pods of a job; after [`PATIENCE`] a read is given up, and [`LISTENS`] after the first one nobody
+//! listens any more in that attempt. Nothing is read once every rank has told.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use kube::core::subresource::LogParams;
+use tokio::{sync::Semaphore, task::JoinSet};
+use tracing::debug;
+use trainyard_core::{
+    diagnose::TransportSeen,
+    job::{
+        self, ConditionStatus, ConditionType, Observed, ObservedPod, PodPhase, PodUid,
+        TransportsTold,
+    },
+    spec::Job,
+};
+
+use crate::{act::object_path, consult::container, key::JobKey, operator::Operator};
+
+/// Logs that are read at once, of all jobs.
+const AT_ONCE: usize = 4;
+/// One read takes at most this long.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes at the beginning of a log that are read. Eight ranks with `NCCL_DEBUG=INFO` write less than half of it until
+/// they train.
+const BYTES: usize = 1 << 20;
+/// Pods of one job whose logs are read.
+const PODS: usize = 1_024;
+/// Logs that have not told are read again after this, twice as long each time…
+const AGAIN: Duration = Duration::from_secs(2);
+/// …up to this…
+const AGAIN_MOST: Duration = Duration::from_mins(1);
+/// …and for so long in all. Loading data and weights before the first collective takes minutes.
+const LISTENS: Duration = Duration::from_mins(15);
+
+/// What was heard of the jobs that are listened to.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    turns: Semaphore,
+    jobs: Mutex<BTreeMap<JobKey, Heard>>,
+}
+
+impl Default for Listening {
+    fn default() -> Self {
+        Self {
+            turns: Semaphore::new(AT_ONCE),
+            jobs: Mutex::default(),
+        }
+    }
+}
+
+/// What was heard of one attempt.
+#[derive(Debug)]
+struct Heard {
+    /// The job's own identity: another of the same name has told nothing.
+    uid: String,
+    attempt: u32,
+    began: Instant,
+    rounds: u32,
+    next: Instant,
+    /// Whether logs are being read.
+    reading: bool,
+    pods: BTreeMap<PodUid, Vec<TransportSeen>>,
+    /// Pods whose beginning tells no more.
+    done: BTreeSet<PodUid>,
+}
+
+/// What one log told.
+#[derive(Debug)]
+struct Read {
+    uid: PodUid,
+    ranks: Vec<TransportSeen>,
+    /// Nothing can be added to what was read.
+    whole: bool,
+}
+
+/// What a pass does about listening.
+#[derive(Debug, PartialEq, Eq)]
+enum Turn {
+    /// Nothing; news will come, or nobody listens any more.
+    Rest,
+    /// It looks again then.
+    At(Instant),
+    /// It reads now.
+    Now,
+}
+
+impl Heard {
+    fn new(uid: &str, attempt: u32, now: Instant) -> Self {
+        Self {
+            uid: uid.to_owned(),
+            attempt,
+            began: now,
+            rounds: 0,
+            next: now,
+            reading: false,
+            pods: BTreeMap::new(),
+            done: BTreeSet::new(),
+        }
+    }
+
+    fn is_of(&self, uid: &str, attempt: u32) -> bool {
+        self.uid == uid && self.attempt == attempt
+    }
+
+    fn turn(&self, now: Instant) -> Turn {
+        let over = now.saturating_duration_since(self.began) >= LISTENS;
+        if self.reading || over {
+            Turn::Rest
+        } else if now < self.next {
+            Turn::At(self.next)
+        } else {
+            Turn::Now
+        }
+    }
+
+    fn note(&mut self, read: Read) {
+        let spoke = read.ranks.iter().any(|rank| !rank.transports.is_empty());
+        let before = self.pods.get(&read.uid);
+        // All ranks of a pod come up together: what has not changed since the last round will not.
+        if read.whole || spoke && before == Some(&read.ranks) {
+            self.done.insert(read.uid.clone());
+        }
+        self.pods.insert(read.uid, read.ranks);
+    }
+
+    fn end_round(&mut self, now: Instant) {
+        let wait = AGAIN * 2u32.pow(self.rounds.min(8));
+        self.rounds += 1;
+        self.next = now + wait.min(AGAIN_MOST);
+        self.reading = false;
+    }
+
+    fn told(&self) -> Option<TransportsTold> {
+        let ranks: Vec<TransportSeen> = self.pods.values().flatten().cloned().collect();
+        (!ranks.is_empty()).then_some(TransportsTold {
+            attempt: self.attempt,
+            ranks,
+        })
+    }
+}
+
+impl Listening {
+    pub(crate) fn forget(&self, key: &JobKey) {
+        self.jobs().remove(key);
+    }
+
+    fn jobs(&self) -> MutexGuard<'_, BTreeMap<JobKey, Heard>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what was heard of that attempt, if it is still the one that is listened to.
+    fn with(&self, key: &JobKey, (uid, attempt): (&str, u32), change: impl FnOnce(&mut Heard)) {
+        let mut jobs = self.jobs();
+        if let Some(heard) = jobs.get_mut(key).filter(|heard| heard.is_of(uid, attempt)) {
+            change(heard);
+        }
+    }
+}
+
+/// A log to read.
+#[derive(Debug)]
+struct Log {
+    uid: PodUid,
+    pod: String,
+    container: Option<String>,
+    /// Whether the program has ended, so that nothing will be added.
+    ended: bool,
+}
+
+impl Operator {
+    /// Adds what ranks told that they talk over, where somebody wants to know, and has their logs read. It says when to
+    /// look again.
+    pub(crate) fn listen(
+        &self,
+        key: &JobKey,
+        uid: &str,
+        job: &Job,
+        observed: &mut Observed,
+    ) -> Option<tokio::time::Instant> {
+        if !is_open(job, observed) {
+            self.listening.forget(key);
+            return None;
+        }
+        let attempt = observed.status.trainyard.attempt;
+        let mut pods = observed.pods.iter().filter(|pod| is_heard(pod, attempt));
+        let now = Instant::now();
+        let mut jobs = self.listening.jobs();
+        let known = jobs.get(key).is_some_and(|heard| heard.is_of(uid, attempt));
+        if !known {
+            jobs.remove(key);
+            // The time to listen begins when the first rank runs.
+            pods.clone().next()?;
+        }
+        let heard = jobs
+            .entry(key.clone())
+            .or_insert_with(|| Heard::new(uid, attempt, now));
+        match heard.turn(now) {
+            Turn::Now => {
+                let store = self.state.store();
+                let logs: Vec<Log> = pods
+                    .by_ref()
+                    .take(PODS)
+                    .filter(|pod| !heard.done.contains(&pod.uid))
+                    .filter_map(|pod| {
+                        Some(Log {
+                            uid: pod.uid.clone(),
+                            pod: store.pod_called(key, &pod.uid)?,
+                            container: container(job, pod).map(str::to_owned),
+                            ended: pod.phase != PodPhase::Running,
+                        })
+                    })
+                    .collect();
+                observed.transports = heard.told();
+                if !logs.is_empty() {
+                    heard.reading = true;
+                    let round = self
+                        .clone()
+                        .read_round(key.clone(), uid.to_owned(), attempt, logs);
+                    tokio::spawn(round);
+                }
+                None
+            }
+            turn => {
+                observed.transports = heard.told();
+                match turn {
+                    Turn::At(next) => Some(next.into()),
+                    _ => None,
+                }
+            }
+        }
+    }
+
+    /// Reads the logs, and has the job looked at.
+    async fn read_round(self, key: JobKey, uid: String, attempt: u32, logs: Vec<Log>) {
+        let mut reads = JoinSet::new();
+        let count = logs.len();
+        for log in logs {
+            let (this, namespace) = (self.clone(), key.namespace.clone());
+            reads.spawn(async move { this.read_beginning(&namespace, log).await });
+        }
+        while let Some(read) = reads.join_next().await {
+            if let Ok(Some(read)) = read {
+                self.listening
+                    .with(&key, (&uid, attempt), |heard| heard.note(read));
+            }
+        }
+        debug!(job = %key, attempt, count, "read what ranks talk over");
+        self.listening.with(&key, (&uid, attempt), |heard| {
+            heard.end_round(Instant::now());
+        });
+        self.look_soon(key);
+    }
+
+    async fn read_beginning(&self, namespace: &str, log: Log) -> Option<Read> {
+        let _turn = self.listening.turns.acquire().await.ok()?;
+        let params = LogParams {
+            container: log.container,
+            limit_bytes: i64::try_from(BYTES).ok(),
+            ..LogParams::default()
+        };
+        let path = object_path(namespace, "pods");
+        let read = self.caller.log(&path, &log.pod, &params, BYTES);
+        let bytes = match tokio::time::timeout(PATIENCE, read).await {
+            Ok(Ok(bytes)) => bytes,
+            Ok(Err(error)) => {
+                debug!(pod = log.pod, %error, "cannot hear a pod");
+                return None;
+            }
+            Err(_) => return None,
+        };
+        Some(Read {
+            uid: log.uid,
+            ranks: self.consultation.transports(&log.pod, &bytes),
+            whole: log.ended || bytes.len() >= BYTES,
+        })
+    }
+}
+
+/// Whether somebody wants to know what the ranks of this attempt talk over and it is not known yet.
+fn is_open(job: &Job, observed: &Observed) -> bool {
+    let status = &observed.status;
+    let known = status.conditions.iter().any(|condition| {
+        condition.kind == ConditionType::TransportVerified
+            && condition.status == ConditionStatus::True
+    });
+    job::asks_for_transport(job)
+        && !known
+        && !observed.being_deleted
+        && !job.run_policy.suspend
+        && !job::has_ended(status)
+}
+
+fn is_heard(pod: &ObservedPod, attempt: u32) -> bool {
+    pod.attempt == attempt
+        && pod.deleted_at.is_none()
+        && matches!(
+            pod.phase,
+            PodPhase::Running | PodPhase::Succeeded | PodPhase::Failed
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rank(rank: u32, transports: &[&str]) -> TransportSeen {
+        TransportSeen {
+            rank: Some(rank),
+            transports: transports.iter().map(|name| (*name).to_owned()).collect(),
+            ..TransportSeen::default()
+        }
+    }
+
+    fn read(ranks: &[TransportSeen], whole: bool) -> Read {
+        Read {
+            uid: "a".to_owned(),
+            ranks: ranks.to_vec(),
+            whole,
+        }
+    }
+
+    #[test]
+    fn a_job_is_listened_to_less_and_less_often_and_not_for_ever() {
+        let began = Instant::now();
+        let mut heard = Heard::new("u", 1, began);
+        let mut now = began;
+        let mut rounds = 0;
+        loop {
+            match heard.turn(now) {
+                Turn::Now => {
+                    heard.reading = true;
+                    assert_eq!(heard.turn(now), Turn::Rest, "one round at a time");
+                    heard.end_round(now);
+                    rounds += 1;
+                }
+                Turn::At(next) => {
+                    assert!(next > now && next - now <= AGAIN_MOST);
+                    now = next;
+                }
+                Turn::Rest => break,
+            }
+        }
+        assert!((10..30).contains(&rounds), "{rounds} rounds");
+        assert!(now - began >= LISTENS && now - began < LISTENS + AGAIN_MOST);
+    }
+
+    #[test]
+    fn a_log_is_not_read_again_once_its_ranks_have_told() {
+        let cases: [(&str, Vec<Read>, bool); 5] = [
+            (
+                "nothing told",
+                vec![read(&[], false), read(&[], false)],
+                false,
+            ),
+            (
+                "told once",
+                vec![read(&[rank(0, &["NET/IB"])], false)],
+                false,
+            ),
+            (
+                "told twice the same",
+                vec![
+                    read(&[rank(0, &["NET/IB"])], false),
+                    read(&[rank(0, &["NET/IB"])], false),
+                ],
+                true,
+            ),
+            (
+                "another rank of the pod",
+                vec![
+                    read(&[rank(0, &["NET/IB"])], false),
+                    read(&[rank(0, &["NET/IB"]), rank(1, &["NET/IB"])], false),
+                ],
+                false,
+            ),
+            ("no more will come", vec![read(&[], true)], true),
+        ];
+        for (name, reads, done) in cases {
+            let mut heard = Heard::new("u", 1, Instant::now());
+            for read in reads {
+                heard.note(read);
+            }
+            assert_eq!(heard.done.contains("a"), done, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_another_job_of_the_same_name_told_is_not_heard() {
+        let heard = Heard::new("u", 1, Instant::now());
+        assert!(heard.is_of("u", 1));
+        assert!(!heard.is_of("u", 2));
+        assert!(!heard.is_of("v", 1), "made again under the same name");
+    }
+}

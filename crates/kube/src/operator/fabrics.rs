@@ -1,0 +1,99 @@
+//! Fabrics of the cluster: followed from the first job on that names one.
+
+use std::{sync::Arc, time::Duration};
+
+use tracing::{debug, info, warn};
+use trainyard_core::{
+    fabric::{self, Fabric},
+    job::{JobStatus, SeenFabric},
+    spec::Job,
+};
+
+use super::Operator;
+use crate::{
+    crd,
+    feed::{self, Source},
+    key::JobKey,
+    view::FabricView,
+};
+
+/// How often fabrics that cannot be listed are looked for.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+impl Operator {
+    /// What there is of the fabric that a job names.
+    pub(crate) fn seen_fabric(&self, key: &JobKey, job: &Job) -> SeenFabric {
+        // Another operator, which is looked at from the shadow, knows of none.
+        let Some(name) = job.knobs.fabric.as_ref().filter(|_| !self.options.shadow) else {
+            return SeenFabric::Unused;
+        };
+        let seen = self.state.store().fabric(name, key);
+        if seen == SeenFabric::Unknown {
+            self.fabrics_asked.notify_one();
+        }
+        seen
+    }
+
+    /// Follows the fabrics from the moment on that a job names one.
+    pub(super) async fn follow_fabrics(self) {
+        self.fabrics_asked.notified().await;
+        let (group, version) = crd::fabric_group_and_version();
+        let source = Source {
+            path: format!("/apis/{group}/{version}/{}", crd::FABRICS),
+            labels: None,
+            fields: None,
+        };
+        let client = &self.caller.client;
+        loop {
+            let why = match feed::list::<FabricView>(client, &source).await {
+                Ok(_) => break,
+                Err(kube::Error::Api(status)) if status.code == 404 => format!(
+                    "this cluster does not serve `{}` of `{group}/{version}`: install the CRDs of this release",
+                    crd::FABRICS
+                ),
+                Err(kube::Error::Api(status)) if status.code == 403 => format!(
+                    "the operator may not list `{}` of `{group}`, which takes rights for the whole cluster",
+                    crd::FABRICS
+                ),
+                Err(error) => {
+                    debug!(%error, "cannot list fabrics; trying again");
+                    tokio::time::sleep(LOOK_EVERY).await;
+                    continue;
+                }
+            };
+            let changed = self.state.store().hear_no_fabrics(why.clone());
+            if !changed.is_empty() {
+                warn!(sentence = why, "jobs wait for a fabric");
+            }
+            self.queue.all_soon(changed);
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        info!("following fabrics");
+        let (state, queue) = (self.state.clone(), Arc::clone(&self.queue));
+        feed::follow::<FabricView>(client.clone(), source, move |news| {
+            let changed = state.store().hear_fabrics(news);
+            queue.all_soon(changed);
+        })
+        .await;
+    }
+}
+
+/// `job` as its attempt is launched: on the fabric that the attempt is on, or, before that is settled, on
+/// the one that is there.
+pub(crate) fn fitted(job: &Job, status: &JobStatus, seen: &SeenFabric) -> Option<Job> {
+    let settled = status.trainyard.fabric.as_ref();
+    let fabric = match (settled, seen) {
+        (Some(in_use), _) if in_use.spec.is_some() => in_use.fabric()?,
+        (Some(_), SeenFabric::There(spec)) => Fabric {
+            name: job.knobs.fabric.clone()?,
+            spec: (**spec).clone(),
+        },
+        // Before its first attempt.
+        (None, SeenFabric::There(spec)) if status.trainyard.attempt == 0 => Fabric {
+            name: job.knobs.fabric.clone()?,
+            spec: (**spec).clone(),
+        },
+        _ => return None,
+    };
+    Some(fabric::fit(job, &fabric).job)
+}
