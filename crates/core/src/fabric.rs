@@ -31,6 +31,8 @@ pub(crate) use ranges::{Range, ranges};
 pub(crate) use read::twice;
 pub use read::{Read, read, read_value};
 
+use crate::spec::wire::wire;
+
 /// The `apiVersion` of a fabric.
 pub const API_VERSION: &str = "trainyard.dev/v1alpha1";
 /// The `kind` of a fabric.
@@ -43,28 +45,6 @@ pub struct Fabric {
     pub name: String,
     /// What it is.
     pub spec: FabricSpec,
-}
-
-macro_rules! wire {
-    ($(
-        $(#[$doc:meta])*
-        struct $name:ident {
-            $($(#[$field_doc:meta])* $field:ident: $type:ty,)*
-        }
-    )*) => {
-        $(
-            $(#[$doc])*
-            #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-            #[serde(rename_all = "camelCase", default)]
-            pub struct $name {
-                $(
-                    $(#[$field_doc])*
-                    #[serde(skip_serializing_if = "Option::is_none")]
-                    pub $field: Option<$type>,
-                )*
-            }
-        )*
-    };
 }
 
 wire! {

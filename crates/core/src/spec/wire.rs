@@ -32,6 +32,7 @@ pub struct Object<S> {
 /// The specs of the roles by their key.
 pub type ReplicaSpecs = BTreeMap<String, ReplicaSpec>;
 
+/// Types of the API all of whose fields may be left out.
 macro_rules! wire {
     ($(
         $(#[$doc:meta])*
@@ -53,6 +54,8 @@ macro_rules! wire {
         )*
     };
 }
+
+pub(crate) use wire;
 
 wire! {
     /// `spec` of a `PyTorchJob`.
