@@ -87,7 +87,8 @@ pub(crate) fn operator(words: &[&str]) -> Result<(), Failure> {
     judge(&figures)
 }
 
-/// The operator starts over ten thousand jobs that have ended, and eighty thousand pods.
+/// The operator starts over ten thousand jobs that have ended, and eighty thousand pods. What a resync costs is the look at
+/// each of them; the lists that only a start needs are told apart.
 fn resync(load: &Path, operator: &[String]) -> Result<Vec<Figure>, Failure> {
     report::progress(&format!("a start over {ENDED} ended jobs"));
     let fixture = ready(1)?;
@@ -103,6 +104,7 @@ fn resync(load: &Path, operator: &[String]) -> Result<Vec<Figure>, Failure> {
         .args(operator);
     let text = step::capture(&mut command)?;
     let cpu = number(&text, "cpuSeconds")?;
+    let lists = number(&text, "listSeconds")?;
     let memory = number(&text, "peakRssBytes")? / 1e6;
     let calls = number(&text, "calls")?;
     let figure = |name: &str, measured: String, bound: &str, met: bool| Figure {
@@ -113,13 +115,19 @@ fn resync(load: &Path, operator: &[String]) -> Result<Vec<Figure>, Failure> {
     };
     Ok(vec![
         figure(
-            "start over 10,000 ended jobs: processor time",
+            "a look at each of 10,000 ended jobs: processor time",
             format!("{cpu:.1} s"),
             "under 2 s",
             cpu < 2.0,
         ),
         figure(
-            "start over 10,000 ended jobs: calls besides lists",
+            "the lists of them and of 80,000 pods before it",
+            format!("{lists:.1} s"),
+            "",
+            true,
+        ),
+        figure(
+            "the same: calls besides lists",
             format!("{calls:.0}"),
             "none",
             calls < 1.0,
