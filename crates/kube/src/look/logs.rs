@@ -97,14 +97,8 @@ impl Look {
             let mut reader = pin!(reader);
             let mut buffer = vec![0; CHUNK];
             loop {
-                let read = tokio::time::timeout(PATIENCE, reader.read(&mut buffer)).await;
-                let count = match read {
-                    Ok(Ok(count)) => count,
-                    Ok(Err(error)) => return Err(broken(log, &error)),
-                    Err(_) => return Err(late(log)),
-                };
-                let bytes = buffer.get(..count).unwrap_or_default();
-                if count == 0 || !take(bytes) {
+                let bytes = next_bytes(&mut reader, &mut buffer, log).await?;
+                if bytes.is_empty() || !take(bytes) {
                     return Ok(());
                 }
             }
@@ -159,6 +153,19 @@ impl Look {
     }
 }
 
+/// The next bytes of a log; none at its end.
+async fn next_bytes<'b>(
+    reader: &mut (impl futures::AsyncRead + Unpin),
+    buffer: &'b mut [u8],
+    log: &LogOf,
+) -> Result<&'b [u8], LookError> {
+    match tokio::time::timeout(PATIENCE, reader.read(buffer)).await {
+        Ok(Ok(count)) => Ok(buffer.get(..count).unwrap_or_default()),
+        Ok(Err(error)) => Err(broken(log, &error)),
+        Err(_) => Err(late(log)),
+    }
+}
+
 fn broken(log: &LogOf, error: &dyn std::fmt::Display) -> LookError {
     LookError::Call {
         tried: format!("read the log of pod `{}`", log.pod),
@@ -202,14 +209,9 @@ impl Api {
         let mut reader = pin!(reader);
         let mut buffer = vec![0; CHUNK];
         loop {
-            let read = tokio::time::timeout(PATIENCE, reader.read(&mut buffer)).await;
-            let count = match read {
-                Ok(Ok(count)) => count,
-                Ok(Err(error)) => return Err(broken(log, &error)),
-                Err(_) => return Err(late(log)),
-            };
-            let bytes = buffer.get(..count).unwrap_or_default().to_vec();
-            if count == 0 || pieces.send((place, Piece::Bytes(bytes))).await.is_err() {
+            let bytes = next_bytes(&mut reader, &mut buffer, log).await?;
+            let piece = Piece::Bytes(bytes.to_vec());
+            if bytes.is_empty() || pieces.send((place, piece)).await.is_err() {
                 return Ok(());
             }
         }
