@@ -18,6 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("trainyard-sim", &["trainyard-core"]),
     ("trainyard-host", &["trainyard-core"]),
     ("trainyard-kube", &["trainyard-core"]),
+    ("trainyard-probe", &["trainyard-core"]),
     ("trainyard-web", &["trainyard-core"]),
     ("trainyard-smoke", &[]),
     (
@@ -28,6 +29,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "trainyard-sim",
             "trainyard-host",
             "trainyard-kube",
+            "trainyard-probe",
             "trainyard-web",
             "trainyard-smoke",
         ],

@@ -21,7 +21,8 @@
 //! 12. [`remote_shell`]: the command lines with which `mpirun` reaches another pod;
 //! 13. [`template`]: commented job files from a few answers;
 //! 14. [`fabric`]: the network that gradients travel on, and what it adds to the pods of a job;
-//! 15. [`quantity`]: Kubernetes quantities as whole numbers.
+//! 15. [`probe`]: from measurements to what is fit for a job;
+//! 16. [`quantity`]: Kubernetes quantities as whole numbers.
 #![forbid(unsafe_code)]
 
 pub mod diagnose;
@@ -35,6 +36,7 @@ pub mod ledger;
 pub mod lint;
 pub mod outlook;
 pub mod plan;
+pub mod probe;
 pub mod quantity;
 pub mod reason;
 pub mod remote_shell;

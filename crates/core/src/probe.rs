@@ -1,0 +1,12 @@
+//! Preflight: from what was measured on machines and between them to what is fit for a job.
+//!
+//! Owns the catalogue of checks: a measurement and an expectation become one [`Check`] with both
+//! numbers, the likely cause, the next step and who owns the layer. It measures nothing itself: what
+//! goes in are values that an adapter read, what comes out is a [`Report`].
+//!
+//! Invariant: whatever could not be measured is a check of its own with the reason. Nothing passes
+//! because nobody looked.
+
+mod check;
+
+pub use check::{Check, Layer, NodeReport, Outcome, Owner, Report};

@@ -1,0 +1,7 @@
+//! Measures this machine, and the paths to others, for a preflight.
+//!
+//! Owns the reading: files below one root, the NVIDIA library where it is present, sockets, volumes.
+//! What a measurement means is [`trainyard_core::probe`].
+//!
+//! Invariant: nothing is changed on the host, and every probe ends within a stated time; one that does
+//! not is given up and reported as such.
