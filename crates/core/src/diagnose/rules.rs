@@ -3,19 +3,22 @@
 //! Owns the meaning of `labels.toml` and `rules.toml` and of files that a user adds to them. Does not
 //! look at lines of a log; that is `super::source`.
 //!
-//! Invariant: the first stage has at most [`MAX_ANCHORS`] literals of ours. Literals of a user's rules that
-//! contain none of them are added, which costs speed, so that no line of theirs is passed over.
+//! Invariant: every line that a rule can take holds an anchor. The anchors of ours are at most
+//! [`MAX_ANCHORS`]; literals of a user's rules that contain none of them are added, which costs speed.
+
+mod anchors;
 
 use std::sync::OnceLock;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::AhoCorasick;
 use regex::bytes::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
 
+use self::anchors::Anchors;
 use crate::job::Account;
 
-/// The most anchors that the first stage may have: with more, the search leaves its fast path.
-pub const MAX_ANCHORS: usize = 64;
+/// The most anchors that the first stage may have, in two sets: a third one would be gone over as well.
+pub const MAX_ANCHORS: usize = 128;
 
 const LABELS: &str = include_str!("labels.toml");
 const RULES: &str = include_str!("rules.toml");
@@ -314,8 +317,7 @@ impl Finder {
 pub struct Rules {
     labels: Vec<Label>,
     list: Vec<Rule>,
-    anchors: AhoCorasick,
-    anchor_count: usize,
+    anchors: Anchors,
     pub(super) finder: Finder,
     pub(super) samples: Finder,
 }
@@ -356,17 +358,12 @@ impl Rules {
                 });
             }
         }
-        let automaton = AhoCorasick::builder()
-            .match_kind(MatchKind::LeftmostFirst)
-            .build(&anchors)
-            .expect("anchors are few and short");
         Ok(Self {
             finder: Finder::new(&file.rule, |rule| !rule.sample),
             samples: Finder::new(&file.rule, |rule| rule.sample),
             labels: file.label,
             list: file.rule,
-            anchor_count: anchors.len(),
-            anchors: automaton,
+            anchors: Anchors::new(&anchors),
         })
     }
 
@@ -380,17 +377,12 @@ impl Rules {
         &self.list
     }
 
-    /// How many literals the first stage looks for.
-    pub fn anchor_count(&self) -> usize {
-        self.anchor_count
-    }
-
     /// The label called `name`.
     pub fn label(&self, name: &str) -> Option<&Label> {
         self.labels.iter().find(|label| label.name == name)
     }
 
-    pub(super) fn anchors(&self) -> &AhoCorasick {
+    pub(super) fn anchors(&self) -> &Anchors {
         &self.anchors
     }
 

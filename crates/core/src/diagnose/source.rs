@@ -207,14 +207,15 @@ impl Source {
     /// Whole lines. The first stage runs over the block, not over its lines.
     fn block(&mut self, rules: &Rules, block: &[u8]) {
         let mut from = 0;
+        let mut walk = rules.anchors().walk(block);
         while from < block.len() {
             let rest = block.get(from..).unwrap_or_default();
             let watched = self.watched > 0;
             let at = if watched {
                 self.watched -= 1;
                 0
-            } else if let Some(hit) = rules.anchors().find(rest) {
-                hit.start()
+            } else if let Some(hit) = walk.hit(from) {
+                hit - from
             } else {
                 self.lines += newlines(rest);
                 break;
