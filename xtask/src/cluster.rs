@@ -186,6 +186,13 @@ pub(crate) fn peer() -> Result<PathBuf, Failure> {
     Ok(folder.join("training-operator"))
 }
 
+/// The folder with the linters that ours is measured beside.
+pub(crate) fn linters() -> Result<PathBuf, Failure> {
+    let folder = cache::folder()?.join("cluster/linters");
+    binaries::provide(binaries::LINTERS, &folder)?;
+    Ok(folder)
+}
+
 fn up(name: &str, nodes: Nodes, simulated: usize) -> Result<(), Failure> {
     need_machine()?;
     let state = State::locked(name)?;

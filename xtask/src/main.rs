@@ -47,7 +47,7 @@ Commands:
   bench operator [--jobs N]      measure the operator on a real cluster, beside the Go one
   bench doctor [--logs DIR]      measure the doctor's labels, speed beside ripgrep, memory, following
   bench plan [--fit]             predictions beside published runs, or the shares fitted to them
-  bench lint                     measure the linter on 10,000 manifests, beside its peers where they are
+  bench lint                     measure the linter on 10,000 manifests, beside its peers
 
 Exit codes: 0 done, 1 the thing asked about failed, 2 could not do it.
 ";

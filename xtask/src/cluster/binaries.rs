@@ -90,6 +90,20 @@ pub(super) const PEER: &[Program] = &[pure(
     "github.com/kubeflow/training-operator/cmd/training-operator.v1",
 )];
 
+/// What the linter is measured beside.
+pub(super) const LINTERS: &[Program] = &[
+    pure(
+        "kubeconform",
+        "kubeconform",
+        "github.com/yannh/kubeconform/cmd/kubeconform",
+    ),
+    pure(
+        "kube-linter",
+        "kube-linter",
+        "golang.stackrox.io/kube-linter/cmd/kube-linter",
+    ),
+];
+
 /// What real nodes need besides.
 pub(super) const REAL: &[Program] = &[
     pure("kubelet", "kubernetes", "k8s.io/kubernetes/cmd/kubelet"),
@@ -340,7 +354,18 @@ mod tests {
 
     #[test]
     fn every_program_has_a_module() {
-        for program in [CONTROL_PLANE, HELM, KUEUE, SIMULATED, REAL, FABRIC, PEER].concat() {
+        for program in [
+            CONTROL_PLANE,
+            HELM,
+            KUEUE,
+            SIMULATED,
+            REAL,
+            FABRIC,
+            PEER,
+            LINTERS,
+        ]
+        .concat()
+        {
             let module = step::root().join("tools/cluster").join(program.module);
             assert!(module.join("go.mod").is_file(), "{}", program.name);
         }
