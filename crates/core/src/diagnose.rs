@@ -34,18 +34,21 @@ mod torch;
 mod transport;
 mod verdict;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 pub use self::{
     flight::{Dump, FlightError, looks_like_dump},
     report::{Collective, Evidence, Facts, Moment, RankFacts, Report, Verdict, account_word},
-    rules::{Confidence, Label, LabelKind, MAX_ANCHORS, Retry, Rule, Rules, RulesError, Stage},
+    rules::{Confidence, Label, LabelKind, Retry, Rule, Rules, RulesError, Stage},
     source::MAX_LINE,
     steps::SlowRank,
     summary::{Depth, VerdictSummary},
     transport::TransportSeen,
 };
-use self::{group::Group, source::Source, stamp::Stamp};
+use self::{group::Group, rules::Part, source::Source, stamp::Stamp};
 
 /// Which source bytes belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,7 +89,15 @@ impl Doctor {
     /// Reads more bytes of a source; they may end within a line.
     pub fn bytes(&mut self, id: SourceId, bytes: &[u8]) {
         if let Some(source) = self.sources.get_mut(id.0) {
-            source.read(&self.rules, bytes);
+            source.read(&self.rules, bytes, Part::End);
+        }
+    }
+
+    /// The same for bytes of a large log that are neither at its beginning nor near its end: a job that
+    /// wrote so much more has got past what rarely matters, and less is looked for.
+    pub fn middle(&mut self, id: SourceId, bytes: &[u8]) {
+        if let Some(source) = self.sources.get_mut(id.0) {
+            source.read(&self.rules, bytes, Part::Middle);
         }
     }
 
@@ -123,8 +134,9 @@ impl Doctor {
 
     /// What can be said so far.
     pub fn report(&self) -> Report {
-        let group = Group::new(&self.sources, &self.dumps);
+        let mut group = Group::new(&self.sources, &self.dumps);
         let concluded = verdict::conclude(&self.rules, &self.sources, &group);
+        self.place(&mut group.ranks);
         let problems: BTreeSet<&str> = concluded
             .verdicts
             .iter()
@@ -153,6 +165,20 @@ impl Doctor {
                 lines: self.sources.iter().map(|source| source.lines).sum(),
                 bytes: self.sources.iter().map(|source| source.bytes).sum(),
             },
+        }
+    }
+
+    /// Puts ranks that do not name their host where whoever gave their log says. Nothing is concluded from it.
+    fn place(&self, ranks: &mut [RankFacts]) {
+        let given: BTreeMap<&str, &str> = self
+            .sources
+            .iter()
+            .filter_map(|source| Some((source.name.as_str(), source.node.as_deref()?)))
+            .collect();
+        for facts in ranks.iter_mut().filter(|facts| facts.node.is_none()) {
+            facts.node = given
+                .get(facts.file.as_str())
+                .map(|node| (*node).to_owned());
         }
     }
 

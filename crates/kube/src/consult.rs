@@ -12,12 +12,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures::{StreamExt as _, stream};
 use kube::core::subresource::LogParams;
 use tokio::sync::Semaphore;
 use tracing::debug;
 use trainyard_core::{
     diagnose::{Doctor, Report, Rules, TransportSeen, VerdictSummary},
-    job::{self, Observed, ObservedPod},
+    job::{self, Observed, ObservedPod, PodPhase},
     spec::Job,
 };
 
@@ -38,6 +39,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const LINES: i64 = 256;
 /// Bytes of them that are read at most. Container runtimes cut lines at 16 KiB, so the last is among them.
 const BYTES: usize = 4 << 20;
+/// Logs of other pods that are read at once, for all jobs together.
+const OTHERS_AT_ONCE: usize = 4;
+/// How long is waited for all of those of one job.
+const PATIENCE_FOR_OTHERS: Duration = Duration::from_secs(10);
+/// Bytes of one of them that are read at most.
+const BYTES_OF_OTHER: usize = 256 << 10;
 /// After so many failures in a row no log is asked for…
 const FAILURES: u32 = 3;
 /// …for this long.
@@ -48,6 +55,7 @@ const PAUSE: Duration = Duration::from_mins(1);
 pub(crate) struct Consultation {
     rules: OnceLock<Arc<Rules>>,
     turns: Semaphore,
+    turns_of_others: Semaphore,
     trouble: Mutex<Trouble>,
 }
 
@@ -81,6 +89,7 @@ impl Default for Consultation {
         Self {
             rules: OnceLock::new(),
             turns: Semaphore::new(AT_ONCE),
+            turns_of_others: Semaphore::new(OTHERS_AT_ONCE),
             trouble: Mutex::default(),
         }
     }
@@ -113,16 +122,19 @@ impl Operator {
             pod: &pod,
             container: container(job, failed),
         };
+        // Their pods go when the attempt does, so they are read meanwhile.
+        self.keep_others(key, uid, attempt, self.others(key, job, observed, failed));
         let verdict = match self.consultation.log(&self.caller, asked).await {
             Ok(log) => {
                 let report = self.consultation.report(&pod, failed, &log);
                 let first = report.verdicts.first();
                 let telling = first.and_then(|first| Some(first.evidence.first()?.line));
                 let container = asked.container.unwrap_or_default();
+                let whose = format!("{pod}/{container}");
                 let kept = Kept {
                     attempt,
-                    of: format!("{pod}/{container}"),
-                    text: keep::excerpt(&log, telling),
+                    first: Some((whose, keep::excerpt(&log, telling))),
+                    others: Vec::new(),
                 };
                 self.keep(key, uid, kept);
                 report.summary(attempt)
@@ -142,6 +154,69 @@ impl Operator {
         observed.verdict = verdict;
         true
     }
+
+    /// The pods beside the one that failed first whose logs are kept: those that failed, too, before the rest.
+    fn others(
+        &self,
+        key: &JobKey,
+        job: &Job,
+        observed: &Observed,
+        failed: &ObservedPod,
+    ) -> Vec<Other> {
+        let mut pods: Vec<&ObservedPod> = observed
+            .pods
+            .iter()
+            .filter(|pod| {
+                let started = pod.phase != PodPhase::Pending;
+                started && pod.attempt == failed.attempt && pod.uid != failed.uid
+            })
+            .collect();
+        pods.sort_by_key(|pod| (pod.phase != PodPhase::Failed, pod.slot));
+        let store = self.state.store();
+        let others = pods.into_iter().filter_map(|pod| {
+            Some(Other {
+                pod: store.pod_called(key, &pod.uid)?,
+                container: container(job, pod).map(str::to_owned),
+            })
+        });
+        others.take(keep::OTHERS).collect()
+    }
+
+    /// Keeps what is left of the logs of `others`, in a task of its own.
+    fn keep_others(&self, key: &JobKey, uid: &str, attempt: u32, others: Vec<Other>) {
+        if others.is_empty() {
+            return;
+        }
+        let (this, key, uid) = (self.clone(), key.clone(), uid.to_owned());
+        tokio::spawn(async move {
+            let read = stream::iter(others)
+                .map(|other| this.consultation.excerpt(&this.caller, &key, other))
+                .buffer_unordered(OTHERS_AT_ONCE)
+                .filter_map(|kept| async move { kept });
+            let mut kept: Vec<(String, String)> = Vec::new();
+            let all = read.for_each(|one| {
+                kept.push(one);
+                async {}
+            });
+            // What came in time is kept.
+            drop(tokio::time::timeout(PATIENCE_FOR_OTHERS, all).await);
+            if !kept.is_empty() {
+                let kept = Kept {
+                    attempt,
+                    first: None,
+                    others: kept,
+                };
+                this.put_kept_or_tell(&key, &uid, &kept).await;
+            }
+        });
+    }
+}
+
+/// A pod beside the one that failed first.
+#[derive(Debug)]
+struct Other {
+    pod: String,
+    container: Option<String>,
 }
 
 /// What the doctor said about the first failure of an attempt.
@@ -202,6 +277,32 @@ impl Consultation {
             Ok(told) => told.map_err(|error| error.to_string()),
             Err(_) => Err(format!("it did not come within {} s", PATIENCE.as_secs())),
         }
+    }
+
+    /// The name of a pod, and what is kept of its log, where it can be had.
+    async fn excerpt(
+        &self,
+        caller: &Caller,
+        key: &JobKey,
+        other: Other,
+    ) -> Option<(String, String)> {
+        let _turn = self.turns_of_others.acquire().await.ok()?;
+        let params = LogParams {
+            container: other.container,
+            tail_lines: Some(LINES),
+            limit_bytes: i64::try_from(BYTES_OF_OTHER).ok(),
+            ..LogParams::default()
+        };
+        let path = object_path(&key.namespace, "pods");
+        let log = caller.log(&path, &other.pod, &params, BYTES_OF_OTHER).await;
+        let log = log.ok().filter(|log| !log.is_empty())?;
+        let mut doctor = self.doctor();
+        let source = doctor.source(&other.pod);
+        doctor.bytes(source, &log);
+        let report = doctor.finish();
+        let first = report.verdicts.first();
+        let telling = first.and_then(|first| Some(first.evidence.first()?.line));
+        Some((other.pod, keep::excerpt_of_other(&log, telling)))
     }
 
     fn report(&self, pod: &str, failed: &ObservedPod, log: &[u8]) -> Report {

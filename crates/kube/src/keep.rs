@@ -1,15 +1,16 @@
-//! What a rank wrote before it failed, kept for longer than its pod.
+//! What ranks wrote before an attempt failed, kept for longer than their pods.
 //!
 //! Owns one `ConfigMap` for each job that had a failure, which the cluster deletes with the job: for each attempt the
-//! end of the log of the pod that failed first, with the line that tells why. It is what was read for the verdict, so
-//! nothing is read for it. Whether and where a log is read is [`crate::consult`]'s.
+//! end of the log of the pod that failed first, with the line that tells why, and less of what the others wrote. The
+//! first is what was read for the verdict; whether and where logs are read is [`crate::consult`]'s.
 //!
-//! Invariants: no pass waits for it, and none fails for it. Of one attempt at most [`MOST`] bytes are kept, of a job at
-//! most [`ATTEMPTS`] attempts, so the object stays far below the MiB that the API server takes.
+//! Invariants: no pass waits for it, and none fails for it. Of the first failure of an attempt at most [`MOST`] bytes
+//! are kept, of each of at most [`OTHERS`] other pods [`MOST_OF_OTHER`]; the first of at most [`ATTEMPTS`] attempts,
+//! the others of [`ATTEMPTS_OF_OTHERS`]. So the object stays below the MiB that the API server takes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Map, Value, json};
 use tracing::debug;
 use trainyard_core::spec::Kind;
@@ -20,24 +21,44 @@ use crate::{
     operator::Operator,
 };
 
-/// Bytes that are kept of the log of one attempt.
+/// Bytes that are kept of the log of what failed first.
 const MOST: usize = 24 << 10;
-/// Bytes of them that stand around the line that tells why, where that is further from the end.
-const AROUND: usize = 4 << 10;
+/// Bytes that are kept of the log of another pod.
+const MOST_OF_OTHER: usize = 2 << 10;
+/// Of what is kept of a log, the part that stands around the line that tells why, where that is further from the end.
+const AROUND: usize = 6;
+/// Other pods of an attempt of which anything is kept.
+pub(crate) const OTHERS: usize = 32;
 /// Attempts that are kept: the first, and the last ones.
 const ATTEMPTS: usize = 16;
+/// Attempts of which other pods are kept, too.
+const ATTEMPTS_OF_OTHERS: usize = 5;
 /// What stands in place of lines that are left out.
 const LEFT_OUT: &str = "[… lines are left out here]\n";
 
-/// The end of a log.
+/// The ends of logs of one attempt.
 #[derive(Debug)]
 pub(crate) struct Kept {
     /// The attempt.
     pub(crate) attempt: u32,
-    /// `pod/container`.
-    pub(crate) of: String,
-    /// The lines.
-    pub(crate) text: String,
+    /// `pod/container` of what failed first, and its lines.
+    pub(crate) first: Option<(String, String)>,
+    /// Other pods, and the lines of their training containers.
+    pub(crate) others: Vec<(String, String)>,
+}
+
+impl Kept {
+    fn data(&self) -> Map<String, Value> {
+        let mut data = Map::new();
+        if let Some((whose, text)) = &self.first {
+            data.insert(log_key(self.attempt), json!(text));
+            data.insert(whose_key(self.attempt), json!(whose));
+        }
+        for (pod, text) in &self.others {
+            data.insert(other_key(self.attempt, pod), json!(text));
+        }
+        data
+    }
 }
 
 /// What is kept of a job, as it is read back.
@@ -55,16 +76,45 @@ impl KeptView {
         Some((whose, text))
     }
 
+    /// The other pods of `attempt` that are kept, and their logs.
+    pub(crate) fn others(&self, attempt: u32) -> impl Iterator<Item = (&str, &str)> {
+        let pairs = self.data.iter().filter_map(move |(key, text)| {
+            let (of, pod) = other_of(key)?;
+            (of == attempt).then_some((pod, text.as_str()))
+        });
+        pairs
+    }
+
     /// The attempts that are kept, in order.
     pub(crate) fn attempts(&self) -> Vec<u32> {
         let keys = self.data.keys().filter_map(|key| {
             let number = key.strip_prefix("attempt-")?.strip_suffix(".log")?;
             number.parse().ok()
         });
-        let mut attempts: Vec<u32> = keys.collect();
-        attempts.sort_unstable();
-        attempts
+        in_order(keys)
     }
+
+    /// The keys that are too many.
+    fn surplus(&self) -> Vec<String> {
+        let attempts = surplus(&self.attempts(), ATTEMPTS);
+        let keys = attempts
+            .iter()
+            .flat_map(|attempt| [log_key(*attempt), whose_key(*attempt)]);
+        let mut keys: Vec<String> = keys.collect();
+        let of_others = in_order(self.data.keys().filter_map(|key| Some(other_of(key)?.0)));
+        let attempts = surplus(&of_others, ATTEMPTS_OF_OTHERS);
+        let others = self.data.keys().filter(|key| {
+            let of = other_of(key);
+            of.is_some_and(|(attempt, _)| attempts.contains(&attempt))
+        });
+        keys.extend(others.cloned());
+        keys
+    }
+}
+
+fn in_order(attempts: impl Iterator<Item = u32>) -> Vec<u32> {
+    let attempts: BTreeSet<u32> = attempts.collect();
+    attempts.into_iter().collect()
 }
 
 /// The name of the object; jobs that have the same name one after the other have one each.
@@ -81,20 +131,41 @@ fn whose_key(attempt: u32) -> String {
     format!("attempt-{attempt}.pod")
 }
 
-/// What is kept of `log`, whose line `telling` (from 1) tells why its program failed.
+fn other_key(attempt: u32, pod: &str) -> String {
+    format!("attempt-{attempt}.{pod}.log")
+}
+
+/// The attempt and the pod of a key of [`other_key`].
+fn other_of(key: &str) -> Option<(u32, &str)> {
+    let rest = key.strip_prefix("attempt-")?.strip_suffix(".log")?;
+    let (attempt, pod) = rest.split_once('.')?;
+    Some((attempt.parse().ok()?, pod))
+}
+
+/// What is kept of the log of what failed first, whose line `telling` (from 1) tells why.
 pub(crate) fn excerpt(log: &[u8], telling: Option<u64>) -> String {
+    cut(log, telling, MOST)
+}
+
+/// What is kept of the log of another pod.
+pub(crate) fn excerpt_of_other(log: &[u8], telling: Option<u64>) -> String {
+    cut(log, telling, MOST_OF_OTHER)
+}
+
+fn cut(log: &[u8], telling: Option<u64>, most: usize) -> String {
     let log = String::from_utf8_lossy(log);
-    if log.len() <= MOST {
+    if log.len() <= most {
         return log.into_owned();
     }
-    let tail = end_of(&log, MOST - AROUND - LEFT_OUT.len());
+    let most_around = most / AROUND;
+    let tail = end_of(&log, most - most_around - LEFT_OUT.len());
     let before = log.len() - tail.len();
     let telling = telling.and_then(|number| usize::try_from(number).ok()?.checked_sub(1));
     let mut from = 0;
     let mut around = String::new();
     for (number, line) in log.split_inclusive('\n').enumerate() {
         let wanted = telling.is_some_and(|telling| number >= telling);
-        if from >= before || wanted && around.len() + line.len() > AROUND {
+        if from >= before || wanted && around.len() + line.len() > most_around {
             break;
         }
         if wanted {
@@ -120,9 +191,9 @@ fn end_of(log: &str, most: usize) -> &str {
         .map_or(end, |(_, rest)| if rest.is_empty() { end } else { rest })
 }
 
-/// The keys that are too many once `attempt` is kept, too.
-fn surplus(kept: &[u32]) -> Vec<u32> {
-    let too_many = kept.len().saturating_sub(ATTEMPTS);
+/// The attempts that are too many: of `most`, the first and the last ones stay.
+fn surplus(kept: &[u32], most: usize) -> Vec<u32> {
+    let too_many = kept.len().saturating_sub(most);
     kept.iter().skip(1).take(too_many).copied().collect()
 }
 
@@ -130,11 +201,13 @@ impl Operator {
     /// Keeps the end of a log, in a task of its own.
     pub(crate) fn keep(&self, key: &JobKey, uid: &str, kept: Kept) {
         let (this, key, uid) = (self.clone(), key.clone(), uid.to_owned());
-        tokio::spawn(async move {
-            if let Err(error) = this.put_kept(&key, &uid, &kept).await {
-                debug!(job = %key, attempt = kept.attempt, %error, "cannot keep the log of a failure");
-            }
-        });
+        tokio::spawn(async move { this.put_kept_or_tell(&key, &uid, &kept).await });
+    }
+
+    pub(crate) async fn put_kept_or_tell(&self, key: &JobKey, uid: &str, kept: &Kept) {
+        if let Err(error) = self.put_kept(key, uid, kept).await {
+            debug!(job = %key, attempt = kept.attempt, %error, "cannot keep logs of a failure");
+        }
     }
 
     async fn put_kept(
@@ -145,32 +218,28 @@ impl Operator {
     ) -> Result<(), crate::api::CallError> {
         let path = object_path(&key.namespace, "configmaps");
         let name = name_of(&key.name, uid);
-        let data = json!({
-            log_key(kept.attempt): kept.text,
-            whose_key(kept.attempt): kept.of,
-        });
+        let data = Value::Object(kept.data());
         let change = json!({ "data": data });
         let there = match self.caller.merge::<KeptView>(&path, &name, &change).await {
             Ok(there) => there,
             Err(error) if error.is_not_found() => {
                 let object = object(key, uid, &name, &data);
-                return self
-                    .caller
-                    .create::<serde::de::IgnoredAny>(&path, &object)
-                    .await
-                    .map(drop);
+                match self.caller.create::<IgnoredAny>(&path, &object).await {
+                    // The first failure and the others are kept by tasks of their own.
+                    Err(error) if error.is_taken() => {
+                        self.caller.merge::<KeptView>(&path, &name, &change).await?
+                    }
+                    created => return created.map(drop),
+                }
             }
             Err(error) => return Err(error),
         };
-        let mut gone = Map::new();
-        for attempt in surplus(&there.attempts()) {
-            gone.insert(log_key(attempt), Value::Null);
-            gone.insert(whose_key(attempt), Value::Null);
-        }
+        let surplus = there.surplus().into_iter();
+        let gone: Map<String, Value> = surplus.map(|key| (key, Value::Null)).collect();
         if !gone.is_empty() {
             let change = json!({ "data": gone });
             self.caller
-                .merge::<serde::de::IgnoredAny>(&path, &name, &change)
+                .merge::<IgnoredAny>(&path, &name, &change)
                 .await?;
         }
         Ok(())
@@ -233,8 +302,8 @@ mod tests {
     #[test]
     fn the_first_attempt_and_the_last_ones_are_kept() {
         let all: Vec<u32> = (1..=18).collect();
-        assert_eq!(surplus(&all), [2, 3]);
-        assert_eq!(surplus(&all[..16]), [0u32; 0]);
+        assert_eq!(surplus(&all, ATTEMPTS), [2, 3]);
+        assert_eq!(surplus(&all[..16], ATTEMPTS), [0u32; 0]);
         let mut view = KeptView::default();
         for attempt in [10, 2] {
             view.data.insert(log_key(attempt), "text".to_owned());
@@ -244,6 +313,33 @@ mod tests {
         assert_eq!(view.attempts(), [2, 10]);
         assert_eq!(view.of(2), Some(("j-worker-0/pytorch", "text")));
         assert_eq!(view.of(3), None);
+    }
+
+    #[test]
+    fn all_that_is_kept_of_a_job_fits_into_one_object() {
+        let mut view = KeptView::default();
+        for attempt in 1..=100 {
+            let pods = (0..OTHERS).map(|pod| format!("{}-worker-{pod}", "j".repeat(50)));
+            let kept = Kept {
+                attempt,
+                first: Some(("j-worker-0/pytorch".to_owned(), "x".repeat(MOST))),
+                others: pods.map(|pod| (pod, "x".repeat(MOST_OF_OTHER))).collect(),
+            };
+            for (key, text) in kept.data() {
+                let text = text.as_str().unwrap_or_default().to_owned();
+                view.data.insert(key, text);
+            }
+            for key in view.surplus() {
+                view.data.remove(&key);
+            }
+        }
+        let bytes = view.data.iter().map(|(key, text)| key.len() + text.len());
+        let bytes: usize = bytes.sum();
+        assert!(bytes < 800 << 10, "{bytes}");
+        assert_eq!(view.attempts().len(), ATTEMPTS);
+        let with_others = |attempt: u32| view.others(attempt).count() == OTHERS;
+        let kept: Vec<u32> = (1..=100).filter(|attempt| with_others(*attempt)).collect();
+        assert_eq!(kept, [1, 97, 98, 99, 100]);
     }
 
     #[test]

@@ -56,6 +56,22 @@ pub(crate) fn read(
             }
         }
     }
+    if pods.is_empty() {
+        let kept = site.look.kept(&job, args.attempt).map_err(refused)?;
+        if let Some(first) = kept.first() {
+            printer.summary(&format!(
+                "no pod of attempt {} is left; this is concluded from the lines that were kept of {}",
+                first.attempt,
+                words::counted(kept.len() as u64, "pod")
+            ));
+            for log in &kept {
+                let source = doctor.source(&format!("{}/{}", log.pod, log.container));
+                doctor.belongs_to(source, rank_of_pod(&job, &log.pod), None);
+                doctor.bytes(source, log.text.as_bytes());
+            }
+            return Ok((doctor, Vec::new(), kept.len()));
+        }
+    }
     if asked.is_empty() {
         return Err(nothing(&site, &job, name, attempt, pods.is_empty()));
     }
@@ -76,6 +92,13 @@ pub(crate) fn read(
 /// The rank that the pod holds, where it is only one.
 fn rank_of(job: &JobSeen, pod: &PodSeen) -> Option<u32> {
     let (job, slot) = (job.job.as_ref()?, pod.slot?);
+    Ranks::of(job).only_of_pod(&job.replicas(), slot)
+}
+
+/// The same of a pod that is gone.
+fn rank_of_pod(seen: &JobSeen, pod: &str) -> Option<u32> {
+    let job = seen.job.as_ref()?;
+    let slot = job.slots().find(|slot| job.pod_name(*slot) == pod)?;
     Ranks::of(job).only_of_pod(&job.replicas(), slot)
 }
 

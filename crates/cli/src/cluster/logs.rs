@@ -9,7 +9,7 @@ use trainyard_core::{
     spec::{Job, Slot},
 };
 use trainyard_host::Ranks;
-use trainyard_kube::look::{Chunk, JobSeen, LogOf, PodSeen};
+use trainyard_kube::look::{Chunk, JobSeen, KeptLog, LogOf, PodSeen};
 
 use super::{Site, connect, refused};
 use crate::{
@@ -26,10 +26,29 @@ pub(crate) fn run(args: &Logs, printer: &mut Printer) -> Result<Exit, Failure> {
     let site = connect(&args.place)?;
     let job = site.find(&args.which.job)?;
     let pods = site.look.pods(&job).map_err(refused)?;
+    let gone = args
+        .attempt
+        .is_some_and(|attempt| pods.iter().all(|pod| pod.facts.attempt != attempt));
     if args.first_failure && first_failure(&pods, args.attempt).is_none() {
-        return kept(args, &site, &job, printer);
+        let kept = site.look.kept(&job, args.attempt).map_err(refused)?;
+        let first: Vec<KeptLog> = kept.into_iter().filter(|log| log.first).collect();
+        if first.is_empty() {
+            return Err(no_failure(args, &site, &job));
+        }
+        return print_kept(args, first, &job, printer);
     }
     let wanted = Wanted::new(args, &site, &job, &pods)?;
+    if gone && !args.follow {
+        let kept = site.look.kept(&job, args.attempt).map_err(refused)?;
+        let of_pod = |log: &KeptLog| {
+            let slot = slot_of_pod(&job, &log.pod);
+            wanted.slot.is_none_or(|wanted| slot == Some(wanted))
+        };
+        let kept: Vec<KeptLog> = kept.into_iter().filter(of_pod).collect();
+        if !kept.is_empty() {
+            return print_kept(args, kept, &job, printer);
+        }
+    }
     let logs: Vec<(&PodSeen, LogOf)> = pods
         .iter()
         .flat_map(|pod| {
@@ -180,31 +199,45 @@ impl Wanted {
     }
 }
 
-/// Prints what the operator has kept of the first failure, where the pod itself is gone.
-fn kept(
+/// Prints what the operator has kept of pods that are gone.
+fn print_kept(
     args: &Logs,
-    site: &Site<'_>,
+    kept: Vec<KeptLog>,
     job: &JobSeen,
     printer: &mut Printer,
 ) -> Result<Exit, Failure> {
-    let kept = site.look.kept(job, args.attempt).map_err(refused)?;
-    let kept = kept.ok_or_else(|| no_failure(args, site, job))?;
-    printer.summary(&format!(
-        "pod `{}` of attempt {} is gone; these are the lines that were kept of it",
-        kept.pod, kept.attempt
-    ));
-    let log = LogOf {
-        pod: kept.pod,
-        uid: String::new(),
-        attempt: kept.attempt,
-        container: kept.container,
-    };
-    let label = label(&log, None, job, printer.stdout_paint());
-    let mut writer = Writer::new(args, false, printer);
-    let mut pieces = Pieces::default();
-    writer.copy(&label, &mut kept.text.as_bytes(), &mut pieces)?;
-    writer.end(&label, &mut pieces)?;
+    if let [only] = kept.as_slice() {
+        printer.summary(&format!(
+            "pod `{}` of attempt {} is gone; these are the lines that were kept of it",
+            only.pod, only.attempt
+        ));
+    } else if let Some(first) = kept.first() {
+        printer.summary(&format!(
+            "the pods of attempt {} are gone; these are the lines that were kept of {}",
+            first.attempt,
+            words::counted(kept.len() as u64, "pod")
+        ));
+    }
+    let paint = printer.stdout_paint();
+    let mut writer = Writer::new(args, kept.len() > 1, printer);
+    for kept in kept {
+        let log = LogOf {
+            pod: kept.pod,
+            uid: String::new(),
+            attempt: kept.attempt,
+            container: kept.container,
+        };
+        let label = label(&log, None, job, paint);
+        let mut pieces = Pieces::default();
+        writer.copy(&label, &mut kept.text.as_bytes(), &mut pieces)?;
+        writer.end(&label, &mut pieces)?;
+    }
     Ok(Exit::Done)
+}
+
+fn slot_of_pod(job: &JobSeen, pod: &str) -> Option<Slot> {
+    let job = job.job.as_ref()?;
+    job.slots().find(|slot| job.pod_name(*slot) == pod)
 }
 
 fn no_failure(args: &Logs, site: &Site<'_>, job: &JobSeen) -> Failure {
@@ -267,12 +300,9 @@ fn nothing(args: &Logs, site: &Site<'_>, job: &JobSeen, pods: &[PodSeen]) -> Fai
     let attempts: Vec<u32> = pods.iter().map(|pod| pod.facts.attempt).collect();
     match args.attempt {
         Some(attempt) if !attempts.contains(&attempt) => Failure::new(format!(
-            "no pod of attempt {attempt} of job `{name}` is left, and its logs went with it"
+            "no pod of attempt {attempt} of job `{name}` is left, and nothing is kept of its logs"
         ))
-        .hint(format!(
-            "`{} --attempt {attempt} --first-failure` prints what was kept of its first failure, if it had one",
-            site.command("logs", &args.which.job)
-        )),
+        .hint("look where the cluster keeps logs; the operator keeps the ends of those of attempts that failed by themselves"),
         _ if args.previous => Failure::new(format!(
             "no container of job `{name}` was restarted in place"
         ))
@@ -290,10 +320,9 @@ fn labels(logs: &[(&PodSeen, LogOf)], job: &JobSeen, paint: Paint) -> Vec<Label>
 
 /// What stands in front of the lines of a log. Containers that do not train are named.
 fn label(log: &LogOf, pod: Option<&PodSeen>, job: &JobSeen, paint: Paint) -> Label {
-    let slot = match (pod, &job.job) {
-        (Some(pod), _) => pod.slot,
-        (None, Some(job)) => job.slots().find(|slot| job.pod_name(*slot) == log.pod),
-        (None, None) => None,
+    let slot = match pod {
+        Some(pod) => pod.slot,
+        None => slot_of_pod(job, &log.pod),
     };
     let mut name = slot.map_or_else(|| log.pod.clone(), names::short);
     if log.container != job.kind().container() {

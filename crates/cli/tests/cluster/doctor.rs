@@ -73,6 +73,27 @@ fn what_failed_first_outlives_its_pod() {
             let note = "pod `kept-worker-1` of attempt 1 is gone";
             assert!(found.stderr.contains(note), "{found:?}");
         }
+        // What the others wrote until then is kept, too.
+        let asked = ["logs", "kept", "--attempt", "1", "--pod", "worker-0"];
+        let found = yard.wait("the lines of the other pod are kept", || {
+            let found = yard.trainyard(&asked);
+            (found.code == Some(0)).then_some(found)
+        });
+        assert_eq!(found.stdout, "begin\n", "{found:?}");
+        let words = [
+            "doctor",
+            "--job",
+            "kept",
+            "--attempt",
+            "1",
+            "--format",
+            "json",
+        ];
+        let found = yard.trainyard(&words);
+        assert_eq!(found.code, Some(1), "{found:?}");
+        let verdict = &found.json()["verdicts"][0];
+        assert_eq!(verdict["label"], "user_code_error", "{found:?}");
+        assert_eq!(verdict["ranks"], json!([1]), "{found:?}");
         let none = yard.trainyard(&["logs", "kept", "--attempt", "2", "--first-failure"]);
         assert_eq!(none.code, Some(2), "{none:?}");
         assert!(none.stderr.contains("nothing is kept of one"), "{none:?}");

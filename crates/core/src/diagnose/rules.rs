@@ -3,8 +3,8 @@
 //! Owns the meaning of `labels.toml` and `rules.toml` and of files that a user adds to them. Does not
 //! look at lines of a log; that is `super::source`.
 //!
-//! Invariant: every line that a rule can take holds an anchor. The anchors of ours are at most
-//! [`MAX_ANCHORS`]; literals of a user's rules that contain none of them are added, which costs speed.
+//! Invariant: every line that a rule can take holds an anchor. Literals of a user's rules that contain
+//! none of those that are looked for everywhere are added to them, which costs speed.
 
 mod anchors;
 
@@ -15,10 +15,8 @@ use regex::bytes::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
 
 use self::anchors::Anchors;
+pub(super) use self::anchors::Part;
 use crate::job::Account;
-
-/// The most anchors that the first stage may have, in two sets: a third one would be gone over as well.
-pub const MAX_ANCHORS: usize = 128;
 
 const LABELS: &str = include_str!("labels.toml");
 const RULES: &str = include_str!("rules.toml");
@@ -266,6 +264,8 @@ struct File {
     #[serde(default)]
     anchors: Vec<String>,
     #[serde(default)]
+    anchors_of_ends: Vec<String>,
+    #[serde(default)]
     label: Vec<Label>,
     #[serde(default)]
     rule: Vec<Rule>,
@@ -333,7 +333,7 @@ impl Rules {
     pub fn with(texts: &[&str]) -> Result<Self, RulesError> {
         let mut file = parse(LABELS)?;
         let builtin = parse(RULES)?;
-        let mut anchors = builtin.anchors;
+        let (mut anchors, at_ends) = (builtin.anchors, builtin.anchors_of_ends);
         file.rule = builtin.rule;
         for text in texts {
             let added = parse(text)?;
@@ -363,7 +363,7 @@ impl Rules {
             samples: Finder::new(&file.rule, |rule| rule.sample),
             labels: file.label,
             list: file.rule,
-            anchors: Anchors::new(&anchors),
+            anchors: Anchors::new(&anchors, &at_ends),
         })
     }
 

@@ -17,7 +17,7 @@ use super::{
     line::{self, Line},
     nccl::{self, Known, Told},
     report::Evidence,
-    rules::{Rule, Rules, Stage},
+    rules::{Part, Rule, Rules, Stage},
     stamp::Stamp,
     steps::StepTimes,
     torch::{self, Trace, Work},
@@ -139,7 +139,7 @@ impl Source {
     }
 
     /// Reads more of the log; it may end anywhere.
-    pub(super) fn read(&mut self, rules: &Rules, mut bytes: &[u8]) {
+    pub(super) fn read(&mut self, rules: &Rules, mut bytes: &[u8], part: Part) {
         self.bytes += bytes.len() as u64;
         if !self.carry.is_empty() || self.skipping {
             let Some(end) = memchr::memchr(b'\n', bytes) else {
@@ -159,7 +159,7 @@ impl Source {
         }
         let end = memchr::memrchr(b'\n', bytes).map_or(0, |at| at + 1);
         let (whole, rest) = bytes.split_at(end);
-        self.block(rules, whole);
+        self.block(rules, whole, part);
         self.keep(rest);
     }
 
@@ -205,9 +205,9 @@ impl Source {
     }
 
     /// Whole lines. The first stage runs over the block, not over its lines.
-    fn block(&mut self, rules: &Rules, block: &[u8]) {
+    fn block(&mut self, rules: &Rules, block: &[u8], part: Part) {
         let mut from = 0;
-        let mut walk = rules.anchors().walk(block);
+        let mut walk = rules.anchors().walk(block, part);
         while from < block.len() {
             let rest = block.get(from..).unwrap_or_default();
             let watched = self.watched > 0;

@@ -18,8 +18,8 @@ use crate::{
     stored::{self, Stored},
 };
 
-/// How much is read at once.
-pub(super) const BUFFER: usize = 1 << 20;
+/// Room for what is read at once, twice. Both halves stay in the cache of a core while they are gone over.
+pub(super) const BUFFER: usize = 512 << 10;
 /// How much of a file tells what it is.
 const HEAD: usize = 4096;
 /// The largest Flight Recorder dump that is read: 20,000 collectives take a few MiB.
@@ -237,18 +237,86 @@ fn read_dump(
     Ok(())
 }
 
+/// Reads to the end. A block is handed on once it is known what comes behind it: of a log that goes on for more
+/// than another one, it is the middle.
 fn feed(
     doctor: &mut diagnose::Doctor,
     id: diagnose::SourceId,
     reader: &mut dyn Read,
     buffer: &mut [u8],
 ) -> io::Result<()> {
-    loop {
-        match reader.read(buffer) {
-            Ok(0) => return Ok(()),
-            Ok(count) => doctor.bytes(id, buffer.get(..count).unwrap_or_default()),
+    let (mut held, mut next) = buffer.split_at_mut(buffer.len() / 2);
+    let (mut known, mut read) = fill(reader, held);
+    while read.is_ok() && known == held.len() {
+        let count;
+        (count, read) = fill(reader, next);
+        let block = held.get(..known).unwrap_or_default();
+        if count == next.len() {
+            doctor.middle(id, block);
+        } else {
+            doctor.bytes(id, block);
+        }
+        (held, next, known) = (next, held, count);
+    }
+    doctor.bytes(id, held.get(..known).unwrap_or_default());
+    read
+}
+
+/// Reads until the buffer is full or nothing comes any more: how much was read, and why it ended early.
+fn fill(reader: &mut dyn Read, buffer: &mut [u8]) -> (usize, io::Result<()>) {
+    let mut filled = 0;
+    while let Some(room) = buffer.get_mut(filled..).filter(|room| !room.is_empty()) {
+        match reader.read(room) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(error) => return (filled, Err(error)),
+        }
+    }
+    (filled, Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// Gives a few bytes at a time, and fails behind the last.
+    struct Slow<'a>(&'a [u8], usize, bool);
+
+    impl Read for Slow<'_> {
+        fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+            let count = self.1.min(self.0.len()).min(room.len());
+            if count == 0 && self.2 {
+                return Err(io::Error::other("gone"));
+            }
+            let (now, later) = self.0.split_at(count);
+            room[..count].copy_from_slice(now);
+            self.0 = later;
+            Ok(count)
+        }
+    }
+
+    #[test]
+    fn every_byte_is_read_however_it_comes() {
+        let rules = Arc::new(diagnose::Rules::builtin());
+        for lines in [0_usize, 1, 7, 8, 9, 40] {
+            // What is told at the end of the log is not looked for in its middle.
+            let text = "a step\n".repeat(300 + lines) + "GPU is lost\n";
+            for (piece, size, fails) in [(3, 64, false), (64, 64, true), (1000, 512, false)] {
+                let mut doctor = diagnose::Doctor::new(Arc::clone(&rules));
+                let id = doctor.source("rank0.log");
+                let mut buffer = vec![0; size];
+                let mut reader = Slow(text.as_bytes(), piece, fails);
+                let read = feed(&mut doctor, id, &mut reader, &mut buffer);
+                assert_eq!(read.is_err(), fails);
+                let report = doctor.finish();
+                let verdict = report.verdicts.first().unwrap();
+                let evidence = verdict.evidence.first().unwrap();
+                assert_eq!(verdict.label, "gpu_fallen_off_bus", "{lines} {piece}");
+                assert_eq!(evidence.line, 301 + lines as u64, "{lines} {piece}");
+            }
         }
     }
 }

@@ -1,34 +1,51 @@
 //! The first stage: literals that a line must hold to be looked at, searched for in whole blocks.
 //!
 //! The search compares the first four bytes of up to [`SET`] literals at once. With one literal more, or
-//! with one of three bytes, it becomes several times slower, and nothing says so; so there are as many
-//! sets as are needed, and a block is gone over once for each.
+//! with one of three bytes, it becomes several times slower, and nothing says so; so there are sets, and a
+//! block is gone over once for each.
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
 /// Literals that are searched for at once.
-const SET: usize = 64;
+pub(super) const SET: usize = 64;
+
+/// Which part of a log a block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::diagnose) enum Part {
+    /// There is much before and behind it: the job got past whatever stands here.
+    Middle,
+    /// Any other.
+    End,
+}
 
 /// Every literal of the first stage.
 #[derive(Debug)]
 pub(in crate::diagnose) struct Anchors {
+    /// Sets that are searched for everywhere, then those for the ends.
     sets: Vec<AhoCorasick>,
+    /// How many are searched for everywhere.
+    everywhere: usize,
     #[cfg(test)]
     pub(super) literals: Vec<String>,
 }
 
 impl Anchors {
-    pub(super) fn new(literals: &[String]) -> Self {
+    /// `everywhere` holds what is looked for in every part of a log.
+    pub(super) fn new(everywhere: &[String], at_ends: &[String]) -> Self {
         let set = |literals: &[String]| {
             AhoCorasick::builder()
                 .match_kind(MatchKind::LeftmostFirst)
                 .build(literals)
                 .expect("anchors are few and short")
         };
+        let mut sets: Vec<AhoCorasick> = everywhere.chunks(SET).map(set).collect();
+        let count = sets.len();
+        sets.extend(at_ends.chunks(SET).map(set));
         Self {
-            sets: literals.chunks(SET).map(set).collect(),
+            sets,
+            everywhere: count,
             #[cfg(test)]
-            literals: literals.to_vec(),
+            literals: [everywhere, at_ends].concat(),
         }
     }
 
@@ -38,18 +55,22 @@ impl Anchors {
     }
 
     /// A walk over one block, from its beginning to its end.
-    pub(in crate::diagnose) fn walk<'a>(&'a self, block: &'a [u8]) -> Walk<'a> {
+    pub(in crate::diagnose) fn walk<'a>(&'a self, block: &'a [u8], part: Part) -> Walk<'a> {
+        let sets = match part {
+            Part::Middle => self.sets.get(..self.everywhere).unwrap_or_default(),
+            Part::End => &self.sets,
+        };
         Walk {
-            anchors: self,
+            sets,
             block,
-            next: vec![None; self.sets.len()],
+            next: vec![None; sets.len()],
         }
     }
 }
 
 /// Goes from one hit in a block to the next.
 pub(in crate::diagnose) struct Walk<'a> {
-    anchors: &'a Anchors,
+    sets: &'a [AhoCorasick],
     block: &'a [u8],
     /// Where each set is found next: nobody looked, or at that byte, which is the length of the block
     /// where it is not found any more.
@@ -60,7 +81,7 @@ impl Walk<'_> {
     /// The first hit at `from` or behind it. What one set has found far ahead is not searched for again
     /// while the others catch up.
     pub(in crate::diagnose) fn hit(&mut self, from: usize) -> Option<usize> {
-        for (set, next) in self.anchors.sets.iter().zip(&mut self.next) {
+        for (set, next) in self.sets.iter().zip(&mut self.next) {
             if next.is_none_or(|at| at < from) {
                 let rest = self.block.get(from..).unwrap_or_default();
                 let hit = set.find(rest).map(|hit| from + hit.start());

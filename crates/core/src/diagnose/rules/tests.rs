@@ -11,10 +11,12 @@ fn every_builtin_rule_can_be_used() {
         assert_eq!(rule.label.is_some(), speaks, "label of `{}`", rule.id);
         assert!(!rule.reference.is_empty(), "reference of `{}`", rule.id);
     }
-    let anchors = &rules.anchors().literals;
-    assert!(anchors.len() <= MAX_ANCHORS, "{} anchors", anchors.len());
-    for anchor in anchors {
-        assert!(anchor.len() >= 4, "`{anchor}` makes its set slow");
+    let file = parse(RULES).unwrap();
+    for set in [&file.anchors, &file.anchors_of_ends] {
+        assert!(set.len() <= anchors::SET, "{} anchors", set.len());
+        for anchor in set {
+            assert!(anchor.len() >= 4, "`{anchor}` makes its set slow");
+        }
     }
 }
 
@@ -75,7 +77,7 @@ fn a_walk_finds_what_a_look_at_each_line_finds() {
     ];
     for repeats in 0..4 {
         let text = (lines.join("\n") + "\n" + &"step\n".repeat(repeats * 40)).repeat(3);
-        let mut walk = rules.anchors().walk(text.as_bytes());
+        let mut walk = rules.anchors().walk(text.as_bytes(), Part::End);
         let (mut from, mut found) = (0, Vec::new());
         while let Some(at) = walk.hit(from) {
             let number = text.as_bytes()[..at]

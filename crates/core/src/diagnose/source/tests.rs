@@ -3,7 +3,7 @@ use super::*;
 fn read(rules: &Rules, parts: &[&[u8]]) -> Source {
     let mut source = Source::new("a.log");
     for part in parts {
-        source.read(rules, part);
+        source.read(rules, part, Part::End);
     }
     source.end(rules);
     source
@@ -35,10 +35,10 @@ fn a_line_without_end_is_not_kept() {
     let rules = Rules::builtin();
     let mut source = Source::new("a.log");
     for _ in 0..1000 {
-        source.read(&rules, &[b'x'; 4096]);
+        source.read(&rules, &[b'x'; 4096], Part::End);
     }
     assert!(source.carry.len() <= MAX_LINE);
-    source.read(&rules, b"\nCUDA out of memory\n");
+    source.read(&rules, b"\nCUDA out of memory\n", Part::End);
     assert_eq!(source.lines, 2);
     assert_eq!(source.seen.len(), 1);
 }
