@@ -78,11 +78,10 @@ impl KeptView {
 
     /// The other pods of `attempt` that are kept, and their logs.
     pub(crate) fn others(&self, attempt: u32) -> impl Iterator<Item = (&str, &str)> {
-        let pairs = self.data.iter().filter_map(move |(key, text)| {
+        self.data.iter().filter_map(move |(key, text)| {
             let (of, pod) = other_of(key)?;
             (of == attempt).then_some((pod, text.as_str()))
-        });
-        pairs
+        })
     }
 
     /// The attempts that are kept, in order.
