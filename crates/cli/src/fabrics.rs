@@ -57,6 +57,21 @@ impl Fabrics {
         Ok(fitted.job)
     }
 
+    /// The same where a fabric that is not in the file may be in the cluster: what it would add is left out, and
+    /// that is said.
+    pub(crate) fn fit_known(&self, job: Job, printer: &mut Printer) -> Result<Job, Failure> {
+        match &job.knobs.fabric {
+            Some(name) if !self.0.contains_key(name) => {
+                printer.summary(&format!(
+                    "fabric `{name}` of {} `{}` is not in the file; the devices it adds are not counted",
+                    job.kind, job.name
+                ));
+                Ok(job)
+            }
+            _ => self.fit(job, printer),
+        }
+    }
+
     /// The job with what of its fabric makes sense on one machine.
     pub(crate) fn fit_locally(&self, job: Job, printer: &mut Printer) -> Job {
         let Some(name) = &job.knobs.fabric else {

@@ -16,6 +16,7 @@ use trainyard_core::{
 use super::tell;
 use crate::{
     args::{Format, PlaceJob},
+    fabrics::Fabrics,
     failure::{Exit, Failure},
     printer::{Paint, Printer},
     run::clean,
@@ -121,11 +122,16 @@ fn jobs(args: &PlaceJob, printer: &mut Printer) -> Result<Option<Vec<Job>>, Fail
     {
         return Ok(None);
     }
+    let mut fabrics = Fabrics::default();
+    for document in &file.documents {
+        fabrics.add(document);
+    }
     let jobs = file
         .documents
         .iter()
-        .filter_map(|document| spec::check(document).job);
-    Ok(Some(jobs.collect()))
+        .filter_map(|document| spec::check(document).job)
+        .map(|job| fabrics.fit_known(job, printer));
+    jobs.collect::<Result<Vec<Job>, Failure>>().map(Some)
 }
 
 fn entry<'a>(gang: &'a Gang, placement: &'a Placement) -> Entry<'a> {

@@ -82,3 +82,21 @@ fn a_topology_of_ones_own_and_a_drawing() {
     let squares = drawing.matches("<title>").count();
     assert_eq!(squares, 128);
 }
+
+#[test]
+fn devices_of_a_fabric_are_counted() {
+    let on_fabric = example("job.yaml").replacen(
+        "  annotations:\n",
+        "  annotations:\n    trainyard.dev/fabric: roce-a\n",
+        1,
+    );
+    let fabric = "---\napiVersion: trainyard.dev/v1alpha1\nkind: Fabric\nmetadata: {name: roce-a}\nspec:\n  rdma: {resource: rdma/hca_a}\n";
+    let words = ["place", "fabric.yaml", "--nodes", "nodes.yaml"];
+    let whole = format!("{}\n{fabric}", on_fabric.trim_end());
+    let calls = [
+        call(&words).file("fabric.yaml", whole),
+        call(&words).file("fabric.yaml", on_fabric),
+    ];
+    let outcomes: Vec<_> = calls.iter().map(Call::run).collect();
+    golden::check("placement-fabric", &outcomes);
+}
