@@ -4,6 +4,7 @@ use super::{Count, is_single};
 use crate::{
     gang::{
         Gang,
+        amounts::Need,
         ask::{Ask, Group},
         eligible::Bar,
         resources::{CPU, MEMORY, PODS, is_accelerator},
@@ -70,6 +71,7 @@ pub(super) fn sentence(
             is_or_are(count.foreign)
         ));
     }
+    parts.extend(absent(yard, &groups[0]));
     parts.extend(count.barred.iter().map(|(bar, nodes)| barred(bar, *nodes)));
     parts
 }
@@ -81,10 +83,15 @@ fn needs(yard: &Yard<'_>, ask: &Ask<'_>, group: &Group, count: &Count<'_>) -> St
     let wanted = count.wanted;
     let what = if accelerators > 0 && is_single(yard, group) {
         let nodes = if wanted == 1 { "node" } else { "nodes" };
-        format!(
+        let mut what = format!(
             "{wanted} {nodes} with {accelerators} free {}",
             gpu_word(accelerators)
-        )
+        );
+        for device in devices(yard, group) {
+            what.push_str(" and ");
+            what.push_str(&device);
+        }
+        what
     } else if wanted == 1 {
         format!("a seat with {each}")
     } else {
@@ -105,6 +112,21 @@ fn needs(yard: &Yard<'_>, ask: &Ask<'_>, group: &Group, count: &Count<'_>) -> St
         words = format!("{words}, {together} beside each other");
     }
     words
+}
+
+/// Resources that no node has as much of as one pod needs, even when it is empty.
+fn absent(yard: &Yard<'_>, group: &Group) -> Vec<String> {
+    let lacking = group.need.iter().filter(|(at, amount)| {
+        let mut need = Need::new();
+        need.push((*at, *amount));
+        let mut nodes = (0..yard.nodes.len()).filter(|node| group.eligible[*node]);
+        nodes.all(|node| yard.fits_when_bare(node, &need) == 0)
+    });
+    let words = lacking.map(|(at, amount)| match yard.resources[*at] {
+        CPU | MEMORY => "no node is that large".to_owned(),
+        name => format!("no node has {amount} `{name}`"),
+    });
+    words.collect()
 }
 
 /// What is missing where the largest group by itself would fit.
@@ -199,6 +221,18 @@ fn accelerators(yard: &Yard<'_>, group: &Group) -> i64 {
         .sum()
 }
 
+/// `` 1 `rdma/hca` ``, for every resource that is neither usual nor an accelerator.
+fn devices(yard: &Yard<'_>, group: &Group) -> Vec<String> {
+    let named = group
+        .need
+        .iter()
+        .map(|(at, amount)| (yard.resources[*at], amount));
+    named
+        .filter(|(name, _)| ![CPU, MEMORY, PODS].contains(name) && !is_accelerator(name))
+        .map(|(name, amount)| format!("{amount} `{name}`"))
+        .collect()
+}
+
 /// `8 GPUs, 4 CPUs and 16 GiB`; resources that every pod asks for are left out.
 fn amounts(yard: &Yard<'_>, group: &Group) -> String {
     let mut words = Vec::new();
@@ -214,10 +248,10 @@ fn amounts(yard: &Yard<'_>, group: &Group) -> String {
                 "{} MiB",
                 amount.saturating_add((1 << 20) - 1) >> 20
             )),
-            name if name == PODS || is_accelerator(name) => {}
-            name => words.push(format!("{amount} `{name}`")),
+            _ => {}
         }
     }
+    words.extend(devices(yard, group));
     match words.split_last() {
         None => "room for a pod".to_owned(),
         Some((last, [])) => last.clone(),
