@@ -31,6 +31,8 @@ const HEAD_LINES: u32 = 256;
 const WATCHED_LINES: u32 = 8;
 /// Lines at the end of each block whose step and loss are read.
 const SAMPLED_LINES: usize = 12;
+/// The same in the middle of a large log, of which there are many blocks.
+const SAMPLED_IN_MIDDLE: usize = 2;
 /// Ranks, nodes and exits that one source can name.
 const MAX_NAMES: usize = 8192;
 /// Places that are kept of what one rule has found.
@@ -235,13 +237,17 @@ impl Source {
                 .get(first..end.min(first + MAX_LINE))
                 .unwrap_or_default();
             self.candidate(rules, text, self.lines, None, None);
-            if watched {
+            if watched && part == Part::End {
                 self.sample(rules, text, self.lines, None);
             }
             from += end + 1;
         }
+        let sampled = match part {
+            Part::Middle => SAMPLED_IN_MIDDLE,
+            Part::End => SAMPLED_LINES,
+        };
         let mut end = block.len();
-        for back in 0..SAMPLED_LINES {
+        for back in 0..sampled {
             let Some(before) = end.checked_sub(1) else {
                 break;
             };
@@ -352,7 +358,8 @@ impl Source {
             return;
         }
         let failed = self.failure_line;
-        let claimed = self.rules(rules, line, number, member);
+        // Lines that are looked at whatever they hold are many, and few of them can be a rule's.
+        let claimed = rules.anchors().is_match(text) && self.rules(rules, line, number, member);
         if claimed || self.failure_line != failed {
             self.watched = self.watched.max(WATCHED_LINES);
         }

@@ -80,10 +80,7 @@ fn a_walk_finds_what_a_look_at_each_line_finds() {
         let mut walk = rules.anchors().walk(text.as_bytes(), Part::End);
         let (mut from, mut found) = (0, Vec::new());
         while let Some(at) = walk.hit(from) {
-            let number = text.as_bytes()[..at]
-                .iter()
-                .filter(|byte| **byte == b'\n')
-                .count();
+            let number = memchr::memchr_iter(b'\n', &text.as_bytes()[..at]).count();
             found.push(number);
             from = at + memchr::memchr(b'\n', &text.as_bytes()[at..]).unwrap() + 1;
         }

@@ -117,8 +117,7 @@ fn needs(yard: &Yard<'_>, ask: &Ask<'_>, group: &Group, count: &Count<'_>) -> St
 /// Resources that no node has as much of as one pod needs, even when it is empty.
 fn absent(yard: &Yard<'_>, group: &Group) -> Vec<String> {
     let lacking = group.need.iter().filter(|(at, amount)| {
-        let mut need = Need::new();
-        need.push((*at, *amount));
+        let need: Need = vec![(*at, *amount)];
         let mut nodes = (0..yard.nodes.len()).filter(|node| group.eligible[*node]);
         nodes.all(|node| yard.fits_when_bare(node, &need) == 0)
     });
