@@ -8,5 +8,16 @@
 //! because nobody looked.
 
 mod check;
+mod compare;
+mod examine;
+mod needs;
+mod reading;
 
 pub use check::{Check, Layer, NodeReport, Outcome, Owner, Report};
+pub use compare::compare;
+pub use examine::examine;
+pub use needs::{Needs, VolumeNeeds, needs};
+pub use reading::{
+    Gid, Gpu, Interface, Limits, Memory, Pcie, Probed, Processors, RdmaPort, Reading, RemappedRows,
+    Space, Versions, VolumeTrial, XidSeen,
+};
