@@ -7,12 +7,15 @@
 //! Invariant: whatever could not be measured is a check of its own with the reason. Nothing passes
 //! because nobody looked.
 
+mod amounts;
+mod catalogue;
 mod check;
 mod compare;
 mod examine;
 mod needs;
 mod reading;
 
+pub use catalogue::{CATALOGUE, Entry};
 pub use check::{Check, Layer, NodeReport, Outcome, Owner, Report};
 pub use compare::compare;
 pub use examine::examine;
