@@ -15,7 +15,7 @@ use nix::fcntl::OFlag;
 use trainyard_core::probe::Probed;
 
 /// The most bytes of one file that are read: the sockets of a busy node take a few hundred thousand.
-const MOST: u64 = 4 << 20;
+const MOST: u64 = 1 << 20;
 /// The most entries of one folder that are looked at.
 const ENTRIES: usize = 4096;
 

@@ -20,10 +20,11 @@ mod volume;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
+    thread,
     time::Duration,
 };
 
-use trainyard_core::probe::{Needs, Probed, Reading};
+use trainyard_core::probe::{Needs, Probed, Reading, VolumeTrial};
 
 use crate::{
     deadline::{Pending, begin},
@@ -41,12 +42,31 @@ const WATCHED: Duration = Duration::from_secs(1);
 /// `/`. Probes that only look end within [`PASSIVE_LIMIT`]; each volume that is needed is tried within
 /// [`ACTIVE_LIMIT`], at the same time as the others.
 pub fn read(root: &Path, needs: &Needs) -> Reading {
-    read_watching(root, needs, WATCHED)
+    let pace = Pace {
+        passive: PASSIVE_LIMIT,
+        active: ACTIVE_LIMIT,
+        // Nothing can be awaited: that a counter stands still shows only after a while.
+        pause: || thread::sleep(WATCHED),
+    };
+    read_at(root, needs, &pace)
 }
 
-fn read_watching(root: &Path, needs: &Needs, watched: Duration) -> Reading {
+/// How long probes may take, and what goes on while counters are watched.
+struct Pace<P> {
+    passive: Duration,
+    active: Duration,
+    pause: P,
+}
+
+fn read_at<P>(root: &Path, needs: &Needs, pace: &Pace<P>) -> Reading
+where
+    P: FnOnce() + Clone + Send + 'static,
+{
     let root = Root::new(root);
-    let passive = Passive { root: &root };
+    let passive = Passive {
+        root: &root,
+        within: pace.passive,
+    };
     let processors = passive.begin(host::processors);
     let memory = passive.begin(host::memory);
     let limits = passive.begin(host::limits);
@@ -59,10 +79,11 @@ fn read_watching(root: &Path, needs: &Needs, watched: Duration) -> Reading {
     let files_versions = passive.begin(host::versions);
     let gpus_on_bus = passive.begin(gpus::on_bus);
     let xids = passive.begin(kernel_log::xids);
-    let interfaces = passive.begin(move |root| network::interfaces(root, watched));
-    let rdma = passive.begin(move |root| rdma::ports(root, watched));
-    let names = names(&root, needs);
-    let volumes = volumes(&root, needs);
+    let (pause, pause_too) = (pace.pause.clone(), pace.pause.clone());
+    let interfaces = passive.begin(move |root| network::interfaces(root, pause));
+    let rdma = passive.begin(move |root| rdma::ports(root, pause_too));
+    let names = names(&root, needs, pace.passive);
+    let volumes = volumes(&root, needs, pace.active);
 
     let (gpus, versions) =
         library::join(library.finish(), nvidia.finish(), files_versions.finish());
@@ -90,6 +111,7 @@ fn read_watching(root: &Path, needs: &Needs, watched: Duration) -> Reading {
 /// Begins probes that only look.
 struct Passive<'a> {
     root: &'a Root,
+    within: Duration,
 }
 
 impl Passive<'_> {
@@ -98,7 +120,7 @@ impl Passive<'_> {
         work: impl FnOnce(&Root) -> Probed<T> + Send + 'static,
     ) -> Pending<T> {
         let root = self.root.clone();
-        begin(PASSIVE_LIMIT, move || work(&root))
+        begin(self.within, move || work(&root))
     }
 }
 
@@ -108,7 +130,11 @@ fn finished<T>(pending: BTreeMap<String, Pending<T>>) -> BTreeMap<String, Probed
 }
 
 /// The names that a job needs, and that of the machine.
-fn names(root: &Root, needs: &Needs) -> BTreeMap<String, Pending<BTreeSet<String>>> {
+fn names(
+    root: &Root,
+    needs: &Needs,
+    within: Duration,
+) -> BTreeMap<String, Pending<BTreeSet<String>>> {
     if !root.is_machine() {
         return BTreeMap::new();
     }
@@ -117,28 +143,19 @@ fn names(root: &Root, needs: &Needs) -> BTreeMap<String, Pending<BTreeSet<String
     names
         .map(|name| {
             let asked = name.clone();
-            (
-                name,
-                begin(PASSIVE_LIMIT, move || addresses::resolve(&asked)),
-            )
+            (name, begin(within, move || addresses::resolve(&asked)))
         })
         .collect()
 }
 
-fn volumes(
-    root: &Root,
-    needs: &Needs,
-) -> BTreeMap<String, Pending<trainyard_core::probe::VolumeTrial>> {
+fn volumes(root: &Root, needs: &Needs, within: Duration) -> BTreeMap<String, Pending<VolumeTrial>> {
     let paths = needs.volumes.iter().flatten();
     let paths = paths.filter_map(|volume| volume.path.clone());
     paths
         .map(|path| {
             let root = root.clone();
             let tried = path.clone();
-            (
-                path,
-                begin(ACTIVE_LIMIT, move || volume::try_out(&root, &tried)),
-            )
+            (path, begin(within, move || volume::try_out(&root, &tried)))
         })
         .collect()
 }

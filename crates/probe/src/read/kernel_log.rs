@@ -94,7 +94,7 @@ mod tests {
         let want = XidSeen {
             bus: "0000:17:00".to_owned(),
             number: 79,
-            age_seconds: Some(859),
+            age_seconds: Some(860),
         };
         assert_eq!(xid(line, Some(6000)), Some(want));
         let near_misses = [

@@ -1,6 +1,6 @@
 //! Network interfaces, from `/sys/class/net`.
 
-use std::{collections::BTreeMap, thread, time::Duration};
+use std::collections::BTreeMap;
 
 use trainyard_core::probe::{Interface, Pcie, Probed};
 
@@ -21,8 +21,8 @@ const COUNTERS: [&str; 6] = [
     "collisions",
 ];
 
-/// All interfaces, with what their counters of errors moved by in the time `watched`.
-pub(super) fn interfaces(root: &Root, watched: Duration) -> Probed<BTreeMap<String, Interface>> {
+/// All interfaces, with what their counters of errors moved by while `pause` went on.
+pub(super) fn interfaces(root: &Root, pause: impl FnOnce()) -> Probed<BTreeMap<String, Interface>> {
     let names = match root.names(INTERFACES) {
         Probed::Read(names) => names,
         other => return other.and_then(|_| Err(String::new())),
@@ -37,7 +37,7 @@ pub(super) fn interfaces(root: &Root, watched: Duration) -> Probed<BTreeMap<Stri
     let names: Vec<String> = names.into_iter().filter(is_interface).take(MOST).collect();
     let folder = |name: &String| format!("{INTERFACES}/{name}/statistics");
     let folders: Vec<Vec<String>> = names.iter().map(|name| vec![folder(name)]).collect();
-    let moved = watch(root, &folders, &COUNTERS, watched);
+    let moved = watch(root, &folders, &COUNTERS, pause);
     let all = names.into_iter().zip(moved).map(|(name, moved)| {
         let addresses = own
             .clone()
@@ -80,12 +80,12 @@ fn speed(text: Probed<String>) -> Probed<u64> {
     }
 }
 
-/// How much `counters` in each of the `folders` of one thing moved in the time `watched`.
+/// How much `counters` in each of the `folders` of one thing moved while `pause` went on.
 pub(super) fn watch(
     root: &Root,
     folders: &[Vec<String>],
     counters: &[&str],
-    watched: Duration,
+    pause: impl FnOnce(),
 ) -> Vec<Probed<BTreeMap<String, u64>>> {
     let look = || -> Vec<BTreeMap<String, Probed<u64>>> {
         let of_one = |folders: &Vec<String>| {
@@ -103,8 +103,7 @@ pub(super) fn watch(
     if before.iter().all(BTreeMap::is_empty) {
         return vec![Probed::Absent; before.len()];
     }
-    // Nothing can be awaited: that a counter stands still shows only after a while.
-    thread::sleep(watched);
+    pause();
     let moved = before.into_iter().zip(look()).map(|(before, after)| {
         if before.is_empty() {
             return Probed::Absent;

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap, fs::OpenOptions, net::Ipv6Addr, os::unix::fs::OpenOptionsExt as _,
-    time::Duration,
 };
 
 use nix::fcntl::OFlag;
@@ -30,8 +29,8 @@ const COUNTERS: [&str; 11] = [
     "local_ack_timeout_err",
 ];
 
-/// All ports, by `device/port`, with what their counters moved by in the time `watched`.
-pub(super) fn ports(root: &Root, watched: Duration) -> Probed<BTreeMap<String, RdmaPort>> {
+/// All ports, by `device/port`, with what their counters moved by while `pause` went on.
+pub(super) fn ports(root: &Root, pause: impl FnOnce()) -> Probed<BTreeMap<String, RdmaPort>> {
     let devices = match root.names(DEVICES) {
         Probed::Read(devices) => devices,
         other => return other.and_then(|_| Err(String::new())),
@@ -55,7 +54,7 @@ pub(super) fn ports(root: &Root, watched: Duration) -> Probed<BTreeMap<String, R
             vec![folder("counters"), folder("hw_counters")]
         })
         .collect();
-    let moved = network::watch(root, &folders, &COUNTERS, watched);
+    let moved = network::watch(root, &folders, &COUNTERS, pause);
     let all = ports.into_iter().zip(moved);
     Probed::Read(
         all.map(|((name, port), moved)| (name, RdmaPort { moved, ..port }))
