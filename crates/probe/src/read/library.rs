@@ -75,7 +75,8 @@ fn gpu(root: &Root, device: &Device<'_>) -> Result<Gpu, NvmlError> {
     });
     let files = pci::place(root, &format!("sys/bus/pci/devices/{bus}"));
     let or = |own: Probed<u64>, asked: Result<u32, NvmlError>| match own {
-        Probed::Read(value) => Probed::Read(value),
+        // A virtual bus knows no link.
+        Probed::Read(value) if value > 0 => Probed::Read(value),
         _ => number(asked),
     };
     Ok(Gpu {

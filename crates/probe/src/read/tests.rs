@@ -44,8 +44,8 @@ fn read_calmly(root: &Path, needs: &Needs) -> Reading {
     read_at(root, needs, &pace)
 }
 
-fn checks(node: &Node, needs: &Needs) -> Vec<Check> {
-    examine(&read_calmly(node.path(), needs), needs)
+fn checks(root: &Path, needs: &Needs) -> Vec<Check> {
+    examine(&read_calmly(root, needs), needs)
 }
 
 /// The checks that did not pass: name, subject, outcome.
@@ -59,10 +59,15 @@ const PORT: &str = "sys/class/infiniband/mlx5_3/ports/1";
 const GPU: &str = "sys/bus/pci/devices/0000:43:00.0";
 
 type Break = fn(&Node);
+type Case = (
+    &'static str,
+    Break,
+    &'static [(&'static str, &'static str, Outcome)],
+);
 
 #[test]
 fn one_broken_thing_is_named_and_nothing_else() {
-    let cases: &[(&str, Break, &[(&str, &str, Outcome)])] = &[
+    let cases: &[Case] = &[
         ("nothing", |_| {}, &[]),
         (
             "processors of another pod",
@@ -213,9 +218,9 @@ fn one_broken_thing_is_named_and_nothing_else() {
         ),
     ];
     for (name, break_it, want) in cases {
-        let node = Node::new(8);
-        break_it(&node);
-        let found = troubles(checks(&node, &needs()));
+        let folder = tempfile::tempdir().unwrap();
+        break_it(&Node::below(folder.path(), 8));
+        let found = troubles(checks(folder.path(), &needs()));
         let found: Vec<(&str, &str, Outcome)> = found
             .iter()
             .map(|(name, subject, outcome)| (name.as_str(), subject.as_str(), *outcome))
@@ -226,8 +231,9 @@ fn one_broken_thing_is_named_and_nothing_else() {
 
 #[test]
 fn counters_that_move_are_seen() {
-    let node = Node::new(2);
-    let root = Root::new(node.path());
+    let folder = tempfile::tempdir().unwrap();
+    let node = Node::below(folder.path(), 2);
+    let root = Root::new(folder.path());
     let count = |path: &str| node.write(path, "40\n");
     let port = "sys/class/infiniband/mlx5_1/ports/1/counters/symbol_error";
     let ports = rdma::ports(&root, || count(port));
@@ -244,8 +250,9 @@ fn counters_that_move_are_seen() {
 
 #[test]
 fn what_a_tree_cannot_tell_is_not_asked() {
-    let node = Node::new(1);
-    let reading = read_calmly(node.path(), &Needs::default());
+    let folder = tempfile::tempdir().unwrap();
+    Node::below(folder.path(), 1);
+    let reading = read_calmly(folder.path(), &Needs::default());
     let gpu = &reading.gpus.value().unwrap()[0];
     assert_eq!(gpu.ecc, Probed::NotAsked);
     assert_eq!(reading.disk, Probed::NotAsked);
@@ -262,10 +269,10 @@ fn what_a_tree_cannot_tell_is_not_asked() {
 }
 
 /// Every plain file of the tree, one for each name that a file has.
-fn files(node: &Node) -> Vec<PathBuf> {
+fn files(root: &Path) -> Vec<PathBuf> {
     let mut known = BTreeSet::new();
     let mut found = Vec::new();
-    let mut folders = vec![node.path().to_path_buf()];
+    let mut folders = vec![root.to_path_buf()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -300,7 +307,8 @@ fn damaged_files_are_unreadable_and_nothing_else() {
             symlink(path, path).unwrap();
         }),
     ];
-    let node = Node::new(1);
+    let folder = tempfile::tempdir().unwrap();
+    Node::below(folder.path(), 1);
     let needs = Needs {
         gpus: Some(1),
         rdma_devices: Some(1),
@@ -308,13 +316,13 @@ fn damaged_files_are_unreadable_and_nothing_else() {
         ..needs()
     };
     let passed = |checks: &[Check]| checks.iter().filter(|check| check.outcome == Pass).count();
-    let well = checks(&node, &needs);
+    let well = checks(folder.path(), &needs);
     assert_eq!(troubles(well.clone()), []);
-    for path in files(&node) {
+    for path in files(folder.path()) {
         let content = fs::read(&path).unwrap();
         for (damage, spoil) in &damages {
             spoil(&path);
-            let reading = read_calmly(node.path(), &needs);
+            let reading = read_calmly(folder.path(), &needs);
             let told = format!("{reading:?}");
             assert!(
                 !told.contains("an error of its own"),
@@ -337,7 +345,7 @@ fn damaged_files_are_unreadable_and_nothing_else() {
         }
     }
     assert_eq!(
-        troubles(checks(&node, &needs)),
+        troubles(checks(folder.path(), &needs)),
         [],
         "the tree is whole again"
     );

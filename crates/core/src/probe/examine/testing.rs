@@ -29,6 +29,7 @@ pub(in crate::probe) fn needs() -> Needs {
         rdma_devices: Some(8),
         hcas: Some("mlx5".to_owned()),
         gid_index: Some(3),
+        locks_memory: None,
         names: Some(vec!["rendezvous.example.com".to_owned()]),
         ports: Some(vec![23456]),
         volumes: Some(vec![VolumeNeeds {

@@ -31,6 +31,7 @@ spec:
           containers:
           - name: pytorch
             image: t
+            securityContext: {capabilities: {add: [IPC_LOCK]}}
             resources:
               requests: {cpu: 1500m, memory: 64Gi, ephemeral-storage: 10Gi}
               limits: {nvidia.com/gpu: 8, memory: 80Gi}
@@ -89,6 +90,7 @@ fn a_job_on_a_fabric_needs_what_both_say() {
         rdma_devices: Some(2),
         hcas: Some("mlx5".to_owned()),
         gid_index: Some(3),
+        locks_memory: Some(true),
         names: Some(vec!["etcd.example.com".to_owned()]),
         ports: None,
         volumes: Some(vec![
