@@ -1,6 +1,7 @@
 //! GPUs as NVIDIA's library tells of them, which is loaded at run time.
 //!
-//! Does not fail where the library is missing: then there is what files tell.
+//! Where it cannot be loaded, NVIDIA's program is asked; where that is missing too, there is what files
+//! tell.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,7 @@ use nvml_wrapper::{
 };
 use trainyard_core::probe::{Gpu, Pcie, Probed, RemappedRows, Versions};
 
-use super::pci;
+use super::{pci, smi};
 use crate::files::Root;
 
 /// What containers have; the name without a number comes with the tools for developers.
@@ -39,6 +40,13 @@ pub(super) fn ask(root: &Root) -> Probed<Told> {
     let library = Nvml::builder().lib_path(LIBRARY.as_ref()).init();
     match library {
         Ok(library) => told(root, &library).map_or_else(|error| refused(&error), Probed::Read),
+        Err(NvmlError::LibloadingError(_)) => smi::ask(root).and_then(|(gpus, driver)| {
+            Ok(Told {
+                gpus,
+                driver: Probed::Read(driver),
+                cuda: Probed::NotAsked,
+            })
+        }),
         Err(error) => refused(&error),
     }
 }

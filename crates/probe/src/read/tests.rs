@@ -268,6 +268,27 @@ fn what_a_tree_cannot_tell_is_not_asked() {
     assert_eq!(interfaces["rail0"].pcie.path.len(), 5);
 }
 
+#[test]
+fn what_hangs_costs_its_own_answer_only() {
+    let folder = tempfile::tempdir().unwrap();
+    Node::below(folder.path(), 1);
+    let pace = Pace {
+        passive: Duration::from_secs(2),
+        active: Duration::from_secs(2),
+        pause: || {
+            loop {
+                thread::park();
+            }
+        },
+    };
+    let reading = read_at(folder.path(), &needs(), &pace);
+    assert_eq!(reading.interfaces, Probed::Hung(2000));
+    assert_eq!(reading.rdma, Probed::Hung(2000));
+    let failed = troubles(examine(&reading, &needs()));
+    let hung = ("interface".to_owned(), String::new(), Fail);
+    assert!(failed.contains(&hung), "{failed:?}");
+}
+
 /// Every plain file of the tree, one for each name that a file has.
 fn files(root: &Path) -> Vec<PathBuf> {
     let mut known = BTreeSet::new();
