@@ -127,13 +127,13 @@ pub fn needs(job: &Job, fabric: Option<&Fabric>, role: Role) -> Needs {
     };
     let mut needs = Needs {
         asked_by: Some(format!("{} `{}`, {role}", job.kind, job.name)),
-        cpu_milli: total(pod, "cpu", |amount| {
+        cpu_milli: asked(trainer, "cpu", |amount| {
             u64::try_from(quantity::milli(amount)?).ok()
         }),
-        memory_bytes: total(pod, "memory", quantity::units),
-        disk_bytes: total(pod, "ephemeral-storage", quantity::units),
+        memory_bytes: asked(trainer, "memory", quantity::units),
+        disk_bytes: asked(trainer, "ephemeral-storage", quantity::units),
         shm_bytes: shared_memory(pod, trainer),
-        gpus: total(pod, GPU, quantity::units).and_then(|count| u32::try_from(count).ok()),
+        gpus: asked(trainer, GPU, quantity::units).and_then(|count| u32::try_from(count).ok()),
         gpu_model: model(pod),
         names: rendezvous_host(job).map(|host| vec![host]),
         ports: ports(job, role, pod),
@@ -183,16 +183,17 @@ fn travel(needs: &mut Needs, trainer: &Container, fabric: Option<&Fabric>) {
     }
 }
 
-/// What the containers of the pod ask for together.
-fn total(pod: &PodSpec, resource: &str, read: impl Fn(&Quantity) -> Option<u64>) -> Option<u64> {
-    let asked = |container: &Container| {
-        let resources = container.resources.as_ref()?;
-        let lists = [&resources.requests, &resources.limits];
-        let mut amounts = lists.into_iter().flatten();
-        amounts.find_map(|list| list.get(resource).and_then(&read))
-    };
-    let sum = pod.containers.iter().filter_map(asked).sum();
-    Some(sum).filter(|sum| *sum > 0)
+/// What the container asks for. Containers beside it have limits of their own.
+fn asked(
+    container: &Container,
+    resource: &str,
+    read: impl Fn(&Quantity) -> Option<u64>,
+) -> Option<u64> {
+    let resources = container.resources.as_ref()?;
+    let lists = [&resources.requests, &resources.limits];
+    let mut amounts = lists.into_iter().flatten();
+    let amount = amounts.find_map(|list| list.get(resource).and_then(&read));
+    amount.filter(|amount| *amount > 0)
 }
 
 fn shared_memory(pod: &PodSpec, trainer: &Container) -> Option<u64> {

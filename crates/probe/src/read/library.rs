@@ -21,6 +21,8 @@ use crate::files::Root;
 const LIBRARY: &str = "libnvidia-ml.so.1";
 /// The fields of NVML for rows: replaced after corrected errors, after others, pending, failed.
 const ROWS: [u32; 4] = [142, 143, 144, 145];
+/// NVML's number for a GPU that is split.
+const MIG_ENABLED: u32 = 1;
 /// More links than any GPU has.
 const LINKS: u32 = 36;
 
@@ -89,6 +91,7 @@ fn gpu(root: &Root, device: &Device<'_>) -> Result<Gpu, NvmlError> {
     };
     Ok(Gpu {
         model: probed(device.name()),
+        split: probed(device.mig_mode().map(|mode| mode.current == MIG_ENABLED)),
         memory,
         memory_used,
         ecc: probed(device.is_ecc_enabled().map(|ecc| ecc.currently_enabled)),

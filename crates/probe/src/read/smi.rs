@@ -32,8 +32,9 @@ const PLAIN: [&str; 5] = [
     "name",
 ];
 /// What older ones do not.
-const DETAILS: [&str; 10] = [
+const DETAILS: [&str; 11] = [
     "pci.bus_id",
+    "mig.mode.current",
     "ecc.mode.current",
     "ecc.errors.uncorrected.volatile.total",
     "remapped_rows.correctable",
@@ -148,6 +149,7 @@ fn read(plain: &str, details: &str, links: &str) -> Result<(Vec<Gpu>, String), S
 fn detailed(cells: &[String]) -> Gpu {
     let [
         _,
+        split,
         ecc,
         uncorrected,
         corrected_rows,
@@ -182,6 +184,7 @@ fn detailed(cells: &[String]) -> Gpu {
         Ok(names.collect::<BTreeSet<String>>())
     });
     Gpu {
+        split: told(split, is_yes),
         ecc: told(ecc, is_yes),
         uncorrected: told(uncorrected, number),
         rows,
@@ -224,8 +227,8 @@ mod tests {
 
     const PLAIN_TEXT: &str = "00000000:17:00.0, 550.54.15, 81559, 4, NVIDIA H100 80GB HBM3\n\
                               00000000:65:00.0, 550.54.15, 81559, 0, NVIDIA H100 80GB HBM3\n";
-    const DETAILS_TEXT: &str = "00000000:17:00.0, Enabled, 0, 2, 1, No, No, 345, 1980, 0x0000000000000001\n\
-                                00000000:65:00.0, [N/A], [N/A], [N/A], [N/A], [N/A], [N/A], 345, 1980, 0x0000000000000048\n";
+    const DETAILS_TEXT: &str = "00000000:17:00.0, Disabled, Enabled, 0, 2, 1, No, No, 345, 1980, 0x0000000000000001\n\
+                                00000000:65:00.0, Enabled, [N/A], [N/A], [N/A], [N/A], [N/A], [N/A], 345, 1980, 0x0000000000000048\n";
     const LINKS_TEXT: &str = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n\
                               GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)\n";
 
@@ -239,6 +242,10 @@ mod tests {
         assert_eq!(first.bus, "0000:17:00.0");
         assert_eq!(first.memory, Probed::Read(81559 << 20));
         assert_eq!(first.ecc, Probed::Read(true));
+        assert_eq!(
+            (&first.split, &second.split),
+            (&Probed::Read(false), &Probed::Read(true))
+        );
         let rows = RemappedRows {
             corrected: 2,
             uncorrected: 1,

@@ -90,6 +90,10 @@ fn gpu_count(scene: &Scene<'_>) -> Check {
     if known >= least {
         return GPU_COUNT.pass(found, needed);
     }
+    let mut gpus = scene.reading.gpus.value().into_iter().flatten();
+    if gpus.any(|gpu| gpu.split.value() == Some(&true)) {
+        return GPU_COUNT.skip(found, "parts of split GPUs (MIG) are not counted");
+    }
     let cause = if on_bus > known {
         "a GPU that is on the bus is not known to the driver: it has fallen off, was not initialized, or \
          is not handed to this container"

@@ -59,6 +59,7 @@ pub(in crate::probe) fn reading() -> Reading {
     let gpu = |index: usize| Gpu {
         bus: bus(index),
         model: Read(MODEL.to_owned()),
+        split: Read(false),
         memory: Read(80 << 30),
         memory_used: Read(0),
         ecc: Read(true),

@@ -76,7 +76,7 @@ fn a_job_on_a_fabric_needs_what_both_say() {
     let got = needs(&job(JOB), Some(&fabric()), Role::Worker);
     let want = Needs {
         asked_by: Some("PyTorchJob `j`, Worker".to_owned()),
-        cpu_milli: Some(2000),
+        cpu_milli: Some(1500),
         memory_bytes: Some(64 << 30),
         disk_bytes: Some(10 << 30),
         shm_bytes: Some(16 << 30),
