@@ -7,6 +7,20 @@
 //! Invariant: whatever could not be measured is a check of its own with the reason. Nothing passes
 //! because nobody looked.
 
+mod amounts;
+mod catalogue;
 mod check;
+mod compare;
+mod examine;
+mod needs;
+mod reading;
 
+pub use catalogue::{CATALOGUE, Entry};
 pub use check::{Check, Layer, NodeReport, Outcome, Owner, Report};
+pub use compare::compare;
+pub use examine::examine;
+pub use needs::{Needs, VolumeNeeds, needs};
+pub use reading::{
+    Gid, Gpu, Interface, Limits, Memory, Pcie, Probed, Processors, RdmaPort, Reading, RemappedRows,
+    Space, Versions, VolumeTrial, XidSeen,
+};

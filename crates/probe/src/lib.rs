@@ -5,3 +5,10 @@
 //!
 //! Invariant: nothing is changed on the host, and every probe ends within a stated time; one that does
 //! not is given up and reported as such.
+#![forbid(unsafe_code)]
+
+mod deadline;
+mod files;
+mod read;
+
+pub use read::{ACTIVE_LIMIT, PASSIVE_LIMIT, read};
