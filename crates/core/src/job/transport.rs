@@ -129,15 +129,14 @@ impl<'a> Told<'a> {
             .any(|name| is_between_nodes(name) && what(name))
     }
 
-    fn mismatch(&self, job: &Job) -> Option<Mismatch> {
-        let required = &job.knobs.require_transport;
+    fn mismatch(&self, job: &Job, required: &[RequiredTransport]) -> Option<Mismatch> {
         if required.is_empty() {
             return None;
         }
         let allowed = |name: &str| required.iter().any(|one| one.allows(name));
         if self.any(|name| !allowed(name)) {
             let wrong = |name: &str| is_between_nodes(name) && !allowed(name);
-            return Some(self.those_with(job, wrong));
+            return Some(self.those_with(job, required, wrong));
         }
         // A rank may receive into the memory of its GPU and send from that of the host, so only all ranks together
         // tell that nobody goes directly.
@@ -148,7 +147,7 @@ impl<'a> Told<'a> {
         let unmet = self.is_whole()
             && self.any(strict)
             && !self.any(|name| is_direct(name) || !strict(name));
-        unmet.then(|| self.those_with(job, is_between_nodes))
+        unmet.then(|| self.those_with(job, required, is_between_nodes))
     }
 
     /// What is found and what was required, in a sentence.
@@ -164,7 +163,12 @@ impl<'a> Told<'a> {
     }
 
     /// The ranks that use something that is `wrong`.
-    fn those_with(&self, job: &Job, wrong: impl Fn(&str) -> bool) -> Mismatch {
+    fn those_with(
+        &self,
+        job: &Job,
+        required: &[RequiredTransport],
+        wrong: impl Fn(&str) -> bool,
+    ) -> Mismatch {
         let mut used = BTreeSet::new();
         let mut ranks = BTreeSet::new();
         let mut pods: Vec<String> = Vec::new();
@@ -184,7 +188,6 @@ impl<'a> Told<'a> {
                 pods.push(pod);
             }
         }
-        let required = &job.knobs.require_transport;
         let allowed = |name: &&str| required.iter().any(|one| one.allows(name));
         let label = if used.iter().all(allowed) {
             "gdr_disabled"
@@ -208,9 +211,17 @@ pub(super) fn report(pass: &mut Pass<'_>) {
     let attempt = pass.status.trainyard.attempt;
     let requires = !pass.job.knobs.require_transport.is_empty();
     if let Some(told) = Told::new(pass) {
-        if let Some(mismatch) = told.mismatch(pass.job) {
+        if let Some(mismatch) = told.mismatch(pass.job, &pass.job.knobs.require_transport) {
             let sentence = told.refusal(pass, &mismatch);
             return set(pass, ConditionStatus::False, "TransportMismatch", sentence);
+        }
+        if let Some(sentence) = unexpected(pass, &told) {
+            let known = pass.condition(ConditionType::TransportVerified);
+            if known.is_none_or(|known| known.message != sentence) {
+                pass.tell(EventKind::Warning, "TransportUnexpected", sentence.clone());
+            }
+            let status = ConditionStatus::False;
+            return set(pass, status, "TransportUnexpected", sentence);
         }
         let between = told.any(|_| true);
         let sentence = told.sentence();
@@ -246,13 +257,45 @@ pub(super) fn report(pass: &mut Pass<'_>) {
     }
 }
 
+/// What the ranks use where their fabric promises something else and the job requires nothing: it goes on, and
+/// somebody is told.
+fn unexpected(pass: &Pass<'_>, told: &Told<'_>) -> Option<String> {
+    if !pass.job.knobs.require_transport.is_empty() {
+        return None;
+    }
+    let fabric = pass.status.trainyard.fabric.as_ref()?;
+    let expects = fabric
+        .spec
+        .as_ref()?
+        .expects
+        .as_ref()?
+        .transport
+        .as_deref()?;
+    let required = match expects {
+        "ib" | "roce" => "NET/IB",
+        "ofi" => "NET/OFI",
+        "socket" => "NET/Socket",
+        _ => return None,
+    };
+    let required = RequiredTransport::parse_list(required).ok()?;
+    let mismatch = told.mismatch(pass.job, &required)?;
+    Some(format!(
+        "{} of attempt {} {} {}, and the fabric `{}` is expected to give `{expects}`",
+        told.share(mismatch.count),
+        pass.status.trainyard.attempt,
+        verb(mismatch.count),
+        mismatch.used,
+        fabric.name
+    ))
+}
+
 /// Ends the attempt where its ranks use something else than what is required. The error is the sentence with which
 /// the job fails.
 pub(super) fn enforce(pass: &mut Pass<'_>) -> Result<(), String> {
     let Some(told) = Told::new(pass) else {
         return Ok(());
     };
-    let Some(mismatch) = told.mismatch(pass.job) else {
+    let Some(mismatch) = told.mismatch(pass.job, &pass.job.knobs.require_transport) else {
         return Ok(());
     };
     let sentence = told.refusal(pass, &mismatch);

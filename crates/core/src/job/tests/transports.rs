@@ -295,3 +295,34 @@ fn who_asks_for_it() {
     assert!(!asks_for_transport(&with("WARN")));
     assert!(asks_for_transport(&requires("NET/IB").job));
 }
+
+#[test]
+fn what_a_fabric_is_expected_to_give_is_a_warning() {
+    let mut world = requires("");
+    world.observed.status.trainyard.fabric = Some(FabricInUse {
+        name: "roce-a".to_owned(),
+        spec: Some(Box::new(crate::fabric::FabricSpec {
+            expects: Some(crate::fabric::Expected {
+                transport: Some("roce".to_owned()),
+                ..Default::default()
+            }),
+            ..Default::default()
+        })),
+    });
+    let warned = |world: &World| {
+        let events = world.events.iter();
+        events
+            .filter(|event| event.ends_with("TransportUnexpected"))
+            .count()
+    };
+    for _ in 0..2 {
+        tells(&mut world, Some(2), &both(&["NET/Socket"]));
+        let sentence = "2 of 2 ranks of attempt 1 use NET/Socket, and the fabric `roce-a` is expected to give `roce`";
+        assert_eq!(condition(&world), Some((ConditionStatus::False, sentence)));
+        assert_eq!(world.observed.status.trainyard.attempt, 1, "it goes on");
+        assert_eq!(warned(&world), 1, "it is said once");
+    }
+    tells(&mut world, Some(2), &both(&[GDR]));
+    let found = condition(&world).unwrap().0;
+    assert_eq!(found, ConditionStatus::True);
+}
