@@ -108,7 +108,13 @@ fn limit(root: &Root, name: &str) -> Probed<Option<u64>> {
 pub(super) fn modules(root: &Root) -> Probed<BTreeSet<String>> {
     root.names("sys/module").and_then(|names| {
         let has = |name: &str| names.iter().any(|known| known == name);
-        let is_there = |name: &&str| has(name) || (*name == "nvidia_peermem" && has(OLD_PEERMEM));
+        // One that is built into the kernel may be known by its work only.
+        let verbs = root.names("sys/class/infiniband_verbs");
+        let is_there = |name: &&str| match *name {
+            "ib_uverbs" => has(name) || verbs.value().is_some(),
+            "nvidia_peermem" => has(name) || has(OLD_PEERMEM),
+            _ => has(name),
+        };
         let modules = MODULES.into_iter().filter(is_there);
         Ok(modules.map(str::to_owned).collect())
     })

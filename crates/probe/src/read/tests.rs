@@ -102,8 +102,26 @@ fn one_broken_thing_is_named_and_nothing_else() {
         ),
         (
             "no verbs",
-            |n| n.remove("sys/module/ib_uverbs"),
-            &[("kernel-modules", "", Fail)],
+            |n| {
+                n.remove("sys/module/ib_uverbs");
+                n.remove("sys/class/infiniband_verbs");
+                for index in 1..8 {
+                    n.remove(&format!("sys/class/infiniband/mlx5_{index}"));
+                }
+            },
+            &[
+                ("kernel-modules", "", Fail),
+                ("gpu-nic-affinity", "0000:23:00.0", Warn),
+                ("gpu-nic-affinity", "0000:33:00.0", Warn),
+                ("gpu-nic-affinity", "0000:43:00.0", Warn),
+                ("gpu-nic-affinity", "0000:53:00.0", Warn),
+                ("gpu-nic-affinity", "0000:63:00.0", Warn),
+                ("gpu-nic-affinity", "0000:73:00.0", Warn),
+                ("gpu-nic-affinity", "0000:83:00.0", Warn),
+                ("rdma-ports", "", Fail),
+                ("rdma-rate", "", Fail),
+                ("rdma-device", "mlx5_0/1", Fail),
+            ],
         ),
         (
             "no driver",
