@@ -287,6 +287,25 @@ fn what_a_tree_cannot_tell_is_not_asked() {
 }
 
 #[test]
+fn the_nccl_of_python_packages_comes_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = Node::below(folder.path(), 1);
+    let version = || {
+        let reading = read_calmly(folder.path(), &Needs::default());
+        reading.versions.value().unwrap().nccl.clone()
+    };
+    assert_eq!(version(), Probed::Read("2.21.5".to_owned()));
+    let packages = "usr/local/lib/python3.12/site-packages";
+    node.write(
+        &format!("{packages}/nvidia_nccl_cu12-2.26.2.dist-info/METADATA"),
+        "",
+    );
+    assert_eq!(version(), Probed::Read("2.26.2".to_owned()));
+    node.remove("usr");
+    assert_eq!(version(), Probed::Absent);
+}
+
+#[test]
 fn what_hangs_costs_its_own_answer_only() {
     let folder = tempfile::tempdir().unwrap();
     Node::below(folder.path(), 1);
