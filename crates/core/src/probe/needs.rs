@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     fabric::{self, Fabric},
     launch::launcher_holds_ranks,
-    lint::recovery::keeps,
+    lint::{recovery::keeps, scene::is_within},
     quantity,
     spec::{Framework, Job, Role, wire::wire},
 };
@@ -76,6 +76,8 @@ wire! {
         path: String,
         /// The folder of the node that it is, where it is one.
         host_path: String,
+        /// Whether the job is known to write there, as by an option that names it.
+        written: bool,
         /// Bytes that must be free.
         free_bytes: u64,
         /// Bytes in a second that must be written.
@@ -254,11 +256,43 @@ fn volumes(pod: &PodSpec, trainer: &Container) -> Option<Vec<VolumeNeeds>> {
     let kept = writable.filter_map(|mount| {
         let volume = volumes.iter().find(|volume| volume.name == mount.name)?;
         let host_path = volume.host_path.as_ref().map(|host| host.path.clone());
+        let claim = volume.persistent_volume_claim.as_ref();
+        let claim = claim.map(|claim| claim.claim_name.as_str());
+        let names = [Some(mount.mount_path.as_str()), Some(&volume.name), claim];
+        let is_written = names.into_iter().flatten().any(speaks_of_saving)
+            || is_saved_to(trainer, &mount.mount_path);
         (keeps(volume) || host_path.is_some()).then(|| VolumeNeeds {
             path: Some(mount.mount_path.clone()),
             host_path,
+            written: is_written.then_some(true),
             ..VolumeNeeds::default()
         })
     });
     Some(kept.collect()).filter(|list: &Vec<_>| !list.is_empty())
+}
+
+/// Whether a name is one for what a job saves. Data sets are mounted for writing, too, and are often
+/// not the job's to write.
+fn speaks_of_saving(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    let words = ["checkpoint", "ckpt", "output", "save"];
+    words.into_iter().any(|word| text.contains(word))
+}
+
+/// Whether an option or a variable that speaks of saving has a path below `folder`.
+fn is_saved_to(trainer: &Container, folder: &str) -> bool {
+    let lines = [&trainer.command, &trainer.args];
+    let lines = lines.into_iter().flatten().flatten();
+    let words: Vec<&str> = lines.flat_map(|line| line.split_whitespace()).collect();
+    let before = std::iter::once("").chain(words.iter().copied());
+    let by_option = before.zip(&words).any(|(before, word)| {
+        let (option, value) = word.split_once('=').unwrap_or((before, word));
+        speaks_of_saving(option) && is_within(value, folder)
+    });
+    let mut variables = trainer.env.iter().flatten();
+    let by_variable = variables.any(|variable| {
+        let value = variable.value.as_deref().unwrap_or_default();
+        speaks_of_saving(&variable.name) && is_within(value, folder)
+    });
+    by_option || by_variable
 }

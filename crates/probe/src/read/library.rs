@@ -54,10 +54,14 @@ pub(super) fn ask(root: &Root) -> Probed<Told> {
 }
 
 fn told(root: &Root, library: &Nvml) -> Result<Told, NvmlError> {
-    let mut gpus = Vec::new();
-    for index in 0..library.device_count()? {
-        gpus.push(gpu(root, &library.device_by_index(index)?)?);
+    let count = library.device_count()?;
+    let asked = (0..count).map(|index| gpu(root, &library.device_by_index(index)?));
+    let (gpus, lost): (Vec<_>, Vec<_>) = asked.partition(Result::is_ok);
+    // One GPU that is lost must not hide the others: it is missing from their number.
+    if let (true, Some(Err(error))) = (gpus.is_empty(), lost.into_iter().next()) {
+        return Err(error);
     }
+    let gpus = gpus.into_iter().flatten().collect();
     Ok(Told {
         gpus,
         driver: probed(library.sys_driver_version()),
@@ -162,6 +166,8 @@ fn refused<T>(error: &NvmlError) -> Probed<T> {
         | NvmlError::LibraryNotFound
         | NvmlError::NotSupported
         | NvmlError::NotFound
+        // A question that this driver does not know.
+        | NvmlError::InvalidArg
         | NvmlError::FailedToLoadSymbol(_) => Probed::Absent,
         other => Probed::Unreadable(other.to_string()),
     }

@@ -34,6 +34,7 @@ pub(in crate::probe) fn needs() -> Needs {
         ports: Some(vec![23456]),
         volumes: Some(vec![VolumeNeeds {
             path: Some("/ckpt".to_owned()),
+            written: Some(true),
             free_bytes: Some(1 << 40),
             write_bytes_per_second: Some(500_000_000),
             read_bytes_per_second: Some(500_000_000),
