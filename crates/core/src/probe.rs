@@ -11,7 +11,9 @@ mod check;
 mod compare;
 mod examine;
 mod needs;
+pub mod pairs;
 mod reading;
+pub mod search;
 
 pub use check::{Check, Layer, NodeReport, Outcome, Owner, Report};
 pub use compare::compare;
