@@ -7,6 +7,8 @@
 //! Invariant: whatever could not be measured is a check of its own with the reason. Nothing passes
 //! because nobody looked.
 
+mod amounts;
+mod catalogue;
 mod check;
 mod compare;
 mod examine;
@@ -15,6 +17,7 @@ pub mod pairs;
 mod reading;
 pub mod search;
 
+pub use catalogue::{CATALOGUE, Entry};
 pub use check::{Check, Layer, NodeReport, Outcome, Owner, Report};
 pub use compare::compare;
 pub use examine::examine;
