@@ -14,7 +14,9 @@ mod compare;
 mod examine;
 mod needs;
 pub mod pairs;
+pub mod paths;
 mod reading;
+pub mod ring;
 pub mod search;
 
 pub use catalogue::{CATALOGUE, Entry};

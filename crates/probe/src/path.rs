@@ -25,6 +25,7 @@ mod limit;
 mod message;
 mod peer;
 mod ring;
+mod serve;
 mod socket;
 mod stream;
 mod volume;
@@ -36,6 +37,7 @@ use trainyard_core::probe::Needs;
 pub use self::{
     lead::{Conducted, lead},
     peer::{PeerError, join},
+    serve::{MARKER, ServeError, serve},
     socket::SocketError,
     stream::{Received, receive, send},
 };

@@ -41,7 +41,9 @@ pub fn chunk(index: usize, size: usize, words: usize) -> Range<usize> {
 /// What `rank` brings.
 pub fn contribution(rank: usize, words: usize) -> Vec<u64> {
     let factor = rank as u64 + 1;
-    (0..words as u64).map(|index| pattern(index).wrapping_mul(factor)).collect()
+    (0..words as u64)
+        .map(|index| pattern(index).wrapping_mul(factor))
+        .collect()
 }
 
 /// Whether these are the sums of what `size` ranks brought.
@@ -49,7 +51,11 @@ pub fn is_sum(words: &[u64], size: usize) -> bool {
     let size = size as u64;
     let factor = size * (size + 1) / 2;
     let sums = (0..).map(|index| pattern(index).wrapping_mul(factor));
-    words.iter().copied().zip(sums).all(|(word, sum)| word == sum)
+    words
+        .iter()
+        .copied()
+        .zip(sums)
+        .all(|(word, sum)| word == sum)
 }
 
 /// A word that differs from its neighbours, so that a chunk in the wrong place is noticed.
@@ -82,7 +88,9 @@ mod tests {
                     (0..size).map(|rank| steps(rank, size).collect()).collect();
                 for turn in 0..2 * (size - 1) {
                     let sent: Vec<Vec<u64>> = (0..size)
-                        .map(|rank| held[rank][chunk(plans[rank][turn].sends, size, words)].to_vec())
+                        .map(|rank| {
+                            held[rank][chunk(plans[rank][turn].sends, size, words)].to_vec()
+                        })
                         .collect();
                     for rank in 0..size {
                         let step = plans[rank][turn];
@@ -90,11 +98,18 @@ mod tests {
                         assert_eq!(step.receives, plans[previous][turn].sends);
                         let range = chunk(step.receives, size, words);
                         for (word, came) in held[rank][range].iter_mut().zip(&sent[previous]) {
-                            *word = if step.adds { word.wrapping_add(*came) } else { *came };
+                            *word = if step.adds {
+                                word.wrapping_add(*came)
+                            } else {
+                                *came
+                            };
                         }
                     }
                 }
-                assert!(held.iter().all(|words| is_sum(words, size)), "{size} {words}");
+                assert!(
+                    held.iter().all(|words| is_sum(words, size)),
+                    "{size} {words}"
+                );
             }
         }
     }

@@ -18,7 +18,9 @@ pub(super) const LARGEST: usize = 4 << 20;
 /// Sends one message.
 pub(super) fn write<T: Serialize>(stream: &TcpStream, message: &T, limit: Limit) -> io::Result<()> {
     let body = serde_json::to_vec(message).map_err(io::Error::other)?;
-    let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= LARGEST);
+    let length = u32::try_from(body.len())
+        .ok()
+        .filter(|_| body.len() <= LARGEST);
     let length = length.ok_or_else(|| too_large(body.len()))?;
     let mut bytes = length.to_be_bytes().to_vec();
     bytes.extend(body);
@@ -57,11 +59,7 @@ pub(super) fn write_all(mut stream: &TcpStream, mut bytes: &[u8], limit: Limit) 
 }
 
 /// Fills all of `bytes`.
-pub(super) fn read_exact(
-    mut stream: &TcpStream,
-    bytes: &mut [u8],
-    limit: Limit,
-) -> io::Result<()> {
+pub(super) fn read_exact(mut stream: &TcpStream, bytes: &mut [u8], limit: Limit) -> io::Result<()> {
     let mut filled = 0;
     while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         stream.set_read_timeout(Some(limit.left()?))?;
@@ -76,5 +74,7 @@ pub(super) fn read_exact(
 }
 
 fn too_large(length: usize) -> io::Error {
-    io::Error::other(format!("a message of {length} bytes is larger than {LARGEST}"))
+    io::Error::other(format!(
+        "a message of {length} bytes is larger than {LARGEST}"
+    ))
 }

@@ -43,7 +43,9 @@ fn reduce(session: &Session<'_>, part: &RingPart) -> Result<(Duration, bool), St
     let (next, previous) = thread::scope(|scope| {
         let next = scope.spawn(|| session.open(part.next, part.id, Purpose::Ring));
         let previous = session.accept(part.id, Purpose::Ring, session.patience);
-        let next = next.join().unwrap_or_else(|_| Err("connecting ended".to_owned()));
+        let next = next
+            .join()
+            .unwrap_or_else(|_| Err("connecting ended".to_owned()));
         (next, previous)
     });
     let (next, previous) = (next?, previous?);
@@ -52,7 +54,8 @@ fn reduce(session: &Session<'_>, part: &RingPart) -> Result<(Duration, bool), St
     for _ in 0..part.repeats.max(1) {
         let mut words = ring::contribution(part.rank, part.bytes / 8);
         let start = Instant::now();
-        once(&next, &previous, part, &mut words, limit).map_err(|error| told("the ring", &error))?;
+        once(&next, &previous, part, &mut words, limit)
+            .map_err(|error| told("the ring", &error))?;
         best = best.min(start.elapsed());
         right &= ring::is_sum(&words, part.size);
     }
@@ -91,7 +94,9 @@ fn once(
             }
         }
         drop(outgoing);
-        let sent = sender.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
+        let sent = sender
+            .join()
+            .unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
         outcome.and(sent)
     })
 }

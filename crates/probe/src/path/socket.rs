@@ -86,7 +86,10 @@ impl Binding {
 
     /// A listener on `port`, or on any port where that is 0.
     pub(super) fn listen(&self, port: u16) -> Result<TcpListener, SocketError> {
-        let both = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
+        let both = [
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        ];
         let own = self.address().map(|address| vec![address]);
         let mut failure = None;
         for address in own.unwrap_or_else(|| both.to_vec()) {
@@ -114,7 +117,10 @@ impl Binding {
     /// A connection from this interface to `address`.
     pub(super) fn connect(&self, address: SocketAddr, limit: Limit) -> io::Result<TcpStream> {
         let socket = self.open(address)?;
-        if let Some(own) = self.address().filter(|own| own.is_ipv4() == address.is_ipv4()) {
+        if let Some(own) = self
+            .address()
+            .filter(|own| own.is_ipv4() == address.is_ipv4())
+        {
             bind_to(&socket, SocketAddr::new(own, 0))?;
         }
         match connect_to(&socket, address) {

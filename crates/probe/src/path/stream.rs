@@ -163,8 +163,7 @@ impl Session<'_> {
     }
 
     fn count(&self, stream: &TcpStream, measured: &mut Measured) -> Result<(), String> {
-        let received =
-            receive(stream, self.measure).map_err(|error| told("receiving", &error))?;
+        let received = receive(stream, self.measure).map_err(|error| told("receiving", &error))?;
         measured.received = Some(received.rate());
         measured.stalled = received.bytes == 0;
         Ok(())
@@ -286,7 +285,9 @@ fn sent_again(before: Option<(u64, u64)>, after: Option<(u64, u64)>) -> Option<f
 fn is_gone(error: &io::Error) -> bool {
     matches!(
         error.kind(),
-        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted
+        io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
     )
 }
 

@@ -30,14 +30,19 @@ pub(super) fn step(step: &VolumeStep, wait: Duration) -> Vec<(String, String)> {
     let grace = wait + Duration::from_secs(1);
     receiver.recv_timeout(grace).unwrap_or_else(|_| {
         let seconds = grace.as_secs_f64();
-        vec![(step.path.clone(), format!("no answer within {seconds:.0} s"))]
+        vec![(
+            step.path.clone(),
+            format!("no answer within {seconds:.0} s"),
+        )]
     })
 }
 
 fn done(step: &VolumeStep, limit: Limit) -> Vec<(String, String)> {
     let folder = Path::new(&step.path);
     let one = |name: &str, outcome: io::Result<()>| {
-        let failed = outcome.err().map(|error| (name.to_owned(), error.to_string()));
+        let failed = outcome
+            .err()
+            .map(|error| (name.to_owned(), error.to_string()));
         failed.into_iter().collect()
     };
     match &step.action {
