@@ -3,6 +3,9 @@
 //! Owns the way from a job and its fabric to numbers that a machine can be held to. Every part may be
 //! left out: what nobody needs is looked at, and held to what any training job needs.
 
+#[cfg(test)]
+mod tests;
+
 use k8s_openapi::{
     api::core::v1::{Container, PodSpec, Volume},
     apimachinery::pkg::api::resource::Quantity,
@@ -57,6 +60,8 @@ wire! {
         hcas: String,
         /// The index of the address of RDMA ports that is used.
         gid_index: u32,
+        /// Whether the container may pin memory whatever its limit (`IPC_LOCK`, or privileged).
+        locks_memory: bool,
         /// Names that must resolve.
         names: Vec<String>,
         /// Ports that must be free.
@@ -133,6 +138,7 @@ pub fn needs(job: &Job, fabric: Option<&Fabric>, role: Role) -> Needs {
         names: rendezvous_host(job).map(|host| vec![host]),
         ports: ports(job, role, pod),
         volumes: volumes(pod, trainer),
+        locks_memory: locks_memory(trainer).then_some(true),
         ..Needs::default()
     };
     if role != Role::Launcher || launcher_holds_ranks(job) {
@@ -200,6 +206,18 @@ fn shared_memory(pod: &PodSpec, trainer: &Container) -> Option<u64> {
 
 fn model(pod: &PodSpec) -> Option<String> {
     pod.node_selector.as_ref()?.get(PRODUCT).cloned()
+}
+
+fn locks_memory(trainer: &Container) -> bool {
+    let Some(context) = &trainer.security_context else {
+        return false;
+    };
+    let added = context
+        .capabilities
+        .iter()
+        .flat_map(|all| all.add.iter().flatten());
+    let mut names = added.map(|name| name.trim_start_matches("CAP_"));
+    context.privileged == Some(true) || names.any(|name| matches!(name, "IPC_LOCK" | "ALL"))
 }
 
 /// The host that ranks meet at, where the user names one of their own.
