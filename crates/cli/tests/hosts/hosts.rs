@@ -235,8 +235,10 @@ impl Hosts {
         for member in &mut members {
             end(member);
         }
-        for (host, _) in faults {
-            self.mend(*host);
+        for (host, fault) in faults {
+            if *fault != Fault::Dead {
+                self.mend(*host);
+            }
         }
         let text = String::from_utf8_lossy(&output.stdout);
         let line = text
@@ -259,7 +261,7 @@ impl Hosts {
             .env("TRAINYARD_PREFLIGHT_NODES", names.join(","))
             .env("TRAINYARD_PREFLIGHT_PORT", PORT)
             .env("TRAINYARD_PREFLIGHT_TIMEOUT", "60")
-            .env("TRAINYARD_PREFLIGHT_MEASURE", "80")
+            .env("TRAINYARD_PREFLIGHT_MEASURE", "60")
             // What a host is made of is tested elsewhere, and takes seconds each time.
             .env("TRAINYARD_PREFLIGHT_ROOT", "/nowhere")
             .stdin(Stdio::null())
