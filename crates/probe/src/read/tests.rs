@@ -102,8 +102,26 @@ fn one_broken_thing_is_named_and_nothing_else() {
         ),
         (
             "no verbs",
-            |n| n.remove("sys/module/ib_uverbs"),
-            &[("kernel-modules", "", Fail)],
+            |n| {
+                n.remove("sys/module/ib_uverbs");
+                n.remove("sys/class/infiniband_verbs");
+                for index in 1..8 {
+                    n.remove(&format!("sys/class/infiniband/mlx5_{index}"));
+                }
+            },
+            &[
+                ("kernel-modules", "", Fail),
+                ("gpu-nic-affinity", "0000:23:00.0", Warn),
+                ("gpu-nic-affinity", "0000:33:00.0", Warn),
+                ("gpu-nic-affinity", "0000:43:00.0", Warn),
+                ("gpu-nic-affinity", "0000:53:00.0", Warn),
+                ("gpu-nic-affinity", "0000:63:00.0", Warn),
+                ("gpu-nic-affinity", "0000:73:00.0", Warn),
+                ("gpu-nic-affinity", "0000:83:00.0", Warn),
+                ("rdma-ports", "", Fail),
+                ("rdma-rate", "", Fail),
+                ("rdma-device", "mlx5_0/1", Fail),
+            ],
         ),
         (
             "no driver",
@@ -266,6 +284,46 @@ fn what_a_tree_cannot_tell_is_not_asked() {
     );
     assert_eq!(interfaces["lo"].speed_mbps, Probed::Absent);
     assert_eq!(interfaces["rail0"].pcie.path.len(), 5);
+}
+
+#[test]
+fn the_nccl_of_python_packages_comes_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = Node::below(folder.path(), 1);
+    let version = || {
+        let reading = read_calmly(folder.path(), &Needs::default());
+        reading.versions.value().unwrap().nccl.clone()
+    };
+    assert_eq!(version(), Probed::Read("2.21.5".to_owned()));
+    let packages = "usr/local/lib/python3.12/site-packages";
+    node.write(
+        &format!("{packages}/nvidia_nccl_cu12-2.26.2.dist-info/METADATA"),
+        "",
+    );
+    assert_eq!(version(), Probed::Read("2.26.2".to_owned()));
+    node.remove("usr");
+    assert_eq!(version(), Probed::Absent);
+}
+
+#[test]
+fn what_hangs_costs_its_own_answer_only() {
+    let folder = tempfile::tempdir().unwrap();
+    Node::below(folder.path(), 1);
+    let pace = Pace {
+        passive: Duration::from_secs(2),
+        active: Duration::from_secs(2),
+        pause: || {
+            loop {
+                thread::park();
+            }
+        },
+    };
+    let reading = read_at(folder.path(), &needs(), &pace);
+    assert_eq!(reading.interfaces, Probed::Hung(2000));
+    assert_eq!(reading.rdma, Probed::Hung(2000));
+    let failed = troubles(examine(&reading, &needs()));
+    let hung = ("interface".to_owned(), String::new(), Fail);
+    assert!(failed.contains(&hung), "{failed:?}");
 }
 
 /// Every plain file of the tree, one for each name that a file has.

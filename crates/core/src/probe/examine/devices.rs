@@ -90,6 +90,10 @@ fn gpu_count(scene: &Scene<'_>) -> Check {
     if known >= least {
         return GPU_COUNT.pass(found, needed);
     }
+    let mut gpus = scene.reading.gpus.value().into_iter().flatten();
+    if gpus.any(|gpu| gpu.split.value() == Some(&true)) {
+        return GPU_COUNT.skip(found, "parts of split GPUs (MIG) are not counted");
+    }
     let cause = if on_bus > known {
         "a GPU that is on the bus is not known to the driver: it has fallen off, was not initialized, or \
          is not handed to this container"
@@ -116,7 +120,9 @@ fn gpu_model(scene: &Scene<'_>, gpus: &[Gpu], checks: &mut Vec<Check>) {
     };
     let plain = |model: &str| model.to_ascii_lowercase().replace(['-', ' ', '_'], "");
     if let Some(wanted) = &scene.needs.gpu_model {
-        let is_other = counts.keys().any(|model| plain(model) != plain(wanted));
+        // The label goes on where GPUs are shared or split: `…-SHARED`, `…-MIG-1g.5gb`.
+        let is_it = |model: &str| plain(wanted).starts_with(&plain(model));
+        let is_other = counts.keys().any(|model| !is_it(model));
         let needed = format!("{wanted}, for the job");
         checks.push(if is_other {
             GPU_MODEL.fail(

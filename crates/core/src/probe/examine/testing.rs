@@ -34,6 +34,7 @@ pub(in crate::probe) fn needs() -> Needs {
         ports: Some(vec![23456]),
         volumes: Some(vec![VolumeNeeds {
             path: Some("/ckpt".to_owned()),
+            written: Some(true),
             free_bytes: Some(1 << 40),
             write_bytes_per_second: Some(500_000_000),
             read_bytes_per_second: Some(500_000_000),
@@ -59,6 +60,7 @@ pub(in crate::probe) fn reading() -> Reading {
     let gpu = |index: usize| Gpu {
         bus: bus(index),
         model: Read(MODEL.to_owned()),
+        split: Read(false),
         memory: Read(80 << 30),
         memory_used: Read(0),
         ecc: Read(true),

@@ -11,6 +11,14 @@ pub(super) static CASES: &[Case] = &[
         &[("gpu-count", "", Fail)],
     ),
     (
+        "GPUs that are split",
+        |r, _| {
+            value(&mut r.gpus).truncate(2);
+            gpu(r, 0).split = Read(true);
+        },
+        &[],
+    ),
+    (
         "a GPU that is gone from the bus",
         |r, _| {
             value(&mut r.gpus).pop();
@@ -32,6 +40,11 @@ pub(super) static CASES: &[Case] = &[
         "another model",
         |r, _| gpu(r, 3).model = Read("NVIDIA A100-SXM4-80GB".to_owned()),
         &[("gpu-model", "", Fail)],
+    ),
+    (
+        "the model, shared",
+        |_, n| n.gpu_model = Some("NVIDIA-H100-80GB-HBM3-SHARED".to_owned()),
+        &[],
     ),
     (
         "two models, with nothing stated",
