@@ -13,7 +13,11 @@ mod check;
 mod compare;
 mod examine;
 mod needs;
+pub mod pairs;
+pub mod paths;
 mod reading;
+pub mod ring;
+pub mod search;
 
 pub use catalogue::{CATALOGUE, Entry};
 pub use check::{Check, Layer, NodeReport, Outcome, Owner, Report};

@@ -9,6 +9,7 @@
 
 mod deadline;
 mod files;
+pub mod path;
 mod read;
 
 pub use read::{ACTIVE_LIMIT, PASSIVE_LIMIT, read};

@@ -112,6 +112,15 @@ catalogue! {
     SAME_MTU "same-mtu" Network Network
         "bytes of the largest packet, compared between machines"
 
+    JOINED "joined" Path Platform
+        "the node took part in the preflight, to its end"
+    PATH_BANDWIDTH "path-bandwidth" Path Network
+        "what one stream of TCP reaches with other nodes, beside what they reach and what the fabric is expected to"
+    PATH_LATENCY "path-latency" Path Network
+        "the time of a small message to other nodes and back, beside theirs"
+    GANG_BANDWIDTH "gang-bandwidth" Path Network
+        "what each link carries in an all-reduce of all nodes around a ring, and that its sums are right"
+
     VOLUME_WRITABLE "volume-writable" Storage Platform
         "a file can be made on the volume"
     VOLUME_WRITE_SPEED "volume-write-speed" Storage Platform
@@ -122,6 +131,8 @@ catalogue! {
         "a file takes another's place at once, as checkpoints are put in place"
     VOLUME_FREE "volume-free" Storage Platform
         "free space of the volume"
+    VOLUME_SHARED "volume-shared" Storage Platform
+        "what one node writes to the volume, the others see"
 }
 
 impl Entry {
