@@ -8,5 +8,9 @@
 //! because nobody looked.
 
 mod check;
+mod judge;
+mod probation;
 
 pub use check::{Check, Layer, NodeReport, Outcome, Owner, Report};
+pub use judge::{Fault, Judgement, NodeRecord, fingerprint, judge, sentence};
+pub use probation::{Cap, PROBATION, PROBATION_UNTIL, Probation, is_over};

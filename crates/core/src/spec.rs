@@ -40,7 +40,8 @@ pub use document::{Document, RoleInFile};
 pub use fill::{Filled, fill};
 pub use kind::{Kind, Role};
 pub use knobs::{
-    AccountLimits, Compat, GangBy, Knobs, Limit, MpiTransport, RestartScope, Switch, annotation,
+    AccountLimits, Compat, GangBy, Knobs, Limit, MpiTransport, Preflight, RestartScope, Switch,
+    annotation,
 };
 pub(crate) use name::is_subdomain;
 pub use name::{JobName, NameError, Namespace};

@@ -231,7 +231,7 @@ impl Line {
     }
 
     /// Takes the seats of a gang back, and puts it out of the line.
-    pub fn give_back(&mut self, key: &GangKey, avoid: Option<&str>, now: Timestamp) {
+    pub fn give_back(&mut self, key: &GangKey, avoid: &[String], now: Timestamp) {
         if let Some(entry) = self.gangs.get_mut(key) {
             entry.give_back(avoid, now);
             self.stirred = true;

@@ -13,7 +13,10 @@ use k8s_openapi::api::core::v1::PodAffinityTerm;
 pub use read::NotACluster;
 
 use super::{Resources, Topology};
-use crate::spec::{Job, Kind};
+use crate::{
+    probe::PROBATION,
+    spec::{Job, Kind},
+};
 
 /// The taint of a node that seats nobody, whatever a pod tolerates.
 pub const QUARANTINED: &str = "trainyard.dev/quarantined";
@@ -128,5 +131,10 @@ impl Node {
     /// Whether it seats nobody because someone found it to be bad.
     pub fn is_quarantined(&self) -> bool {
         self.taints.iter().any(|taint| taint.key == QUARANTINED)
+    }
+
+    /// Whether it seats nobody until it has passed a preflight.
+    pub fn is_on_probation(&self) -> bool {
+        self.taints.iter().any(|taint| taint.key == PROBATION)
     }
 }

@@ -132,7 +132,10 @@ fn hosts(yard: &Yard<'_>) -> Vec<Host> {
             .sum();
         let rest = (total - held - foreign).max(0);
         // A taint keeps only some away.
-        let is_out = matches!(bar, Some(Bar::NotReady | Bar::Quarantined | Bar::Cordoned));
+        let is_out = matches!(
+            bar,
+            Some(Bar::NotReady | Bar::Quarantined | Bar::Probation | Bar::Cordoned)
+        );
         let mut named: Vec<Held> = holders[at]
             .iter()
             .filter(|(_, accelerators)| **accelerators > 0)
