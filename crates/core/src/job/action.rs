@@ -56,8 +56,8 @@ pub enum Action {
         /// The nodes that did not serve.
         avoid: Vec<String>,
     },
-    /// Run preflight `round`: one pod on each of these nodes, like the pod of its slot. Does nothing where it runs
-    /// already.
+    /// Run preflight `round`: one pod on each of these nodes, like the pod of its slot. Ends every other one of the
+    /// job, and does nothing where this one runs already.
     StartPreflight {
         /// Which.
         round: u32,

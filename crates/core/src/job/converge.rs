@@ -153,9 +153,12 @@ fn create(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) {
         return;
     }
     let Some(way) = seating::ask(pass, missing) else {
+        preflight::unseated(pass);
         return;
     };
-    if way != seating::Way::Held && !preflight::cleared(pass, roster, missing) {
+    if way == seating::Way::Held {
+        preflight::unseated(pass);
+    } else if !preflight::cleared(pass, roster, missing) {
         return;
     }
     let mut launcher_waits = None;

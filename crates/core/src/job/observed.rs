@@ -85,6 +85,8 @@ pub enum PreflightRun {
     /// None runs.
     #[default]
     Idle,
+    /// Pods of this one may be left, and nobody follows them.
+    Left(u32),
     /// This one runs.
     Runs(u32),
     /// This one has ended, and nothing of it holds a place any more; what it means, or why it tells nothing.

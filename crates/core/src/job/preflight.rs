@@ -92,15 +92,26 @@ pub(super) fn cleared(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]
         return false;
     }
     let state = pass.status.trainyard.preflight.get_or_insert_default();
-    let passed = |node: &String| {
-        let record = here.records.get(node);
-        state.passed.contains(node) || record.is_some_and(|record| record.is_fresh(pass.now))
-    };
+    let passed = |node: &String| is_passed(state, here, node, pass.now);
     if wanted.keys().all(passed) {
         state.forget_trouble();
         return true;
     }
     look(pass, here, wanted)
+}
+
+/// Whether `node` passed in this attempt, or passed one that still speaks for it.
+fn is_passed(state: &PreflightState, here: &Preflights, node: &String, now: Timestamp) -> bool {
+    let record = here.records.get(node);
+    state.passed.contains(node) || record.is_some_and(|record| record.is_fresh(now))
+}
+
+/// A gang without seats has nothing to look at: what was begun for others is over.
+pub(super) fn unseated(pass: &mut Pass<'_>) {
+    if let Some(state) = &mut pass.status.trainyard.preflight {
+        state.since = None;
+        state.passed.clear();
+    }
 }
 
 /// The nodes of the pods that are to start, each with a pod that will be there.
@@ -161,11 +172,11 @@ fn look(pass: &mut Pass<'_>, here: &Preflights, wanted: BTreeMap<String, Slot>) 
     let round = state.round;
     match &here.run {
         PreflightRun::Ended(ended, found) if *ended == round => {
-            return conclude(pass, found.as_ref().map_err(String::as_str), wanted);
+            return conclude(pass, here, found.as_ref().map_err(String::as_str), wanted);
         }
         _ if now >= late_at && !mutant::is(Mutant::WaitsForPreflight) => {
             let why = format!("it did not end within {} s", WITHIN.as_secs());
-            return conclude(pass, Err(&why), wanted);
+            return conclude(pass, here, Err(&why), wanted);
         }
         PreflightRun::Runs(runs) if *runs == round => {}
         // Whoever ran it knows nothing of it any more.
@@ -189,6 +200,7 @@ fn waits_for(pass: &mut Pass<'_>, count: usize, since: Timestamp) -> bool {
 /// What follows from what a preflight found; whether the gang may start.
 fn conclude(
     pass: &mut Pass<'_>,
+    here: &Preflights,
     found: Result<&Judgement, &str>,
     wanted: BTreeMap<String, Slot>,
 ) -> bool {
@@ -206,14 +218,21 @@ fn conclude(
     };
     if mutant::is(Mutant::StartsOnUnfit) || judgement.unfit.is_empty() && judgement.alike.is_none()
     {
-        let count = wanted.len();
         let state = pass.status.trainyard.preflight.get_or_insert_default();
-        state.passed.extend(wanted.into_keys());
+        state.passed.extend(judgement.fit.iter().cloned());
         state.forget_trouble();
+        let passed = |node: &String| is_passed(state, here, node, pass.now);
+        if !mutant::is(Mutant::StartsOnUnfit) && !wanted.keys().all(passed) {
+            // The gang has other seats by now.
+            return look(pass, here, wanted);
+        }
         pass.tell(
             EventKind::Normal,
             "PreflightPassed",
-            format!("the {count} nodes of the gang passed the preflight"),
+            format!(
+                "the {} nodes of the gang passed the preflight",
+                wanted.len()
+            ),
         );
         return true;
     }
@@ -320,15 +339,21 @@ pub(super) fn leave(pass: &mut Pass<'_>) {
     let SeenPreflight::Here(here) = &pass.observed.preflight else {
         return;
     };
-    let (PreflightRun::Runs(round) | PreflightRun::Ended(round, _)) = &here.run else {
-        return;
+    let (round, followed) = match &here.run {
+        PreflightRun::Idle => return,
+        PreflightRun::Left(round) => (*round, false),
+        PreflightRun::Runs(round) | PreflightRun::Ended(round, _) => (*round, true),
     };
-    let round = *round;
+    let begun = |action: &Action| matches!(action, Action::StartPreflight { .. });
+    if !followed && pass.actions.iter().any(begun) {
+        return;
+    }
     let over = conditions::ended(&pass.status.conditions)
         || pass.observed.being_deleted
         || pass.job.run_policy.suspend
         || pass.job.knobs.preflight != Preflight::Required;
-    let awaited = |state: &PreflightState| state.since.is_some() && state.round == round;
+    let awaited =
+        |state: &PreflightState| followed && state.since.is_some() && state.round == round;
     let is_awaited = pass
         .status
         .trainyard

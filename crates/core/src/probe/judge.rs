@@ -19,6 +19,8 @@ const SENTENCE: usize = 240;
 /// What a report means for a gang.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Judgement {
+    /// The nodes on which nothing failed.
+    pub fit: BTreeSet<String>,
     /// The nodes that the gang is not to start on.
     pub unfit: BTreeMap<String, Fault>,
     /// Why the gang is to start nowhere, where changing nodes would not help.
@@ -67,6 +69,8 @@ pub fn judge(report: &Report, nodes: &BTreeSet<String>) -> Result<Judgement, Str
                     sentence(check)
                 )
             });
+        } else {
+            judgement.fit.insert(node.clone());
         }
     }
     let between = report

@@ -56,6 +56,13 @@ fn given_back(decision: &Decision) -> Option<Vec<String>> {
     })
 }
 
+fn fit(nodes: &[u32]) -> Judgement {
+    Judgement {
+        fit: nodes.iter().map(|node| format!("node-{node}")).collect(),
+        ..Judgement::default()
+    }
+}
+
 fn unfit(nodes: &[&str]) -> Judgement {
     let fault = Fault {
         check: "link-speed".to_owned(),
@@ -65,7 +72,7 @@ fn unfit(nodes: &[&str]) -> Judgement {
     let nodes = nodes.iter().map(|node| ((*node).to_owned(), fault.clone()));
     Judgement {
         unfit: nodes.collect(),
-        alike: None,
+        ..Judgement::default()
     }
 }
 
@@ -94,7 +101,7 @@ fn a_gang_starts_once_its_nodes_have_passed() {
     world.now += 20;
     let meanwhile = world.pass();
     assert_eq!((started(&meanwhile), pods(&meanwhile)), (None, 0));
-    here(&mut world).run = PreflightRun::Ended(1, Ok(Judgement::default()));
+    here(&mut world).run = PreflightRun::Ended(1, Ok(fit(&[0, 1, 2])));
     let last = world.pass();
     assert_eq!(pods(&last), 3);
     assert_eq!(
@@ -144,7 +151,15 @@ fn a_bad_node_is_swapped_and_nobody_pays() {
     give(&mut world, 2);
     let again = world.pass();
     assert_eq!(started(&again).map(|(round, _)| round), Some(2));
-    here(&mut world).run = PreflightRun::Ended(2, Ok(Judgement::default()));
+    here(&mut world).run = PreflightRun::Ended(2, Ok(fit(&[2, 3])));
+    let more = world.pass();
+    assert_eq!(pods(&more), 0);
+    assert_eq!(
+        started(&more).map(|(round, _)| round),
+        Some(3),
+        "what was measured is not what it has"
+    );
+    here(&mut world).run = PreflightRun::Ended(3, Ok(fit(&[4])));
     assert_eq!(pods(&world.pass()), 3, "the job starts anyway");
 }
 
@@ -261,7 +276,8 @@ fn an_adapter_that_forgot_is_told_again() {
     // It was killed and started again.
     for run in [
         PreflightRun::Idle,
-        PreflightRun::Ended(7, Ok(Judgement::default())),
+        PreflightRun::Left(1),
+        PreflightRun::Ended(7, Ok(fit(&[0, 1, 2]))),
     ] {
         here(&mut world).run = run.clone();
         let again = world.pass();
@@ -317,6 +333,22 @@ fn where_none_can_be_run_the_job_waits_or_says_so() {
             .events
             .contains(&"PyTorchJobPreflightNotRun".to_owned())
     );
+}
+
+#[test]
+fn what_is_left_of_one_goes_when_the_seats_are_gone() {
+    let mut world = seated(Kind::PyTorch);
+    world.pass();
+    // The adapter was killed and started again: it remembers neither.
+    world.observed.seating = Seating::Unasked;
+    here(&mut world).run = PreflightRun::Left(1);
+    let decision = world.pass();
+    let end = Action::EndPreflight { round: 1 };
+    assert!(decision.actions.contains(&end) && decision.actions.contains(&Action::AskSeats));
+    here(&mut world).run = PreflightRun::Idle;
+    give(&mut world, 0);
+    let again = world.pass();
+    assert_eq!(started(&again).map(|(round, _)| round), Some(2));
 }
 
 #[test]
