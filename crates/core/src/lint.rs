@@ -26,7 +26,7 @@ mod fix;
 mod hygiene;
 mod memory_devices;
 mod placement;
-mod recovery;
+pub(crate) mod recovery;
 mod rule;
 mod scene;
 mod shape;

@@ -8,9 +8,20 @@
 //! because nobody looked.
 
 mod check;
+mod compare;
+mod examine;
 mod judge;
+mod needs;
 mod probation;
+mod reading;
 
 pub use check::{Check, Layer, NodeReport, Outcome, Owner, Report};
+pub use compare::compare;
+pub use examine::examine;
 pub use judge::{Fault, Judgement, NodeRecord, fingerprint, judge, sentence};
+pub use needs::{Needs, VolumeNeeds, needs};
 pub use probation::{Cap, PROBATION, PROBATION_UNTIL, Probation, is_over};
+pub use reading::{
+    Gid, Gpu, Interface, Limits, Memory, Pcie, Probed, Processors, RdmaPort, Reading, RemappedRows,
+    Space, Versions, VolumeTrial, XidSeen,
+};

@@ -292,7 +292,7 @@ fn expected(scene: &Scene<'_>, gpus: u64) -> (f64, String) {
 }
 
 /// Whether a volume outlives its pod and its node, and can be written.
-fn keeps(volume: &Volume) -> bool {
+pub(crate) fn keeps(volume: &Volume) -> bool {
     volume
         .persistent_volume_claim
         .as_ref()

@@ -1,0 +1,244 @@
+//! What a machine must have for the pods of one role of a job.
+//!
+//! Owns the way from a job and its fabric to numbers that a machine can be held to. Every part may be
+//! left out: what nobody needs is looked at, and held to what any training job needs.
+
+use k8s_openapi::{
+    api::core::v1::{Container, PodSpec, Volume},
+    apimachinery::pkg::api::resource::Quantity,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    fabric::{self, Fabric},
+    launch::launcher_holds_ranks,
+    lint::recovery::keeps,
+    quantity,
+    spec::{Framework, Job, Role, wire::wire},
+};
+
+/// The label of a node that tells the model of its GPUs, which jobs select by.
+const PRODUCT: &str = "nvidia.com/gpu.product";
+/// The resource of a node that is a whole GPU.
+const GPU: &str = "nvidia.com/gpu";
+/// Where the memory that processes of a pod share is.
+const SHM_PATH: &str = "/dev/shm";
+
+wire! {
+    /// What a machine must have. Whatever is left out is only looked at.
+    struct Needs {
+        /// Whose needs these are, in words, such as ``PyTorchJob `llama`, Worker``.
+        asked_by: String,
+        /// Thousandths of a processor.
+        cpu_milli: u64,
+        /// Bytes of memory.
+        memory_bytes: u64,
+        /// Bytes of local disk.
+        disk_bytes: u64,
+        /// Bytes of memory at `/dev/shm`.
+        shm_bytes: u64,
+        /// GPUs.
+        gpus: u32,
+        /// The model of the GPUs, as the label of a node has it (`NVIDIA-H100-80GB-HBM3`).
+        gpu_model: String,
+        /// The interface that gradients travel on.
+        interface: String,
+        /// The range that the address of the interface is in, such as `10.10.0.0/16`.
+        address_range: String,
+        /// Bytes of the largest packet on the interface.
+        mtu: u64,
+        /// Gigabits in a second between this machine and others.
+        bandwidth_gbps: u64,
+        /// What ranks talk over: `ib`, `roce`, `socket` or `ofi`.
+        transport: String,
+        /// RDMA devices.
+        rdma_devices: u32,
+        /// The RDMA devices that are used, as `NCCL_IB_HCA` has them.
+        hcas: String,
+        /// The index of the address of RDMA ports that is used.
+        gid_index: u32,
+        /// Names that must resolve.
+        names: Vec<String>,
+        /// Ports that must be free.
+        ports: Vec<u16>,
+        /// Volumes that are written to.
+        volumes: Vec<VolumeNeeds>,
+    }
+
+    /// What one volume must do.
+    struct VolumeNeeds {
+        /// Where containers have it.
+        path: String,
+        /// The folder of the node that it is, where it is one.
+        host_path: String,
+        /// Bytes that must be free.
+        free_bytes: u64,
+        /// Bytes in a second that must be written.
+        write_bytes_per_second: u64,
+        /// Bytes in a second that must be read.
+        read_bytes_per_second: u64,
+    }
+}
+
+impl Needs {
+    /// Whether ranks use RDMA devices.
+    pub fn rdma(&self) -> bool {
+        let over = self.transport.as_deref();
+        matches!(over, Some("ib" | "roce")) || self.rdma_devices.is_some_and(|count| count > 0)
+    }
+
+    /// Whether ranks use GPUs.
+    pub fn uses_gpus(&self) -> bool {
+        self.gpus.is_some_and(|count| count > 0)
+    }
+
+    /// These needs as they are for a machine that is looked at from outside of any pod: volumes that
+    /// only pods have are left out, folders of the node take the place of their mounts.
+    pub fn on_the_node(mut self) -> Self {
+        let volumes = self.volumes.take().into_iter().flatten();
+        let on_node = volumes.filter_map(|volume| {
+            let path = Some(volume.host_path.clone()?);
+            Some(VolumeNeeds { path, ..volume })
+        });
+        self.volumes = Some(on_node.collect()).filter(|list: &Vec<_>| !list.is_empty());
+        self
+    }
+}
+
+/// What a machine must have for a pod of `role`, where the job is on `fabric`.
+///
+/// A role that the job does not declare needs nothing.
+pub fn needs(job: &Job, fabric: Option<&Fabric>, role: Role) -> Needs {
+    let fitted = fabric.map(|fabric| fabric::fit(job, fabric).job);
+    let job = fitted.as_ref().unwrap_or(job);
+    let template = job.roles.get(&role).map(|spec| &spec.template);
+    let Some(pod) = template.and_then(|template| template.spec.as_ref()) else {
+        return Needs::default();
+    };
+    let trainer = job.training_container(role);
+    let Some(trainer) = trainer.and_then(|index| pod.containers.get(index)) else {
+        return Needs::default();
+    };
+    let mut needs = Needs {
+        asked_by: Some(format!("{} `{}`, {role}", job.kind, job.name)),
+        cpu_milli: total(pod, "cpu", |amount| {
+            u64::try_from(quantity::milli(amount)?).ok()
+        }),
+        memory_bytes: total(pod, "memory", quantity::units),
+        disk_bytes: total(pod, "ephemeral-storage", quantity::units),
+        shm_bytes: shared_memory(pod, trainer),
+        gpus: total(pod, GPU, quantity::units).and_then(|count| u32::try_from(count).ok()),
+        gpu_model: model(pod),
+        names: rendezvous_host(job).map(|host| vec![host]),
+        ports: ports(job, role, pod),
+        volumes: volumes(pod, trainer),
+        ..Needs::default()
+    };
+    if role != Role::Launcher || launcher_holds_ranks(job) {
+        travel(&mut needs, trainer, fabric);
+    }
+    needs
+}
+
+/// What gradients travel on.
+fn travel(needs: &mut Needs, trainer: &Container, fabric: Option<&Fabric>) {
+    let variable = |name: &str| {
+        let env = trainer.env.iter().flatten();
+        env.rev().find(|known| known.name == name)?.value.as_deref()
+    };
+    // A list or an exclusion names no single interface, and neither does the beginning of a name.
+    let is_single = |name: &&str| {
+        !name.contains([',', '^']) && name.ends_with(|last: char| last.is_ascii_digit())
+    };
+    let stated = variable("NCCL_SOCKET_IFNAME").map(|value| value.trim_start_matches('='));
+    needs.interface = stated.filter(is_single).map(str::to_owned);
+    let Some(spec) = fabric.map(|fabric| &fabric.spec) else {
+        return;
+    };
+    if needs.interface.is_none() {
+        needs.interface.clone_from(&spec.interface);
+    }
+    let network = spec.network.as_ref();
+    let addresses = network.and_then(|network| network.addresses.as_ref());
+    needs.address_range = addresses.and_then(|addresses| addresses.range.clone());
+    if let Some(expected) = &spec.expects {
+        let number = |value: Option<i64>| value.and_then(|value| u64::try_from(value).ok());
+        needs.mtu = number(expected.mtu);
+        needs.bandwidth_gbps = number(expected.bandwidth_gbps);
+        needs.transport.clone_from(&expected.transport);
+    }
+    let is_off = variable("NCCL_IB_DISABLE") == Some("1");
+    if !is_off {
+        let count = spec.device().map(|(_, count)| count);
+        needs.rdma_devices = count.and_then(|count| u32::try_from(count).ok());
+        needs.hcas = variable("NCCL_IB_HCA").map(str::to_owned);
+        needs.gid_index = variable("NCCL_IB_GID_INDEX").and_then(|value| value.parse().ok());
+    }
+}
+
+/// What the containers of the pod ask for together.
+fn total(pod: &PodSpec, resource: &str, read: impl Fn(&Quantity) -> Option<u64>) -> Option<u64> {
+    let asked = |container: &Container| {
+        let resources = container.resources.as_ref()?;
+        let lists = [&resources.requests, &resources.limits];
+        let mut amounts = lists.into_iter().flatten();
+        amounts.find_map(|list| list.get(resource).and_then(&read))
+    };
+    let sum = pod.containers.iter().filter_map(asked).sum();
+    Some(sum).filter(|sum| *sum > 0)
+}
+
+fn shared_memory(pod: &PodSpec, trainer: &Container) -> Option<u64> {
+    let mut mounts = trainer.volume_mounts.iter().flatten();
+    let mount = mounts.find(|mount| mount.mount_path.trim_end_matches('/') == SHM_PATH)?;
+    let mut volumes = pod.volumes.iter().flatten();
+    let volume = volumes.find(|volume| volume.name == mount.name)?;
+    let limit = volume.empty_dir.as_ref()?.size_limit.as_ref()?;
+    quantity::units(limit)
+}
+
+fn model(pod: &PodSpec) -> Option<String> {
+    pod.node_selector.as_ref()?.get(PRODUCT).cloned()
+}
+
+/// The host that ranks meet at, where the user names one of their own.
+fn rendezvous_host(job: &Job) -> Option<String> {
+    let Framework::PyTorch(own) = &job.framework else {
+        return None;
+    };
+    let host = own.elastic.as_ref()?.rdzv_host.clone()?;
+    // Names of the job's own pods lead somewhere only once the pods are there.
+    (!host.starts_with(job.name.as_str())).then_some(host)
+}
+
+/// The ports of the node that the pod takes.
+fn ports(job: &Job, role: Role, pod: &PodSpec) -> Option<Vec<u16>> {
+    let containers = pod.containers.iter();
+    let stated = containers.flat_map(|container| container.ports.iter().flatten());
+    let mut ports: Vec<i32> = stated.filter_map(|port| port.host_port).collect();
+    if pod.host_network == Some(true) {
+        ports.extend(job.rendezvous_port(role));
+    }
+    let ports: Vec<u16> = ports
+        .into_iter()
+        .filter_map(|port| u16::try_from(port).ok().filter(|port| *port > 0))
+        .collect();
+    Some(ports).filter(|ports| !ports.is_empty())
+}
+
+/// The volumes that the trainer may write and that outlive the pod.
+fn volumes(pod: &PodSpec, trainer: &Container) -> Option<Vec<VolumeNeeds>> {
+    let volumes: Vec<&Volume> = pod.volumes.iter().flatten().collect();
+    let mounts = trainer.volume_mounts.iter().flatten();
+    let writable = mounts.filter(|mount| mount.read_only != Some(true));
+    let kept = writable.filter_map(|mount| {
+        let volume = volumes.iter().find(|volume| volume.name == mount.name)?;
+        let host_path = volume.host_path.as_ref().map(|host| host.path.clone());
+        (keeps(volume) || host_path.is_some()).then(|| VolumeNeeds {
+            path: Some(mount.mount_path.clone()),
+            host_path,
+            ..VolumeNeeds::default()
+        })
+    });
+    Some(kept.collect()).filter(|list: &Vec<_>| !list.is_empty())
+}
