@@ -25,6 +25,7 @@ mod object;
 mod paddle;
 mod plan;
 mod pod;
+pub mod preflight;
 mod pytorch;
 mod scheduler;
 mod seat;
@@ -105,7 +106,7 @@ impl Cluster {
     }
 
     /// The image of the agent, where there is one.
-    fn agent_image(&self) -> Option<&str> {
+    pub(crate) fn agent_image(&self) -> Option<&str> {
         self.agent_image
             .as_deref()
             .filter(|image| !image.is_empty())
@@ -135,6 +136,12 @@ pub enum LaunchError {
          needs `--agent-image`"
     )]
     NoAgentImage,
+    /// A job that requires a preflight on a cluster without the image of the program.
+    #[error(
+        "`trainyard.dev/preflight` is `required`, and this operator was given no image of the \
+         program that measures; it needs `--agent-image`"
+    )]
+    NoPreflightImage,
 }
 
 /// The pod of `slot`, as part of `attempt`.
