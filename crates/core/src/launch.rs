@@ -106,7 +106,7 @@ impl Cluster {
     }
 
     /// The image of the agent, where there is one.
-    pub(crate) fn agent_image(&self) -> Option<&str> {
+    fn agent_image(&self) -> Option<&str> {
         self.agent_image
             .as_deref()
             .filter(|image| !image.is_empty())

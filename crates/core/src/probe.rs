@@ -20,7 +20,7 @@ pub use compare::compare;
 pub use examine::examine;
 pub use judge::{Fault, Judgement, NodeRecord, fingerprint, judge, sentence};
 pub use needs::{Needs, VolumeNeeds, needs};
-pub use probation::{Cap, PROBATION, PROBATION_UNTIL, Probation, is_over};
+pub use probation::{Cap, PROBATION, PROBATION_UNTIL, Probation};
 pub use reading::{
     Gid, Gpu, Interface, Limits, Memory, Pcie, Probed, Processors, RdmaPort, Reading, RemappedRows,
     Space, Versions, VolumeTrial, XidSeen,

@@ -60,6 +60,7 @@ pub use types::{
     MpiV2, PyTorch, Replicas, RestartPolicy, RoleSpec, RunPolicy, SchedulingPolicy, Slot, Tf,
     TfSuccess,
 };
+pub use validate::duration;
 pub(crate) use write::yaml_word;
 pub use write::{push_yaml, to_yaml};
 

@@ -84,6 +84,11 @@ pub struct Flight<'a> {
     pub token: &'a str,
 }
 
+/// The image of the program that measures.
+pub fn image(cluster: &Cluster) -> Result<&str, LaunchError> {
+    cluster.agent_image().ok_or(LaunchError::NoPreflightImage)
+}
+
 /// By what name it is known what `job` needs, among jobs that need the same.
 pub fn covers(job: &Job, fabric: Option<&Fabric>) -> String {
     let asked: Vec<_> = job
@@ -112,7 +117,7 @@ pub fn of_job(
     flight: Flight<'_>,
     seats: &BTreeMap<String, Slot>,
 ) -> Result<Vec<PreflightPod>, LaunchError> {
-    let image = cluster.agent_image().ok_or(LaunchError::NoPreflightImage)?;
+    let image = image(cluster)?;
     let pods = seats.iter().enumerate().map(|(index, (node, slot))| {
         let role = slot.role;
         let undeclared = LaunchError::UndeclaredRole { role };

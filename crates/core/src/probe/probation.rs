@@ -85,12 +85,6 @@ impl Probation {
     }
 }
 
-/// Whether a node on probation may be tried again: its time is over, or nobody wrote one down.
-pub fn is_over(until: Option<&str>, now: Timestamp) -> bool {
-    let until = until.and_then(|text| text.parse::<Timestamp>().ok());
-    until.is_none_or(|until| until <= now)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,9 +128,6 @@ mod tests {
         let taken = Probation::of(&fault("path/bandwidth-", true), at, hour).unwrap();
         assert_eq!(taken.check, "pathbandwidth", "a value that the API takes");
         assert_eq!(Probation::of(&fault("shm-size", false), at, hour), None);
-        let until = taken.until.to_string();
-        assert!(!is_over(Some(&until), at));
-        assert!(is_over(Some(&until), taken.until));
-        assert!(is_over(None, at), "nobody knows since when");
+        assert_eq!(taken.until, at + hour);
     }
 }

@@ -297,8 +297,8 @@ fn items(text: &str) -> impl Iterator<Item = &str> {
         .filter(|item| !item.is_empty())
 }
 
-/// Whole numbers with a unit, such as `90s`, `10m`, `2h`, `1d` or `1h30m`.
-fn duration(text: &str) -> Result<Duration, String> {
+/// Reads whole numbers with a unit, such as `90s`, `10m`, `2h`, `1d` or `1h30m`; the error completes a sentence.
+pub fn duration(text: &str) -> Result<Duration, String> {
     let bad = || format!("must be a time such as `90s`, `10m` or `2h`, found `{text}`");
     let mut seconds: u64 = 0;
     let mut rest = text.trim();
