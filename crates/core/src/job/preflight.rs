@@ -16,7 +16,7 @@ use super::{
     SeenPreflight, conditions, mutant, mutant::Mutant, pass::Pass, roster::Roster,
 };
 use crate::{
-    probe::{Judgement, NodeRecord},
+    probe::NodeRecord,
     reason::Code,
     spec::{Preflight, Role, Slot},
 };
@@ -86,14 +86,19 @@ pub(super) fn cleared(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]
     if wanted.is_empty() {
         return true;
     }
-    let failed = failed_before(here, &wanted, pass.now);
-    if !failed.is_empty() {
-        leave_nodes(pass, &failed);
+    if !take_in(pass, here, &wanted) {
         return false;
     }
     let state = pass.status.trainyard.preflight.get_or_insert_default();
-    let passed = |node: &String| is_passed(state, here, node, pass.now);
-    if wanted.keys().all(passed) {
+    let unfit = unfit(here, state, &wanted, pass.now);
+    if !unfit.is_empty() {
+        leave_nodes(pass, &unfit);
+        return false;
+    }
+    if wanted
+        .keys()
+        .all(|node| is_passed(state, here, node, pass.now))
+    {
         state.forget_trouble();
         return true;
     }
@@ -138,58 +143,108 @@ fn wanted(
     wanted
 }
 
-/// The nodes of `wanted` that are known to be unfit.
-fn failed_before<'a>(
+/// The nodes of `wanted` that are known to be unfit, and why.
+fn unfit<'a>(
     here: &'a Preflights,
+    state: &PreflightState,
     wanted: &BTreeMap<String, Slot>,
     now: Timestamp,
 ) -> BTreeMap<&'a str, &'a str> {
+    if mutant::is(Mutant::StartsOnUnfit) {
+        return BTreeMap::new();
+    }
     let bad = |record: &NodeRecord| record.is_failed() && record.is_fresh(now);
-    let known = here.records.iter();
-    known
-        .filter(|(node, record)| wanted.contains_key(*node) && bad(record))
-        .filter(|_| !mutant::is(Mutant::StartsOnUnfit))
-        .map(|(node, record)| (node.as_str(), record.why.as_str()))
+    let before = here.records.iter().filter(|(_, record)| bad(record));
+    let before = before.map(|(node, record)| (node, &record.why));
+    let found = match &here.run {
+        PreflightRun::Ended(round, Ok(found)) if *round == state.round => Some(&found.unfit),
+        _ => None,
+    };
+    let found = found.into_iter().flatten();
+    let found = found.map(|(node, fault)| (node, &fault.why));
+    before
+        .chain(found)
+        .filter(|(node, _)| wanted.contains_key(*node))
+        .map(|(node, why)| (node.as_str(), why.as_str()))
         .collect()
 }
 
-/// Has the nodes looked at, or takes in what was found; whether the gang may start.
+/// Takes in what a preflight that was waited for has come to; whether it told anything.
+fn take_in(pass: &mut Pass<'_>, here: &Preflights, wanted: &BTreeMap<String, Slot>) -> bool {
+    let now = pass.now;
+    let state = pass.status.trainyard.preflight.get_or_insert_default();
+    let Some(since) = state.since else {
+        return true;
+    };
+    let judgement = match &here.run {
+        PreflightRun::Ended(round, found) if *round == state.round => found.as_ref(),
+        _ if now >= late_at(since) && !mutant::is(Mutant::WaitsForPreflight) => {
+            let why = format!("it did not end within {} s", WITHIN.as_secs());
+            tells_nothing(pass, &why);
+            return false;
+        }
+        _ => return true,
+    };
+    let judgement = match judgement {
+        Ok(judgement) => judgement,
+        Err(why) => {
+            tells_nothing(pass, why);
+            return false;
+        }
+    };
+    state.since = None;
+    if let Some(why) = judgement
+        .alike
+        .clone()
+        .filter(|_| !mutant::is(Mutant::StartsOnUnfit))
+    {
+        let avoid: Vec<String> = judgement.unfit.keys().cloned().collect();
+        note_unfit(state, avoid.iter());
+        try_later(pass, why, avoid);
+        return false;
+    }
+    state.passed.extend(judgement.fit.iter().cloned());
+    if mutant::is(Mutant::StartsOnUnfit) {
+        state.passed.extend(wanted.keys().cloned());
+    }
+    if wanted.keys().all(|node| state.passed.contains(node)) {
+        let count = wanted.len();
+        pass.tell(
+            EventKind::Normal,
+            "PreflightPassed",
+            format!("the {count} nodes of the gang passed the preflight"),
+        );
+    }
+    true
+}
+
+fn tells_nothing(pass: &mut Pass<'_>, why: &str) {
+    let why = format!("the preflight of the seats told nothing: {why}");
+    try_later(pass, why, Vec::new());
+}
+
+fn late_at(since: Timestamp) -> Timestamp {
+    since.checked_add(WITHIN).unwrap_or(Timestamp::MAX)
+}
+
+/// Has the nodes looked at.
 fn look(pass: &mut Pass<'_>, here: &Preflights, wanted: BTreeMap<String, Slot>) -> bool {
-    let (now, stamp) = (pass.now, pass.stamp);
+    let stamp = pass.stamp;
     let state = pass.status.trainyard.preflight.get_or_insert_default();
     let count = wanted.len();
-    let Some(since) = state.since else {
+    if state.since.is_none() {
         state.round += 1;
-        state.since = Some(stamp);
-        let round = state.round;
+    }
+    let since = *state.since.get_or_insert(stamp);
+    let round = state.round;
+    // Whoever ran it may know nothing of it any more.
+    if here.run != PreflightRun::Runs(round) {
         pass.actions.push(Action::StartPreflight {
             round,
             seats: wanted,
         });
-        return waits_for(pass, count, stamp);
-    };
-    let late_at = since.checked_add(WITHIN).unwrap_or(Timestamp::MAX);
-    let round = state.round;
-    match &here.run {
-        PreflightRun::Ended(ended, found) if *ended == round => {
-            return conclude(pass, here, found.as_ref().map_err(String::as_str), wanted);
-        }
-        _ if now >= late_at && !mutant::is(Mutant::WaitsForPreflight) => {
-            let why = format!("it did not end within {} s", WITHIN.as_secs());
-            return conclude(pass, here, Err(&why), wanted);
-        }
-        PreflightRun::Runs(runs) if *runs == round => {}
-        // Whoever ran it knows nothing of it any more.
-        _ => pass.actions.push(Action::StartPreflight {
-            round,
-            seats: wanted,
-        }),
     }
-    waits_for(pass, count, since)
-}
-
-fn waits_for(pass: &mut Pass<'_>, count: usize, since: Timestamp) -> bool {
-    pass.wake(since.checked_add(WITHIN).unwrap_or(Timestamp::MAX));
+    pass.wake(late_at(since));
     pass.say(
         Code::WaitingForPreflight,
         format!("the preflight of {count} nodes runs since {since}"),
@@ -197,55 +252,13 @@ fn waits_for(pass: &mut Pass<'_>, count: usize, since: Timestamp) -> bool {
     false
 }
 
-/// What follows from what a preflight found; whether the gang may start.
-fn conclude(
-    pass: &mut Pass<'_>,
-    here: &Preflights,
-    found: Result<&Judgement, &str>,
-    wanted: BTreeMap<String, Slot>,
-) -> bool {
-    let state = pass.status.trainyard.preflight.get_or_insert_default();
-    state.since = None;
-    let judgement = match found {
-        Ok(judgement) => judgement,
-        Err(why) => {
-            try_later(
-                pass,
-                format!("the preflight of the seats told nothing: {why}"),
-            );
-            return false;
+fn note_unfit<'a>(state: &mut PreflightState, nodes: impl Iterator<Item = &'a String>) {
+    for node in nodes {
+        state.passed.remove(node);
+        if state.unfit.len() < NAMED {
+            state.unfit.insert(node.clone());
         }
-    };
-    if mutant::is(Mutant::StartsOnUnfit) || judgement.unfit.is_empty() && judgement.alike.is_none()
-    {
-        let state = pass.status.trainyard.preflight.get_or_insert_default();
-        state.passed.extend(judgement.fit.iter().cloned());
-        state.forget_trouble();
-        let passed = |node: &String| is_passed(state, here, node, pass.now);
-        if !mutant::is(Mutant::StartsOnUnfit) && !wanted.keys().all(passed) {
-            // The gang has other seats by now.
-            return look(pass, here, wanted);
-        }
-        pass.tell(
-            EventKind::Normal,
-            "PreflightPassed",
-            format!(
-                "the {} nodes of the gang passed the preflight",
-                wanted.len()
-            ),
-        );
-        return true;
     }
-    if !judgement.unfit.is_empty() {
-        let unfit = judgement.unfit.iter();
-        let unfit = unfit.map(|(node, fault)| (node.as_str(), fault.why.as_str()));
-        leave_nodes(pass, &unfit.collect());
-    }
-    if let Some(why) = &judgement.alike {
-        let why = why.clone();
-        try_later(pass, why);
-    }
-    false
 }
 
 /// Gives the seats back and asks for others than `unfit`.
@@ -256,30 +269,24 @@ fn leave_nodes(pass: &mut Pass<'_>, unfit: &BTreeMap<&str, &str>) {
         count => format!(" (and {} more)", count - 1),
     };
     let why = format!("node `{node}` failed the preflight: {fault}{more}");
+    let avoid: Vec<String> = unfit.keys().map(|node| (*node).to_owned()).collect();
     let state = pass.status.trainyard.preflight.get_or_insert_default();
-    state.in_vain = 0;
-    for node in unfit.keys() {
-        state.passed.remove(*node);
-        if state.unfit.len() < NAMED {
-            state.unfit.insert((*node).to_owned());
-        }
+    state.forget_trouble();
+    note_unfit(state, avoid.iter());
+    let message = format!("{why}; another seat is looked for");
+    let waiting = pass.observed.status.trainyard.waiting.as_ref();
+    if waiting.is_none_or(|known| known.message != message) {
+        let message = format!("The gang gives its seats back: {why}.");
+        pass.tell(EventKind::Warning, "UnfitNodes", message);
     }
-    pass.tell(
-        EventKind::Warning,
-        "UnfitNodes",
-        format!("The gang gives its seats back: {why}."),
-    );
-    pass.say(
-        Code::WaitingForSeats,
-        format!("{why}; another seat is looked for"),
-    );
-    let avoid = unfit.keys().map(|node| (*node).to_owned()).collect();
+    pass.say(Code::WaitingForSeats, message);
     pass.actions.push(Action::GiveSeatsBack { why, avoid });
 }
 
 /// Gives the seats back until the next try.
-fn try_later(pass: &mut Pass<'_>, why: String) {
+fn try_later(pass: &mut Pass<'_>, why: String, avoid: Vec<String>) {
     let state = pass.status.trainyard.preflight.get_or_insert_default();
+    state.since = None;
     let pause = (PAUSE * 2u32.pow(state.in_vain.min(8))).min(PAUSE_MAX);
     state.in_vain = state.in_vain.saturating_add(1);
     let told = state.why.as_ref() == Some(&why);
@@ -294,11 +301,7 @@ fn try_later(pass: &mut Pass<'_>, why: String) {
         Code::WaitingForPreflight,
         format!("{why}; the preflight is tried again at {retry_at}"),
     );
-    let leaves = |action: &Action| matches!(action, Action::GiveSeatsBack { .. });
-    if !pass.actions.iter().any(leaves) {
-        let avoid = Vec::new();
-        pass.actions.push(Action::GiveSeatsBack { why, avoid });
-    }
+    pass.actions.push(Action::GiveSeatsBack { why, avoid });
 }
 
 /// Says what keeps a preflight from being run; an event once.
