@@ -1,5 +1,5 @@
-//! Commands that are not for people: pods of a local run start this program again, and pods of an
-//! `MPIJob` on a cluster have it in place of ssh.
+//! Commands that are not for people: pods of a local run start this program again, pods of an
+//! `MPIJob` on a cluster have it in place of ssh, and pods of a preflight measure with each other.
 //!
 //! They are dispatched before arguments are parsed and the environment is read, because every run
 //! waits for one and every rank of `mpirun` for another.
@@ -10,8 +10,10 @@ use std::{
     io,
     path::Path,
     process::ExitCode,
+    sync::{Arc, atomic::AtomicBool},
 };
 
+use signal_hook::consts::SIGTERM;
 use trainyard_agent::Settings;
 use trainyard_core::launch::agent::REMOTE_SHELLS;
 
@@ -34,6 +36,7 @@ pub(crate) fn dispatch(mut words: impl Iterator<Item = OsString>) -> Option<Exit
         "pod-exec" => trainyard_host::pod_exec_main(words.collect()),
         "smoke-trainer" => Some(smoke_trainer(words)),
         "agent" => Some(agent(words)),
+        "preflight" if words.next()? == "--serve" => Some(preflight_member()),
         _ => None,
     }
 }
@@ -86,6 +89,22 @@ fn remote_shell(words: impl Iterator<Item = OsString>) -> ExitCode {
             // What ssh says of a connection that failed.
             ExitCode::from(255)
         }
+    }
+}
+
+/// A member of a preflight; the lead among them prints the report.
+fn preflight_member() -> ExitCode {
+    // In a pod this is process 1, whom the kernel spares from signals that it does not ask for.
+    let at_once = Arc::new(AtomicBool::new(true));
+    let ended = signal_hook::flag::register_conditional_shutdown(SIGTERM, 143, at_once)
+        .map_err(anyhow::Error::new)
+        .and_then(|_| {
+            let mut stdout = io::stdout().lock();
+            trainyard_probe::path::serve(&environment::lookup, &mut stdout).map_err(Into::into)
+        });
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => cannot(&error.into()),
     }
 }
 

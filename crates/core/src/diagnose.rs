@@ -19,7 +19,7 @@
 //! Sources whose lines have no time, or clocks that do not fit, are put in the order in which they were
 //! named.
 
-mod codes;
+pub(crate) mod codes;
 mod flight;
 mod group;
 mod line;

@@ -7,14 +7,21 @@
 //! Invariant: whatever could not be measured is a check of its own with the reason. Nothing passes
 //! because nobody looked.
 
+mod amounts;
+mod catalogue;
 mod check;
 mod compare;
 mod examine;
 mod judge;
 mod needs;
+pub mod pairs;
+pub mod paths;
 mod probation;
 mod reading;
+pub mod ring;
+pub mod search;
 
+pub use catalogue::{CATALOGUE, Entry};
 pub use check::{Check, Layer, NodeReport, Outcome, Owner, Report};
 pub use compare::compare;
 pub use examine::examine;

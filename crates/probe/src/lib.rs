@@ -7,6 +7,8 @@
 //! not is given up and reported as such.
 #![forbid(unsafe_code)]
 
+pub mod path;
+
 use std::path::Path;
 
 use trainyard_core::probe::{Needs, Reading};

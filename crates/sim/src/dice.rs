@@ -10,6 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
 /// A source of draws.
+#[derive(Debug)]
 pub(crate) struct Dice(ChaCha8Rng);
 
 impl Dice {

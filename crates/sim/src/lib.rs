@@ -11,7 +11,8 @@
 //! 3. `generate`: the job of a run;
 //! 4. `invariants`: what must hold, one file each;
 //! 5. [`hunt()`]: many seeds on all cores; [`shrink()`]: the least that still breaks;
-//! 6. [`placement`]: another world, around `gang::place`.
+//! 6. [`placement`]: another world, around `gang::place`;
+//! 7. [`network`]: another, around `probe::search`.
 #![forbid(unsafe_code)]
 
 mod coverage;
@@ -19,6 +20,7 @@ mod dice;
 mod generate;
 mod hunt;
 mod invariants;
+pub mod network;
 pub mod placement;
 mod run;
 mod shrink;

@@ -1,15 +1,15 @@
 //! Numbers that drivers and network cards print, in words.
 
 /// What an Xid of the NVIDIA driver means, and which label it speaks for beside `xid_error`.
-pub(super) struct Xid {
-    pub(super) words: &'static str,
-    pub(super) label: Option<&'static str>,
+pub(crate) struct Xid {
+    pub(crate) words: &'static str,
+    pub(crate) label: Option<&'static str>,
     /// Made by the program that runs on the GPU, as a rule.
-    pub(super) program: bool,
+    pub(crate) program: bool,
 }
 
 /// The Xid called `number`, from NVIDIA's catalogue "Xid Errors".
-pub(super) fn xid(number: u32) -> Xid {
+pub(crate) fn xid(number: u32) -> Xid {
     let (words, label, program) = match number {
         8 => ("the GPU stopped processing", None, false),
         13 => (

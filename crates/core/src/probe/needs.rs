@@ -94,6 +94,7 @@ impl Needs {
 
     /// These needs as they are for a machine that is looked at from outside of any pod: volumes that
     /// only pods have are left out, folders of the node take the place of their mounts.
+    #[must_use]
     pub fn on_the_node(mut self) -> Self {
         let volumes = self.volumes.take().into_iter().flatten();
         let on_node = volumes.filter_map(|volume| {

@@ -179,7 +179,7 @@ pub struct Gpu {
     pub clock_most: Probed<u64>,
     /// Why they run slower, in the driver's words.
     pub throttled_by: Probed<BTreeSet<String>>,
-    /// NVLinks: whether each is up.
+    /// Whether each of its links to other GPUs is up.
     pub nvlinks: Probed<Vec<bool>>,
     /// How it is connected.
     pub pcie: Pcie,

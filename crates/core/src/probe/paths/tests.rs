@@ -1,0 +1,173 @@
+use super::*;
+use crate::probe::{Outcome, search::Search};
+
+/// Searches over five nodes; `damage` changes what a pair found.
+fn checks(
+    expected_gbps: Option<u64>,
+    damage: impl Fn(&mut PairFound),
+) -> (Vec<Vec<Check>>, Vec<Check>) {
+    let names: Vec<String> = (0..5).map(|node| format!("node-{node}")).collect();
+    let mut search = Search::new(Topology::flat(5));
+    let mut all = Vec::new();
+    while let Some(round) = search.next_round() {
+        let mut found: Vec<PairFound> = round
+            .into_iter()
+            .map(|pair| PairFound {
+                pair,
+                bandwidth: 10e9,
+                round_trip_micros: Some(100),
+                ..PairFound::default()
+            })
+            .collect();
+        found.iter_mut().for_each(&damage);
+        let measured: Vec<Measurement> = found.iter().map(PairFound::measurement).collect();
+        search.record(&measured);
+        all.extend(found);
+    }
+    let conclusion = search.conclude();
+    let paths = Paths {
+        names: &names,
+        topology: search.topology(),
+        found: &all,
+        conclusion: &conclusion,
+        expected_gbps,
+    };
+    let ring = RingFound::Ended {
+        nodes: 5,
+        bandwidth: 9e9,
+        right: true,
+    };
+    (paths.of_nodes(), paths.shared(&ring))
+}
+
+fn has(found: &PairFound, node: usize) -> bool {
+    found.pair.0 == node || found.pair.1 == node
+}
+
+#[test]
+fn the_slow_node_fails_with_the_cause_that_its_pairs_show() {
+    let cases: [(&str, fn(&mut PairFound), &str, &str); 4] = [
+        (
+            "slow",
+            |found| found.bandwidth = 1e9,
+            "1 Gb/s at best, with 4 others",
+            "lower speed",
+        ),
+        (
+            "stalled",
+            |found| {
+                found.bandwidth = 0.0;
+                found.stalled = true;
+            },
+            "0 Mb/s at best, with 4 others, small messages pass and large ones do not",
+            "an MTU",
+        ),
+        (
+            "lossy",
+            |found| found.sent_again = 0.08,
+            "10 Gb/s at best, with 4 others, 8 % of segments sent again",
+            "packets are lost",
+        ),
+        (
+            "refused",
+            |found| {
+                found.bandwidth = 0.0;
+                found.round_trip_micros = None;
+                found.trouble = Some("connecting: refused".to_owned());
+            },
+            "0 Mb/s at best, with 4 others; connecting: refused",
+            "nothing gets through",
+        ),
+    ];
+    for (name, damage, found, cause) in cases {
+        let (nodes, shared) = checks(None, |pair| {
+            if has(pair, 3) {
+                damage(pair)
+            }
+        });
+        for (node, checks) in nodes.iter().enumerate() {
+            let bandwidth = &checks[0];
+            let expected = if node == 3 {
+                Outcome::Fail
+            } else {
+                Outcome::Pass
+            };
+            assert_eq!(bandwidth.outcome, expected, "{name}: {node} {bandwidth:?}");
+        }
+        // The number of partners depends on the confirming rounds, so only its place is compared.
+        let own = &nodes[3][0];
+        let without = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "#");
+        assert_eq!(without(&own.found), without(found), "{name}");
+        assert!(own.cause.contains(cause), "{name}: {}", own.cause);
+        assert!(!own.next.is_empty(), "{name}");
+        assert!(
+            shared.iter().all(|check| check.outcome == Outcome::Pass),
+            "{name}: {shared:?}"
+        );
+    }
+}
+
+#[test]
+fn all_equally_slow_is_the_fabric_and_nobody() {
+    let (nodes, shared) = checks(Some(400), |found| found.bandwidth = 1e9);
+    assert!(
+        nodes
+            .iter()
+            .all(|checks| checks[0].outcome == Outcome::Pass)
+    );
+    let fabric = shared
+        .iter()
+        .find(|check| check.subject == "fabric")
+        .unwrap();
+    assert_eq!(fabric.outcome, Outcome::Fail);
+    assert_eq!(
+        fabric.needed,
+        "0.7 of 400 Gb/s, since one stream is held to 10 Gb/s at most"
+    );
+    let (_, shared) = checks(Some(10), |_| {});
+    assert_eq!(shared[0].outcome, Outcome::Pass);
+}
+
+#[test]
+fn a_latency_far_from_that_of_others_is_told() {
+    let (nodes, _) = checks(None, |found| {
+        if has(found, 1) {
+            found.round_trip_micros = Some(40_000);
+        }
+    });
+    assert_eq!(nodes[1][1].outcome, Outcome::Warn);
+    assert_eq!(nodes[4][1].outcome, Outcome::Pass);
+}
+
+#[test]
+fn a_pair_alone_fails_no_node() {
+    let (nodes, shared) = checks(None, |found| {
+        if found.pair == (2, 3) {
+            found.bandwidth = 1e9;
+        }
+    });
+    assert!(
+        nodes
+            .iter()
+            .all(|checks| checks[0].outcome == Outcome::Pass),
+        "{nodes:?}"
+    );
+    assert_eq!(
+        (shared[0].outcome, shared[0].subject.as_str()),
+        (Outcome::Fail, "node-2 - node-3")
+    );
+}
+
+#[test]
+fn a_volume_that_others_do_not_see_fails_unless_it_is_a_folder_of_the_node() {
+    let wrong = [("node-1".to_owned(), "not found".to_owned())];
+    assert_eq!(volume_shared("/ckpt", &[], 3, false).outcome, Outcome::Pass);
+    assert_eq!(
+        volume_shared("/ckpt", &wrong, 3, false).outcome,
+        Outcome::Fail
+    );
+    assert_eq!(
+        volume_shared("/ckpt", &wrong, 3, true).outcome,
+        Outcome::Warn
+    );
+}

@@ -1,0 +1,130 @@
+//! The all-reduce around a ring: who sends which chunk when, what the sums are, and its bandwidth.
+//!
+//! Owns the arithmetic; the bytes travel elsewhere.
+
+use std::ops::Range;
+
+/// One step of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The chunk that goes to the next rank.
+    pub sends: usize,
+    /// The chunk that comes from the previous one.
+    pub receives: usize,
+    /// Whether what comes is added to what is there, or takes its place.
+    pub adds: bool,
+}
+
+/// The steps of `rank` among `size`: first every chunk is summed up on one rank, then it goes around.
+pub fn steps(rank: usize, size: usize) -> impl Iterator<Item = Step> {
+    let back = move |by: usize| (rank + 2 * size - by) % size.max(1);
+    let rounds = size.saturating_sub(1);
+    let reduce = (0..rounds).map(move |step| Step {
+        sends: back(step),
+        receives: back(step + 1),
+        adds: true,
+    });
+    let gather = (0..rounds).map(move |step| Step {
+        sends: back(step + size - 1),
+        receives: back(step),
+        adds: false,
+    });
+    reduce.chain(gather)
+}
+
+/// Where chunk `index` of `size` lies among `words`.
+pub fn chunk(index: usize, size: usize, words: usize) -> Range<usize> {
+    let edge = |index: usize| words * index / size.max(1);
+    edge(index)..edge(index + 1)
+}
+
+/// What `rank` brings.
+pub fn contribution(rank: usize, words: usize) -> Vec<u64> {
+    let factor = rank as u64 + 1;
+    (0..words as u64)
+        .map(|index| pattern(index).wrapping_mul(factor))
+        .collect()
+}
+
+/// Whether these are the sums of what `size` ranks brought.
+pub fn is_sum(words: &[u64], size: usize) -> bool {
+    let size = size as u64;
+    let factor = size * (size + 1) / 2;
+    let sums = (0..).map(|index| pattern(index).wrapping_mul(factor));
+    words
+        .iter()
+        .copied()
+        .zip(sums)
+        .all(|(word, sum)| word == sum)
+}
+
+/// A word that differs from its neighbours, so that a chunk in the wrong place is noticed.
+fn pattern(index: u64) -> u64 {
+    index.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
+}
+
+/// Bits in a second that each link carried: of the bytes that each rank brought, an all-reduce moves
+/// 2 (n − 1) / n over each link, so this can be compared with what a pair reaches whatever n is.
+#[expect(clippy::cast_precision_loss, reason = "a rate, not a count")]
+pub fn bus_bandwidth(bytes: usize, micros: u64, size: usize) -> f64 {
+    if micros == 0 || size == 0 {
+        return 0.0;
+    }
+    let moved = bytes as f64 * 8.0 * 2.0 * (size as f64 - 1.0) / size as f64;
+    moved / (micros as f64 / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rank_ends_with_the_sums() {
+        for size in 2..9 {
+            for words in [0, 1, size, 37] {
+                let mut held: Vec<Vec<u64>> =
+                    (0..size).map(|rank| contribution(rank, words)).collect();
+                let plans: Vec<Vec<Step>> =
+                    (0..size).map(|rank| steps(rank, size).collect()).collect();
+                for turn in 0..2 * (size - 1) {
+                    let sent: Vec<Vec<u64>> = (0..size)
+                        .map(|rank| {
+                            held[rank][chunk(plans[rank][turn].sends, size, words)].to_vec()
+                        })
+                        .collect();
+                    for rank in 0..size {
+                        let step = plans[rank][turn];
+                        let previous = (rank + size - 1) % size;
+                        assert_eq!(step.receives, plans[previous][turn].sends);
+                        let range = chunk(step.receives, size, words);
+                        for (word, came) in held[rank][range].iter_mut().zip(&sent[previous]) {
+                            *word = if step.adds {
+                                word.wrapping_add(*came)
+                            } else {
+                                *came
+                            };
+                        }
+                    }
+                }
+                assert!(
+                    held.iter().all(|words| is_sum(words, size)),
+                    "{size} {words}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_sum_is_noticed() {
+        let mut words = contribution(0, 8);
+        assert!(is_sum(&words, 1));
+        words.swap(2, 3);
+        assert!(!is_sum(&words, 1));
+    }
+
+    #[test]
+    fn the_bandwidth_is_that_of_one_link() {
+        // Four ranks with 1 MB each: 1.5 MB over each link.
+        assert!((bus_bandwidth(1_000_000, 12_000, 4) - 1e9).abs() < 1.0);
+    }
+}

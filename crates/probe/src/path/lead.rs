@@ -1,0 +1,154 @@
+//! The lead: gathers the members, conducts the preflight, and makes the report.
+//!
+//! Invariant: whoever does not answer in time is gone from then on, and is told of as such; the
+//! preflight goes on with the others.
+
+mod members;
+mod rounds;
+mod volumes;
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
+    thread,
+    time::{Duration, Instant},
+};
+
+use trainyard_core::probe::{Check, NodeReport, Reading, Report, compare, examine, paths};
+
+use self::members::Members;
+use super::{
+    Conduct, Settings,
+    limit::Limit,
+    message::{Answer, Request},
+    peer::{join, now_micros},
+    socket::{Binding, SocketError},
+};
+
+/// A reading takes 3 seconds, and volumes 10 more at most.
+const READING: Duration = Duration::from_secs(15);
+/// Times that a clock is asked for; the answer that came fastest counts.
+const CLOCKS: usize = 5;
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Conducted {
+    /// What is to be told.
+    pub report: Report,
+    /// How many members joined, the lead included.
+    pub joined: usize,
+}
+
+/// Conducts a preflight as its lead, and takes part in it.
+pub fn lead(settings: &Settings, conduct: &Conduct) -> Result<Conducted, SocketError> {
+    let listener = Binding::default().listen(conduct.port)?;
+    Ok(lead_at(listener, settings, conduct))
+}
+
+/// The same where it listens already.
+pub(super) fn lead_at(listener: TcpListener, settings: &Settings, conduct: &Conduct) -> Conducted {
+    let limit = Limit::after(settings.timeout);
+    let port = listener
+        .local_addr()
+        .map_or(conduct.port, |address| address.port());
+    let own = settings.clone();
+    // It ends with the goodbye, or when the connection that this function holds is closed.
+    let own = thread::spawn(move || {
+        let here = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+        drop(join(&own, here));
+    });
+    let mut members = Members::gather(listener, settings, conduct, limit);
+    let report = report(settings, conduct, &mut members, limit);
+    members.dismiss(settings.patience());
+    if own.is_finished() {
+        drop(own.join());
+    }
+    Conducted {
+        joined: members.len(),
+        report,
+    }
+}
+
+fn report(settings: &Settings, conduct: &Conduct, members: &mut Members, limit: Limit) -> Report {
+    let mut readings = read(members, limit);
+    clocks(members, &mut readings, settings, limit);
+    let measured = rounds::conduct(settings, conduct, members, limit);
+    let volumes = volumes::conduct(settings, members, limit);
+
+    let mut checks: BTreeMap<String, Vec<Check>> = BTreeMap::new();
+    for (name, reading) in &readings {
+        checks
+            .entry(name.clone())
+            .or_default()
+            .extend(examine(reading, &settings.needs));
+    }
+    for of_nodes in [compare(&readings, &settings.needs), measured.nodes, volumes] {
+        for (name, own) in of_nodes {
+            checks.entry(name).or_default().extend(own);
+        }
+    }
+    for (name, lost) in members.attendance(conduct) {
+        checks
+            .entry(name)
+            .or_default()
+            .push(paths::joined(lost.as_deref()));
+    }
+    let nodes = checks.into_iter().map(|(name, mut checks)| {
+        // Told layer by layer, and in the order of the catalogue within each.
+        checks.sort_by_key(|check| check.layer);
+        (name, NodeReport { checks })
+    });
+    Report {
+        nodes: nodes.collect(),
+        shared: measured.shared,
+    }
+}
+
+/// What every member reads of its machine.
+fn read(members: &mut Members, limit: Limit) -> BTreeMap<String, Reading> {
+    let all = members
+        .present()
+        .into_iter()
+        .map(|member| (member, Request::Read));
+    let answers = members.ask(all.collect(), limit.within(READING));
+    let readings = answers
+        .into_iter()
+        .filter_map(|(member, answer)| match answer {
+            Answer::Read(reading) => Some((members.name(member).to_owned(), *reading)),
+            _ => None,
+        });
+    readings.collect()
+}
+
+/// How far each clock is ahead of ours: the time that came back, less the middle of asking and
+/// receiving. The fastest answer leaves the least doubt.
+fn clocks(
+    members: &mut Members,
+    readings: &mut BTreeMap<String, Reading>,
+    settings: &Settings,
+    limit: Limit,
+) {
+    let mut best: BTreeMap<usize, (Duration, i64)> = BTreeMap::new();
+    for _ in 0..CLOCKS {
+        // One after the other, so that threads of ours do not wait for each other between the times.
+        for member in members.present() {
+            let (before, start) = (now_micros(), Instant::now());
+            let requests = vec![(member, Request::Clock)];
+            let answer = members.ask(requests, limit.within(settings.patience()));
+            let took = start.elapsed();
+            if let Some(Answer::Clock(theirs)) = answer.into_values().next() {
+                let half = i64::try_from(took.as_micros() / 2).unwrap_or(0);
+                let ahead = theirs - before - half;
+                let entry = best.entry(member).or_insert((took, ahead));
+                if took < entry.0 {
+                    *entry = (took, ahead);
+                }
+            }
+        }
+    }
+    for (member, (_, ahead)) in best {
+        if let Some(reading) = readings.get_mut(members.name(member)) {
+            reading.clock_ahead_micros = Some(ahead);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! What lead and peers say to each other.
+
+use std::net::{IpAddr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+use trainyard_core::probe::Reading;
+
+/// The version of the protocol. Pods of one preflight run one image, so another one is a mistake.
+pub(super) const VERSION: u32 = 1;
+
+/// The largest first message of a connection, before it is known who sends it.
+pub(super) const LARGEST_HELLO: usize = 4096;
+
+/// The first message of a peer.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Hello {
+    pub(super) version: u32,
+    pub(super) token: String,
+    pub(super) node: String,
+    /// Where other peers reach it; the address that the lead sees it at, unless it is bound to an
+    /// interface.
+    pub(super) address: Option<IpAddr>,
+    pub(super) port: u16,
+    /// Why it cannot be measured with.
+    pub(super) trouble: Option<String>,
+}
+
+/// What the lead asks a peer for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Request {
+    /// A reading of the machine.
+    Read,
+    /// The time.
+    Clock,
+    /// A measurement with another peer.
+    Measure(Measure),
+    /// A part in a ring.
+    Ring(RingPart),
+    /// A file on a volume, written, looked for or removed.
+    Volume(VolumeStep),
+    /// Nothing more.
+    Goodbye,
+}
+
+/// One side of a measured pair.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Measure {
+    /// Which connections belong to it.
+    pub(super) id: u64,
+    /// Whom to connect to; the other side waits for that.
+    pub(super) to: Option<SocketAddr>,
+}
+
+/// One part in a ring.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct RingPart {
+    pub(super) id: u64,
+    pub(super) rank: usize,
+    pub(super) size: usize,
+    /// The next one around.
+    pub(super) next: SocketAddr,
+    pub(super) bytes: usize,
+    pub(super) repeats: u32,
+    pub(super) limit_millis: u64,
+}
+
+/// What to do on a volume.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct VolumeStep {
+    pub(super) path: String,
+    pub(super) action: VolumeAction,
+}
+
+/// One of the three steps.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum VolumeAction {
+    /// Write a file with this name and text.
+    Write { name: String, text: String },
+    /// Look for files with these names and texts.
+    Look { files: Vec<(String, String)> },
+    /// Remove the file with this name.
+    Remove { name: String },
+}
+
+/// What a peer answers.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Answer {
+    Read(Box<Reading>),
+    /// Microseconds since 1970.
+    Clock(i64),
+    Measured(Measured),
+    Ringed(Ringed),
+    /// The names of files that are not as they should be, each with the reason.
+    Volume(Vec<(String, String)>),
+    Goodbye,
+}
+
+/// What one side of a pair saw.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Measured {
+    /// The median of small messages there and back; of the side that connects.
+    pub(super) round_trip_micros: Option<u64>,
+    /// Bits in a second that arrived at this side.
+    pub(super) received: Option<f64>,
+    /// Of the segments that this side sent, the part that it had to send again.
+    pub(super) sent_again: Option<f64>,
+    /// Small messages passed, large ones did not.
+    pub(super) stalled: bool,
+    /// Why it did not come to the end.
+    pub(super) trouble: Option<String>,
+}
+
+/// What one part of a ring saw.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Ringed {
+    /// Of the fastest repeat.
+    pub(super) micros: Option<u64>,
+    /// Whether every sum was right.
+    pub(super) right: bool,
+    pub(super) trouble: Option<String>,
+}
+
+/// The first message of a connection between peers.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Opening {
+    pub(super) token: String,
+    pub(super) id: u64,
+    pub(super) purpose: Purpose,
+}
+
+/// What a connection between peers is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Purpose {
+    /// Small messages, then large ones from whoever connected.
+    Forward,
+    /// Large ones to whoever connected.
+    Backward,
+    /// A step of the ring.
+    Ring,
+}
+
+/// Whether two tokens are the same, in a time that does not depend on where they differ.
+pub(super) fn same_token(own: &str, other: &str) -> bool {
+    let (own, other) = (own.as_bytes(), other.as_bytes());
+    let differences = own.iter().zip(other).fold(0, |sum, (a, b)| sum | (a ^ b));
+    !own.is_empty() && own.len() == other.len() && std::hint::black_box(differences) == 0
+}

@@ -1,0 +1,211 @@
+//! A member of a preflight as a pod runs it: settings come by variables, the report goes to stdout.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+    net::SocketAddr,
+    path::PathBuf,
+    str::FromStr,
+    time::Duration,
+};
+
+use thiserror::Error;
+use trainyard_core::probe::Needs;
+
+use super::{Conduct, PORT, PeerError, Settings, SocketError, join, lead};
+
+/// What stands before the report, on a line of its own, so that it is found in a log.
+pub const MARKER: &str = "trainyard-preflight-report: ";
+
+/// The limit on the whole, unless another is given.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// How long one direction of a pair is measured, unless told: long enough for TCP to find its speed
+/// on any link of a data centre, short enough for twenty rounds in a minute.
+const MEASURE: Duration = Duration::from_secs(1);
+
+/// Why a member did not come to its end.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    /// A variable that must be there is not.
+    #[error("`{0}` is not set, which `preflight --serve` needs")]
+    Missing(&'static str),
+    /// A variable says nothing that can be understood.
+    #[error("`{name}` needs {needed}, found `{found}`")]
+    Variable {
+        /// Its name.
+        name: &'static str,
+        /// What it says.
+        found: String,
+        /// What it must be.
+        needed: &'static str,
+    },
+    /// The lead could not begin.
+    #[error("cannot lead the preflight")]
+    Lead(#[source] SocketError),
+    /// The peer did not come to the goodbye.
+    #[error("cannot take part in the preflight")]
+    Peer(#[source] PeerError),
+    /// The report could not be written.
+    #[error("cannot print the report")]
+    Print(#[source] io::Error),
+}
+
+/// Takes part as the variables say, and where it is the lead, prints the report as one line.
+pub fn serve(
+    variable: &dyn Fn(&str) -> Option<String>,
+    output: &mut dyn Write,
+) -> Result<(), ServeError> {
+    let settings = settings(variable)?;
+    let own: Option<SocketAddr> = parsed(
+        variable,
+        "TRAINYARD_PREFLIGHT_LEAD",
+        "an address and a port",
+    )?;
+    if let Some(address) = own {
+        return join(&settings, address).map_err(ServeError::Peer);
+    }
+    let conduct = conduct(variable)?;
+    let conducted = lead(&settings, &conduct).map_err(ServeError::Lead)?;
+    let print = |error| ServeError::Print(error);
+    let line = serde_json::to_string(&conducted.report).map_err(|error| print(error.into()))?;
+    writeln!(output, "{MARKER}{line}")
+        .and_then(|()| output.flush())
+        .map_err(print)
+}
+
+fn settings(variable: &dyn Fn(&str) -> Option<String>) -> Result<Settings, ServeError> {
+    let required = |name: &'static str| {
+        let value = variable(name).filter(|value| !value.is_empty());
+        value.ok_or(ServeError::Missing(name))
+    };
+    let seconds = parsed(
+        variable,
+        "TRAINYARD_PREFLIGHT_TIMEOUT",
+        "a number of seconds",
+    )?;
+    let millis = parsed(
+        variable,
+        "TRAINYARD_PREFLIGHT_MEASURE",
+        "a number of milliseconds",
+    )?;
+    Ok(Settings {
+        needs: json(variable, "TRAINYARD_PREFLIGHT_NEEDS", "needs as JSON")?
+            .unwrap_or_else(Needs::default),
+        node: required("TRAINYARD_PREFLIGHT_NODE")?,
+        token: required("TRAINYARD_PREFLIGHT_TOKEN")?,
+        root: PathBuf::from("/"),
+        timeout: seconds
+            .map_or(TIMEOUT, Duration::from_secs)
+            .max(Duration::from_secs(1)),
+        measure: millis
+            .map_or(MEASURE, Duration::from_millis)
+            .max(Duration::from_millis(10)),
+    })
+}
+
+fn conduct(variable: &dyn Fn(&str) -> Option<String>) -> Result<Conduct, ServeError> {
+    let names = variable("TRAINYARD_PREFLIGHT_NODES").unwrap_or_default();
+    let names = names
+        .split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty());
+    let nodes: Vec<String> = names.map(str::to_owned).collect();
+    let gang = parsed(variable, "TRAINYARD_PREFLIGHT_GANG", "a number of pods")?;
+    let domains: Option<BTreeMap<String, Vec<String>>> = json(
+        variable,
+        "TRAINYARD_PREFLIGHT_TOPOLOGY",
+        "the domains of each node as JSON",
+    )?;
+    Ok(Conduct {
+        gang: gang.unwrap_or_else(|| nodes.len().max(1)),
+        port: parsed(variable, "TRAINYARD_PREFLIGHT_PORT", "a port")?.unwrap_or(PORT),
+        domains: domains.unwrap_or_default(),
+        nodes,
+    })
+}
+
+fn parsed<T: FromStr>(
+    variable: &dyn Fn(&str) -> Option<String>,
+    name: &'static str,
+    needed: &'static str,
+) -> Result<Option<T>, ServeError> {
+    let Some(found) = variable(name).filter(|value| !value.is_empty()) else {
+        return Ok(None);
+    };
+    let wrong = |found| ServeError::Variable {
+        name,
+        found,
+        needed,
+    };
+    found.trim().parse().map(Some).map_err(|_| wrong(found))
+}
+
+fn json<T: serde::de::DeserializeOwned>(
+    variable: &dyn Fn(&str) -> Option<String>,
+    name: &'static str,
+    needed: &'static str,
+) -> Result<Option<T>, ServeError> {
+    let Some(found) = variable(name).filter(|value| !value.is_empty()) else {
+        return Ok(None);
+    };
+    let wrong = |found| ServeError::Variable {
+        name,
+        found,
+        needed,
+    };
+    serde_json::from_str(&found)
+        .map(Some)
+        .map_err(|_| wrong(found))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variables(
+        pairs: &'static [(&'static str, &'static str)],
+    ) -> impl Fn(&str) -> Option<String> {
+        move |name| {
+            let own = pairs
+                .iter()
+                .find(|(own, _)| format!("TRAINYARD_PREFLIGHT_{own}") == name);
+            own.map(|(_, value)| (*value).to_owned())
+        }
+    }
+
+    #[test]
+    fn variables_are_read_and_refused_by_name() {
+        let read = settings(&variables(&[
+            ("NODE", "node-a"),
+            ("TOKEN", "secret"),
+            ("NEEDS", r#"{"interface":"net1"}"#),
+            ("TIMEOUT", "30"),
+        ]));
+        let read = read.unwrap();
+        assert_eq!(read.needs.interface.as_deref(), Some("net1"));
+        assert_eq!(
+            (read.timeout, read.measure),
+            (Duration::from_secs(30), MEASURE)
+        );
+        let conduct = conduct(&variables(&[
+            ("NODES", "a, b,c"),
+            ("TOPOLOGY", r#"{"a":["r1"]}"#),
+        ]));
+        let conduct = conduct.unwrap();
+        assert_eq!(
+            (conduct.gang, conduct.port, conduct.nodes.len()),
+            (3, PORT, 3)
+        );
+        assert_eq!(conduct.domains["a"], ["r1"]);
+
+        let refused = |pairs| settings(&variables(pairs)).unwrap_err().to_string();
+        assert_eq!(
+            refused(&[("NODE", "a")]),
+            "`TRAINYARD_PREFLIGHT_TOKEN` is not set, which `preflight --serve` needs"
+        );
+        assert_eq!(
+            refused(&[("NODE", "a"), ("TOKEN", "b"), ("TIMEOUT", "soon")]),
+            "`TRAINYARD_PREFLIGHT_TIMEOUT` needs a number of seconds, found `soon`"
+        );
+    }
+}

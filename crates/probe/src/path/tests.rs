@@ -1,0 +1,245 @@
+//! The protocol over the loopback device: members that behave, and members that do not. What nodes
+//! are slow cannot be tested here; `tests/hosts` has links for that.
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener, TcpStream},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use trainyard_core::probe::{Check, Outcome, Reading, Report, VolumeNeeds};
+
+use super::{
+    lead::lead_at,
+    limit::Limit,
+    message::{Answer, Hello, Request, VERSION, same_token},
+    *,
+};
+
+fn settings(node: &str) -> Settings {
+    Settings {
+        needs: Needs::default(),
+        node: node.to_owned(),
+        token: "secret".to_owned(),
+        root: PathBuf::from("/nowhere"),
+        timeout: Duration::from_secs(60),
+        measure: Duration::from_millis(50),
+    }
+}
+
+/// A lead that waits for `names`, the first of which is its own.
+fn started(settings: Settings, names: &[&str]) -> (SocketAddr, JoinHandle<Conducted>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let conduct = Conduct {
+        gang: names.len(),
+        nodes: names.iter().map(|name| (*name).to_owned()).collect(),
+        ..Conduct::default()
+    };
+    let lead = thread::spawn(move || lead_at(listener, &settings, &conduct));
+    (address, lead)
+}
+
+fn check<'a>(report: &'a Report, node: &str, name: &str) -> &'a Check {
+    let checks = &report.nodes[node].checks;
+    let found = checks.iter().find(|check| check.name == name);
+    found.unwrap_or_else(|| panic!("{node} has no {name}: {checks:?}"))
+}
+
+/// A member that says hello, answers as many requests as `answers` says, and then does `last`.
+fn odd(
+    address: SocketAddr,
+    node: &'static str,
+    answers: usize,
+    last: fn(&TcpStream),
+) -> JoinHandle<()> {
+    thread::spawn(move || {
+        let stream = TcpStream::connect(address).unwrap();
+        let limit = Limit::after(Duration::from_secs(30));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let hello = Hello {
+            version: VERSION,
+            token: "secret".to_owned(),
+            node: node.to_owned(),
+            address: None,
+            port: listener.local_addr().unwrap().port(),
+            trouble: None,
+        };
+        frame::write(&stream, &hello, limit).unwrap();
+        for _ in 0..answers {
+            let answer = match frame::read(&stream, frame::LARGEST, limit).unwrap() {
+                Request::Read => Answer::Read(Box::new(Reading::default())),
+                Request::Clock => Answer::Clock(0),
+                other => panic!("unexpected {other:?}"),
+            };
+            frame::write(&stream, &answer, limit).unwrap();
+        }
+        last(&stream);
+    })
+}
+
+#[test]
+fn members_measure_together_and_part_with_a_goodbye() {
+    let folder = tempfile::tempdir().unwrap();
+    let with_volume = |node: &str| {
+        let mut settings = settings(node);
+        settings.needs.volumes = Some(vec![VolumeNeeds {
+            path: Some(folder.path().to_str().unwrap().to_owned()),
+            ..VolumeNeeds::default()
+        }]);
+        settings
+    };
+    let names = ["a", "b", "c", "d", "e"];
+    let (address, lead) = started(with_volume("a"), &names);
+    let peers: Vec<_> = names[1..]
+        .iter()
+        .map(|name| {
+            let settings = with_volume(name);
+            thread::spawn(move || join(&settings, address))
+        })
+        .collect();
+    let conducted = lead.join().unwrap();
+    for peer in peers {
+        peer.join().unwrap().unwrap();
+    }
+    assert_eq!(conducted.joined, 5);
+    let report = conducted.report;
+    assert_eq!(
+        report.nodes.keys().collect::<Vec<_>>(),
+        names.iter().collect::<Vec<_>>()
+    );
+    for name in names {
+        assert_eq!(check(&report, name, "joined").outcome, Outcome::Pass);
+        assert_eq!(check(&report, name, "volume-shared").outcome, Outcome::Pass);
+        let bandwidth = check(&report, name, "path-bandwidth");
+        assert!(!bandwidth.found.starts_with("0 "), "{bandwidth:?}");
+        assert_eq!(check(&report, name, "clock-skew").outcome, Outcome::Pass);
+    }
+    let gang = report
+        .shared
+        .iter()
+        .find(|check| check.name == "gang-bandwidth")
+        .unwrap();
+    assert!(gang.found.contains("nodes in a ring"), "{gang:?}");
+    assert_eq!(
+        fs::read_dir(folder.path()).unwrap().count(),
+        0,
+        "every file is removed"
+    );
+}
+
+#[test]
+fn whoever_is_lost_is_told_and_the_others_go_on() {
+    let cases: [(&'static str, usize, fn(&TcpStream)); 4] = [
+        ("dead-at-once", 0, |_| {}),
+        ("dead-later", 1, |_| {}),
+        ("nonsense", 1, |stream| {
+            use std::io::Write;
+            let mut stream = stream;
+            stream.write_all(&[0xff; 64]).unwrap();
+        }),
+        // It keeps the connection until the lead gives it up.
+        ("silent", 1, |stream| {
+            use std::io::Read;
+            let mut stream = stream;
+            let mut bytes = [0; 1024];
+            while stream.read(&mut bytes).is_ok_and(|count| count > 0) {}
+        }),
+    ];
+    for (name, answers, last) in cases {
+        let (address, lead) = started(settings("a"), &["a", "b", name]);
+        let peer = thread::spawn(move || join(&settings("b"), address));
+        let odd = odd(address, name, answers, last);
+        let report = lead.join().unwrap().report;
+        peer.join().unwrap().unwrap();
+        odd.join().unwrap();
+        assert_eq!(
+            check(&report, "a", "joined").outcome,
+            Outcome::Pass,
+            "{name}"
+        );
+        assert_eq!(
+            check(&report, "b", "joined").outcome,
+            Outcome::Pass,
+            "{name}"
+        );
+        let lost = check(&report, name, "joined");
+        assert_eq!(lost.outcome, Outcome::Fail, "{name}");
+        assert!(
+            lost.found.starts_with("was lost: its answer: "),
+            "{name}: {}",
+            lost.found
+        );
+    }
+}
+
+#[test]
+fn whoever_has_another_token_does_not_join() {
+    let mut quick = settings("a");
+    quick.timeout = Duration::from_secs(4);
+    let (address, lead) = started(quick, &["a", "b"]);
+    let mut stranger = settings("b");
+    stranger.token = "another".to_owned();
+    let outcome = join(&stranger, address);
+    assert!(
+        matches!(outcome, Err(PeerError::Lost { .. })),
+        "{outcome:?}"
+    );
+    let conducted = lead.join().unwrap();
+    assert_eq!(conducted.joined, 1);
+    assert_eq!(
+        check(&conducted.report, "b", "joined").found,
+        "did not join"
+    );
+    let shown = serde_json::to_string(&conducted.report).unwrap();
+    assert!(!shown.contains("secret"), "{shown}");
+}
+
+#[test]
+fn a_lead_that_is_not_there_is_given_up() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let mut settings = settings("b");
+    settings.timeout = Duration::from_secs(1);
+    let start = Instant::now();
+    let outcome = join(&settings, address);
+    assert!(
+        matches!(outcome, Err(PeerError::Reach { .. })),
+        "{outcome:?}"
+    );
+    assert!(start.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn an_interface_that_is_missing_is_told_of_its_node_alone() {
+    let (address, lead) = started(settings("a"), &["a", "b", "c"]);
+    let mut without = settings("c");
+    without.needs.interface = Some("net77".to_owned());
+    let peers =
+        [settings("b"), without].map(|settings| thread::spawn(move || join(&settings, address)));
+    let report = lead.join().unwrap().report;
+    for peer in peers {
+        peer.join().unwrap().unwrap();
+    }
+    let bandwidth = check(&report, "c", "path-bandwidth");
+    assert_eq!(bandwidth.outcome, Outcome::Fail);
+    assert_eq!(
+        bandwidth.found,
+        "not measured: there is no interface `net77`"
+    );
+    assert_ne!(check(&report, "a", "path-bandwidth").outcome, Outcome::Fail);
+}
+
+#[test]
+fn tokens_are_the_same_or_not() {
+    for (own, other, same) in [
+        ("ab", "ab", true),
+        ("ab", "aB", false),
+        ("ab", "abc", false),
+        ("", "", false),
+    ] {
+        assert_eq!(same_token(own, other), same, "{own} {other}");
+    }
+}
