@@ -11,6 +11,7 @@ mod new;
 mod operator;
 mod place;
 mod plan;
+mod preflight;
 mod simulate;
 
 use std::{
@@ -35,6 +36,7 @@ pub(crate) use self::{
         Emit, GroupOrder, Model as PlanModel, Plan, Recompute, Recovery as PlanRecovery, Saving,
         Sharding,
     },
+    preflight::Preflight,
     simulate::{PathName, Simulate},
 };
 
@@ -120,6 +122,7 @@ pub(crate) enum Command {
     New(Box<New>),
     Place(PlaceJob),
     Nodes(Nodes),
+    Preflight(Preflight),
     Plan(Box<Plan>),
     Simulate(Box<Simulate>),
     Operator(Operator),
@@ -492,17 +495,19 @@ pub(crate) enum Page {
     DoctorRules,
 }
 
+fn parse_role(name: &str) -> Result<Role, String> {
+    let named = |role: &Role| role.name().eq_ignore_ascii_case(name);
+    Role::ALL.into_iter().find(named).ok_or_else(|| {
+        let names = Role::ALL.map(|role| format!("`{role}`"));
+        format!("`{name}` is no role; the roles are {}", names.join(", "))
+    })
+}
+
 fn parse_replicas(text: &str) -> Result<(Role, u32), String> {
     let (name, count) = text
         .split_once('=')
         .ok_or("a role and a count are needed, such as `Worker=2`")?;
-    let role = Role::ALL
-        .into_iter()
-        .find(|role| role.name().eq_ignore_ascii_case(name))
-        .ok_or_else(|| {
-            let names = Role::ALL.map(|role| format!("`{role}`"));
-            format!("`{name}` is no role; the roles are {}", names.join(", "))
-        })?;
+    let role = parse_role(name)?;
     let count = count
         .parse()
         .ok()

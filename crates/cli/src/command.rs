@@ -13,6 +13,7 @@ mod nodes;
 mod operator;
 mod place;
 mod plan;
+mod preflight;
 pub(crate) mod ps;
 mod reference;
 mod render;
@@ -56,6 +57,7 @@ pub(crate) fn run(
         Command::New(args) => new::run(&args, printer),
         Command::Place(args) => place::run(&args, printer),
         Command::Nodes(args) => nodes::run(&args, printer),
+        Command::Preflight(args) => preflight::run(&args, printer),
         Command::Plan(args) => plan::run(&args, printer),
         Command::Simulate(args) => simulate::run(&args, printer),
         Command::Operator(args) => operator::run(args, printer),

@@ -11,6 +11,7 @@ mod environment;
 mod fabrics;
 mod failure;
 mod hidden;
+mod preflight;
 mod printer;
 mod run;
 mod session;

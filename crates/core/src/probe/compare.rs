@@ -3,6 +3,9 @@
 //! Invariant: a machine is blamed only where more than half of all are otherwise. Where no value has
 //! such a majority, the difference is told of every machine, as a warning.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 
 use super::{

@@ -8,6 +8,10 @@ mod host;
 mod network;
 mod rdma;
 mod storage;
+#[cfg(test)]
+pub(super) mod testing;
+#[cfg(test)]
+mod tests;
 
 use super::{Check, Needs, Reading, catalogue::Entry};
 

@@ -3,6 +3,9 @@
 //! Owns the way from a job and its fabric to numbers that a machine can be held to. Every part may be
 //! left out: what nobody needs is looked at, and held to what any training job needs.
 
+#[cfg(test)]
+mod tests;
+
 use k8s_openapi::{
     api::core::v1::{Container, PodSpec, Volume},
     apimachinery::pkg::api::resource::Quantity,

@@ -28,16 +28,16 @@ const DISK_LEAST: u64 = 1 << 30;
 
 pub(super) fn examine(scene: &Scene<'_>, checks: &mut Vec<Check>) {
     let reading = scene.reading;
-    match CPU_COUNT.look(&reading.processors, "") {
+    match CPU_COUNT.look(&reading.processors, "an answer") {
         Ok(processors) => {
             checks.push(cpu_count(scene, processors));
             checks.push(cpu_throttling(processors));
         }
         Err(check) => checks.push(*check),
     }
-    let memory_check = MEMORY.look(&reading.memory, "");
+    let memory_check = MEMORY.look(&reading.memory, "an answer");
     checks.push(memory_check.map_or_else(|check| *check, |found| memory(scene, found)));
-    match MEMLOCK.look(&reading.limits, "") {
+    match MEMLOCK.look(&reading.limits, "an answer") {
         Ok(limits) => {
             checks.push(memlock(scene, limits));
             checks.push(open_files(limits));
@@ -48,7 +48,7 @@ pub(super) fn examine(scene: &Scene<'_>, checks: &mut Vec<Check>) {
     checks.push(nvidia_driver(scene));
     let shm_check = SHM.look(&reading.shm, "a tmpfs at `/dev/shm`");
     checks.push(shm_check.map_or_else(|check| *check, |space| shm(scene, space)));
-    let disk_check = DISK.look(&reading.disk, "");
+    let disk_check = DISK.look(&reading.disk, "an answer");
     checks.push(disk_check.map_or_else(|check| *check, |space| disk(scene, space)));
     names(scene, checks);
     ports(scene, checks);

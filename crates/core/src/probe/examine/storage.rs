@@ -84,9 +84,19 @@ fn pace(entry: &Entry, trial: &VolumeTrial, micros: &Probed<u64>, wanted: Option
         ""
     };
     let needed = format!("{}{by}", amounts::speed(least));
-    let micros = match entry.look(micros, &*needed) {
-        Ok(micros) => (*micros).max(1),
-        Err(check) => return *check,
+    let micros = match micros {
+        Probed::Unreadable(why) => {
+            return entry.fail(
+                why,
+                needed,
+                "the volume loses or changes what is written, or is far too slow",
+                "do not save there; see the logs of the storage and of the node that mounts it",
+            );
+        }
+        probed => match entry.look(probed, &*needed) {
+            Ok(micros) => (*micros).max(1),
+            Err(check) => return *check,
+        },
     };
     let speed = u128::from(trial.bytes) * 1_000_000 / u128::from(micros);
     let speed = u64::try_from(speed).unwrap_or(u64::MAX);

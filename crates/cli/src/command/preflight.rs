@@ -1,0 +1,125 @@
+//! `trainyard preflight`: is this machine fit for training, or for a job.
+
+use std::collections::BTreeMap;
+
+use trainyard_core::{
+    finding::Severity,
+    lint,
+    probe::{self, Needs, NodeReport, Report, VolumeNeeds},
+    spec::{self, Job, Role},
+};
+
+use super::tell;
+use crate::{
+    args::Preflight,
+    fabrics::Fabrics,
+    failure::{Exit, Failure},
+    preflight,
+    printer::Printer,
+    source,
+};
+
+/// What the machine is called where it does not say.
+const NAMELESS: &str = "this machine";
+
+/// Looks at this machine and prints its checks.
+pub(super) fn run(args: &Preflight, printer: &mut Printer) -> Result<Exit, Failure> {
+    let Some(needs) = needs(args, printer)? else {
+        return Ok(Exit::CouldNot);
+    };
+    if !args.root.is_dir() {
+        let message = format!("`{}` is no folder", args.root.display());
+        return Err(Failure::new(message).hint("name one that holds `proc`, `sys` and `dev`"));
+    }
+    let reading = trainyard_probe::read(&args.root, &needs);
+    let name = reading.hostname.value().filter(|name| !name.is_empty());
+    let name = name.map_or(NAMELESS, String::as_str).to_owned();
+    let checks = probe::examine(&reading, &needs);
+    let report = Report {
+        nodes: BTreeMap::from([(name, NodeReport { checks })]),
+        shared: Vec::new(),
+    };
+    preflight::print(&report, args.format, printer)
+}
+
+/// What the machine is held to; none where the file has errors, which are told.
+fn needs(args: &Preflight, printer: &mut Printer) -> Result<Option<Needs>, Failure> {
+    let mut needs = match &args.job {
+        None => Needs::default(),
+        Some(_) => match of_job(args, printer)? {
+            Some(needs) => needs,
+            None => return Ok(None),
+        },
+    };
+    let volumes = args.volume.iter().map(|path| {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        VolumeNeeds {
+            path: Some(path.display().to_string()),
+            ..VolumeNeeds::default()
+        }
+    });
+    let volumes: Vec<VolumeNeeds> = volumes
+        .chain(needs.volumes.take().into_iter().flatten())
+        .collect();
+    needs.volumes = Some(volumes).filter(|volumes| !volumes.is_empty());
+    Ok(Some(needs))
+}
+
+fn of_job(args: &Preflight, printer: &mut Printer) -> Result<Option<Needs>, Failure> {
+    let Some(path) = &args.job else {
+        return Ok(None);
+    };
+    let name = source::name(path);
+    let bytes = source::read(path, spec::MAX_BYTES)?;
+    let file = match spec::read(&bytes) {
+        Ok(file) => file,
+        Err(finding) => {
+            tell(&finding, &name, &spec::source_text(&bytes), printer);
+            return Ok(None);
+        }
+    };
+    let findings = lint::lint(&file);
+    let is_error =
+        |finding: &&trainyard_core::finding::Finding| finding.severity == Severity::Error;
+    for finding in findings.iter().filter(is_error) {
+        tell(finding, &name, &file.text, printer);
+    }
+    if findings.iter().any(|finding| is_error(&finding)) {
+        return Ok(None);
+    }
+    let mut fabrics = Fabrics::default();
+    for document in &file.documents {
+        fabrics.add(document);
+    }
+    let jobs = file
+        .documents
+        .iter()
+        .filter_map(|document| spec::check(document).job);
+    let jobs: Vec<Job> = jobs.collect();
+    let [job] = &jobs[..] else {
+        let message = format!("`{name}` holds {} jobs, and one is needed", jobs.len());
+        return Err(Failure::new(message)
+            .hint("put the job that the machine is for into a file of its own"));
+    };
+    let role = role(args, job)?;
+    let needs = probe::needs(job, fabrics.of(job)?, role);
+    Ok(Some(needs.on_the_node()))
+}
+
+fn role(args: &Preflight, job: &Job) -> Result<Role, Failure> {
+    let declared: Vec<Role> = job.roles.keys().copied().collect();
+    let Some(wanted) = args.role else {
+        let first = declared.first().copied().unwrap_or(Role::Worker);
+        return Ok(if declared.contains(&Role::Worker) {
+            Role::Worker
+        } else {
+            first
+        });
+    };
+    if declared.contains(&wanted) {
+        return Ok(wanted);
+    }
+    let names: Vec<String> = declared.iter().map(|role| format!("`{role}`")).collect();
+    let message = format!("{} `{}` has no role `{wanted}`", job.kind, job.name);
+    Err(Failure::new(message).hint(format!("it has {}", names.join(", "))))
+}

@@ -1,0 +1,195 @@
+//! A preflight's report as people and programs read it.
+//!
+//! Owns the words; what a check says is `core::probe`'s. The same for one machine and for many.
+
+use anyhow::Context as _;
+use serde::Serialize;
+use trainyard_core::probe::{Check, Layer, NodeReport, Outcome, Owner, Report};
+
+use crate::{
+    args::Format,
+    command::ps::columns,
+    failure::{Exit, Failure},
+    printer::{Paint, Printer},
+    run::clean,
+    words,
+};
+
+/// The JSON form. Documented in `docs/reference/json.md`; fields are only ever added.
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    version: u32,
+    outcome: Outcome,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+/// Prints the report; the exit code is that of what was asked about.
+pub(crate) fn print(
+    report: &Report,
+    format: Format,
+    printer: &mut Printer,
+) -> Result<Exit, Failure> {
+    let outcome = report.outcome();
+    match format {
+        Format::Text => {
+            let text = text(report, printer.stdout_paint());
+            printer.data(text.as_bytes())?;
+        }
+        Format::Json => {
+            let document = Document {
+                version: 1,
+                outcome,
+                report,
+            };
+            let mut json =
+                serde_json::to_vec_pretty(&document).context("cannot write the checks as JSON")?;
+            json.push(b'\n');
+            printer.data(&json)?;
+        }
+    }
+    Ok(match outcome {
+        Outcome::Fail => Exit::Failed,
+        _ => Exit::Done,
+    })
+}
+
+/// What is wrong first, with its cause; then everything else. Nodes that are unfit come first.
+fn text(report: &Report, paint: Paint) -> String {
+    let mut nodes: Vec<(&String, &NodeReport)> = report.nodes.iter().collect();
+    nodes.sort_by_key(|(_, node)| std::cmp::Reverse(node.outcome()));
+    let mut parts = Vec::new();
+    if !report.shared.is_empty() {
+        parts.push(section("between nodes", &report.shared, paint));
+    }
+    for (name, node) in nodes {
+        parts.push(section(&clean::text(name), &node.checks, paint));
+    }
+    parts.join("\n")
+}
+
+fn section(title: &str, checks: &[Check], paint: Paint) -> String {
+    let count = |outcome: Outcome| {
+        checks
+            .iter()
+            .filter(|check| check.outcome == outcome)
+            .count()
+    };
+    let (failed, warned) = (count(Outcome::Fail), count(Outcome::Warn));
+    let made = checks.len() - count(Outcome::NotApplicable);
+    let verdict = match (failed, warned) {
+        (0, 0) if made > 0 => paint.apply("1;32", "fit"),
+        (0, 0) => paint.apply("1;31", "nothing could be looked at"),
+        (0, _) => paint.apply("1;33", "fit, with warnings"),
+        _ => paint.apply("1;31", "not fit"),
+    };
+    let mut text = format!(
+        "{}: {verdict} ({}, {failed} failed, {})\n\n",
+        paint.apply("1", title),
+        words::counted(made as u64, "check"),
+        words::counted(warned as u64, "warning"),
+    );
+    let mut told: Vec<&Check> = checks
+        .iter()
+        .filter(|check| check.outcome != Outcome::NotApplicable)
+        .collect();
+    // Worst first; within one outcome the order of the catalogue.
+    told.sort_by_key(|check| std::cmp::Reverse(check.outcome));
+    let mut rows = vec![
+        ["RESULT", "LAYER", "CHECK", "OF", "FOUND", "NEEDED"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    rows.extend(told.iter().map(|check| {
+        vec![
+            word(check.outcome).to_owned(),
+            layer(check.layer).to_owned(),
+            clean::text(&check.name),
+            clean::text(&check.subject),
+            clean::text(&check.found),
+            clean::text(&check.needed),
+        ]
+    }));
+    for (line, check) in columns(&rows)
+        .lines()
+        .zip(std::iter::once(None).chain(told.iter().map(Some)))
+    {
+        let codes = match check.map(|check| check.outcome) {
+            Some(Outcome::Fail) => "31",
+            Some(Outcome::Warn) => "33",
+            Some(_) => "",
+            None => "1",
+        };
+        let line = if codes.is_empty() {
+            line.to_owned()
+        } else {
+            paint.apply(codes, line)
+        };
+        text.push_str(&line);
+        text.push('\n');
+    }
+    for check in told.iter().filter(|check| check.outcome >= Outcome::Warn) {
+        text.push_str(&cause(check, paint));
+    }
+    let skipped = checks
+        .iter()
+        .filter(|check| check.outcome == Outcome::NotApplicable);
+    let skipped: Vec<String> = skipped
+        .map(|check| format!("{} ({})", check.name, clean::text(&check.needed)))
+        .collect();
+    if !skipped.is_empty() {
+        text.push_str("\nnot applicable:\n");
+        for line in skipped {
+            text.push_str(&format!("  {line}\n"));
+        }
+    }
+    text
+}
+
+fn cause(check: &Check, paint: Paint) -> String {
+    let subject = match check.subject.as_str() {
+        "" => String::new(),
+        subject => format!(" {}", clean::text(subject)),
+    };
+    let codes = if check.outcome == Outcome::Fail {
+        "1;31"
+    } else {
+        "1;33"
+    };
+    format!(
+        "\n{}{subject}\n  cause: {}\n  next:  {}\n  owner: {}\n",
+        paint.apply(codes, &check.name),
+        clean::text(&check.cause),
+        clean::text(&check.next),
+        owner(check.owner),
+    )
+}
+
+/// The outcome in a table: what is wrong stands out without colour, too.
+pub(crate) fn word(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Fail => "FAIL",
+        Outcome::Warn => "warn",
+        Outcome::Pass => "pass",
+        Outcome::NotApplicable => "n/a",
+    }
+}
+
+fn layer(layer: Layer) -> &'static str {
+    match layer {
+        Layer::Host => "host",
+        Layer::Devices => "devices",
+        Layer::Network => "network",
+        Layer::Path => "path",
+        Layer::Storage => "storage",
+    }
+}
+
+/// Who can put it right, in words.
+pub(crate) fn owner(owner: Owner) -> &'static str {
+    match owner {
+        Owner::Platform => "platform",
+        Owner::Network => "network",
+        Owner::MlTeam => "ML team",
+    }
+}

@@ -1,0 +1,83 @@
+//! Work that may never come back.
+//!
+//! Invariant: nobody waits longer than the deadline. Work that has not answered by then goes on in a
+//! thread of its own until the process ends; what it would have said is lost.
+
+use std::{
+    sync::mpsc::{self, Receiver},
+    thread,
+    time::{Duration, Instant},
+};
+
+use trainyard_core::probe::Probed;
+
+/// Bytes of stack of a thread. What is read is small, and there may be dozens of them.
+const STACK: usize = 512 * 1024;
+
+/// Work under way.
+#[derive(Debug)]
+pub(crate) struct Pending<T> {
+    answer: Option<Receiver<Probed<T>>>,
+    begun: Instant,
+    within: Duration,
+}
+
+/// Begins `work`, which has `within` to answer.
+pub(crate) fn begin<T: Send + 'static>(
+    within: Duration,
+    work: impl FnOnce() -> Probed<T> + Send + 'static,
+) -> Pending<T> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let run = move || {
+        // Whoever gave up waiting has dropped the other end.
+        drop(sender.send(work()));
+    };
+    let spawned = thread::Builder::new()
+        .name("probe".to_owned())
+        .stack_size(STACK)
+        .spawn(run);
+    Pending {
+        answer: spawned.is_ok().then_some(receiver),
+        begun: Instant::now(),
+        within,
+    }
+}
+
+impl<T> Pending<T> {
+    /// What came of it.
+    pub(crate) fn finish(self) -> Probed<T> {
+        let Some(answer) = self.answer else {
+            return Probed::Unreadable("no thread can be started".to_owned());
+        };
+        let left = self.within.saturating_sub(self.begun.elapsed());
+        match answer.recv_timeout(left) {
+            Ok(value) => value,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                let after = self.within.as_millis();
+                Probed::Hung(u64::try_from(after).unwrap_or(u64::MAX))
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                Probed::Unreadable("the probe ended with an error of its own".to_owned())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_answers_hangs_or_fails_and_nobody_waits_for_ever() {
+        let quick = begin(Duration::from_secs(30), || Probed::Read(1));
+        let hung = begin(Duration::from_millis(20), || {
+            loop {
+                thread::park();
+            }
+        });
+        let failed: Pending<u8> = begin(Duration::from_secs(30), || panic!("on purpose"));
+        assert_eq!(quick.finish(), Probed::Read(1));
+        assert_eq!(Pending::<u8>::finish(hung), Probed::Hung(20));
+        assert!(matches!(failed.finish(), Probed::Unreadable(_)));
+    }
+}
