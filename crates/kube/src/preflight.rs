@@ -29,7 +29,7 @@ use trainyard_core::{
     spec::{Job, Preflight, Slot},
 };
 
-pub(crate) use self::crew::Crew;
+pub(crate) use self::crew::{Crew, SETS_UP};
 use crate::{key::JobKey, operator::Operator};
 
 /// What is decided about preflights for the whole cluster.
@@ -41,6 +41,8 @@ pub struct Gate {
     pub probation_lasts: Duration,
     /// How many nodes automation may take.
     pub cap: Cap,
+    /// A pod of a preflight that has a node and still no network or volume after this long will not get them.
+    pub sets_up_within: Duration,
 }
 
 impl Default for Gate {
@@ -49,6 +51,7 @@ impl Default for Gate {
             result_lasts: Duration::from_hours(1),
             probation_lasts: Duration::from_hours(1),
             cap: Cap::default(),
+            sets_up_within: SETS_UP,
         }
     }
 }
@@ -223,6 +226,7 @@ impl Operator {
             caller: &self.caller,
             namespace: &key.namespace,
             of: &uid,
+            sets_up_within: self.gate().sets_up_within,
         };
         let say = |words: String| debug!(job = %key, round, words, "preflight");
         let found = crew.fly(pods, &say).await.and_then(|flown| {
@@ -277,6 +281,7 @@ impl Operator {
                 caller: &this.caller,
                 namespace: &key.namespace,
                 of: &uid,
+                sets_up_within: this.gate().sets_up_within,
             };
             if let Err(error) = crew.remove().await {
                 warn!(job = %key, round, error, "cannot remove the pods of a preflight; they end by themselves");

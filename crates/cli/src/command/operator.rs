@@ -57,6 +57,7 @@ pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
                 result_lasts: args.preflight_lasts,
                 probation_lasts: args.probation_lasts,
                 cap: Cap::percent(args.probation_cap),
+                ..Gate::default()
             },
             own_namespace,
         },

@@ -11,7 +11,7 @@ use std::{
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Check, NodeReport, Outcome, Owner, Report};
+use super::{Check, Layer, NodeReport, Outcome, Owner, Report};
 
 /// Longest sentence that is kept of a node: annotations are read with every node.
 const SENTENCE: usize = 240;
@@ -57,7 +57,7 @@ pub fn judge(report: &Report, nodes: &BTreeSet<String>) -> Result<Judgement, Str
             let fault = Fault {
                 check: check.name.clone(),
                 why: sentence(check),
-                blamed: check.owner != Owner::MlTeam,
+                blamed: is_blamed(check, nodes.len()),
             };
             judgement.unfit.insert(node.clone(), fault);
         } else if let Some(check) = failures(found).next() {
@@ -85,6 +85,12 @@ pub fn judge(report: &Report, nodes: &BTreeSet<String>) -> Result<Judgement, Str
         });
     }
     Ok(judgement)
+}
+
+/// Whether a node is bad for others, too. One that has no neighbour to be compared with is blamed for its devices only:
+/// interfaces, volumes and names are what the job calls them.
+fn is_blamed(check: &Check, nodes: usize) -> bool {
+    check.owner != Owner::MlTeam && (nodes > 1 || check.layer == Layer::Devices)
 }
 
 /// The checks that every one of several nodes fails.
@@ -215,7 +221,6 @@ pub fn fingerprint(needs: &impl Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::Layer;
 
     fn check(name: &str, outcome: Outcome, owner: Owner) -> Check {
         Check {
@@ -251,6 +256,10 @@ mod tests {
         let well = || check("shm-size", Outcome::Pass, Owner::MlTeam);
         let slow = || check("link-speed", Outcome::Fail, Owner::Network);
         let small = || check("shm-size", Outcome::Fail, Owner::MlTeam);
+        let broken = || Check {
+            layer: Layer::Devices,
+            ..check("gpu-ecc", Outcome::Fail, Owner::Platform)
+        };
         let warns = || check("clock-skew", Outcome::Warn, Owner::Platform);
         type Case<'a> = (
             &'a str,
@@ -258,7 +267,7 @@ mod tests {
             &'a [(&'a str, bool)],
             bool,
         );
-        let cases: [Case<'_>; 7] = [
+        let cases: [Case<'_>; 8] = [
             (
                 "all well",
                 vec![("a", vec![well()]), ("b", vec![well(), warns()])],
@@ -284,8 +293,14 @@ mod tests {
                 true,
             ),
             (
-                "alone and bad",
+                "alone, with nobody to compare it with",
                 vec![("a", vec![slow()])],
+                &[("a", false)],
+                false,
+            ),
+            (
+                "alone, with a broken GPU",
+                vec![("a", vec![broken()])],
                 &[("a", true)],
                 false,
             ),

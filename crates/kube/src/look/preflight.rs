@@ -17,7 +17,7 @@ use crate::{
     crd,
     lease::Fence,
     metrics::Metrics,
-    preflight::{Crew, token},
+    preflight::{Crew, SETS_UP, token},
 };
 
 /// Calls under way at once.
@@ -60,6 +60,7 @@ impl Look {
                 caller: &caller,
                 namespace,
                 of,
+                sets_up_within: SETS_UP,
             };
             let flown = tokio::select! {
                 flown = crew.fly(pods, say) => flown.map_err(Grounded::Untold),

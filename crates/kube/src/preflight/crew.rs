@@ -30,7 +30,7 @@ use crate::{
 /// All of it takes at most this long.
 pub(crate) const LIMIT: Duration = Duration::from_secs(280);
 /// A pod that has its node and no network or volume after this long will not get them.
-const SETS_UP: Duration = Duration::from_secs(60);
+pub(crate) const SETS_UP: Duration = Duration::from_secs(60);
 /// Pods that are being deleted are waited for this long; they are told to end at once.
 const LEAVES: Duration = Duration::from_secs(30);
 /// Calls under way at once.
@@ -51,6 +51,8 @@ pub(crate) struct Crew<'a> {
     pub(crate) namespace: &'a str,
     /// Whose preflight it is.
     pub(crate) of: &'a str,
+    /// How long pods may take until they have what they need of their node.
+    pub(crate) sets_up_within: Duration,
 }
 
 /// What came of one.
@@ -367,7 +369,7 @@ impl Crew<'_> {
             let stage = seen.stage(name);
             !matches!(stage, None | Some(Stage::Unplaced(_) | Stage::SetsUp(_)))
         };
-        until(seen, SETS_UP, set_up).await;
+        until(seen, self.sets_up_within, set_up).await;
         let starts = |seen: &Seen| !matches!(seen.stage(name), Some(Stage::Pulls));
         until(seen, LIMIT, starts).await;
         let stage = seen.borrow().stage(name);

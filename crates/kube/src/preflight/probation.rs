@@ -84,6 +84,7 @@ impl Operator {
             caller: &self.caller,
             namespace: &namespace,
             of: OF,
+            sets_up_within: self.gate().sets_up_within,
         };
         let found = match token() {
             Ok(token) => {
