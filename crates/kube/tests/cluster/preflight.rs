@@ -29,11 +29,11 @@ async fn operator(yard: &Yard) -> crate::harness::Running {
     .await
 }
 
-/// The smoke example, one rank on each of two real nodes, which requires a preflight.
+/// The example that requires a preflight, one rank on each of two real nodes.
 fn two_nodes() -> Value {
-    let mut job = example("smoke/pytorchjob.yaml");
-    job["metadata"]["annotations"] = json!({RECORD: "required"});
-    job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = json!(1);
+    let mut job = example("preflight/job.yaml");
+    assert_eq!(job["metadata"]["annotations"][RECORD], "required");
+    job["metadata"]["name"] = json!("smoke");
     for (role, node) in [("Master", "node-a"), ("Worker", "node-b")] {
         let pod = &mut job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"];
         pod["nodeSelector"] = json!({"kubernetes.io/hostname": node});
