@@ -100,6 +100,9 @@ pub(super) fn cleared(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]
         .all(|node| is_passed(state, here, node, pass.now))
     {
         state.forget_trouble();
+        if *state == PreflightState::default() {
+            pass.status.trainyard.preflight = None;
+        }
         return true;
     }
     look(pass, here, wanted)

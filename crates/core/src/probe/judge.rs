@@ -57,7 +57,7 @@ pub fn judge(report: &Report, nodes: &BTreeSet<String>) -> Result<Judgement, Str
             let fault = Fault {
                 check: check.name.clone(),
                 why: sentence(check),
-                blamed: is_blamed(check, nodes.len()),
+                blamed: is_blamed(check, report, node),
             };
             judgement.unfit.insert(node.clone(), fault);
         } else if let Some(check) = failures(found).next() {
@@ -87,10 +87,19 @@ pub fn judge(report: &Report, nodes: &BTreeSet<String>) -> Result<Judgement, Str
     Ok(judgement)
 }
 
-/// Whether a node is bad for others, too. One that has no neighbour to be compared with is blamed for its devices only:
-/// interfaces, volumes and names are what the job calls them.
-fn is_blamed(check: &Check, nodes: usize) -> bool {
-    check.owner != Owner::MlTeam && (nodes > 1 || check.layer == Layer::Devices)
+/// Whether a node is bad for others, too: for its devices always, else only where another one does what it does not.
+/// Interfaces, volumes and names are what the job calls them, and may be what no node has.
+fn is_blamed(check: &Check, report: &Report, node: &str) -> bool {
+    let does = |other: &Check| {
+        let well = matches!(other.outcome, Outcome::Pass | Outcome::Warn);
+        other.name == check.name && well
+    };
+    let mut others = report
+        .nodes
+        .iter()
+        .filter(|(name, _)| name.as_str() != node);
+    let compared = others.any(|(_, other)| other.checks.iter().any(does));
+    check.owner != Owner::MlTeam && (compared || check.layer == Layer::Devices)
 }
 
 /// The checks that every one of several nodes fails.
@@ -254,6 +263,7 @@ mod tests {
     #[test]
     fn who_is_blamed() {
         let well = || check("shm-size", Outcome::Pass, Owner::MlTeam);
+        let fast = || check("link-speed", Outcome::Pass, Owner::Network);
         let slow = || check("link-speed", Outcome::Fail, Owner::Network);
         let small = || check("shm-size", Outcome::Fail, Owner::MlTeam);
         let broken = || Check {
@@ -267,7 +277,7 @@ mod tests {
             &'a [(&'a str, bool)],
             bool,
         );
-        let cases: [Case<'_>; 8] = [
+        let cases: [Case<'_>; 9] = [
             (
                 "all well",
                 vec![("a", vec![well()]), ("b", vec![well(), warns()])],
@@ -276,8 +286,14 @@ mod tests {
             ),
             (
                 "one is bad",
-                vec![("a", vec![well()]), ("b", vec![slow()])],
+                vec![("a", vec![fast()]), ("b", vec![slow()])],
                 &[("b", true)],
+                false,
+            ),
+            (
+                "one is bad at what no other was asked for",
+                vec![("a", vec![well()]), ("b", vec![slow()])],
+                &[("b", false)],
                 false,
             ),
             (
@@ -312,7 +328,7 @@ mod tests {
             ),
             (
                 "alike, and one is worse",
-                vec![("a", vec![small()]), ("b", vec![small(), slow()])],
+                vec![("a", vec![small(), fast()]), ("b", vec![small(), slow()])],
                 &[("b", true)],
                 true,
             ),

@@ -82,10 +82,10 @@ fn is_on_probation(node: &Value) -> bool {
     taints.is_some_and(|taints| taints.iter().any(|taint| taint["key"] == TAINT))
 }
 
-/// The pods that ran the job's own command.
+/// The pods of jobs that have a node.
 async fn ranks(yard: &Yard) -> BTreeMap<String, Value> {
     let mut pods = yard.pod_map().await;
-    pods.retain(|name, _| !name.contains("-preflight-"));
+    pods.retain(|name, pod| !name.contains("-preflight-") && pod["spec"]["nodeName"].is_string());
     pods
 }
 
@@ -218,49 +218,20 @@ fn small_shared_memory_and_a_missing_volume_are_found_before_the_job() {
     });
 }
 
-/// A pod that listens where the ranks of a job on the host's network would.
-fn squatter(port: u16) -> Value {
-    let variable = |name: &str, value: &str| json!({"name": format!("TRAINYARD_PREFLIGHT_{name}"), "value": value});
-    json!({
-        "metadata": {"name": "squatter"},
-        "spec": {
-            "hostNetwork": true,
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 0,
-            "nodeSelector": {"kubernetes.io/hostname": "node-b"},
-            "containers": [{
-                "name": "squatter",
-                "image": IMAGE,
-                "command": ["trainyard", "preflight", "--serve"],
-                "env": [variable("NODE", "x"), variable("TOKEN", "y"), variable("GANG", "2"),
-                    variable("TIMEOUT", "600"), variable("PORT", &port.to_string())],
-            }],
-        },
-    })
-}
-
 #[test]
 fn a_bad_node_is_put_on_probation_and_comes_back_once_it_passes() {
     on_real_nodes("probation", |yard| async move {
         let operator = operator(&yard).await;
         forget(&yard).await;
-        let pods = yard.pods();
-        let pod = json!({"apiVersion": "v1", "kind": "Pod"});
-        let mut pod = pod.as_object().unwrap().clone();
-        pod.extend(squatter(23_456).as_object().unwrap().clone());
-        let pod = serde_json::from_value(Value::Object(pod)).unwrap();
-        pods.create(&kube::api::PostParams::default(), &pod)
-            .await
-            .unwrap();
-        yard.until("somebody listens", || async {
-            let pod = yard.pod_map().await.remove("squatter")?;
-            (pod["status"]["phase"] == "Running").then_some(())
-        })
-        .await;
+        // A folder of the node is made for root: one of the two ranks may write there, the other may not.
         let mut job = two_nodes();
-        for role in ["Master", "Worker"] {
+        for (role, user) in [("Master", 0), ("Worker", 65_532)] {
             let pod = &mut job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"];
-            pod["hostNetwork"] = json!(true);
+            pod["securityContext"] = json!({"runAsUser": user});
+            pod["volumes"] = json!([{"name": "checkpoints", "hostPath": {
+                "path": format!("/tmp/{}-{user}", yard.namespace), "type": "DirectoryOrCreate"}}]);
+            pod["containers"][0]["volumeMounts"] =
+                json!([{"name": "checkpoints", "mountPath": "/checkpoints"}]);
         }
         yard.put(&job).await;
         yard.until("node-b is on probation", || async {
@@ -271,15 +242,7 @@ fn a_bad_node_is_put_on_probation_and_comes_back_once_it_passes() {
         let status = until_waits_because(&yard, "smoke", "failed the preflight (`node-b`)").await;
         let message = status["trainyard"]["waiting"]["message"].as_str().unwrap();
         assert!(message.contains("node"), "{message}");
-        assert!(
-            !ranks(&yard)
-                .await
-                .keys()
-                .any(|name| name.starts_with("smoke"))
-        );
-        pods.delete("squatter", &kube::api::DeleteParams::default())
-            .await
-            .unwrap();
+        assert!(ranks(&yard).await.is_empty(), "nothing has started");
         yard.until("node-b is back", || async {
             (!is_on_probation(&node(&yard, "node-b").await)).then_some(())
         })
@@ -334,30 +297,18 @@ fn a_node_that_failed_before_is_swapped_for_another_seat() {
             "2 of the nodes that it had failed the preflight",
         )
         .await;
-        yard.jobs(KIND)
-            .delete("j", &kube::api::DeleteParams::default())
-            .await
-            .unwrap();
-        yard.until("the job is gone", || async {
-            yard.jobs(KIND)
-                .get_opt("j")
-                .await
-                .unwrap()
-                .is_none()
-                .then_some(())
-        })
-        .await;
         // One of them passes.
         put(rack.names[1].clone(), Outcome::Pass).await;
+        job["metadata"]["name"] = json!("k");
         yard.put(&job).await;
-        yard.until_condition(KIND, "j", "Running").await;
+        yard.until_condition(KIND, "k", "Running").await;
         let pods = yard.pod_map().await;
         assert_eq!(
-            pods["j-master-0"]["spec"]["nodeName"],
+            pods["k-master-0"]["spec"]["nodeName"],
             rack.names[1].as_str(),
             "{pods:#?}"
         );
-        let status = yard.status(KIND, "j").await;
+        let status = yard.status(KIND, "k").await;
         assert_eq!(status["trainyard"]["attempt"], 1, "{status:#}");
         operator.stop().await;
         rack.remove().await;

@@ -166,6 +166,26 @@ fn a_node_that_did_not_serve_is_avoided_for_a_while() {
 }
 
 #[test]
+fn a_job_made_again_under_the_same_name_avoids_nothing() {
+    let mut line = seated();
+    let key = GangKey::of(&job());
+    line.give_back(&key, &["b".to_owned()], time(NOW));
+    let again = Edition {
+        generation: 1,
+        created: time(NOW + 1),
+        attempt: 1,
+        released: 0,
+        runs_since: None,
+    };
+    let cluster = Cluster::default();
+    let mut look = |line: &mut Line| line.seating(&job(), again, &cluster, [], time(NOW + 1));
+    assert_eq!(look(&mut line), Seating::Unasked);
+    line.ask(&key, time(NOW + 1));
+    line.place(time(NOW + 1));
+    assert_eq!(given(&look(&mut line)), ["a", "b", "c"]);
+}
+
+#[test]
 fn who_waits_for_seats() {
     let with = |change: fn(&mut Job)| {
         let mut job = job();
