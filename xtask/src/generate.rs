@@ -26,6 +26,7 @@ const PAGES: &[(&str, &str)] = &[
     ("docs/reference/cli.md", "cli"),
     ("docs/reference/lint-rules.md", "lint-rules"),
     ("docs/reference/doctor-rules.md", "doctor-rules"),
+    ("docs/reference/preflight-checks.md", "preflight-checks"),
 ];
 
 /// Folders in which every file is generated: one that is no longer made is stale.

@@ -494,11 +494,13 @@ pub(crate) enum Page {
     LintRules,
     /// Every label and rule of the doctor
     DoctorRules,
+    /// Every check of a preflight
+    PreflightChecks,
 }
 
 fn parse_role(name: &str) -> Result<Role, String> {
-    let named = |role: &Role| role.name().eq_ignore_ascii_case(name);
-    Role::ALL.into_iter().find(named).ok_or_else(|| {
+    let is_it = |role: &Role| role.name().eq_ignore_ascii_case(name);
+    Role::ALL.into_iter().find(is_it).ok_or_else(|| {
         let names = Role::ALL.map(|role| format!("`{role}`"));
         format!("`{name}` is no role; the roles are {}", names.join(", "))
     })

@@ -70,10 +70,8 @@ fn text(report: &Report, paint: Paint) -> String {
 
 fn section(title: &str, checks: &[Check], paint: Paint) -> String {
     let count = |outcome: Outcome| {
-        checks
-            .iter()
-            .filter(|check| check.outcome == outcome)
-            .count()
+        let such = checks.iter().filter(|check| check.outcome == outcome);
+        such.count()
     };
     let (failed, warned) = (count(Outcome::Fail), count(Outcome::Warn));
     let made = checks.len() - count(Outcome::NotApplicable);
@@ -83,24 +81,28 @@ fn section(title: &str, checks: &[Check], paint: Paint) -> String {
         (0, _) => paint.apply("1;33", "fit, with warnings"),
         _ => paint.apply("1;31", "not fit"),
     };
+    let mut told: Vec<&Check> = checks.iter().collect();
+    told.retain(|check| check.outcome != Outcome::NotApplicable);
+    // Worst first; within one outcome the order of the catalogue.
+    told.sort_by_key(|check| std::cmp::Reverse(check.outcome));
     let mut text = format!(
-        "{}: {verdict} ({}, {failed} failed, {})\n\n",
+        "{}: {verdict} ({}, {failed} failed, {})\n\n{}",
         paint.apply("1", title),
         words::counted(made as u64, "check"),
         words::counted(warned as u64, "warning"),
+        table(&told, paint),
     );
-    let mut told: Vec<&Check> = checks
-        .iter()
-        .filter(|check| check.outcome != Outcome::NotApplicable)
-        .collect();
-    // Worst first; within one outcome the order of the catalogue.
-    told.sort_by_key(|check| std::cmp::Reverse(check.outcome));
-    let mut rows = vec![
-        ["RESULT", "LAYER", "CHECK", "OF", "FOUND", "NEEDED"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
-    rows.extend(told.iter().map(|check| {
+    for check in told.iter().filter(|check| check.outcome >= Outcome::Warn) {
+        text.push_str(&cause(check, paint));
+    }
+    text.push_str(&skipped(checks));
+    text
+}
+
+fn table(checks: &[&Check], paint: Paint) -> String {
+    let heads = ["RESULT", "LAYER", "CHECK", "OF", "FOUND", "NEEDED"];
+    let mut rows = vec![heads.map(str::to_owned).to_vec()];
+    rows.extend(checks.iter().map(|check| {
         vec![
             word(check.outcome).to_owned(),
             layer(check.layer).to_owned(),
@@ -110,40 +112,42 @@ fn section(title: &str, checks: &[Check], paint: Paint) -> String {
             clean::text(&check.needed),
         ]
     }));
-    for (line, check) in columns(&rows)
-        .lines()
-        .zip(std::iter::once(None).chain(told.iter().map(Some)))
-    {
-        let codes = match check.map(|check| check.outcome) {
-            Some(Outcome::Fail) => "31",
-            Some(Outcome::Warn) => "33",
-            Some(_) => "",
-            None => "1",
-        };
-        let line = if codes.is_empty() {
-            line.to_owned()
-        } else {
-            paint.apply(codes, line)
-        };
-        text.push_str(&line);
-        text.push('\n');
-    }
-    for check in told.iter().filter(|check| check.outcome >= Outcome::Warn) {
-        text.push_str(&cause(check, paint));
-    }
-    let skipped = checks
-        .iter()
-        .filter(|check| check.outcome == Outcome::NotApplicable);
-    let skipped: Vec<String> = skipped
-        .map(|check| format!("{} ({})", check.name, clean::text(&check.needed)))
+    let codes = checks.iter().map(|check| match check.outcome {
+        Outcome::Fail => "31",
+        Outcome::Warn => "33",
+        _ => "0",
+    });
+    let lines = columns(&rows);
+    let lines = lines.lines().zip(std::iter::once("1").chain(codes));
+    let painted: Vec<String> = lines
+        .map(|(line, codes)| paint.apply(codes, line) + "\n")
         .collect();
-    if !skipped.is_empty() {
-        text.push_str("\nnot applicable:\n");
-        for line in skipped {
-            text.push_str(&format!("  {line}\n"));
+    painted.concat()
+}
+
+/// The checks that there was nothing to check for, by the reason.
+fn skipped(checks: &[Check]) -> String {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for check in checks {
+        if check.outcome != Outcome::NotApplicable {
+            continue;
+        }
+        match reasons.iter_mut().find(|(why, _)| *why == check.needed) {
+            Some((_, names)) => names.push(&check.name),
+            None => reasons.push((&check.needed, vec![&check.name])),
         }
     }
-    text
+    if reasons.is_empty() {
+        return String::new();
+    }
+    let lines = reasons.into_iter().map(|(why, names)| {
+        format!(
+            "  {}: {}\n",
+            clean::text(&names.join(", ")),
+            clean::text(why)
+        )
+    });
+    format!("\nnot applicable:\n{}", lines.collect::<Vec<_>>().concat())
 }
 
 fn cause(check: &Check, paint: Paint) -> String {
@@ -175,7 +179,8 @@ pub(crate) fn word(outcome: Outcome) -> &'static str {
     }
 }
 
-fn layer(layer: Layer) -> &'static str {
+/// The layer in words.
+pub(crate) fn layer(layer: Layer) -> &'static str {
     match layer {
         Layer::Host => "host",
         Layer::Devices => "devices",

@@ -28,7 +28,7 @@ mod memory_devices;
 mod placement;
 pub(crate) mod recovery;
 mod rule;
-mod scene;
+pub(crate) mod scene;
 mod shape;
 #[cfg(test)]
 mod tests;

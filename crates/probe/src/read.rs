@@ -12,6 +12,7 @@ mod library;
 mod network;
 mod pci;
 mod rdma;
+mod smi;
 mod space;
 #[cfg(test)]
 mod tests;

@@ -64,6 +64,7 @@ fn needs(args: &Preflight, printer: &mut Printer) -> Result<Option<Needs>, Failu
         let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
         VolumeNeeds {
             path: Some(path.display().to_string()),
+            written: Some(true),
             ..VolumeNeeds::default()
         }
     });

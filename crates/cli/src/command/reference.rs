@@ -4,11 +4,12 @@
 
 use std::fmt::Write as _;
 
-use trainyard_core::{diagnose, lint};
+use trainyard_core::{diagnose, lint, probe};
 
 use crate::{
     args::{self, Page, Reference},
     failure::{Exit, Failure},
+    preflight,
     printer::Printer,
 };
 
@@ -21,6 +22,7 @@ pub(super) fn run(args: &Reference, printer: &mut Printer) -> Result<Exit, Failu
         Page::Cli => cli(),
         Page::LintRules => lint_rules(),
         Page::DoctorRules => doctor_rules(),
+        Page::PreflightChecks => preflight_checks(),
     };
     printer.data(page.as_bytes())?;
     Ok(Exit::Done)
@@ -128,6 +130,22 @@ fn doctor_rules() -> String {
                 ),
             );
         }
+    }
+    page
+}
+
+fn preflight_checks() -> String {
+    let mut page = format!(
+        "{NOTICE}# Checks of a preflight\n\nNames are stable: one is never given another meaning. The owner is who can \
+         put it right as a rule; a check may name another.\n\n| layer | check | looks at | owner |\n|---|---|---|---|\n"
+    );
+    for entry in probe::CATALOGUE {
+        let (layer, owner) = (preflight::layer(entry.layer), preflight::owner(entry.owner));
+        let row = format!(
+            "| {layer} | `{}` | {} | {owner} |\n",
+            entry.name, entry.about
+        );
+        page.push_str(&row);
     }
     page
 }

@@ -15,9 +15,12 @@ mod fabrics;
 mod findings;
 mod golden;
 mod new;
+#[path = "../../../probe/src/read/tests/node.rs"]
+mod node;
 mod objects;
 mod placement;
 mod planning;
+mod preflight;
 mod program;
 mod run;
 mod stored;

@@ -97,6 +97,7 @@ fn manual_pages() {
             "trainyard-operator.1",
             "trainyard-place.1",
             "trainyard-plan.1",
+            "trainyard-preflight.1",
             "trainyard-ps.1",
             "trainyard-render.1",
             "trainyard-restart.1",

@@ -257,7 +257,7 @@ pub(super) fn is_gpu(resource: &str) -> bool {
 }
 
 /// Whether the file `path` is `folder` or lies in it.
-pub(super) fn is_within(path: &str, folder: &str) -> bool {
+pub(crate) fn is_within(path: &str, folder: &str) -> bool {
     let folder = folder.trim_end_matches('/');
     path.strip_prefix(folder)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

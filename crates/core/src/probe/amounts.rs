@@ -55,6 +55,12 @@ pub(super) fn micros(micros: u64) -> String {
     format!("{} s", tenths(u128::from(micros / 100_000)))
 }
 
+/// `1 port`, `8 ports`.
+pub(super) fn counted(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
 fn tenths(tenths: u128) -> String {
     match tenths % 10 {
         0 => format!("{}", tenths / 10),
@@ -85,6 +91,8 @@ mod tests {
             (age(864_000), "10 days"),
             (micros(450), "0.4 ms"),
             (micros(12_000_000), "12 s"),
+            (counted(1, "port"), "1 port"),
+            (counted(0, "port"), "0 ports"),
         ];
         for (got, want) in cases {
             assert_eq!(got, want);

@@ -203,7 +203,7 @@ impl Entry {
     ) -> Result<&'a T, Box<Check>> {
         Err(Box::new(match probed {
             Probed::Read(value) => return Ok(value),
-            Probed::NotAsked => self.skip("not looked at", "nobody asked for it"),
+            Probed::NotAsked => self.skip("not looked at", "only the machine itself tells"),
             Probed::Absent => self.warn(
                 "not there",
                 needed,

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     fabric::{self, Fabric},
     launch::launcher_holds_ranks,
-    lint::recovery::keeps,
+    lint::{recovery::keeps, scene::is_within},
     quantity,
     spec::{Framework, Job, Role, wire::wire},
 };
@@ -60,6 +60,8 @@ wire! {
         hcas: String,
         /// The index of the address of RDMA ports that is used.
         gid_index: u32,
+        /// Whether the container may pin memory whatever its limit (`IPC_LOCK`, or privileged).
+        locks_memory: bool,
         /// Names that must resolve.
         names: Vec<String>,
         /// Ports that must be free.
@@ -74,6 +76,8 @@ wire! {
         path: String,
         /// The folder of the node that it is, where it is one.
         host_path: String,
+        /// Whether the job is known to write there, as by an option that names it.
+        written: bool,
         /// Bytes that must be free.
         free_bytes: u64,
         /// Bytes in a second that must be written.
@@ -125,17 +129,18 @@ pub fn needs(job: &Job, fabric: Option<&Fabric>, role: Role) -> Needs {
     };
     let mut needs = Needs {
         asked_by: Some(format!("{} `{}`, {role}", job.kind, job.name)),
-        cpu_milli: total(pod, "cpu", |amount| {
+        cpu_milli: asked(trainer, "cpu", |amount| {
             u64::try_from(quantity::milli(amount)?).ok()
         }),
-        memory_bytes: total(pod, "memory", quantity::units),
-        disk_bytes: total(pod, "ephemeral-storage", quantity::units),
+        memory_bytes: asked(trainer, "memory", quantity::units),
+        disk_bytes: asked(trainer, "ephemeral-storage", quantity::units),
         shm_bytes: shared_memory(pod, trainer),
-        gpus: total(pod, GPU, quantity::units).and_then(|count| u32::try_from(count).ok()),
+        gpus: asked(trainer, GPU, quantity::units).and_then(|count| u32::try_from(count).ok()),
         gpu_model: model(pod),
         names: rendezvous_host(job).map(|host| vec![host]),
         ports: ports(job, role, pod),
         volumes: volumes(pod, trainer),
+        locks_memory: locks_memory(trainer).then_some(true),
         ..Needs::default()
     };
     if role != Role::Launcher || launcher_holds_ranks(job) {
@@ -180,16 +185,17 @@ fn travel(needs: &mut Needs, trainer: &Container, fabric: Option<&Fabric>) {
     }
 }
 
-/// What the containers of the pod ask for together.
-fn total(pod: &PodSpec, resource: &str, read: impl Fn(&Quantity) -> Option<u64>) -> Option<u64> {
-    let asked = |container: &Container| {
-        let resources = container.resources.as_ref()?;
-        let lists = [&resources.requests, &resources.limits];
-        let mut amounts = lists.into_iter().flatten();
-        amounts.find_map(|list| list.get(resource).and_then(&read))
-    };
-    let sum = pod.containers.iter().filter_map(asked).sum();
-    Some(sum).filter(|sum| *sum > 0)
+/// What the container asks for. Containers beside it have limits of their own.
+fn asked(
+    container: &Container,
+    resource: &str,
+    read: impl Fn(&Quantity) -> Option<u64>,
+) -> Option<u64> {
+    let resources = container.resources.as_ref()?;
+    let lists = [&resources.requests, &resources.limits];
+    let mut amounts = lists.into_iter().flatten();
+    let amount = amounts.find_map(|list| list.get(resource).and_then(&read));
+    amount.filter(|amount| *amount > 0)
 }
 
 fn shared_memory(pod: &PodSpec, trainer: &Container) -> Option<u64> {
@@ -203,6 +209,18 @@ fn shared_memory(pod: &PodSpec, trainer: &Container) -> Option<u64> {
 
 fn model(pod: &PodSpec) -> Option<String> {
     pod.node_selector.as_ref()?.get(PRODUCT).cloned()
+}
+
+fn locks_memory(trainer: &Container) -> bool {
+    let Some(context) = &trainer.security_context else {
+        return false;
+    };
+    let added = context
+        .capabilities
+        .iter()
+        .flat_map(|all| all.add.iter().flatten());
+    let mut names = added.map(|name| name.trim_start_matches("CAP_"));
+    context.privileged == Some(true) || names.any(|name| matches!(name, "IPC_LOCK" | "ALL"))
 }
 
 /// The host that ranks meet at, where the user names one of their own.
@@ -238,11 +256,43 @@ fn volumes(pod: &PodSpec, trainer: &Container) -> Option<Vec<VolumeNeeds>> {
     let kept = writable.filter_map(|mount| {
         let volume = volumes.iter().find(|volume| volume.name == mount.name)?;
         let host_path = volume.host_path.as_ref().map(|host| host.path.clone());
+        let claim = volume.persistent_volume_claim.as_ref();
+        let claim = claim.map(|claim| claim.claim_name.as_str());
+        let names = [Some(mount.mount_path.as_str()), Some(&volume.name), claim];
+        let is_written = names.into_iter().flatten().any(speaks_of_saving)
+            || is_saved_to(trainer, &mount.mount_path);
         (keeps(volume) || host_path.is_some()).then(|| VolumeNeeds {
             path: Some(mount.mount_path.clone()),
             host_path,
+            written: is_written.then_some(true),
             ..VolumeNeeds::default()
         })
     });
     Some(kept.collect()).filter(|list: &Vec<_>| !list.is_empty())
+}
+
+/// Whether a name is one for what a job saves. Data sets are mounted for writing, too, and are often
+/// not the job's to write.
+fn speaks_of_saving(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    let words = ["checkpoint", "ckpt", "output", "save"];
+    words.into_iter().any(|word| text.contains(word))
+}
+
+/// Whether an option or a variable that speaks of saving has a path below `folder`.
+fn is_saved_to(trainer: &Container, folder: &str) -> bool {
+    let lines = [&trainer.command, &trainer.args];
+    let lines = lines.into_iter().flatten().flatten();
+    let words: Vec<&str> = lines.flat_map(|line| line.split_whitespace()).collect();
+    let before = std::iter::once("").chain(words.iter().copied());
+    let by_option = before.zip(&words).any(|(before, word)| {
+        let (option, value) = word.split_once('=').unwrap_or((before, word));
+        speaks_of_saving(option) && is_within(value, folder)
+    });
+    let mut variables = trainer.env.iter().flatten();
+    let by_variable = variables.any(|variable| {
+        let value = variable.value.as_deref().unwrap_or_default();
+        speaks_of_saving(&variable.name) && is_within(value, folder)
+    });
+    by_option || by_variable
 }

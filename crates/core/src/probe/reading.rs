@@ -163,6 +163,8 @@ pub struct Gpu {
     pub bus: String,
     /// Its model, such as `NVIDIA H100 80GB HBM3`.
     pub model: Probed<String>,
+    /// Whether it is split into parts that are handed out one by one (MIG).
+    pub split: Probed<bool>,
     /// Bytes of its memory.
     pub memory: Probed<u64>,
     /// Bytes of it that are in use.

@@ -19,6 +19,8 @@ const LIBRARIES: [&str; 5] = [
     "usr/local/lib",
     "usr/local/cuda/lib64",
 ];
+/// Folders that versions of Python are installed to.
+const PYTHONS: [&str; 3] = ["usr/local/lib", "opt/conda/lib", "usr/lib"];
 /// The bit of `CapEff` for pinning memory.
 const CAP_IPC_LOCK: u32 = 14;
 /// The state of a socket that listens, in `/proc/net/tcp`.
@@ -108,7 +110,13 @@ fn limit(root: &Root, name: &str) -> Probed<Option<u64>> {
 pub(super) fn modules(root: &Root) -> Probed<BTreeSet<String>> {
     root.names("sys/module").and_then(|names| {
         let has = |name: &str| names.iter().any(|known| known == name);
-        let is_there = |name: &&str| has(name) || (*name == "nvidia_peermem" && has(OLD_PEERMEM));
+        // One that is built into the kernel may be known by its work only.
+        let verbs = root.names("sys/class/infiniband_verbs");
+        let is_there = |name: &&str| match *name {
+            "ib_uverbs" => has(name) || verbs.value().is_some(),
+            "nvidia_peermem" => has(name) || has(OLD_PEERMEM),
+            _ => has(name),
+        };
         let modules = MODULES.into_iter().filter(is_there);
         Ok(modules.map(str::to_owned).collect())
     })
@@ -135,17 +143,41 @@ fn is_version(word: &str) -> bool {
     word.contains('.') && word.split('.').all(is_number)
 }
 
-/// The version in the name of the library, such as `libnccl.so.2.21.5`.
+/// The version of NCCL: in the name of the library, such as `libnccl.so.2.21.5`, or in that of the folder
+/// that describes the Python package, such as `nvidia_nccl_cu12-2.21.5.dist-info`.
 fn nccl(root: &Root) -> Probed<String> {
-    let version = LIBRARIES.into_iter().find_map(|folder| {
-        let names = root.names(folder);
-        let versions = names.value()?.iter().filter_map(|name| {
-            let version = name.strip_prefix("libnccl.so.")?;
-            is_version(version).then(|| version.to_owned())
-        });
-        versions.max()
-    });
+    let of_library = |name: &str| {
+        let version = name.strip_prefix("libnccl.so.")?;
+        is_version(version).then(|| version.to_owned())
+    };
+    let of_package = |name: &str| {
+        let (_, version) = name.strip_prefix("nvidia_nccl_")?.split_once('-')?;
+        Some(version.strip_suffix(".dist-info")?.to_owned())
+    };
+    let libraries = LIBRARIES.into_iter().map(str::to_owned);
+    let mut libraries = libraries.filter_map(|folder| latest(root, &folder, of_library));
+    let mut packages = packages(root).filter_map(|folder| latest(root, &folder, of_package));
+    // What a program for Python loads is that of its own packages.
+    let version = packages.next().or_else(|| libraries.next());
     version.map_or(Probed::Absent, Probed::Read)
+}
+
+/// The last of the versions that names in a folder tell.
+fn latest(root: &Root, folder: &str, of: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let names = root.names(folder);
+    names.value()?.iter().filter_map(|name| of(name)).max()
+}
+
+/// The folders of Python packages.
+fn packages(root: &Root) -> impl Iterator<Item = String> {
+    let above = PYTHONS.into_iter().flat_map(|above| {
+        let names = root.names(above).value().cloned().unwrap_or_default();
+        let pythons = names.into_iter().filter(|name| name.starts_with("python3"));
+        pythons.map(move |name| format!("{above}/{name}"))
+    });
+    above.flat_map(|python| {
+        ["site-packages", "dist-packages"].map(|packages| format!("{python}/{packages}"))
+    })
 }
 
 pub(super) fn hostname(root: &Root) -> Probed<String> {

@@ -1,6 +1,7 @@
 //! GPUs as NVIDIA's library tells of them, which is loaded at run time.
 //!
-//! Does not fail where the library is missing: then there is what files tell.
+//! Where it cannot be loaded, NVIDIA's program is asked; where that is missing too, there is what files
+//! tell.
 
 use std::collections::BTreeSet;
 
@@ -13,13 +14,15 @@ use nvml_wrapper::{
 };
 use trainyard_core::probe::{Gpu, Pcie, Probed, RemappedRows, Versions};
 
-use super::pci;
+use super::{pci, smi};
 use crate::files::Root;
 
 /// What containers have; the name without a number comes with the tools for developers.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 /// The fields of NVML for rows: replaced after corrected errors, after others, pending, failed.
 const ROWS: [u32; 4] = [142, 143, 144, 145];
+/// NVML's number for a GPU that is split.
+const MIG_ENABLED: u32 = 1;
 /// More links than any GPU has.
 const LINKS: u32 = 36;
 
@@ -39,15 +42,26 @@ pub(super) fn ask(root: &Root) -> Probed<Told> {
     let library = Nvml::builder().lib_path(LIBRARY.as_ref()).init();
     match library {
         Ok(library) => told(root, &library).map_or_else(|error| refused(&error), Probed::Read),
+        Err(NvmlError::LibloadingError(_)) => smi::ask(root).and_then(|(gpus, driver)| {
+            Ok(Told {
+                gpus,
+                driver: Probed::Read(driver),
+                cuda: Probed::NotAsked,
+            })
+        }),
         Err(error) => refused(&error),
     }
 }
 
 fn told(root: &Root, library: &Nvml) -> Result<Told, NvmlError> {
-    let mut gpus = Vec::new();
-    for index in 0..library.device_count()? {
-        gpus.push(gpu(root, &library.device_by_index(index)?)?);
+    let count = library.device_count()?;
+    let asked = (0..count).map(|index| gpu(root, &library.device_by_index(index)?));
+    let (gpus, lost): (Vec<_>, Vec<_>) = asked.partition(Result::is_ok);
+    // One GPU that is lost must not hide the others: it is missing from their number.
+    if let (true, Some(Err(error))) = (gpus.is_empty(), lost.into_iter().next()) {
+        return Err(error);
     }
+    let gpus = gpus.into_iter().flatten().collect();
     Ok(Told {
         gpus,
         driver: probed(library.sys_driver_version()),
@@ -75,11 +89,13 @@ fn gpu(root: &Root, device: &Device<'_>) -> Result<Gpu, NvmlError> {
     });
     let files = pci::place(root, &format!("sys/bus/pci/devices/{bus}"));
     let or = |own: Probed<u64>, asked: Result<u32, NvmlError>| match own {
-        Probed::Read(value) => Probed::Read(value),
+        // A virtual bus knows no link.
+        Probed::Read(value) if value > 0 => Probed::Read(value),
         _ => number(asked),
     };
     Ok(Gpu {
         model: probed(device.name()),
+        split: probed(device.mig_mode().map(|mode| mode.current == MIG_ENABLED)),
         memory,
         memory_used,
         ecc: probed(device.is_ecc_enabled().map(|ecc| ecc.currently_enabled)),
@@ -150,6 +166,8 @@ fn refused<T>(error: &NvmlError) -> Probed<T> {
         | NvmlError::LibraryNotFound
         | NvmlError::NotSupported
         | NvmlError::NotFound
+        // A question that this driver does not know.
+        | NvmlError::InvalidArg
         | NvmlError::FailedToLoadSymbol(_) => Probed::Absent,
         other => Probed::Unreadable(other.to_string()),
     }

@@ -44,8 +44,8 @@ fn read_calmly(root: &Path, needs: &Needs) -> Reading {
     read_at(root, needs, &pace)
 }
 
-fn checks(node: &Node, needs: &Needs) -> Vec<Check> {
-    examine(&read_calmly(node.path(), needs), needs)
+fn checks(root: &Path, needs: &Needs) -> Vec<Check> {
+    examine(&read_calmly(root, needs), needs)
 }
 
 /// The checks that did not pass: name, subject, outcome.
@@ -59,10 +59,15 @@ const PORT: &str = "sys/class/infiniband/mlx5_3/ports/1";
 const GPU: &str = "sys/bus/pci/devices/0000:43:00.0";
 
 type Break = fn(&Node);
+type Case = (
+    &'static str,
+    Break,
+    &'static [(&'static str, &'static str, Outcome)],
+);
 
 #[test]
 fn one_broken_thing_is_named_and_nothing_else() {
-    let cases: &[(&str, Break, &[(&str, &str, Outcome)])] = &[
+    let cases: &[Case] = &[
         ("nothing", |_| {}, &[]),
         (
             "processors of another pod",
@@ -97,8 +102,26 @@ fn one_broken_thing_is_named_and_nothing_else() {
         ),
         (
             "no verbs",
-            |n| n.remove("sys/module/ib_uverbs"),
-            &[("kernel-modules", "", Fail)],
+            |n| {
+                n.remove("sys/module/ib_uverbs");
+                n.remove("sys/class/infiniband_verbs");
+                for index in 1..8 {
+                    n.remove(&format!("sys/class/infiniband/mlx5_{index}"));
+                }
+            },
+            &[
+                ("kernel-modules", "", Fail),
+                ("gpu-nic-affinity", "0000:23:00.0", Warn),
+                ("gpu-nic-affinity", "0000:33:00.0", Warn),
+                ("gpu-nic-affinity", "0000:43:00.0", Warn),
+                ("gpu-nic-affinity", "0000:53:00.0", Warn),
+                ("gpu-nic-affinity", "0000:63:00.0", Warn),
+                ("gpu-nic-affinity", "0000:73:00.0", Warn),
+                ("gpu-nic-affinity", "0000:83:00.0", Warn),
+                ("rdma-ports", "", Fail),
+                ("rdma-rate", "", Fail),
+                ("rdma-device", "mlx5_0/1", Fail),
+            ],
         ),
         (
             "no driver",
@@ -213,9 +236,9 @@ fn one_broken_thing_is_named_and_nothing_else() {
         ),
     ];
     for (name, break_it, want) in cases {
-        let node = Node::new(8);
-        break_it(&node);
-        let found = troubles(checks(&node, &needs()));
+        let folder = tempfile::tempdir().unwrap();
+        break_it(&Node::below(folder.path(), 8));
+        let found = troubles(checks(folder.path(), &needs()));
         let found: Vec<(&str, &str, Outcome)> = found
             .iter()
             .map(|(name, subject, outcome)| (name.as_str(), subject.as_str(), *outcome))
@@ -226,8 +249,9 @@ fn one_broken_thing_is_named_and_nothing_else() {
 
 #[test]
 fn counters_that_move_are_seen() {
-    let node = Node::new(2);
-    let root = Root::new(node.path());
+    let folder = tempfile::tempdir().unwrap();
+    let node = Node::below(folder.path(), 2);
+    let root = Root::new(folder.path());
     let count = |path: &str| node.write(path, "40\n");
     let port = "sys/class/infiniband/mlx5_1/ports/1/counters/symbol_error";
     let ports = rdma::ports(&root, || count(port));
@@ -244,8 +268,9 @@ fn counters_that_move_are_seen() {
 
 #[test]
 fn what_a_tree_cannot_tell_is_not_asked() {
-    let node = Node::new(1);
-    let reading = read_calmly(node.path(), &Needs::default());
+    let folder = tempfile::tempdir().unwrap();
+    Node::below(folder.path(), 1);
+    let reading = read_calmly(folder.path(), &Needs::default());
     let gpu = &reading.gpus.value().unwrap()[0];
     assert_eq!(gpu.ecc, Probed::NotAsked);
     assert_eq!(reading.disk, Probed::NotAsked);
@@ -261,11 +286,51 @@ fn what_a_tree_cannot_tell_is_not_asked() {
     assert_eq!(interfaces["rail0"].pcie.path.len(), 5);
 }
 
+#[test]
+fn the_nccl_of_python_packages_comes_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = Node::below(folder.path(), 1);
+    let version = || {
+        let reading = read_calmly(folder.path(), &Needs::default());
+        reading.versions.value().unwrap().nccl.clone()
+    };
+    assert_eq!(version(), Probed::Read("2.21.5".to_owned()));
+    let packages = "usr/local/lib/python3.12/site-packages";
+    node.write(
+        &format!("{packages}/nvidia_nccl_cu12-2.26.2.dist-info/METADATA"),
+        "",
+    );
+    assert_eq!(version(), Probed::Read("2.26.2".to_owned()));
+    node.remove("usr");
+    assert_eq!(version(), Probed::Absent);
+}
+
+#[test]
+fn what_hangs_costs_its_own_answer_only() {
+    let folder = tempfile::tempdir().unwrap();
+    Node::below(folder.path(), 1);
+    let pace = Pace {
+        passive: Duration::from_secs(2),
+        active: Duration::from_secs(2),
+        pause: || {
+            loop {
+                thread::park();
+            }
+        },
+    };
+    let reading = read_at(folder.path(), &needs(), &pace);
+    assert_eq!(reading.interfaces, Probed::Hung(2000));
+    assert_eq!(reading.rdma, Probed::Hung(2000));
+    let failed = troubles(examine(&reading, &needs()));
+    let hung = ("interface".to_owned(), String::new(), Fail);
+    assert!(failed.contains(&hung), "{failed:?}");
+}
+
 /// Every plain file of the tree, one for each name that a file has.
-fn files(node: &Node) -> Vec<PathBuf> {
+fn files(root: &Path) -> Vec<PathBuf> {
     let mut known = BTreeSet::new();
     let mut found = Vec::new();
-    let mut folders = vec![node.path().to_path_buf()];
+    let mut folders = vec![root.to_path_buf()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -300,7 +365,8 @@ fn damaged_files_are_unreadable_and_nothing_else() {
             symlink(path, path).unwrap();
         }),
     ];
-    let node = Node::new(1);
+    let folder = tempfile::tempdir().unwrap();
+    Node::below(folder.path(), 1);
     let needs = Needs {
         gpus: Some(1),
         rdma_devices: Some(1),
@@ -308,13 +374,13 @@ fn damaged_files_are_unreadable_and_nothing_else() {
         ..needs()
     };
     let passed = |checks: &[Check]| checks.iter().filter(|check| check.outcome == Pass).count();
-    let well = checks(&node, &needs);
+    let well = checks(folder.path(), &needs);
     assert_eq!(troubles(well.clone()), []);
-    for path in files(&node) {
+    for path in files(folder.path()) {
         let content = fs::read(&path).unwrap();
         for (damage, spoil) in &damages {
             spoil(&path);
-            let reading = read_calmly(node.path(), &needs);
+            let reading = read_calmly(folder.path(), &needs);
             let told = format!("{reading:?}");
             assert!(
                 !told.contains("an error of its own"),
@@ -337,7 +403,7 @@ fn damaged_files_are_unreadable_and_nothing_else() {
         }
     }
     assert_eq!(
-        troubles(checks(&node, &needs)),
+        troubles(checks(folder.path(), &needs)),
         [],
         "the tree is whole again"
     );

@@ -44,7 +44,11 @@ pub(super) fn examine(scene: &Scene<'_>, checks: &mut Vec<Check>) {
         each(&GPU_ROWS, gpus, checks, |gpu| rows(scene.gpus, gpu));
         gpu_xid(scene, checks);
         each(&GPU_CLOCKS, gpus, checks, |gpu| clocks(scene.gpus, gpu));
-        each(&NVLINK, gpus, checks, |gpu| nvlink(scene.gpus, gpu));
+        if gpus.len() > 1 {
+            each(&NVLINK, gpus, checks, |gpu| nvlink(scene.gpus, gpu));
+        } else {
+            checks.push(NVLINK.skip("not looked at", "only for several GPUs"));
+        }
         let usual = usual_generation(gpus);
         each(&GPU_PCIE, gpus, checks, |gpu| pcie(&gpu.pcie, usual));
         affinity(scene, gpus, checks);
@@ -79,13 +83,16 @@ fn gpu_count(scene: &Scene<'_>) -> Check {
     } else {
         known.to_string()
     };
-    let least = if scene.gpus == Want::Required {
-        asked
-    } else {
-        usize::from(on_bus > 0)
+    let least = match scene.gpus {
+        Want::Required => asked,
+        _ => on_bus,
     };
     if known >= least {
         return GPU_COUNT.pass(found, needed);
+    }
+    let mut gpus = scene.reading.gpus.value().into_iter().flatten();
+    if gpus.any(|gpu| gpu.split.value() == Some(&true)) {
+        return GPU_COUNT.skip(found, "parts of split GPUs (MIG) are not counted");
     }
     let cause = if on_bus > known {
         "a GPU that is on the bus is not known to the driver: it has fallen off, was not initialized, or \

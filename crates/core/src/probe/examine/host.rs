@@ -180,7 +180,7 @@ fn memlock(scene: &Scene<'_>, limits: &Limits) -> Check {
         Err(check) => return *check,
     };
     let found = limit.map_or_else(|| "unlimited".to_owned(), amounts::bytes);
-    let may_lock = limits.may_lock.value() == Some(&true);
+    let may_lock = limits.may_lock.value() == Some(&true) || scene.needs.locks_memory == Some(true);
     if limit.is_none() || may_lock {
         let found = if limit.is_some() {
             format!("{found}, lifted by `CAP_IPC_LOCK`")
@@ -401,7 +401,7 @@ fn names(scene: &Scene<'_>, checks: &mut Vec<Check>) {
     }
     if checks.len() == before {
         checks.push(if told.is_empty() {
-            NAMES.skip("not looked at", "nobody asked for it")
+            NAMES.skip("not looked at", "only the machine itself tells")
         } else {
             NAMES.pass(told.join(", "), "an address each")
         });

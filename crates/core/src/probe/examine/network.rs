@@ -213,7 +213,10 @@ pub(super) fn counters(scene: &Scene<'_>, checks: &mut Vec<Check>) {
         checks.push(if count == 0 {
             ERROR_COUNTERS.skip("not looked at", "there is nothing to watch")
         } else {
-            ERROR_COUNTERS.pass(format!("{count} links, none moved"), "no movement")
+            ERROR_COUNTERS.pass(
+                format!("none of {} moved", amounts::counted(count, "link")),
+                "no movement",
+            )
         });
     }
 }

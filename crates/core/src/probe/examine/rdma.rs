@@ -110,7 +110,10 @@ fn ports_active(
         Some("roce") => "RoCE ",
         _ => "",
     };
-    let needed = format!("at least {least} active {layer}ports");
+    let needed = format!(
+        "{} or more, active",
+        amounts::counted(least, &format!("{layer}port"))
+    );
     let active = chosen.iter().filter(|(_, port)| is_active(port)).count();
     let found = format!("{active} of {} active", chosen.len());
     let next = "run `ibstat` on the node, and ask for the state of the switch port";
@@ -161,7 +164,11 @@ fn rates(scene: &Scene<'_>, active: &[(&String, &RdmaPort)], checks: &mut Vec<Ch
         .filter_map(|(name, port)| Some((*name, *port.rate_mbps.value()?)))
         .collect();
     let sum: u64 = known.iter().map(|(_, rate)| rate).sum();
-    let found = format!("{} of {} ports together", amounts::rate(sum), known.len());
+    let found = format!(
+        "{} of {}",
+        amounts::rate(sum),
+        amounts::counted(known.len(), "port")
+    );
     let wanted = scene.needs.bandwidth_gbps;
     let needed = wanted.map_or_else(
         || "any".to_owned(),
@@ -205,7 +212,7 @@ fn gids(scene: &Scene<'_>, active: &[(&String, &RdmaPort)], checks: &mut Vec<Che
         |index| format!("a RoCE v2 address at index {index}, by `NCCL_IB_GID_INDEX`"),
     );
     let before = checks.len();
-    let mut told = Vec::new();
+    let mut told: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
     for (name, port) in &roce {
         let gids = match RDMA_GID.look(&port.gids, &*needed) {
             Ok(gids) => gids,
@@ -249,14 +256,16 @@ fn gids(scene: &Scene<'_>, active: &[(&String, &RdmaPort)], checks: &mut Vec<Che
             );
             continue;
         };
+        let on = gid.interface.value().map_or(name.as_str(), String::as_str);
         let index = index.unwrap_or_default();
-        let on = gid
-            .interface
-            .value()
-            .map_or_else(String::new, |name| format!(" on {name}"));
-        told.push(format!("{name} {index}{on}"));
+        told.entry(index).or_default().push(on);
     }
     if checks.len() == before {
+        let told = told.into_iter().map(|(index, on)| match on[..] {
+            [one] => format!("index {index} of {one}"),
+            _ => format!("index {index} of {}", amounts::counted(on.len(), "port")),
+        });
+        let told: Vec<String> = told.collect();
         checks.push(RDMA_GID.pass(told.join(", "), needed));
     }
 }

@@ -1,6 +1,6 @@
 //! Volumes that checkpoints go to.
 
-use super::Scene;
+use super::{Scene, Want};
 use crate::probe::{
     Check, Probed, VolumeNeeds, VolumeTrial, amounts,
     catalogue::{
@@ -28,11 +28,17 @@ pub(super) fn examine(scene: &Scene<'_>, checks: &mut Vec<Check>) {
 }
 
 fn volume(path: &str, trial: &Probed<VolumeTrial>, needs: &VolumeNeeds) -> Vec<Check> {
+    let want = if needs.written == Some(true) {
+        Want::Required
+    } else {
+        Want::Present
+    };
     let needed = "files can be written";
     let trial = match trial {
         Probed::Read(trial) => trial,
         Probed::Absent => {
-            return vec![VOLUME_WRITABLE.fail(
+            return vec![want.bad(
+                &VOLUME_WRITABLE,
                 "not there",
                 needed,
                 "the volume is not mounted here, or the path is another one",
@@ -40,7 +46,8 @@ fn volume(path: &str, trial: &Probed<VolumeTrial>, needs: &VolumeNeeds) -> Vec<C
             )];
         }
         Probed::Unreadable(why) => {
-            return vec![VOLUME_WRITABLE.fail(
+            return vec![want.bad(
+                &VOLUME_WRITABLE,
                 why,
                 needed,
                 "the volume is mounted for reading only, is full, or belongs to another user",
@@ -62,7 +69,7 @@ fn volume(path: &str, trial: &Probed<VolumeTrial>, needs: &VolumeNeeds) -> Vec<C
         &trial.read_micros,
         needs.read_bytes_per_second,
     ));
-    checks.push(rename(&trial.rename));
+    checks.push(rename(want, &trial.rename));
     checks.push(free(trial, needs.free_bytes));
     checks
 }
@@ -117,11 +124,12 @@ fn pace(entry: &Entry, trial: &VolumeTrial, micros: &Probed<u64>, wanted: Option
     }
 }
 
-fn rename(probed: &Probed<bool>) -> Check {
+fn rename(want: Want, probed: &Probed<bool>) -> Check {
     let needed = "the new file in place of the old";
     match VOLUME_RENAME.look(probed, needed) {
         Ok(true) => VOLUME_RENAME.pass("atomic", needed),
-        Ok(false) => VOLUME_RENAME.fail(
+        Ok(false) => want.bad(
+            &VOLUME_RENAME,
             "the old content was still there",
             needed,
             "the file system copies where others rename, as those of object stores do",
@@ -143,10 +151,10 @@ fn free(trial: &VolumeTrial, wanted: Option<u64>) -> Check {
     if free >= least {
         return VOLUME_FREE.pass(found, needed);
     }
-    VOLUME_FREE.fail(
-        found,
-        needed,
-        "older checkpoints and logs fill the volume",
-        "remove what is no longer needed, or enlarge the claim",
-    )
+    let cause = "older checkpoints and logs fill the volume";
+    let next = "remove what is no longer needed, or enlarge the claim";
+    match wanted {
+        Some(_) => VOLUME_FREE.fail(found, needed, cause, next),
+        None => VOLUME_FREE.warn(found, needed, cause, next),
+    }
 }

@@ -29,10 +29,12 @@ pub(in crate::probe) fn needs() -> Needs {
         rdma_devices: Some(8),
         hcas: Some("mlx5".to_owned()),
         gid_index: Some(3),
+        locks_memory: None,
         names: Some(vec!["rendezvous.example.com".to_owned()]),
         ports: Some(vec![23456]),
         volumes: Some(vec![VolumeNeeds {
             path: Some("/ckpt".to_owned()),
+            written: Some(true),
             free_bytes: Some(1 << 40),
             write_bytes_per_second: Some(500_000_000),
             read_bytes_per_second: Some(500_000_000),
@@ -58,6 +60,7 @@ pub(in crate::probe) fn reading() -> Reading {
     let gpu = |index: usize| Gpu {
         bus: bus(index),
         model: Read(MODEL.to_owned()),
+        split: Read(false),
         memory: Read(80 << 30),
         memory_used: Read(0),
         ecc: Read(true),

@@ -131,6 +131,7 @@ fn without_a_job_a_machine_is_held_to_what_it_has() {
     gpu(&mut broken, 0).uncorrected = Read(1);
     port(&mut broken, 1).state = Read("DOWN".to_owned());
     let want = [
+        ("gpu-count", String::new(), Warn),
         ("gpu-ecc", bus(0), Warn),
         ("rdma-ports", "mlx5_1/1".to_owned(), Warn),
     ];

@@ -31,6 +31,7 @@ spec:
           containers:
           - name: pytorch
             image: t
+            securityContext: {capabilities: {add: [IPC_LOCK]}}
             resources:
               requests: {cpu: 1500m, memory: 64Gi, ephemeral-storage: 10Gi}
               limits: {nvidia.com/gpu: 8, memory: 80Gi}
@@ -64,6 +65,7 @@ fn fabric() -> Fabric {
 
 fn volume(path: &str, host_path: Option<&str>) -> VolumeNeeds {
     VolumeNeeds {
+        written: path.contains("ckpt").then_some(true),
         path: Some(path.to_owned()),
         host_path: host_path.map(str::to_owned),
         ..VolumeNeeds::default()
@@ -75,7 +77,7 @@ fn a_job_on_a_fabric_needs_what_both_say() {
     let got = needs(&job(JOB), Some(&fabric()), Role::Worker);
     let want = Needs {
         asked_by: Some("PyTorchJob `j`, Worker".to_owned()),
-        cpu_milli: Some(2000),
+        cpu_milli: Some(1500),
         memory_bytes: Some(64 << 30),
         disk_bytes: Some(10 << 30),
         shm_bytes: Some(16 << 30),
@@ -89,6 +91,7 @@ fn a_job_on_a_fabric_needs_what_both_say() {
         rdma_devices: Some(2),
         hcas: Some("mlx5".to_owned()),
         gid_index: Some(3),
+        locks_memory: Some(true),
         names: Some(vec!["etcd.example.com".to_owned()]),
         ports: None,
         volumes: Some(vec![
@@ -141,6 +144,33 @@ fn outside_of_pods_only_folders_of_the_node_are_there() {
         Some(vec![volume("/mnt/nvme", Some("/mnt/nvme"))])
     );
     assert_eq!(Needs::default().on_the_node(), Needs::default());
+}
+
+#[test]
+fn what_a_job_saves_to_is_told_from_what_it_may_write() {
+    let written = |words: &str| {
+        let text = JOB
+            .replace("/ckpt", "/vol")
+            .replacen("name: saved", "name: vol", 3)
+            .replace("claimName: saved", "claimName: vol")
+            .replacen("image: t", &format!("image: t\n            {words}"), 1);
+        let volumes = needs(&job(&text), None, Role::Worker).volumes.unwrap();
+        volumes[0].written
+    };
+    let cases = [
+        ("command: [train, --save-dir, /vol/run]", Some(true)),
+        ("command: [train, --output_dir=/vol]", Some(true)),
+        (
+            "command: [sh, -c, 'train --checkpoint-dir /vol/a']",
+            Some(true),
+        ),
+        ("env: [{name: CHECKPOINT_DIR, value: /vol}]", Some(true)),
+        ("command: [train, --data, /vol/imagenet]", None),
+        ("command: [train, --save-dir, /volume]", None),
+    ];
+    for (words, want) in cases {
+        assert_eq!(written(words), want, "{words}");
+    }
 }
 
 #[test]

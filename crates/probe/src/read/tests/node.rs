@@ -12,14 +12,14 @@ use std::{
 
 /// The tree.
 pub(crate) struct Node {
-    folder: tempfile::TempDir,
+    folder: PathBuf,
     count: usize,
 }
 
 impl Node {
-    /// A node with `count` GPUs and as many ports, at most nine of each.
-    pub(crate) fn new(count: usize) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    /// A node with `count` GPUs and as many ports, at most nine of each, in `folder`.
+    pub(crate) fn below(folder: &Path, count: usize) -> Self {
+        let folder = folder.to_path_buf();
         let node = Self { folder, count };
         node.host();
         for index in 0..count {
@@ -30,12 +30,8 @@ impl Node {
         node
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        self.folder.path()
-    }
-
-    pub(crate) fn at(&self, path: &str) -> PathBuf {
-        self.folder.path().join(path)
+    fn at(&self, path: &str) -> PathBuf {
+        self.folder.join(path)
     }
 
     /// Puts a file there, with the folders above it.
@@ -155,7 +151,7 @@ impl Node {
     }
 
     /// The address of GPU `index`.
-    pub(crate) fn bus(index: usize) -> String {
+    fn bus(index: usize) -> String {
         format!("0000:{}3:00.0", index + 1)
     }
 

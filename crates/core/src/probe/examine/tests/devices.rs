@@ -11,6 +11,14 @@ pub(super) static CASES: &[Case] = &[
         &[("gpu-count", "", Fail)],
     ),
     (
+        "GPUs that are split",
+        |r, _| {
+            value(&mut r.gpus).truncate(2);
+            gpu(r, 0).split = Read(true);
+        },
+        &[],
+    ),
+    (
         "a GPU that is gone from the bus",
         |r, _| {
             value(&mut r.gpus).pop();

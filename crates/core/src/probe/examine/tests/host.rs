@@ -82,6 +82,14 @@ pub(super) static CASES: &[Case] = &[
         &[],
     ),
     (
+        "a limit that the job lifts",
+        |r, n| {
+            value(&mut r.limits).locked_memory = Read(Some(0));
+            n.locks_memory = Some(true);
+        },
+        &[],
+    ),
+    (
         "a limit that nobody minds",
         |r, n| {
             value(&mut r.limits).locked_memory = Read(Some(0));

@@ -11,6 +11,23 @@ pub(super) static CASES: &[Case] = &[
         &[("volume-writable", "/ckpt", Fail)],
     ),
     (
+        "a data set that belongs to another user",
+        |r, n| {
+            let denied = Unreadable("permission denied".to_owned());
+            r.volumes.insert("/ckpt".to_owned(), denied);
+            n.volumes = None;
+        },
+        &[("volume-writable", "/ckpt", Warn)],
+    ),
+    (
+        "a volume that is nearly full, with nothing stated",
+        |r, n| {
+            volume(r).space.free = Read(1 << 20);
+            n.volumes = None;
+        },
+        &[("volume-free", "/ckpt", Warn)],
+    ),
+    (
         "a volume for reading only",
         |r, _| {
             r.volumes.insert(

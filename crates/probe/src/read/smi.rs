@@ -1,0 +1,278 @@
+//! GPUs as NVIDIA's program `nvidia-smi` tells of them.
+//!
+//! Asked only where the library cannot be loaded, as by a program that is linked statically.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Read as _,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use nvml_wrapper::bitmasks::device::ThrottleReasons;
+use trainyard_core::probe::{Gpu, Probed, RemappedRows};
+
+use super::pci;
+use crate::{
+    deadline::begin,
+    files::{Root, number, refused},
+};
+
+const PROGRAM: &str = "nvidia-smi";
+/// How long it may take; within the limit of all probes, so that one that hangs can still be ended.
+const WITHIN: Duration = Duration::from_millis(2500);
+/// Bytes of its output that are read.
+const MOST: u64 = 1 << 20;
+/// What every driver knows.
+const PLAIN: [&str; 5] = [
+    "pci.bus_id",
+    "driver_version",
+    "memory.total",
+    "memory.used",
+    "name",
+];
+/// What older ones do not.
+const DETAILS: [&str; 11] = [
+    "pci.bus_id",
+    "mig.mode.current",
+    "ecc.mode.current",
+    "ecc.errors.uncorrected.volatile.total",
+    "remapped_rows.correctable",
+    "remapped_rows.uncorrectable",
+    "remapped_rows.pending",
+    "remapped_rows.failure",
+    "clocks.sm",
+    "clocks.max.sm",
+    "clocks_throttle_reasons.active",
+];
+
+/// The GPUs, and the version of the driver.
+pub(super) fn ask(root: &Root) -> Probed<(Vec<Gpu>, String)> {
+    let plain = begin(WITHIN, || query(&PLAIN));
+    let details = begin(WITHIN, || query(&DETAILS));
+    let links = begin(WITHIN, || run(&["nvlink", "--status"]));
+    plain.finish().and_then(|plain| {
+        let details = details.finish().value().cloned().unwrap_or_default();
+        let links = links.finish().value().cloned().unwrap_or_default();
+        let (mut gpus, driver) = read(&plain, &details, &links)?;
+        for gpu in &mut gpus {
+            gpu.pcie = pci::place(root, &format!("sys/bus/pci/devices/{}", gpu.bus));
+        }
+        Ok((gpus, driver))
+    })
+}
+
+fn query(fields: &[&str]) -> Probed<String> {
+    let fields = format!("--query-gpu={}", fields.join(","));
+    run(&[&fields, "--format=csv,noheader,nounits"])
+}
+
+/// What the program prints.
+fn run(words: &[&str]) -> Probed<String> {
+    let child = Command::new(PROGRAM)
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn();
+    let mut child = match child {
+        Ok(child) => child,
+        Err(error) => return refused(&error),
+    };
+    let Some(output) = child.stdout.take() else {
+        return Probed::Absent;
+    };
+    let text = begin(WITHIN, move || {
+        let mut text = String::new();
+        match output.take(MOST).read_to_string(&mut text) {
+            Ok(_) => Probed::Read(text),
+            Err(error) => refused(&error),
+        }
+    });
+    let text = text.finish();
+    if text.value().is_none() {
+        // One that hangs in the driver cannot even be ended, and is not waited for.
+        drop(child.kill());
+        return text;
+    }
+    match child.wait() {
+        Ok(status) if status.success() => text,
+        Ok(status) => {
+            // It says why on stdout.
+            let said = text.value().and_then(|text| text.lines().next());
+            let said = said.unwrap_or("nothing was said");
+            Probed::Unreadable(format!("`{PROGRAM}` ended with {status}: {said}"))
+        }
+        Err(error) => refused(&error),
+    }
+}
+
+/// From the three outputs to GPUs and the version of the driver.
+fn read(plain: &str, details: &str, links: &str) -> Result<(Vec<Gpu>, String), String> {
+    let rows = |text: &str| -> BTreeMap<String, Vec<String>> {
+        let rows = text.lines().filter_map(|line| {
+            let cells: Vec<String> = line
+                .split(", ")
+                .map(|cell| cell.trim().to_owned())
+                .collect();
+            Some((pci::address(cells.first()?), cells))
+        });
+        rows.collect()
+    };
+    let details = rows(details);
+    let mut links = self::links(links).into_iter();
+    let mut gpus = Vec::new();
+    let mut driver = None;
+    for line in plain.lines().filter(|line| !line.trim().is_empty()) {
+        let cells: Vec<&str> = line.splitn(PLAIN.len(), ", ").map(str::trim).collect();
+        let [bus, version, total, used, name] = cells[..] else {
+            return Err(format!("`{PROGRAM}` wrote a line of {} cells", cells.len()));
+        };
+        driver = Some(version.to_owned());
+        let bus = pci::address(bus);
+        let mebibytes = |text: &str| told(text, |text| Ok(number(text)?.saturating_mul(1 << 20)));
+        let gpu = Gpu {
+            model: Probed::Read(name.to_owned()),
+            memory: mebibytes(total),
+            memory_used: mebibytes(used),
+            nvlinks: links.next().unwrap_or(Probed::Absent),
+            ..details
+                .get(&bus)
+                .map_or_else(Gpu::default, |cells| detailed(cells))
+        };
+        gpus.push(Gpu { bus, ..gpu });
+    }
+    let driver = driver.ok_or_else(|| format!("`{PROGRAM}` lists no GPU"))?;
+    Ok((gpus, driver))
+}
+
+fn detailed(cells: &[String]) -> Gpu {
+    let [
+        _,
+        split,
+        ecc,
+        uncorrected,
+        corrected_rows,
+        other_rows,
+        pending,
+        failed,
+        clock,
+        most,
+        reasons,
+    ] = cells
+    else {
+        return Gpu::default();
+    };
+    let is_yes = |text: &str| match text {
+        "Yes" | "Enabled" => Ok(true),
+        "No" | "Disabled" => Ok(false),
+        other => Err(format!("`{other}` is neither yes nor no")),
+    };
+    let rows = told(corrected_rows, |corrected| {
+        Ok(RemappedRows {
+            corrected: number(corrected)?,
+            uncorrected: number(other_rows)?,
+            pending: is_yes(pending)?,
+            failed: is_yes(failed)?,
+        })
+    });
+    let throttled_by = told(reasons, |mask| {
+        let mask = u64::from_str_radix(mask.trim_start_matches("0x"), 16);
+        let mask = mask.map_err(|_| "the reasons are no number".to_owned())?;
+        let reasons = ThrottleReasons::from_bits_truncate(mask);
+        let names = reasons.iter_names().map(|(name, _)| name.to_owned());
+        Ok(names.collect::<BTreeSet<String>>())
+    });
+    Gpu {
+        split: told(split, is_yes),
+        ecc: told(ecc, is_yes),
+        uncorrected: told(uncorrected, number),
+        rows,
+        clock: told(clock, number),
+        clock_most: told(most, number),
+        throttled_by,
+        ..Gpu::default()
+    }
+}
+
+/// A cell; what a GPU does not have is written as `N/A` or `Not Supported`, with or without brackets.
+fn told<T>(text: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Probed<T> {
+    let bare = text.trim_matches(['[', ']']);
+    if matches!(bare, "N/A" | "Not Supported" | "Unknown Error") {
+        return Probed::Absent;
+    }
+    Probed::Read(bare.to_owned()).and_then(|text| read(&text))
+}
+
+/// The links of each GPU, in the order of the list: `Link 0: 26.562 GB/s`, or `<inactive>`.
+fn links(text: &str) -> Vec<Probed<Vec<bool>>> {
+    let mut all: Vec<Probed<Vec<bool>>> = Vec::new();
+    for line in text.lines().map(str::trim) {
+        if line.starts_with("GPU ") {
+            all.push(Probed::Absent);
+        } else if let (Some(rest), Some(last)) = (line.strip_prefix("Link "), all.last_mut()) {
+            let is_up = !rest.contains("inactive");
+            match last {
+                Probed::Read(links) => links.push(is_up),
+                _ => *last = Probed::Read(vec![is_up]),
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN_TEXT: &str = "00000000:17:00.0, 550.54.15, 81559, 4, NVIDIA H100 80GB HBM3\n\
+                              00000000:65:00.0, 550.54.15, 81559, 0, NVIDIA H100 80GB HBM3\n";
+    const DETAILS_TEXT: &str = "00000000:17:00.0, Disabled, Enabled, 0, 2, 1, No, No, 345, 1980, 0x0000000000000001\n\
+                                00000000:65:00.0, Enabled, [N/A], [N/A], [N/A], [N/A], [N/A], [N/A], 345, 1980, 0x0000000000000048\n";
+    const LINKS_TEXT: &str = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n\
+                              GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)\n";
+
+    #[test]
+    fn what_the_program_prints_is_read() {
+        let (gpus, driver) = read(PLAIN_TEXT, DETAILS_TEXT, LINKS_TEXT).unwrap();
+        assert_eq!(driver, "550.54.15");
+        let [first, second] = &gpus[..] else {
+            panic!("{gpus:?}");
+        };
+        assert_eq!(first.bus, "0000:17:00.0");
+        assert_eq!(first.memory, Probed::Read(81559 << 20));
+        assert_eq!(first.ecc, Probed::Read(true));
+        assert_eq!(
+            (&first.split, &second.split),
+            (&Probed::Read(false), &Probed::Read(true))
+        );
+        let rows = RemappedRows {
+            corrected: 2,
+            uncorrected: 1,
+            pending: false,
+            failed: false,
+        };
+        assert_eq!(first.rows, Probed::Read(rows));
+        assert_eq!(first.nvlinks, Probed::Read(vec![true, false]));
+        let reasons =
+            |names: &[&str]| Probed::Read(names.iter().map(|&name| name.to_owned()).collect());
+        assert_eq!(first.throttled_by, reasons(&["GPU_IDLE"]));
+        assert_eq!(
+            second.throttled_by,
+            reasons(&["HW_SLOWDOWN", "HW_THERMAL_SLOWDOWN"])
+        );
+        assert_eq!(
+            (&second.ecc, &second.rows),
+            (&Probed::Absent, &Probed::Absent)
+        );
+        assert_eq!(second.nvlinks, Probed::Absent);
+    }
+
+    #[test]
+    fn an_old_program_tells_less_and_a_broken_one_why() {
+        let (gpus, _) = read(PLAIN_TEXT, "", "").unwrap();
+        assert_eq!((gpus.len(), &gpus[0].ecc), (2, &Probed::NotAsked));
+        assert!(read("", "", "").is_err());
+        assert!(read("No devices were found\n", "", "").is_err());
+    }
+}
