@@ -4,6 +4,7 @@
 //! told in the table and, where all are required, is a failure.
 
 mod files;
+pub(crate) mod hosts;
 
 use std::{process::Command, time::Instant};
 
@@ -29,6 +30,7 @@ const SUITES: &[Suite] = &[
     ("fuzz seeds", files::fuzz_seeds),
     ("sim", sim),
     ("mutants", mutants),
+    ("hosts", hosts::suite),
     ("frameworks", frameworks::suite),
     ("cluster", cluster::suite),
 ];

@@ -3,7 +3,8 @@
 //!
 //! One line per figure, with tabs between its fields; the first is its name: `schedule` nodes,
 //! milliseconds · `search` trials, those that named the slow link and nothing else, the most rounds,
-//! the most rounds allowed, milliseconds of all reasoning of the slowest trial, the network included.
+//! the most rounds allowed, milliseconds of all reasoning of the slowest trial, the network included ·
+//! `wrong` the seed of a trial that was not, and all about it.
 #![expect(clippy::print_stdout, reason = "the figures are the program's output")]
 #![expect(
     clippy::disallowed_methods,
@@ -35,7 +36,11 @@ fn main() {
         let trial = Trial::run(seed, &topology);
         longest = longest.max(start.elapsed().as_secs_f64() * 1e3);
         most = most.max(trial.conclusion.rounds);
-        right += u32::from(trial.is_right());
+        if trial.is_right() {
+            right += 1;
+        } else {
+            println!("wrong\t{seed}\t{trial:?}");
+        }
     }
     let bound = most_rounds(topology.nodes());
     println!("search\t{TRIALS}\t{right}\t{most}\t{bound}\t{longest:.1}");

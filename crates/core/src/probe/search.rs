@@ -178,7 +178,17 @@ struct Evidence<'a> {
 /// A slow observation with the links that may explain it, each with its far end.
 struct Slow<'a> {
     observation: &'a Observation,
+    /// All links on its way.
+    links: Vec<Link>,
     suspects: BTreeMap<Link, Link>,
+}
+
+impl Slow<'_> {
+    /// Whether a link that is slow is on the way. Over a longer distance, where less is expected, such
+    /// a link may also have carried enough at times.
+    fn is_explained(&self, named: &BTreeSet<Link>) -> bool {
+        self.links.iter().any(|link| named.contains(link))
+    }
 }
 
 impl<'a> Evidence<'a> {
@@ -241,6 +251,7 @@ impl<'a> Evidence<'a> {
             suspects.extend(side(&right, a, far(&left)));
             Slow {
                 observation,
+                links: left.into_iter().chain(right).collect(),
                 suspects,
             }
         })
@@ -264,7 +275,7 @@ impl<'a> Evidence<'a> {
         };
         for one in &slow {
             let pair = one.observation.pair;
-            if one.suspects.keys().any(|link| named.contains(link)) {
+            if one.is_explained(&named) {
                 continue;
             }
             if good.contains(&pair) {
@@ -332,8 +343,10 @@ impl<'a> Evidence<'a> {
         for observation in &self.search.observations {
             *times.entry(observation.pair).or_default() += 1;
         }
-        let slow = self.slow().into_iter();
-        slow.filter(|one| one.suspects.is_empty())
+        let slow = self.slow();
+        let named = named(&slow);
+        slow.iter()
+            .filter(|one| one.suspects.is_empty() && !one.is_explained(&named))
             .map(|one| one.observation.pair)
             .filter(|pair| times.get(pair) == Some(&1))
             .collect()

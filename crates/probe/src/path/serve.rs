@@ -93,7 +93,8 @@ fn settings(variable: &dyn Fn(&str) -> Option<String>) -> Result<Settings, Serve
             .unwrap_or_else(Needs::default),
         node: required("TRAINYARD_PREFLIGHT_NODE")?,
         token: required("TRAINYARD_PREFLIGHT_TOKEN")?,
-        root: PathBuf::from("/"),
+        root: variable("TRAINYARD_PREFLIGHT_ROOT")
+            .map_or_else(|| PathBuf::from("/"), PathBuf::from),
         timeout: seconds
             .map_or(TIMEOUT, Duration::from_secs)
             .max(Duration::from_secs(1)),

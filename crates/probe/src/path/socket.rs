@@ -4,7 +4,7 @@ use std::{
     ffi::OsString,
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
 use nix::{
@@ -190,26 +190,26 @@ fn wait_connected(socket: &OwnedFd, limit: Limit) -> io::Result<()> {
     }
 }
 
-fn wait(fd: std::os::fd::BorrowedFd<'_>, what: PollFlags, limit: Limit) -> io::Result<()> {
+/// Waits until one of `what` is there, and says which.
+pub(super) fn wait(fd: BorrowedFd<'_>, what: PollFlags, limit: Limit) -> io::Result<PollFlags> {
     loop {
         // Rounded up, so that a wait of less than a millisecond does not become a busy loop.
         let millis = limit.left()?.as_millis() + 1;
         let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
-        match poll(&mut [PollFd::new(fd, what)], timeout) {
+        let mut fds = [PollFd::new(fd, what)];
+        match poll(&mut fds, timeout) {
             Ok(0) | Err(Errno::EINTR) => {}
-            Ok(_) => return Ok(()),
+            Ok(_) => return Ok(fds[0].revents().unwrap_or(PollFlags::empty())),
             Err(error) => return Err(error.into()),
         }
     }
 }
 
 fn bind_to(socket: &OwnedFd, address: SocketAddr) -> io::Result<()> {
-    use std::os::fd::AsRawFd;
     with_address(address, |address| bind(socket.as_raw_fd(), address)).map_err(Into::into)
 }
 
 fn connect_to(socket: &OwnedFd, address: SocketAddr) -> Result<(), Errno> {
-    use std::os::fd::AsRawFd;
     with_address(address, |address| connect(socket.as_raw_fd(), address))
 }
 

@@ -8,14 +8,17 @@ use std::{
     fs,
     io::{self, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
+    os::fd::AsFd,
     time::{Duration, Instant},
 };
+
+use nix::poll::PollFlags;
 
 use super::{
     frame,
     limit::{Limit, is_timeout},
     message::{LARGEST_HELLO, Measured, Opening, Purpose, same_token},
-    socket::{Binding, accept},
+    socket::{Binding, accept, wait},
 };
 
 /// Bytes of one write: large enough that calls cost nothing beside the copying, small enough to stay
@@ -91,21 +94,32 @@ pub fn receive(mut stream: &TcpStream, measure: Duration) -> io::Result<Received
 }
 
 /// Sends until the other side closes, or for `measure` and its warm-up and then `patience`.
+///
+/// Waits for room and for the close at once: where no large packet gets through, no write would ever
+/// be told of the close.
 pub fn send(mut stream: &TcpStream, measure: Duration, patience: Duration) -> io::Result<()> {
     let block = vec![0x5a; BLOCK];
     let limit = Limit::after(measure + measure / 4 + patience);
-    loop {
-        let Ok(left) = limit.left() else {
-            return Ok(());
-        };
-        stream.set_write_timeout(Some(left))?;
+    stream.set_nonblocking(true)?;
+    while !limit.is_over() {
         match stream.write(&block) {
             Ok(_) => {}
-            Err(error) if is_gone(&error) || is_timeout(&error) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let flags = PollFlags::POLLOUT | PollFlags::POLLIN;
+                match wait(stream.as_fd(), flags, limit) {
+                    // The receiver sends nothing, so that all that can be read is its close.
+                    Ok(seen) if seen.contains(PollFlags::POLLIN) => break,
+                    Ok(_) => {}
+                    Err(error) if is_timeout(&error) => break,
+                    Err(error) => return Err(error),
+                }
+            }
+            Err(error) if is_gone(&error) => break,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
+    Ok(())
 }
 
 /// What both sides of a measurement know.

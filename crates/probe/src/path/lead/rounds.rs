@@ -66,7 +66,12 @@ pub(super) fn conduct(
     let conclusion = search.conclude();
     let mut order: Vec<usize> = (0..names.len()).collect();
     order.sort_by_key(|node| (domains(&names[*node]), *node));
-    let ring = run.ring(&order, &conclusion, limit);
+    let before = run.members.present();
+    let mut ring = run.ring(&order, &conclusion, limit);
+    // Someone may have died in it; whoever is left is tried once more.
+    if matches!(ring, RingFound::Broken(_)) && run.someone_left(&before) {
+        ring = run.ring(&order, &conclusion, limit);
+    }
     let paths = Paths {
         names: &names,
         topology: search.topology(),
@@ -119,7 +124,12 @@ impl Run<'_> {
                 return (found, false);
             }
             let now = self.round(&round, limit);
-            let measured: Vec<Measurement> = now.iter().map(PairFound::measurement).collect();
+            // Why there is nothing of someone who is gone is known, and says nothing of links.
+            let is_gone = |node: usize| self.members.gone(self.able[node]).is_some();
+            let known = now
+                .iter()
+                .filter(|found| !is_gone(found.pair.0) && !is_gone(found.pair.1));
+            let measured: Vec<Measurement> = known.map(PairFound::measurement).collect();
             search.record(&measured);
             found.extend(now);
         }
@@ -150,6 +160,10 @@ impl Run<'_> {
             joined((a, b), side(first), side(second))
         });
         joined.collect()
+    }
+
+    fn someone_left(&self, before: &[usize]) -> bool {
+        self.members.present().len() < before.len()
     }
 
     /// All who are not slow, in a ring.
