@@ -24,7 +24,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         let (stream, _) = listener.accept()?;
         println!("{:.0}", receive(&stream, measure)?.rate());
     } else {
-        send(&TcpStream::connect(address)?, measure, Duration::from_secs(5))?;
+        send(
+            &TcpStream::connect(address)?,
+            measure,
+            Duration::from_secs(5),
+        )?;
     }
     Ok(())
 }

@@ -17,9 +17,16 @@ const NEEDED: &str = "set -e; ip link add a type veth peer name b; ip link add c
 pub(super) fn suite() -> Result<String, Failure> {
     available()?;
     counted(
-        step::cargo(&["test", "--locked", "--package", "trainyard", "--test", "hosts"])
-            .args(["--", "--nocapture"])
-            .env("TRAINYARD_TEST_HOSTS", "1"),
+        step::cargo(&[
+            "test",
+            "--locked",
+            "--package",
+            "trainyard",
+            "--test",
+            "hosts",
+        ])
+        .args(["--", "--nocapture"])
+        .env("TRAINYARD_TEST_HOSTS", "1"),
     )
 }
 

@@ -202,7 +202,7 @@ pub fn of_nodes(
 /// Makes a pod the lead of a preflight of `nodes`.
 pub fn lead<'a>(pod: &mut Pod, nodes: impl IntoIterator<Item = &'a str>) {
     let nodes: Vec<&str> = nodes.into_iter().collect();
-    tell(pod, variable_name::NODES, nodes.join(","));
+    tell(pod, variable_name::NODES, &nodes.join(","));
 }
 
 /// Makes a pod one that joins the lead at `address`.
@@ -212,17 +212,17 @@ pub fn join(pod: &mut Pod, address: &str) {
     } else {
         format!("{address}:{PORT}")
     };
-    tell(pod, variable_name::LEAD, address);
+    tell(pod, variable_name::LEAD, &address);
 }
 
 /// The user that nothing belongs to.
 const NOBODY: i64 = 65_532;
 
-fn tell(pod: &mut Pod, name: &str, value: String) {
+fn tell(pod: &mut Pod, name: &str, value: &str) {
     let containers = pod.spec.iter_mut().flat_map(|spec| &mut spec.containers);
     for container in containers {
         let env = container.env.get_or_insert_default();
-        env.push(variable(name, value.clone()));
+        env.push(variable(name, value));
     }
 }
 

@@ -262,6 +262,12 @@ mod tests {
 
     #[test]
     fn who_is_blamed() {
+        type Case<'a> = (
+            &'a str,
+            Vec<(&'a str, Vec<Check>)>,
+            &'a [(&'a str, bool)],
+            bool,
+        );
         let well = || check("shm-size", Outcome::Pass, Owner::MlTeam);
         let fast = || check("link-speed", Outcome::Pass, Owner::Network);
         let slow = || check("link-speed", Outcome::Fail, Owner::Network);
@@ -271,12 +277,6 @@ mod tests {
             ..check("gpu-ecc", Outcome::Fail, Owner::Platform)
         };
         let warns = || check("clock-skew", Outcome::Warn, Owner::Platform);
-        type Case<'a> = (
-            &'a str,
-            Vec<(&'a str, Vec<Check>)>,
-            &'a [(&'a str, bool)],
-            bool,
-        );
         let cases: [Case<'_>; 9] = [
             (
                 "all well",
@@ -353,12 +353,11 @@ mod tests {
     #[test]
     fn a_report_that_leaves_a_node_out_tells_nothing() {
         let one = [check("shm-size", Outcome::Pass, Owner::MlTeam)];
-        let cases: [(&str, &[(&str, &[Check])]); 2] = [
-            ("no word of it", &[("a", &one)]),
-            ("no check of it", &[("a", &one), ("b", &[])]),
-        ];
-        for (name, nodes) in cases {
-            let why = judge(&report(nodes), &names(&["a", "b"])).unwrap_err();
+        for (name, told) in [
+            ("no word of it", report(&[("a", &one)])),
+            ("no check of it", report(&[("a", &one), ("b", &[])])),
+        ] {
+            let why = judge(&told, &names(&["a", "b"])).unwrap_err();
             assert!(why.contains("node `b`"), "{name}: {why}");
         }
     }

@@ -30,7 +30,7 @@ use crate::{
 /// All of it takes at most this long.
 pub(crate) const LIMIT: Duration = Duration::from_secs(280);
 /// A pod that has its node and no network or volume after this long will not get them.
-pub(crate) const SETS_UP: Duration = Duration::from_secs(60);
+pub(crate) const SETS_UP: Duration = Duration::from_mins(1);
 /// Pods that are being deleted are waited for this long; they are told to end at once.
 const LEAVES: Duration = Duration::from_secs(30);
 /// Calls under way at once.

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 use trainyard_core::{
+    gang::Node,
     probe::{Fault, NodeRecord, PROBATION, PROBATION_UNTIL, Probation},
     spec::annotation,
 };
@@ -25,7 +26,7 @@ const AT_ONCE: usize = 16;
 /// Tries of a change of which another writer is in the way.
 const TRIES: usize = 5;
 /// The news of a taint comes within this time.
-const NEWS: Duration = Duration::from_secs(60);
+const NEWS: Duration = Duration::from_mins(1);
 
 impl Operator {
     /// Writes what was found to its nodes.
@@ -68,7 +69,7 @@ impl Operator {
         let allowed = {
             let store = self.state.store();
             let nodes = &store.line.snapshot().nodes;
-            let is_taken = |name: &str| nodes.get(name).is_some_and(|node| node.is_on_probation());
+            let is_taken = |name: &str| nodes.get(name).is_some_and(Node::is_on_probation);
             taking.retain(|name, since| now.duration_since(*since) < NEWS && !is_taken(name));
             if is_taken(node) || taking.contains_key(node) {
                 return;

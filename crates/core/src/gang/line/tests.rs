@@ -178,7 +178,7 @@ fn a_job_made_again_under_the_same_name_avoids_nothing() {
         runs_since: None,
     };
     let cluster = Cluster::default();
-    let mut look = |line: &mut Line| line.seating(&job(), again, &cluster, [], time(NOW + 1));
+    let look = |line: &mut Line| line.seating(&job(), again, &cluster, [], time(NOW + 1));
     assert_eq!(look(&mut line), Seating::Unasked);
     line.ask(&key, time(NOW + 1));
     line.place(time(NOW + 1));

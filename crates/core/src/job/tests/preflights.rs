@@ -165,8 +165,6 @@ fn a_bad_node_is_swapped_and_nobody_pays() {
 
 #[test]
 fn what_is_known_of_nodes_is_not_measured_again() {
-    let nodes = ["node-0", "node-1", "node-2"];
-    let fresh = |outcome| nodes.map(|node| (node.to_owned(), record(outcome, 3_600)));
     type Case = (
         &'static str,
         BTreeMap<String, NodeRecord>,
@@ -174,6 +172,8 @@ fn what_is_known_of_nodes_is_not_measured_again() {
         usize,
         Option<usize>,
     );
+    let nodes = ["node-0", "node-1", "node-2"];
+    let fresh = |outcome| nodes.map(|node| (node.to_owned(), record(outcome, 3_600)));
     let mut one_old = BTreeMap::from(fresh(Outcome::Pass));
     one_old.insert("node-2".to_owned(), record(Outcome::Pass, 0));
     let mut one_bad = BTreeMap::from(fresh(Outcome::Warn));
@@ -293,7 +293,7 @@ fn a_job_that_wants_no_pods_ends_its_preflight() {
         ("suspended", |world| world.job.run_policy.suspend = true),
         ("deleted", |world| world.observed.being_deleted = true),
         ("no longer required", |world| {
-            world.job.knobs.preflight = Preflight::Off
+            world.job.knobs.preflight = Preflight::Off;
         }),
     ];
     for (name, change) in cases {

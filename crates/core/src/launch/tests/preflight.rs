@@ -98,16 +98,15 @@ fn both() -> BTreeMap<String, Slot> {
 }
 
 fn pods(case: &str) -> Vec<Pod> {
-    let mut made = match case {
-        "job" => preflight::of_job(&rich(), None, &cluster(), FLIGHT, &both()).unwrap(),
-        _ => {
-            let gpus = [("nvidia.com/gpu".to_owned(), Quantity("4".to_owned()))];
-            let nodes = [
-                ("a".to_owned(), gpus.into()),
-                ("b".to_owned(), BTreeMap::new()),
-            ];
-            preflight::of_nodes("yard", "trainyard:1", FLIGHT, &nodes.into())
-        }
+    let mut made = if case == "job" {
+        preflight::of_job(&rich(), None, &cluster(), FLIGHT, &both()).unwrap()
+    } else {
+        let gpus = [("nvidia.com/gpu".to_owned(), Quantity("4".to_owned()))];
+        let nodes = [
+            ("a".to_owned(), gpus.into()),
+            ("b".to_owned(), BTreeMap::new()),
+        ];
+        preflight::of_nodes("yard", "trainyard:1", FLIGHT, &nodes.into())
     };
     let nodes: Vec<String> = made.iter().map(|one| one.node.clone()).collect();
     preflight::lead(&mut made[0].pod, nodes.iter().map(String::as_str));
