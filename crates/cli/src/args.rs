@@ -354,6 +354,7 @@ impl Command {
             Self::Logs(args) => Some(&mut args.place),
             Self::Explain(args) => Some(&mut args.place),
             Self::Doctor(args) => Some(&mut args.place),
+            Self::Preflight(args) => Some(&mut args.place),
             Self::Suspend(args) => Some(&mut args.job.place),
             Self::Resume(args) => Some(&mut args.job.place),
             Self::Restart(args) => Some(&mut args.job.place),

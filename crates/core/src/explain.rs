@@ -157,6 +157,8 @@ causes! {
     Gated,
     /// The fabric that it names is not there.
     FabricMissing,
+    /// Its nodes have not passed the preflight that it requires.
+    Preflight,
     /// No node takes its pods.
     Unschedulable,
     /// The scheduler that its pods name has not looked at them.

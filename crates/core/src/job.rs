@@ -42,6 +42,7 @@ mod messages;
 pub mod mutant;
 mod observed;
 mod pass;
+mod preflight;
 mod recover;
 mod restart;
 mod roster;
@@ -63,11 +64,12 @@ pub use action::{Action, Decision, Event, EventKind, Removal, Seat};
 pub use index_set::IndexSet;
 pub use observed::{
     Autoscaler, Disruption, Exit, Grouping, NodeHealth, Observed, ObservedPod, PodPhase, PodUid,
-    Progress, Refusal, Seating, SeenFabric, SharedInputs, TransportsTold, Wait,
+    PreflightRun, Preflights, Progress, Refusal, Seating, SeenFabric, SeenPreflight, SharedInputs,
+    TransportsTold, Wait,
 };
 pub use status::{
     Account, Condition, ConditionStatus, ConditionType, FabricInUse, JobStatus, LastFailure,
-    RoleStatus, Spent, Yard,
+    PreflightState, RoleStatus, Spent, Yard,
 };
 
 pub use transport::asks_for_transport;
@@ -82,6 +84,7 @@ pub fn decide(job: &Job, observed: &Observed, now: Timestamp) -> Decision {
     let mut pass = Pass::new(job, observed, now);
     story(&mut pass);
     seating::leave(&mut pass);
+    preflight::leave(&mut pass);
     let decision = pass.finish();
     if observed.status == JobStatus::default() && decision.actions.contains(&Action::AskSeats) {
         return seating::ask_first(observed, decision);

@@ -25,6 +25,7 @@ mod object;
 mod paddle;
 mod plan;
 mod pod;
+pub mod preflight;
 mod pytorch;
 mod scheduler;
 mod seat;
@@ -135,6 +136,12 @@ pub enum LaunchError {
          needs `--agent-image`"
     )]
     NoAgentImage,
+    /// A job that requires a preflight on a cluster without the image of the program.
+    #[error(
+        "`trainyard.dev/preflight` is `required`, and this operator was given no image of the \
+         program that measures; it needs `--agent-image`"
+    )]
+    NoPreflightImage,
 }
 
 /// The pod of `slot`, as part of `attempt`.

@@ -12,9 +12,11 @@ mod catalogue;
 mod check;
 mod compare;
 mod examine;
+mod judge;
 mod needs;
 pub mod pairs;
 pub mod paths;
+mod probation;
 mod reading;
 pub mod ring;
 pub mod search;
@@ -23,7 +25,9 @@ pub use catalogue::{CATALOGUE, Entry};
 pub use check::{Check, Layer, NodeReport, Outcome, Owner, Report};
 pub use compare::compare;
 pub use examine::examine;
+pub use judge::{Fault, Judgement, NodeRecord, fingerprint, judge, sentence};
 pub use needs::{Needs, VolumeNeeds, needs};
+pub use probation::{Cap, PROBATION, PROBATION_UNTIL, Probation};
 pub use reading::{
     Gid, Gpu, Interface, Limits, Memory, Pcie, Probed, Processors, RdmaPort, Reading, RemappedRows,
     Space, Versions, VolumeTrial, XidSeen,

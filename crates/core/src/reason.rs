@@ -30,6 +30,8 @@ pub enum Code {
     WaitingForSeats,
     /// The fabric that the job names is not there.
     WaitingForFabric,
+    /// The nodes of the gang have not passed the preflight that the job requires.
+    WaitingForPreflight,
     /// An object could not be made.
     Refused,
     /// A node does not answer; its pods are not given up yet.

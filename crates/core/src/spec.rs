@@ -40,7 +40,8 @@ pub use document::{Document, RoleInFile};
 pub use fill::{Filled, fill};
 pub use kind::{Kind, Role};
 pub use knobs::{
-    AccountLimits, Compat, GangBy, Knobs, Limit, MpiTransport, RestartScope, Switch, annotation,
+    AccountLimits, Compat, GangBy, Knobs, Limit, MpiTransport, Preflight, RestartScope, Switch,
+    annotation,
 };
 pub(crate) use name::is_subdomain;
 pub use name::{JobName, NameError, Namespace};
@@ -59,6 +60,7 @@ pub use types::{
     MpiV2, PyTorch, Replicas, RestartPolicy, RoleSpec, RunPolicy, SchedulingPolicy, Slot, Tf,
     TfSuccess,
 };
+pub use validate::duration;
 pub(crate) use write::yaml_word;
 pub use write::{push_yaml, to_yaml};
 

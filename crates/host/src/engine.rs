@@ -40,7 +40,7 @@ use nix::{
 use trainyard_core::{
     job::{
         self, Autoscaler, ConditionStatus, ConditionType, Grouping, IndexSet, JobStatus,
-        NodeHealth, Observed, Progress, Refusal, Seating, SeenFabric, SharedInputs,
+        NodeHealth, Observed, Progress, Refusal, Seating, SeenFabric, SeenPreflight, SharedInputs,
     },
     launch::Plan,
     spec::{Job, Role},
@@ -399,6 +399,7 @@ impl<'a> Engine<'a> {
             verdict: self.failures.last().and_then(|last| last.verdict.clone()),
             transports: self.listener.transports(),
             fabric: SeenFabric::Unused,
+            preflight: SeenPreflight::Unused,
         }
     }
 

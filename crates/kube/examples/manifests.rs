@@ -137,6 +137,7 @@ fn cluster_rights() -> Vec<String> {
             None,
             &[Place::Webhooks],
         ),
+        role("ClusterRole", "trainyard-marks", None, &[Place::Marks]),
         role(
             "Role",
             "trainyard-node-leases",

@@ -104,9 +104,11 @@ impl Actor<'_> {
                 let mut store = self.state.store();
                 store
                     .line
-                    .give_back(&self.key.gang(), avoid.as_deref(), Timestamp::now());
+                    .give_back(&self.key.gang(), avoid, Timestamp::now());
                 Ok(())
             }
+            // Run beside the passes: nobody waits for them here.
+            Action::StartPreflight { .. } | Action::EndPreflight { .. } => Ok(()),
             Action::DeletePod { slot, uid, removal } => self.delete_pod(*slot, uid, *removal).await,
             Action::CreateService(slot) => self.create_service(*slot).await,
             Action::DeleteService(slot) => {

@@ -15,6 +15,7 @@ mod kept;
 mod lint;
 mod logs;
 mod pod;
+mod preflight;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -35,6 +36,7 @@ pub use self::{
     kept::KeptLog,
     logs::{Chunk, Followed, LogAsked, LogOf},
     pod::PodSeen,
+    preflight::{Grounded, Preflown, preflight_token},
 };
 use crate::{crd, process, view::JobView};
 

@@ -18,6 +18,7 @@ use prometheus_client::{
 };
 use trainyard_core::{
     job::{Account, ConditionStatus, ConditionType, JobStatus},
+    probe::Outcome,
     spec::Kind,
 };
 
@@ -59,6 +60,12 @@ struct Ended {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Measured {
+    node: String,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Differs {
     framework: &'static str,
     object: String,
@@ -77,6 +84,9 @@ pub struct Metrics {
     pass_seconds: Histogram,
     placement_seconds: Histogram,
     gangs_waiting: Gauge,
+    preflights: Family<Ended, Counter>,
+    node_preflight: Family<Measured, Gauge>,
+    nodes_on_probation: Gauge,
     attempts: Family<Paid, Counter>,
     phase_seconds: Family<Spent, Counter<f64, std::sync::atomic::AtomicU64>>,
     training_ratio: Family<OneJob, Gauge<f64, std::sync::atomic::AtomicU64>>,
@@ -101,6 +111,9 @@ impl Default for Metrics {
             pass_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 14)),
             placement_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 14)),
             gangs_waiting: Gauge::default(),
+            preflights: Family::default(),
+            node_preflight: Family::default(),
+            nodes_on_probation: Gauge::default(),
             attempts: Family::default(),
             phase_seconds: Family::default(),
             training_ratio: Family::default(),
@@ -153,6 +166,21 @@ impl Metrics {
             "gangs_waiting",
             "Gangs that wait for seats",
             self.gangs_waiting.clone(),
+        );
+        own.register(
+            "preflights",
+            "Preflights of gangs, by what they came to",
+            self.preflights.clone(),
+        );
+        own.register(
+            "node_preflight",
+            "1 for what the last preflight of a node found, as long as that speaks for it",
+            self.node_preflight.clone(),
+        );
+        own.register(
+            "nodes_on_probation",
+            "Nodes that failed a preflight and have passed none since",
+            self.nodes_on_probation.clone(),
         );
         own.register(
             "attempts",
@@ -223,6 +251,31 @@ impl Metrics {
         self.jobs.set(number(jobs));
         self.pods.set(number(pods));
         self.leads.set(i64::from(leads));
+    }
+
+    /// A preflight of a gang has ended.
+    pub(crate) fn flown(&self, outcome: &'static str) {
+        self.preflights.get_or_create(&Ended { outcome }).inc();
+    }
+
+    /// What is known of nodes now. There are no more of them than nodes.
+    pub(crate) fn measured(
+        &self,
+        nodes: impl IntoIterator<Item = (String, Outcome)>,
+        on_probation: usize,
+    ) {
+        self.node_preflight.clear();
+        for (node, outcome) in nodes {
+            let outcome = match outcome {
+                Outcome::Pass | Outcome::NotApplicable => "pass",
+                Outcome::Warn => "warn",
+                Outcome::Fail => "fail",
+            };
+            let measured = Measured { node, outcome };
+            self.node_preflight.get_or_create(&measured).set(1);
+        }
+        self.nodes_on_probation
+            .set(i64::try_from(on_probation).unwrap_or(i64::MAX));
     }
 
     pub(crate) fn ttl_deleted(&self, key: &JobKey) {

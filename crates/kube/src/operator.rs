@@ -12,6 +12,7 @@ mod seats;
 mod state;
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -44,6 +45,7 @@ use crate::{
     listen::Listening,
     metrics::Metrics,
     node::LEASES_EVERY,
+    preflight::{Flights, Gate},
     queue::{Outcome, Queue},
     shadow::Shadow,
     view::{Bare, BatchView, JobView, LeaseView, NodeView, PodView},
@@ -74,6 +76,10 @@ pub struct Options {
     pub cluster: Cluster,
     /// Change nothing, and report what would be made differently.
     pub shadow: bool,
+    /// What is decided about preflights.
+    pub gate: Gate,
+    /// The namespace in which nodes are looked at for no job; that of the jobs where there is none.
+    pub own_namespace: Option<String>,
 }
 
 /// The lease that several operators share.
@@ -99,6 +105,8 @@ impl Default for Options {
             lease: None,
             cluster: Cluster::default(),
             shadow: false,
+            gate: Gate::default(),
+            own_namespace: None,
         }
     }
 }
@@ -115,6 +123,10 @@ pub struct Operator {
     pub(crate) consultation: Arc<Consultation>,
     /// The logs of what runs.
     pub(crate) listening: Arc<Listening>,
+    /// The preflights that are under way.
+    pub(crate) flights: Arc<Flights>,
+    /// The nodes that are being put on probation, and since when.
+    pub(crate) taking: Arc<tokio::sync::Mutex<BTreeMap<String, Instant>>>,
     queue: Arc<Queue>,
     options: Arc<Options>,
     ready: Arc<Ready>,
@@ -184,6 +196,8 @@ impl Operator {
             shadow: options.shadow.then(Arc::default),
             consultation: Arc::default(),
             listening: Arc::default(),
+            flights: Arc::default(),
+            taking: Arc::default(),
             queue: Arc::new(Queue::default()),
             options: Arc::new(options),
             ready: Arc::new(Ready::default()),
@@ -215,6 +229,23 @@ impl Operator {
         self.ready.lock().iter().cloned().collect()
     }
 
+    /// What is decided about preflights.
+    pub(crate) fn gate(&self) -> Gate {
+        self.options.gate
+    }
+
+    /// Where nodes are looked at for no job.
+    pub(crate) fn own_namespace(&self) -> String {
+        let own = self.options.namespace.as_ref();
+        let own = own.or(self.options.own_namespace.as_ref());
+        own.map_or("default", String::as_str).to_owned()
+    }
+
+    /// Whether this operator acts.
+    pub(crate) fn leads(&self) -> watch::Receiver<bool> {
+        self.leads.clone()
+    }
+
     /// Asks for a look at a job soon.
     pub(crate) fn look_soon(&self, key: JobKey) {
         self.queue.soon(key);
@@ -237,6 +268,7 @@ impl Operator {
         if self.places() {
             let this = self.clone();
             tasks.spawn(async move { this.give_seats().await });
+            tasks.spawn(self.clone().watch_over_nodes());
         }
         if !self.options.shadow {
             for api in GroupApi::ALL {
@@ -355,7 +387,7 @@ impl Operator {
         }
     }
 
-    fn path(&self, group: &str, resource: &str) -> String {
+    pub(crate) fn path(&self, group: &str, resource: &str) -> String {
         match &self.options.namespace {
             Some(namespace) => format!("{group}/namespaces/{namespace}/{resource}"),
             None => format!("{group}/{resource}"),
@@ -422,8 +454,19 @@ impl Operator {
 
     async fn measure(&self) {
         loop {
+            let now = Timestamp::now();
             let (jobs, pods) = {
                 let store = self.state.store();
+                let nodes = &store.line.snapshot().nodes;
+                let measured = nodes.iter().filter_map(|(name, node)| {
+                    let record = node
+                        .preflight
+                        .as_ref()
+                        .filter(|record| record.is_fresh(now))?;
+                    Some((name.clone(), record.outcome))
+                });
+                let on_probation = nodes.values().filter(|node| node.is_on_probation());
+                self.caller.metrics.measured(measured, on_probation.count());
                 (store.job_count(), store.pod_count())
             };
             let leads = *self.leads.borrow();

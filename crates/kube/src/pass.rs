@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tracing::{Instrument as _, Span, debug, field::Empty, info, info_span, warn};
 use trainyard_core::{
     finding::Severity,
-    job::{self, Autoscaler, Event, EventKind, JobStatus, Refusal},
+    job::{self, Action, Autoscaler, Event, EventKind, JobStatus, Refusal},
     launch,
     reason::{Code, Reason},
     spec::{self, Job, Kind},
@@ -45,6 +45,7 @@ impl Operator {
         let Some(view) = self.state.store().job(key) else {
             self.state.forget(key);
             self.listening.forget(key);
+            self.flights.forget(key);
             {
                 let mut store = self.state.store();
                 store.line.forget(&key.gang());
@@ -145,7 +146,17 @@ impl Operator {
             uid,
             cluster: &self.cluster,
         };
+        for action in &decision.actions {
+            if let Action::StartPreflight { round, seats } = action {
+                self.start_preflight(key, uid, actor.job, &decision.status, *round, seats);
+            }
+        }
         let refusals = actor.carry_out(&decision.actions).await?;
+        for action in &decision.actions {
+            if let Action::EndPreflight { round } = action {
+                self.end_preflight(key, uid, *round);
+            }
+        }
         self.look_at_line();
         let wake = self.after(key, view, refusals).await;
         let asked = decision.wake_at.map(|at| {
@@ -176,6 +187,9 @@ impl Operator {
         let launched = on_fabric.as_ref().unwrap_or(job);
         observed.seating = self.seating(key, view, launched, &observed.status);
         observed.grouping = self.grouping(key, view, launched);
+        let uid = &view.metadata.uid;
+        observed.preflight =
+            self.seen_preflight(key, uid, launched, &observed.status, &observed.seating);
         (observed, on_fabric)
     }
 

@@ -86,7 +86,7 @@ impl PodEntry {
             grace_seconds: grace.map_or(DEFAULT_GRACE_SECONDS, |grace| {
                 u32::try_from(grace).unwrap_or(0)
             }),
-            tied: match (&node, meta.seat.as_deref()) {
+            tied: match (&node, meta.notes.seat.as_deref()) {
                 (Some(node), Some(tied)) if **node == *tied => Some(Arc::clone(node)),
                 (_, tied) => tied.map(Arc::from),
             },

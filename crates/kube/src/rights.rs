@@ -34,6 +34,8 @@ pub enum Place {
     Nodes,
     /// The namespace of the nodes' Leases, likewise.
     NodeLeases,
+    /// The cluster, and only where what preflights find is kept on nodes.
+    Marks,
     /// The cluster, and only where webhooks are served.
     Webhooks,
     /// The operator's own namespace.
@@ -42,11 +44,12 @@ pub enum Place {
 
 impl Place {
     /// Every place with the name of its rules in the chart.
-    pub const ALL: [(Self, &str); 6] = [
+    pub const ALL: [(Self, &str); 7] = [
         (Self::Jobs, "jobs"),
         (Self::Launchers, "launchers"),
         (Self::Nodes, "nodes"),
         (Self::NodeLeases, "nodeLeases"),
+        (Self::Marks, "marks"),
         (Self::Webhooks, "webhooks"),
         (Self::Own, "own"),
     ];
@@ -243,6 +246,13 @@ pub const OPERATOR: &[Right] = &[
         &["nodes"],
         &["get", "list", "watch"],
         "tells a pod on a dead node from a slow one",
+    ),
+    right(
+        Place::Marks,
+        CORE,
+        &["nodes"],
+        &["get", "patch"],
+        "keeps what a preflight found on its node, and taints one that failed until it passes",
     ),
     right(
         Place::NodeLeases,

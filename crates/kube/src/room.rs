@@ -1,7 +1,11 @@
 //! How much room nodes have and pods take, in the words of placement.
 
 use k8s_openapi::api::core::v1::{Container, Node, NodeSpec, NodeStatus, PodSpec, Taint};
-use trainyard_core::gang::{self, PodKey, Resident, Resources};
+use trainyard_core::{
+    gang::{self, PodKey, Resident, Resources},
+    probe::PROBATION_UNTIL,
+    spec::annotation,
+};
 
 use crate::{
     key::JobKey,
@@ -97,6 +101,15 @@ pub(crate) fn of_node(view: &NodeView, answers: bool) -> gang::Node {
         ..Node::default()
     };
     node.metadata.labels = Some(view.metadata.labels.clone());
+    let notes = &view.metadata.notes;
+    let notes = [
+        (annotation::PREFLIGHT, &notes.preflight),
+        (PROBATION_UNTIL, &notes.probation_until),
+    ];
+    let notes = notes
+        .into_iter()
+        .filter_map(|(key, text)| Some((key.to_owned(), text.as_deref()?.to_owned())));
+    node.metadata.annotations = Some(notes.collect());
     gang::Node {
         ready: answers,
         ..gang::Node::of(&node)

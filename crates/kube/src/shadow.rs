@@ -369,7 +369,9 @@ fn left_to_do(job: &Job, action: &Action) -> Option<(Line, String)> {
         | Action::DeleteGroup
         | Action::SeatPod { .. }
         | Action::AskSeats
-        | Action::GiveSeatsBack { .. } => return None,
+        | Action::GiveSeatsBack { .. }
+        | Action::StartPreflight { .. }
+        | Action::EndPreflight { .. } => return None,
     };
     Some((whole(kind, line), name))
 }

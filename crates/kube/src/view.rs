@@ -38,9 +38,9 @@ pub(crate) struct Meta {
     pub(crate) resource_version: u64,
     pub(crate) generation: i64,
     pub(crate) labels: BTreeMap<String, String>,
-    /// The node of the seat that a pod was given: the one annotation that is read.
-    #[serde(rename = "annotations", deserialize_with = "seat")]
-    pub(crate) seat: Option<Box<str>>,
+    /// The annotations that are read.
+    #[serde(rename = "annotations", deserialize_with = "notes")]
+    pub(crate) notes: Notes,
     pub(crate) owner_references: Vec<OwnerReference>,
     pub(crate) creation_timestamp: Option<Timestamp>,
     pub(crate) deletion_timestamp: Option<Timestamp>,
@@ -67,14 +67,24 @@ fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     Ok(String::deserialize(deserializer)?.parse().unwrap_or(0))
 }
 
-fn seat<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<str>>, D::Error> {
-    #[derive(Default, Deserialize)]
-    struct Annotations {
-        #[serde(rename = "trainyard.dev/seat")]
-        seat: Option<Box<str>>,
-    }
-    let annotations = Option::<Annotations>::deserialize(deserializer)?;
-    Ok(annotations.unwrap_or_default().seat)
+/// What is read of the annotations of any object.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Notes {
+    /// On a pod: the node of the seat that it was given.
+    #[serde(rename = "trainyard.dev/seat")]
+    pub(crate) seat: Option<Box<str>>,
+    /// On a node: what the last preflight found.
+    #[serde(rename = "trainyard.dev/preflight")]
+    pub(crate) preflight: Option<Box<str>>,
+    /// On a node: from when on it may be tried again.
+    #[serde(rename = "trainyard.dev/probation-until")]
+    pub(crate) probation_until: Option<Box<str>>,
+}
+
+fn notes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Notes, D::Error> {
+    let notes = Option::<Notes>::deserialize(deserializer)?;
+    Ok(notes.unwrap_or_default())
 }
 
 /// An object of which only the metadata is read.

@@ -105,8 +105,6 @@ fn cluster(nodes: usize) -> Snapshot {
             format!("node-{at}"),
             Node {
                 labels,
-                taints: Vec::new(),
-                unschedulable: false,
                 ready: true,
                 allocatable: amounts(&[
                     ("cpu", 192_000),
@@ -114,6 +112,7 @@ fn cluster(nodes: usize) -> Snapshot {
                     ("pods", 110),
                     (GPU, 8),
                 ]),
+                ..Node::default()
             },
         );
     }

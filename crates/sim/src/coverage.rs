@@ -63,6 +63,16 @@ marks! {
     SeatsGivenBack = "seats: given back",
     /// Seats that a gang has to leave to another.
     SeatsTaken = "seats: to be left to another gang",
+    /// Preflight that all nodes passed.
+    PreflightPassed = "preflight: passed",
+    /// Preflight that found a bad node.
+    PreflightFailed = "preflight: found a bad node",
+    /// Preflight whose report was lost.
+    PreflightLost = "preflight: told nothing",
+    /// Preflight that never answers.
+    PreflightSilent = "preflight: never answers",
+    /// Node that automation keeps from others.
+    OnProbation = "preflight: a node is put on probation",
     /// Node that fell silent and came back.
     NodeSilent = "node: silent for a while",
     /// Node that fell silent for good.

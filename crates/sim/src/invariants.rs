@@ -11,6 +11,7 @@ mod ends;
 mod foreign;
 mod leaks;
 mod ledger;
+mod preflight;
 mod seats;
 mod second_look;
 mod suspension;
@@ -85,6 +86,7 @@ pub(crate) fn check_pass(pass: &Pass<'_>, world: &World) -> Verdict {
     attempts::actions_fit_the_view(pass)?;
     attempts::gang_is_whole(pass)?;
     seats::only_given_ones(pass)?;
+    preflight::only_fit_nodes(pass, world)?;
     terminal::creates_nothing(pass)?;
     suspension::creates_nothing(pass)?;
     budget::spent_up_means_over(pass)?;
@@ -121,10 +123,16 @@ pub(crate) fn check_actions(world: &World) -> Verdict {
     budget::replaced_is_paid(world)
 }
 
+/// Everything that must hold of the nodes that automation has.
+pub(crate) fn check_nodes(world: &World) -> Verdict {
+    preflight::few_are_taken(world)
+}
+
 /// Everything that must hold when nothing happens any more.
 pub(crate) fn check_settled(world: &World) -> Verdict {
     suspension::leaves_nothing(world)?;
     seats::are_not_kept_in_vain(world)?;
+    preflight::nobody_waits(world)?;
     leaks::nothing_left(world)?;
     ends::ends_or_explains(world)?;
     truth::counts_are_current(world)?;

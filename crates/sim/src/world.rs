@@ -12,6 +12,7 @@ pub(crate) mod faults;
 mod line;
 pub(crate) mod nodes;
 pub(crate) mod pods;
+pub(crate) mod preflight;
 mod script;
 pub(crate) mod users;
 pub(crate) mod view;
@@ -26,7 +27,7 @@ use jiff::Timestamp;
 use trainyard_core::{
     job::{Action, JobStatus, PodPhase, Progress},
     reason::Reason,
-    spec::Job,
+    spec::{Job, Preflight},
 };
 
 use self::{
@@ -83,6 +84,10 @@ pub(crate) enum Happening {
     Node(usize, u32, NodeStep),
     /// The line for seats is looked at, for this controller and this question.
     Seats(usize, u64),
+    /// A preflight of this controller, this round and these nodes has its answer.
+    Preflight(usize, u32, Vec<String>),
+    /// A node on probation is tried again.
+    Trial(String),
     /// Something goes wrong.
     Fault(Fault),
     /// The collector runs.
@@ -164,6 +169,7 @@ pub(crate) struct World {
     pub(crate) evicted: BTreeSet<u32>,
     pods_version: u64,
     pub(crate) nodes: Vec<Node>,
+    pub(crate) fitness: preflight::Fitness,
     pub(crate) objects: Objects,
     progress: Option<Progress>,
 
@@ -230,8 +236,12 @@ pub(crate) fn plan(seed: u64) -> Vec<Planned> {
 
 impl World {
     pub(crate) fn new(seed: u64, decide: Decide, mask: Mask, trace: Trace) -> Self {
-        let job = Rc::new(generate::job(&mut Dice::new(seed, 0)));
+        let mut job = generate::job(&mut Dice::new(seed, 0));
         let temper = Temper::draw(seed);
+        if temper.gives_seats && preflight::requires(seed) {
+            job.knobs.preflight = Preflight::Required;
+        }
+        let job = Rc::new(job);
         let mut world = Self {
             decide,
             seed,
@@ -257,6 +267,7 @@ impl World {
             evicted: BTreeSet::new(),
             pods_version: 1,
             nodes: (0..4).map(Node::new).collect(),
+            fitness: preflight::Fitness::default(),
             objects: Objects::default(),
             progress: None,
             adapters: Vec::new(),
@@ -269,6 +280,7 @@ impl World {
             temper,
             mask,
         };
+        world.draw_fitness();
         world.note_job();
         world.schedule(1, Happening::StartAdapter);
         world.schedule(temper.chaos, Happening::Quiet);
@@ -339,6 +351,10 @@ impl World {
             Happening::Wake(number, wake) => self.wake(number, wake),
             Happening::Retry(number) => self.retry(number),
             Happening::Seats(number, asked) => self.answer(number, asked),
+            Happening::Preflight(number, round, nodes) => {
+                self.answer_preflight(number, round, &nodes);
+            }
+            Happening::Trial(node) => self.try_node(&node),
             Happening::Late(action) => {
                 self.trace
                     .note(self.now, format_args!("api     late {action:?}"));

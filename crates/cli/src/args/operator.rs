@@ -1,8 +1,9 @@
 //! The arguments of `trainyard operator`.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args as ClapArgs, ValueEnum};
+use trainyard_core::spec::duration;
 
 use super::Cluster;
 
@@ -81,6 +82,17 @@ pub(crate) struct Operator {
     /// overrides it.
     #[arg(long, value_name = "NAME")]
     pub(crate) gang_scheduler_name: Option<String>,
+    /// How long the result of a preflight speaks for its node
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration, help_heading = "Preflight")]
+    pub(crate) preflight_lasts: Duration,
+    /// How long a node that failed a preflight is kept from everybody before it is tried again
+    ///
+    /// It comes back only by passing, or when a person takes the taint `trainyard.dev/probation` away.
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration, help_heading = "Preflight")]
+    pub(crate) probation_lasts: Duration,
+    /// How many of a hundred nodes may be on probation at once: at least one, with 0 none
+    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u8).range(0..=100), help_heading = "Preflight")]
+    pub(crate) probation_cap: u8,
     /// Change nothing, and say what the operator that runs does otherwise
     ///
     /// Each object that is there and would have been made otherwise, each one that would have been made

@@ -5,8 +5,12 @@ mod svg;
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
+use jiff::Timestamp;
 use serde::Serialize;
-use trainyard_core::gang::{Area, Host, Level, Tally, survey};
+use trainyard_core::{
+    gang::{Area, Host, Level, Tally, survey},
+    probe::Outcome,
+};
 
 use crate::{
     args::{Format, Nodes},
@@ -69,6 +73,8 @@ pub(super) fn run(args: &Nodes, printer: &mut Printer) -> Result<Exit, Failure> 
 
 /// What stands for each gang.
 struct Signs {
+    /// What is older than this speaks for no node.
+    now: Timestamp,
     /// The gangs in the order in which the tree meets them, with their accelerators.
     gangs: Vec<(String, i64)>,
     places: BTreeMap<String, usize>,
@@ -77,6 +83,7 @@ struct Signs {
 impl Signs {
     fn new(area: &Area) -> Self {
         let mut signs = Self {
+            now: Timestamp::now(),
             gangs: Vec::new(),
             places: BTreeMap::new(),
         };
@@ -195,6 +202,24 @@ fn line(host: &Host, signs: &Signs, width: usize, paint: Paint) -> String {
     if let Some(state) = &host.state {
         line.push_str("  ");
         line.push_str(&paint.apply("31", &clean::text(state)));
+        if let Some(until) = host.probation_until {
+            line = format!("{line} until {until}");
+        }
+    }
+    if let Some(record) = host
+        .preflight
+        .as_ref()
+        .filter(|record| record.is_fresh(signs.now))
+    {
+        let (codes, word) = match record.outcome {
+            Outcome::Fail => ("31", "failed"),
+            Outcome::Warn => ("33", "warned"),
+            Outcome::Pass | Outcome::NotApplicable => ("32", "passed"),
+        };
+        line = format!("{line}  preflight {}", paint.apply(codes, word));
+        if !record.check.is_empty() {
+            line = format!("{line} ({})", clean::text(&record.check));
+        }
     }
     line
 }

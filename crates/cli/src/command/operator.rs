@@ -1,8 +1,9 @@
 //! `trainyard operator`: the arguments of the process that looks after a cluster.
 
-use trainyard_core::{launch, spec::Kind};
+use trainyard_core::{launch, probe::Cap, spec::Kind};
 use trainyard_kube::{
-    CertificateSource, Importance, Lease, Logs, Options, Process, ProcessError, Serving, Webhooks,
+    CertificateSource, Gate, Importance, Lease, Logs, Options, Process, ProcessError, Serving,
+    Webhooks,
 };
 
 use crate::{
@@ -27,6 +28,7 @@ pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
             },
         }),
     };
+    let own_namespace = Some(args.lease_namespace.clone());
     let lease = (!args.no_leader_elect && !args.shadow).then(|| Lease {
         namespace: args.lease_namespace,
         name: args.lease_name,
@@ -51,6 +53,13 @@ pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
                 ..launch::Cluster::default()
             },
             shadow: args.shadow,
+            gate: Gate {
+                result_lasts: args.preflight_lasts,
+                probation_lasts: args.probation_lasts,
+                cap: Cap::percent(args.probation_cap),
+                ..Gate::default()
+            },
+            own_namespace,
         },
         kubeconfig: args.cluster.kubeconfig,
         context: args.cluster.context,

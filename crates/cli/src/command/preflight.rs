@@ -1,6 +1,8 @@
 //! `trainyard preflight`: is this machine fit for training, or for a job.
 
-use std::collections::BTreeMap;
+mod cluster;
+
+use std::{collections::BTreeMap, path::Path};
 
 use trainyard_core::{
     finding::Severity,
@@ -12,6 +14,7 @@ use trainyard_core::{
 use super::tell;
 use crate::{
     args::Preflight,
+    environment,
     fabrics::Fabrics,
     failure::{Exit, Failure},
     preflight,
@@ -24,6 +27,12 @@ const NAMELESS: &str = "this machine";
 
 /// Looks at this machine and prints its checks.
 pub(super) fn run(args: &Preflight, printer: &mut Printer) -> Result<Exit, Failure> {
+    if args.serve {
+        return serve(printer);
+    }
+    if args.place.is_cluster() {
+        return cluster::run(args, printer);
+    }
     let Some(needs) = needs(args, printer)? else {
         return Ok(Exit::CouldNot);
     };
@@ -70,6 +79,16 @@ fn of_job(args: &Preflight, printer: &mut Printer) -> Result<Option<Needs>, Fail
     let Some(path) = &args.job else {
         return Ok(None);
     };
+    let Some((job, fabrics)) = read_job(path, printer)? else {
+        return Ok(None);
+    };
+    let role = role(args, &job)?;
+    let needs = probe::needs(&job, fabrics.of(&job)?, role);
+    Ok(Some(needs.on_the_node()))
+}
+
+/// The job of a file and the fabrics beside it; none where the file has errors, which are told.
+fn read_job(path: &Path, printer: &mut Printer) -> Result<Option<(Job, Fabrics)>, Failure> {
     let name = source::name(path);
     let bytes = source::read(path, spec::MAX_BYTES)?;
     let file = match spec::read(&bytes) {
@@ -96,15 +115,16 @@ fn of_job(args: &Preflight, printer: &mut Printer) -> Result<Option<Needs>, Fail
         .documents
         .iter()
         .filter_map(|document| spec::check(document).job);
-    let jobs: Vec<Job> = jobs.collect();
-    let [job] = &jobs[..] else {
-        let message = format!("`{name}` holds {} jobs, and one is needed", jobs.len());
-        return Err(Failure::new(message)
-            .hint("put the job that the machine is for into a file of its own"));
-    };
-    let role = role(args, job)?;
-    let needs = probe::needs(job, fabrics.of(job)?, role);
-    Ok(Some(needs.on_the_node()))
+    let mut jobs: Vec<Job> = jobs.collect();
+    match (jobs.pop(), jobs.len()) {
+        (Some(job), 0) => Ok(Some((job, fabrics))),
+        (last, others) => {
+            let count = others + usize::from(last.is_some());
+            let message = format!("`{name}` holds {count} jobs, and one is needed");
+            Err(Failure::new(message)
+                .hint("put the job that the machine is for into a file of its own"))
+        }
+    }
 }
 
 fn role(args: &Preflight, job: &Job) -> Result<Role, Failure> {
@@ -123,4 +143,12 @@ fn role(args: &Preflight, job: &Job) -> Result<Role, Failure> {
     let names: Vec<String> = declared.iter().map(|role| format!("`{role}`")).collect();
     let message = format!("{} `{}` has no role `{wanted}`", job.kind, job.name);
     Err(Failure::new(message).hint(format!("it has {}", names.join(", "))))
+}
+
+/// Takes part in a preflight of a cluster, as a pod of it.
+fn serve(printer: &mut Printer) -> Result<Exit, Failure> {
+    let mut report = Vec::new();
+    trainyard_probe::path::serve(&environment::lookup, &mut report).map_err(anyhow::Error::new)?;
+    printer.data(&report)?;
+    Ok(Exit::Done)
 }

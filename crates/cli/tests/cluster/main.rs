@@ -19,6 +19,7 @@ mod installed;
 mod kueue;
 mod lint;
 mod operator;
+mod preflight;
 mod shadow;
 mod spans;
 mod webhooks;

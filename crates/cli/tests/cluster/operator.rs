@@ -167,7 +167,7 @@ impl Yard {
         objects.extend(role(
             "ClusterRole",
             Value::Null,
-            &[Place::Nodes, Place::Webhooks],
+            &[Place::Nodes, Place::Marks, Place::Webhooks],
         ));
         self.apply(&json!({"apiVersion": "v1", "kind": "List", "items": objects}));
         let token = self.kubectl(&["create", "token", &name, "--duration=1h"]);

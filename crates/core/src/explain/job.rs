@@ -244,6 +244,13 @@ pub(super) fn by_status(facts: &Facts) -> Option<Answer> {
             "`kubectl get fabrics` lists those there are; name one of them in `trainyard.dev/fabric`, or have this one made"
                 .to_owned(),
         ),
+        Code::WaitingForPreflight => (
+            Cause::Preflight,
+            format!(
+                "`trainyard preflight --cluster --job FILE` shows every check; {} tries again now",
+                facts.ours("restart")
+            ),
+        ),
         Code::WaitingForPods => (
             Cause::Starting,
             format!("wait a moment; {} follows it", facts.ours("status")),

@@ -19,6 +19,8 @@ pub(super) enum Bar {
     NotReady,
     /// Someone found it to be bad.
     Quarantined,
+    /// It failed a preflight, and has passed none since.
+    Probation,
     /// Someone has cordoned it.
     Cordoned,
     /// It has a taint that the pod does not tolerate.
@@ -34,6 +36,9 @@ impl Bar {
     pub(super) fn find(name: &str, node: &Node, constraints: &Constraints) -> Option<Self> {
         if node.is_quarantined() {
             return Some(Self::Quarantined);
+        }
+        if node.is_on_probation() {
+            return Some(Self::Probation);
         }
         if !node.ready {
             return Some(Self::NotReady);
@@ -66,6 +71,7 @@ impl Bar {
         match self {
             Self::NotReady => "not ready".to_owned(),
             Self::Quarantined => "quarantined".to_owned(),
+            Self::Probation => "on probation".to_owned(),
             Self::Cordoned => "cordoned".to_owned(),
             Self::Taint(key) => format!("taint {key}"),
             Self::Selector => "not selected".to_owned(),

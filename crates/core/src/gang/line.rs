@@ -193,16 +193,18 @@ impl Line {
         now: Timestamp,
     ) -> Seating {
         let key = GangKey::of(job);
+        // A job that was made again under the same name has nothing of the one before it.
+        let is_same = |entry: &Entry| entry.gang.created == edition.created;
         let is_known = self
             .gangs
             .get(&key)
-            .is_some_and(|entry| entry.generation == edition.generation);
+            .is_some_and(|entry| entry.generation == edition.generation && is_same(entry));
         if !is_known {
             let Ok(gang) = Gang::of(job, cluster, edition.created) else {
                 self.gangs.remove(&key);
                 return Seating::Open;
             };
-            let before = self.gangs.remove(&key);
+            let before = self.gangs.remove(&key).filter(is_same);
             let entry = Entry::new(gang, edition.generation, job.knobs.start_within, before);
             self.gangs.insert(key.clone(), entry);
         }
@@ -231,7 +233,7 @@ impl Line {
     }
 
     /// Takes the seats of a gang back, and puts it out of the line.
-    pub fn give_back(&mut self, key: &GangKey, avoid: Option<&str>, now: Timestamp) {
+    pub fn give_back(&mut self, key: &GangKey, avoid: &[String], now: Timestamp) {
         if let Some(entry) = self.gangs.get_mut(key) {
             entry.give_back(avoid, now);
             self.stirred = true;

@@ -8,12 +8,16 @@ mod read;
 
 use std::{collections::BTreeMap, fmt};
 
-use k8s_openapi::api::core::v1::PodAffinityTerm;
+use jiff::Timestamp;
+use k8s_openapi::{api::core::v1::PodAffinityTerm, apimachinery::pkg::api::resource::Quantity};
 
 pub use read::NotACluster;
 
-use super::{Resources, Topology};
-use crate::spec::{Job, Kind};
+use super::{Resources, Topology, resources::is_accelerator};
+use crate::{
+    probe::{NodeRecord, PROBATION},
+    spec::{Job, Kind},
+};
 
 /// The taint of a node that seats nobody, whatever a pod tolerates.
 pub const QUARANTINED: &str = "trainyard.dev/quarantined";
@@ -81,6 +85,10 @@ pub struct Node {
     pub ready: bool,
     /// What its pods may ask for in all.
     pub allocatable: Resources,
+    /// What the last preflight found on it.
+    pub preflight: Option<Box<NodeRecord>>,
+    /// From when on it may be tried again, where it is on probation and somebody wrote that down.
+    pub probation_until: Option<Timestamp>,
 }
 
 /// A reason against running on a node.
@@ -124,9 +132,38 @@ pub struct Resident {
     pub anti_affinity: Vec<PodAffinityTerm>,
 }
 
+impl Snapshot {
+    /// The devices that compute which nobody holds on `node`, as a pod asks for them.
+    pub fn free_accelerators(&self, node: &str) -> BTreeMap<String, Quantity> {
+        let Some(known) = self.nodes.get(node) else {
+            return BTreeMap::new();
+        };
+        let mut taken = Resources::default();
+        for pod in self.pods.values().filter(|pod| pod.node == node) {
+            taken.add(&pod.requests);
+        }
+        let all = known.allocatable.iter();
+        all.filter(|(name, _)| is_accelerator(name))
+            .map(|(name, amount)| (name, amount - taken.get(name)))
+            .filter(|(_, left)| *left > 0)
+            .map(|(name, left)| (name.to_owned(), Quantity(left.to_string())))
+            .collect()
+    }
+}
+
 impl Node {
     /// Whether it seats nobody because someone found it to be bad.
     pub fn is_quarantined(&self) -> bool {
         self.taints.iter().any(|taint| taint.key == QUARANTINED)
+    }
+
+    /// Whether it is on probation and may be tried again: its time is over, or nobody wrote one down.
+    pub fn may_come_back(&self, now: Timestamp) -> bool {
+        self.is_on_probation() && self.probation_until.is_none_or(|until| until <= now)
+    }
+
+    /// Whether it seats nobody until it has passed a preflight.
+    pub fn is_on_probation(&self) -> bool {
+        self.taints.iter().any(|taint| taint.key == PROBATION)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::{
@@ -10,6 +11,7 @@ use super::{
     resources::CPU,
     yard::{Domain, Yard},
 };
+use crate::probe::NodeRecord;
 
 /// A domain with all that lies in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -37,6 +39,12 @@ pub struct Host {
     pub name: String,
     /// Why it seats nobody, or only some; none for a node that anybody may be on.
     pub state: Option<String>,
+    /// What the last preflight found on it, where there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preflight: Option<NodeRecord>,
+    /// From when on it may come back, where it is on probation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probation_until: Option<Timestamp>,
     /// Its accelerators.
     pub accelerators: Tally,
     /// Free thousandths of its CPUs, and all of them.
@@ -132,7 +140,10 @@ fn hosts(yard: &Yard<'_>) -> Vec<Host> {
             .sum();
         let rest = (total - held - foreign).max(0);
         // A taint keeps only some away.
-        let is_out = matches!(bar, Some(Bar::NotReady | Bar::Quarantined | Bar::Cordoned));
+        let is_out = matches!(
+            bar,
+            Some(Bar::NotReady | Bar::Quarantined | Bar::Probation | Bar::Cordoned)
+        );
         let mut named: Vec<Held> = holders[at]
             .iter()
             .filter(|(_, accelerators)| **accelerators > 0)
@@ -148,6 +159,8 @@ fn hosts(yard: &Yard<'_>) -> Vec<Host> {
         hosts.push(Host {
             name: (*name).to_owned(),
             state: bar.map(|bar| bar.state()),
+            preflight: node.preflight.as_deref().cloned(),
+            probation_until: node.probation_until.filter(|_| node.is_on_probation()),
             accelerators: Tally {
                 total,
                 free: if is_out { 0 } else { rest },

@@ -32,6 +32,7 @@ pub(super) fn node(labels: &[(&str, &str)], gpus: i64) -> Node {
         unschedulable: false,
         ready: true,
         allocatable: amounts(&[(GPU, gpus), (CPU, 96_000), (PODS, 110)]),
+        ..Node::default()
     }
 }
 

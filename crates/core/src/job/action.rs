@@ -1,5 +1,7 @@
 //! What `decide` returns.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 
 use super::{JobStatus, PodUid, SharedInputs};
@@ -51,8 +53,21 @@ pub enum Action {
     GiveSeatsBack {
         /// Why, in one sentence.
         why: String,
-        /// The node that did not serve, where one did not.
-        avoid: Option<String>,
+        /// The nodes that did not serve.
+        avoid: Vec<String>,
+    },
+    /// Run preflight `round`: one pod on each of these nodes, like the pod of its slot. Ends every other one of the
+    /// job, and does nothing where this one runs already.
+    StartPreflight {
+        /// Which.
+        round: u32,
+        /// The slot on each node whose pod is imitated.
+        seats: BTreeMap<String, Slot>,
+    },
+    /// Keep what preflight `round` found on its nodes, and remove what is left of it.
+    EndPreflight {
+        /// Which.
+        round: u32,
     },
     /// Delete this incarnation of the pod.
     DeletePod {

@@ -7,6 +7,7 @@ use super::{
     Action, ConditionType, IndexSet, PodPhase, SharedInputs, Wait, Yard, fabric, grouping,
     messages, mutant,
     pass::Pass,
+    preflight,
     roster::{self, Roster},
     seating, success,
 };
@@ -148,9 +149,18 @@ fn create(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) {
     if !grouping::let_in(pass) {
         return;
     }
+    if preflight::pauses(pass) {
+        return;
+    }
     let Some(way) = seating::ask(pass, missing) else {
+        preflight::unseated(pass);
         return;
     };
+    if way == seating::Way::Held {
+        preflight::unseated(pass);
+    } else if !preflight::cleared(pass, roster, missing) {
+        return;
+    }
     let mut launcher_waits = None;
     for slot in missing {
         if slot.role == Role::Launcher && launcher_waits.is_none() {

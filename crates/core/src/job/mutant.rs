@@ -67,11 +67,19 @@ pub enum Mutant {
     StartsHalfGangs,
     /// A gang that cannot start keeps its seats.
     KeepsSeats,
+    /// A gang starts on nodes that nobody looked at.
+    StartsUnmeasured,
+    /// A gang starts on nodes that failed their preflight.
+    StartsOnUnfit,
+    /// A preflight that never ends is waited for.
+    WaitsForPreflight,
+    /// Automation takes every node that fails.
+    TakesEveryNode,
 }
 
 impl Mutant {
     /// Every one.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 34] = [
         Self::CountsOldAttempts,
         Self::StartsOverOldPods,
         Self::ForgetsCharge,
@@ -102,6 +110,10 @@ impl Mutant {
         Self::ForgetsRestart,
         Self::StartsHalfGangs,
         Self::KeepsSeats,
+        Self::StartsUnmeasured,
+        Self::StartsOnUnfit,
+        Self::WaitsForPreflight,
+        Self::TakesEveryNode,
     ];
 }
 

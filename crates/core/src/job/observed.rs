@@ -8,6 +8,7 @@ use super::{IndexSet, JobStatus};
 use crate::{
     diagnose::{TransportSeen, VerdictSummary},
     fabric::FabricSpec,
+    probe::{Judgement, NodeRecord},
     spec::{Replicas, Slot},
 };
 
@@ -53,6 +54,43 @@ pub struct Observed {
     pub transports: Option<TransportsTold>,
     /// What there is of the fabric that the job names.
     pub fabric: SeenFabric,
+    /// What is known of the nodes of the gang's seats, where nodes are looked at.
+    pub preflight: SeenPreflight,
+}
+
+/// What is known of preflights.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum SeenPreflight {
+    /// Nobody runs any here.
+    #[default]
+    Unused,
+    /// None can be run for this job, and why.
+    Unable(String),
+    /// They are run.
+    Here(Box<Preflights>),
+}
+
+/// The preflights of one job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Preflights {
+    /// The one that was begun last.
+    pub run: PreflightRun,
+    /// What earlier ones found on nodes, of this job or of others that need the same.
+    pub records: BTreeMap<String, NodeRecord>,
+}
+
+/// How far a preflight is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum PreflightRun {
+    /// None runs.
+    #[default]
+    Idle,
+    /// Pods of this one may be left, and nobody follows them.
+    Left(u32),
+    /// This one runs.
+    Runs(u32),
+    /// This one has ended, and nothing of it holds a place any more; what it means, or why it tells nothing.
+    Ended(u32, Result<Judgement, String>),
 }
 
 /// What ranks of one attempt told that they talk over.

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::{
     Action, Condition, ConditionStatus, ConditionType, Decision, Event, EventKind, JobStatus,
-    Observed, ObservedPod, PodPhase, Removal, conditions, fabric, messages, mutant,
+    Observed, ObservedPod, PodPhase, PreflightState, Removal, conditions, fabric, messages, mutant,
     roster::{self, Contact, Roster},
 };
 use crate::{
@@ -169,6 +169,7 @@ impl<'a> Pass<'a> {
             yard.fabric.take(),
             &self.observed.fabric,
         );
+        yard.preflight = yard.preflight.take().map(PreflightState::next_attempt);
         // Whatever began it, an attempt is the restart that was asked for by then.
         if !mutant::is(mutant::Mutant::ForgetsRestart) {
             yard.restart.clone_from(&self.job.knobs.restart);

@@ -14,7 +14,7 @@ use super::{
     cause::{Cause, Failure},
     conditions, elastic, mutant,
     pass::Pass,
-    recover,
+    preflight, recover,
     roster::Roster,
 };
 use crate::{
@@ -46,6 +46,9 @@ pub(super) fn give_back(pass: &mut Pass<'_>, roster: &Roster<'_>) {
         pass.status.trainyard.given_back = 0;
         pass.status.trainyard.whole = true;
         pass.status.trainyard.held_first = false;
+        if let Some(state) = &mut pass.status.trainyard.preflight {
+            state.is_whole();
+        }
         return;
     }
     let given = matches!(pass.observed.seating, Seating::Given(_));
@@ -55,7 +58,7 @@ pub(super) fn give_back(pass: &mut Pass<'_>, roster: &Roster<'_>) {
     let at = |after: Duration| since.checked_add(after).unwrap_or(jiff::Timestamp::MAX);
     let (refused_at, late_at) = (at(REFUSED_FOR), at(pass.job.knobs.start_within));
     let refused_seat = refused(roster);
-    let mut avoid = None;
+    let mut avoid = Vec::new();
     let mut refused_pod = false;
     let lacks_pods = roster
         .missing
@@ -71,8 +74,8 @@ pub(super) fn give_back(pass: &mut Pass<'_>, roster: &Roster<'_>) {
         && pass.now >= refused_at
     {
         let name = pass.job.pod_name(pod.slot);
-        avoid = seat_of(pass, pod.slot);
-        let node = avoid.as_deref().unwrap_or("?");
+        avoid = seat_of(pass, pod.slot).into_iter().collect();
+        let node = avoid.first().map_or("?", String::as_str);
         format!("the scheduler refuses pod `{name}` its seat on node `{node}`: {words}")
     } else if pass.now >= late_at {
         let limit = pass.job.knobs.start_within.as_secs();
@@ -124,7 +127,7 @@ pub(super) fn make_room(pass: &mut Pass<'_>) -> Result<(), String> {
     let yard = &pass.status.trainyard;
     if yard.seated_at.is_none() && !yard.whole {
         // Nobody sits there, or only pods that are leaving, so nothing is lost.
-        let avoid = None;
+        let avoid = Vec::new();
         pass.status.trainyard.released = yard.attempt.saturating_sub(1);
         pass.actions.push(Action::GiveSeatsBack { why, avoid });
         return Ok(());
@@ -141,13 +144,13 @@ pub(super) fn make_room(pass: &mut Pass<'_>) -> Result<(), String> {
     if pass.status.trainyard.whole {
         recover::pay(pass, &failure, Account::Preemption)?;
     }
-    release(pass, why, None);
+    release(pass, why, Vec::new());
     recover::pause(pass, &failure);
     Ok(())
 }
 
 /// Gives the seats back and begins the next attempt, which has to ask for some.
-fn release(pass: &mut Pass<'_>, why: String, avoid: Option<String>) {
+fn release(pass: &mut Pass<'_>, why: String, avoid: Vec<String>) {
     pass.actions.push(Action::GiveSeatsBack { why, avoid });
     pass.status.trainyard.released = pass.status.trainyard.attempt;
     pass.next_attempt();
@@ -155,7 +158,7 @@ fn release(pass: &mut Pass<'_>, why: String, avoid: Option<String>) {
 
 /// Gives up the pods that wait for their seats while the rest of the gang runs on: one that was replaced, or
 /// that came with a larger size.
-fn give_up_newcomers(pass: &mut Pass<'_>, roster: &Roster<'_>, why: String, avoid: Option<String>) {
+fn give_up_newcomers(pass: &mut Pass<'_>, roster: &Roster<'_>, why: String, avoid: Vec<String>) {
     let waits =
         |pod: &&&ObservedPod| pod.phase == PodPhase::Pending && pod.node.is_none() && !pod.gated;
     let yard = &mut pass.status.trainyard;
@@ -187,7 +190,7 @@ pub(super) fn leave(pass: &mut Pass<'_>) {
     if has_place {
         pass.actions.push(Action::GiveSeatsBack {
             why: why.to_owned(),
-            avoid: None,
+            avoid: Vec::new(),
         });
     }
 }
@@ -213,8 +216,10 @@ pub(super) fn ask(pass: &mut Pass<'_>, missing: &[Slot]) -> Option<Way> {
         (Seating::Open, _) => Some(Way::Open),
         (Seating::Given(_), Some(refusal)) => {
             let why = format!("cannot {}: {}", refusal.tried, refusal.message);
-            pass.actions
-                .push(Action::GiveSeatsBack { why, avoid: None });
+            pass.actions.push(Action::GiveSeatsBack {
+                why,
+                avoid: Vec::new(),
+            });
             Some(Way::Held)
         }
         (Seating::Given(seats), None) => {
@@ -246,7 +251,10 @@ pub(super) fn ask(pass: &mut Pass<'_>, missing: &[Slot]) -> Option<Way> {
             None
         }
         (Seating::InLine(Some(why)), _) => {
-            let why = why.clone();
+            let why = match preflight::unfit_so_far(pass) {
+                None => why.clone(),
+                Some(unfit) => format!("{why}; {unfit}"),
+            };
             pass.say(Code::WaitingForSeats, why);
             Some(Way::Held)
         }

@@ -184,6 +184,9 @@ pub struct Yard {
     /// The fabric that the pods of this attempt are on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fabric: Option<FabricInUse>,
+    /// The preflight of the gang's seats, where the job requires one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preflight: Option<PreflightState>,
     /// What the job waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Reason>,
@@ -206,6 +209,32 @@ impl Yard {
             .get(&slot.role)
             .is_some_and(|done| done.contains(slot.index))
     }
+}
+
+/// How far the preflight of a gang is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PreflightState {
+    /// The last one that was begun, from 1.
+    pub round: u32,
+    /// Since when it runs, while it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// The nodes that passed one in this attempt, until all of the gang runs.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub passed: BTreeSet<String>,
+    /// The first of the nodes that failed one and were left, until all of the gang runs.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub unfit: BTreeSet<String>,
+    /// How many in a row helped nobody.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub in_vain: u32,
+    /// Why the last one did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// No other one is begun before this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_at: Option<Timestamp>,
 }
 
 /// The fabric of an attempt.

@@ -5,6 +5,7 @@ mod asked;
 mod fabrics;
 mod groups;
 mod hunted;
+mod preflights;
 mod reports;
 mod seats;
 mod sizes;
@@ -130,6 +131,8 @@ impl World {
                 }
             }
             Action::GiveSeatsBack { .. } => self.observed.seating = Seating::Unasked,
+            // Preflights are run by hand.
+            Action::StartPreflight { .. } | Action::EndPreflight { .. } => {}
         }
     }
 

@@ -125,7 +125,7 @@ pub(super) fn avoid_node(pass: &mut Pass<'_>, failure: &Failure) {
         && let Some(node) = node
     {
         let why = format!("node `{node}` is avoided: {}", verdict.sentence);
-        let avoid = Some(node);
+        let avoid = vec![node];
         pass.actions.push(Action::GiveSeatsBack { why, avoid });
     }
 }

@@ -63,7 +63,7 @@ pub mod variable_name {
     pub const WAIT: &str = "TRAINYARD_AGENT_WAIT";
 }
 
-const PROGRAM_VOLUME: &str = "trainyard-agent";
+pub(super) const PROGRAM_VOLUME: &str = "trainyard-agent";
 const IDENTITY_VOLUME: &str = "trainyard-agent-identity";
 const IDENTITY_PATH: &str = "/etc/trainyard/agent";
 const INSTALLER: &str = "trainyard-agent";
@@ -152,7 +152,7 @@ impl Agent<'_> {
 
     /// Brings program and identity to container `at`.
     fn bring(self, spec: &mut PodSpec, at: usize) {
-        let installer = self.installer(spec.containers.get(at));
+        let installer = installer(self.image, spec.containers.get(at));
         spec.init_containers.get_or_insert_default().push(installer);
         spec.volumes.get_or_insert_default().extend([
             Volume {
@@ -193,46 +193,46 @@ impl Agent<'_> {
             ],
         );
     }
+}
 
-    /// The container that lays the program down, as the user whom `beside` runs as.
-    fn installer(self, beside: Option<&Container>) -> Container {
-        // Requests equal to limits keep the pod's class of service, and are far below what the pod
-        // asks for anyway, so they cost nothing.
-        let resources: BTreeMap<String, Quantity> = [("cpu", "100m"), ("memory", "64Mi")]
-            .map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())))
-            .into();
-        let theirs = beside.and_then(|container| container.security_context.as_ref());
-        let theirs = theirs.cloned().unwrap_or_default();
-        Container {
-            name: INSTALLER.to_owned(),
-            image: Some(self.image.to_owned()),
-            command: Some(
-                [PROGRAM, "agent", "install", FOLDER]
-                    .map(str::to_owned)
-                    .into(),
-            ),
-            resources: Some(ResourceRequirements {
-                limits: Some(resources.clone()),
-                requests: Some(resources),
-                ..ResourceRequirements::default()
+/// The container that lays the program down, as the user whom `beside` runs as.
+pub(super) fn installer(image: &str, beside: Option<&Container>) -> Container {
+    // Requests equal to limits keep the pod's class of service, and are far below what the pod
+    // asks for anyway, so they cost nothing.
+    let resources: BTreeMap<String, Quantity> = [("cpu", "100m"), ("memory", "64Mi")]
+        .map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())))
+        .into();
+    let theirs = beside.and_then(|container| container.security_context.as_ref());
+    let theirs = theirs.cloned().unwrap_or_default();
+    Container {
+        name: INSTALLER.to_owned(),
+        image: Some(image.to_owned()),
+        command: Some(
+            [PROGRAM, "agent", "install", FOLDER]
+                .map(str::to_owned)
+                .into(),
+        ),
+        resources: Some(ResourceRequirements {
+            limits: Some(resources.clone()),
+            requests: Some(resources),
+            ..ResourceRequirements::default()
+        }),
+        // What the restricted pod standard asks for.
+        security_context: Some(SecurityContext {
+            allow_privilege_escalation: Some(false),
+            capabilities: Some(Capabilities {
+                add: None,
+                drop: Some(vec!["ALL".to_owned()]),
             }),
-            // What the restricted pod standard asks for.
-            security_context: Some(SecurityContext {
-                allow_privilege_escalation: Some(false),
-                capabilities: Some(Capabilities {
-                    add: None,
-                    drop: Some(vec!["ALL".to_owned()]),
-                }),
-                read_only_root_filesystem: Some(true),
-                run_as_group: theirs.run_as_group,
-                run_as_non_root: theirs.run_as_non_root,
-                run_as_user: theirs.run_as_user,
-                seccomp_profile: theirs.seccomp_profile,
-                ..SecurityContext::default()
-            }),
-            volume_mounts: Some(vec![mpi::mount(PROGRAM_VOLUME, FOLDER)]),
-            ..Container::default()
-        }
+            read_only_root_filesystem: Some(true),
+            run_as_group: theirs.run_as_group,
+            run_as_non_root: theirs.run_as_non_root,
+            run_as_user: theirs.run_as_user,
+            seccomp_profile: theirs.seccomp_profile,
+            ..SecurityContext::default()
+        }),
+        volume_mounts: Some(vec![mpi::mount(PROGRAM_VOLUME, FOLDER)]),
+        ..Container::default()
     }
 }
 

@@ -79,7 +79,7 @@ pub fn release(uid: &str, node: &str, hostname: &str) -> Value {
 }
 
 /// Adds the node's name to every alternative that the pod's own affinity has.
-fn tie(spec: &mut PodSpec, node: &str) {
+pub(super) fn tie(spec: &mut PodSpec, node: &str) {
     let name = NodeSelectorRequirement {
         key: "metadata.name".to_owned(),
         operator: "In".to_owned(),

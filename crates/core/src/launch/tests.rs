@@ -5,6 +5,7 @@ mod bugs;
 mod build;
 mod golden;
 mod group;
+mod preflight;
 mod template;
 mod transport;
 mod vectors;

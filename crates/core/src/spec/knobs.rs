@@ -43,6 +43,8 @@ pub mod annotation {
     pub const REQUIRE_TRANSPORT: &str = "trainyard.dev/require-transport";
     /// The name of the fabric that the pods of the job are on; on pods the one that they are on.
     pub const FABRIC: &str = "trainyard.dev/fabric";
+    /// `required`: the gang starts only on nodes that passed a preflight. On nodes: what the last one found.
+    pub const PREFLIGHT: &str = "trainyard.dev/preflight";
     /// `demo` or `production`: what the linter takes the file to be written for.
     pub const PROFILE: &str = "trainyard.dev/profile";
     /// `TY402: reason; TY403: reason`: findings of the linter that are meant to be there.
@@ -86,6 +88,8 @@ pub struct Knobs {
     pub require_transport: Vec<RequiredTransport>,
     /// The fabric that the pods are on, where stated.
     pub fabric: Option<String>,
+    /// Whether the gang starts only on nodes that passed a preflight.
+    pub preflight: Preflight,
 }
 
 impl Knobs {
@@ -116,6 +120,7 @@ impl Default for Knobs {
             checkpointed_at: None,
             require_transport: Vec::new(),
             fabric: None,
+            preflight: Preflight::default(),
         }
     }
 }
@@ -186,6 +191,16 @@ impl GangBy {
             Self::Native => "native",
         }
     }
+}
+
+/// Whether nodes are looked at before a gang starts on them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Preflight {
+    /// They are not.
+    #[default]
+    Off,
+    /// The gang starts on none that did not pass.
+    Required,
 }
 
 /// A setting that is stated to hold, or not to.

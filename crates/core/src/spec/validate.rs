@@ -4,6 +4,7 @@
 //! and returns its part of the job as far as there is one. Parts of a job with errors are never
 //! used, so they need only be good enough to look for the next error.
 
+pub use annotations::duration;
 use std::collections::BTreeMap;
 
 use super::{

@@ -59,7 +59,9 @@ impl Engine<'_> {
             | Action::DeleteGroup
             | Action::SeatPod { .. }
             | Action::AskSeats
-            | Action::GiveSeatsBack { .. } => {}
+            | Action::GiveSeatsBack { .. }
+            | Action::StartPreflight { .. }
+            | Action::EndPreflight { .. } => {}
         }
         Ok(())
     }

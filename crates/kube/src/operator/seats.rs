@@ -26,7 +26,7 @@ const SHARE: u32 = 4;
 
 impl Operator {
     /// Whether this operator gives seats at all.
-    pub(super) fn places(&self) -> bool {
+    pub(crate) fn places(&self) -> bool {
         self.options.placement && self.options.nodes && !self.options.shadow
     }
 

@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 pub(crate) use self::{
     freeze::Frozen,
     jobs::{ends, example, holds, pytorch},
+    operator::Running,
 };
 
 /// Every wait ends after this, with what was seen last.

@@ -20,6 +20,7 @@ mod mpi;
 mod nodes;
 mod operators;
 mod placement;
+mod preflight;
 mod schedulers;
 mod templates;
 mod training;

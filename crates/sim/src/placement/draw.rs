@@ -233,10 +233,9 @@ fn plain(at: u32, pods: u32, gpus: i64) -> Gang {
 fn node(labels: BTreeMap<String, String>, gpus: i64) -> Node {
     Node {
         labels,
-        taints: Vec::new(),
-        unschedulable: false,
         ready: true,
         allocatable: amounts(&[("cpu", gpus * 12_000 + 3_000), ("pods", 20), (GPU, gpus)]),
+        ..Node::default()
     }
 }
 

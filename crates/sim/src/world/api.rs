@@ -45,6 +45,8 @@ impl World {
             // Of the controller's own memory: dealt with where it acts. No other scheduler lives here.
             Action::AskSeats
             | Action::GiveSeatsBack { .. }
+            | Action::StartPreflight { .. }
+            | Action::EndPreflight { .. }
             | Action::ApplyGroup
             | Action::DeleteGroup => {}
             Action::DeletePod { slot, uid, removal } => match self.pod_at(*slot) {

@@ -313,14 +313,22 @@ impl World {
         let Some(action) = self.adapters[number].pending.pop_front() else {
             return;
         };
-        // These two reach nobody but the controller itself.
+        // These reach nobody but the controller itself.
         let own = match &action {
             Action::AskSeats => {
                 self.ask_seats(number);
                 true
             }
-            Action::GiveSeatsBack { .. } => {
-                self.give_seats_back(number);
+            Action::GiveSeatsBack { avoid, .. } => {
+                self.give_seats_back(number, avoid);
+                true
+            }
+            Action::StartPreflight { round, seats } => {
+                self.start_preflight(number, *round, seats);
+                true
+            }
+            Action::EndPreflight { round } => {
+                self.end_preflight(number, *round);
                 true
             }
             _ => false,

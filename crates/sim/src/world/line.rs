@@ -76,7 +76,8 @@ impl World {
     }
 
     /// The gang leaves the line.
-    pub(super) fn give_seats_back(&mut self, number: usize) {
+    pub(super) fn give_seats_back(&mut self, number: usize, avoid: &[String]) {
+        self.adapters[number].avoided.extend(avoid.iter().cloned());
         self.coverage.mark(Mark::SeatsGivenBack);
         // An answer that is under way is for a gang that is no longer in line.
         self.adapters[number].asked += 1;
@@ -90,8 +91,11 @@ impl World {
             return;
         }
         let dice = &mut Dice::new(self.seed, STREAM + (self.now.unsigned_abs() << 8) + asked);
+        let avoided = &self.adapters[number].avoided;
+        let is_avoided = |name: &String| self.is_kept_away(name) || avoided.contains(name);
         let free: Vec<usize> = (0..self.nodes.len())
             .filter(|index| self.nodes[*index].state != NodeState::Deleted)
+            .filter(|index| !is_avoided(&self.nodes[*index].name))
             .filter(|index| self.nodes[*index].state == NodeState::Ready || dice.chance(20))
             .collect();
         let quiet = self.now > self.temper.chaos;

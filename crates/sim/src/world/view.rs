@@ -6,7 +6,7 @@
 //! Invariant: a view is always what the world was at some time; only the time differs by watch.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     rc::Rc,
 };
 
@@ -78,6 +78,8 @@ pub(crate) struct Adapter {
     pub(super) wanted: bool,
     /// Questions for seats so far; only the last is answered.
     pub(super) asked: u64,
+    /// The nodes that did not serve.
+    pub(super) avoided: BTreeSet<String>,
     /// Only the last wish to be woken counts.
     pub(super) wake: u64,
     pub(super) crash: Option<(u8, i64)>,
@@ -119,6 +121,7 @@ impl World {
                 verdict: None,
                 transports: None,
                 fabric: SeenFabric::Unused,
+                preflight: self.remembered_preflights(),
             },
             status_version: self.status_version,
             spec_version: self.spec_version,
@@ -128,6 +131,7 @@ impl World {
             pending: VecDeque::new(),
             wanted: false,
             asked: 0,
+            avoided: BTreeSet::new(),
             wake: 0,
             crash: None,
             wrote_at: None,

@@ -217,6 +217,16 @@
   - list
   - watch
 {{- end }}
+{{- define "trainyard.rights.marks" -}}
+# keeps what a preflight found on its node, and taints one that failed until it passes
+- apiGroups:
+  - ""
+  resources:
+  - nodes
+  verbs:
+  - get
+  - patch
+{{- end }}
 {{- define "trainyard.rights.webhooks" -}}
 # puts the authority of its certificate where MPIJob is converted
 - apiGroups:

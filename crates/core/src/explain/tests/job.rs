@@ -202,6 +202,21 @@ pub(super) fn of_the_job() -> Vec<Named> {
             vec!["roce-b", "kubectl get fabrics"],
         ),
         (
+            "a preflight that told nothing",
+            facts().with(|facts| {
+                let words = "the preflight of the seats told nothing: it did not end within 300 s";
+                facts.status.trainyard.waiting =
+                    Some(Reason::new(Code::WaitingForPreflight, words));
+            }),
+            Cause::Preflight,
+            Waits,
+            vec![
+                "300 s",
+                "trainyard preflight --cluster",
+                "trainyard restart",
+            ],
+        ),
+        (
             "the launcher waits",
             facts().with(|facts| {
                 let words = "the launcher waits for its workers: 1 of 3 run";

@@ -27,6 +27,8 @@ fn what_keeps_a_pod_away() {
     let taint = || Some(Bar::Taint("gpu".to_owned()));
     let quarantined = json!({"spec": {"taints": [
         {"key": "trainyard.dev/quarantined", "effect": "NoSchedule"}]}});
+    let probation = json!({"spec": {"taints": [
+        {"key": "trainyard.dev/probation", "value": "link-speed", "effect": "NoSchedule"}]}});
     let silent = json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}});
     let cases = [
         ("nothing said", labels.clone(), json!({}), None),
@@ -36,6 +38,12 @@ fn what_keeps_a_pod_away() {
             quarantined,
             tolerate(json!({"operator": "Exists"})),
             Some(Bar::Quarantined),
+        ),
+        (
+            "on probation, tolerated",
+            probation,
+            tolerate(json!({"operator": "Exists"})),
+            Some(Bar::Probation),
         ),
         (
             "cordoned",

@@ -126,10 +126,10 @@ impl Entry {
         let (avoided, held) = (&self.avoided, &mut self.gang.held);
         let mut lost = Vec::new();
         held.retain(|pod, node| {
-            let seats = snapshot
-                .nodes
-                .get(node.as_str())
-                .is_some_and(|node| node.ready && !node.unschedulable && !node.is_quarantined());
+            let seats = snapshot.nodes.get(node.as_str()).is_some_and(|node| {
+                let taken = node.is_quarantined() || node.is_on_probation();
+                node.ready && !node.unschedulable && !taken
+            });
             let key = PodKey {
                 namespace: namespace.clone(),
                 name: pod.clone(),
@@ -178,14 +178,14 @@ impl Entry {
         self.why = None;
     }
 
-    pub(super) fn give_back(&mut self, avoid: Option<&str>, now: Timestamp) {
+    pub(super) fn give_back(&mut self, avoid: &[String], now: Timestamp) {
         self.in_line = false;
         self.why = None;
         self.gang.reserved.clear();
         // Until the pods say otherwise.
         self.gang.leaving |= self.evicted.take().is_some();
         self.gang.remembered = std::mem::take(&mut self.gang.held);
-        if let Some(node) = avoid {
+        for node in avoid {
             if self.avoided.len() >= AVOIDED_MOST
                 && let Some(oldest) = self.avoided.iter().min_by_key(|(_, at)| **at)
             {
@@ -193,7 +193,7 @@ impl Entry {
                 self.avoided.remove(&oldest);
             }
             self.gang.remembered.retain(|_, seat| seat != node);
-            self.avoided.insert(node.to_owned(), now);
+            self.avoided.insert(node.clone(), now);
         }
     }
 

@@ -155,7 +155,7 @@ fn a_pod_that_ended_well_needs_no_seat_in_its_attempt() {
 fn a_node_that_did_not_serve_is_avoided_for_a_while() {
     let mut line = seated();
     let key = GangKey::of(&job());
-    line.give_back(&key, Some("b"), time(NOW));
+    line.give_back(&key, &["b".to_owned()], time(NOW));
     line.ask(&key, time(NOW));
     line.place(time(NOW));
     let Seating::InLine(Some(_)) = look(&mut line, 2, &[], NOW) else {
@@ -163,6 +163,26 @@ fn a_node_that_did_not_serve_is_avoided_for_a_while() {
     };
     line.place(time(NOW + 300));
     assert_eq!(given(&look(&mut line, 2, &[], NOW + 300)), ["a", "b", "c"]);
+}
+
+#[test]
+fn a_job_made_again_under_the_same_name_avoids_nothing() {
+    let mut line = seated();
+    let key = GangKey::of(&job());
+    line.give_back(&key, &["b".to_owned()], time(NOW));
+    let again = Edition {
+        generation: 1,
+        created: time(NOW + 1),
+        attempt: 1,
+        released: 0,
+        runs_since: None,
+    };
+    let cluster = Cluster::default();
+    let look = |line: &mut Line| line.seating(&job(), again, &cluster, [], time(NOW + 1));
+    assert_eq!(look(&mut line), Seating::Unasked);
+    line.ask(&key, time(NOW + 1));
+    line.place(time(NOW + 1));
+    assert_eq!(given(&look(&mut line)), ["a", "b", "c"]);
 }
 
 #[test]
@@ -280,7 +300,7 @@ fn a_gang_of_low_priority_leaves_and_the_other_gets_its_seats() {
 
     // It is told once, and it stays so until it has left.
     assert_eq!(line.place(time(NOW + 1)).seated, []);
-    line.give_back(&low, None, time(NOW + 1));
+    line.give_back(&low, &[], time(NOW + 1));
     assert_eq!(
         line.place(time(NOW + 1)).seated,
         [],

@@ -186,6 +186,7 @@ fn barred(bar: &Bar, nodes: usize) -> String {
     match bar {
         Bar::NotReady => format!("{nodes} {noun} {be} not ready"),
         Bar::Quarantined => format!("{nodes} {noun} {be} quarantined"),
+        Bar::Probation => format!("{nodes} {noun} {be} on probation"),
         Bar::Cordoned => format!("{nodes} {noun} {be} cordoned"),
         Bar::Taint(key) => {
             let have = if nodes == 1 { "has" } else { "have" };

@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Node as KubeNode, Pod};
 
 use super::{GangKey, Node, PodKey, Resident, Resources, Snapshot, Taint, TaintEffect, Topology};
-use crate::{launch::pod_label, spec::Kind};
+use crate::{
+    launch::pod_label,
+    probe::{NodeRecord, PROBATION_UNTIL},
+    spec::{Kind, annotation},
+};
 
 impl Snapshot {
     /// The cluster of these nodes and pods, with the levels that the labels show.
@@ -67,6 +71,8 @@ impl Node {
             .flatten()
             .find(|condition| condition.type_ == "Ready")
             .is_none_or(|condition| condition.status == "True");
+        let annotations = node.metadata.annotations.as_ref();
+        let noted = |key: &str| annotations.and_then(|all| all.get(key));
         Self {
             labels: node.metadata.labels.clone().unwrap_or_default(),
             taints: taints
@@ -83,6 +89,10 @@ impl Node {
             unschedulable: spec.and_then(|spec| spec.unschedulable) == Some(true),
             ready,
             allocatable: allocatable.unwrap_or_default(),
+            preflight: noted(annotation::PREFLIGHT)
+                .and_then(|text| NodeRecord::parse(text))
+                .map(Box::new),
+            probation_until: noted(PROBATION_UNTIL).and_then(|text| text.parse().ok()),
         }
     }
 }

@@ -270,7 +270,7 @@ fn a_node_that_is_blamed_is_avoided() {
         let decision = fail(&mut world, 1, verdict);
         let mut actions = decision.actions.iter();
         let avoided = actions.find_map(|action| match action {
-            Action::GiveSeatsBack { avoid, .. } => avoid.as_deref(),
+            Action::GiveSeatsBack { avoid, .. } => avoid.first().map(String::as_str),
             _ => None,
         });
         assert_eq!(avoided, want, "{name}");

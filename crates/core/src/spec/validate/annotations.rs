@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use crate::{
     lint::{self, catalogue},
     spec::{
-        Compat, GangBy, Kind, Knobs, Limit, MpiTransport, Parallelism, RequiredTransport,
-        RestartScope, Switch, Wish, annotation,
+        Compat, GangBy, Kind, Knobs, Limit, MpiTransport, Parallelism, Preflight,
+        RequiredTransport, RestartScope, Switch, Wish, annotation,
         collector::Place,
         is_subdomain,
         nearest::{nearest, one_of},
@@ -18,7 +18,7 @@ use crate::{
 const PREFIX: &str = annotation::PREFIX;
 
 /// Annotations that change the job.
-const KNOWN: [&str; 15] = [
+const KNOWN: [&str; 16] = [
     annotation::RESTART_SCOPE,
     annotation::BUDGET,
     annotation::LOST_AFTER,
@@ -34,14 +34,14 @@ const KNOWN: [&str; 15] = [
     annotation::CHECKPOINTED_AT,
     annotation::REQUIRE_TRANSPORT,
     annotation::FABRIC,
+    annotation::PREFLIGHT,
 ];
 
 /// Longest name of a restart: it is kept in the status.
 const RESTART_CHARS: usize = 64;
 
 /// Annotations that other parts of Trainyard read.
-const READ_ELSEWHERE: [&str; 4] = [
-    "trainyard.dev/preflight",
+const READ_ELSEWHERE: [&str; 3] = [
     annotation::PROFILE,
     annotation::LINT_ALLOW,
     annotation::TEMPLATE,
@@ -89,6 +89,7 @@ pub(super) fn knobs(
             annotation::REQUIRE_TRANSPORT => RequiredTransport::parse_list(text)
                 .map(|required| knobs.require_transport = required),
             annotation::FABRIC => fabric(text).map(|name| knobs.fabric = Some(name)),
+            annotation::PREFLIGHT => preflight(text).map(|wish| knobs.preflight = wish),
             annotation::PROFILE => profile(text),
             other => {
                 unknown(other, &place);
@@ -177,6 +178,13 @@ fn fabric(text: &str) -> Result<String, String> {
         Ok(name.to_owned())
     } else {
         Err(format!("must be the name of a fabric, found `{text}`"))
+    }
+}
+
+fn preflight(text: &str) -> Result<Preflight, String> {
+    match text.trim() {
+        "required" => Ok(Preflight::Required),
+        other => Err(format!("must be `required`, found `{other}`")),
     }
 }
 
@@ -289,8 +297,8 @@ fn items(text: &str) -> impl Iterator<Item = &str> {
         .filter(|item| !item.is_empty())
 }
 
-/// Whole numbers with a unit, such as `90s`, `10m`, `2h`, `1d` or `1h30m`.
-fn duration(text: &str) -> Result<Duration, String> {
+/// Reads whole numbers with a unit, such as `90s`, `10m`, `2h`, `1d` or `1h30m`; the error completes a sentence.
+pub fn duration(text: &str) -> Result<Duration, String> {
     let bad = || format!("must be a time such as `90s`, `10m` or `2h`, found `{text}`");
     let mut seconds: u64 = 0;
     let mut rest = text.trim();

@@ -1,0 +1,339 @@
+//! The pods of a preflight: one on each node, with what the job's own pods have there.
+//!
+//! Owns what such a pod is and the variables by which it learns its part. When they are made, who leads them and what
+//! becomes of what they find is an adapter's; what they measure is `trainyard preflight --serve`.
+//!
+//! Invariant: a pod has the annotations, devices, volumes, tolerations and rights of the container that will train, and
+//! nothing else of it: no command, no sidecar, no label by which a Service or a controller would take it for a rank, no
+//! token of the API server. It ends by itself after [`DEADLINE`].
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::{
+    api::core::v1::{
+        Capabilities, Container, EmptyDirVolumeSource, EnvVar, Pod, PodSecurityContext, PodSpec,
+        ResourceRequirements, SeccompProfile, SecurityContext, Toleration, Volume, VolumeMount,
+    },
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
+};
+
+use super::{
+    Cluster, LaunchError,
+    agent::{FOLDER, PROGRAM, PROGRAM_VOLUME, installer},
+    env::variable,
+    mpi,
+    pod::owners,
+    seat::tie,
+};
+use crate::{
+    fabric::Fabric,
+    probe::{self, Needs},
+    spec::{Job, Role, Slot},
+};
+
+/// The label of every pod of a preflight; its value is the round.
+pub const ROUND: &str = "trainyard.dev/preflight";
+/// The label that says whose preflight it is: the identity of the job, or a name of its own.
+pub const OF: &str = "trainyard.dev/preflight-of";
+/// The container that measures.
+pub const CONTAINER: &str = "preflight";
+/// The port that the lead listens on.
+pub const PORT: u16 = 29_400;
+/// What stands before the report in the log of the lead.
+pub const MARKER: &str = "trainyard-preflight-report: ";
+/// A pod ends after this, whoever forgot it.
+pub const DEADLINE: Duration = Duration::from_mins(5);
+/// Measuring ends after this.
+pub const MEASURES: Duration = Duration::from_mins(2);
+
+/// The variables by which a pod learns its part.
+pub mod variable_name {
+    /// What a machine must have, as JSON.
+    pub const NEEDS: &str = "TRAINYARD_PREFLIGHT_NEEDS";
+    /// The node.
+    pub const NODE: &str = "TRAINYARD_PREFLIGHT_NODE";
+    /// What all pods of one preflight know, and nobody else.
+    pub const TOKEN: &str = "TRAINYARD_PREFLIGHT_TOKEN";
+    /// How many pods there are in all.
+    pub const GANG: &str = "TRAINYARD_PREFLIGHT_GANG";
+    /// The nodes of all, for the lead.
+    pub const NODES: &str = "TRAINYARD_PREFLIGHT_NODES";
+    /// Where the lead is, for all others.
+    pub const LEAD: &str = "TRAINYARD_PREFLIGHT_LEAD";
+    /// Seconds in which measuring ends.
+    pub const TIMEOUT: &str = "TRAINYARD_PREFLIGHT_TIMEOUT";
+}
+
+/// One pod of a preflight, before it is said who leads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PreflightPod {
+    /// The node that it looks at.
+    pub node: String,
+    /// The pod.
+    pub pod: Pod,
+}
+
+/// What all pods of one preflight have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct Flight<'a> {
+    /// Whose it is: the value of [`OF`].
+    pub of: &'a str,
+    /// Its number.
+    pub round: u32,
+    /// What all pods of it know, and nobody else.
+    pub token: &'a str,
+}
+
+/// The image of the program that measures.
+pub fn image(cluster: &Cluster) -> Result<&str, LaunchError> {
+    cluster.agent_image().ok_or(LaunchError::NoPreflightImage)
+}
+
+/// By what name it is known what `job` needs, among jobs that need the same.
+pub fn covers(job: &Job, fabric: Option<&Fabric>) -> String {
+    let asked: Vec<_> = job
+        .roles
+        .iter()
+        .filter(|(role, _)| **role != Role::Launcher)
+        .map(|(role, spec)| {
+            let needs = Needs {
+                asked_by: None,
+                ..probe::needs(job, fabric, *role)
+            };
+            let template = &spec.template;
+            let annotations = template.metadata.as_ref().map(|meta| &meta.annotations);
+            let volumes = template.spec.as_ref().map(|spec| &spec.volumes);
+            (needs, annotations, volumes)
+        })
+        .collect();
+    probe::fingerprint(&asked)
+}
+
+/// The pods that look at `seats`, the slot on each node, for `job` as it is launched on `fabric`.
+pub fn of_job(
+    job: &Job,
+    fabric: Option<&Fabric>,
+    cluster: &Cluster,
+    flight: Flight<'_>,
+    seats: &BTreeMap<String, Slot>,
+) -> Result<Vec<PreflightPod>, LaunchError> {
+    let image = image(cluster)?;
+    let pods = seats.iter().enumerate().map(|(index, (node, slot))| {
+        let role = slot.role;
+        let undeclared = LaunchError::UndeclaredRole { role };
+        let template = &job.roles.get(&role).ok_or(undeclared)?.template;
+        let mut spec = template.spec.clone().unwrap_or_default();
+        let trainer = job.training_container(role);
+        let trainer = trainer.and_then(|at| spec.containers.get(at).cloned());
+        let trainer = trainer.ok_or(LaunchError::NoContainer { role })?;
+        let needs = probe::needs(job, fabric, role);
+        let variables = variables(flight, node, &needs, seats.len());
+        spec.init_containers = Some(vec![installer(image, Some(&trainer))]);
+        spec.containers = vec![imitation(trainer, variables)];
+        let metadata = template.metadata.as_ref();
+        let metadata = ObjectMeta {
+            name: Some(format!("{}-preflight-{}-{index}", job.name, flight.round)),
+            namespace: Some(job.namespace.as_str().to_owned()),
+            labels: Some(labels(flight)),
+            annotations: metadata.and_then(|meta| meta.annotations.clone()),
+            owner_references: owners(job),
+            ..ObjectMeta::default()
+        };
+        keep_mounted(&mut spec);
+        Ok(finish(node, metadata, spec))
+    });
+    pods.collect()
+}
+
+/// The pods that look at `nodes` for no job, each with the devices that are free there.
+pub fn of_nodes(
+    namespace: &str,
+    image: &str,
+    flight: Flight<'_>,
+    nodes: &BTreeMap<String, BTreeMap<String, Quantity>>,
+) -> Vec<PreflightPod> {
+    let needs = Needs::default();
+    let count = nodes.len();
+    let pods = nodes.iter().enumerate().map(|(index, (node, devices))| {
+        let mut limits = small();
+        limits.extend(devices.clone());
+        let container = Container {
+            name: CONTAINER.to_owned(),
+            image: Some(image.to_owned()),
+            command: Some([PROGRAM, "preflight", "--serve"].map(str::to_owned).into()),
+            env: Some(variables(flight, node, &needs, count)),
+            resources: Some(ResourceRequirements {
+                limits: Some(limits.clone()),
+                requests: Some(limits),
+                ..ResourceRequirements::default()
+            }),
+            security_context: Some(restricted()),
+            ..Container::default()
+        };
+        let spec = PodSpec {
+            containers: vec![container],
+            // Also nodes that are kept from others are looked at.
+            tolerations: Some(vec![Toleration {
+                operator: Some("Exists".to_owned()),
+                ..Toleration::default()
+            }]),
+            security_context: Some(PodSecurityContext {
+                run_as_non_root: Some(true),
+                run_as_user: Some(NOBODY),
+                seccomp_profile: Some(SeccompProfile {
+                    type_: "RuntimeDefault".to_owned(),
+                    localhost_profile: None,
+                }),
+                ..PodSecurityContext::default()
+            }),
+            ..PodSpec::default()
+        };
+        let metadata = ObjectMeta {
+            name: Some(format!("preflight-{}-{}-{index}", flight.of, flight.round)),
+            namespace: Some(namespace.to_owned()),
+            labels: Some(labels(flight)),
+            ..ObjectMeta::default()
+        };
+        finish(node, metadata, spec)
+    });
+    pods.collect()
+}
+
+/// Makes a pod the lead of a preflight of `nodes`.
+pub fn lead<'a>(pod: &mut Pod, nodes: impl IntoIterator<Item = &'a str>) {
+    let nodes: Vec<&str> = nodes.into_iter().collect();
+    tell(pod, variable_name::NODES, &nodes.join(","));
+}
+
+/// Makes a pod one that joins the lead at `address`.
+pub fn join(pod: &mut Pod, address: &str) {
+    let address = if address.contains(':') {
+        format!("[{address}]:{PORT}")
+    } else {
+        format!("{address}:{PORT}")
+    };
+    tell(pod, variable_name::LEAD, &address);
+}
+
+/// The user that nothing belongs to.
+const NOBODY: i64 = 65_532;
+
+fn tell(pod: &mut Pod, name: &str, value: &str) {
+    let containers = pod.spec.iter_mut().flat_map(|spec| &mut spec.containers);
+    for container in containers {
+        let env = container.env.get_or_insert_default();
+        env.push(variable(name, value));
+    }
+}
+
+fn labels(flight: Flight<'_>) -> BTreeMap<String, String> {
+    [
+        (ROUND.to_owned(), flight.round.to_string()),
+        (OF.to_owned(), flight.of.to_owned()),
+    ]
+    .into()
+}
+
+fn variables(flight: Flight<'_>, node: &str, needs: &Needs, count: usize) -> Vec<EnvVar> {
+    let needs = serde_json::to_string(needs).unwrap_or_default();
+    vec![
+        variable(variable_name::NEEDS, needs),
+        variable(variable_name::NODE, node),
+        variable(variable_name::TOKEN, flight.token),
+        variable(variable_name::GANG, count.to_string()),
+        variable(variable_name::TIMEOUT, MEASURES.as_secs().to_string()),
+    ]
+}
+
+/// The container that trains, with the program that measures in place of its own.
+fn imitation(trainer: Container, ours: Vec<EnvVar>) -> Container {
+    // By these the container runtime knows which parts of the driver the container is to see.
+    let seen = |var: &EnvVar| var.name.starts_with("NVIDIA_") && var.value.is_some();
+    let theirs = trainer.env.into_iter().flatten().filter(seen);
+    let mut mounts = trainer.volume_mounts.unwrap_or_default();
+    mounts.push(VolumeMount {
+        read_only: Some(true),
+        ..mpi::mount(PROGRAM_VOLUME, FOLDER)
+    });
+    let words = [format!("{FOLDER}/{PROGRAM}"), "preflight".to_owned()];
+    Container {
+        name: CONTAINER.to_owned(),
+        image: trainer.image,
+        image_pull_policy: trainer.image_pull_policy,
+        command: Some(words.into_iter().chain(["--serve".to_owned()]).collect()),
+        env: Some(theirs.chain(ours).collect()),
+        resources: trainer.resources,
+        security_context: trainer.security_context,
+        volume_devices: trainer.volume_devices,
+        volume_mounts: Some(mounts),
+        ..Container::default()
+    }
+}
+
+/// Keeps the volumes that the container has, and adds that of the program.
+fn keep_mounted(spec: &mut PodSpec) {
+    let container = spec.containers.first();
+    let mounts = container.and_then(|container| container.volume_mounts.as_ref());
+    let devices = container.and_then(|container| container.volume_devices.as_ref());
+    let used = |volume: &Volume| {
+        let mut mounts = mounts.into_iter().flatten();
+        let mut devices = devices.into_iter().flatten();
+        mounts.any(|mount| mount.name == volume.name)
+            || devices.any(|device| device.name == volume.name)
+    };
+    let mut volumes = spec.volumes.take().unwrap_or_default();
+    volumes.retain(|volume| volume.name != PROGRAM_VOLUME && used(volume));
+    volumes.push(Volume {
+        name: PROGRAM_VOLUME.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource::default()),
+        ..Volume::default()
+    });
+    spec.volumes = Some(volumes);
+}
+
+fn finish(node: &str, metadata: ObjectMeta, mut spec: PodSpec) -> PreflightPod {
+    tie(&mut spec, node);
+    spec.restart_policy = Some("Never".to_owned());
+    spec.active_deadline_seconds = i64::try_from(DEADLINE.as_secs()).ok();
+    spec.automount_service_account_token = Some(false);
+    spec.enable_service_links = Some(false);
+    spec.termination_grace_period_seconds = Some(1);
+    // Names and gates of ranks are not for those who come before them.
+    spec.hostname = None;
+    spec.subdomain = None;
+    spec.scheduling_gates = None;
+    // The seat is chosen, and beside whom ranks are to be is no matter of these.
+    spec.topology_spread_constraints = None;
+    if let Some(affinity) = &mut spec.affinity {
+        affinity.pod_affinity = None;
+        affinity.pod_anti_affinity = None;
+    }
+    PreflightPod {
+        node: node.to_owned(),
+        pod: Pod {
+            metadata,
+            spec: Some(spec),
+            status: None,
+        },
+    }
+}
+
+/// Far below what any training pod asks for.
+fn small() -> BTreeMap<String, Quantity> {
+    [("cpu", "500m"), ("memory", "128Mi")]
+        .map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())))
+        .into()
+}
+
+/// What the restricted pod standard asks for.
+fn restricted() -> SecurityContext {
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        capabilities: Some(Capabilities {
+            add: None,
+            drop: Some(vec!["ALL".to_owned()]),
+        }),
+        read_only_root_filesystem: Some(true),
+        ..SecurityContext::default()
+    }
+}

@@ -1,0 +1,221 @@
+//! The pods of preflights, compared with `testdata/preflight/<case>.json`; `UPDATE=1` writes the files.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use k8s_openapi::{
+    api::core::v1::{Container, Pod},
+    apimachinery::pkg::api::resource::Quantity,
+};
+use serde_json::{Value, json};
+
+use super::super::{
+    Cluster, LaunchError,
+    preflight::{self, Flight},
+};
+use super::build::job;
+use crate::spec::{Job, Kind, Role, Slot};
+
+const FLIGHT: Flight<'_> = Flight {
+    of: "0b5d",
+    round: 2,
+    token: "secret",
+};
+
+fn cluster() -> Cluster {
+    Cluster {
+        agent_image: Some("trainyard:1".to_owned()),
+        ..Cluster::default()
+    }
+}
+
+/// A job with everything that a pod may have and most of which a preflight must not.
+fn rich() -> Job {
+    let job = job(Kind::PyTorch)
+        .role(Role::Master, 1)
+        .role(Role::Worker, 1);
+    job.template(Role::Worker, |template| {
+        *template = serde_json::from_value(json!({
+            "metadata": {
+                "labels": {"app": "trainer"},
+                "annotations": {"k8s.v1.cni.cncf.io/networks": "roce-a"},
+            },
+            "spec": {
+                "serviceAccountName": "trainer",
+                "hostname": "rank-1",
+                "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+                "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone",
+                    "whenUnsatisfiable": "DoNotSchedule"}],
+                "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": "kubernetes.io/hostname"}]}},
+                "initContainers": [{"name": "fetch", "image": "fetch:1"}],
+                "volumes": [
+                    {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}},
+                    {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+                    {"name": "unused", "emptyDir": {}},
+                ],
+                "containers": [
+                    {"name": "sidecar", "image": "side:1"},
+                    {
+                        "name": "pytorch",
+                        "image": "trainer:1",
+                        "command": ["python", "train.py"],
+                        "env": [
+                            {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"},
+                            {"name": "WANDB_API_KEY", "valueFrom":
+                                {"secretKeyRef": {"name": "wandb", "key": "key"}}},
+                        ],
+                        "envFrom": [{"secretRef": {"name": "wandb"}}],
+                        "ports": [{"containerPort": 23456}],
+                        "livenessProbe": {"exec": {"command": ["true"]}},
+                        "resources": {"limits": {"nvidia.com/gpu": "8", "rdma/hca": "1"}},
+                        "securityContext": {"runAsUser": 1000, "capabilities": {"add": ["IPC_LOCK"]}},
+                        "volumeMounts": [
+                            {"name": "shm", "mountPath": "/dev/shm"},
+                            {"name": "data", "mountPath": "/data"},
+                        ],
+                    },
+                ],
+            },
+        }))
+        .unwrap();
+    })
+    .uid()
+    .done()
+}
+
+fn seats(nodes: &[(&str, Slot)]) -> BTreeMap<String, Slot> {
+    nodes
+        .iter()
+        .map(|(node, slot)| ((*node).to_owned(), *slot))
+        .collect()
+}
+
+fn both() -> BTreeMap<String, Slot> {
+    seats(&[
+        ("a", Slot::new(Role::Master, 0)),
+        ("b", Slot::new(Role::Worker, 0)),
+    ])
+}
+
+fn pods(case: &str) -> Vec<Pod> {
+    let mut made = if case == "job" {
+        preflight::of_job(&rich(), None, &cluster(), FLIGHT, &both()).unwrap()
+    } else {
+        let gpus = [("nvidia.com/gpu".to_owned(), Quantity("4".to_owned()))];
+        let nodes = [
+            ("a".to_owned(), gpus.into()),
+            ("b".to_owned(), BTreeMap::new()),
+        ];
+        preflight::of_nodes("yard", "trainyard:1", FLIGHT, &nodes.into())
+    };
+    let nodes: Vec<String> = made.iter().map(|one| one.node.clone()).collect();
+    preflight::lead(&mut made[0].pod, nodes.iter().map(String::as_str));
+    preflight::join(&mut made[1].pod, "10.0.0.7");
+    made.into_iter().map(|one| one.pod).collect()
+}
+
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "golden files are read and written by this test only"
+)]
+fn golden_files_hold_the_pods_of_a_preflight() {
+    let update = std::env::var_os("UPDATE").is_some_and(|value| value == "1");
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/preflight");
+    for case in ["job", "nodes"] {
+        let got = serde_json::to_string_pretty(&pods(case)).unwrap() + "\n";
+        let path = folder.join(format!("{case}.json"));
+        if update {
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(&path, &got).unwrap();
+        }
+        let want = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(got, want, "{case}; UPDATE=1 writes the file");
+    }
+}
+
+fn only(pod: &Pod) -> &Container {
+    let containers = &pod.spec.as_ref().unwrap().containers;
+    assert_eq!(containers.len(), 1);
+    &containers[0]
+}
+
+#[test]
+fn nothing_of_a_rank_is_left_but_what_it_has_on_its_node() {
+    let pods = pods("job");
+    let worker = serde_json::to_value(&pods[1]).unwrap();
+    assert_eq!(
+        worker["metadata"]["labels"],
+        json!({"trainyard.dev/preflight": "2", "trainyard.dev/preflight-of": "0b5d"}),
+        "no Service and no controller takes it for a rank"
+    );
+    let spec = &worker["spec"];
+    assert_eq!(spec["automountServiceAccountToken"], false);
+    for field in ["hostname", "topologySpreadConstraints"] {
+        assert_eq!(spec[field], Value::Null, "{field}");
+    }
+    assert_eq!(spec["affinity"]["podAntiAffinity"], Value::Null);
+    let volumes = spec["volumes"].as_array().unwrap().iter();
+    let volumes: Vec<&str> = volumes
+        .map(|volume| volume["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(volumes, ["shm", "data", "trainyard-agent"]);
+    let container = only(&pods[1]);
+    let names = container.env.iter().flatten().map(|var| var.name.as_str());
+    assert!(
+        !names.clone().any(|name| name == "WANDB_API_KEY"),
+        "no secret"
+    );
+    assert!(
+        names
+            .clone()
+            .any(|name| name == "NVIDIA_DRIVER_CAPABILITIES")
+    );
+    assert!(container.env_from.is_none() && container.liveness_probe.is_none());
+    let limits = container.resources.as_ref().unwrap().limits.as_ref();
+    assert_eq!(limits.unwrap()["nvidia.com/gpu"].0, "8");
+}
+
+#[test]
+fn only_the_lead_knows_all_and_only_the_others_know_the_lead() {
+    let pods = pods("nodes");
+    let value = |at: usize, name: &str| {
+        let mut env = only(&pods[at]).env.iter().flatten();
+        env.find(|var| var.name == name)
+            .and_then(|var| var.value.clone())
+    };
+    assert_eq!(
+        value(0, "TRAINYARD_PREFLIGHT_NODES").as_deref(),
+        Some("a,b")
+    );
+    assert_eq!(value(0, "TRAINYARD_PREFLIGHT_LEAD"), None);
+    assert_eq!(value(1, "TRAINYARD_PREFLIGHT_NODES"), None);
+    let lead = value(1, "TRAINYARD_PREFLIGHT_LEAD");
+    assert_eq!(lead.as_deref(), Some("10.0.0.7:29400"));
+    let mut sixth = pods[1].clone();
+    preflight::join(&mut sixth, "fd00::7");
+    let env = only(&sixth).env.as_ref().unwrap();
+    assert_eq!(
+        env.last().unwrap().value.as_deref(),
+        Some("[fd00::7]:29400")
+    );
+}
+
+#[test]
+fn without_an_image_there_is_none() {
+    let made = preflight::of_job(&rich(), None, &Cluster::default(), FLIGHT, &both());
+    assert_eq!(made, Err(LaunchError::NoPreflightImage));
+}
+
+#[test]
+fn jobs_that_need_the_same_share_what_is_known() {
+    let covers = |job: &Job| preflight::covers(job, None);
+    let one = rich();
+    let mut other = rich();
+    other.name = crate::spec::JobName::parse("other").unwrap();
+    assert_eq!(covers(&one), covers(&other), "whatever it is called");
+    let worker = other.roles.get_mut(&Role::Worker).unwrap();
+    let spec = worker.template.spec.as_mut().unwrap();
+    spec.volumes.as_mut().unwrap()[1].name = "other".to_owned();
+    assert_ne!(covers(&one), covers(&other), "another volume");
+}

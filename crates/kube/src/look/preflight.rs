@@ -1,0 +1,118 @@
+//! A preflight that a person runs: its pods are made, followed and removed by whoever calls.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use kube::core::Request;
+use kube::core::{DynamicObject, params::GetParams};
+use serde_json::Value;
+use trainyard_core::{
+    fabric::{self, FabricSpec},
+    launch::preflight::PreflightPod,
+    probe::Report,
+};
+
+use super::{Look, LookError};
+use crate::{
+    api::Caller,
+    crd,
+    lease::Fence,
+    metrics::Metrics,
+    preflight::{Crew, SETS_UP, token},
+};
+
+/// Calls under way at once.
+const CALLS: usize = 16;
+
+/// What came of a preflight.
+#[derive(Clone, Debug, Default)]
+pub struct Preflown {
+    /// What was found.
+    pub report: Report,
+    /// The nodes that no pod got to, and why.
+    pub unseen: BTreeMap<String, String>,
+}
+
+/// Why a preflight came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Grounded {
+    /// Somebody asked for its end; its pods are removed.
+    Interrupted,
+    /// It told nothing, and why.
+    Untold(String),
+}
+
+impl Look {
+    /// Runs a preflight of `pods`, all of which are of the one named `of`; `say` is told how far it is.
+    ///
+    /// Its pods are gone when this returns, also where it is interrupted.
+    pub fn preflight(
+        &self,
+        namespace: &str,
+        of: &str,
+        pods: Vec<PreflightPod>,
+        say: &(dyn Fn(String) + Send + Sync),
+    ) -> Result<Preflown, Grounded> {
+        self.runtime.block_on(async {
+            let metrics = Arc::new(Metrics::default());
+            let client = self.api.client.clone();
+            let caller = Caller::new(client, Fence::open(), metrics, CALLS);
+            let crew = Crew {
+                caller: &caller,
+                namespace,
+                of,
+                sets_up_within: SETS_UP,
+            };
+            let flown = tokio::select! {
+                flown = crew.fly(pods, say) => flown.map_err(Grounded::Untold),
+                () = asked_to_end() => Err(Grounded::Interrupted),
+            };
+            if flown.is_err()
+                && let Err(error) = crew.remove().await
+            {
+                say(format!(
+                    "cannot remove the pods, which end by themselves: {error}"
+                ));
+            }
+            let flown = flown?;
+            Ok(Preflown {
+                report: flown.report,
+                unseen: flown.unseen,
+            })
+        })
+    }
+
+    /// What the cluster has of the fabric `name`.
+    pub fn fabric(&self, name: &str) -> Result<FabricSpec, String> {
+        let (group, version) = crd::fabric_group_and_version();
+        let path = format!("/apis/{group}/{version}/{}", crd::FABRICS);
+        let request = Request::new(path).get(name, &GetParams::default());
+        let request = request.map_err(|error| error.to_string())?;
+        let asked = self.api.client.request::<DynamicObject>(request);
+        let object = self
+            .runtime
+            .block_on(asked)
+            .map_err(|error| error.to_string())?;
+        let value: Value = serde_json::to_value(object).map_err(|error| error.to_string())?;
+        fabric::read_value(&value).map(|fabric| fabric.spec)
+    }
+}
+
+/// What the pods of one preflight know, and nobody else.
+pub fn preflight_token() -> Result<String, LookError> {
+    token().map_err(|_| LookError::Runtime(std::io::ErrorKind::Unsupported.into()))
+}
+
+/// Waits until somebody asks for the end.
+async fn asked_to_end() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut term), Ok(mut int)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    ) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+}

@@ -1,0 +1,331 @@
+//! Preflights in a cluster: small pods on the seats of a gang, before it starts.
+//!
+//! Owns the preflights that are under way and what became of the last one of each job. What pods they are is
+//! `trainyard_core::launch::preflight`'s, what a report means `trainyard_core::probe`'s, when one is wanted and what
+//! follows `trainyard_core::job`'s.
+//!
+//! Invariants: no pass waits for a preflight. One ends after [`crew::LIMIT`] at the latest, and its pods by themselves.
+//! Nothing of it is remembered but on nodes: an operator that is killed and started again begins anew.
+
+mod crew;
+mod marks;
+mod probation;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use ring::rand::{SecureRandom as _, SystemRandom};
+use tokio::task::AbortHandle;
+use tracing::{debug, info, warn};
+use trainyard_core::{
+    fabric::Fabric,
+    job::{JobStatus, PreflightRun, Preflights, Seating, SeenPreflight},
+    launch::preflight::{self, Flight},
+    probe::{self, Cap, Judgement, NodeRecord, Report},
+    spec::{Job, Preflight, Slot},
+};
+
+pub(crate) use self::crew::{Crew, SETS_UP};
+use crate::{key::JobKey, operator::Operator};
+
+/// What is decided about preflights for the whole cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct Gate {
+    /// For how long a result speaks for its node.
+    pub result_lasts: Duration,
+    /// For how long a node that failed is kept from everybody, at least.
+    pub probation_lasts: Duration,
+    /// How many nodes automation may take.
+    pub cap: Cap,
+    /// A pod of a preflight that has a node and still no network or volume after this long will not get them.
+    pub sets_up_within: Duration,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self {
+            result_lasts: Duration::from_hours(1),
+            probation_lasts: Duration::from_hours(1),
+            cap: Cap::default(),
+            sets_up_within: SETS_UP,
+        }
+    }
+}
+
+/// The preflights of all jobs.
+#[derive(Debug, Default)]
+pub(crate) struct Flights {
+    jobs: Mutex<BTreeMap<JobKey, Followed>>,
+}
+
+/// The last preflight of a job.
+#[derive(Debug)]
+struct Followed {
+    /// The job's own identity: another of the same name has none.
+    uid: String,
+    round: u32,
+    task: AbortHandle,
+    ended: Option<Result<Found, String>>,
+}
+
+/// What a preflight found.
+#[derive(Clone, Debug)]
+struct Found {
+    report: Arc<Report>,
+    judgement: Judgement,
+    covers: String,
+    at: Timestamp,
+}
+
+impl Flights {
+    fn jobs(&self) -> MutexGuard<'_, BTreeMap<JobKey, Followed>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends what is under way for a job that is gone; its pods go with it.
+    pub(crate) fn forget(&self, key: &JobKey) {
+        if let Some(followed) = self.jobs().remove(key) {
+            followed.task.abort();
+        }
+    }
+
+    fn run(&self, key: &JobKey, uid: &str, status: &JobStatus) -> PreflightRun {
+        let jobs = self.jobs();
+        match jobs.get(key).filter(|followed| followed.uid == uid) {
+            Some(Followed { round, ended, .. }) => match ended {
+                None => PreflightRun::Runs(*round),
+                Some(found) => {
+                    let judged = found.as_ref().map(|found| found.judgement.clone());
+                    PreflightRun::Ended(*round, judged.map_err(Clone::clone))
+                }
+            },
+            None => match &status.trainyard.preflight {
+                Some(state) if state.since.is_some() => PreflightRun::Left(state.round),
+                _ => PreflightRun::Idle,
+            },
+        }
+    }
+}
+
+/// One preflight of a job.
+#[derive(Debug)]
+struct Begun {
+    key: JobKey,
+    uid: String,
+    round: u32,
+    nodes: BTreeSet<String>,
+    covers: String,
+    pods: Vec<preflight::PreflightPod>,
+}
+
+impl Operator {
+    /// What is known of the preflights of a job, as it is launched.
+    pub(crate) fn seen_preflight(
+        &self,
+        key: &JobKey,
+        uid: &str,
+        job: &Job,
+        status: &JobStatus,
+        seating: &Seating,
+    ) -> SeenPreflight {
+        if job.knobs.preflight != Preflight::Required || self.shadow.is_some() {
+            return SeenPreflight::Unused;
+        }
+        if *seating == Seating::Open {
+            let why = if self.places() {
+                "another scheduler gives its pods their nodes"
+            } else {
+                "this operator gives no seats"
+            };
+            return SeenPreflight::Unable(why.to_owned());
+        }
+        if let Err(error) = preflight::image(&self.cluster) {
+            return SeenPreflight::Unable(error.to_string());
+        }
+        let mut records = BTreeMap::new();
+        if let Seating::Given(seats) = seating {
+            let covers = preflight::covers(job, settled(status).as_ref());
+            let store = self.state.store();
+            let nodes = &store.line.snapshot().nodes;
+            for node in seats.values() {
+                let record = nodes.get(node).and_then(|node| node.preflight.as_deref());
+                if let Some(record) = record.filter(|record| record.covers == covers) {
+                    records.insert(node.clone(), record.clone());
+                }
+            }
+        }
+        SeenPreflight::Here(Box::new(Preflights {
+            run: self.flights.run(key, uid, status),
+            records,
+        }))
+    }
+
+    /// Begins preflight `round` of a job, unless it runs.
+    pub(crate) fn start_preflight(
+        &self,
+        key: &JobKey,
+        uid: &str,
+        job: &Job,
+        status: &JobStatus,
+        round: u32,
+        seats: &BTreeMap<String, Slot>,
+    ) {
+        let mut jobs = self.flights.jobs();
+        if let Some(known) = jobs.get(key) {
+            if known.uid == uid && known.round == round {
+                return;
+            }
+            known.task.abort();
+        }
+        let fabric = settled(status);
+        let made = token().and_then(|token| {
+            let flight = flight(uid, round, &token);
+            preflight::of_job(job, fabric.as_ref(), &self.cluster, flight, seats)
+                .map_err(|error| error.to_string())
+        });
+        let pods = match made {
+            Ok(pods) => pods,
+            Err(why) => {
+                warn!(job = %key, why, "cannot lay out the pods of a preflight");
+                return;
+            }
+        };
+        info!(job = %key, round, nodes = seats.len(), "preflight begins");
+        let begun = Begun {
+            key: key.clone(),
+            uid: uid.to_owned(),
+            round,
+            nodes: seats.keys().cloned().collect(),
+            covers: preflight::covers(job, fabric.as_ref()),
+            pods,
+        };
+        let task = tokio::spawn(self.clone().fly(begun)).abort_handle();
+        let followed = Followed {
+            uid: uid.to_owned(),
+            round,
+            task,
+            ended: None,
+        };
+        jobs.insert(key.clone(), followed);
+    }
+
+    async fn fly(self, begun: Begun) {
+        let Begun {
+            key,
+            uid,
+            round,
+            nodes,
+            covers,
+            pods,
+        } = begun;
+        let crew = Crew {
+            caller: &self.caller,
+            namespace: &key.namespace,
+            of: &uid,
+            sets_up_within: self.gate().sets_up_within,
+        };
+        let say = |words: String| debug!(job = %key, round, words, "preflight");
+        let found = crew.fly(pods, &say).await.and_then(|flown| {
+            let report = flown.measured()?;
+            let judgement = probe::judge(&report, &nodes)?;
+            Ok(Found {
+                report: Arc::new(report),
+                judgement,
+                covers,
+                at: Timestamp::now(),
+            })
+        });
+        let outcome = match &found {
+            Ok(found) if found.judgement.alike.is_some() => "alike",
+            Ok(found) if !found.judgement.unfit.is_empty() => "unfit",
+            Ok(_) => "fit",
+            Err(_) => "untold",
+        };
+        let why = found.as_ref().err().map_or("", String::as_str);
+        info!(job = %key, round, outcome, why, "preflight ended");
+        self.caller.metrics.flown(outcome);
+        if let Some(followed) = self.flights.jobs().get_mut(&key)
+            && followed.uid == uid
+            && followed.round == round
+        {
+            followed.ended = Some(found);
+        }
+        self.look_soon(key);
+    }
+
+    /// Keeps what preflight `round` found on its nodes, and removes what is left of it, in a task of its own.
+    pub(crate) fn end_preflight(&self, key: &JobKey, uid: &str, round: u32) {
+        let known = {
+            let mut jobs = self.flights.jobs();
+            let same = |known: &Followed| known.uid == uid && known.round == round;
+            match jobs.get(key) {
+                // Another one has begun meanwhile, and has cleared away what was before it.
+                Some(known) if !same(known) => return,
+                _ => jobs.remove(key),
+            }
+        };
+        let found = known.and_then(|known| {
+            known.task.abort();
+            known.ended?.ok()
+        });
+        let (this, key, uid) = (self.clone(), key.clone(), uid.to_owned());
+        tokio::spawn(async move {
+            if let Some(found) = found {
+                this.mark(&found).await;
+            }
+            let crew = Crew {
+                caller: &this.caller,
+                namespace: &key.namespace,
+                of: &uid,
+                sets_up_within: this.gate().sets_up_within,
+            };
+            if let Err(error) = crew.remove().await {
+                warn!(job = %key, round, error, "cannot remove the pods of a preflight; they end by themselves");
+            }
+        });
+    }
+
+    /// Writes what was found to the nodes.
+    async fn mark(&self, found: &Found) {
+        let gate = self.gate();
+        let records = found.report.nodes.keys().filter_map(|node| {
+            let (at, lasts) = (found.at, gate.result_lasts);
+            let record = NodeRecord::of(
+                &found.report,
+                &found.judgement,
+                node,
+                &found.covers,
+                at,
+                lasts,
+            )?;
+            Some((node.clone(), record))
+        });
+        let records: Vec<(String, NodeRecord)> = records.collect();
+        self.write_records(&records).await;
+        for (node, fault) in &found.judgement.unfit {
+            self.put_on_probation(node, fault, found.at).await;
+        }
+    }
+}
+
+/// The fabric that the attempt is on.
+fn settled(status: &JobStatus) -> Option<Fabric> {
+    status.trainyard.fabric.as_ref()?.fabric()
+}
+
+fn flight<'a>(of: &'a str, round: u32, token: &'a str) -> Flight<'a> {
+    Flight { of, round, token }
+}
+
+/// What the pods of one preflight know, and nobody else.
+pub(crate) fn token() -> Result<String, String> {
+    let mut bytes = [0_u8; 16];
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| "the system gives no random numbers".to_owned())?;
+    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+}

@@ -1,0 +1,711 @@
+//! The pods of one preflight, from the first that is made to the last that is gone.
+//!
+//! # Flow
+//! What is left of earlier ones goes. The lead is made; once it runs, the others, which are told where it is. When the lead
+//! has ended, its log holds the report. Then all pods go.
+//!
+//! # Guarantees
+//! - It ends within [`LIMIT`], and whatever it says is a sentence.
+//! - A node whose pod does not start is a failed check of that node; a pod that no node is given tells nothing of any.
+//! - Of a lead that does not start, or that nobody reaches although others run, another takes the place, once.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures::{StreamExt as _, stream};
+use kube::core::{params::DeleteParams, subresource::LogParams};
+use serde::Deserialize;
+use tokio::sync::watch;
+use trainyard_core::{
+    launch::preflight::{self, CONTAINER, MARKER, PreflightPod},
+    probe::{Check, Layer, Outcome, Owner, Report},
+};
+
+use crate::{
+    act::object_path,
+    api::{CallError, Caller},
+    feed::{self, News, Source},
+    view::{Bare, ConditionView, ContainerView, Meta, View},
+};
+
+/// All of it takes at most this long.
+pub(crate) const LIMIT: Duration = Duration::from_secs(280);
+/// A pod that has its node and no network or volume after this long will not get them.
+pub(crate) const SETS_UP: Duration = Duration::from_mins(1);
+/// Pods that are being deleted are waited for this long; they are told to end at once.
+const LEAVES: Duration = Duration::from_secs(30);
+/// Calls under way at once.
+const AT_ONCE: usize = 16;
+/// Bytes of the lead's log that are read: the checks of a thousand nodes.
+const BYTES: usize = 16 << 20;
+/// Words of others that are passed on.
+const WORDS: usize = 300;
+/// The check of a node that its pod does.
+const STARTED: &str = "pod-starts";
+/// The check that a pod came to the lead.
+const JOINED: &str = "joined";
+
+/// Those who see to the pods of one preflight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Crew<'a> {
+    pub(crate) caller: &'a Caller,
+    pub(crate) namespace: &'a str,
+    /// Whose preflight it is.
+    pub(crate) of: &'a str,
+    /// How long pods may take until they have what they need of their node.
+    pub(crate) sets_up_within: Duration,
+}
+
+/// What came of one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Flown {
+    /// What was found.
+    pub(crate) report: Report,
+    /// The nodes that were not looked at because no pod got there, and why.
+    pub(crate) unseen: BTreeMap<String, String>,
+}
+
+impl Flown {
+    /// The report, where it tells of every node.
+    pub(crate) fn measured(self) -> Result<Report, String> {
+        match self.unseen.into_iter().next() {
+            Some((node, why)) => Err(format!("no pod got to node `{node}`: {why}")),
+            None => Ok(self.report),
+        }
+    }
+}
+
+/// A pod of a preflight.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Member {
+    metadata: Meta,
+    spec: MemberSpec,
+    status: MemberStatus,
+}
+
+impl View for Member {
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct MemberSpec {
+    node_name: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct MemberStatus {
+    phase: String,
+    reason: String,
+    message: String,
+    #[serde(rename = "podIP")]
+    pod_ip: String,
+    conditions: Vec<ConditionView>,
+    init_container_statuses: Vec<ContainerView>,
+    container_statuses: Vec<ContainerView>,
+}
+
+/// How far a pod is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stage {
+    /// It has no node; the scheduler's words.
+    Unplaced(String),
+    /// It has a node and waits for volumes, network or our image; in whose words.
+    SetsUp(String),
+    /// It waits for the image of the job.
+    Pulls,
+    /// It runs, at this address.
+    Runs(String),
+    /// It has ended well.
+    Done,
+    /// It has ended badly.
+    Failed(String),
+}
+
+impl Member {
+    fn stage(&self) -> Stage {
+        let status = &self.status;
+        match status.phase.as_str() {
+            "Succeeded" => return Stage::Done,
+            "Failed" => return Stage::Failed(self.why_failed()),
+            "Running" if !status.pod_ip.is_empty() => return Stage::Runs(status.pod_ip.clone()),
+            _ => {}
+        }
+        if self.spec.node_name.is_empty() {
+            let mut conditions = status.conditions.iter();
+            let refused = conditions.find(|condition| condition.kind == "PodScheduled");
+            let words = refused.map_or("the scheduler has not looked at it", |refused| {
+                &refused.message
+            });
+            return Stage::Unplaced(short(words));
+        }
+        let mut before = status.init_container_statuses.iter();
+        let laid_down = before.all(|container| container.state.terminated.is_some())
+            && !status.init_container_statuses.is_empty();
+        let mut all = status
+            .init_container_statuses
+            .iter()
+            .chain(&status.container_statuses);
+        let waits = all.find_map(|container| container.state.waiting.as_ref());
+        match waits {
+            Some(waiting) if laid_down && !is_hopeless(&waiting.reason) => Stage::Pulls,
+            Some(waiting) => {
+                let words = format!("{} {}", waiting.reason, waiting.message);
+                Stage::SetsUp(short(words.trim()))
+            }
+            None => Stage::SetsUp("its node has not begun".to_owned()),
+        }
+    }
+
+    fn why_failed(&self) -> String {
+        let status = &self.status;
+        let mut all = status
+            .init_container_statuses
+            .iter()
+            .chain(&status.container_statuses);
+        let ended = all.find_map(|container| {
+            let ended = container.state.terminated.as_ref()?;
+            (ended.exit_code != 0).then(|| {
+                format!(
+                    "`{}` ended with exit code {}",
+                    container.name, ended.exit_code
+                )
+            })
+        });
+        let words = format!("{} {}", status.reason, status.message);
+        match (ended, words.trim()) {
+            (Some(ended), "") => ended,
+            (Some(ended), words) => short(&format!("{ended}: {words}")),
+            (None, "") => "it failed".to_owned(),
+            (None, words) => short(words),
+        }
+    }
+}
+
+/// Whether a container that waits for this will not start.
+fn is_hopeless(reason: &str) -> bool {
+    matches!(
+        reason,
+        "ImagePullBackOff"
+            | "ErrImagePull"
+            | "InvalidImageName"
+            | "CreateContainerConfigError"
+            | "CreateContainerError"
+    )
+}
+
+fn short(words: &str) -> String {
+    words.chars().take(WORDS).collect()
+}
+
+/// The pods of the preflight as they are.
+#[derive(Debug, Default)]
+struct Seen {
+    listed: bool,
+    members: BTreeMap<String, Member>,
+}
+
+impl Seen {
+    fn hear(&mut self, news: News<Member>) {
+        match news {
+            News::All(members, _) => {
+                self.listed = true;
+                let members = members.into_iter();
+                self.members = members
+                    .map(|one| (one.metadata.name.clone(), one))
+                    .collect();
+            }
+            News::Is(one) => {
+                self.members.insert(one.metadata.name.clone(), one);
+            }
+            News::Gone(one) => {
+                self.members.remove(&one.metadata.name);
+            }
+            News::Version(_) => {}
+        }
+    }
+
+    fn stage(&self, name: &str) -> Option<Stage> {
+        self.members.get(name).map(Member::stage)
+    }
+}
+
+type Watched = watch::Receiver<Seen>;
+
+impl Crew<'_> {
+    /// Runs a preflight of `pods`; `say` is told how far it is. The error is why it tells nothing.
+    pub(crate) async fn fly(
+        &self,
+        pods: Vec<PreflightPod>,
+        say: &(dyn Fn(String) + Send + Sync),
+    ) -> Result<Flown, String> {
+        let (told, seen) = watch::channel(Seen::default());
+        let source = Source {
+            path: object_path(self.namespace, "pods"),
+            labels: Some(self.selector()),
+            fields: None,
+        };
+        let follow = feed::follow(self.caller.client.clone(), source, move |news| {
+            told.send_modify(|seen| seen.hear(news));
+        });
+        let flown = tokio::time::timeout(LIMIT, self.conduct(pods, seen, say));
+        tokio::select! {
+            // It follows for ever.
+            () = follow => Err("its pods are followed no longer".to_owned()),
+            flown = flown => flown.unwrap_or_else(|_| {
+                Err(format!("it did not end within {} s", LIMIT.as_secs()))
+            }),
+        }
+    }
+
+    /// Removes every pod of it.
+    pub(crate) async fn remove(&self) -> Result<(), String> {
+        let source = Source {
+            path: object_path(self.namespace, "pods"),
+            labels: Some(self.selector()),
+            fields: None,
+        };
+        let (pods, _) = feed::list::<Bare>(&self.caller.client, &source)
+            .await
+            .map_err(|error| error.to_string())?;
+        let names = pods.iter().map(|pod| pod.metadata.name.as_str());
+        self.delete(names).await
+    }
+
+    fn selector(&self) -> String {
+        format!("{}={}", preflight::OF, self.of)
+    }
+
+    async fn conduct(
+        &self,
+        mut pods: Vec<PreflightPod>,
+        mut seen: Watched,
+        say: &(dyn Fn(String) + Send + Sync),
+    ) -> Result<Flown, String> {
+        until(&mut seen, LEAVES, |seen| seen.listed).await;
+        let mut last = Err("there are no nodes to look at".to_owned());
+        for again in [true, false] {
+            self.clear(&mut seen).await?;
+            let flown = self.attempt(&pods, &mut seen, say).await;
+            let other = again && pods.len() > 1;
+            match &flown {
+                Ok(flown) if other && nobody_joined(&flown.report, &pods) => {
+                    say("nobody reached the lead; another one leads".to_owned());
+                }
+                Err(Grounded::Lead(why)) if other => say(format!("{why}; another one leads")),
+                _ => return self.land(flown, &mut seen).await,
+            }
+            last = self.land(flown, &mut seen).await;
+            pods.rotate_left(1);
+        }
+        last
+    }
+
+    /// Clears everything away; what was found is told only then, for the seats are free from then on.
+    async fn land(
+        &self,
+        flown: Result<Flown, Grounded>,
+        seen: &mut Watched,
+    ) -> Result<Flown, String> {
+        self.clear(seen).await?;
+        flown.map_err(|(Grounded::Lead(why) | Grounded::All(why))| why)
+    }
+
+    async fn clear(&self, seen: &mut Watched) -> Result<(), String> {
+        let names: Vec<String> = seen.borrow().members.keys().cloned().collect();
+        self.delete(names.iter().map(String::as_str)).await?;
+        if until(seen, LEAVES, |seen| seen.members.is_empty()).await {
+            return Ok(());
+        }
+        let left = seen
+            .borrow()
+            .members
+            .keys()
+            .next()
+            .cloned()
+            .unwrap_or_default();
+        Err(format!("its pod `{left}` does not go"))
+    }
+
+    async fn delete<'b>(&self, names: impl Iterator<Item = &'b str>) -> Result<(), String> {
+        let path = object_path(self.namespace, "pods");
+        let params = DeleteParams {
+            grace_period_seconds: Some(1),
+            ..DeleteParams::default()
+        };
+        let calls: Vec<_> = names
+            .map(|name| self.caller.delete(&path, name, &params))
+            .collect();
+        let mut calls = stream::iter(calls).buffer_unordered(AT_ONCE);
+        while let Some(done) = calls.next().await {
+            done.map_err(|error| format!("its pods cannot be deleted: {error}"))?;
+        }
+        Ok(())
+    }
+
+    /// One try with the first of `pods` as the lead.
+    async fn attempt(
+        &self,
+        pods: &[PreflightPod],
+        seen: &mut Watched,
+        say: &(dyn Fn(String) + Send + Sync),
+    ) -> Result<Flown, Grounded> {
+        let Some((first, others)) = pods.split_first() else {
+            return Err(Grounded::All("there are no nodes to look at".to_owned()));
+        };
+        let mut lead = first.pod.clone();
+        preflight::lead(&mut lead, pods.iter().map(|one| one.node.as_str()));
+        let name = name_of(first);
+        say(format!(
+            "`{name}` starts on node `{}`, to lead {} pods",
+            first.node,
+            pods.len()
+        ));
+        self.create(&lead).await?;
+        let set_up = |seen: &Seen| {
+            let stage = seen.stage(name);
+            !matches!(stage, None | Some(Stage::Unplaced(_) | Stage::SetsUp(_)))
+        };
+        until(seen, self.sets_up_within, set_up).await;
+        let starts = |seen: &Seen| !matches!(seen.stage(name), Some(Stage::Pulls));
+        until(seen, LIMIT, starts).await;
+        let stage = seen.borrow().stage(name);
+        let address = match stage {
+            Some(Stage::Runs(address)) => address,
+            Some(Stage::Done) => String::new(),
+            stage if others.is_empty() => return alone(&first.node, stage),
+            stage => {
+                let words = words_of(stage);
+                let node = &first.node;
+                return Err(Grounded::Lead(format!(
+                    "the lead on node `{node}` does not start: {words}"
+                )));
+            }
+        };
+        say(format!("{} pods join `{name}`", others.len()));
+        let joined = others.iter().map(|one| {
+            let mut pod = one.pod.clone();
+            preflight::join(&mut pod, &address);
+            pod
+        });
+        let joined: Vec<_> = joined.collect();
+        let calls: Vec<_> = joined.iter().map(|pod| self.create(pod)).collect();
+        let mut calls = stream::iter(calls).buffer_unordered(AT_ONCE);
+        while let Some(made) = calls.next().await {
+            made?;
+        }
+        drop(calls);
+        let ended = |seen: &Seen| {
+            let stage = seen.stage(name);
+            matches!(stage, None | Some(Stage::Done | Stage::Failed(_)))
+        };
+        until(seen, LIMIT, ended).await;
+        let stage = seen.borrow().stage(name);
+        if stage != Some(Stage::Done) {
+            let words = words_of(stage);
+            return Err(Grounded::Lead(format!(
+                "the lead on node `{}` ended: {words}",
+                first.node
+            )));
+        }
+        let report = self.report(name).await.map_err(Grounded::All)?;
+        Ok(complete(report, others, &seen.borrow()))
+    }
+
+    async fn create(&self, pod: &k8s_openapi::api::core::v1::Pod) -> Result<(), Grounded> {
+        let path = object_path(self.namespace, "pods");
+        match self
+            .caller
+            .create::<serde::de::IgnoredAny>(&path, pod)
+            .await
+        {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let name = pod.metadata.name.as_deref().unwrap_or_default();
+                Err(Grounded::All(format!(
+                    "cannot create pod `{name}`: {error}"
+                )))
+            }
+        }
+    }
+
+    /// The report in the log of the lead.
+    async fn report(&self, lead: &str) -> Result<Report, String> {
+        let path = object_path(self.namespace, "pods");
+        let params = LogParams {
+            container: Some(CONTAINER.to_owned()),
+            limit_bytes: i64::try_from(BYTES).ok(),
+            ..LogParams::default()
+        };
+        let mut read = self.caller.log(&path, lead, &params, BYTES).await;
+        if matches!(&read, Err(CallError::Late | CallError::Kube(_))) {
+            read = self.caller.log(&path, lead, &params, BYTES).await;
+        }
+        let log = read.map_err(|error| format!("the log of the lead cannot be read: {error}"))?;
+        find_report(&log)
+    }
+}
+
+/// Why a preflight came to nothing.
+#[derive(Debug)]
+enum Grounded {
+    /// The lead is at fault; another one may do.
+    Lead(String),
+    /// Another lead would not help.
+    All(String),
+}
+
+/// The report in a log.
+fn find_report(log: &[u8]) -> Result<Report, String> {
+    let text = String::from_utf8_lossy(log);
+    let line = text.lines().rev().find_map(|line| line.split_once(MARKER));
+    let Some((_, report)) = line else {
+        let last = text.lines().last().unwrap_or("nothing");
+        return Err(format!(
+            "the lead wrote no report; its last line is: {}",
+            short(last)
+        ));
+    };
+    serde_json::from_str(report)
+        .map_err(|error| format!("the lead's report cannot be read: {error}"))
+}
+
+/// What is known of the only node of a preflight, whose pod does not start.
+fn alone(node: &str, stage: Option<Stage>) -> Result<Flown, Grounded> {
+    let mut flown = Flown::default();
+    match stage {
+        Some(Stage::Unplaced(words)) => {
+            flown.unseen.insert(node.to_owned(), words);
+        }
+        Some(Stage::SetsUp(words) | Stage::Failed(words)) => {
+            let report = flown.report.nodes.entry(node.to_owned()).or_default();
+            report.checks.push(did_not_start(&words));
+        }
+        stage => return Err(Grounded::All(words_of(stage))),
+    }
+    Ok(flown)
+}
+
+/// The report, with what is known of pods that never came to the lead.
+fn complete(mut report: Report, others: &[PreflightPod], seen: &Seen) -> Flown {
+    let mut unseen = BTreeMap::new();
+    for one in others {
+        let node = &one.node;
+        match seen.stage(name_of(one)) {
+            Some(Stage::Unplaced(words)) => {
+                unseen.insert(node.clone(), words);
+            }
+            Some(Stage::Pulls) => {
+                unseen.insert(
+                    node.clone(),
+                    "it still waits for the image of the job".to_owned(),
+                );
+            }
+            Some(Stage::SetsUp(words)) => {
+                let found = report.nodes.entry(node.clone()).or_default();
+                found.checks.retain(|check| check.name != JOINED);
+                found.checks.insert(0, did_not_start(&words));
+            }
+            _ => {}
+        }
+    }
+    Flown { report, unseen }
+}
+
+fn did_not_start(words: &str) -> Check {
+    Check {
+        name: STARTED.to_owned(),
+        layer: Layer::Host,
+        subject: String::new(),
+        outcome: Outcome::Fail,
+        found: format!("a pod that does not start: {words}"),
+        needed: "every pod of the gang starts".to_owned(),
+        cause: "a volume that cannot be mounted, a network that cannot be attached, or an image that cannot be pulled"
+            .to_owned(),
+        next: "look at the volumes and annotations of the template, and at what this node has of them".to_owned(),
+        owner: Owner::MlTeam,
+    }
+}
+
+/// Whether others ran, and none of them came to the lead.
+fn nobody_joined(report: &Report, pods: &[PreflightPod]) -> bool {
+    let others = pods.iter().skip(1);
+    let mut others = others.map(|one| report.nodes.get(&one.node));
+    others.all(|found| {
+        found.is_some_and(|found| {
+            let mut checks = found.checks.iter();
+            checks.any(|check| check.name == JOINED && check.outcome == Outcome::Fail)
+        })
+    })
+}
+
+fn words_of(stage: Option<Stage>) -> String {
+    match stage {
+        None => "it was deleted".to_owned(),
+        Some(Stage::Unplaced(words) | Stage::SetsUp(words) | Stage::Failed(words)) => words,
+        Some(Stage::Pulls) => "it still waits for the image of the job".to_owned(),
+        Some(Stage::Runs(_)) => "it still runs".to_owned(),
+        Some(Stage::Done) => "it has ended".to_owned(),
+    }
+}
+
+fn name_of(one: &PreflightPod) -> &str {
+    one.pod.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// Waits until `holds`, for at most `limit`; whether it does.
+async fn until(seen: &mut Watched, limit: Duration, holds: impl Fn(&Seen) -> bool) -> bool {
+    let met = tokio::time::timeout(limit, seen.wait_for(|seen| holds(seen))).await;
+    matches!(met, Ok(Ok(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn member(status: serde_json::Value, node: &str) -> Member {
+        serde_json::from_value(json!({
+            "metadata": {"name": "p"}, "spec": {"nodeName": node}, "status": status,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn how_far_a_pod_is() {
+        let init = |state: serde_json::Value| json!([{"name": "trainyard-agent", "state": state}]);
+        let waits =
+            |reason: &str| json!([{"name": "preflight", "state": {"waiting": {"reason": reason}}}]);
+        let done = json!({"terminated": {"exitCode": 0}});
+        let cases = [
+            (
+                "no node",
+                member(
+                    json!({"phase": "Pending", "conditions": [{"type": "PodScheduled",
+                    "status": "False", "message": "0/2 nodes are available"}]}),
+                    "",
+                ),
+                Stage::Unplaced("0/2 nodes are available".to_owned()),
+            ),
+            (
+                "waits for volumes",
+                member(
+                    json!({"phase": "Pending", "initContainerStatuses": init(json!({"waiting":
+                    {"reason": "PodInitializing"}})), "containerStatuses": waits("PodInitializing")}),
+                    "a",
+                ),
+                Stage::SetsUp("PodInitializing".to_owned()),
+            ),
+            (
+                "waits for its image",
+                member(
+                    json!({"phase": "Pending", "initContainerStatuses": init(done.clone()),
+                    "containerStatuses": waits("PodInitializing")}),
+                    "a",
+                ),
+                Stage::Pulls,
+            ),
+            (
+                "waits in vain for its image",
+                member(
+                    json!({"phase": "Pending", "initContainerStatuses": init(done),
+                    "containerStatuses": waits("ImagePullBackOff")}),
+                    "a",
+                ),
+                Stage::SetsUp("ImagePullBackOff".to_owned()),
+            ),
+            (
+                "runs",
+                member(json!({"phase": "Running", "podIP": "10.0.0.7"}), "a"),
+                Stage::Runs("10.0.0.7".to_owned()),
+            ),
+            (
+                "is done",
+                member(json!({"phase": "Succeeded"}), "a"),
+                Stage::Done,
+            ),
+            (
+                "took too long",
+                member(
+                    json!({"phase": "Failed", "reason": "DeadlineExceeded"}),
+                    "a",
+                ),
+                Stage::Failed("DeadlineExceeded".to_owned()),
+            ),
+            (
+                "failed",
+                member(
+                    json!({"phase": "Failed", "containerStatuses": [{"name": "preflight",
+                    "state": {"terminated": {"exitCode": 2}}}]}),
+                    "a",
+                ),
+                Stage::Failed("`preflight` ended with exit code 2".to_owned()),
+            ),
+        ];
+        for (name, member, want) in cases {
+            assert_eq!(member.stage(), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_report_is_the_last_line_with_its_mark() {
+        let log = format!("warning: x\n{MARKER}{{\"nodes\":{{\"a\":{{\"checks\":[]}}}}}}\n");
+        let report = find_report(log.as_bytes()).unwrap();
+        assert_eq!(report.nodes.keys().collect::<Vec<_>>(), ["a"]);
+        let none = find_report(b"error: no route\n").unwrap_err();
+        assert_eq!(
+            none,
+            "the lead wrote no report; its last line is: error: no route"
+        );
+        let broken = find_report(format!("{MARKER}{{\"nodes\"\n").as_bytes()).unwrap_err();
+        assert!(
+            broken.starts_with("the lead's report cannot be read"),
+            "{broken}"
+        );
+    }
+
+    #[test]
+    fn what_is_known_of_pods_that_never_came() {
+        let pod = |node: &str| {
+            let mut one = PreflightPod {
+                node: node.to_owned(),
+                pod: k8s_openapi::api::core::v1::Pod::default(),
+            };
+            one.pod.metadata.name = Some(format!("p-{node}"));
+            one
+        };
+        let joined = |outcome: &str| {
+            json!({"checks": [{"name": "joined", "layer": "path", "outcome": outcome,
+            "found": "x", "needed": "y", "owner": "platform"}]})
+        };
+        let report: Report = serde_json::from_value(json!({"nodes": {
+            "a": joined("pass"), "b": joined("fail"), "c": joined("fail")}}))
+        .unwrap();
+        let pods = [pod("a"), pod("b"), pod("c")];
+        assert!(nobody_joined(&report, &pods));
+        let mut seen = Seen::default();
+        let stuck = json!({"phase": "Pending", "containerStatuses": [{"name": "preflight",
+            "state": {"waiting": {"reason": "ContainerCreating"}}}]});
+        for (name, status, node) in [
+            ("p-b", stuck, "b"),
+            ("p-c", json!({"phase": "Pending"}), ""),
+        ] {
+            let mut member = member(status, node);
+            member.metadata.name = name.to_owned();
+            seen.hear(News::Is(member));
+        }
+        let flown = complete(report, &pods[1..], &seen);
+        let worst = flown.report.nodes["b"].worst().unwrap();
+        assert_eq!(worst.name, STARTED, "and not that it did not come");
+        assert!(worst.found.contains("ContainerCreating"), "{}", worst.found);
+        let why = flown.measured().unwrap_err();
+        assert_eq!(
+            why,
+            "no pod got to node `c`: the scheduler has not looked at it"
+        );
+    }
+}

@@ -1,0 +1,316 @@
+//! Gangs whose nodes are looked at before they start.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use trainyard_core::{
+    launch::preflight,
+    probe::{NodeRecord, Outcome},
+    spec,
+};
+
+use crate::{
+    harness::{Yard, example, on_cluster, on_real_nodes, pytorch},
+    placement::Rack,
+};
+
+const KIND: &str = "PyTorchJob";
+const IMAGE: &str = "trainyard.test/trainyard:test";
+const RECORD: &str = "trainyard.dev/preflight";
+const TAINT: &str = "trainyard.dev/probation";
+
+async fn operator(yard: &Yard) -> crate::harness::Running {
+    yard.operator_with(|options| {
+        options.cluster.agent_image = Some(IMAGE.to_owned());
+        options.gate.sets_up_within = Duration::from_secs(8);
+        options.gate.probation_lasts = Duration::from_secs(3);
+    })
+    .await
+}
+
+/// The example that requires a preflight, one rank on each of two real nodes.
+fn two_nodes() -> Value {
+    let mut job = example("preflight/job.yaml");
+    assert_eq!(job["metadata"]["annotations"][RECORD], "required");
+    job["metadata"]["name"] = json!("smoke");
+    for (role, node) in [("Master", "node-a"), ("Worker", "node-b")] {
+        let pod = &mut job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"];
+        pod["nodeSelector"] = json!({"kubernetes.io/hostname": node});
+        pod["containers"][0]["imagePullPolicy"] = json!("Never");
+        if role == "Master" {
+            pod["volumes"][0] = json!({"name": "checkpoints", "emptyDir": {}});
+        }
+    }
+    job
+}
+
+/// One rank, which either node may have.
+fn one_node() -> Value {
+    let mut job = two_nodes();
+    let roles = job["spec"]["pytorchReplicaSpecs"].as_object_mut().unwrap();
+    roles.remove("Worker");
+    let pod = &mut job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"];
+    pod["nodeSelector"] = json!({"test.trainyard.dev/node": "real"});
+    job
+}
+
+async fn node(yard: &Yard, name: &str) -> Value {
+    let node = yard.whole("", "v1", "Node").get(name).await.unwrap();
+    serde_json::to_value(node).unwrap()
+}
+
+async fn edit_node(yard: &Yard, name: &str, change: Value) {
+    let nodes = yard.whole("", "v1", "Node");
+    let params = PatchParams::default();
+    nodes
+        .patch(name, &params, &Patch::Merge(&change))
+        .await
+        .unwrap();
+}
+
+/// Forgets what other tests have found on real nodes.
+async fn forget(yard: &Yard) {
+    let nothing = json!({"metadata": {"annotations": {RECORD: null}}});
+    for name in ["node-a", "node-b"] {
+        edit_node(yard, name, nothing.clone()).await;
+    }
+}
+
+fn is_on_probation(node: &Value) -> bool {
+    let taints = node["spec"]["taints"].as_array();
+    taints.is_some_and(|taints| taints.iter().any(|taint| taint["key"] == TAINT))
+}
+
+/// The pods of jobs that have a node.
+async fn ranks(yard: &Yard) -> BTreeMap<String, Value> {
+    let mut pods = yard.pod_map().await;
+    pods.retain(|name, pod| !name.contains("-preflight-") && pod["spec"]["nodeName"].is_string());
+    pods
+}
+
+async fn until_waits_because(yard: &Yard, job: &str, words: &str) -> Value {
+    let what = format!("it waits because of {words}");
+    yard.until_status(KIND, job, &what, |status| {
+        let waiting = &status["trainyard"]["waiting"];
+        waiting["message"]
+            .as_str()
+            .is_some_and(|message| message.contains(words))
+    })
+    .await
+}
+
+#[test]
+fn a_gang_whose_nodes_pass_trains_and_the_next_one_need_not_be_measured() {
+    on_real_nodes("preflight", |yard| async move {
+        let operator = operator(&yard).await;
+        forget(&yard).await;
+        yard.put(&two_nodes()).await;
+        let status = yard.until_condition(KIND, "smoke", "Succeeded").await;
+        assert_eq!(status["trainyard"]["preflight"]["round"], 1, "{status:#}");
+        assert_eq!(status["trainyard"]["attempt"], 1, "{status:#}");
+        let events = yard.events("smoke").await;
+        let passed = |(reason, _): &(String, String)| reason == "PyTorchJobPreflightPassed";
+        assert!(events.iter().any(passed), "{events:#?}");
+        for name in ["node-a", "node-b"] {
+            let node = node(&yard, name).await;
+            let record = node["metadata"]["annotations"][RECORD].as_str().unwrap();
+            let record = NodeRecord::parse(record).unwrap();
+            assert!(record.outcome < Outcome::Fail, "{name}: {record:?}");
+            assert!(!is_on_probation(&node), "{name}");
+        }
+        yard.until("no pod of the preflight is left", || async {
+            (yard.pod_map().await.len() == ranks(&yard).await.len()).then_some(())
+        })
+        .await;
+        let mut again = two_nodes();
+        again["metadata"]["name"] = json!("again");
+        yard.put(&again).await;
+        let status = yard.until_condition(KIND, "again", "Running").await;
+        assert_eq!(
+            status["trainyard"]["preflight"]["round"],
+            Value::Null,
+            "it is known that the nodes are fit: {status:#}"
+        );
+        operator.stop().await;
+    });
+}
+
+#[test]
+fn a_job_that_no_node_is_fit_for_does_not_start_and_says_why() {
+    on_real_nodes("unfit", |yard| async move {
+        let operator = operator(&yard).await;
+        forget(&yard).await;
+        let mut job = two_nodes();
+        for role in ["Master", "Worker"] {
+            let container =
+                &mut job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"]["containers"][0];
+            container["env"] = json!([{"name": "NCCL_SOCKET_IFNAME", "value": "=ib0"}]);
+        }
+        yard.put(&job).await;
+        let status = until_waits_because(&yard, "smoke", "`interface`").await;
+        let waiting = &status["trainyard"]["waiting"];
+        assert_eq!(waiting["code"], "WaitingForPreflight", "{status:#}");
+        let message = waiting["message"].as_str().unwrap();
+        assert!(
+            message.contains("all 2 nodes") && message.contains("ib0"),
+            "{message}"
+        );
+        assert!(ranks(&yard).await.is_empty(), "nothing has started");
+        for name in ["node-a", "node-b"] {
+            assert!(
+                !is_on_probation(&node(&yard, name).await),
+                "{name} is not to blame"
+            );
+        }
+        operator.stop().await;
+    });
+}
+
+#[test]
+fn small_shared_memory_and_a_missing_volume_are_found_before_the_job() {
+    on_real_nodes("needs", |yard| async move {
+        let operator = operator(&yard).await;
+        forget(&yard).await;
+        let mut small = one_node();
+        small["metadata"]["name"] = json!("small");
+        let pod = &mut small["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"];
+        let shm = json!({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}});
+        pod["volumes"].as_array_mut().unwrap().push(shm);
+        let container = &mut pod["containers"][0];
+        let mounts = container["volumeMounts"].as_array_mut().unwrap();
+        mounts.push(json!({"name": "shm", "mountPath": "/dev/shm"}));
+        container["resources"] = json!({"limits": {"memory": "192Mi"}});
+        let mut missing = one_node();
+        missing["metadata"]["name"] = json!("missing");
+        let pod = &mut missing["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"];
+        pod["volumes"][0] = json!({"name": "checkpoints", "hostPath":
+            {"path": "/nowhere/checkpoints", "type": "Directory"}});
+        for (name, job, check) in [
+            ("small", small, "`shm`"),
+            ("missing", missing, "`pod-starts`"),
+        ] {
+            yard.put(&job).await;
+            yard.until("an event tells why", || async {
+                let events = yard.events(name).await;
+                let told = |(reason, message): &(String, String)| {
+                    reason == "PyTorchJobUnfitNodes" && message.contains(check)
+                };
+                events.iter().any(told).then_some(())
+            })
+            .await;
+            assert!(ranks(&yard).await.is_empty(), "{name}: nothing has started");
+        }
+        let status = yard.status(KIND, "small").await;
+        assert_eq!(
+            status["trainyard"]["spent"],
+            json!({"user": 0, "platform": 0,
+            "infrastructure": 0, "preemption": 0}),
+            "{status:#}"
+        );
+        for name in ["node-a", "node-b"] {
+            assert!(
+                !is_on_probation(&node(&yard, name).await),
+                "{name} is not to blame"
+            );
+        }
+        operator.stop().await;
+    });
+}
+
+#[test]
+fn a_bad_node_is_put_on_probation_and_comes_back_once_it_passes() {
+    on_real_nodes("probation", |yard| async move {
+        let operator = operator(&yard).await;
+        forget(&yard).await;
+        // A folder of the node is made for root: one of the two ranks may write there, the other may not.
+        let mut job = two_nodes();
+        for (role, user) in [("Master", 0), ("Worker", 65_532)] {
+            let pod = &mut job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"];
+            pod["securityContext"] = json!({"runAsUser": user});
+            pod["volumes"] = json!([{"name": "checkpoints", "hostPath": {
+                "path": format!("/tmp/{}-{user}", yard.namespace), "type": "DirectoryOrCreate"}}]);
+            pod["containers"][0]["volumeMounts"] =
+                json!([{"name": "checkpoints", "mountPath": "/checkpoints"}]);
+        }
+        yard.put(&job).await;
+        yard.until("node-b is on probation", || async {
+            is_on_probation(&node(&yard, "node-b").await).then_some(())
+        })
+        .await;
+        assert!(!is_on_probation(&node(&yard, "node-a").await));
+        let status = until_waits_because(&yard, "smoke", "failed the preflight (`node-b`)").await;
+        let message = status["trainyard"]["waiting"]["message"].as_str().unwrap();
+        assert!(message.contains("node"), "{message}");
+        assert!(ranks(&yard).await.is_empty(), "nothing has started");
+        yard.until("node-b is back", || async {
+            (!is_on_probation(&node(&yard, "node-b").await)).then_some(())
+        })
+        .await;
+        let notes = node(&yard, "node-b").await["metadata"]["annotations"].clone();
+        assert_eq!(
+            notes["trainyard.dev/probation-until"],
+            Value::Null,
+            "{notes:#}"
+        );
+        operator.stop().await;
+    });
+}
+
+#[test]
+fn a_node_that_failed_before_is_swapped_for_another_seat() {
+    on_cluster("swapped", |yard| async move {
+        let operator = operator(&yard).await;
+        let rack = Rack::new(&yard, 2).await;
+        let mut job = pytorch("j", 0, &json!({}));
+        job["metadata"]["annotations"] = json!({RECORD: "required"});
+        job["metadata"]["namespace"] = json!(yard.namespace);
+        let pod = &mut job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"];
+        pod["nodeSelector"] = json!({"test.trainyard.dev/for": yard.namespace});
+        pod["tolerations"] = json!([{"key": "test.trainyard.dev/for", "operator": "Exists"}]);
+        pod["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": 8}});
+        let parsed = spec::job_from_value(&job).job.unwrap();
+        let record = |outcome: Outcome| {
+            let now = jiff::Timestamp::now();
+            NodeRecord {
+                outcome,
+                check: "link-speed".to_owned(),
+                why: "`link-speed` found 10 Gbit/s, needs 100 Gbit/s".to_owned(),
+                at: now,
+                until: now + Duration::from_hours(1),
+                covers: preflight::covers(&parsed, None),
+            }
+        };
+        let put = |name: String, outcome: Outcome| {
+            let change = json!({"metadata": {"annotations": {RECORD: record(outcome).text()}}});
+            let yard = &yard;
+            async move { edit_node(yard, &name, change).await }
+        };
+        // Both failed: there is no other seat, and the job says so.
+        for name in &rack.names {
+            put(name.clone(), Outcome::Fail).await;
+        }
+        yard.put(&job).await;
+        until_waits_because(
+            &yard,
+            "j",
+            "2 of the nodes that it had failed the preflight",
+        )
+        .await;
+        // One of them passes.
+        put(rack.names[1].clone(), Outcome::Pass).await;
+        job["metadata"]["name"] = json!("k");
+        yard.put(&job).await;
+        yard.until_condition(KIND, "k", "Running").await;
+        let pods = yard.pod_map().await;
+        assert_eq!(
+            pods["k-master-0"]["spec"]["nodeName"],
+            rack.names[1].as_str(),
+            "{pods:#?}"
+        );
+        let status = yard.status(KIND, "k").await;
+        assert_eq!(status["trainyard"]["attempt"], 1, "{status:#}");
+        operator.stop().await;
+        rack.remove().await;
+    });
+}

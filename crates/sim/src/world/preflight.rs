@@ -1,0 +1,234 @@
+//! Preflights: nodes are fit or not, and whoever looks may never answer.
+//!
+//! What a pod measures is not simulated: what `decide` does with its answers is. Who runs a preflight remembers it alone;
+//! what it found is kept on nodes, where every controller sees it.
+//!
+//! Invariant: an answer is what nodes were when it was given.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use trainyard_core::{
+    job::{PreflightRun, Preflights, SeenPreflight},
+    probe::{Cap, Fault, Judgement, NodeRecord, Outcome, Probation},
+    spec::Slot,
+};
+
+use super::{Happening, World, controller::QUEUE_DELAY};
+use crate::{coverage::Mark, dice::Dice, invariants};
+
+/// The stream that all of it draws from.
+const STREAM: u64 = 4 << 40;
+/// How long a result speaks for its node.
+const LASTS: i64 = 20 * 60_000;
+
+/// What is true of nodes, and what was found out about them.
+#[derive(Debug, Default)]
+pub(crate) struct Fitness {
+    /// The nodes that fail.
+    unfit: BTreeSet<String>,
+    /// The nodes that ever passed.
+    pub(crate) passed: BTreeSet<String>,
+    records: BTreeMap<String, NodeRecord>,
+    /// The nodes that automation keeps from others.
+    pub(crate) on_probation: BTreeSet<String>,
+}
+
+/// Whether the jobs of a run require preflights.
+pub(super) fn requires(seed: u64) -> bool {
+    Dice::new(seed, STREAM).chance(50)
+}
+
+impl World {
+    /// Some nodes are bad from the beginning.
+    pub(super) fn draw_fitness(&mut self) {
+        let dice = &mut Dice::new(self.seed, STREAM + 1);
+        let names = self.nodes.iter().map(|node| node.name.clone());
+        self.fitness.unfit = names.filter(|_| dice.chance(30)).collect();
+    }
+
+    /// What a controller that starts knows.
+    pub(super) fn remembered_preflights(&self) -> SeenPreflight {
+        if !self.temper.gives_seats {
+            return SeenPreflight::Unused;
+        }
+        let state = self.status.trainyard.preflight.as_ref();
+        let under_way = state.filter(|state| state.since.is_some());
+        SeenPreflight::Here(Box::new(Preflights {
+            run: under_way.map_or(PreflightRun::Idle, |state| PreflightRun::Left(state.round)),
+            records: self.fitness.records.clone(),
+        }))
+    }
+
+    fn flight(&mut self, number: usize) -> Option<&mut Preflights> {
+        match &mut self.adapters[number].view.preflight {
+            SeenPreflight::Here(here) => Some(here),
+            _ => None,
+        }
+    }
+
+    /// A controller begins a preflight.
+    pub(super) fn start_preflight(
+        &mut self,
+        number: usize,
+        round: u32,
+        seats: &BTreeMap<String, Slot>,
+    ) {
+        let Some(here) = self.flight(number) else {
+            return;
+        };
+        let known = match &here.run {
+            PreflightRun::Idle | PreflightRun::Left(_) => None,
+            PreflightRun::Runs(known) | PreflightRun::Ended(known, _) => Some(*known),
+        };
+        if known == Some(round) {
+            return;
+        }
+        here.run = PreflightRun::Runs(round);
+        let quiet = self.quiet();
+        let dice = &mut self.preflight_dice(number, round);
+        if !quiet && dice.chance(15) {
+            return self.coverage.mark(Mark::PreflightSilent);
+        }
+        let nodes = seats.keys().cloned().collect();
+        let delay = dice.within(1_000..=120_000);
+        self.schedule(delay, Happening::Preflight(number, round, nodes));
+    }
+
+    fn preflight_dice(&self, number: usize, round: u32) -> Dice {
+        let stream = STREAM + ((number as u64 + 1) << 24) + (u64::from(round) << 4);
+        Dice::new(self.seed, stream)
+    }
+
+    /// A preflight has its answer.
+    pub(crate) fn answer_preflight(&mut self, number: usize, round: u32, nodes: &[String]) {
+        let quiet = self.quiet();
+        let lost = !quiet && self.preflight_dice(number, round + 1).chance(15);
+        let alive = self.adapters[number].alive;
+        let fitness = &self.fitness;
+        let (unfit, fit): (Vec<&String>, Vec<&String>) =
+            nodes.iter().partition(|node| fitness.unfit.contains(*node));
+        let fault = |node: &&String| {
+            let fault = Fault {
+                check: "link-speed".to_owned(),
+                why: "`link-speed` found 10 Gbit/s, needs 100 Gbit/s".to_owned(),
+                blamed: true,
+            };
+            ((*node).clone(), fault)
+        };
+        let judgement = Judgement {
+            unfit: unfit.iter().map(fault).collect(),
+            fit: fit.into_iter().cloned().collect(),
+            alike: None,
+        };
+        let Some(here) = self
+            .flight(number)
+            .filter(|here| here.run == PreflightRun::Runs(round))
+        else {
+            return;
+        };
+        if !alive {
+            return;
+        }
+        let passed = judgement.fit.clone();
+        let mark = match (lost, judgement.unfit.is_empty()) {
+            (true, _) => Mark::PreflightLost,
+            (_, true) => Mark::PreflightPassed,
+            (_, false) => Mark::PreflightFailed,
+        };
+        here.run = PreflightRun::Ended(
+            round,
+            if lost {
+                Err("the log of the lead cannot be read".to_owned())
+            } else {
+                Ok(judgement)
+            },
+        );
+        self.coverage.mark(mark);
+        if !lost {
+            self.fitness.passed.extend(passed);
+        }
+        self.want_pass(number, QUEUE_DELAY);
+    }
+
+    /// A controller keeps what it found, and forgets the preflight.
+    pub(super) fn end_preflight(&mut self, number: usize, round: u32) {
+        let now = self.timestamp();
+        let Some(here) = self.flight(number) else {
+            return;
+        };
+        let (PreflightRun::Left(known) | PreflightRun::Runs(known) | PreflightRun::Ended(known, _)) =
+            &here.run
+        else {
+            return;
+        };
+        if *known != round {
+            return;
+        }
+        if let PreflightRun::Ended(_, Ok(judgement)) = std::mem::take(&mut here.run) {
+            for node in &judgement.fit {
+                self.keep(node, Outcome::Pass, now);
+            }
+            for (node, fault) in &judgement.unfit {
+                self.keep(node, Outcome::Fail, now);
+                self.put_on_probation(node, fault, now);
+            }
+            self.tell_records();
+        }
+        self.want_pass(number, QUEUE_DELAY);
+    }
+
+    fn keep(&mut self, node: &str, outcome: Outcome, at: Timestamp) {
+        let until = self.at(self.now + LASTS);
+        let record = NodeRecord {
+            outcome,
+            check: String::new(),
+            why: "`link-speed` found 10 Gbit/s".to_owned(),
+            at,
+            until,
+            covers: "all".to_owned(),
+        };
+        self.fitness.records.insert(node.to_owned(), record);
+    }
+
+    fn tell_records(&mut self) {
+        let records = self.fitness.records.clone();
+        for number in 0..self.adapters.len() {
+            if let Some(here) = self.flight(number) {
+                here.records.clone_from(&records);
+            }
+        }
+    }
+
+    fn put_on_probation(&mut self, node: &str, fault: &Fault, at: Timestamp) {
+        let taken = self.fitness.on_probation.len();
+        let lasts = std::time::Duration::from_mins(10);
+        let allowed = Cap::default().allows(taken, self.nodes.len());
+        if allowed.is_ok() && Probation::of(fault, at, lasts).is_some() {
+            self.coverage.mark(Mark::OnProbation);
+            self.fitness.on_probation.insert(node.to_owned());
+            self.schedule(600_000, Happening::Trial(node.to_owned()));
+        }
+        let verdict = invariants::check_nodes(self);
+        self.judge(verdict);
+    }
+
+    /// A node on probation is tried again; somebody may have mended it.
+    pub(crate) fn try_node(&mut self, node: &str) {
+        let dice = &mut Dice::new(self.seed, STREAM + (self.now.unsigned_abs() << 8));
+        if self.quiet() || dice.chance(50) {
+            self.fitness.unfit.remove(node);
+            self.fitness.on_probation.remove(node);
+            self.fitness.passed.insert(node.to_owned());
+            self.keep(node, Outcome::Pass, self.timestamp());
+            self.tell_records();
+        } else {
+            self.schedule(600_000, Happening::Trial(node.to_owned()));
+        }
+    }
+
+    /// Whether placement gives nobody a seat there.
+    pub(super) fn is_kept_away(&self, node: &str) -> bool {
+        self.fitness.on_probation.contains(node)
+    }
+}
