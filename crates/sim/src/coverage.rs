@@ -55,6 +55,8 @@ marks! {
     ActionRefused = "action: refused",
     /// Action on what is no more.
     ActionMissed = "action: nothing to act on",
+    /// Ranks that talk over something else than the job requires.
+    WrongTransport = "transport: not the required one",
     /// Seats that were given to a gang.
     SeatsGiven = "seats: given",
     /// Gang that found no seats.

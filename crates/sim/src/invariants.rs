@@ -16,6 +16,7 @@ mod seats;
 mod second_look;
 mod suspension;
 mod terminal;
+mod transport;
 mod truth;
 mod verdicts;
 
@@ -90,6 +91,7 @@ pub(crate) fn check_pass(pass: &Pass<'_>, world: &World) -> Verdict {
     terminal::creates_nothing(pass)?;
     suspension::creates_nothing(pass)?;
     budget::spent_up_means_over(pass)?;
+    transport::wrong_ends_the_attempt(pass)?;
     verdicts::fatal_is_fatal(pass)?;
     verdicts::done_is_done(pass, world)?;
     verdicts::nodes_are_given_time(pass)?;

@@ -14,6 +14,7 @@ pub(crate) mod nodes;
 pub(crate) mod pods;
 pub(crate) mod preflight;
 mod script;
+pub(crate) mod transport;
 pub(crate) mod users;
 pub(crate) mod view;
 
@@ -27,7 +28,7 @@ use jiff::Timestamp;
 use trainyard_core::{
     job::{Action, JobStatus, PodPhase, Progress},
     reason::Reason,
-    spec::{Job, Preflight},
+    spec::{Job, Preflight, RequiredTransport},
 };
 
 use self::{
@@ -240,6 +241,10 @@ impl World {
         let temper = Temper::draw(seed);
         if temper.gives_seats && preflight::requires(seed) {
             job.knobs.preflight = Preflight::Required;
+        }
+        if transport::requires(seed) {
+            let required = RequiredTransport::parse_list(transport::REQUIRED);
+            job.knobs.require_transport = required.unwrap_or_default();
         }
         let job = Rc::new(job);
         let mut world = Self {

@@ -67,6 +67,8 @@ pub enum Mutant {
     StartsHalfGangs,
     /// A gang that cannot start keeps its seats.
     KeepsSeats,
+    /// Ranks may talk over anything.
+    IgnoresTransport,
     /// A gang starts on nodes that nobody looked at.
     StartsUnmeasured,
     /// A gang starts on nodes that failed their preflight.
@@ -79,7 +81,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// Every one.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::CountsOldAttempts,
         Self::StartsOverOldPods,
         Self::ForgetsCharge,
@@ -110,6 +112,7 @@ impl Mutant {
         Self::ForgetsRestart,
         Self::StartsHalfGangs,
         Self::KeepsSeats,
+        Self::IgnoresTransport,
         Self::StartsUnmeasured,
         Self::StartsOnUnfit,
         Self::WaitsForPreflight,

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Account, ConditionStatus, ConditionType, EventKind, LastFailure, budget, conditions, messages,
-    pass::Pass, verdict,
+    mutant, mutant::Mutant, pass::Pass, verdict,
 };
 use crate::{
     diagnose::{Confidence, Depth, Retry, TransportSeen, VerdictSummary},
@@ -298,6 +298,9 @@ pub(super) fn enforce(pass: &mut Pass<'_>) -> Result<(), String> {
     let Some(mismatch) = told.mismatch(pass.job, &pass.job.knobs.require_transport) else {
         return Ok(());
     };
+    if mutant::is(Mutant::IgnoresTransport) {
+        return Ok(());
+    }
     let sentence = told.refusal(pass, &mismatch);
     let again = repeated(pass, &mismatch);
     remember(pass, mismatch, &sentence);

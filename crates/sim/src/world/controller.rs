@@ -124,6 +124,7 @@ impl World {
             return;
         }
         self.passes += 1;
+        self.hear_transports(number);
         let now = self.timestamp();
         let adapter = &self.adapters[number];
         let decision = (self.decide)(&adapter.job, &adapter.view, now);
