@@ -198,3 +198,62 @@ pub(crate) fn owner(owner: Owner) -> &'static str {
         Owner::MlTeam => "ML team",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn check(name: &str, outcome: Outcome) -> Check {
+        Check {
+            name: name.to_owned(),
+            layer: Layer::Host,
+            subject: String::new(),
+            outcome,
+            found: "1".to_owned(),
+            needed: "2".to_owned(),
+            cause: "worn out".to_owned(),
+            next: "replace it".to_owned(),
+            owner: Owner::Network,
+        }
+    }
+
+    #[test]
+    fn what_is_worst_comes_first() {
+        let node = |outcomes: &[(&str, Outcome)]| NodeReport {
+            checks: outcomes
+                .iter()
+                .map(|(name, outcome)| check(name, *outcome))
+                .collect(),
+        };
+        let report = Report {
+            nodes: BTreeMap::from([
+                ("a".to_owned(), node(&[("memory", Outcome::Pass)])),
+                (
+                    "b\u{1b}[2J".to_owned(),
+                    node(&[("memory", Outcome::Pass), ("disk", Outcome::Fail)]),
+                ),
+                ("c".to_owned(), node(&[("shm", Outcome::NotApplicable)])),
+            ]),
+            shared: vec![check("path-latency", Outcome::Warn)],
+        };
+        let text = text(&report, Paint::Plain);
+        assert!(
+            !text.contains('\u{1b}'),
+            "names of others do nothing to a terminal"
+        );
+        let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
+        let order = [
+            at("between nodes: fit, with warnings"),
+            at("path-latency\n  cause: worn out\n  next:  replace it\n  owner: network"),
+            at("not fit (2 checks, 1 failed, 0 warnings)"),
+            at("FAIL     host    disk"),
+            at("pass     host    memory"),
+            at("a: fit (1 check, 0 failed, 0 warnings)"),
+            at("c: nothing could be looked at"),
+            at("not applicable:\n  shm: 2\n"),
+        ];
+        assert!(order.is_sorted(), "{order:?}\n{text}");
+    }
+}

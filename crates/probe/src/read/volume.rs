@@ -27,11 +27,17 @@ use crate::files::{Root, refused};
 const MOST: u64 = 64 << 20;
 /// Bytes of one write.
 const BLOCK: usize = 1 << 20;
+/// Bytes that a volume stores as one, at least.
+const PAGE: usize = 4096;
 /// How long writing may take, and reading.
 const PHASE: Duration = Duration::from_secs(4);
 
 /// Tries the volume at `path`.
 pub(super) fn try_out(root: &Root, path: &str) -> Probed<VolumeTrial> {
+    try_within(root, path, PHASE)
+}
+
+fn try_within(root: &Root, path: &str, phase: Duration) -> Probed<VolumeTrial> {
     let folder = root.join(path.trim_start_matches('/'));
     if !folder.is_dir() {
         return Probed::Absent;
@@ -42,7 +48,7 @@ pub(super) fn try_out(root: &Root, path: &str) -> Probed<VolumeTrial> {
     };
     let free = space.free.value().copied().unwrap_or(MOST * 4);
     let files = Files::new(&folder);
-    let written = match write(&files.new, MOST.min(free / 4)) {
+    let written = match write(&files.new, MOST.min(free / 4), phase) {
         Ok(written) => written,
         Err(error) => return no_trial(&error),
     };
@@ -50,7 +56,7 @@ pub(super) fn try_out(root: &Root, path: &str) -> Probed<VolumeTrial> {
         space,
         bytes: written.bytes,
         write_micros: Probed::Read(written.micros),
-        read_micros: probed(read_back(&files.new, written.bytes)),
+        read_micros: probed(read_back(&files.new, written.bytes, phase)),
         rename: probed(rename(&files)),
     })
 }
@@ -101,13 +107,13 @@ struct Written {
     micros: u64,
 }
 
-fn write(path: &Path, most: u64) -> io::Result<Written> {
+fn write(path: &Path, most: u64, phase: Duration) -> io::Result<Written> {
     let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    let mut block = noise();
     let begun = Instant::now();
     let mut bytes = 0;
-    let mut block = vec![0; BLOCK];
-    while bytes < most.max(1) && begun.elapsed() < PHASE {
-        fill(&mut block, bytes);
+    while bytes < most.max(1) && begun.elapsed() < phase {
+        stamp(&mut block, bytes);
         file.write_all(&block)?;
         bytes += BLOCK as u64;
     }
@@ -120,21 +126,22 @@ fn write(path: &Path, most: u64) -> io::Result<Written> {
     Ok(Written { bytes, micros })
 }
 
-fn read_back(path: &Path, bytes: u64) -> io::Result<u64> {
+fn read_back(path: &Path, bytes: u64, phase: Duration) -> io::Result<u64> {
     let mut file = File::open(path)?;
-    let begun = Instant::now();
-    let mut expected = vec![0; BLOCK];
+    let mut expected = noise();
     let mut block = vec![0; BLOCK];
+    let begun = Instant::now();
     let mut done = 0;
     while done < bytes {
-        if begun.elapsed() > PHASE {
+        if begun.elapsed() > phase {
             let left = bytes - done;
             return Err(io::Error::other(format!(
-                "{left} bytes were still to be read after 4 s"
+                "{left} bytes were still to be read after {} s",
+                phase.as_secs()
             )));
         }
         file.read_exact(&mut block)?;
-        fill(&mut expected, done);
+        stamp(&mut expected, done);
         if block != expected {
             return Err(io::Error::other("what was read is not what was written"));
         }
@@ -143,15 +150,26 @@ fn read_back(path: &Path, bytes: u64) -> io::Result<u64> {
     Ok(micros(begun))
 }
 
-/// Content that differs from block to block, and does not shrink where a volume compresses zeros.
-fn fill(block: &mut [u8], at: u64) {
-    let mut state = at ^ 0x9e37_79b9_7f4a_7c15;
+/// Content that no volume can compress.
+fn noise() -> Vec<u8> {
+    let mut block = vec![0; BLOCK];
+    let mut state: u64 = 0x9e37_79b9_7f4a_7c15;
     for word in block.chunks_exact_mut(8) {
         // Marsaglia's xorshift.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         word.copy_from_slice(&state.to_le_bytes());
+    }
+    block
+}
+
+/// Makes the block that begins at byte `at` differ from all others, page by page. Making new content for
+/// each would take longer than a fast volume needs to store it.
+fn stamp(block: &mut [u8], at: u64) {
+    for (page, place) in block.chunks_exact_mut(PAGE).zip((at..).step_by(PAGE)) {
+        let (start, _) = page.split_at_mut(8);
+        start.copy_from_slice(&place.to_le_bytes());
     }
 }
 
@@ -177,7 +195,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("ckpt")).unwrap();
         let root = Root::new(folder.path());
-        let trial = try_out(&root, "/ckpt");
+        let trial = try_within(&root, "/ckpt", Duration::MAX);
         let trial = trial.value().unwrap();
         assert!(trial.bytes > 0 && trial.bytes <= MOST, "{trial:?}");
         assert!(trial.write_micros.value().is_some(), "{trial:?}");
@@ -186,5 +204,26 @@ mod tests {
         let left = fs::read_dir(folder.path().join("ckpt")).unwrap();
         assert_eq!(left.count(), 0);
         assert_eq!(try_out(&root, "/other"), Probed::Absent);
+    }
+
+    #[test]
+    fn content_that_was_changed_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let written = write(&path, 2 * BLOCK as u64, Duration::MAX).unwrap();
+        assert_eq!(written.bytes, 2 * BLOCK as u64);
+        read_back(&path, written.bytes, Duration::MAX).unwrap();
+        let mut content = fs::read(&path).unwrap();
+        assert_ne!(content[..PAGE], content[BLOCK..BLOCK + PAGE]);
+        content[BLOCK + 5000] ^= 1;
+        fs::write(&path, &content).unwrap();
+        let error = read_back(&path, written.bytes, Duration::MAX).unwrap_err();
+        assert!(
+            error.to_string().contains("not what was written"),
+            "{error}"
+        );
+        content.truncate(BLOCK);
+        fs::write(&path, &content).unwrap();
+        assert!(read_back(&path, written.bytes, Duration::MAX).is_err());
     }
 }

@@ -120,7 +120,9 @@ fn gpu_model(scene: &Scene<'_>, gpus: &[Gpu], checks: &mut Vec<Check>) {
     };
     let plain = |model: &str| model.to_ascii_lowercase().replace(['-', ' ', '_'], "");
     if let Some(wanted) = &scene.needs.gpu_model {
-        let is_other = counts.keys().any(|model| plain(model) != plain(wanted));
+        // The label goes on where GPUs are shared or split: `…-SHARED`, `…-MIG-1g.5gb`.
+        let is_it = |model: &str| plain(wanted).starts_with(&plain(model));
+        let is_other = counts.keys().any(|model| !is_it(model));
         let needed = format!("{wanted}, for the job");
         checks.push(if is_other {
             GPU_MODEL.fail(

@@ -42,6 +42,11 @@ pub(super) static CASES: &[Case] = &[
         &[("gpu-model", "", Fail)],
     ),
     (
+        "the model, shared",
+        |_, n| n.gpu_model = Some("NVIDIA-H100-80GB-HBM3-SHARED".to_owned()),
+        &[],
+    ),
+    (
         "two models, with nothing stated",
         |r, n| {
             gpu(r, 3).model = Read("NVIDIA L4".to_owned());
