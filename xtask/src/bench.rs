@@ -1,5 +1,5 @@
-//! `cargo xtask bench core|local|operator|placement|doctor|plan|lint`: the figures that must be reached, each beside
-//! its bound.
+//! `cargo xtask bench core|local|operator|placement|doctor|plan|lint|preflight`: the figures that must be
+//! reached, each beside its bound.
 //!
 //! Invariant: every figure is measured on the release build that users run, in this call; nothing
 //! is read from an earlier one.
@@ -12,6 +12,7 @@ mod local;
 mod operator;
 mod placement;
 mod plan;
+mod preflight;
 mod render;
 mod simulation;
 
@@ -25,6 +26,7 @@ use crate::{Failure, report, step};
 
 pub(crate) use self::{
     doctor::doctor, lint::lint, operator::operator, placement::placement, plan::plan,
+    preflight::preflight,
 };
 
 /// One line of the table.

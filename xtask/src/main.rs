@@ -48,6 +48,7 @@ Commands:
   bench doctor [--logs DIR]      measure the doctor's labels, speed beside ripgrep, memory, following
   bench plan [--fit]             predictions beside published runs, or the shares fitted to them
   bench lint                     measure the linter on 10,000 manifests, beside its peers where they are
+  bench preflight                measure the search, a stream beside iperf3, memory and the static binary
 
 Exit codes: 0 done, 1 the thing asked about failed, 2 could not do it.
 ";
@@ -92,6 +93,7 @@ fn main() -> ExitCode {
         ["bench", "plan"] => bench::plan(false),
         ["bench", "plan", "--fit"] => bench::plan(true),
         ["bench", "lint"] => bench::lint(),
+        ["bench", "preflight"] => bench::preflight(),
         words => Err(Failure::CouldNotRun(format!(
             "unknown command `{}`\n\nhint: run `cargo xtask help` to see the commands",
             words.join(" ")

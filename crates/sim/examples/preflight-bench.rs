@@ -6,10 +6,6 @@
 //! the most rounds allowed, milliseconds of all reasoning of the slowest trial, the network included ·
 //! `wrong` the seed of a trial that was not, and all about it.
 #![expect(clippy::print_stdout, reason = "the figures are the program's output")]
-#![expect(
-    clippy::disallowed_methods,
-    reason = "measures time, which no simulated run does"
-)]
 
 use std::time::Instant;
 

@@ -156,12 +156,13 @@ impl Search {
         let uplinks = evidence.open_uplinks(&conclusion);
         // Uplinks and nodes take turns, so that neither uses up the rounds of the other.
         let light = !nodes.is_empty() || !pairs.is_empty();
-        if !uplinks.is_empty() && (!light || self.rounds.is_multiple_of(2)) {
-            if let Some((level, turn)) = evidence.best_turn(&uplinks) {
-                let round = tournament(&self.topology, level, turn);
-                self.played.insert((level, turn));
-                return Some((Load::Full, round));
-            }
+        if !uplinks.is_empty()
+            && (!light || self.rounds.is_multiple_of(2))
+            && let Some((level, turn)) = evidence.best_turn(&uplinks)
+        {
+            let round = tournament(&self.topology, level, turn);
+            self.played.insert((level, turn));
+            return Some((Load::Full, round));
         }
         light.then(|| (Load::Light, evidence.partners(&nodes, &pairs)))
     }

@@ -18,7 +18,7 @@ use super::{Conduct, PORT, PeerError, Settings, SocketError, join, lead};
 pub const MARKER: &str = "trainyard-preflight-report: ";
 
 /// The limit on the whole, unless another is given.
-const TIMEOUT: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_mins(2);
 /// How long one direction of a pair is measured, unless told: long enough for TCP to find its speed
 /// on any link of a data centre, short enough for twenty rounds in a minute.
 const MEASURE: Duration = Duration::from_secs(1);

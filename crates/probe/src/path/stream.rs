@@ -136,15 +136,15 @@ impl Session<'_> {
     /// The side that connects.
     pub(super) fn towards(&self, address: SocketAddr, id: u64) -> Measured {
         let mut measured = Measured::default();
-        let outcome = self.connect_side(address, id, &mut measured);
-        self.ended(measured, outcome)
+        measured.trouble = self.connect_side(address, id, &mut measured).err();
+        measured
     }
 
     /// The side that is connected to.
     pub(super) fn awaited(&self, id: u64) -> Measured {
         let mut measured = Measured::default();
-        let outcome = self.accept_side(id, &mut measured);
-        self.ended(measured, outcome)
+        measured.trouble = self.accept_side(id, &mut measured).err();
+        measured
     }
 
     fn connect_side(
@@ -181,11 +181,6 @@ impl Session<'_> {
         measured.received = Some(received.rate());
         measured.stalled = received.bytes == 0;
         Ok(())
-    }
-
-    fn ended(&self, mut measured: Measured, outcome: Result<(), String>) -> Measured {
-        measured.trouble = outcome.err();
-        measured
     }
 
     /// A connection to `address` that the other side has taken.

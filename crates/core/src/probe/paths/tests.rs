@@ -46,7 +46,8 @@ fn has(found: &PairFound, node: usize) -> bool {
 
 #[test]
 fn the_slow_node_fails_with_the_cause_that_its_pairs_show() {
-    let cases: [(&str, fn(&mut PairFound), &str, &str); 4] = [
+    type Case = (&'static str, fn(&mut PairFound), &'static str, &'static str);
+    let cases: [Case; 4] = [
         (
             "slow",
             |found| found.bandwidth = 1e9,
@@ -82,7 +83,7 @@ fn the_slow_node_fails_with_the_cause_that_its_pairs_show() {
     for (name, damage, found, cause) in cases {
         let (nodes, shared) = checks(None, |pair| {
             if has(pair, 3) {
-                damage(pair)
+                damage(pair);
             }
         });
         for (node, checks) in nodes.iter().enumerate() {

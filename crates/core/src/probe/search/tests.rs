@@ -56,7 +56,8 @@ impl Network {
             .copied()
             .fold(1.0, f64::min);
         // Noise that depends on the pair only, so that a test has one outcome.
-        let noise = 1.0 + 0.04 * ((pair.0 * 7 + pair.1 * 13) % 11) as f64 / 10.0 - 0.02;
+        let eleventh = u8::try_from((pair.0 * 7 + pair.1 * 13) % 11).expect("it is below 11");
+        let noise = 0.98 + 0.004 * f64::from(eleventh);
         let hiccup = if self.hiccups.remove(&pair) { 0.3 } else { 1.0 };
         100.0 * part * noise * hiccup
     }
