@@ -63,9 +63,10 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// How long an answer is waited for that should come at once.
+    /// How long an answer is waited for that should come at once. Not less than two seconds: a busy
+    /// machine is not a dead one.
     fn patience(&self) -> Duration {
-        (self.measure * 2).clamp(Duration::from_secs(1), Duration::from_secs(5))
+        (self.measure * 2).clamp(Duration::from_secs(2), Duration::from_secs(5))
     }
 }
 
