@@ -568,7 +568,7 @@ mod tests {
 
     use super::*;
 
-    fn member(status: serde_json::Value, node: &str) -> Member {
+    fn member(status: &serde_json::Value, node: &str) -> Member {
         serde_json::from_value(json!({
             "metadata": {"name": "p"}, "spec": {"nodeName": node}, "status": status,
         }))
@@ -585,7 +585,7 @@ mod tests {
             (
                 "no node",
                 member(
-                    json!({"phase": "Pending", "conditions": [{"type": "PodScheduled",
+                    &json!({"phase": "Pending", "conditions": [{"type": "PodScheduled",
                     "status": "False", "message": "0/2 nodes are available"}]}),
                     "",
                 ),
@@ -594,7 +594,7 @@ mod tests {
             (
                 "waits for volumes",
                 member(
-                    json!({"phase": "Pending", "initContainerStatuses": init(json!({"waiting":
+                    &json!({"phase": "Pending", "initContainerStatuses": init(json!({"waiting":
                     {"reason": "PodInitializing"}})), "containerStatuses": waits("PodInitializing")}),
                     "a",
                 ),
@@ -603,7 +603,7 @@ mod tests {
             (
                 "waits for its image",
                 member(
-                    json!({"phase": "Pending", "initContainerStatuses": init(done.clone()),
+                    &json!({"phase": "Pending", "initContainerStatuses": init(done.clone()),
                     "containerStatuses": waits("PodInitializing")}),
                     "a",
                 ),
@@ -612,7 +612,7 @@ mod tests {
             (
                 "waits in vain for its image",
                 member(
-                    json!({"phase": "Pending", "initContainerStatuses": init(done),
+                    &json!({"phase": "Pending", "initContainerStatuses": init(done),
                     "containerStatuses": waits("ImagePullBackOff")}),
                     "a",
                 ),
@@ -620,18 +620,18 @@ mod tests {
             ),
             (
                 "runs",
-                member(json!({"phase": "Running", "podIP": "10.0.0.7"}), "a"),
+                member(&json!({"phase": "Running", "podIP": "10.0.0.7"}), "a"),
                 Stage::Runs("10.0.0.7".to_owned()),
             ),
             (
                 "is done",
-                member(json!({"phase": "Succeeded"}), "a"),
+                member(&json!({"phase": "Succeeded"}), "a"),
                 Stage::Done,
             ),
             (
                 "took too long",
                 member(
-                    json!({"phase": "Failed", "reason": "DeadlineExceeded"}),
+                    &json!({"phase": "Failed", "reason": "DeadlineExceeded"}),
                     "a",
                 ),
                 Stage::Failed("DeadlineExceeded".to_owned()),
@@ -639,7 +639,7 @@ mod tests {
             (
                 "failed",
                 member(
-                    json!({"phase": "Failed", "containerStatuses": [{"name": "preflight",
+                    &json!({"phase": "Failed", "containerStatuses": [{"name": "preflight",
                     "state": {"terminated": {"exitCode": 2}}}]}),
                     "a",
                 ),
@@ -694,7 +694,7 @@ mod tests {
             ("p-b", stuck, "b"),
             ("p-c", json!({"phase": "Pending"}), ""),
         ] {
-            let mut member = member(status, node);
+            let mut member = member(&status, node);
             member.metadata.name = name.to_owned();
             seen.hear(News::Is(member));
         }

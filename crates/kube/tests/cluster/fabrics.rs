@@ -28,14 +28,14 @@ async fn put_fabric(yard: &Yard, spec: Value) -> Value {
     fabric
 }
 
-async fn remove_fabric(yard: &Yard) {
+pub(crate) async fn remove_fabric(yard: &Yard) {
     yard.whole(GROUP, VERSION, fabric::KIND)
         .delete(&yard.namespace, &DeleteParams::default())
         .await
         .unwrap();
 }
 
-fn on_fabric(yard: &Yard, mut job: Value) -> Value {
+pub(crate) fn on_fabric(yard: &Yard, mut job: Value) -> Value {
     job["metadata"]["annotations"]["trainyard.dev/fabric"] = json!(yard.namespace);
     job
 }
@@ -145,7 +145,7 @@ fn sent(log: &str, interface: &str) -> u64 {
 
 /// A fabric of macvlan on the parent that the suite made, and the attachment that is generated from it. Each test
 /// has a `range` of its own: pods of the one before may still be on the network.
-async fn put_macvlan(yard: &Yard, range: &str) {
+pub(crate) async fn put_macvlan(yard: &Yard, range: &str) {
     let spec = json!({
         "attachments": [yard.namespace],
         "interface": "net1",

@@ -11,6 +11,7 @@ use trainyard_core::{
 };
 
 use crate::{
+    fabrics::{on_fabric, put_macvlan, remove_fabric},
     harness::{Yard, example, on_cluster, on_real_nodes, pytorch},
     placement::Rack,
 };
@@ -141,7 +142,9 @@ fn a_job_that_no_node_is_fit_for_does_not_start_and_says_why() {
     on_real_nodes("unfit", |yard| async move {
         let operator = operator(&yard).await;
         forget(&yard).await;
-        let mut job = two_nodes();
+        put_macvlan(&yard, "10.77.3.0/24").await;
+        // The pods get `net1`, and are told to use another.
+        let mut job = on_fabric(&yard, two_nodes());
         for role in ["Master", "Worker"] {
             let container =
                 &mut job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"]["containers"][0];
@@ -163,6 +166,11 @@ fn a_job_that_no_node_is_fit_for_does_not_start_and_says_why() {
                 "{name} is not to blame"
             );
         }
+        let mut right = on_fabric(&yard, two_nodes());
+        right["metadata"]["name"] = json!("right");
+        yard.put(&right).await;
+        yard.until_condition(KIND, "right", "Running").await;
+        remove_fabric(&yard).await;
         operator.stop().await;
     });
 }
