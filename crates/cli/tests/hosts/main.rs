@@ -7,7 +7,6 @@
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
-    clippy::print_stderr,
     reason = "a test that cannot go on says why and ends"
 )]
 
@@ -27,7 +26,7 @@ const INJECTIONS: u32 = 50;
 /// Hosts, the first of which leads. Five is odd, and not a power of two.
 const COUNT: usize = 5;
 
-/// Numbers that depend on a seed only (SplitMix64).
+/// Numbers that depend on a seed only (`SplitMix64`).
 struct Dice(u64);
 
 impl Dice {

@@ -25,6 +25,9 @@ const LATENCY_LEAST: u64 = 2_000;
 /// Gigabits in a second that one stream of TCP is held to at most, since processors and not links
 /// limit it beyond.
 const ONE_STREAM_GBPS: f64 = 10.0;
+/// Bits in a second above which pairs are not compared: there a stream is as fast as its processors
+/// are, and says nothing of links. A link of 10 Gb/s among faster ones is still told.
+const COMPARED_UP_TO: f64 = 16e9;
 /// The part of the pairs' median that links must carry when all nodes send at once.
 const GANG_PART: f64 = 0.5;
 
@@ -55,7 +58,11 @@ impl PairFound {
         let usable = !self.is_lossy() && !self.stalled;
         Measurement {
             pair: self.pair,
-            bandwidth: if usable { self.bandwidth } else { 0.0 },
+            bandwidth: if usable {
+                self.bandwidth.min(COMPARED_UP_TO)
+            } else {
+                0.0
+            },
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use trainyard_core::probe::{Check, Outcome, Reading, Report, VolumeNeeds};
+use trainyard_core::probe::{Check, Outcome, Report, VolumeNeeds};
 
 use super::{
     lead::lead_at,
@@ -23,7 +23,7 @@ fn settings(node: &str) -> Settings {
         node: node.to_owned(),
         token: "secret".to_owned(),
         root: PathBuf::from("/nowhere"),
-        timeout: Duration::from_secs(60),
+        timeout: Duration::from_mins(1),
         measure: Duration::from_millis(50),
     }
 }
@@ -69,7 +69,7 @@ fn odd(
         frame::write(&stream, &hello, limit).unwrap();
         for _ in 0..answers {
             let answer = match frame::read(&stream, frame::LARGEST, limit).unwrap() {
-                Request::Read => Answer::Read(Box::new(Reading::default())),
+                Request::Read => Answer::Read(Box::default()),
                 Request::Clock => Answer::Clock(0),
                 other => panic!("unexpected {other:?}"),
             };
@@ -131,7 +131,8 @@ fn members_measure_together_and_part_with_a_goodbye() {
 
 #[test]
 fn whoever_is_lost_is_told_and_the_others_go_on() {
-    let cases: [(&'static str, usize, fn(&TcpStream)); 4] = [
+    type Case = (&'static str, usize, fn(&TcpStream));
+    let cases: [Case; 4] = [
         ("dead-at-once", 0, |_| {}),
         ("dead-later", 1, |_| {}),
         ("nonsense", 1, |stream| {

@@ -130,6 +130,22 @@ fn all_equally_slow_is_the_fabric_and_nobody() {
 }
 
 #[test]
+fn what_only_processors_limit_is_not_compared() {
+    let (nodes, shared) = checks(None, |found| {
+        found.bandwidth = if has(found, 2) { 17e9 } else { 40e9 };
+    });
+    let all = nodes.iter().map(|checks| &checks[0]).chain(&shared);
+    assert!(
+        all.clone().all(|check| check.outcome != Outcome::Fail),
+        "{nodes:?} {shared:?}"
+    );
+    let (nodes, _) = checks(None, |found| {
+        found.bandwidth = if has(found, 2) { 10e9 } else { 40e9 };
+    });
+    assert_eq!(nodes[2][0].outcome, Outcome::Fail);
+}
+
+#[test]
 fn a_latency_far_from_that_of_others_is_told() {
     let (nodes, _) = checks(None, |found| {
         if has(found, 1) {
