@@ -307,6 +307,9 @@ fn replace_root(copy: &Path) -> nix::Result<()> {
     chdir("/")
 }
 
+/// `ST_RELATIME` of the kernel, which the library names for glibc only.
+const RELATIME: FsFlags = FsFlags::from_bits_retain(4096);
+
 /// Flags that the machine set on a mount may not be dropped by an ordinary user.
 fn make_read_only(target: &Path) -> nix::Result<()> {
     let kept = [
@@ -315,7 +318,7 @@ fn make_read_only(target: &Path) -> nix::Result<()> {
         (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
         (FsFlags::ST_NOATIME, MsFlags::MS_NOATIME),
         (FsFlags::ST_NODIRATIME, MsFlags::MS_NODIRATIME),
-        (FsFlags::ST_RELATIME, MsFlags::MS_RELATIME),
+        (RELATIME, MsFlags::MS_RELATIME),
     ];
     let found = statvfs(target)?.flags();
     let mut flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
