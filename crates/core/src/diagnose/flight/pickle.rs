@@ -5,8 +5,9 @@
 //! what the helpers that `PyTorch`'s pickler calls (`restore_type_tag`, `build_intlist`) do. Anything else
 //! is refused.
 //!
-//! Invariant: every instruction takes bytes, so reading ends; values are counted as they are made or
-//! copied out of the memo, and a pickle that would make more than [`MAX_VALUES`] is refused.
+//! Invariant: every instruction takes bytes, so reading ends; values are counted before they are made or
+//! copied, and a pickle that would make more than [`MAX_VALUES`], or far more than its length accounts for,
+//! is refused: a few hundred bytes that copy copies of copies cost no second and no memory.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,10 @@ use super::value::Value;
 
 /// The most values that one pickle may make: a recorder of 20,000 collectives with frames makes fewer.
 const MAX_VALUES: usize = 8 << 20;
+/// Values that each byte may make, and how many any pickle may. What is copied out of the memo are short
+/// texts, and frames that several collectives share.
+const VALUES_PER_BYTE: usize = 64;
+const ANY_VALUES: usize = 64 << 10;
 /// How deep values may lie in each other; a dump needs six.
 const MAX_DEPTH: usize = 64;
 
@@ -26,8 +31,8 @@ pub(super) enum PickleError {
     Instruction(u8, usize),
     #[error("an instruction at byte {0} finds nothing to work on")]
     Stack(usize),
-    #[error("it would make more than {MAX_VALUES} values")]
-    Large,
+    #[error("it would make more than {0} values")]
+    Large(usize),
     #[error("values lie more than {MAX_DEPTH} deep in each other")]
     Deep,
     #[error("text at byte {0} is not UTF-8")]
@@ -48,6 +53,7 @@ struct Machine<'a> {
     marks: Vec<usize>,
     memo: BTreeMap<u64, Item>,
     made: usize,
+    most: usize,
 }
 
 /// Reads one pickle.
@@ -59,6 +65,11 @@ pub(super) fn read(bytes: &[u8]) -> Result<Value, PickleError> {
         marks: Vec::new(),
         memo: BTreeMap::new(),
         made: 0,
+        most: bytes
+            .len()
+            .saturating_mul(VALUES_PER_BYTE)
+            .saturating_add(ANY_VALUES)
+            .min(MAX_VALUES),
     };
     while !machine.step()? {}
     let item = machine.pop()?;
@@ -82,12 +93,10 @@ impl Machine<'_> {
                 self.stack.truncate(mark);
             }
             b'2' => {
-                let top = self
-                    .stack
-                    .last()
-                    .cloned()
-                    .ok_or(PickleError::Stack(place))?;
-                self.copy(top)?;
+                let top = self.stack.last().ok_or(PickleError::Stack(place))?;
+                let size = top.value.size();
+                self.count(size)?;
+                self.stack.extend(self.stack.last().cloned());
             }
             b'N' => self.push(Value::None)?,
             0x88 => self.push(Value::Bool(true))?,
@@ -263,8 +272,8 @@ impl Machine<'_> {
 
     fn count(&mut self, values: usize) -> Result<(), PickleError> {
         self.made = self.made.saturating_add(values);
-        if self.made > MAX_VALUES {
-            return Err(PickleError::Large);
+        if self.made > self.most {
+            return Err(PickleError::Large(self.most));
         }
         Ok(())
     }
@@ -272,12 +281,6 @@ impl Machine<'_> {
     fn push(&mut self, value: Value) -> Result<(), PickleError> {
         self.count(value.size())?;
         self.stack.push(Item { value, depth: 0 });
-        Ok(())
-    }
-
-    fn copy(&mut self, item: Item) -> Result<(), PickleError> {
-        self.count(item.value.size())?;
-        self.stack.push(item);
         Ok(())
     }
 
@@ -337,24 +340,21 @@ impl Machine<'_> {
     }
 
     fn remember(&mut self, key: u64) -> Result<(), PickleError> {
-        let top = self
-            .stack
-            .last()
-            .ok_or(PickleError::Stack(self.at))?
-            .clone();
+        let top = self.stack.last().ok_or(PickleError::Stack(self.at))?;
         // A copy costs what it holds, or a pickle could fill memory with puts alone.
-        self.count(top.value.size())?;
-        self.memo.insert(key, top);
+        let size = top.value.size();
+        self.count(size)?;
+        self.memo
+            .extend(self.stack.last().cloned().map(|top| (key, top)));
         Ok(())
     }
 
     fn recall(&mut self, key: u64, place: usize) -> Result<(), PickleError> {
-        let item = self
-            .memo
-            .get(&key)
-            .ok_or(PickleError::Stack(place))?
-            .clone();
-        self.copy(item)
+        let item = self.memo.get(&key).ok_or(PickleError::Stack(place))?;
+        let size = item.value.size();
+        self.count(size)?;
+        self.stack.extend(self.memo.get(&key).cloned());
+        Ok(())
     }
 }
 

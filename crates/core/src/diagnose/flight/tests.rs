@@ -116,8 +116,31 @@ fn a_pickle_that_would_fill_memory_is_refused() {
     let error = pickle::read(&bomb).unwrap_err();
     assert!(matches!(
         error,
-        pickle::PickleError::Large | pickle::PickleError::Deep
+        pickle::PickleError::Large(_) | pickle::PickleError::Deep
     ));
+    // Each round makes a list of eighty copies of the list before it: found by fuzzing, 710 bytes made millions.
+    let mut copies = b"N".to_vec();
+    for _ in 0..9 {
+        copies.push(b'(');
+        copies.extend(b"N");
+        copies.extend(std::iter::repeat_n(b'2', 79));
+        copies.push(b'l');
+    }
+    copies.extend(b"2222222222.");
+    assert!(pickle::read(&copies).is_ok(), "lists of nothing are few");
+    let mut copies = b"(".repeat(9);
+    copies.push(b'N');
+    for _ in 0..9 {
+        copies.extend(std::iter::repeat_n(b'2', 79));
+        copies.push(b'l');
+    }
+    copies.push(b'.');
+    let most = copies.len() * 64 + (64 << 10);
+    assert_eq!(
+        pickle::read(&copies),
+        Err(pickle::PickleError::Large(most)),
+        "refused before they are made"
+    );
     let mut deep = Vec::new();
     deep.extend(std::iter::repeat_n(b']', 100));
     deep.extend(std::iter::repeat_n(b'a', 99));
