@@ -7,12 +7,13 @@ use crate::{Failure, step};
 
 /// What only root can do, and only where the kernel and the programs are there: a namespace, a pair of
 /// interfaces in it, and a rate and a filter on one of them.
-const NEEDED: &str = "set -e; ip link add a type veth peer name b; ip link add c type bridge; \
-     tc qdisc add dev a root tbf rate 1mbit burst 32k limit 1m; \
-     tc qdisc add dev b root handle 1: htb default 1; \
-     tc class add dev b parent 1: classid 1:2 htb rate 1mbit quantum 10000; \
-     tc qdisc add dev b parent 1:2 handle 20: blackhole; \
-     tc filter add dev b parent 1: protocol all prio 1 bpf bytecode '1,6 0 0 0' flowid 1:2";
+const NEEDED: &str = "set -e; ip link add name one type veth peer name two; \
+     ip link add name three type bridge; \
+     tc qdisc add dev one root tbf rate 1mbit burst 32k limit 1m; \
+     tc qdisc add dev two root handle 1: htb default 1; \
+     tc class add dev two parent 1: classid 1:2 htb rate 1mbit quantum 10000; \
+     tc qdisc add dev two parent 1:2 handle 20: blackhole; \
+     tc filter add dev two parent 1: protocol all prio 1 bpf bytecode '1,6 0 0 0' flowid 1:2";
 
 pub(super) fn suite() -> Result<String, Failure> {
     available()?;

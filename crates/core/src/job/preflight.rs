@@ -255,13 +255,16 @@ fn look(pass: &mut Pass<'_>, here: &Preflights, wanted: BTreeMap<String, Slot>) 
     false
 }
 
-fn note_unfit<'a>(state: &mut PreflightState, nodes: impl Iterator<Item = &'a String>) {
+/// Writes the nodes down; whether one of them is news.
+fn note_unfit<'a>(state: &mut PreflightState, nodes: impl Iterator<Item = &'a String>) -> bool {
+    let mut news = false;
     for node in nodes {
         state.passed.remove(node);
         if state.unfit.len() < NAMED {
-            state.unfit.insert(node.clone());
+            news |= state.unfit.insert(node.clone());
         }
     }
+    news
 }
 
 /// Gives the seats back and asks for others than `unfit`.
@@ -275,10 +278,10 @@ fn leave_nodes(pass: &mut Pass<'_>, unfit: &BTreeMap<&str, &str>) {
     let avoid: Vec<String> = unfit.keys().map(|node| (*node).to_owned()).collect();
     let state = pass.status.trainyard.preflight.get_or_insert_default();
     state.forget_trouble();
-    note_unfit(state, avoid.iter());
+    let news = note_unfit(state, avoid.iter());
     let message = format!("{why}; another seat is looked for");
-    let waiting = pass.observed.status.trainyard.waiting.as_ref();
-    if waiting.is_none_or(|known| known.message != message) {
+    // What the job waits for may be told in other words, so those cannot say whether this was told.
+    if news {
         let message = format!("The gang gives its seats back: {why}.");
         pass.tell(EventKind::Warning, "UnfitNodes", message);
     }
@@ -309,8 +312,9 @@ fn try_later(pass: &mut Pass<'_>, why: String, avoid: Vec<String>) {
 
 /// Says what keeps a preflight from being run; an event once.
 fn wait(pass: &mut Pass<'_>, message: String) {
-    let waiting = pass.observed.status.trainyard.waiting.as_ref();
-    if waiting.is_none_or(|known| known.message != message) {
+    let state = pass.status.trainyard.preflight.get_or_insert_default();
+    if state.why.as_ref() != Some(&message) {
+        state.why = Some(message.clone());
         pass.tell(EventKind::Warning, "WaitingForPreflight", message.clone());
     }
     pass.say(Code::WaitingForPreflight, message);
