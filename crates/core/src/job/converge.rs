@@ -152,7 +152,7 @@ fn create(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) {
     if preflight::pauses(pass) {
         return;
     }
-    let Some(way) = seating::ask(pass, missing) else {
+    let Some(way) = seating::ask(pass, roster, missing) else {
         preflight::unseated(pass);
         return;
     };

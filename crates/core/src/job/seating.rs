@@ -60,13 +60,9 @@ pub(super) fn give_back(pass: &mut Pass<'_>, roster: &Roster<'_>) {
     let refused_seat = refused(roster);
     let mut avoid = Vec::new();
     let mut refused_pod = false;
-    let lacks_pods = roster
-        .missing
-        .iter()
-        .any(|slot| slot.role != Role::Launcher);
     let why = if let Some(refusal) = pass.observed.refusals.first()
         && !pass.status.trainyard.formed
-        && lacks_pods
+        && lacks_pods(roster)
     {
         refused_pod = true;
         format!("cannot {}: {}", refusal.tried, refusal.message)
@@ -113,6 +109,12 @@ pub(super) fn give_back(pass: &mut Pass<'_>, roster: &Roster<'_>) {
     let pause = (PAUSE * 2u32.pow(yard.given_back.min(8))).min(PAUSE_MAX);
     yard.given_back = yard.given_back.saturating_add(1);
     yard.retry_at = pass.now.checked_add(pause).ok();
+}
+
+/// Whether a pod is missing that could be held back, its name free or not.
+fn lacks_pods(roster: &Roster<'_>) -> bool {
+    let mut missing = roster.missing.iter();
+    missing.any(|slot| slot.role != Role::Launcher)
 }
 
 /// Ends an attempt whose seats another gang is to have. The error is the sentence with which the job fails.
@@ -207,11 +209,14 @@ pub(super) enum Way {
 }
 
 /// Asks for seats where the gang lacks them; how pods may be made now, if at all.
-pub(super) fn ask(pass: &mut Pass<'_>, missing: &[Slot]) -> Option<Way> {
+pub(super) fn ask(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) -> Option<Way> {
     // A gang that may not exist as a whole needs no seats: what was refused is made first, held back.
     // A launcher is never held back, so there is nothing of it to be made first.
     let held = missing.iter().any(|slot| slot.role != Role::Launcher);
-    let refused = pass.observed.refusals.first().filter(|_| held);
+    // Seats that are given back for a refusal are not taken again before it is over, also where the pod that
+    // is missing cannot be made yet because of its name.
+    let refused = pass.observed.refusals.first();
+    let refused = refused.filter(|_| held || lacks_pods(roster));
     match (&pass.observed.seating, refused) {
         (Seating::Open, _) => Some(Way::Open),
         (Seating::Given(_), Some(refusal)) => {

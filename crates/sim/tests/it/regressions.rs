@@ -7,7 +7,7 @@
 use trainyard_core::job::decide;
 use trainyard_sim::{RunOptions, run};
 
-const SEEDS: [(u64, &str); 9] = [
+const SEEDS: [(u64, &str); 11] = [
     (
         478,
         "a success outside the wanted slots stood in for one inside",
@@ -26,6 +26,14 @@ const SEEDS: [(u64, &str); 9] = [
         "a restart that was asked for waited for silent nodes of the attempt before it",
     ),
     (653_846, "a borne worker stayed for ever on a dead node"),
+    (
+        10_804,
+        "nodes that failed a preflight were told of in every pass while old pods held the names",
+    ),
+    (
+        17_632,
+        "seats were given back in every pass for a refusal, and taken by the launcher in between",
+    ),
 ];
 
 #[test]

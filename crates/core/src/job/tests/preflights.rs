@@ -357,3 +357,25 @@ fn the_node_of_a_launcher_is_not_looked_at() {
     let first = world.pass();
     assert_eq!(started(&first), Some((1, vec!["node-1", "node-2"])));
 }
+
+#[test]
+fn a_node_that_failed_is_told_of_once_whatever_else_the_job_waits_for() {
+    let mut world = seated(Kind::PyTorch);
+    let failed = record(Outcome::Fail, 3600);
+    here(&mut world).records.insert("node-0".to_owned(), failed);
+    let told = |world: &World| {
+        let events = world.events.iter();
+        events.filter(|event| event.ends_with("UnfitNodes")).count()
+    };
+    world.pass();
+    assert_eq!(told(&world), 1);
+    // Old pods, say, whose names the next ones need.
+    let waiting = &mut world.observed.status.trainyard.waiting;
+    waiting.as_mut().unwrap().message = "2 pods wait for the ones of their name to go".to_owned();
+    world.pass();
+    assert_eq!(
+        told(&world),
+        1,
+        "the seats are still there, and so is what was told"
+    );
+}
