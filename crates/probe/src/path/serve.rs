@@ -130,15 +130,7 @@ fn parsed<T: FromStr>(
     name: &'static str,
     needed: &'static str,
 ) -> Result<Option<T>, ServeError> {
-    let Some(found) = variable(name).filter(|value| !value.is_empty()) else {
-        return Ok(None);
-    };
-    let wrong = |found| ServeError::Variable {
-        name,
-        found,
-        needed,
-    };
-    found.trim().parse().map(Some).map_err(|_| wrong(found))
+    read(variable, name, needed, |text| text.trim().parse().ok())
 }
 
 fn json<T: serde::de::DeserializeOwned>(
@@ -146,17 +138,28 @@ fn json<T: serde::de::DeserializeOwned>(
     name: &'static str,
     needed: &'static str,
 ) -> Result<Option<T>, ServeError> {
-    let Some(found) = variable(name).filter(|value| !value.is_empty()) else {
+    read(variable, name, needed, |text| {
+        serde_json::from_str(text).ok()
+    })
+}
+
+fn read<T>(
+    variable: &dyn Fn(&str) -> Option<String>,
+    name: &'static str,
+    needed: &'static str,
+    value: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>, ServeError> {
+    let Some(found) = variable(name).filter(|text| !text.is_empty()) else {
         return Ok(None);
     };
-    let wrong = |found| ServeError::Variable {
-        name,
-        found,
-        needed,
-    };
-    serde_json::from_str(&found)
-        .map(Some)
-        .map_err(|_| wrong(found))
+    match value(&found) {
+        Some(value) => Ok(Some(value)),
+        None => Err(ServeError::Variable {
+            name,
+            found,
+            needed,
+        }),
+    }
 }
 
 #[cfg(test)]
