@@ -24,14 +24,20 @@ mod simulate;
 pub(crate) mod status;
 mod suspend;
 
-use trainyard_core::finding::Finding;
+use std::path::Path;
+
+use trainyard_core::{
+    finding::{Finding, Severity},
+    spec::{self, File},
+};
 
 use crate::{
     args::Command,
     environment::Environment,
+    fabrics::Fabrics,
     failure::{Exit, Failure},
     printer::Printer,
-    snippet,
+    snippet, source,
 };
 
 /// Runs one command.
@@ -71,4 +77,33 @@ pub(crate) fn run(
 fn tell(finding: &Finding, file: &str, text: &str, printer: &mut Printer) {
     let block = snippet::render(finding, file, text, printer.stderr_paint());
     printer.message(&block);
+}
+
+/// A file of jobs without mistakes, and the fabrics in it; none where it has some, which are told.
+fn jobs_file(path: &Path, printer: &mut Printer) -> Result<Option<(File, Fabrics)>, Failure> {
+    let name = source::name(path);
+    let bytes = source::read(path, spec::MAX_BYTES)?;
+    let file = match spec::read(&bytes) {
+        Ok(file) => file,
+        Err(finding) => {
+            tell(&finding, &name, &spec::source_text(&bytes), printer);
+            return Ok(None);
+        }
+    };
+    let mut refused = false;
+    for finding in &trainyard_core::lint::lint(&file) {
+        let is_error = finding.severity == Severity::Error;
+        refused |= is_error;
+        if is_error || printer.wants_warnings() {
+            tell(finding, &name, &file.text, printer);
+        }
+    }
+    if refused {
+        return Ok(None);
+    }
+    let mut fabrics = Fabrics::default();
+    for document in &file.documents {
+        fabrics.add(document);
+    }
+    Ok(Some((file, fabrics)))
 }

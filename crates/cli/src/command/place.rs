@@ -6,21 +6,17 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use serde::Serialize;
 use trainyard_core::{
-    finding::Severity,
     gang::{Gang, Place, Placement, Refusal, Seat, Seating, Snapshot, place},
     launch::Cluster,
-    lint,
     spec::{self, Job},
 };
 
-use super::tell;
+use super::jobs_file;
 use crate::{
     args::{Format, PlaceJob},
-    fabrics::Fabrics,
     failure::{Exit, Failure},
     printer::{Paint, Printer},
     run::clean,
-    source,
     tree::Branch,
     words, yard,
 };
@@ -101,31 +97,9 @@ pub(super) fn run(args: &PlaceJob, printer: &mut Printer) -> Result<Exit, Failur
 
 /// The jobs of the file; none where it has errors, which are told.
 fn jobs(args: &PlaceJob, printer: &mut Printer) -> Result<Option<Vec<Job>>, Failure> {
-    let name = source::name(&args.file);
-    let bytes = source::read(&args.file, spec::MAX_BYTES)?;
-    let file = match spec::read(&bytes) {
-        Ok(file) => file,
-        Err(finding) => {
-            tell(&finding, &name, &spec::source_text(&bytes), printer);
-            return Ok(None);
-        }
-    };
-    let findings = lint::lint(&file);
-    for finding in &findings {
-        if finding.severity == Severity::Error || printer.wants_warnings() {
-            tell(finding, &name, &file.text, printer);
-        }
-    }
-    if findings
-        .iter()
-        .any(|finding| finding.severity == Severity::Error)
-    {
+    let Some((file, fabrics)) = jobs_file(&args.file, printer)? else {
         return Ok(None);
-    }
-    let mut fabrics = Fabrics::default();
-    for document in &file.documents {
-        fabrics.add(document);
-    }
+    };
     let jobs = file
         .documents
         .iter()

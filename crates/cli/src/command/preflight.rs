@@ -5,13 +5,11 @@ mod cluster;
 use std::{collections::BTreeMap, path::Path};
 
 use trainyard_core::{
-    finding::Severity,
-    lint,
     probe::{self, Needs, NodeReport, Report, VolumeNeeds},
     spec::{self, Job, Role},
 };
 
-use super::tell;
+use super::jobs_file;
 use crate::{
     args::Preflight,
     environment,
@@ -89,28 +87,9 @@ fn of_job(args: &Preflight, printer: &mut Printer) -> Result<Option<Needs>, Fail
 
 /// The job of a file and the fabrics beside it; none where the file has errors, which are told.
 fn read_job(path: &Path, printer: &mut Printer) -> Result<Option<(Job, Fabrics)>, Failure> {
-    let name = source::name(path);
-    let bytes = source::read(path, spec::MAX_BYTES)?;
-    let file = match spec::read(&bytes) {
-        Ok(file) => file,
-        Err(finding) => {
-            tell(&finding, &name, &spec::source_text(&bytes), printer);
-            return Ok(None);
-        }
-    };
-    let findings = lint::lint(&file);
-    let is_error =
-        |finding: &&trainyard_core::finding::Finding| finding.severity == Severity::Error;
-    for finding in findings.iter().filter(is_error) {
-        tell(finding, &name, &file.text, printer);
-    }
-    if findings.iter().any(|finding| is_error(&finding)) {
+    let Some((file, fabrics)) = jobs_file(path, printer)? else {
         return Ok(None);
-    }
-    let mut fabrics = Fabrics::default();
-    for document in &file.documents {
-        fabrics.add(document);
-    }
+    };
     let jobs = file
         .documents
         .iter()
@@ -120,6 +99,7 @@ fn read_job(path: &Path, printer: &mut Printer) -> Result<Option<(Job, Fabrics)>
         (Some(job), 0) => Ok(Some((job, fabrics))),
         (last, others) => {
             let count = others + usize::from(last.is_some());
+            let name = source::name(path);
             let message = format!("`{name}` holds {count} jobs, and one is needed");
             Err(Failure::new(message)
                 .hint("put the job that the machine is for into a file of its own"))

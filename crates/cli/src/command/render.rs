@@ -7,17 +7,14 @@
 use anyhow::Context as _;
 use serde_json::Value;
 use trainyard_core::{
-    finding::Severity,
     launch::{Cluster, GangScheduler, Plan},
-    lint,
     spec::{self, RoleInFile},
 };
 
-use super::tell;
+use super::jobs_file;
 use crate::{
     args::{Render, RenderFormat},
     environment::Environment,
-    fabrics::Fabrics,
     failure::{Exit, Failure},
     printer::Printer,
     source,
@@ -29,30 +26,9 @@ pub(super) fn run(
     environment: &Environment,
     printer: &mut Printer,
 ) -> Result<Exit, Failure> {
-    let name = source::name(&args.file);
-    let bytes = source::read(&args.file, spec::MAX_BYTES)?;
-    let file = match spec::read(&bytes) {
-        Ok(file) => file,
-        Err(finding) => {
-            tell(&finding, &name, &spec::source_text(&bytes), printer);
-            return Ok(Exit::CouldNot);
-        }
-    };
-    drop(bytes);
-
-    let findings = lint::lint(&file);
-    let refused = findings
-        .iter()
-        .any(|finding| finding.severity == Severity::Error);
-    for finding in &findings {
-        if finding.severity == Severity::Error || printer.wants_warnings() {
-            tell(finding, &name, &file.text, printer);
-        }
-    }
-    if refused {
+    let Some((file, fabrics)) = jobs_file(&args.file, printer)? else {
         return Ok(Exit::CouldNot);
-    }
-
+    };
     let cluster = Cluster {
         domain: args
             .cluster_domain
@@ -64,10 +40,6 @@ pub(super) fn run(
             .and_then(GangScheduler::named),
         ..Cluster::default()
     };
-    let mut fabrics = Fabrics::default();
-    for document in &file.documents {
-        fabrics.add(document);
-    }
     let jobs = || {
         let documents = file.documents.iter();
         documents.filter_map(|document| spec::check(document).job)
@@ -96,6 +68,7 @@ pub(super) fn run(
     }
     writer.end()?;
     let count = writer.count;
+    let name = source::name(&args.file);
     printer.note(&format!("`{name}` becomes {count} objects"));
     Ok(Exit::Done)
 }
