@@ -44,7 +44,8 @@ pub(crate) fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-fn refusal(path: &Path, error: io::Error) -> Failure {
+/// Why the file at `path` cannot be read, and what to do.
+pub(crate) fn refusal(path: &Path, error: io::Error) -> Failure {
     let name = name(path);
     match error.kind() {
         io::ErrorKind::NotFound => {

@@ -15,6 +15,7 @@ use trainyard_host::store::LogFile;
 use crate::{
     args::{Doctor, Which},
     failure::Failure,
+    source,
     stored::{self, Stored},
 };
 
@@ -162,7 +163,7 @@ impl Input {
             }
             Self::File { path, named } => {
                 let cannot = || format!("cannot read `{name}`");
-                let mut file = File::open(path).with_context(cannot)?;
+                let mut file = File::open(path).map_err(|error| source::refusal(path, error))?;
                 let mut head = Vec::with_capacity(HEAD);
                 Read::by_ref(&mut file)
                     .take(HEAD as u64)
