@@ -25,6 +25,7 @@ use serde::Serialize;
 pub use facts::{
     Claim, ClaimState, CutOff, Facts, FailedPod, Operator, PodFacts, Quota, Subject, Told, Trouble,
 };
+pub use pods::will_not_start;
 
 use crate::{
     diagnose::VerdictSummary,

@@ -36,8 +36,9 @@ pub use self::{
     kept::KeptLog,
     logs::{Chunk, Followed, LogAsked, LogOf},
     pod::PodSeen,
-    preflight::{Grounded, Preflown, preflight_token},
+    preflight::{PreflightStopped, preflight_token},
 };
+pub use crate::preflight::PreflightFound;
 use crate::{crd, process, view::JobView};
 
 /// One call takes at most this long.

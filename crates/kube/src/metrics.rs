@@ -254,7 +254,7 @@ impl Metrics {
     }
 
     /// A preflight of a gang has ended.
-    pub(crate) fn flown(&self, outcome: &'static str) {
+    pub(crate) fn preflight_ended(&self, outcome: &'static str) {
         self.preflights.get_or_create(&Ended { outcome }).inc();
     }
 

@@ -4,12 +4,12 @@
 //! `trainyard_core::launch::preflight`'s, what a report means `trainyard_core::probe`'s, when one is wanted and what
 //! follows `trainyard_core::job`'s.
 //!
-//! Invariants: no pass waits for a preflight. One ends after [`crew::LIMIT`] at the latest, and its pods by themselves.
+//! Invariants: no pass waits for a preflight. One ends after [`runner::LIMIT`] at the latest, and its pods by themselves.
 //! Nothing of it is remembered but on nodes: an operator that is killed and started again begins anew.
 
-mod crew;
 mod marks;
 mod probation;
+mod runner;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,7 +29,8 @@ use trainyard_core::{
     spec::{Job, Preflight, Slot},
 };
 
-pub(crate) use self::crew::{Crew, SETS_UP};
+pub use self::runner::PreflightFound;
+pub(crate) use self::runner::{Runner, SETS_UP};
 use crate::{key::JobKey, operator::Operator};
 
 /// What is decided about preflights for the whole cluster.
@@ -203,7 +204,7 @@ impl Operator {
             covers: preflight::covers(job, fabric.as_ref()),
             pods,
         };
-        let task = tokio::spawn(self.clone().fly(begun)).abort_handle();
+        let task = tokio::spawn(self.clone().run_preflight(begun)).abort_handle();
         let followed = Followed {
             uid: uid.to_owned(),
             round,
@@ -213,7 +214,7 @@ impl Operator {
         jobs.insert(key.clone(), followed);
     }
 
-    async fn fly(self, begun: Begun) {
+    async fn run_preflight(self, begun: Begun) {
         let Begun {
             key,
             uid,
@@ -222,15 +223,15 @@ impl Operator {
             covers,
             pods,
         } = begun;
-        let crew = Crew {
+        let runner = Runner {
             caller: &self.caller,
             namespace: &key.namespace,
             of: &uid,
             sets_up_within: self.gate().sets_up_within,
         };
         let say = |words: String| debug!(job = %key, round, words, "preflight");
-        let found = crew.fly(pods, &say).await.and_then(|flown| {
-            let report = flown.measured()?;
+        let found = runner.run(pods, &say).await.and_then(|found| {
+            let report = found.measured()?;
             let judgement = probe::judge(&report, &nodes)?;
             Ok(Found {
                 report: Arc::new(report),
@@ -247,7 +248,7 @@ impl Operator {
         };
         let why = found.as_ref().err().map_or("", String::as_str);
         info!(job = %key, round, outcome, why, "preflight ended");
-        self.caller.metrics.flown(outcome);
+        self.caller.metrics.preflight_ended(outcome);
         if let Some(followed) = self.flights.jobs().get_mut(&key)
             && followed.uid == uid
             && followed.round == round
@@ -277,13 +278,13 @@ impl Operator {
             if let Some(found) = found {
                 this.mark(&found).await;
             }
-            let crew = Crew {
+            let runner = Runner {
                 caller: &this.caller,
                 namespace: &key.namespace,
                 of: &uid,
                 sets_up_within: this.gate().sets_up_within,
             };
-            if let Err(error) = crew.remove().await {
+            if let Err(error) = runner.remove().await {
                 warn!(job = %key, round, error, "cannot remove the pods of a preflight; they end by themselves");
             }
         });

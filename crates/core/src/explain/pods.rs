@@ -24,6 +24,11 @@ const CONFIG_WORDS: [&str; 4] = [
     "StartError",
 ];
 
+/// Whether a container that waits for this, in the node's word, will not start by itself.
+pub fn will_not_start(reason: &str) -> bool {
+    IMAGE_WORDS.contains(&reason) || CONFIG_WORDS.contains(&reason)
+}
+
 /// Pods that will not run by themselves.
 pub(super) fn broken(facts: &Facts) -> Option<Answer> {
     let live: Vec<&PodFacts> = live(facts);

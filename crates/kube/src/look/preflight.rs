@@ -1,14 +1,12 @@
 //! A preflight that a person runs: its pods are made, followed and removed by whoever calls.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
-use kube::core::Request;
-use kube::core::{DynamicObject, params::GetParams};
+use kube::core::{DynamicObject, Request, params::GetParams};
 use serde_json::Value;
 use trainyard_core::{
     fabric::{self, FabricSpec},
     launch::preflight::PreflightPod,
-    probe::Report,
 };
 
 use super::{Look, LookError};
@@ -17,24 +15,15 @@ use crate::{
     crd,
     lease::Fence,
     metrics::Metrics,
-    preflight::{Crew, SETS_UP, token},
+    preflight::{PreflightFound, Runner, SETS_UP, token},
 };
 
 /// Calls under way at once.
 const CALLS: usize = 16;
 
-/// What came of a preflight.
-#[derive(Clone, Debug, Default)]
-pub struct Preflown {
-    /// What was found.
-    pub report: Report,
-    /// The nodes that no pod got to, and why.
-    pub unseen: BTreeMap<String, String>,
-}
-
 /// Why a preflight came to nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Grounded {
+pub enum PreflightStopped {
     /// Somebody asked for its end; its pods are removed.
     Interrupted,
     /// It told nothing, and why.
@@ -51,33 +40,29 @@ impl Look {
         of: &str,
         pods: Vec<PreflightPod>,
         say: &(dyn Fn(String) + Send + Sync),
-    ) -> Result<Preflown, Grounded> {
+    ) -> Result<PreflightFound, PreflightStopped> {
         self.runtime.block_on(async {
             let metrics = Arc::new(Metrics::default());
             let client = self.api.client.clone();
             let caller = Caller::new(client, Fence::open(), metrics, CALLS);
-            let crew = Crew {
+            let runner = Runner {
                 caller: &caller,
                 namespace,
                 of,
                 sets_up_within: SETS_UP,
             };
-            let flown = tokio::select! {
-                flown = crew.fly(pods, say) => flown.map_err(Grounded::Untold),
-                () = asked_to_end() => Err(Grounded::Interrupted),
+            let found = tokio::select! {
+                found = runner.run(pods, say) => found.map_err(PreflightStopped::Untold),
+                () = asked_to_end() => Err(PreflightStopped::Interrupted),
             };
-            if flown.is_err()
-                && let Err(error) = crew.remove().await
+            if found.is_err()
+                && let Err(error) = runner.remove().await
             {
                 say(format!(
                     "cannot remove the pods, which end by themselves: {error}"
                 ));
             }
-            let flown = flown?;
-            Ok(Preflown {
-                report: flown.report,
-                unseen: flown.unseen,
-            })
+            found
         })
     }
 

@@ -19,7 +19,7 @@ use trainyard_core::{
     probe::{self, Judgement, NodeRecord, Report, fingerprint},
 };
 
-use super::{Crew, flight, token};
+use super::{Runner, flight, token};
 use crate::{
     act::object_path,
     feed::{self, Source},
@@ -80,7 +80,7 @@ impl Operator {
         };
         info!(nodes = due.len(), "nodes on probation are tried again");
         let namespace = self.own_namespace();
-        let crew = Crew {
+        let runner = Runner {
             caller: &self.caller,
             namespace: &namespace,
             of: OF,
@@ -90,8 +90,8 @@ impl Operator {
             Ok(token) => {
                 let pods = preflight::of_nodes(&namespace, image, flight(OF, 1, &token), &nodes);
                 let say = |words: String| debug!(words, "trial");
-                crew.fly(pods, &say).await.and_then(|flown| {
-                    let report = flown.measured()?;
+                runner.run(pods, &say).await.and_then(|found| {
+                    let report = found.measured()?;
                     let judgement = probe::judge(&report, &due)?;
                     Ok((report, judgement))
                 })
@@ -109,7 +109,7 @@ impl Operator {
                 for node in &due {
                     self.extend_probation(node, until).await;
                 }
-                drop(crew.remove().await);
+                drop(runner.remove().await);
             }
         }
     }

@@ -20,7 +20,7 @@ use trainyard_core::{
     probe::{Check, Layer, Outcome, Owner, Report},
     spec::{Job, Namespace, Role, Slot},
 };
-use trainyard_kube::look::{Grounded, Preflown, preflight_token};
+use trainyard_kube::look::{PreflightFound, PreflightStopped, preflight_token};
 
 use crate::{
     args::Preflight,
@@ -63,13 +63,13 @@ pub(super) fn run(args: &Preflight, printer: &mut Printer) -> Result<Exit, Failu
         let mut printer = progress.lock().unwrap_or_else(PoisonError::into_inner);
         printer.summary(&line);
     };
-    let flown = site.look.preflight(&namespace, &of, pods, &say);
-    match flown {
-        Ok(flown) => words::print(&whole(flown), args.format, printer),
-        Err(Grounded::Interrupted) => Err(Failure::new(
+    let found = site.look.preflight(&namespace, &of, pods, &say);
+    match found {
+        Ok(found) => words::print(&whole(found), args.format, printer),
+        Err(PreflightStopped::Interrupted) => Err(Failure::new(
             "the preflight was interrupted; its pods are removed",
         )),
-        Err(Grounded::Untold(why)) => Err(Failure::new(format!(
+        Err(PreflightStopped::Untold(why)) => Err(Failure::new(format!(
             "the preflight told nothing: {why}"
         ))
         .hint("name other nodes with `--nodes`, or the image of this program with `--image`")),
@@ -77,9 +77,9 @@ pub(super) fn run(args: &Preflight, printer: &mut Printer) -> Result<Exit, Failu
 }
 
 /// The report, with the nodes that no pod got to.
-fn whole(flown: Preflown) -> Report {
-    let mut report = flown.report;
-    for (node, why) in flown.unseen {
+fn whole(found: PreflightFound) -> Report {
+    let mut report = found.report;
+    for (node, why) in found.unseen {
         let found = report.nodes.entry(node).or_default();
         found.checks.insert(
             0,

@@ -132,11 +132,11 @@ fn what_is_known_of_pods_that_never_came() {
         member.metadata.name = name.to_owned();
         seen.hear(News::Is(member));
     }
-    let flown = complete(report, &pods[1..], &seen);
-    let worst = flown.report.nodes["b"].worst().unwrap();
+    let found = complete(report, &pods[1..], &seen);
+    let worst = found.report.nodes["b"].worst().unwrap();
     assert_eq!(worst.name, STARTED, "and not that it did not come");
     assert!(worst.found.contains("ContainerCreating"), "{}", worst.found);
-    let why = flown.measured().unwrap_err();
+    let why = found.measured().unwrap_err();
     assert_eq!(
         why,
         "no pod got to node `c`: the scheduler has not looked at it"

@@ -16,6 +16,7 @@ use kube::core::{params::DeleteParams, subresource::LogParams};
 use serde::Deserialize;
 use tokio::sync::watch;
 use trainyard_core::{
+    explain,
     launch::preflight::{self, CONTAINER, MARKER, PreflightPod},
     probe::{Check, Layer, Outcome, Owner, Report},
 };
@@ -44,9 +45,9 @@ const STARTED: &str = "pod-starts";
 /// The check that a pod came to the lead.
 const JOINED: &str = "joined";
 
-/// Those who see to the pods of one preflight.
+/// Runs the pods of one preflight.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Crew<'a> {
+pub(crate) struct Runner<'a> {
     pub(crate) caller: &'a Caller,
     pub(crate) namespace: &'a str,
     /// Whose preflight it is.
@@ -57,14 +58,14 @@ pub(crate) struct Crew<'a> {
 
 /// What came of one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Flown {
+pub struct PreflightFound {
     /// What was found.
-    pub(crate) report: Report,
+    pub report: Report,
     /// The nodes that were not looked at because no pod got there, and why.
-    pub(crate) unseen: BTreeMap<String, String>,
+    pub unseen: BTreeMap<String, String>,
 }
 
-impl Flown {
+impl PreflightFound {
     /// The report, where it tells of every node.
     pub(crate) fn measured(self) -> Result<Report, String> {
         match self.unseen.into_iter().next() {
@@ -151,7 +152,7 @@ impl Member {
             .chain(&status.container_statuses);
         let waits = all.find_map(|container| container.state.waiting.as_ref());
         match waits {
-            Some(waiting) if laid_down && !is_hopeless(&waiting.reason) => Stage::Pulls,
+            Some(waiting) if laid_down && !explain::will_not_start(&waiting.reason) => Stage::Pulls,
             Some(waiting) => {
                 let words = format!("{} {}", waiting.reason, waiting.message);
                 Stage::SetsUp(short(words.trim()))
@@ -183,18 +184,6 @@ impl Member {
             (None, words) => short(words),
         }
     }
-}
-
-/// Whether a container that waits for this will not start.
-fn is_hopeless(reason: &str) -> bool {
-    matches!(
-        reason,
-        "ImagePullBackOff"
-            | "ErrImagePull"
-            | "InvalidImageName"
-            | "CreateContainerConfigError"
-            | "CreateContainerError"
-    )
 }
 
 fn short(words: &str) -> String {
@@ -235,13 +224,13 @@ impl Seen {
 
 type Watched = watch::Receiver<Seen>;
 
-impl Crew<'_> {
+impl Runner<'_> {
     /// Runs a preflight of `pods`; `say` is told how far it is. The error is why it tells nothing.
-    pub(crate) async fn fly(
+    pub(crate) async fn run(
         &self,
         pods: Vec<PreflightPod>,
         say: &(dyn Fn(String) + Send + Sync),
-    ) -> Result<Flown, String> {
+    ) -> Result<PreflightFound, String> {
         let (told, seen) = watch::channel(Seen::default());
         let source = Source {
             path: object_path(self.namespace, "pods"),
@@ -251,11 +240,11 @@ impl Crew<'_> {
         let follow = feed::follow(self.caller.client.clone(), source, move |news| {
             told.send_modify(|seen| seen.hear(news));
         });
-        let flown = tokio::time::timeout(LIMIT, self.conduct(pods, seen, say));
+        let found = tokio::time::timeout(LIMIT, self.conduct(pods, seen, say));
         tokio::select! {
             // It follows for ever.
             () = follow => Err("its pods are followed no longer".to_owned()),
-            flown = flown => flown.unwrap_or_else(|_| {
+            found = found => found.unwrap_or_else(|_| {
                 Err(format!("it did not end within {} s", LIMIT.as_secs()))
             }),
         }
@@ -284,21 +273,21 @@ impl Crew<'_> {
         mut pods: Vec<PreflightPod>,
         mut seen: Watched,
         say: &(dyn Fn(String) + Send + Sync),
-    ) -> Result<Flown, String> {
+    ) -> Result<PreflightFound, String> {
         until(&mut seen, LEAVES, |seen| seen.listed).await;
         let mut last = Err("there are no nodes to look at".to_owned());
         for again in [true, false] {
             self.clear(&mut seen).await?;
-            let flown = self.attempt(&pods, &mut seen, say).await;
+            let found = self.attempt(&pods, &mut seen, say).await;
             let other = again && pods.len() > 1;
-            match &flown {
-                Ok(flown) if other && nobody_joined(&flown.report, &pods) => {
+            match &found {
+                Ok(found) if other && nobody_joined(&found.report, &pods) => {
                     say("nobody reached the lead; another one leads".to_owned());
                 }
-                Err(Grounded::Lead(why)) if other => say(format!("{why}; another one leads")),
-                _ => return self.land(flown, &mut seen).await,
+                Err(NoReport::Lead(why)) if other => say(format!("{why}; another one leads")),
+                _ => return self.land(found, &mut seen).await,
             }
-            last = self.land(flown, &mut seen).await;
+            last = self.land(found, &mut seen).await;
             pods.rotate_left(1);
         }
         last
@@ -307,11 +296,11 @@ impl Crew<'_> {
     /// Clears everything away; what was found is told only then, for the seats are free from then on.
     async fn land(
         &self,
-        flown: Result<Flown, Grounded>,
+        found: Result<PreflightFound, NoReport>,
         seen: &mut Watched,
-    ) -> Result<Flown, String> {
+    ) -> Result<PreflightFound, String> {
         self.clear(seen).await?;
-        flown.map_err(|(Grounded::Lead(why) | Grounded::All(why))| why)
+        found.map_err(|(NoReport::Lead(why) | NoReport::All(why))| why)
     }
 
     async fn clear(&self, seen: &mut Watched) -> Result<(), String> {
@@ -352,9 +341,9 @@ impl Crew<'_> {
         pods: &[PreflightPod],
         seen: &mut Watched,
         say: &(dyn Fn(String) + Send + Sync),
-    ) -> Result<Flown, Grounded> {
+    ) -> Result<PreflightFound, NoReport> {
         let Some((first, others)) = pods.split_first() else {
-            return Err(Grounded::All("there are no nodes to look at".to_owned()));
+            return Err(NoReport::All("there are no nodes to look at".to_owned()));
         };
         let mut lead = first.pod.clone();
         preflight::lead(&mut lead, pods.iter().map(|one| one.node.as_str()));
@@ -380,7 +369,7 @@ impl Crew<'_> {
             stage => {
                 let words = words_of(stage);
                 let node = &first.node;
-                return Err(Grounded::Lead(format!(
+                return Err(NoReport::Lead(format!(
                     "the lead on node `{node}` does not start: {words}"
                 )));
             }
@@ -406,16 +395,16 @@ impl Crew<'_> {
         let stage = seen.borrow().stage(name);
         if stage != Some(Stage::Done) {
             let words = words_of(stage);
-            return Err(Grounded::Lead(format!(
+            return Err(NoReport::Lead(format!(
                 "the lead on node `{}` ended: {words}",
                 first.node
             )));
         }
-        let report = self.report(name).await.map_err(Grounded::All)?;
+        let report = self.report(name).await.map_err(NoReport::All)?;
         Ok(complete(report, others, &seen.borrow()))
     }
 
-    async fn create(&self, pod: &k8s_openapi::api::core::v1::Pod) -> Result<(), Grounded> {
+    async fn create(&self, pod: &k8s_openapi::api::core::v1::Pod) -> Result<(), NoReport> {
         let path = object_path(self.namespace, "pods");
         match self
             .caller
@@ -425,7 +414,7 @@ impl Crew<'_> {
             Ok(_) => Ok(()),
             Err(error) => {
                 let name = pod.metadata.name.as_deref().unwrap_or_default();
-                Err(Grounded::All(format!(
+                Err(NoReport::All(format!(
                     "cannot create pod `{name}`: {error}"
                 )))
             }
@@ -451,7 +440,7 @@ impl Crew<'_> {
 
 /// Why a preflight came to nothing.
 #[derive(Debug)]
-enum Grounded {
+enum NoReport {
     /// The lead is at fault; another one may do.
     Lead(String),
     /// Another lead would not help.
@@ -474,23 +463,23 @@ fn find_report(log: &[u8]) -> Result<Report, String> {
 }
 
 /// What is known of the only node of a preflight, whose pod does not start.
-fn alone(node: &str, stage: Option<Stage>) -> Result<Flown, Grounded> {
-    let mut flown = Flown::default();
+fn alone(node: &str, stage: Option<Stage>) -> Result<PreflightFound, NoReport> {
+    let mut found = PreflightFound::default();
     match stage {
         Some(Stage::Unplaced(words)) => {
-            flown.unseen.insert(node.to_owned(), words);
+            found.unseen.insert(node.to_owned(), words);
         }
         Some(Stage::SetsUp(words) | Stage::Failed(words)) => {
-            let report = flown.report.nodes.entry(node.to_owned()).or_default();
+            let report = found.report.nodes.entry(node.to_owned()).or_default();
             report.checks.push(did_not_start(&words));
         }
-        stage => return Err(Grounded::All(words_of(stage))),
+        stage => return Err(NoReport::All(words_of(stage))),
     }
-    Ok(flown)
+    Ok(found)
 }
 
 /// The report, with what is known of pods that never came to the lead.
-fn complete(mut report: Report, others: &[PreflightPod], seen: &Seen) -> Flown {
+fn complete(mut report: Report, others: &[PreflightPod], seen: &Seen) -> PreflightFound {
     let mut unseen = BTreeMap::new();
     for one in others {
         let node = &one.node;
@@ -512,7 +501,7 @@ fn complete(mut report: Report, others: &[PreflightPod], seen: &Seen) -> Flown {
             _ => {}
         }
     }
-    Flown { report, unseen }
+    PreflightFound { report, unseen }
 }
 
 fn did_not_start(words: &str) -> Check {
