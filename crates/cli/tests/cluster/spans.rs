@@ -26,8 +26,11 @@ impl Collector {
         // It ends with the tests.
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let sent = receive(&stream.unwrap());
+                let stream = stream.unwrap();
+                let sent = receive(&stream);
+                // Before the answer: who has it may end, and ask for what is kept.
                 kept.lock().unwrap().extend(sent);
+                answer(&stream);
             }
         });
         Self { port, spans }
@@ -38,7 +41,7 @@ impl Collector {
     }
 }
 
-/// Reads one request and answers it; the spans that it brought.
+/// Reads one request; the spans that it brought.
 fn receive(stream: &TcpStream) -> Vec<Value> {
     let mut reader = BufReader::new(stream);
     let mut head = String::new();
@@ -57,9 +60,6 @@ fn receive(stream: &TcpStream) -> Vec<Value> {
         .unwrap();
     let mut body = vec![0; length.parse().unwrap()];
     reader.read_exact(&mut body).unwrap();
-    let mut stream = stream;
-    let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
-    stream.write_all(answer.as_bytes()).unwrap();
     let body: Value = serde_json::from_slice(&body).unwrap();
     let resource = &body["resourceSpans"][0];
     let service = &resource["resource"]["attributes"][0];
@@ -69,6 +69,11 @@ fn receive(stream: &TcpStream) -> Vec<Value> {
         .as_array()
         .unwrap()
         .clone()
+}
+
+fn answer(mut stream: &TcpStream) {
+    let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+    stream.write_all(answer.as_bytes()).unwrap();
 }
 
 /// The value of an attribute.
