@@ -4,7 +4,9 @@
 //!
 //! Invariant: what is kept of one process is bounded, however long it talks.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::LazyLock};
+
+use memchr::memmem::Finder;
 
 /// How a line of NCCL begins: `node-1:77231:77291 [0] `.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +66,15 @@ pub(super) enum Known {
 /// Takes the beginning of a line of NCCL apart.
 pub(super) fn header(text: &[u8]) -> Option<Header<'_>> {
     let head = text.get(..text.len().min(400))?;
+    // The process comes first, and lines of others have none: no text is searched for in those.
+    let space = memchr::memchr(b' ', head)?;
+    let mut parts = head.get(..space)?.rsplit(|byte| *byte == b':');
+    let _thread = digits(parts.next()?)?;
+    let pid = digits(parts.next()?)?;
+    let host = parts.next().filter(|_| parts.next().is_none())?;
+    let host = std::str::from_utf8(host)
+        .ok()
+        .filter(|host| !host.is_empty())?;
     let (front_end, at) = if let Some(at) = memchr::memmem::find(head, b"NCCL ") {
         (at, at + 5)
     } else {
@@ -79,14 +90,6 @@ pub(super) fn header(text: &[u8]) -> Option<Header<'_>> {
         _ => return None,
     };
     let front = text.get(..front_end)?;
-    let space = memchr::memchr(b' ', front)?;
-    let mut parts = front.get(..space)?.rsplit(|byte| *byte == b':');
-    let _thread = digits(parts.next()?)?;
-    let pid = digits(parts.next()?)?;
-    let host = parts.next().filter(|_| parts.next().is_none())?;
-    let host = std::str::from_utf8(host)
-        .ok()
-        .filter(|host| !host.is_empty())?;
     let open = memchr::memchr(b'[', front)?;
     let close = memchr::memchr(b']', front.get(open..)?)? + open;
     Some(Header {
@@ -100,8 +103,8 @@ pub(super) fn header(text: &[u8]) -> Option<Header<'_>> {
 
 /// The version of a line such as `NCCL version 2.7.8+cuda10.2`, wherever it stands.
 pub(super) fn version(text: &[u8]) -> Option<&str> {
-    let key = b"NCCL version ";
-    let start = memchr::memmem::find(text, key)? + key.len();
+    static KEY: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("NCCL version "));
+    let start = KEY.find(text)? + KEY.needle().len();
     let rest = text.get(start..)?;
     let end = rest
         .iter()

@@ -5,7 +5,9 @@
 //!
 //! Invariant: only stamps of the same clock are compared.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, sync::LazyLock};
+
+use memchr::memmem::Finder;
 
 /// What the number of a stamp counts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,9 +76,9 @@ pub(super) fn glog(text: &[u8]) -> Option<(Stamp, usize)> {
 
 /// The stamp in a record of `MLPerf`'s logging, wherever it stands in the line.
 pub(super) fn mlperf(text: &[u8]) -> Option<Stamp> {
+    static KEY: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"time_ms\": "));
     let head = text.get(..text.len().min(200))?;
-    let key = b"\"time_ms\": ";
-    let start = memchr::memmem::find(head, key)? + key.len();
+    let start = KEY.find(head)? + KEY.needle().len();
     let mut cursor = Cursor::new(text.get(start..)?);
     let (length, value) = cursor.run_of_digits();
     (length == 13).then(|| Stamp::epoch(value))
