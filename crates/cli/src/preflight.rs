@@ -237,6 +237,7 @@ mod tests {
                 ("c".to_owned(), node(&[("shm", Outcome::NotApplicable)])),
             ]),
             shared: vec![check("path-latency", Outcome::Warn)],
+            ..Report::default()
         };
         let text = text(&report, Paint::Plain);
         assert!(

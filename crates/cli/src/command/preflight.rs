@@ -44,7 +44,7 @@ pub(super) fn run(args: &Preflight, printer: &mut Printer) -> Result<Exit, Failu
     let checks = probe::examine(&reading, &needs);
     let report = Report {
         nodes: BTreeMap::from([(name, NodeReport { checks })]),
-        shared: Vec::new(),
+        ..Report::default()
     };
     preflight::print(&report, args.format, printer)
 }

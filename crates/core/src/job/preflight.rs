@@ -201,9 +201,9 @@ fn take_in(pass: &mut Pass<'_>, here: &Preflights, wanted: &BTreeMap<String, Slo
         .clone()
         .filter(|_| !mutant::is(Mutant::StartsOnUnfit))
     {
-        let avoid: Vec<String> = judgement.unfit.keys().cloned().collect();
-        note_unfit(state, avoid.iter());
-        try_later(pass, why, avoid);
+        note_unfit(state, judgement.unfit.keys());
+        let avoid = judgement.unfit.keys().chain(&judgement.leave);
+        try_later(pass, why, avoid.cloned().collect());
         return false;
     }
     state.passed.extend(judgement.fit.iter().cloned());

@@ -1,6 +1,6 @@
 //! What a check says, and all checks of a preflight together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -104,6 +104,10 @@ pub struct Report {
     /// What is about no single node: a link between two, the gang as a whole.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared: Vec<Check>,
+    /// Nodes without which what is shared would pass, as far as that is known: an end of a slow link. None of them is
+    /// known to be bad.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub leave: BTreeSet<String>,
 }
 
 impl Report {

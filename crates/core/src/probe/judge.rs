@@ -23,8 +23,10 @@ pub struct Judgement {
     pub fit: BTreeSet<String>,
     /// The nodes that the gang is not to start on.
     pub unfit: BTreeMap<String, Fault>,
-    /// Why the gang is to start nowhere, where changing nodes would not help.
+    /// Why the gang is to start nowhere, where no node that it has can be blamed.
     pub alike: Option<String>,
+    /// Nodes to go without next time, though nothing is known to be wrong with any: one end of a slow link.
+    pub leave: BTreeSet<String>,
 }
 
 /// What is wrong with one node.
@@ -83,6 +85,7 @@ pub fn judge(report: &Report, nodes: &BTreeSet<String>) -> Result<Judgement, Str
         judgement.alike.get_or_insert_with(|| {
             format!("`{}` fails between nodes: {}", check.name, sentence(check))
         });
+        judgement.leave = report.leave.intersection(nodes).cloned().collect();
     }
     Ok(judgement)
 }
@@ -252,7 +255,7 @@ mod tests {
         });
         Report {
             nodes: nodes.collect(),
-            shared: Vec::new(),
+            ..Report::default()
         }
     }
 
@@ -367,8 +370,11 @@ mod tests {
         let one = [check("shm-size", Outcome::Pass, Owner::MlTeam)];
         let mut report = report(&[("a", &one), ("b", &one)]);
         report.shared = vec![check("path-bandwidth", Outcome::Fail, Owner::Network)];
+        // A node of another gang is nothing that this one could leave.
+        report.leave = names(&["b", "c"]);
         let judged = judge(&report, &names(&["a", "b"])).unwrap();
         assert!(judged.unfit.is_empty());
+        assert_eq!(judged.leave, names(&["b"]));
         assert!(
             judged
                 .alike

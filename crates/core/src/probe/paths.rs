@@ -6,6 +6,8 @@
 //! Invariant: a node fails only where the search named it, or where it did not take part to the end.
 //! Whatever has several explanations is a warning of each and a failure of none.
 
+mod leave;
+
 use std::collections::BTreeSet;
 
 use super::{

@@ -101,6 +101,7 @@ fn report(settings: &Settings, conduct: &Conduct, members: &mut Members, limit: 
     Report {
         nodes: nodes.collect(),
         shared: measured.shared,
+        leave: measured.leave,
     }
 }
 

@@ -119,7 +119,7 @@ impl World {
         let judgement = Judgement {
             unfit: unfit.iter().map(fault).collect(),
             fit: fit.into_iter().cloned().collect(),
-            alike: None,
+            ..Judgement::default()
         };
         let Some(here) = self
             .flight(number)

@@ -1,6 +1,6 @@
 //! Gangs whose seats are looked at before they start.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::{
@@ -267,6 +267,23 @@ fn what_every_node_fails_is_not_cured_by_other_nodes() {
             .message
             .starts_with("all 3 nodes of the gang fail `shm-size`")
     );
+}
+
+#[test]
+fn an_end_of_a_slow_link_is_left_and_not_called_unfit() {
+    let mut world = seated(Kind::PyTorch);
+    world.pass();
+    let found = Judgement {
+        alike: Some("`path-bandwidth` fails between nodes".to_owned()),
+        leave: BTreeSet::from(["node-1".to_owned()]),
+        ..Judgement::default()
+    };
+    here(&mut world).run = PreflightRun::Ended(1, Ok(found));
+    let decision = world.pass();
+    assert_eq!(given_back(&decision), Some(vec!["node-1".to_owned()]));
+    assert_eq!(pods(&decision), 0);
+    let state = world.observed.status.trainyard.preflight.clone().unwrap();
+    assert!(state.unfit.is_empty(), "{state:?}");
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! Pairs in rounds, then all together in a ring.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use trainyard_core::probe::{
     Check, Outcome,
@@ -28,6 +31,7 @@ const RING_REPEATS: u32 = 3;
 pub(super) struct Checked {
     pub(super) nodes: BTreeMap<String, Vec<Check>>,
     pub(super) shared: Vec<Check>,
+    pub(super) leave: BTreeSet<String>,
 }
 
 /// Measures between all who can be.
@@ -84,7 +88,11 @@ pub(super) fn conduct(
     if !is_whole {
         shared.push(out_of_time(&shared, settings.timeout));
     }
-    Checked { nodes, shared }
+    Checked {
+        nodes,
+        shared,
+        leave: paths.leave(),
+    }
 }
 
 fn out_of_time(shared: &[Check], timeout: Duration) -> Check {

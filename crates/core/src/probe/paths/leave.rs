@@ -1,0 +1,124 @@
+//! Which nodes a gang goes without where a link is slow and no node is known to be.
+//!
+//! Invariant: most of a gang stays, unless it is of two: then nobody knows which of them it is.
+
+use std::collections::BTreeSet;
+
+use super::{Link, Paths};
+use crate::probe::Outcome;
+
+impl Paths<'_> {
+    /// The nodes without which no link that was found slow is used: one end of a pair, the smaller side of an uplink,
+    /// all that an undecided one might be, and both of two that do not reach what the fabric is expected to.
+    pub fn leave(&self) -> BTreeSet<String> {
+        let conclusion = self.conclusion;
+        let all = self.names.len();
+        let mut leave: BTreeSet<usize> = conclusion.pairs.iter().map(|pair| pair.1).collect();
+        let uplinks = conclusion.slow.iter();
+        let uplinks = uplinks.filter(|link| matches!(link, Link::Uplink(_)));
+        for link in uplinks.chain(conclusion.undecided.iter().flatten()) {
+            let behind = self.topology.behind(*link);
+            if behind.len() * 2 <= all {
+                leave.extend(behind);
+            } else {
+                leave.extend((0..all).filter(|node| !behind.contains(node)));
+            }
+        }
+        let below = self.expectation();
+        if all == 2 && below.is_some_and(|check| check.outcome == Outcome::Fail) {
+            leave.extend(0..all);
+        }
+        if leave.len() * 2 > all && all > 2 {
+            return BTreeSet::new();
+        }
+        let name = |node: usize| self.names.get(node).cloned();
+        leave.into_iter().filter_map(name).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use crate::probe::{
+        pairs::{Link, Topology},
+        paths::{PairFound, Paths},
+        search::Conclusion,
+    };
+
+    fn leave(racks: &[&str], expected: Option<u64>, conclusion: &Conclusion) -> Vec<String> {
+        let names: Vec<String> = (0..racks.len()).map(|node| format!("n{node}")).collect();
+        let domains: Vec<Vec<String>> = racks.iter().map(|rack| vec![(*rack).to_owned()]).collect();
+        let paths = Paths {
+            names: &names,
+            topology: &Topology::new(&domains),
+            found: &[PairFound::default()],
+            conclusion,
+            expected_gbps: expected,
+        };
+        paths.leave().into_iter().collect()
+    }
+
+    /// Name, racks, expected bandwidth, what was found, who is left.
+    type Case<'a> = (
+        &'a str,
+        &'a [&'a str],
+        Option<u64>,
+        Conclusion,
+        &'a [&'a str],
+    );
+
+    #[test]
+    fn as_few_nodes_as_it_takes() {
+        let slow = |link| Conclusion {
+            slow: BTreeSet::from([link]),
+            ..Conclusion::default()
+        };
+        let pair = Conclusion {
+            pairs: BTreeSet::from([(0, 2)]),
+            ..Conclusion::default()
+        };
+        let undecided = |nodes: &[usize]| Conclusion {
+            undecided: BTreeSet::from([nodes.iter().map(|node| Link::Node(*node)).collect()]),
+            ..Conclusion::default()
+        };
+        let half = |gbps: f64| Conclusion {
+            medians: vec![Some(gbps * 1e9)],
+            ..Conclusion::default()
+        };
+        let racks = ["a", "a", "a", "b", "b"];
+        let cases: [Case<'_>; 9] = [
+            ("nothing slow", &racks, None, Conclusion::default(), &[]),
+            ("one end of a pair", &racks, None, pair, &["n2"]),
+            // Told as a failed node.
+            ("a node", &racks, None, slow(Link::Node(1)), &[]),
+            (
+                "the smaller rack",
+                &racks,
+                None,
+                slow(Link::Uplink(1)),
+                &["n3", "n4"],
+            ),
+            (
+                "the other rack",
+                &racks,
+                None,
+                slow(Link::Uplink(0)),
+                &["n3", "n4"],
+            ),
+            (
+                "either of two",
+                &racks,
+                None,
+                undecided(&[0, 4]),
+                &["n0", "n4"],
+            ),
+            ("nearly all", &racks, None, undecided(&[0, 1, 2, 3]), &[]),
+            ("two below", &["a", "a"], Some(10), half(2.0), &["n0", "n1"]),
+            ("five below: the fabric", &racks, Some(10), half(2.0), &[]),
+        ];
+        for (name, racks, expected, conclusion, wanted) in cases {
+            assert_eq!(leave(racks, expected, &conclusion), wanted, "{name}");
+        }
+    }
+}
