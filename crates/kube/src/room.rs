@@ -9,7 +9,7 @@ use trainyard_core::{
 
 use crate::{
     key::JobKey,
-    view::{ContainerSpecView, Meta, NodeView, PodView, RoomView},
+    view::{ContainerSpecView, Meta, NodeView, PodSpecView, PodView, RoomView},
 };
 
 /// The name by which placement knows a pod. That of a launcher whose batch Job made it is the Job's: the
@@ -29,16 +29,10 @@ pub(crate) fn of_ours(pod: &PodView, job: &JobKey) -> Option<Resident> {
     if pod.spec.node_name.is_empty() || ended {
         return None;
     }
-    let spec = PodSpec {
-        containers: pod.spec.containers.iter().map(container).collect(),
-        init_containers: Some(pod.spec.init_containers.iter().map(container).collect()),
-        overhead: pod.spec.overhead.clone(),
-        ..PodSpec::default()
-    };
     Some(Resident {
         node: pod.spec.node_name.clone(),
         gang: Some(job.gang()),
-        requests: Resources::of_pod(&spec),
+        requests: requests(&pod.spec),
         priority: pod.spec.priority.unwrap_or(0),
         labels: pod.metadata.labels.clone(),
         leaving: pod.metadata.deletion_timestamp.is_some(),
@@ -46,37 +40,43 @@ pub(crate) fn of_ours(pod: &PodView, job: &JobKey) -> Option<Resident> {
     })
 }
 
+fn requests(spec: &PodSpecView) -> Resources {
+    Resources::of_pod(&PodSpec {
+        containers: spec.containers.iter().map(container).collect(),
+        init_containers: Some(spec.init_containers.iter().map(container).collect()),
+        overhead: spec.overhead.clone(),
+        host_network: Some(spec.host_network),
+        resources: spec.resources.clone(),
+        ..PodSpec::default()
+    })
+}
+
 fn container(view: &ContainerSpecView) -> Container {
     Container {
         resources: view.resources.clone(),
         restart_policy: view.restart_policy.clone(),
+        ports: Some(view.ports.clone()),
         ..Container::default()
     }
 }
 
 /// The room that a pod of anybody takes.
 pub(crate) fn of_others(view: &RoomView) -> Option<Resident> {
-    let spec = view.pod.spec.as_ref()?;
-    let node = spec.node_name.clone().filter(|node| !node.is_empty())?;
-    if matches!(view.pod.status.phase.as_str(), "Succeeded" | "Failed") {
+    let ended = matches!(view.status.phase.as_str(), "Succeeded" | "Failed");
+    if view.spec.node_name.is_empty() || ended {
         return None;
     }
-    let anti = spec
-        .affinity
-        .as_ref()
-        .and_then(|affinity| affinity.pod_anti_affinity.as_ref())
-        .and_then(|anti| {
-            anti.required_during_scheduling_ignored_during_execution
-                .clone()
-        });
+    let anti = &view.spec.affinity.pod_anti_affinity;
     Some(Resident {
-        node,
+        node: view.spec.node_name.clone(),
         gang: None,
-        requests: Resources::of_pod(spec),
-        priority: spec.priority.unwrap_or(0),
+        requests: requests(&view.spec),
+        priority: view.spec.priority.unwrap_or(0),
         labels: view.metadata.labels.clone(),
         leaving: view.metadata.deletion_timestamp.is_some(),
-        anti_affinity: anti.unwrap_or_default(),
+        anti_affinity: anti
+            .required_during_scheduling_ignored_during_execution
+            .clone(),
     })
 }
 
@@ -113,5 +113,56 @@ pub(crate) fn of_node(view: &NodeView, answers: bool) -> gang::Node {
     gang::Node {
         ready: answers,
         ..gang::Node::of(&node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+    use serde_json::json;
+    use trainyard_core::spec::Kind;
+
+    use super::*;
+
+    #[test]
+    fn what_is_read_of_a_pod_is_all_that_its_room_depends_on() {
+        let pod = json!({
+            "metadata": {"name": "p", "namespace": "n", "labels": {"app": "web"}},
+            "spec": {
+                "nodeName": "node-1",
+                "priority": 7,
+                "hostNetwork": true,
+                "overhead": {"memory": "1Mi"},
+                "resources": {"requests": {"cpu": "9"}},
+                "initContainers": [{
+                    "name": "s", "image": "i", "restartPolicy": "Always",
+                    "resources": {"requests": {"memory": "1Gi"}}, "ports": [{"containerPort": 9100}],
+                }],
+                "containers": [{
+                    "name": "c", "image": "i", "ports": [{"containerPort": 80, "protocol": "UDP"}],
+                    "resources": {"limits": {"nvidia.com/gpu": "2"}},
+                }],
+                "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}},
+                ]}},
+            },
+            "status": {"phase": "Running"},
+        });
+        let whole: Pod = serde_json::from_value(pod.clone()).unwrap();
+        let whole = Resources::of_pod(&whole.spec.unwrap());
+        let others = of_others(&serde_json::from_value(pod.clone()).unwrap()).unwrap();
+        assert_eq!(others.requests, whole);
+        assert_eq!((others.node.as_str(), others.priority), ("node-1", 7));
+        assert_eq!(
+            others.anti_affinity[0].topology_key,
+            "kubernetes.io/hostname"
+        );
+        let job = JobKey {
+            kind: Kind::PyTorch,
+            namespace: "n".into(),
+            name: "j".into(),
+        };
+        let ours = of_ours(&serde_json::from_value(pod).unwrap(), &job).unwrap();
+        assert_eq!(ours.requests, whole);
     }
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::core::v1::{PodSpec, ResourceRequirements},
+    api::core::v1::{ContainerPort, PodAffinityTerm, ResourceRequirements},
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::OwnerReference},
 };
 use serde::{Deserialize, Deserializer};
@@ -181,6 +181,24 @@ pub(crate) struct PodSpecView {
     pub(crate) overhead: Option<BTreeMap<String, Quantity>>,
     pub(crate) priority: Option<i32>,
     pub(crate) scheduling_gates: Vec<Named>,
+    pub(crate) affinity: AffinityView,
+    pub(crate) host_network: bool,
+    /// Of the pod as a whole.
+    pub(crate) resources: Option<ResourceRequirements>,
+}
+
+/// Whom a pod must not be beside.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct AffinityView {
+    pub(crate) pod_anti_affinity: AntiAffinityView,
+}
+
+/// The part of it that placement keeps to.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct AntiAffinityView {
+    pub(crate) required_during_scheduling_ignored_during_execution: Vec<PodAffinityTerm>,
 }
 
 /// A container as it is asked for.
@@ -190,6 +208,7 @@ pub(crate) struct ContainerSpecView {
     pub(crate) name: String,
     pub(crate) restart_policy: Option<String>,
     pub(crate) resources: Option<ResourceRequirements>,
+    pub(crate) ports: Vec<ContainerPort>,
 }
 
 /// Something with a name.
@@ -215,25 +234,18 @@ impl View for PriorityView {
 }
 
 /// A pod of anybody, which takes room.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct RoomView {
     pub(crate) metadata: Meta,
-    #[serde(flatten)]
-    pub(crate) pod: Box<RoomPod>,
+    pub(crate) spec: PodSpecView,
+    pub(crate) status: PhaseView,
 }
 
 impl View for RoomView {
     fn meta(&self) -> &Meta {
         &self.metadata
     }
-}
-
-/// What of a pod says how much room it takes, and beside whom.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct RoomPod {
-    pub(crate) spec: Option<PodSpec>,
-    pub(crate) status: PhaseView,
 }
 
 /// The phase of an object.

@@ -21,7 +21,12 @@ pub(super) struct Devices {
 
 impl Devices {
     pub(super) fn detect() -> Self {
-        Self::by_library().unwrap_or_else(|_| Self::by_list(Path::new(DRIVER_LIST)))
+        let by_list = || Self::by_list(Path::new(DRIVER_LIST));
+        // A static program cannot load it, and need not carry what would call it.
+        if cfg!(target_feature = "crt-static") {
+            return by_list();
+        }
+        Self::by_library().unwrap_or_else(|_| by_list())
     }
 
     fn by_library() -> Result<Self, NvmlError> {

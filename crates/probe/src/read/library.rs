@@ -39,18 +39,26 @@ pub(super) fn ask(root: &Root) -> Probed<Told> {
     if !root.is_machine() {
         return Probed::NotAsked;
     }
+    // A static program cannot load it, and need not carry what would call it.
+    if cfg!(target_feature = "crt-static") {
+        return by_program(root);
+    }
     let library = Nvml::builder().lib_path(LIBRARY.as_ref()).init();
     match library {
         Ok(library) => told(root, &library).map_or_else(|error| refused(&error), Probed::Read),
-        Err(NvmlError::LibloadingError(_)) => smi::ask(root).and_then(|(gpus, driver)| {
-            Ok(Told {
-                gpus,
-                driver: Probed::Read(driver),
-                cuda: Probed::NotAsked,
-            })
-        }),
+        Err(NvmlError::LibloadingError(_)) => by_program(root),
         Err(error) => refused(&error),
     }
+}
+
+fn by_program(root: &Root) -> Probed<Told> {
+    smi::ask(root).and_then(|(gpus, driver)| {
+        Ok(Told {
+            gpus,
+            driver: Probed::Read(driver),
+            cuda: Probed::NotAsked,
+        })
+    })
 }
 
 fn told(root: &Root, library: &Nvml) -> Result<Told, NvmlError> {
