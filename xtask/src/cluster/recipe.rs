@@ -137,7 +137,7 @@ mod tests {
         let read = |path: &str| fs::read_to_string(root.join(path)).expect(path);
         let recipe = Recipe::of_project().expect("it is read");
         let text = read("deploy/image/Containerfile");
-        // The program is that of the package which the stage before builds for release.
+        // The program is that of the package which the stage before builds to be small.
         let package = read("crates/cli/Cargo.toml");
         let name = package
             .lines()
@@ -145,9 +145,9 @@ mod tests {
             .expect("the package has a name")
             .trim_matches('"');
         assert!(text.contains(&format!(
-            "cargo build --release --locked --package {name}\n"
+            "cargo build --profile dist --locked --package {name}\n"
         )));
-        assert_eq!(recipe.source, format!("/src/target/release/{name}"));
+        assert_eq!(recipe.source, format!("/src/target/dist/{name}"));
         assert!(text.contains("WORKDIR /src\nCOPY . .\n"));
         // With the toolchain of this checkout.
         let toolchain = read("rust-toolchain.toml");
