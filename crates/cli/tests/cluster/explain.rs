@@ -52,12 +52,12 @@ fn what_the_pod_standard_forbids_is_explained() {
 }
 
 /// Writes the lease of an operator that renewed it at `renewed` for `seconds`.
-fn put_lease(yard: &Yard, renewed: &str, seconds: u32) {
+fn put_lease(yard: &Yard, namespace: &str, renewed: &str, seconds: u32) {
     yard.apply(&json!({"apiVersion": "v1", "kind": "Namespace",
-        "metadata": {"name": crd::NAMESPACE}}));
+        "metadata": {"name": namespace}}));
     yard.apply(
         &json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": {"name": rights::LEASE, "namespace": crd::NAMESPACE},
+        "metadata": {"name": rights::LEASE, "namespace": namespace},
         "spec": {"holderIdentity": "somebody", "renewTime": renewed,
             "leaseDurationSeconds": seconds}}),
     );
@@ -67,17 +67,21 @@ fn put_lease(yard: &Yard, renewed: &str, seconds: u32) {
 fn the_lease_of_an_operator_tells_whether_one_lives() {
     on_cluster("lease", |yard| {
         yard.put(&job("waits"));
-        put_lease(yard, "2026-01-01T00:00:00.000000Z", 15);
+        put_lease(yard, crd::NAMESPACE, "2026-01-01T00:00:00.000000Z", 15);
         let answer = yard.until_cause("waits", "NoOperator");
         let sentence = answer["sentence"].as_str().unwrap();
         assert!(sentence.contains("since its lease ran out"), "{answer:#}");
         assert!(answer.to_string().contains("somebody"), "{answer:#}");
-        put_lease(yard, "2026-01-01T00:00:00.000000Z", u32::MAX / 2);
+        // That of the job's own namespace speaks for it before the other.
+        let long_ago = "2026-01-01T00:00:00.000000Z";
+        put_lease(yard, &yard.namespace, long_ago, u32::MAX / 2);
         let answer = yard.until_answer("waits", |answer| {
             let sentence = answer["sentence"].as_str().unwrap();
             sentence.contains("the operator that lives has not looked at it")
         });
         assert_eq!(answer["cause"], "NoOperator", "{answer:#}");
+        let own = format!("kubectl -n {} logs", yard.namespace);
+        assert!(answer.to_string().contains(&own), "{answer:#}");
         kubectl_in(crd::NAMESPACE, &["delete", "lease", rights::LEASE]);
     });
 }

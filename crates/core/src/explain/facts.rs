@@ -212,11 +212,15 @@ pub enum Operator {
         holder: String,
         /// When it was last heard of.
         since: Timestamp,
+        /// Where its lease is, and so its pods.
+        namespace: String,
     },
     /// One that lives.
     Alive {
         /// Who it is.
         holder: String,
+        /// Where its lease is, and so its pods.
+        namespace: String,
     },
 }
 

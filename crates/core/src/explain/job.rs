@@ -85,7 +85,7 @@ pub(super) fn nobody_looks(facts: &Facts) -> Option<Answer> {
     let behind = suspended != facts.job.suspend || asked;
     let waited = facts.since(facts.job.created_at) >= UNTOUCHED;
     let (sentence, from, says) = match &facts.operator {
-        Operator::Silent { holder, since } if untouched || behind => (
+        Operator::Silent { holder, since, .. } if untouched || behind => (
             "no operator looks after it: the last one has not been heard of since its lease ran out"
                 .to_owned(),
             "lease",
@@ -98,7 +98,7 @@ pub(super) fn nobody_looks(facts: &Facts) -> Option<Answer> {
             "lease",
             "there is none".to_owned(),
         ),
-        Operator::Alive { holder } if untouched && waited => (
+        Operator::Alive { holder, .. } if untouched && waited => (
             "the operator that lives has not looked at it; it may look after other namespaces or \
              kinds only"
                 .to_owned(),
@@ -112,9 +112,14 @@ pub(super) fn nobody_looks(facts: &Facts) -> Option<Answer> {
         ),
         _ => return None,
     };
-    let next = "look at the operator: `kubectl -n trainyard-system get pods` and `kubectl -n \
-                trainyard-system logs deploy/trainyard`";
-    Some(Answer::waits(Cause::NoOperator, sentence, next.to_owned()).because(from, says))
+    let namespace = match &facts.operator {
+        Operator::Silent { namespace, .. } | Operator::Alive { namespace, .. } => namespace,
+        _ => "trainyard-system",
+    };
+    let next = format!(
+        "look at the operator: `kubectl -n {namespace} get pods` and `kubectl -n {namespace} logs deploy/trainyard`"
+    );
+    Some(Answer::waits(Cause::NoOperator, sentence, next).because(from, says))
 }
 
 pub(super) fn suspended(facts: &Facts) -> Option<Answer> {

@@ -41,6 +41,7 @@ fn facts() -> Facts {
         nodes: BTreeMap::new(),
         operator: Operator::Alive {
             holder: "op-1".into(),
+            namespace: "trainyard-system".into(),
         },
         cut_off: None,
         failures: Vec::new(),

@@ -2,7 +2,10 @@
 //!
 //! What whoever asks may not read, such as nodes, is left out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, ResourceQuota};
@@ -54,7 +57,7 @@ impl Api {
             quotas: self.quotas(job).await,
             claims: self.claims(job, &pods).await,
             nodes: self.nodes(&pods).await,
-            operator: self.operator(now).await,
+            operator: self.operator(&job.key.namespace, now).await,
             cut_off: None,
             failures: Vec::new(),
             pods: pods.into_iter().map(|pod| pod.facts).collect(),
@@ -191,30 +194,51 @@ impl Api {
         nodes
     }
 
-    async fn operator(&self, now: Timestamp) -> Operator {
-        let path = format!(
-            "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
-            crd::NAMESPACE
-        );
-        let lease = self.get::<LeaseView>("get the operator's lease", &path, LEASE_NAME);
-        let spec = match lease.await {
-            Ok(lease) => lease.spec,
-            Err(error) if error.is_not_found() => return Operator::NoLease,
-            Err(_) => return Operator::Unknown,
-        };
-        let (holder, Some(renewed)) = (spec.holder_identity, spec.renew_time) else {
-            return Operator::NoLease;
-        };
-        let seconds = spec
-            .lease_duration_seconds
-            .map_or(lease::DURATION.as_secs(), u64::from);
-        let age = now.duration_since(renewed).as_secs();
-        if holder.is_empty() || u64::try_from(age).is_ok_and(|age| age > seconds) {
-            return Operator::Silent {
-                holder,
-                since: renewed,
-            };
+    /// The operator whose lease is where the job is, or where it is installed by default; else any other.
+    async fn operator(&self, namespace: &str, now: Timestamp) -> Operator {
+        for namespace in [namespace, crd::NAMESPACE] {
+            let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
+            let lease = self.get::<LeaseView>("get the operator's lease", &path, LEASE_NAME);
+            let found = lease.await.ok().and_then(|lease| heard(&lease, now));
+            if let Some(operator) = found {
+                return operator;
+            }
         }
-        Operator::Alive { holder }
+        let path = "/apis/coordination.k8s.io/v1/leases";
+        let named = Some(format!("metadata.name={LEASE_NAME}"));
+        let leases = self.list::<LeaseView>("list the leases of operators", path, None, named);
+        match leases.await {
+            Ok(mut leases) => {
+                leases.sort_by_key(|lease| Reverse(lease.spec.renew_time));
+                let mut heard = leases.iter().filter_map(|lease| heard(lease, now));
+                heard.next().unwrap_or(Operator::NoLease)
+            }
+            // It may be anywhere.
+            Err(_) => Operator::Unknown,
+        }
     }
+}
+
+/// What a lease tells of the operator; nothing where it was never held.
+fn heard(lease: &LeaseView, now: Timestamp) -> Option<Operator> {
+    let spec = &lease.spec;
+    let since = spec.renew_time?;
+    let (holder, namespace) = (
+        spec.holder_identity.clone(),
+        lease.metadata.namespace.clone(),
+    );
+    let seconds = spec
+        .lease_duration_seconds
+        .map_or(lease::DURATION.as_secs(), u64::from);
+    let age = now.duration_since(since).as_secs();
+    let is_silent = holder.is_empty() || u64::try_from(age).is_ok_and(|age| age > seconds);
+    Some(if is_silent {
+        Operator::Silent {
+            holder,
+            since,
+            namespace,
+        }
+    } else {
+        Operator::Alive { holder, namespace }
+    })
 }

@@ -34,6 +34,7 @@ pub(super) fn of_the_job() -> Vec<Named> {
     let silent = Operator::Silent {
         holder: "op-1".into(),
         since: at(3),
+        namespace: "ml-platform".into(),
     };
     let untouched = facts().with(|facts| facts.status = JobStatus::default());
     vec![
@@ -98,7 +99,7 @@ pub(super) fn of_the_job() -> Vec<Named> {
                 .with(|facts| facts.operator = silent.clone()),
             Cause::NoOperator,
             Waits,
-            vec!["lease", "op-1"],
+            vec!["lease", "op-1", "kubectl -n ml-platform logs"],
         ),
         (
             "untouched, no lease",
