@@ -13,6 +13,7 @@ mod check;
 mod compare;
 mod examine;
 mod judge;
+mod links;
 mod needs;
 pub mod pairs;
 pub mod paths;
@@ -20,6 +21,7 @@ mod probation;
 mod reading;
 pub mod ring;
 pub mod search;
+pub mod tools;
 
 pub use catalogue::{CATALOGUE, Entry};
 pub use check::{Check, Layer, NodeReport, Outcome, Owner, Report};
