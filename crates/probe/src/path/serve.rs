@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    env,
     io::{self, Write},
     net::SocketAddr,
     path::PathBuf,
@@ -101,6 +102,9 @@ fn settings(variable: &dyn Fn(&str) -> Option<String>) -> Result<Settings, Serve
         measure: millis
             .map_or(MEASURE, Duration::from_millis)
             .max(Duration::from_millis(10)),
+        programs: variable("PATH")
+            .map(|path| env::split_paths(&path).collect())
+            .unwrap_or_default(),
     })
 }
 

@@ -94,7 +94,12 @@ mod tests {
 
     #[test]
     fn the_port_is_one_that_ranks_use() {
-        let cases: [(&str, Change, Result<(&str, Option<u32>, usize), &str>); 8] = [
+        type Case = (
+            &'static str,
+            Change,
+            Result<(&'static str, Option<u32>, usize), &'static str>,
+        );
+        let cases: [Case; 8] = [
             ("as it is", |_, _| {}, Ok(("mlx5_0", Some(3), 8))),
             (
                 "the named interface",
