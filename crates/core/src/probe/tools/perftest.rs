@@ -205,6 +205,12 @@ mod tests {
                 false,
             ),
             (
+                " Did not detect devices \n If device exists, check if driver is up\n \
+                 Unable to find the Infiniband/RoCE device\n",
+                "Unable to find the Infiniband/RoCE device",
+                false,
+            ),
+            (
                 "Couldn't connect to 10.10.0.6:18515\n Unable to init the socket connection\n",
                 "Couldn't connect to 10.10.0.6:18515",
                 true,
