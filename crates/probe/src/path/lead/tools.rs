@@ -6,7 +6,7 @@ use std::{
 };
 
 use trainyard_core::probe::{
-    Check, Reading,
+    Check, Needs, Reading,
     pairs::{Pair, Topology},
     search::{Measurement, Search},
     tools::{
@@ -43,7 +43,13 @@ pub(super) fn conduct(
     let programs = programs(members, limit.within(settings.patience()));
     let collective = plan(members, readings, |member, reading| {
         let count = gpus(reading, &settings.needs)?;
-        has(&programs, member, nccl::PROGRAM, nccl::PACKAGE)?;
+        has(
+            &programs,
+            member,
+            &settings.needs,
+            nccl::PROGRAM,
+            nccl::PACKAGE,
+        )?;
         Ok(count)
     });
     let kept = if collective.values().any(Result::is_ok) {
@@ -53,7 +59,13 @@ pub(super) fn conduct(
     };
     let ports = plan(members, readings, |member, reading| {
         let port = tools::port(reading, &settings.needs)?;
-        has(&programs, member, perftest::PROGRAM, perftest::PACKAGE)?;
+        has(
+            &programs,
+            member,
+            &settings.needs,
+            perftest::PROGRAM,
+            perftest::PACKAGE,
+        )?;
         Ok(port)
     });
     let mut run = Run {
@@ -100,6 +112,7 @@ fn plan<T>(
 fn has(
     programs: &BTreeMap<usize, BTreeSet<String>>,
     member: usize,
+    needs: &Needs,
     program: &str,
     package: &str,
 ) -> Result<(), String> {
@@ -107,8 +120,13 @@ fn has(
     if own.is_some_and(|own| own.contains(program)) {
         return Ok(());
     }
+    let next = if needs.asked_by.is_some() {
+        format!("install `{package}` there to have it measured")
+    } else {
+        "that of a job may have it".to_owned()
+    };
     Err(format!(
-        "`{program}` is not on the search path of the image; install `{package}` there to have it measured"
+        "`{program}` is not on the search path of the image; {next}"
     ))
 }
 
