@@ -13,6 +13,8 @@ mod check;
 mod compare;
 mod examine;
 mod judge;
+mod leave;
+mod links;
 mod needs;
 pub mod pairs;
 pub mod paths;
@@ -20,6 +22,7 @@ mod probation;
 mod reading;
 pub mod ring;
 pub mod search;
+pub mod tools;
 
 pub use catalogue::{CATALOGUE, Entry};
 pub use check::{Check, Layer, NodeReport, Outcome, Owner, Report};

@@ -221,8 +221,9 @@ impl Operator {
             round,
             nodes,
             covers,
-            pods,
+            mut pods,
         } = begun;
+        self.locate(&mut pods);
         let runner = Runner {
             caller: &self.caller,
             namespace: &key.namespace,
@@ -256,6 +257,15 @@ impl Operator {
             followed.ended = Some(found);
         }
         self.look_soon(key);
+    }
+
+    /// Says of each pod in which domains its node is, as placement sees them.
+    fn locate(&self, pods: &mut [preflight::PreflightPod]) {
+        let store = self.state.store();
+        let snapshot = store.line.snapshot();
+        for one in pods {
+            one.domains = snapshot.domains(&one.node);
+        }
     }
 
     /// Keeps what preflight `round` found on its nodes, and removes what is left of it, in a task of its own.

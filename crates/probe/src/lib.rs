@@ -1,6 +1,7 @@
 //! Measures this machine, and the paths to others, for a preflight.
 //!
-//! Owns the reading: files below one root, the NVIDIA library where it is present, sockets, volumes.
+//! Owns the reading: files below one root, the NVIDIA library where it is present, sockets, volumes,
+//! and programs of others where they are present.
 //! What a measurement means is [`trainyard_core::probe`].
 //!
 //! Invariant: nothing is changed on the host, and every probe ends within a stated time; one that does
@@ -10,6 +11,7 @@
 mod deadline;
 mod files;
 pub mod path;
+mod program;
 mod read;
 
 pub use read::{ACTIVE_LIMIT, PASSIVE_LIMIT, read};

@@ -1,7 +1,7 @@
 //! The paths between machines: one lead, peers that join it, and what they measure together.
 //!
 //! Owns sockets, the protocol and the order of the whole: join, read, clocks, pairs in rounds, the
-//! ring, volumes. Which pairs, and what slow ones mean, is `core::probe`.
+//! ring, volumes, programs of others. Which pairs, and what slow ones mean, is `core::probe`.
 //!
 //! # Flow
 //!
@@ -28,6 +28,7 @@ mod ring;
 mod serve;
 mod socket;
 mod stream;
+mod tools;
 mod volume;
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
@@ -60,6 +61,8 @@ pub struct Settings {
     pub timeout: Duration,
     /// How long one direction of a pair is measured.
     pub measure: Duration,
+    /// Where programs of others are looked for, in this order.
+    pub programs: Vec<PathBuf>,
 }
 
 impl Settings {

@@ -15,7 +15,7 @@ mod rdma;
 mod smi;
 mod space;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod volume;
 
 use std::{

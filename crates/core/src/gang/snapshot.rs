@@ -133,6 +133,19 @@ pub struct Resident {
 }
 
 impl Snapshot {
+    /// The domains that `node` is in, from wide to narrow: the values of its labels, down to the narrowest that it has.
+    pub fn domains(&self, node: &str) -> Vec<String> {
+        let labels = self.nodes.get(node).map(|node| &node.labels);
+        let levels = self.topology.levels.iter();
+        let values = levels.map(|level| labels.and_then(|labels| labels.get(&level.key)));
+        let mut domains: Vec<String> = values
+            .map(|value| value.cloned().unwrap_or_default())
+            .collect();
+        let known = domains.iter().rposition(|domain| !domain.is_empty());
+        domains.truncate(known.map_or(0, |last| last + 1));
+        domains
+    }
+
     /// The devices that compute which nobody holds on `node`, as a pod asks for them.
     pub fn free_accelerators(&self, node: &str) -> BTreeMap<String, Quantity> {
         let Some(known) = self.nodes.get(node) else {

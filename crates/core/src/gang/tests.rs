@@ -292,3 +292,23 @@ fn seats_that_are_held_but_not_seen_yet_are_taken() {
     let placement = run(&snapshot, &[first, gang("second", 1, 8)]);
     assert!(placement.seated.is_empty());
 }
+
+#[test]
+fn a_node_is_in_the_domains_of_its_labels() {
+    let mut snapshot = cluster(1, 1, 2);
+    let nodes = &mut snapshot.nodes;
+    nodes.insert("rackless".to_owned(), node(&[(BLOCK, "b7")], 8));
+    nodes.insert("blockless".to_owned(), node(&[(RACK, "r9")], 8));
+    nodes.insert("bare".to_owned(), node(&[], 8));
+    snapshot.detect_topology();
+    let cases: [(&str, &[&str]); 5] = [
+        ("b0r0h1", &["b0", "b0r0"]),
+        ("rackless", &["b7"]),
+        ("blockless", &["", "r9"]),
+        ("bare", &[]),
+        ("unknown", &[]),
+    ];
+    for (name, want) in cases {
+        assert_eq!(snapshot.domains(name), want, "{name}");
+    }
+}

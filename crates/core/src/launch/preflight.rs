@@ -58,6 +58,8 @@ pub mod variable_name {
     pub const GANG: &str = "TRAINYARD_PREFLIGHT_GANG";
     /// The nodes of all, for the lead.
     pub const NODES: &str = "TRAINYARD_PREFLIGHT_NODES";
+    /// The domains of each node as JSON, for the lead.
+    pub const TOPOLOGY: &str = "TRAINYARD_PREFLIGHT_TOPOLOGY";
     /// Where the lead is, for all others.
     pub const LEAD: &str = "TRAINYARD_PREFLIGHT_LEAD";
     /// Seconds in which measuring ends.
@@ -69,6 +71,8 @@ pub mod variable_name {
 pub struct PreflightPod {
     /// The node that it looks at.
     pub node: String,
+    /// The domains that the node is in, from wide to narrow; empty where they are not known.
+    pub domains: Vec<String>,
     /// The pod.
     pub pod: Pod,
 }
@@ -199,10 +203,22 @@ pub fn of_nodes(
     pods.collect()
 }
 
-/// Makes a pod the lead of a preflight of `nodes`.
-pub fn lead<'a>(pod: &mut Pod, nodes: impl IntoIterator<Item = &'a str>) {
-    let nodes: Vec<&str> = nodes.into_iter().collect();
+/// Bytes of the largest variable that a kernel passes on are 128 KiB. A lead that is not told of domains still finds
+/// slow nodes and pairs, only no uplinks.
+const LARGEST_VARIABLE: usize = 96 << 10;
+
+/// Makes a pod the lead of a preflight of `pods`.
+pub fn lead(pod: &mut Pod, pods: &[PreflightPod]) {
+    let nodes: Vec<&str> = pods.iter().map(|one| one.node.as_str()).collect();
     tell(pod, variable_name::NODES, &nodes.join(","));
+    let known = pods.iter().filter(|one| !one.domains.is_empty());
+    let domains: BTreeMap<&str, &[String]> = known
+        .map(|one| (one.node.as_str(), &one.domains[..]))
+        .collect();
+    let text = serde_json::to_string(&domains).unwrap_or_default();
+    if !domains.is_empty() && text.len() <= LARGEST_VARIABLE {
+        tell(pod, variable_name::TOPOLOGY, &text);
+    }
 }
 
 /// Makes a pod one that joins the lead at `address`.
@@ -310,6 +326,7 @@ fn finish(node: &str, metadata: ObjectMeta, mut spec: PodSpec) -> PreflightPod {
     }
     PreflightPod {
         node: node.to_owned(),
+        domains: Vec::new(),
         pod: Pod {
             metadata,
             spec: Some(spec),

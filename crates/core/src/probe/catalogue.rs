@@ -88,6 +88,8 @@ catalogue! {
         "how far each GPU is from the nearest RDMA device on the PCI bus"
     SAME_GPUS "same-gpus" Devices Platform
         "number and model of GPUs, compared between machines"
+    GPU_COLLECTIVE "gpu-collective" Devices Platform
+        "what an all-reduce of the GPUs of one pod reaches, by `all_reduce_perf` where the image has it, and that its sums are right"
 
     INTERFACE "interface" Network Network
         "the interface that gradients travel on is there"
@@ -120,6 +122,8 @@ catalogue! {
         "the time of a small message to other nodes and back, beside theirs"
     GANG_BANDWIDTH "gang-bandwidth" Path Network
         "what each link carries in an all-reduce of all nodes around a ring, and that its sums are right"
+    RDMA_BANDWIDTH "rdma-bandwidth" Path Network
+        "what one RDMA port reaches with other nodes, by `ib_write_bw` where the image has it, beside theirs and what the fabric is expected to"
 
     VOLUME_WRITABLE "volume-writable" Storage Platform
         "a file can be made on the volume"

@@ -102,7 +102,8 @@ pub fn compare(
     checks
 }
 
-fn gpus(reading: &Reading) -> Option<String> {
+/// Number and models of the GPUs, such as `8 × NVIDIA H100 80GB HBM3`.
+pub(super) fn gpus(reading: &Reading) -> Option<String> {
     let gpus = reading.gpus.value().filter(|gpus| !gpus.is_empty())?;
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for gpu in gpus {

@@ -6,7 +6,7 @@
 mod devices;
 mod host;
 mod network;
-mod rdma;
+pub(super) mod rdma;
 mod storage;
 #[cfg(test)]
 pub(super) mod testing;

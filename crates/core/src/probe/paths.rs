@@ -6,13 +6,12 @@
 //! Invariant: a node fails only where the search named it, or where it did not take part to the end.
 //! Whatever has several explanations is a warning of each and a failure of none.
 
-mod leave;
-
 use std::collections::BTreeSet;
 
 use super::{
-    Check, amounts,
+    Check, Outcome, amounts,
     catalogue::{GANG_BANDWIDTH, JOINED, PATH_BANDWIDTH, PATH_LATENCY, VOLUME_SHARED},
+    links::{Called, bits},
     pairs::{Link, Pair, Topology},
     search::{Conclusion, Measurement, SLOW_BELOW},
 };
@@ -181,6 +180,20 @@ impl Paths<'_> {
         checks
     }
 
+    fn called(&self) -> Called<'_> {
+        Called {
+            names: self.names,
+            topology: self.topology,
+        }
+    }
+
+    /// The nodes to go without where a link is slow and no node is.
+    pub fn leave(&self) -> BTreeSet<String> {
+        let below = self.expectation();
+        let is_below = below.is_some_and(|check| check.outcome == Outcome::Fail);
+        self.called().leave(self.conclusion, is_below)
+    }
+
     fn own(&self, node: usize) -> impl Iterator<Item = &PairFound> {
         let has = move |found: &&PairFound| found.pair.0 == node || found.pair.1 == node;
         self.found.iter().filter(has)
@@ -230,7 +243,9 @@ impl Paths<'_> {
             .iter()
             .find(|set| set.contains(&Link::Node(node)));
         if let Some(set) = candidate {
-            let others = self.list(set.iter().filter(|link| **link != Link::Node(node)));
+            let others = self
+                .called()
+                .list(set.iter().filter(|link| **link != Link::Node(node)));
             let cause = if others.is_empty() {
                 "the node's own link, or the way to the one node it was measured with".to_owned()
             } else {
@@ -361,7 +376,7 @@ impl Paths<'_> {
                     format!("one of several ways through the network: {cause}"),
                     next,
                 );
-                check.about(self.pair((*a, *b)))
+                check.about(self.called().pair((*a, *b)))
             })
             .collect()
     }
@@ -370,15 +385,19 @@ impl Paths<'_> {
         let check = PATH_BANDWIDTH.fail(
             "slow, and the measurements do not tell which of them is",
             self.needed(),
-            format!("at least one of {}", self.list(links.iter())),
+            format!("at least one of {}", self.called().list(links.iter())),
             "measure again with more nodes that are known to be good",
         );
-        check.about(self.list(links.iter()))
+        check.about(self.called().list(links.iter()))
     }
 
     fn unsteady(&self) -> Option<Check> {
         let pairs = &self.conclusion.unsteady;
-        let first: Vec<String> = pairs.iter().take(3).map(|pair| self.pair(*pair)).collect();
+        let first: Vec<String> = pairs
+            .iter()
+            .take(3)
+            .map(|pair| self.called().pair(*pair))
+            .collect();
         (!pairs.is_empty()).then(|| {
             PATH_BANDWIDTH.warn(
                 format!(
@@ -483,22 +502,6 @@ impl Paths<'_> {
         };
         (0..self.names.len()).map(of).collect()
     }
-
-    fn list<'a>(&self, links: impl Iterator<Item = &'a Link>) -> String {
-        let name = |link: &Link| match link {
-            Link::Node(node) => self.name(*node).to_owned(),
-            Link::Uplink(domain) => format!("the uplink of {}", self.topology.domain(*domain)),
-        };
-        links.map(name).collect::<Vec<_>>().join(", ")
-    }
-
-    fn pair(&self, (a, b): Pair) -> String {
-        format!("{} - {}", self.name(a), self.name(b))
-    }
-
-    fn name(&self, node: usize) -> &str {
-        self.names.get(node).map_or("?", String::as_str)
-    }
 }
 
 fn latency(node: usize, all: &[Option<u64>]) -> Check {
@@ -528,16 +531,6 @@ fn latency(node: usize, all: &[Option<u64>]) -> Check {
 fn median(mut values: Vec<u64>) -> Option<u64> {
     values.sort_unstable();
     values.get(values.len() / 2).copied()
-}
-
-/// Bits in a second, as people read them.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a rate is positive, and far from the bound"
-)]
-fn bits(rate: f64) -> String {
-    amounts::rate((rate / 1e6).round().max(0.0) as u64)
 }
 
 #[cfg(test)]

@@ -88,7 +88,9 @@ impl Operator {
         };
         let found = match token() {
             Ok(token) => {
-                let pods = preflight::of_nodes(&namespace, image, flight(OF, 1, &token), &nodes);
+                let mut pods =
+                    preflight::of_nodes(&namespace, image, flight(OF, 1, &token), &nodes);
+                self.locate(&mut pods);
                 let say = |words: String| debug!(words, "trial");
                 runner.run(pods, &say).await.and_then(|found| {
                     let report = found.measured()?;

@@ -346,7 +346,7 @@ impl Runner<'_> {
             return Err(NoReport::All("there are no nodes to look at".to_owned()));
         };
         let mut lead = first.pod.clone();
-        preflight::lead(&mut lead, pods.iter().map(|one| one.node.as_str()));
+        preflight::lead(&mut lead, pods);
         let name = name_of(first);
         say(format!(
             "`{name}` starts on node `{}`, to lead {} pods",

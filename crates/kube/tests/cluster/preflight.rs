@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use trainyard_core::{
     launch::preflight,
@@ -12,8 +12,8 @@ use trainyard_core::{
 
 use crate::{
     fabrics::{on_fabric, put_macvlan, remove_fabric},
-    harness::{Yard, example, on_cluster, on_real_nodes, pytorch},
-    placement::Rack,
+    harness::{Yard, alone_on_cluster, example, on_cluster, on_real_nodes, pytorch},
+    placement::{Rack, gang},
 };
 
 const KIND: &str = "PyTorchJob";
@@ -318,6 +318,50 @@ fn a_node_that_failed_before_is_swapped_for_another_seat() {
         );
         let status = yard.status(KIND, "k").await;
         assert_eq!(status["trainyard"]["attempt"], 1, "{status:#}");
+        operator.stop().await;
+        rack.remove().await;
+    });
+}
+
+/// Alone, for every operator would see another level of the topology.
+#[test]
+fn the_lead_is_told_in_which_domains_its_nodes_are() {
+    alone_on_cluster("located", |yard| async move {
+        let rack = Rack::new(&yard, 2).await;
+        for (name, zone) in rack.names.iter().zip(["zone-1", "zone-2"]) {
+            let labels = json!({"topology.kubernetes.io/zone": zone});
+            edit_node(&yard, name, json!({"metadata": {"labels": labels}})).await;
+        }
+        // It begins with nodes that have their labels.
+        let operator = operator(&yard).await;
+        let mut job = gang(&yard, "j", 1, &json!({}));
+        job["metadata"]["annotations"] = json!({RECORD: "required"});
+        yard.put(&job).await;
+        let told = yard
+            .until("a lead is told of domains", || async {
+                let pods = yard.pod_map().await;
+                let variables = pods
+                    .values()
+                    .filter_map(|pod| pod["spec"]["containers"][0]["env"].as_array())
+                    .flatten();
+                let mut told = variables
+                    .filter(|variable| variable["name"] == preflight::variable_name::TOPOLOGY)
+                    .filter_map(|variable| variable["value"].as_str());
+                told.next().map(str::to_owned)
+            })
+            .await;
+        let want = json!({rack.names[0].as_str(): ["zone-1"], rack.names[1].as_str(): ["zone-2"]});
+        let told: Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(told, want);
+        // Pods of nodes that are gone would never leave.
+        yard.jobs(KIND)
+            .delete("j", &DeleteParams::default())
+            .await
+            .unwrap();
+        yard.until("the pods are gone", || async {
+            yard.pod_map().await.is_empty().then_some(())
+        })
+        .await;
         operator.stop().await;
         rack.remove().await;
     });

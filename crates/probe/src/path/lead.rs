@@ -5,6 +5,7 @@
 
 mod members;
 mod rounds;
+mod tools;
 mod volumes;
 
 use std::{
@@ -74,6 +75,8 @@ fn report(settings: &Settings, conduct: &Conduct, members: &mut Members, limit: 
     clocks(members, &mut readings, settings, limit);
     let measured = rounds::conduct(settings, conduct, members, limit);
     let volumes = volumes::conduct(settings, members, limit);
+    // Last: a program of others that hangs costs nothing but its own answer.
+    let by_tools = tools::conduct(settings, conduct, members, &readings, limit);
 
     let mut checks: BTreeMap<String, Vec<Check>> = BTreeMap::new();
     for (name, reading) in &readings {
@@ -82,7 +85,12 @@ fn report(settings: &Settings, conduct: &Conduct, members: &mut Members, limit: 
             .or_default()
             .extend(examine(reading, &settings.needs));
     }
-    for of_nodes in [compare(&readings, &settings.needs), measured.nodes, volumes] {
+    for of_nodes in [
+        compare(&readings, &settings.needs),
+        measured.nodes,
+        volumes,
+        by_tools.nodes,
+    ] {
         for (name, own) in of_nodes {
             checks.entry(name).or_default().extend(own);
         }
@@ -98,10 +106,11 @@ fn report(settings: &Settings, conduct: &Conduct, members: &mut Members, limit: 
         checks.sort_by_key(|check| check.layer);
         (name, NodeReport { checks })
     });
+    let shared = measured.shared.into_iter().chain(by_tools.shared);
     Report {
         nodes: nodes.collect(),
-        shared: measured.shared,
-        leave: measured.leave,
+        shared: shared.collect(),
+        leave: measured.leave.into_iter().chain(by_tools.leave).collect(),
     }
 }
 

@@ -1,9 +1,15 @@
 //! What lead and peers say to each other.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, SocketAddr},
+};
 
 use serde::{Deserialize, Serialize};
-use trainyard_core::probe::Reading;
+use trainyard_core::probe::{
+    Reading,
+    tools::{Collective, Port},
+};
 
 /// The version of the protocol. Pods of one preflight run one image, so another one is a mistake.
 pub(super) const VERSION: u32 = 1;
@@ -38,6 +44,12 @@ pub(super) enum Request {
     Ring(RingPart),
     /// A file on a volume, written, looked for or removed.
     Volume(VolumeStep),
+    /// Which programs of others are here.
+    Programs,
+    /// A measurement over RDMA with another peer.
+    Rdma(RdmaPart),
+    /// An all-reduce of the GPUs of this pod.
+    Collective(CollectivePart),
     /// Nothing more.
     Goodbye,
 }
@@ -82,6 +94,27 @@ pub(super) enum VolumeAction {
     Remove { name: String },
 }
 
+/// One side of a pair that is measured over RDMA.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct RdmaPart {
+    /// Which connections belong to it.
+    pub(super) id: u64,
+    /// Whom to connect to; the other side waits for that.
+    pub(super) to: Option<SocketAddr>,
+    /// The port of this side.
+    pub(super) port: Port,
+    /// How long each direction is measured.
+    pub(super) seconds: u64,
+    pub(super) limit_millis: u64,
+}
+
+/// An all-reduce of the GPUs of one pod.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct CollectivePart {
+    pub(super) gpus: u32,
+    pub(super) limit_millis: u64,
+}
+
 /// What a peer answers.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
@@ -92,6 +125,10 @@ pub(super) enum Answer {
     Ringed(Ringed),
     /// The names of files that are not as they should be, each with the reason.
     Volume(Vec<(String, String)>),
+    /// Their names.
+    Programs(BTreeSet<String>),
+    Rdma(RdmaSide),
+    Collective(Collective),
     Goodbye,
 }
 
@@ -120,6 +157,19 @@ pub(super) struct Ringed {
     pub(super) trouble: Option<String>,
 }
 
+/// What one side of a pair reached over RDMA.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct RdmaSide {
+    /// Bits in a second that this side sent.
+    pub(super) sent: Option<f64>,
+    /// Why it sent nothing.
+    pub(super) trouble: Option<String>,
+    /// Whether that is because the program of the other side was not there.
+    pub(super) found_nobody: bool,
+    /// What went wrong with the program by which this side received.
+    pub(super) serving_trouble: Option<String>,
+}
+
 /// The first message of a connection between peers.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Opening {
@@ -137,6 +187,8 @@ pub(super) enum Purpose {
     Backward,
     /// A step of the ring.
     Ring,
+    /// Agreement about a measurement over RDMA.
+    Rdma,
 }
 
 /// Whether two tokens are the same, in a time that does not depend on where they differ.

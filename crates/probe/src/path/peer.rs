@@ -8,6 +8,7 @@ use std::{
 };
 
 use thiserror::Error;
+use trainyard_core::probe::tools::{nccl, perftest};
 
 use super::{
     Settings, frame,
@@ -16,8 +17,9 @@ use super::{
     ring,
     socket::{Binding, SocketError},
     stream::Session,
-    volume,
+    tools, volume,
 };
+use crate::program::find;
 
 /// The beginning of the names of our files, which alone a lead may have written or removed.
 pub(super) const FILES: &str = ".trainyard-preflight-";
@@ -122,6 +124,7 @@ impl Peer<'_> {
             measure: self.settings.measure,
             patience: self.settings.patience(),
         };
+        let programs = &self.settings.programs;
         match request {
             Request::Read => {
                 let reading = crate::read(&self.settings.root, &self.settings.needs);
@@ -134,6 +137,13 @@ impl Peer<'_> {
             }),
             Request::Ring(part) => Answer::Ringed(ring::take_part(&session, &part)),
             Request::Volume(step) => Answer::Volume(self.volume(&step)),
+            Request::Programs => {
+                let known = [perftest::PROGRAM, nccl::PROGRAM].into_iter();
+                let here = known.filter(|name| find(name, programs).is_some());
+                Answer::Programs(here.map(str::to_owned).collect())
+            }
+            Request::Rdma(part) => Answer::Rdma(tools::rdma(&session, programs, &part)),
+            Request::Collective(part) => Answer::Collective(tools::collective(programs, &part)),
             Request::Goodbye => Answer::Goodbye,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    env,
     io::{self, Write},
     net::SocketAddr,
     path::PathBuf,
@@ -101,7 +102,15 @@ fn settings(variable: &dyn Fn(&str) -> Option<String>) -> Result<Settings, Serve
         measure: millis
             .map_or(MEASURE, Duration::from_millis)
             .max(Duration::from_millis(10)),
+        programs: variable("PATH").map_or_else(Vec::new, |path| folders(&path)),
     })
+}
+
+/// The folders of a search path. One that depends on where we are is nobody's to be run from.
+fn folders(path: &str) -> Vec<PathBuf> {
+    env::split_paths(path)
+        .filter(|folder| folder.is_absolute())
+        .collect()
 }
 
 fn conduct(variable: &dyn Fn(&str) -> Option<String>) -> Result<Conduct, ServeError> {
@@ -201,6 +210,9 @@ mod tests {
             (3, PORT, 3)
         );
         assert_eq!(conduct.domains["a"], ["r1"]);
+
+        let want = ["/usr/bin", "/opt/bin"].map(PathBuf::from);
+        assert_eq!(folders("/usr/bin::.:bin:/opt/bin"), want);
 
         let refused = |pairs| settings(&variables(pairs)).unwrap_err().to_string();
         assert_eq!(

@@ -1,6 +1,8 @@
 //! The protocol over the loopback device: members that behave, and members that do not. What nodes
 //! are slow cannot be tested here; `tests/hosts` has links for that.
 
+mod tools;
+
 use std::{
     fs,
     net::{SocketAddr, TcpListener, TcpStream},
@@ -25,6 +27,7 @@ fn settings(node: &str) -> Settings {
         root: PathBuf::from("/nowhere"),
         timeout: Duration::from_mins(1),
         measure: Duration::from_millis(50),
+        programs: Vec::new(),
     }
 }
 

@@ -1,4 +1,4 @@
-mod node;
+pub(crate) mod node;
 
 use std::{
     collections::BTreeSet,

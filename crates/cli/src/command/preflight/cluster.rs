@@ -53,10 +53,13 @@ pub(super) fn run(args: &Preflight, printer: &mut Printer) -> Result<Exit, Failu
         round: 1,
         token: &secret,
     };
-    let (namespace, pods) = match &job {
+    let (namespace, mut pods) = match &job {
         Some((job, fabric)) => of_job(args, job, fabric.as_ref(), &snapshot, flight)?,
         None => of_nodes(args, &site, &snapshot, flight, printer)?,
     };
+    for one in &mut pods {
+        one.domains = snapshot.domains(&one.node);
+    }
     printer.note(&format!("{} pods in namespace `{namespace}`", pods.len()));
     let progress = Mutex::new(&mut *printer);
     let say = |line: String| {

@@ -108,8 +108,10 @@ fn pods(case: &str) -> Vec<Pod> {
         ];
         preflight::of_nodes("yard", "trainyard:1", FLIGHT, &nodes.into())
     };
-    let nodes: Vec<String> = made.iter().map(|one| one.node.clone()).collect();
-    preflight::lead(&mut made[0].pod, nodes.iter().map(String::as_str));
+    made[0].domains = ["zone-1", "rack-1"].map(str::to_owned).into();
+    let mut lead = made[0].pod.clone();
+    preflight::lead(&mut lead, &made);
+    made[0].pod = lead;
     preflight::join(&mut made[1].pod, "10.0.0.7");
     made.into_iter().map(|one| one.pod).collect()
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Scene, Want};
 use crate::probe::{
-    Check, Gid, Probed, RdmaPort, amounts,
+    Check, Gid, Needs, Probed, RdmaPort, amounts,
     catalogue::{RDMA_DEVICE, RDMA_GID, RDMA_PORTS, RDMA_RATE},
 };
 
@@ -27,7 +27,7 @@ pub(super) fn examine(scene: &Scene<'_>, checks: &mut Vec<Check>) {
     };
     let chosen: Vec<(&String, &RdmaPort)> = ports
         .iter()
-        .filter(|(name, port)| is_chosen(scene, name, port))
+        .filter(|(name, port)| is_chosen(scene.needs, name, port))
         .collect();
     ports_active(scene, ports.len(), &chosen, checks);
     let active: Vec<(&String, &RdmaPort)> = chosen
@@ -43,8 +43,8 @@ pub(super) fn examine(scene: &Scene<'_>, checks: &mut Vec<Check>) {
 }
 
 /// Whether ranks would use the port: the transport of the fabric, and the list that NCCL is given.
-fn is_chosen(scene: &Scene<'_>, name: &str, port: &RdmaPort) -> bool {
-    let layer = match scene.needs.transport.as_deref() {
+pub(in crate::probe) fn is_chosen(needs: &Needs, name: &str, port: &RdmaPort) -> bool {
+    let layer = match needs.transport.as_deref() {
         Some("ib") => Some("InfiniBand"),
         Some("roce") => Some("Ethernet"),
         _ => None,
@@ -53,12 +53,21 @@ fn is_chosen(scene: &Scene<'_>, name: &str, port: &RdmaPort) -> bool {
         let own = port.link_layer.value();
         own.is_none_or(|own| own == layer)
     });
-    of_layer
-        && scene
-            .needs
-            .hcas
-            .as_deref()
-            .is_none_or(|list| is_listed(list, name))
+    let hcas = needs.hcas.as_deref();
+    of_layer && hcas.is_none_or(|list| is_listed(list, name))
+}
+
+/// The RoCE v2 address that leads somewhere: the one at `wanted`, else the first.
+pub(in crate::probe) fn routed<'a>(
+    gids: impl IntoIterator<Item = (&'a u32, &'a Gid)>,
+    wanted: Option<u32>,
+) -> Option<(u32, &'a Gid)> {
+    let usable = |gid: &Gid| {
+        let is_v2 = gid.kind.value().is_some_and(|kind| kind == "RoCE v2");
+        is_v2 && !gid.address.starts_with("fe80")
+    };
+    let mut all = gids.into_iter().map(|(index, gid)| (*index, gid));
+    all.find(|(index, gid)| wanted.is_none_or(|wanted| wanted == *index) && usable(gid))
 }
 
 /// Whether `NCCL_IB_HCA` takes the port `name`, which is `device/port`.
@@ -90,7 +99,7 @@ pub(super) fn is_listed(list: &str, name: &str) -> bool {
     items.any(matches) != excludes
 }
 
-fn is_active(port: &RdmaPort) -> bool {
+pub(in crate::probe) fn is_active(port: &RdmaPort) -> bool {
     let state = port.state.value().map(String::as_str);
     let physical = port.physical.value().map(String::as_str);
     state == Some("ACTIVE") && physical.is_none_or(|physical| physical == "LinkUp")
@@ -221,18 +230,7 @@ fn gids(scene: &Scene<'_>, active: &[(&String, &RdmaPort)], checks: &mut Vec<Che
                 continue;
             }
         };
-        let usable = |gid: &Gid| {
-            let is_v2 = gid.kind.value().is_some_and(|kind| kind == "RoCE v2");
-            is_v2 && !gid.address.starts_with("fe80")
-        };
-        let index = match scene.needs.gid_index {
-            Some(index) => gids.get(&index).filter(|gid| usable(gid)).map(|_| index),
-            None => gids
-                .iter()
-                .find(|(_, gid)| usable(gid))
-                .map(|(index, _)| *index),
-        };
-        let Some(gid) = index.and_then(|index| gids.get(&index)) else {
+        let Some((index, gid)) = routed(gids, scene.needs.gid_index) else {
             let listed = gids.iter().map(|(index, gid)| {
                 let kind = gid.kind.value().map_or("unknown", String::as_str);
                 format!("{index}: {kind} {}", gid.address)
@@ -257,7 +255,6 @@ fn gids(scene: &Scene<'_>, active: &[(&String, &RdmaPort)], checks: &mut Vec<Che
             continue;
         };
         let on = gid.interface.value().map_or(name.as_str(), String::as_str);
-        let index = index.unwrap_or_default();
         told.entry(index).or_default().push(on);
     }
     if checks.len() == before {

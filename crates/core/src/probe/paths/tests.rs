@@ -1,5 +1,5 @@
 use super::*;
-use crate::probe::{Outcome, search::Search};
+use crate::probe::search::Search;
 
 /// Searches over five nodes; `damage` changes what a pair found.
 fn checks(

@@ -107,6 +107,7 @@ fn what_is_known_of_pods_that_never_came() {
     let pod = |node: &str| {
         let mut one = PreflightPod {
             node: node.to_owned(),
+            domains: Vec::new(),
             pod: k8s_openapi::api::core::v1::Pod::default(),
         };
         one.pod.metadata.name = Some(format!("p-{node}"));

@@ -28,6 +28,7 @@ const RING_BYTES: (usize, usize) = (64 << 10, 8 << 20);
 const RING_REPEATS: u32 = 3;
 
 /// The checks of what was measured.
+#[derive(Default)]
 pub(super) struct Checked {
     pub(super) nodes: BTreeMap<String, Vec<Check>>,
     pub(super) shared: Vec<Check>,

@@ -4,14 +4,12 @@
 
 use std::collections::BTreeSet;
 
-use super::{Link, Paths};
-use crate::probe::Outcome;
+use super::{links::Called, pairs::Link, search::Conclusion};
 
-impl Paths<'_> {
+impl Called<'_> {
     /// The nodes without which no link that was found slow is used: one end of a pair, the smaller side of an uplink,
-    /// all that an undecided one might be, and both of two that do not reach what the fabric is expected to.
-    pub fn leave(&self) -> BTreeSet<String> {
-        let conclusion = self.conclusion;
+    /// all that an undecided one might be, and both of two that do not reach what is expected of the fabric.
+    pub(super) fn leave(&self, conclusion: &Conclusion, is_below: bool) -> BTreeSet<String> {
         let all = self.names.len();
         let mut leave: BTreeSet<usize> = conclusion.pairs.iter().map(|pair| pair.1).collect();
         let uplinks = conclusion.slow.iter();
@@ -24,8 +22,7 @@ impl Paths<'_> {
                 leave.extend((0..all).filter(|node| !behind.contains(node)));
             }
         }
-        let below = self.expectation();
-        if all == 2 && below.is_some_and(|check| check.outcome == Outcome::Fail) {
+        if all == 2 && is_below {
             leave.extend(0..all);
         }
         if leave.len() * 2 > all && all > 2 {
@@ -41,32 +38,23 @@ mod tests {
     use std::collections::BTreeSet;
 
     use crate::probe::{
+        links::Called,
         pairs::{Link, Topology},
-        paths::{PairFound, Paths},
         search::Conclusion,
     };
 
-    fn leave(racks: &[&str], expected: Option<u64>, conclusion: &Conclusion) -> Vec<String> {
+    fn leave(racks: &[&str], is_below: bool, conclusion: &Conclusion) -> Vec<String> {
         let names: Vec<String> = (0..racks.len()).map(|node| format!("n{node}")).collect();
         let domains: Vec<Vec<String>> = racks.iter().map(|rack| vec![(*rack).to_owned()]).collect();
-        let paths = Paths {
+        let called = Called {
             names: &names,
             topology: &Topology::new(&domains),
-            found: &[PairFound::default()],
-            conclusion,
-            expected_gbps: expected,
         };
-        paths.leave().into_iter().collect()
+        called.leave(conclusion, is_below).into_iter().collect()
     }
 
-    /// Name, racks, expected bandwidth, what was found, who is left.
-    type Case<'a> = (
-        &'a str,
-        &'a [&'a str],
-        Option<u64>,
-        Conclusion,
-        &'a [&'a str],
-    );
+    /// Name, racks, whether the fabric is below what is expected, what was found, who is left.
+    type Case<'a> = (&'a str, &'a [&'a str], bool, Conclusion, &'a [&'a str]);
 
     #[test]
     fn as_few_nodes_as_it_takes() {
@@ -82,43 +70,51 @@ mod tests {
             undecided: BTreeSet::from([nodes.iter().map(|node| Link::Node(*node)).collect()]),
             ..Conclusion::default()
         };
-        let half = |gbps: f64| Conclusion {
-            medians: vec![Some(gbps * 1e9)],
-            ..Conclusion::default()
-        };
         let racks = ["a", "a", "a", "b", "b"];
         let cases: [Case<'_>; 9] = [
-            ("nothing slow", &racks, None, Conclusion::default(), &[]),
-            ("one end of a pair", &racks, None, pair, &["n2"]),
+            ("nothing slow", &racks, false, Conclusion::default(), &[]),
+            ("one end of a pair", &racks, false, pair, &["n2"]),
             // Told as a failed node.
-            ("a node", &racks, None, slow(Link::Node(1)), &[]),
+            ("a node", &racks, false, slow(Link::Node(1)), &[]),
             (
                 "the smaller rack",
                 &racks,
-                None,
+                false,
                 slow(Link::Uplink(1)),
                 &["n3", "n4"],
             ),
             (
                 "the other rack",
                 &racks,
-                None,
+                false,
                 slow(Link::Uplink(0)),
                 &["n3", "n4"],
             ),
             (
                 "either of two",
                 &racks,
-                None,
+                false,
                 undecided(&[0, 4]),
                 &["n0", "n4"],
             ),
-            ("nearly all", &racks, None, undecided(&[0, 1, 2, 3]), &[]),
-            ("two below", &["a", "a"], Some(10), half(2.0), &["n0", "n1"]),
-            ("five below: the fabric", &racks, Some(10), half(2.0), &[]),
+            ("nearly all", &racks, false, undecided(&[0, 1, 2, 3]), &[]),
+            (
+                "two below",
+                &["a", "a"],
+                true,
+                Conclusion::default(),
+                &["n0", "n1"],
+            ),
+            (
+                "five below: the fabric",
+                &racks,
+                true,
+                Conclusion::default(),
+                &[],
+            ),
         ];
-        for (name, racks, expected, conclusion, wanted) in cases {
-            assert_eq!(leave(racks, expected, &conclusion), wanted, "{name}");
+        for (name, racks, is_below, conclusion, wanted) in cases {
+            assert_eq!(leave(racks, is_below, &conclusion), wanted, "{name}");
         }
     }
 }

@@ -1,0 +1,159 @@
+//! Programs of others that measure what ours cannot: RDMA, and the GPUs of one pod together.
+//!
+//! Owns the words that they are called with, the reading of what they print, which device and which GPUs they are
+//! called for, and the checks that follow. Where they are found and how they are run is an adapter's.
+//!
+//! Invariant: a program that is not there is no fault of a node, and is told. What it prints is taken for a number
+//! only where its own heading says which number it is.
+
+mod bandwidth;
+mod choice;
+mod collective;
+pub mod nccl;
+pub mod perftest;
+
+pub use bandwidth::{RdmaFound, RdmaPaths, not_measured};
+pub use choice::{Port, gpus, port};
+pub use collective::{Collective, collectives};
+
+/// Characters of a line of theirs that are passed on.
+const WORDS: usize = 200;
+
+/// How a program ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// By itself, with this exit code; without one where a signal ended it.
+    Exited(Option<i32>),
+    /// It was ended after so many milliseconds.
+    Hung(u64),
+    /// Nobody waited for it any longer, since the other side of a pair was done.
+    Dismissed,
+    /// It could not be started, and why.
+    NotStarted(String),
+}
+
+/// What came of running a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// How it ended.
+    pub ending: Ending,
+    /// What it wrote to stdout.
+    pub output: String,
+    /// What it wrote to stderr.
+    pub errors: String,
+}
+
+impl Ran {
+    /// Why `program` gave no number, in its own words where it has some.
+    pub fn trouble(&self, program: &str) -> String {
+        let said = self.said().map(|said| format!(": {said}"));
+        let said = said.unwrap_or_default();
+        match &self.ending {
+            Ending::Exited(Some(0)) => format!("`{program}` told no number{said}"),
+            Ending::Exited(Some(code)) => format!("`{program}` ended with exit code {code}{said}"),
+            Ending::Exited(None) => format!("`{program}` was ended by a signal{said}"),
+            Ending::Hung(millis) => {
+                format!("`{program}` did not end within {} s{said}", millis / 1000)
+            }
+            Ending::Dismissed => format!("`{program}` was not waited for{said}"),
+            Ending::NotStarted(why) => format!("`{program}` cannot be started: {why}"),
+        }
+    }
+
+    /// The first line that tells what went wrong: one that speaks of a failure, else any on stderr.
+    fn said(&self) -> Option<String> {
+        let lines = || self.errors.lines().chain(self.output.lines());
+        let own = self.errors.lines().find(|line| !is_noise(line));
+        let line = lines().find(|line| speaks_of_failure(line)).or(own)?;
+        let words: Vec<&str> = line.split_whitespace().collect();
+        Some(words.join(" ").chars().take(WORDS).collect())
+    }
+}
+
+/// Whether a line says nothing of what went wrong.
+fn is_noise(line: &str) -> bool {
+    line.trim().is_empty() || line.to_ascii_lowercase().contains("warning")
+}
+
+fn speaks_of_failure(line: &str) -> bool {
+    const WORDS: [&str; 10] = [
+        "fail",
+        "error",
+        "unable",
+        "couldn't",
+        "can't",
+        "cannot",
+        "not found",
+        "invalid",
+        "nccl warn",
+        "not supported",
+    ];
+    let lower = line.to_ascii_lowercase();
+    // The footer of a run that went well, and the settings of one that begins.
+    let is_report = lower.trim_start().starts_with('#') && !lower.contains("error:");
+    !is_noise(line) && !is_report && WORDS.iter().any(|word| lower.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_that_tells_is_passed_on() {
+        let ran = |ending: Ending, output: &str, errors: &str| Ran {
+            ending,
+            output: output.to_owned(),
+            errors: errors.to_owned(),
+        };
+        let cases = [
+            (
+                "an exit code and words",
+                ran(
+                    Ending::Exited(Some(1)),
+                    "",
+                    "libx: Warning: couldn't load a driver\n\n IB  device mlx5_9 not found\n Unable to go on\n",
+                ),
+                "`tool` ended with exit code 1: IB device mlx5_9 not found",
+            ),
+            (
+                "words on stdout",
+                ran(
+                    Ending::Exited(Some(3)),
+                    "# nThread 1 nGpus 8\nn0: Test NCCL failure common.cu:954 'unhandled cuda error'\n",
+                    "",
+                ),
+                "`tool` ended with exit code 3: n0: Test NCCL failure common.cu:954 'unhandled cuda error'",
+            ),
+            (
+                "no words",
+                ran(Ending::Exited(Some(2)), "", "\n"),
+                "`tool` ended with exit code 2",
+            ),
+            (
+                "a signal",
+                ran(Ending::Exited(None), "", "bad: oh\n"),
+                "`tool` was ended by a signal: bad: oh",
+            ),
+            (
+                "a hang",
+                ran(Ending::Hung(11_400), "waiting\n", ""),
+                "`tool` did not end within 11 s",
+            ),
+            (
+                "not started",
+                ran(Ending::NotStarted("permission denied".to_owned()), "", ""),
+                "`tool` cannot be started: permission denied",
+            ),
+            (
+                "well, and nothing to read",
+                ran(Ending::Exited(Some(0)), "hello\n", ""),
+                "`tool` told no number",
+            ),
+        ];
+        for (name, ran, want) in cases {
+            assert_eq!(ran.trouble("tool"), want, "{name}");
+        }
+        let long = ran(Ending::Exited(Some(1)), "", &"error ".repeat(1000));
+        assert!(long.trouble("tool").chars().count() < 2 * WORDS);
+    }
+}

@@ -1,0 +1,226 @@
+//! Which RDMA port and how many GPUs of a machine a program is called for, or why for none.
+
+use serde::{Deserialize, Serialize};
+
+use crate::probe::{
+    Needs, Probed, RdmaPort, Reading,
+    examine::rdma::{is_active, is_chosen, routed},
+};
+
+/// A port of an RDMA device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Port {
+    /// The device, such as `mlx5_0`.
+    pub device: String,
+    /// The number of the port.
+    pub number: u32,
+    /// The index of its address; none on InfiniBand.
+    pub gid_index: Option<u32>,
+    /// How many ports ranks of this machine use, this one included.
+    pub of: usize,
+}
+
+/// The port that is measured: of those that ranks would use and this process can open, the one of the named interface,
+/// else the first. The error is why there is none.
+pub fn port(reading: &Reading, needs: &Needs) -> Result<Port, String> {
+    if needs.asked_by.is_some() && !needs.rdma() {
+        return Err("ranks do not use RDMA".to_owned());
+    }
+    let ports = match &reading.rdma {
+        Probed::Read(ports) => ports,
+        Probed::Absent => return Err("the machine has no RDMA device".to_owned()),
+        _ => return Err("its RDMA ports could not be read".to_owned()),
+    };
+    let opens = |port: &RdmaPort| matches!(port.device_file, Probed::Read(_) | Probed::NotAsked);
+    let usable: Vec<(&String, &RdmaPort)> = ports
+        .iter()
+        .filter(|(name, port)| is_chosen(needs, name, port) && is_active(port) && opens(port))
+        .collect();
+    if usable.is_empty() {
+        return Err("no RDMA port is active and can be opened".to_owned());
+    }
+    let addressed = usable.iter().filter_map(|(name, port)| {
+        let (device, number) = name.split_once('/')?;
+        let is_roce = port
+            .link_layer
+            .value()
+            .is_some_and(|layer| layer == "Ethernet");
+        let gids = || port.gids.value().into_iter().flatten();
+        let of_interface = gids().filter(|(_, gid)| {
+            let on = gid.interface.value();
+            on.is_some() && on == needs.interface.as_ref()
+        });
+        let named = routed(of_interface, needs.gid_index);
+        let is_named = named.is_some();
+        let index = named.or_else(|| routed(gids(), needs.gid_index));
+        let found = Port {
+            device: device.to_owned(),
+            number: number.parse().ok()?,
+            gid_index: index.map(|(index, _)| index).filter(|_| is_roce),
+            of: usable.len(),
+        };
+        (!is_roce || found.gid_index.is_some()).then_some((is_named, found))
+    });
+    // Of several that are as good, the first in the order of their names.
+    let best = addressed.reduce(|best, next| if next.0 && !best.0 { next } else { best });
+    best.map(|(_, port)| port)
+        .ok_or_else(|| "no RDMA port has a RoCE v2 address".to_owned())
+}
+
+/// How many GPUs are measured together. The error is why none are.
+pub fn gpus(reading: &Reading, needs: &Needs) -> Result<u32, String> {
+    if needs.asked_by.is_some() && !needs.uses_gpus() {
+        return Err("ranks do not use GPUs".to_owned());
+    }
+    let known = reading.gpus.value().filter(|known| !known.is_empty());
+    let known = known.ok_or("the machine has no GPU that its driver knows")?;
+    if known.iter().any(|gpu| gpu.split == Probed::Read(true)) {
+        return Err("its GPUs are split, and NCCL does not join parts".to_owned());
+    }
+    let here = u32::try_from(known.len()).unwrap_or(u32::MAX);
+    match here.min(needs.gpus.filter(|count| *count > 0).unwrap_or(here)) {
+        0 | 1 => Err("one GPU has nobody to talk to".to_owned()),
+        count => Ok(count),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::examine::testing::{needs, reading, value};
+
+    type Change = fn(&mut Reading, &mut Needs);
+
+    #[test]
+    fn the_port_is_one_that_ranks_use() {
+        type Case = (
+            &'static str,
+            Change,
+            Result<(&'static str, Option<u32>, usize), &'static str>,
+        );
+        let cases: [Case; 8] = [
+            ("as it is", |_, _| {}, Ok(("mlx5_0", Some(3), 8))),
+            (
+                "the named interface",
+                |reading, _| {
+                    let ports = value(&mut reading.rdma);
+                    let gids = value(&mut ports.get_mut("mlx5_4/1").unwrap().gids);
+                    gids.get_mut(&3).unwrap().interface = Probed::Read("net1".to_owned());
+                },
+                Ok(("mlx5_4", Some(3), 8)),
+            ),
+            (
+                "those of `NCCL_IB_HCA`",
+                |_, needs| needs.hcas = Some("=mlx5_2,mlx5_3".to_owned()),
+                Ok(("mlx5_2", Some(3), 2)),
+            ),
+            (
+                "a pod that was given one of them",
+                |reading, _| {
+                    for (name, port) in value(&mut reading.rdma) {
+                        if name != "mlx5_5/1" {
+                            port.device_file = Probed::Absent;
+                        }
+                    }
+                },
+                Ok(("mlx5_5", Some(3), 1)),
+            ),
+            (
+                "InfiniBand has no index",
+                |reading, needs| {
+                    needs.transport = Some("ib".to_owned());
+                    for port in value(&mut reading.rdma).values_mut() {
+                        port.link_layer = Probed::Read("InfiniBand".to_owned());
+                    }
+                },
+                Ok(("mlx5_0", None, 8)),
+            ),
+            (
+                "no address",
+                |_, needs| needs.gid_index = Some(7),
+                Err("no RDMA port has a RoCE v2 address"),
+            ),
+            (
+                "none is active",
+                |reading, _| {
+                    for port in value(&mut reading.rdma).values_mut() {
+                        port.state = Probed::Read("DOWN".to_owned());
+                    }
+                },
+                Err("no RDMA port is active and can be opened"),
+            ),
+            (
+                "nobody wants it",
+                |_, needs| {
+                    needs.transport = Some("socket".to_owned());
+                    needs.rdma_devices = None;
+                },
+                Err("ranks do not use RDMA"),
+            ),
+        ];
+        for (name, change, want) in cases {
+            let (mut reading, mut needs) = (reading(), needs());
+            change(&mut reading, &mut needs);
+            let got = port(&reading, &needs);
+            let got = got
+                .as_ref()
+                .map(|port| (port.device.as_str(), port.gid_index, port.of));
+            assert_eq!(got.map_err(String::as_str), want, "{name}");
+        }
+        let nothing = Needs::default();
+        let got = port(&reading(), &nothing).unwrap();
+        assert_eq!(got.device, "mlx5_0", "without a job, what is there");
+        let got = port(
+            &Reading {
+                rdma: Probed::Absent,
+                ..reading()
+            },
+            &nothing,
+        );
+        assert_eq!(got.unwrap_err(), "the machine has no RDMA device");
+    }
+
+    #[test]
+    fn gpus_are_those_of_the_pod() {
+        let cases: [(&str, Change, Result<u32, &str>); 6] = [
+            ("as it is", |_, _| {}, Ok(8)),
+            (
+                "one is missing",
+                |reading, _| {
+                    value(&mut reading.gpus).pop();
+                },
+                Ok(7),
+            ),
+            ("a part of them", |_, needs| needs.gpus = Some(4), Ok(4)),
+            (
+                "one",
+                |_, needs| needs.gpus = Some(1),
+                Err("one GPU has nobody to talk to"),
+            ),
+            (
+                "split",
+                |reading, _| value(&mut reading.gpus)[2].split = Probed::Read(true),
+                Err("its GPUs are split, and NCCL does not join parts"),
+            ),
+            (
+                "nobody wants them",
+                |_, needs| needs.gpus = None,
+                Err("ranks do not use GPUs"),
+            ),
+        ];
+        for (name, change, want) in cases {
+            let (mut reading, mut needs) = (reading(), needs());
+            change(&mut reading, &mut needs);
+            let got = gpus(&reading, &needs);
+            assert_eq!(
+                got.as_ref().map_err(String::as_str),
+                want.as_ref().map_err(|why| *why),
+                "{name}"
+            );
+        }
+        assert_eq!(gpus(&reading(), &Needs::default()), Ok(8));
+        let none = gpus(&Reading::default(), &Needs::default());
+        assert!(none.is_err());
+    }
+}
