@@ -84,6 +84,10 @@ fn check(own: &Collective, others: Option<f64>) -> Check {
             "drain the node and run `dcgmi diag -r 3` on it to find which GPU",
         );
     }
+    // One GPU has no link, and is told as 0.
+    if reduced.bus_gigabytes <= 0.0 && others.is_none_or(|median| median <= 0.0) {
+        return GPU_COLLECTIVE.pass("ended, every sum right", "ends, with right sums");
+    }
     let found = format!("{} on each link", gigabytes(reduced.bus_gigabytes));
     if others.is_some_and(|median| reduced.bus_gigabytes < SLOW_BELOW * median) {
         return GPU_COLLECTIVE.fail(
@@ -117,13 +121,13 @@ mod tests {
     }
 
     fn none() -> Collective {
-        Collective::NotRun("one GPU has nobody to talk to".to_owned())
+        Collective::NotRun("ranks do not use GPUs".to_owned())
     }
 
     #[test]
     fn machines_are_held_to_others_with_the_same_gpus() {
         use Outcome::{Fail, NotApplicable, Pass, Warn};
-        let cases: [(&str, Vec<Collective>, &[Outcome]); 8] = [
+        let cases: [(&str, Vec<Collective>, &[Outcome]); 10] = [
             (
                 "all well",
                 vec![ended(480.0, 0), ended(470.0, 0)],
@@ -147,6 +151,16 @@ mod tests {
             ("wrong sums, alone", vec![ended(480.0, 1)], &[Fail]),
             ("one hangs", vec![hung(), ended(470.0, 0)], &[Fail, Pass]),
             ("all hang", vec![hung(), hung()], &[Warn, Warn]),
+            (
+                "one GPU each",
+                vec![ended(0.0, 0), ended(0.0, 0)],
+                &[Pass, Pass],
+            ),
+            (
+                "several that carry nothing",
+                vec![ended(0.0, 0), ended(480.0, 0)],
+                &[Fail, Pass],
+            ),
             (
                 "none to run",
                 vec![none(), ended(480.0, 0)],
