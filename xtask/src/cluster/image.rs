@@ -138,28 +138,41 @@ pub(super) fn project(cluster: &Cluster) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Builds the binary so that it needs no library, and says where it is.
+/// Builds the binary so that it needs no library, and says where it is: with the C library of the image's recipe where
+/// the toolchain has that, else with the machine's own.
 fn static_binary() -> Result<PathBuf, Failure> {
     let about = step::capture(Command::new("rustc").arg("-vV"))?;
     let host = about
         .lines()
         .find_map(|line| line.strip_prefix("host: "))
         .ok_or_else(|| Failure::CouldNotRun("`rustc -vV` names no host".to_owned()))?;
-    let target = step::root().join("target/cluster");
-    let flags = format!(
-        "CARGO_TARGET_{}_RUSTFLAGS",
-        host.to_uppercase().replace('-', "_")
-    );
-    report::progress("building `trainyard` so that it needs no library");
+    let folder = step::root().join("target/cluster");
+    let musl = host.replace("-gnu", "-musl");
+    let target = if has_target(&musl) { &musl } else { host };
+    let variable = |name: &str, target: &str| format!("{name}_{}", target.replace('-', "_"));
+    let flags = variable("CARGO_TARGET", target).to_uppercase() + "_RUSTFLAGS";
+    report::progress(&format!(
+        "building `trainyard` for {target} so that it needs no library"
+    ));
     step::run(
-        step::cargo(&["build", "--quiet", "--locked", "--target", host])
+        step::cargo(&["build", "--quiet", "--locked", "--target", target])
             .args(["--package", "trainyard"])
             .arg("--target-dir")
-            .arg(&target)
+            .arg(&folder)
             .env(flags, "-C target-feature=+crt-static")
+            // Without a compiler for this target the machine's own does: what is compiled uses no library.
+            .env(variable("CC", &musl), "cc")
+            .env(variable("AR", &musl), "ar")
             .env("CARGO_PROFILE_DEV_STRIP", "debuginfo"),
     )?;
-    Ok(target.join(host).join("debug/trainyard"))
+    Ok(folder.join(target).join("debug/trainyard"))
+}
+
+/// Whether the toolchain has the standard library for `target`.
+fn has_target(target: &str) -> bool {
+    let mut command = Command::new("rustc");
+    let libraries = step::capture(command.args(["--print", "target-libdir", "--target", target]));
+    libraries.is_ok_and(|folder| Path::new(folder.trim()).is_dir())
 }
 
 /// The layers of the image of tools: files of this machine, and a few of a system.

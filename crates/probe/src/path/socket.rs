@@ -109,8 +109,9 @@ impl Binding {
         let socket = self.open(address)?;
         setsockopt(&socket, sockopt::ReuseAddr, &true)?;
         bind_to(&socket, address)?;
-        // One connection of each of a thousand peers may wait at once.
-        listen(&socket, Backlog::new(1024)?)?;
+        // One connection of each of a thousand peers may wait at once. A number would be held to what the C library
+        // was built with, which is 128 in some; this is held to what the kernel allows.
+        listen(&socket, Backlog::MAXALLOWABLE)?;
         Ok(TcpListener::from(socket))
     }
 
