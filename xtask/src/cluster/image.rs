@@ -148,7 +148,14 @@ fn static_binary() -> Result<PathBuf, Failure> {
         .ok_or_else(|| Failure::CouldNotRun("`rustc -vV` names no host".to_owned()))?;
     let folder = step::root().join("target/cluster");
     let musl = host.replace("-gnu", "-musl");
-    let target = if has_target(&musl) { &musl } else { host };
+    let target = if has_target(&musl) {
+        &musl
+    } else {
+        report::progress(&format!(
+            "the image is made for {musl}, which this toolchain has no library for; `rustup target add {musl}` would test that"
+        ));
+        host
+    };
     let variable = |name: &str, target: &str| format!("{name}_{}", target.replace('-', "_"));
     let flags = variable("CARGO_TARGET", target).to_uppercase() + "_RUSTFLAGS";
     report::progress(&format!(

@@ -52,7 +52,9 @@ pub fn collectives(
 
 /// Held against the median of others with the same GPUs, where there are any.
 fn check(own: &Collective, others: Option<f64>) -> Check {
-    let needed = others.map_or_else(
+    // One GPU has no link, and is told as 0.
+    let rate = others.filter(|median| *median > 0.0);
+    let needed = rate.map_or_else(
         || "ends, with right sums".to_owned(),
         |median| {
             let least = gigabytes(SLOW_BELOW * median);
@@ -65,8 +67,8 @@ fn check(own: &Collective, others: Option<f64>) -> Check {
     let reduced = match own {
         Collective::NotRun(why) => return GPU_COLLECTIVE.skip("not measured", why),
         Collective::Troubled(why) => {
-            let cause = "GPUs that do not reach each other: the fabric manager of NVSwitch, NVLink, a driver that the image \
-                         does not fit, or shared memory that is too small";
+            let cause = "GPUs that the pod cannot open or that do not reach each other: the fabric manager of NVSwitch, \
+                         NVLink, a driver that the image does not fit, or shared memory that is too small";
             let next = "run `all_reduce_perf` in a pod on the node with `NCCL_DEBUG=INFO`, and look for Xid errors";
             return if others.is_some() {
                 GPU_COLLECTIVE.fail(why, needed, cause, next)
@@ -84,12 +86,11 @@ fn check(own: &Collective, others: Option<f64>) -> Check {
             "drain the node and run `dcgmi diag -r 3` on it to find which GPU",
         );
     }
-    // One GPU has no link, and is told as 0.
-    if reduced.bus_gigabytes <= 0.0 && others.is_none_or(|median| median <= 0.0) {
-        return GPU_COLLECTIVE.pass("ended, every sum right", "ends, with right sums");
+    if reduced.bus_gigabytes <= 0.0 && rate.is_none() {
+        return GPU_COLLECTIVE.pass("ended, every sum right", needed);
     }
     let found = format!("{} on each link", gigabytes(reduced.bus_gigabytes));
-    if others.is_some_and(|median| reduced.bus_gigabytes < SLOW_BELOW * median) {
+    if rate.is_some_and(|median| reduced.bus_gigabytes < SLOW_BELOW * median) {
         return GPU_COLLECTIVE.fail(
             found,
             needed,
@@ -175,6 +176,15 @@ mod tests {
             let outcomes: Vec<Outcome> = checks.values().map(|check| check.outcome).collect();
             assert_eq!(outcomes, want, "{name}: {checks:?}");
         }
+    }
+
+    #[test]
+    fn one_gpu_is_not_held_to_a_rate() {
+        let found = [("a", hung()), ("b", ended(0.0, 0))].map(|(name, own)| (name.to_owned(), own));
+        let readings = ["a", "b"].map(|name| (name.to_owned(), testing::reading()));
+        let checks = collectives(&found.into(), &readings.into());
+        assert_eq!(checks["a"].outcome, Outcome::Fail);
+        assert_eq!(checks["a"].needed, "ends, with right sums");
     }
 
     #[test]
