@@ -13,7 +13,10 @@ use crate::{
     spec::{Kind, Role, nearest},
 };
 
+mod reference;
 mod world;
+
+pub(super) use reference::RULES as REFERENCE_RULES;
 
 /// The rules of this family.
 pub(super) static RULES: &[Advice] = &[
