@@ -119,6 +119,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Advice> {
     [
         shape::RULES,
         shape::REFERENCE_RULES,
+        shape::NAME_RULES,
         memory_devices::RULES,
         fabric::RULES,
         fabric::PROFILE_RULES,

@@ -544,11 +544,17 @@ fn no_ipc_lock(rule: &Rule, scene: &Scene<'_>) {
                 .iter()
                 .any(|name| matches!(name.as_str(), "IPC_LOCK" | "CAP_IPC_LOCK" | "ALL"))
         }) || context.is_some_and(|context| context.privileged == Some(true));
-        let device = limits(pod.trainer)
-            .into_iter()
-            .flatten()
-            .find(|(name, _)| fabric::is_verbs(name));
-        if let (Some((name, _)), false) = (device, may) {
+        let devices = limits(pod.trainer).into_iter().flatten();
+        let asked = devices.map(|(name, _)| name.as_str());
+        let mounted = pod.mounts().filter_map(|(mount, _, volume)| {
+            volume?.host_path.as_ref()?;
+            Some(mount.mount_path.trim_end_matches('/'))
+        });
+        let device = asked
+            .filter(|name| fabric::is_verbs(name))
+            .chain(mounted.filter(|path| *path == "/dev/infiniband"))
+            .next();
+        if let (Some(name), false) = (device, may) {
             pod.trainer_at().key("securityContext").report_with(
                 rule,
                 format!("the container has `{name}` but not the capability IPC_LOCK"),

@@ -13,9 +13,11 @@ use crate::{
     spec::{Kind, Role, nearest},
 };
 
+mod names;
 mod reference;
 mod world;
 
+pub(super) use names::RULES as NAME_RULES;
 pub(super) use reference::RULES as REFERENCE_RULES;
 
 /// The rules of this family.

@@ -284,6 +284,10 @@ fn near_misses_and_catches_beyond_the_first() {
         "                nvidia.com/gpu: 8\n            volumeMounts",
         "                nvidia.com/gpu: 8\n                rdma/hca: 4\n            volumeMounts",
     );
+    let host_devices = (
+        "            - name: work\n              mountPath: /work\n          volumes:\n",
+        "            - name: work\n              mountPath: /work\n            - name: ib\n              mountPath: /dev/infiniband\n          volumes:\n          - name: ib\n            hostPath: {path: /dev/infiniband}\n",
+    );
     let no_claim = (
         "          - name: work\n            persistentVolumeClaim:\n              claimName: work\n",
         "          - name: work\n            emptyDir: {}\n",
@@ -296,6 +300,7 @@ fn near_misses_and_catches_beyond_the_first() {
         ("a volume that nobody adds", mounting("mpi-job-configs"), &["TY163"]),
         ("EFA pins by itself", mpi(&[efa]), &[]),
         ("verbs do not", mpi(&[hca]), &["TY210"]),
+        ("nor do the devices of the node", mpi(&[host_devices]), &["TY210", "TY604"]),
         ("a benchmark saves nothing", mpi(&[no_claim, ("            - python\n            - ring.py", "            - /opt/all_reduce_perf")]), &[]),
         ("training does", mpi(&[no_claim]), &["TY401"]),
         ("a benchmark tries values out", script("mpirun -x NCCL_DEBUG=WARN -x NCCL_ALGO=Ring all_reduce_perf"), &[]),
