@@ -45,6 +45,7 @@ use crate::spec::{Framework, Job, Role, Slot};
 pub use agent::AgentIdentity;
 pub use autoscaler::autoscaler;
 pub use group::{Group, GroupApi, NativeApi};
+pub(crate) use mpi::given_volumes;
 pub use mpi::transport;
 pub use object::{Existing, LaunchedPod, Object};
 pub use plan::{Plan, render};

@@ -3,7 +3,9 @@
 //! Owns the rules and the two questions that can be asked of them. [`lint`] says whether a file can be
 //! run at all, as [`crate::spec::check`] finds it. [`review`] says besides what would go wrong.
 //!
-//! Invariant: `review` never leaves out what `lint` says of a job, whatever profile or annotation.
+//! Invariant: `review` never leaves out what `lint` says of a job, whatever profile or annotation, but
+//! for one thing: that only the cluster can fill in `generateName`. A file that is made for
+//! `kubectl create` is right, and still cannot be run here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -206,8 +208,16 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Whether a document is a whole object of somebody else's kind.
+/// Whether a document is a whole object of somebody else's kind, or no object at all, such as the values
+/// of a chart or a `kustomization.yaml`.
 fn is_foreign(document: &Document) -> bool {
+    const OF_OBJECTS: [&str; 4] = ["apiVersion", "kind", "metadata", "spec"];
+    if OF_OBJECTS
+        .iter()
+        .all(|key| document.tree.get(key).is_none())
+    {
+        return true;
+    }
     let (Some(version), Some(kind)) = (document.api_version(), document.kind()) else {
         return false;
     };
@@ -223,6 +233,8 @@ fn review_document(
     companions: &Companions<'_>,
     profile: Option<Profile>,
 ) -> Vec<Finding> {
+    let named = document.with_generated_name();
+    let document = named.as_ref().unwrap_or(document);
     let collector = Collector::default();
     let root = Place::root(&document.tree, &collector);
     let stated = document.annotation(spec::annotation::PROFILE);
@@ -301,11 +313,16 @@ fn review_document(
     checked
 }
 
-/// Without those that say the same of the same place: two roles may share one template by an alias.
+/// Without those that say the same of the same place: two roles may share one template by an alias, and
+/// then have the place in common and not the path. A script may be one place of several findings.
 fn once_each(findings: Vec<Finding>) -> Vec<Finding> {
-    let mut seen = BTreeSet::new();
+    let mut seen: BTreeMap<(&str, usize, usize), (String, BTreeSet<String>)> = BTreeMap::new();
     let is_new = |finding: &Finding| {
-        finding.span.line == 0 || seen.insert((finding.code, finding.span.start, finding.span.end))
+        let place = (finding.code, finding.span.start, finding.span.end);
+        let (path, messages) = seen
+            .entry(place)
+            .or_insert_with(|| (finding.path.clone(), BTreeSet::new()));
+        finding.span.line == 0 || *path == finding.path && messages.insert(finding.message.clone())
     };
     findings.into_iter().filter(is_new).collect()
 }

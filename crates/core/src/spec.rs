@@ -21,6 +21,7 @@ mod kind;
 mod knobs;
 mod name;
 mod nearest;
+pub(crate) mod placeholder;
 mod placement;
 mod read;
 mod scalar;

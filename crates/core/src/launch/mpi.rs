@@ -19,9 +19,15 @@ use super::{
 };
 use crate::{
     job::SharedInputs,
-    spec::{Compat, Framework, Job, MpiTransport, Role, Slot},
+    spec::{Compat, Framework, Job, Kind, MpiTransport, Role, Slot},
 };
 
+/// The volume of the hostfile and the scripts.
+const CONFIG_VOLUME: &str = "mpi-job-config";
+/// The volume that brings `kubectl` to a launcher of `kubeflow.org/v1`.
+pub(super) const KUBECTL_VOLUME: &str = "mpi-job-kubectl";
+/// The volume of the key pair of a job of `kubeflow.org/v2beta1`.
+pub(super) const SSH_VOLUME: &str = "ssh-auth";
 /// Where the config volume is mounted.
 pub(super) const CONFIG_PATH: &str = "/etc/mpi";
 /// The file, in the config volume, that lists the hosts of the job.
@@ -63,28 +69,40 @@ pub(super) fn agent<'a>(
     Ok(image.map(|image| Agent { job, image }))
 }
 
-/// Whether a command of `job` names what only `transport` brings.
+/// Whether `job` names what only `transport` brings: in a command, or as a volume that it mounts.
 fn needs(job: &Job, transport: MpiTransport) -> bool {
-    let marks: &[&str] = match transport {
-        MpiTransport::Agent => &[],
-        MpiTransport::Ssh => &["ssh", "plm_rsh"],
-        MpiTransport::Kubectl => &["kubectl"],
+    let (marks, volume): (&[&str], &str) = match transport {
+        MpiTransport::Agent => return false,
+        MpiTransport::Ssh => (&["ssh", "plm_rsh"], SSH_VOLUME),
+        MpiTransport::Kubectl => (&["kubectl"], KUBECTL_VOLUME),
     };
-    let containers = job.roles.values().flat_map(|role| {
-        let spec = role.template.spec.as_ref();
-        spec.into_iter().flat_map(|spec| &spec.containers)
+    let specs = job
+        .roles
+        .values()
+        .filter_map(|role| role.template.spec.as_ref());
+    let mut containers = specs.flat_map(|spec| {
+        let before = spec.init_containers.iter().flatten();
+        before.chain(&spec.containers)
     });
-    let mut commands = containers.map(|container| {
+    containers.any(|container| {
         let parts = [&container.command, &container.args].into_iter();
-        parts.flatten().flatten().cloned().collect::<Vec<String>>()
-    });
-    // A plain `sshd` is there for the launcher alone, and the agent takes its place.
-    commands.any(|words| {
-        !is_sshd(&words)
-            && words
-                .iter()
-                .any(|word| marks.iter().any(|mark| word.contains(mark)))
+        let words: Vec<String> = parts.flatten().flatten().cloned().collect();
+        let marked = |word: &String| marks.iter().any(|mark| word.contains(mark));
+        let mut mounts = container.volume_mounts.iter().flatten();
+        // A plain `sshd` is there for the launcher alone, and the agent takes its place.
+        mounts.any(|mount| mount.name == volume) || !is_sshd(&words) && words.iter().any(marked)
     })
+}
+
+/// The volumes that the pods of `role` are given, which its containers may mount without stating them.
+pub(crate) fn given_volumes(kind: Kind, role: Role) -> &'static [&'static str] {
+    match (kind, role) {
+        (Kind::MpiV1, Role::Launcher) => &[CONFIG_VOLUME, KUBECTL_VOLUME],
+        (Kind::MpiV1, Role::Worker) => &[CONFIG_VOLUME],
+        (Kind::MpiV2, Role::Launcher) => &[CONFIG_VOLUME, SSH_VOLUME],
+        (Kind::MpiV2, Role::Worker) => &[SSH_VOLUME],
+        _ => &[],
+    }
 }
 
 /// Gives a pod its host name within the Service of the job, and lets it call the others by theirs.
@@ -229,8 +247,6 @@ pub(super) fn running_workers(job: &Job, inputs: &SharedInputs) -> Vec<String> {
     names.sort_unstable();
     names
 }
-
-const CONFIG_VOLUME: &str = "mpi-job-config";
 
 fn config_name(job: &Job) -> String {
     format!("{}-config", job.name)

@@ -21,7 +21,7 @@ use super::{
     Cluster, LaunchError, Object,
     agent::{self, Agent},
     env::{append, variable},
-    mpi::{self, CONFIG_PATH, DISCOVER_HOSTS, HOSTFILE, READ, RUN},
+    mpi::{self, CONFIG_PATH, DISCOVER_HOSTS, HOSTFILE, KUBECTL_VOLUME, READ, RUN},
     shared::Key,
 };
 use crate::{
@@ -31,7 +31,6 @@ use crate::{
 
 /// The remote shell of `mpirun`: enters the pod named by the first argument.
 const KUBEXEC: &str = "kubexec.sh";
-const KUBECTL_VOLUME: &str = "mpi-job-kubectl";
 const KUBECTL_PATH: &str = "/opt/kube";
 
 /// How the ranks of an `MPIJob` v1 find each other.

@@ -20,7 +20,7 @@ use super::{
     Cluster, LaunchError, LaunchedPod, Object,
     agent::{self, Agent},
     env::{append, variable},
-    mpi::{self, CONFIG_PATH, DISCOVER_HOSTS, HOSTFILE, READ, RUN},
+    mpi::{self, CONFIG_PATH, DISCOVER_HOSTS, HOSTFILE, READ, RUN, SSH_VOLUME},
     pod,
     shared::Key,
 };
@@ -29,7 +29,6 @@ use crate::{
     spec::{Job, MpiImplementation, MpiV2, RestartScope, Role, Slot, annotation},
 };
 
-const SSH_VOLUME: &str = "ssh-auth";
 const PRIVATE_KEY: &str = "ssh-privatekey";
 const PUBLIC_KEY: &str = "ssh-publickey";
 

@@ -118,12 +118,15 @@ pub(super) fn look_of(code: &str) -> Option<Look> {
 pub(super) fn all() -> impl Iterator<Item = &'static Advice> {
     [
         shape::RULES,
+        shape::REFERENCE_RULES,
+        shape::NAME_RULES,
         memory_devices::RULES,
         fabric::RULES,
         fabric::PROFILE_RULES,
         recovery::RULES,
         placement::RULES,
         hygiene::RULES,
+        hygiene::IMAGE_RULES,
         deepspeed::RULES,
         cluster::RULES,
     ]

@@ -1,6 +1,6 @@
 //! The rules of files that cannot be read and of jobs that are not valid, with their stable codes.
 //!
-//! `TY001` to `TY013` are files that cannot be read, `TY101` to `TY149` is the contract of a job. Such a
+//! `TY001` to `TY014` are files that cannot be read, `TY101` to `TY149` is the contract of a job. Such a
 //! rule has one severity whatever the profile: the operator accepts the job or it does not.
 //!
 //! Invariant: codes are only ever added; a code that is no longer used is not given out again.
@@ -52,6 +52,8 @@ catalogue! {
         "The file has more documents than any set of manifests needs."
     BAD_KEY "TY013" Error "key is not text"
         "A key of a map must be text; YAML would allow maps and lists, JSON does not."
+    TEMPLATE "TY014" Error "template that is not filled in"
+        "The file has the marks of a template language such as Helm's and is no YAML before they are filled in. What comes out of the template can be checked."
 
     NOT_A_JOB "TY101" Error "not a job"
         "The document is neither one of the job kinds that are read nor an object that goes with one."
@@ -147,6 +149,8 @@ catalogue! {
         "A pod with such a container is refused unless an admission webhook adds the image."
     IMMUTABLE "TY147" Error "field cannot be changed"
         "The field is decided when the job is created; make another job to have another value."
+    PLACEHOLDER "TY148" Error "placeholder in place of a value"
+        "The value is the name of a value that somebody or some tool was to fill in. The cluster takes it as it stands, and refuses it."
     BAD_FABRIC "TY149" Error "invalid fabric"
         "A fabric is what the platform says of a network. Where it cannot hold, no job can be put on it."
 }

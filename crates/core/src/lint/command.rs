@@ -37,7 +37,9 @@ impl<'a> Command<'a> {
         });
         let words = items.iter().enumerate().flat_map(|(item, text)| {
             let parts: Vec<&str> = if is_shell {
-                text.split_whitespace()
+                text.lines()
+                    .filter(|line| !line.trim_start().starts_with('#'))
+                    .flat_map(str::split_whitespace)
                     .map(|word| word.trim_matches(['"', '\'', ';', '(', ')']))
                     .filter(|word| !word.is_empty() && *word != "\\")
                     .collect()
@@ -78,9 +80,53 @@ impl<'a> Command<'a> {
             .or_else(|| self.module("torch.distributed.run"))
     }
 
+    /// The place of the word that starts one process for each GPU of a pod, by whatever launcher.
+    pub(super) fn node_launcher(&self) -> Option<usize> {
+        self.torchrun()
+            .or_else(|| self.module("torch.distributed.launch"))
+            .or_else(|| self.call(&["accelerate", "deepspeed"]))
+    }
+
     /// The place of the word that starts `mpirun`.
     pub(super) fn mpirun(&self) -> Option<usize> {
         self.call(&["mpirun", "mpiexec", "mpiexec.hydra"])
+    }
+
+    /// The value of `mpirun`'s own option with one of `names`: what comes after the program that it
+    /// starts belongs to that program.
+    pub(super) fn mpirun_option(&self, names: &[&str]) -> Option<Word<'a>> {
+        let mut words = self.words.iter().skip(self.mpirun()? + 1);
+        while let Some(word) = words.next() {
+            if !word.text.starts_with('-') {
+                return None;
+            }
+            if names.contains(&word.text) {
+                return words.next().copied();
+            }
+            for _ in 0..values_of(word.text) {
+                words.next();
+            }
+        }
+        None
+    }
+
+    /// What a shell script or the options of `mpirun` set: the word after the name and `=`.
+    ///
+    /// `export NAME=value`, `NAME=value program` and `-x NAME=value` all have that form.
+    pub(super) fn assignments(&self) -> impl Iterator<Item = (&'a str, Word<'a>)> {
+        let sets = self.is_shell || self.mpirun().is_some();
+        self.words.iter().filter(move |_| sets).filter_map(|word| {
+            let (name, value) = word.text.split_once('=')?;
+            let mut bytes = name.bytes();
+            let begins = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
+            let is_name = bytes.next().is_some_and(begins)
+                && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+            let value = Word {
+                text: value.trim_matches(['"', '\'']),
+                item: word.item,
+            };
+            is_name.then_some((name, value))
+        })
     }
 
     /// The value of the option with one of `names`, as `--name value` or `--name=value`. Names are
@@ -105,11 +151,60 @@ impl<'a> Command<'a> {
             })
         })
     }
+}
 
-    /// The same as a whole number; `None` also where it is a variable.
-    pub(super) fn number(&self, names: &[&str]) -> Option<(u64, usize)> {
-        let word = self.option(names)?;
-        Some((word.text.parse().ok()?, word.item))
+/// Words that an option of `mpirun` takes, of Open MPI and of those with Hydra.
+fn values_of(option: &str) -> usize {
+    const TWO: [&str; 6] = ["mca", "gmca", "omca", "prtemca", "pmixmca", "genv"];
+    const ONE: [&str; 42] = [
+        "N",
+        "H",
+        "bind-to",
+        "bootstrap",
+        "c",
+        "cpu-list",
+        "cpu-set",
+        "cpus-per-proc",
+        "cpus-per-rank",
+        "default-hostfile",
+        "f",
+        "genvlist",
+        "host",
+        "hostfile",
+        "hosts",
+        "iface",
+        "launcher",
+        "launcher-exec",
+        "machinefile",
+        "map-by",
+        "n",
+        "np",
+        "npernode",
+        "output",
+        "output-filename",
+        "path",
+        "perhost",
+        "personality",
+        "ppn",
+        "prefix",
+        "rank-by",
+        "rankfile",
+        "report-uri",
+        "rf",
+        "stdin",
+        "timeout",
+        "tune",
+        "wd",
+        "wdir",
+        "x",
+        "xterm",
+        "app",
+    ];
+    let name = option.trim_start_matches('-');
+    if TWO.contains(&name) {
+        2
+    } else {
+        usize::from(ONE.contains(&name))
     }
 }
 
@@ -154,11 +249,70 @@ mod tests {
         ];
         for (name, items, want) in cases {
             let container = container(items);
-            let found = Command::of(&container).number(&["--nnodes"]);
-            assert_eq!(found.map(|(number, _)| number), *want, "{name}");
+            let found = Command::of(&container).option(&["--nnodes"]);
+            let number = found.and_then(|word| word.text.parse().ok());
+            assert_eq!(number, *want, "{name}");
         }
         let dashes = container(&["torchrun", "--nproc-per-node=2"]);
         assert!(Command::of(&dashes).option(&["--nproc_per_node"]).is_some());
+    }
+
+    #[test]
+    fn options_of_mpirun_end_at_its_program() {
+        let cases: &[(&str, &[&str], Option<&str>)] = &[
+            ("before others", &["mpirun", "-np", "4", "ring"], Some("4")),
+            (
+                "after options with values",
+                &[
+                    "mpirun", "-v", "--mca", "btl", "^openib", "-x", "A=1", "-n", "4", "ring",
+                ],
+                Some("4"),
+            ),
+            (
+                "of the program",
+                &["mpirun", "-v", "ring", "-n", "100"],
+                None,
+            ),
+            ("of the shell", &["bash", "-c", "mpirun ring -n 100"], None),
+            (
+                "of mpirun in a script",
+                &["sh", "-ec", "cd /w\nmpirun \\\n  -np 4 \\\n  ring -n 100"],
+                Some("4"),
+            ),
+            (
+                "in a comment",
+                &["sh", "-c", "# mpirun -np 9 ring\nmpirun -np 4 ring"],
+                Some("4"),
+            ),
+            ("no mpirun", &["ring", "-np", "4"], None),
+        ];
+        for (name, items, want) in cases {
+            let container = container(items);
+            let found = Command::of(&container).mpirun_option(&["-np", "-n"]);
+            assert_eq!(found.map(|word| word.text), *want, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_a_command_sets_is_found() {
+        type Case<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)]);
+        let cases: &[Case<'_>] = &[
+            (&["mpirun", "-x", "A=1", "-x", "B", "ring"], &[("A", "1")]),
+            (
+                &["sh", "-c", "export A=\"1\"; B=2 train --lr=3 4=5"],
+                &[("A", "1"), ("B", "2")],
+            ),
+            (&["train", "A=1"], &[]),
+        ];
+        for (items, want) in cases {
+            let container = container(items);
+            let command = Command::of(&container);
+            let found: Vec<(&str, &str)> = command
+                .assignments()
+                .map(|(name, word)| (name, word.text))
+                .collect();
+            assert_eq!(found, *want, "{items:?}");
+        }
     }
 
     #[test]

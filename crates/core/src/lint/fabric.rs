@@ -3,7 +3,7 @@
 use super::{
     Rule,
     advice::{Advice, CAREFUL, Look, MPI, ODD, PYTORCH, RISKY, WRONG, example, rule},
-    scene::{Pod, Scene},
+    scene::{Pod, Scene, talks_nccl},
 };
 use crate::{
     fabric::{ATTACHMENT_KIND, NETWORKS},
@@ -419,6 +419,12 @@ pub(super) fn is_rdma(resource: &str) -> bool {
     vendor == "rdma" || vendor.contains('.') && devices.iter().any(|word| device.contains(word))
 }
 
+/// Whether a resource is a device that NCCL drives by verbs. That of EFA is driven by a plugin, and its
+/// nodes let containers pin what they need.
+pub(super) fn is_verbs(resource: &str) -> bool {
+    is_rdma(resource) && !resource.ends_with("/efa")
+}
+
 fn rdma_off(rule: &Rule, scene: &Scene<'_>) {
     for pod in &scene.pods {
         let limits = pod
@@ -429,11 +435,13 @@ fn rdma_off(rule: &Rule, scene: &Scene<'_>) {
         let device = limits
             .flatten()
             .map(|(name, _)| name)
-            .find(|name| is_rdma(name));
-        let off = pod
-            .variable("NCCL_IB_DISABLE")
-            .filter(|(value, _)| *value != "0");
-        if let Some((device, (value, place))) = device.zip(off) {
+            .find(|name| is_verbs(name));
+        let mut set = pod
+            .variables()
+            .chain(pod.assigned())
+            .chain(scene.handed_on());
+        let off = set.find(|(name, value, _)| *name == "NCCL_IB_DISABLE" && *value != "0");
+        if let Some((device, (_, value, place))) = device.zip(off) {
             place.report_with(
                 rule,
                 format!("`NCCL_IB_DISABLE` is `{value}`, but the container reserves `{device}`"),
@@ -487,6 +495,10 @@ fn networks_on_the_job(rule: &Rule, scene: &Scene<'_>) {
 
 fn host_network(rule: &Rule, scene: &Scene<'_>) {
     const POLICY: &str = "ClusterFirstWithHostNet";
+    // The pods of an `MPIJob` are given the policy, or are entered without any name.
+    if scene.job.kind.is_mpi() {
+        return;
+    }
     for pod in &scene.pods {
         let stated = pod.spec.dns_policy.as_deref();
         if pod.spec.host_network != Some(true) || stated == Some(POLICY) {
@@ -517,7 +529,8 @@ fn host_network(rule: &Rule, scene: &Scene<'_>) {
 }
 
 fn silent(rule: &Rule, scene: &Scene<'_>) {
-    if scene.gpus() == 0 || scene.pod_count() < 2 || scene.is_on_unknown_fabric() {
+    let by_nccl = scene.ranks().any(|pod| pod.asks_for(talks_nccl));
+    if !by_nccl || scene.gpus() == 0 || scene.pod_count() < 2 || scene.is_on_unknown_fabric() {
         return;
     }
     let told = |pod: &Pod<'_>| {

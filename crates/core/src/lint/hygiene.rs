@@ -6,8 +6,12 @@ use super::{
     Rule,
     advice::{Advice, Look, ODD, PYTORCH, RISKY, WRONG, example, rule},
     companions::{Companion, Companions, at},
-    scene::{Scene, variables},
+    scene::{Scene, is_within, variables},
 };
+
+mod image;
+
+pub(super) use image::RULES as IMAGE_RULES;
 
 /// A suppression without a reason. Reported by the linter itself.
 pub(super) const NO_REASON: Rule = rule(
@@ -39,7 +43,7 @@ pub(super) static RULES: &[Advice] = &[
             "An image without a tag, or with `latest`, is another one tomorrow. Pods of one gang may then run \
              different programs, and a restart is not the same run.",
         ),
-        look: Look::Job(latest),
+        look: Look::Job(image::latest),
         catches: example(PYTORCH, &[("train:1.4.0", "train:latest")]),
         spares: example(PYTORCH, &[("train:1.4.0", "train:latest@sha256:4f2b")]),
     },
@@ -284,30 +288,6 @@ pub(super) static RULES: &[Advice] = &[
     },
 ];
 
-fn latest(rule: &Rule, scene: &Scene<'_>) {
-    for pod in &scene.pods {
-        for (container, place) in pod.containers() {
-            let image = container.image.as_deref().unwrap_or_default();
-            let name = image.rsplit('/').next().unwrap_or(image);
-            let tag = name.split_once(':').map(|(_, tag)| tag);
-            if image.is_empty() || image.contains('@') || !matches!(tag, None | Some("latest" | ""))
-            {
-                continue;
-            }
-            let found = if tag.is_none() {
-                "has no tag"
-            } else {
-                "has the tag `latest`"
-            };
-            place.key("image").report_with(
-                rule,
-                format!("the image `{image}` {found}, it may be another one at the next start"),
-                "name a version, or better a digest",
-            );
-        }
-    }
-}
-
 fn secrets(rule: &Rule, scene: &Scene<'_>) {
     const WORDS: [&str; 8] = [
         "API_KEY",
@@ -340,6 +320,15 @@ fn secrets(rule: &Rule, scene: &Scene<'_>) {
                         "take it from a Secret with `valueFrom.secretKeyRef`, and change it",
                     );
                 }
+            }
+        }
+        for (name, value, place) in pod.assigned() {
+            if is_secret(name, value) {
+                place.report_with(
+                    rule,
+                    format!("the command sets `{name}` to its secret in plain text"),
+                    "set it in `env` from a Secret with `valueFrom.secretKeyRef`, and change it",
+                );
             }
         }
     }
@@ -378,10 +367,21 @@ fn host_path(rule: &Rule, scene: &Scene<'_>) {
                             "the volume `{}` is the folder `{}` of whatever node the pod is on",
                             volume.name, source.path
                         ),
-                        "use a claim, or an `emptyDir` for what may be lost",
+                        instead_of(&source.path),
                     );
             }
         }
+    }
+}
+
+/// What does what a folder of the node is commonly mounted for.
+fn instead_of(path: &str) -> &'static str {
+    if is_within(path, "/dev/shm") {
+        "mount an `emptyDir` with `medium: Memory`, which no other pod sees"
+    } else if is_within(path, "/dev") {
+        "ask for the device by a resource, such as `rdma/hca`: its plugin hands it to one container"
+    } else {
+        "use a claim, or an `emptyDir` for what may be lost"
     }
 }
 
@@ -449,8 +449,12 @@ fn downloads(rule: &Rule, scene: &Scene<'_>) {
             pod.command_at(item).report_with(
                 rule,
                 format!(
-                    "`{call}` runs in each of the {} pods of {}, at every start",
-                    pod.replicas, pod.role
+                    "`{call}` runs in {} of {}, at every start",
+                    match pod.replicas {
+                        1 => "the pod".to_owned(),
+                        count => format!("each of the {count} pods"),
+                    },
+                    pod.role
                 ),
                 "build it into the image, or do it once in an init container with a shared volume",
             );

@@ -11,7 +11,7 @@ use super::{
     Rule,
     advice::{Advice, CAREFUL, Look, ODD, PYTORCH, RISKY, WRONG, example, rule},
     fabric,
-    scene::{Pod, Scene, is_gpu},
+    scene::{Pod, Scene, counted, is_gpu, is_other_accelerator},
 };
 use crate::{
     finding::Fix,
@@ -324,7 +324,11 @@ fn no_shared_memory(rule: &Rule, scene: &Scene<'_>) {
         let gpus = pod.gpus();
         place.report_with(
             rule,
-            format!("`/dev/shm` {found}, GPUs of a pod of {}: {gpus}", pod.role),
+            format!(
+                "`/dev/shm` {found}, a pod of {} has {}",
+                pod.role,
+                counted(gpus, "GPU")
+            ),
             format!(
                 "mount an `emptyDir` with `medium: Memory` and `sizeLimit: {}Gi` at `/dev/shm`",
                 gpus * 8
@@ -347,8 +351,9 @@ fn small_shared_memory(rule: &Rule, scene: &Scene<'_>) {
             place.report_with(
                 rule,
                 format!(
-                    "`/dev/shm` has {} MiB for {gpus} GPUs, {each} MiB for each",
-                    bytes >> 20
+                    "`/dev/shm` has {} MiB for {}, {each} MiB for each",
+                    bytes >> 20,
+                    counted(gpus, "GPU")
                 ),
                 format!("give it {}Gi, 8Gi for each GPU", gpus * 8),
             );
@@ -381,7 +386,8 @@ fn shared_memory_above_limit(rule: &Rule, scene: &Scene<'_>) {
 }
 
 fn no_gpu(rule: &Rule, scene: &Scene<'_>) {
-    if scene.gpus() > 0 || scene.pods.iter().any(Pod::has_claims) {
+    let has_others = |pod: &Pod<'_>| pod.has_claims() || pod.asks_for(is_other_accelerator);
+    if scene.gpus() > 0 || scene.pods.iter().any(has_others) {
         return;
     }
     for pod in scene.ranks() {
@@ -433,10 +439,15 @@ fn no_toleration(rule: &Rule, scene: &Scene<'_>) {
             Some(key) => is_gpu(key),
         };
         if !pod.spec.tolerations.iter().flatten().any(bears) {
+            let limits = limits(pod.trainer).into_iter().flatten();
+            let device = limits
+                .map(|(name, _)| name.as_str())
+                .find(|name| is_gpu(name));
+            let device = device.unwrap_or("nvidia.com/gpu");
             pod.at().key("tolerations").report_with(
                 rule,
                 "the pod has GPUs and no toleration for tainted GPU nodes",
-                "add `{key: nvidia.com/gpu, operator: Exists}` to `tolerations`",
+                format!("add `{{key: {device}, operator: Exists}}` to `tolerations`"),
             );
         }
     }
@@ -464,8 +475,9 @@ fn starved(rule: &Rule, scene: &Scene<'_>) {
             place.key("cpu").report_with(
                 rule,
                 format!(
-                    "{} CPUs for {gpus} GPUs, {} for each",
+                    "{} CPUs for {}, {} for each",
                     thousandths(milli),
+                    counted(gpus, "GPU"),
                     thousandths(milli / i128::from(gpus))
                 ),
                 format!("ask for at least {} CPUs, 2 for each GPU", gpus * 2),
@@ -532,11 +544,17 @@ fn no_ipc_lock(rule: &Rule, scene: &Scene<'_>) {
                 .iter()
                 .any(|name| matches!(name.as_str(), "IPC_LOCK" | "CAP_IPC_LOCK" | "ALL"))
         }) || context.is_some_and(|context| context.privileged == Some(true));
-        let device = limits(pod.trainer)
-            .into_iter()
-            .flatten()
-            .find(|(name, _)| fabric::is_rdma(name));
-        if let (Some((name, _)), false) = (device, may) {
+        let devices = limits(pod.trainer).into_iter().flatten();
+        let asked = devices.map(|(name, _)| name.as_str());
+        let mounted = pod.mounts().filter_map(|(mount, _, volume)| {
+            volume?.host_path.as_ref()?;
+            Some(mount.mount_path.trim_end_matches('/'))
+        });
+        let device = asked
+            .filter(|name| fabric::is_verbs(name))
+            .chain(mounted.filter(|path| *path == "/dev/infiniband"))
+            .next();
+        if let (Some(name), false) = (device, may) {
             pod.trainer_at().key("securityContext").report_with(
                 rule,
                 format!("the container has `{name}` but not the capability IPC_LOCK"),

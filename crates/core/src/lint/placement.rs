@@ -328,8 +328,12 @@ fn node_name(rule: &Rule, scene: &Scene<'_>) {
             pod.at().key("nodeName").report_with(
                 rule,
                 format!(
-                    "all {} pods of {} are put on `{name}` without asking the scheduler",
-                    pod.replicas, pod.role
+                    "{} of {} is put on `{name}` without asking the scheduler",
+                    match pod.replicas {
+                        1 => "the pod".to_owned(),
+                        count => format!("each of the {count} pods"),
+                    },
+                    pod.role
                 ),
                 "use `nodeSelector` or affinity",
             );

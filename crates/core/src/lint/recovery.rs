@@ -335,7 +335,7 @@ fn no_checkpoints(rule: &Rule, scene: &Scene<'_>) {
             .any(|(_, _, volume)| volume.is_some_and(|volume| volume.host_path.is_some()));
         mounted || on_host || variables || words.words.iter().any(|word| remote(word.text))
     };
-    if chance < CHANCE || scene.pods.iter().any(stores) {
+    if chance < CHANCE || scene.only_measures() || scene.pods.iter().any(stores) {
         return;
     }
     if let Some(pod) = scene.ranks().find(|pod| pod.gpus() > 0) {
@@ -485,7 +485,8 @@ fn no_second_attempt(rule: &Rule, scene: &Scene<'_>) {
 }
 
 fn no_grace(rule: &Rule, scene: &Scene<'_>) {
-    for pod in scene.ranks().filter(|pod| pod.gpus() > 0) {
+    let saves = !scene.only_measures();
+    for pod in scene.ranks().filter(|pod| saves && pod.gpus() > 0) {
         let Some(seconds) = pod.spec.termination_grace_period_seconds else {
             continue;
         };

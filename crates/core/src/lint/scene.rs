@@ -2,7 +2,10 @@
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, Volume, VolumeMount};
 
-use super::{command::Command, companions::Companions};
+use super::{
+    command::{Command, base_name},
+    companions::Companions,
+};
 use crate::{
     fabric::Fitted,
     quantity,
@@ -105,6 +108,23 @@ impl<'a> Scene<'a> {
         self.job.total_replicas()
     }
 
+    /// What `mpirun` is told to set in the ranks: name, value and the place in the launcher's command.
+    pub(super) fn handed_on(&self) -> Vec<(&'a str, &'a str, Place<'a>)> {
+        let launcher = self.role(Role::Launcher);
+        launcher.map(Pod::assigned).unwrap_or_default()
+    }
+
+    /// Whether the job only measures: it has nothing to save.
+    pub(super) fn only_measures(&self) -> bool {
+        let measures = |name: &str| {
+            name.ends_with("_perf") || name.starts_with("osu_") || MEASURING.contains(&name)
+        };
+        self.pods.iter().any(|pod| {
+            let words = pod.command().words;
+            words.iter().any(|word| measures(base_name(word.text)))
+        })
+    }
+
     /// Whether the launcher of an `MPIJob` reaches its ranks by a way that passes no variables on.
     pub(super) fn forwards_nothing(&self) -> bool {
         self.job.kind.is_mpi() && self.job.knobs.mpi_transport != Some(MpiTransport::Agent)
@@ -166,6 +186,42 @@ impl<'a> Pod<'a> {
             .map(|(_, value, place)| (value, place))
     }
 
+    /// What the command of the training container sets, with the place in it.
+    pub(super) fn assigned(&self) -> Vec<(&'a str, &'a str, Place<'a>)> {
+        let command = self.command();
+        let set = command.assignments();
+        set.map(|(name, value)| (name, value.text, self.command_at(value.item)))
+            .collect()
+    }
+
+    /// The text of a word in which a reference to a variable that the file sets is replaced. `None`
+    /// where it refers to one that the file does not set.
+    pub(super) fn resolved(&self, word: &'a str) -> Option<&'a str> {
+        let Some(rest) = word.strip_prefix('$') else {
+            return (!word.contains('$')).then_some(word);
+        };
+        let command = self.command();
+        let (name, by_shell) = match (rest.strip_prefix('('), rest.strip_prefix('{')) {
+            (Some(inner), _) => (inner.strip_suffix(')')?, false),
+            (_, Some(inner)) => (inner.strip_suffix('}')?, true),
+            _ => (rest, true),
+        };
+        let (name, default) = match name.split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (name, None),
+        };
+        if by_shell && !command.is_shell {
+            return None;
+        }
+        let set = command.assignments().filter(|(set, _)| *set == name).last();
+        let stated = set.map(|(_, value)| value.text).filter(|_| by_shell);
+        let value = stated.or_else(|| self.variable(name).map(|(value, _)| value));
+        let unset = value.is_none() && !self.has_variable(name) && self.trainer.env_from.is_none();
+        value
+            .or_else(|| default.filter(|_| unset))
+            .filter(|value| !value.contains('$'))
+    }
+
     /// Whether the training container has the variable `name`, wherever its value is from.
     pub(super) fn has_variable(&self, name: &str) -> bool {
         let env = self.trainer.env.iter().flatten();
@@ -184,6 +240,15 @@ impl<'a> Pod<'a> {
         };
         let containers = self.spec.containers.iter().map(gpus);
         containers.fold(0, u64::saturating_add)
+    }
+
+    /// Whether the training container asks for a resource that `is` says yes to.
+    pub(super) fn asks_for(&self, is: fn(&str) -> bool) -> bool {
+        let resources = self.trainer.resources.iter();
+        resources
+            .flat_map(|resources| resources.limits.iter().chain(&resources.requests))
+            .flatten()
+            .any(|(name, _)| is(name))
     }
 
     /// Whether devices or networks may come by a claim, which says nothing of what is in it.
@@ -246,6 +311,39 @@ pub(super) fn variables<'a>(
         let place = list.index(index).key("value");
         Some((variable.name.as_str(), value, place))
     })
+}
+
+/// Programs that measure a network or a machine, besides those with a common end or beginning.
+const MEASURING: [&str; 6] = [
+    "fi_info",
+    "gpu_burn",
+    "ib_read_bw",
+    "ib_send_bw",
+    "ib_write_bw",
+    "nvbandwidth",
+];
+
+/// Whether a resource is something that computes and is no GPU. Its processes are counted otherwise.
+pub(super) fn is_other_accelerator(resource: &str) -> bool {
+    matches!(
+        resource.split_once('/'),
+        Some(("aws.amazon.com" | "huawei.com", _) | ("google.com", "tpu"))
+    )
+}
+
+/// Whether the ranks on a GPU talk by NCCL, or by the library of its maker that reads its variables.
+pub(super) fn talks_nccl(resource: &str) -> bool {
+    resource.starts_with("nvidia.com/") || resource.starts_with("amd.com/")
+}
+
+/// `1 GPU`, `2 GPUs`.
+pub(super) fn counted(count: u64, noun: &str) -> String {
+    let end = match (count, noun.ends_with("ss")) {
+        (1, _) => "",
+        (_, true) => "es",
+        _ => "s",
+    };
+    format!("{count} {noun}{end}")
 }
 
 /// Whether a resource is a GPU, or what is counted like one.

@@ -8,9 +8,17 @@ use super::{
     command::{Word, base_name},
     scene::Scene,
 };
-use crate::spec::{Kind, Role, nearest};
+use crate::{
+    launch::given_volumes,
+    spec::{Kind, Role, nearest},
+};
 
+mod names;
+mod reference;
 mod world;
+
+pub(super) use names::RULES as NAME_RULES;
+pub(super) use reference::RULES as REFERENCE_RULES;
 
 /// The rules of this family.
 pub(super) static RULES: &[Advice] = &[
@@ -510,11 +518,9 @@ fn overwritten(rule: &Rule, scene: &Scene<'_>) {
 fn mounts(rule: &Rule, scene: &Scene<'_>) {
     for pod in &scene.pods {
         let volumes = || {
-            pod.spec
-                .volumes
-                .iter()
-                .flatten()
-                .map(|volume| volume.name.as_str())
+            let stated = pod.spec.volumes.iter().flatten();
+            let given = given_volumes(scene.job.kind, pod.role).iter().copied();
+            stated.map(|volume| volume.name.as_str()).chain(given)
         };
         for (container, place) in pod.containers() {
             for (index, name) in missing_volumes(container, &volumes().collect::<Vec<_>>()) {

@@ -59,6 +59,21 @@ fn files_are_judged_as_a_whole() {
             vec![format!("TY101 2:7 `Deployment` of apiVersion `apps/v1` is no job that is read here | {KINDS}")],
         ),
         (
+            "a job inside of another object",
+            format!("apiVersion: example.com/v1\nkind: Wrapper\nspec:\n  parts:\n  - template:\n      {}", JOB.replace('\n', "\n      ")),
+            vec!["TY101 2:7 `Wrapper` of apiVersion `example.com/v1` is no job that is read here | the JAXJob at `spec.parts[0].template` of it is checked where it is a document of its own".to_owned()],
+        ),
+        (
+            "placeholders",
+            JOB.replace("name: j}", "name: \"${NAME}\", namespace: <team>}"),
+            vec!["TY148 3:18 2 values are placeholders, the first is `${NAME}` | fill the file in first, such as with `envsubst < FILE | trainyard lint -`".to_owned()],
+        ),
+        (
+            "a name that the cluster makes",
+            JOB.replace("name: j}", "generateName: j-}"),
+            vec!["TY107 3:1 the job has no `metadata.name` | `generateName` is filled in by the cluster only; state a name".to_owned()],
+        ),
+        (
             "a misspelled kind",
             JOB.replace("JAXJob", "JaxJobs"),
             vec![format!("TY101 2:7 `JaxJobs` of apiVersion `kubeflow.org/v1` is no job that is read here | did you mean `JAXJob`? {KINDS}")],

@@ -8,6 +8,8 @@ use super::{
     collector::{Collector, Place},
     decode::decode,
     nearest::nearest,
+    placeholder,
+    tree::{Value, push_index, push_key},
     validate,
     wire::{self, Object},
 };
@@ -37,7 +39,7 @@ pub fn check(document: &Document) -> Checked {
     let failed = collector.failed();
     Checked {
         job: job.filter(|_| !failed),
-        findings: collector.finish(),
+        findings: placeholder::gather(collector.finish(), &document.source),
     }
 }
 
@@ -246,9 +248,40 @@ fn not_a_job(document: &Document) -> Finding {
         _ => format!("`{kind}` of apiVersion `{version}` is no job that is read here"),
     };
     let names = Kind::ALL.map(Kind::name);
-    let hint = match nearest(kind, names) {
-        Some(meant) => format!("did you mean `{meant}`? {read}"),
-        None => read,
+    let hint = match (
+        nearest(kind, names),
+        inner_job(&document.tree, &mut String::new()),
+    ) {
+        (Some(meant), _) => format!("did you mean `{meant}`? {read}"),
+        (None, Some((inner, path))) => {
+            format!("the {inner} at `{path}` of it is checked where it is a document of its own")
+        }
+        (None, None) => read,
     };
     Finding::new(&catalogue::NOT_A_JOB, "kind", at("kind"), message).with_hint(hint)
+}
+
+/// The kind and the path of the first job that is a part of another object.
+fn inner_job(node: &Node, path: &mut String) -> Option<(&'static str, String)> {
+    let text = |key: &str| node.get(key)?.value.as_str();
+    let here = text("apiVersion").zip(text("kind"));
+    if let Some(kind) = here.and_then(|(version, kind)| Kind::find(version, kind)) {
+        return Some((kind.name(), path.clone()));
+    }
+    let length = path.len();
+    match &node.value {
+        Value::Map(entries) => entries.iter().find_map(|entry| {
+            push_key(path, &entry.key);
+            let found = inner_job(&entry.value, path);
+            path.truncate(length);
+            found
+        }),
+        Value::List(items) => items.iter().enumerate().find_map(|(index, item)| {
+            push_index(path, index);
+            let found = inner_job(item, path);
+            path.truncate(length);
+            found
+        }),
+        _ => None,
+    }
 }

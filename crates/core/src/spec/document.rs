@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Kind, Node};
+use super::{Entry, Kind, Node, Value};
 use crate::{fabric, finding::Span};
 
 /// One document: a map.
@@ -83,6 +83,39 @@ impl Document {
     pub fn name(&self) -> Option<(&str, Span)> {
         let name = &self.tree.get("metadata")?.value.get("name")?.value;
         Some((name.as_str()?, name.span))
+    }
+
+    /// The document with the name that the cluster would make of `metadata.generateName`, where it has
+    /// that and no name. The place of the name is that of what it is made of.
+    pub(crate) fn with_generated_name(&self) -> Option<Self> {
+        /// What stands for the five characters that the cluster adds.
+        const ADDED: &str = "xxxxx";
+        /// Characters of the beginning that the cluster keeps.
+        const KEPT: usize = 63 - ADDED.len();
+        let metadata = &self.tree.get("metadata")?.value;
+        let stated = metadata.get("generateName")?;
+        if metadata.get("name").is_some() {
+            return None;
+        }
+        let begin: String = stated.value.as_str()?.chars().take(KEPT).collect();
+        let mut named = self.clone();
+        let entry = Entry {
+            key: "name".to_owned(),
+            key_span: stated.key_span,
+            value: Node {
+                value: Value::String(begin + ADDED),
+                span: stated.value.span,
+            },
+        };
+        let Value::Map(entries) = &mut named.tree.value else {
+            return None;
+        };
+        let metadata = entries.iter_mut().find(|entry| entry.key == "metadata")?;
+        let Value::Map(entries) = &mut metadata.value.value else {
+            return None;
+        };
+        entries.push(entry);
+        Some(named)
     }
 
     /// `metadata.namespace`, where it is text.

@@ -8,7 +8,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use super::{Document, Node, Value};
+use super::{Document, Node, Value, placeholder};
 use crate::{
     finding::{Finding, Span},
     lint::{Rule, catalogue},
@@ -53,7 +53,7 @@ fn read_boxed(source: &[u8]) -> Result<File, Box<Finding>> {
     let text = text_of(source)?;
     let mut documents = Vec::new();
     let source: Arc<str> = text.into();
-    for tree in trees(text)? {
+    for tree in trees(text).map_err(|fault| of_template(text, fault))? {
         match tree.value {
             Value::Null => {}
             Value::Map(_) => documents.push(Document {
@@ -76,6 +76,21 @@ fn read_boxed(source: &[u8]) -> Result<File, Box<Finding>> {
         text: source,
         documents,
     })
+}
+
+/// What is said of a text that cannot be read: where it is a template, that, and not where YAML gave up.
+fn of_template(text: &str, fault: Box<Finding>) -> Box<Finding> {
+    let by_marks = [
+        &catalogue::SYNTAX,
+        &catalogue::BAD_KEY,
+        &catalogue::BAD_ALIAS,
+        &catalogue::DUPLICATE_KEY,
+        &catalogue::UNSUPPORTED_TAG,
+    ];
+    if by_marks.iter().all(|rule| rule.code != fault.code) {
+        return fault;
+    }
+    placeholder::template(text, fault.span.line).map_or(fault, Box::new)
 }
 
 fn trees(text: &str) -> Result<Vec<Node>, Box<Finding>> {

@@ -1,10 +1,13 @@
 //! How an `MPIJob` starts its ranks: which of the ways, and what the agent finds in a pod.
 
+use k8s_openapi::api::core::v1::{Container, VolumeMount};
+
 use super::build::{Build, job};
 use super::{env_of, pod_of};
 use crate::{
     launch::{
-        AgentIdentity, Cluster, Keys, LaunchError, LaunchedPod, Object, pod, shared, transport,
+        AgentIdentity, Cluster, Keys, LaunchError, LaunchedPod, Object, given_volumes, pod, shared,
+        transport,
     },
     spec::{Job, Kind, MpiTransport, Role, Slot},
 };
@@ -32,6 +35,48 @@ fn running(kind: Kind, role: Role, words: &[&str]) -> Job {
             container.command = Some(words.iter().map(|word| (*word).to_owned()).collect());
         })
         .done()
+}
+
+/// A job whose launcher has an init container that `edit` describes.
+fn before_launcher(kind: Kind, edit: impl FnOnce(&mut Container)) -> Job {
+    let mut job = mpi(kind).done();
+    let mut container = Container {
+        name: "wait".to_owned(),
+        ..Container::default()
+    };
+    edit(&mut container);
+    let launcher = job.roles.get_mut(&Role::Launcher).unwrap();
+    let spec = launcher.template.spec.as_mut().unwrap();
+    spec.init_containers = Some(vec![container]);
+    job
+}
+
+fn mounting(volume: &str) -> VolumeMount {
+    VolumeMount {
+        name: volume.to_owned(),
+        mount_path: "/mnt".to_owned(),
+        ..VolumeMount::default()
+    }
+}
+
+/// Whatever a container may mount without stating it is there when the pod is made the old way.
+#[test]
+fn the_volumes_that_pods_are_given_are_in_them() {
+    for kind in [Kind::MpiV1, Kind::MpiV2] {
+        let job = mpi(kind).done();
+        for role in [Role::Launcher, Role::Worker] {
+            let spec = match pod(&job, Slot::new(role, 0), 1, &Cluster::default()).unwrap() {
+                LaunchedPod::Pod(pod) => pod.spec,
+                LaunchedPod::Job(job) => job.spec.unwrap().template.spec,
+            };
+            let volumes = spec.unwrap().volumes.unwrap_or_default();
+            let mut names: Vec<&str> = volumes.iter().map(|volume| volume.name.as_str()).collect();
+            let mut given = given_volumes(kind, role).to_vec();
+            names.sort_unstable();
+            given.sort_unstable();
+            assert_eq!(names, given, "{kind:?} {role}");
+        }
+    }
 }
 
 #[test]
@@ -81,6 +126,30 @@ fn the_agent_unless_the_job_says_or_needs_otherwise() {
             ),
             Ok(Some(Ssh)),
             Ok(Some(Ssh)),
+        ),
+        (
+            "an init container that calls ssh",
+            before_launcher(MpiV2, |container| {
+                container.command = Some(vec!["ssh".to_owned(), "j-worker-0".to_owned()]);
+            }),
+            Ok(Some(Ssh)),
+            Ok(Some(Ssh)),
+        ),
+        (
+            "an init container that mounts the keys",
+            before_launcher(MpiV2, |container| {
+                container.volume_mounts = Some(vec![mounting("ssh-auth")]);
+            }),
+            Ok(Some(Ssh)),
+            Ok(Some(Ssh)),
+        ),
+        (
+            "an init container that mounts the hostfile",
+            before_launcher(MpiV2, |container| {
+                container.volume_mounts = Some(vec![mounting("mpi-job-config")]);
+            }),
+            Ok(Some(Ssh)),
+            Ok(Some(Agent)),
         ),
         (
             "a launcher that calls kubectl",

@@ -7,7 +7,10 @@ use super::super::{
     Rule,
     scene::{Pod, Scene},
 };
-use crate::{finding::Fix, spec::nearest};
+use crate::{
+    finding::Fix,
+    spec::{Place, nearest},
+};
 
 /// What became of a variable that NCCL no longer reads.
 struct Removed {
@@ -79,25 +82,21 @@ const SWITCHES: [&str; 4] = [
 ];
 
 pub(super) fn removed(rule: &Rule, scene: &Scene<'_>) {
-    each(scene, |pod, index, name| {
+    each(scene, |_, name, place| {
         if let Some(found) = REMOVED.iter().find(|removed| removed.name == name) {
             let message = format!("NCCL has not read `{name}` since {}", found.last);
-            pod.trainer_at()
-                .key("env")
-                .index(index)
-                .key("name")
-                .report_with(rule, message, found.instead);
+            place.of().report_with(rule, message, found.instead);
         }
     });
 }
 
 pub(super) fn renamed(rule: &Rule, scene: &Scene<'_>) {
-    each(scene, |pod, index, name| {
+    each(scene, |pod, name, place| {
         if let Some((_, new)) = RENAMED.iter().find(|(old, _)| *old == name) {
-            let place = pod.trainer_at().key("env").index(index).key("name");
             // Where both are set the new name wins, so the old one is not to become a second.
-            let fix = (!pod.has_variable(new)).then(|| Fix::Scalar((*new).to_owned()));
-            place.report_fix(
+            let can = matches!(place, At::Name(_)) && !pod.has_variable(new);
+            let fix = can.then(|| Fix::Scalar((*new).to_owned()));
+            place.of().report_fix(
                 rule,
                 format!("`{name}` is the old name of `{new}`"),
                 format!("write `{new}`"),
@@ -108,7 +107,7 @@ pub(super) fn renamed(rule: &Rule, scene: &Scene<'_>) {
 }
 
 pub(super) fn unknown(rule: &Rule, scene: &Scene<'_>) {
-    each(scene, |pod, index, name| {
+    each(scene, |_, name, place| {
         let Some(short) = name.strip_prefix("NCCL_") else {
             return;
         };
@@ -116,8 +115,7 @@ pub(super) fn unknown(rule: &Rule, scene: &Scene<'_>) {
             || REMOVED.iter().any(|removed| removed.name == name);
         // Only a near name is told: plugins have variables of their own.
         if let (false, Some(meant)) = (known, nearest(short, KNOWN.iter().copied())) {
-            let place = pod.trainer_at().key("env").index(index).key("name");
-            place.report_with(
+            place.of().report_with(
                 rule,
                 format!("no release of NCCL reads `{name}`"),
                 format!("did you mean `NCCL_{meant}`?"),
@@ -127,8 +125,12 @@ pub(super) fn unknown(rule: &Rule, scene: &Scene<'_>) {
 }
 
 pub(super) fn tuning(rule: &Rule, scene: &Scene<'_>) {
+    // Values are tried out by measuring.
+    if scene.only_measures() {
+        return;
+    }
     for pod in &scene.pods {
-        for (name, value, place) in pod.variables().filter(|(name, _, _)| TUNING.contains(name)) {
+        for (name, value, place) in settings(pod).filter(|(name, _, _)| TUNING.contains(name)) {
             place.report_with(
                 rule,
                 format!("`{name}` is fixed to `{value}` for every size and every topology"),
@@ -139,8 +141,11 @@ pub(super) fn tuning(rule: &Rule, scene: &Scene<'_>) {
 }
 
 pub(super) fn switches(rule: &Rule, scene: &Scene<'_>) {
+    if scene.only_measures() {
+        return;
+    }
     for pod in &scene.pods {
-        for (name, value, place) in pod.variables() {
+        for (name, value, place) in settings(pod) {
             let off = if name.ends_with("_DISABLE") { "1" } else { "0" };
             if SWITCHES.contains(&name) && value == off {
                 place.report_with(
@@ -153,11 +158,36 @@ pub(super) fn switches(rule: &Rule, scene: &Scene<'_>) {
     }
 }
 
-/// Calls `look` with the place and the name of every variable of every training container.
-fn each(scene: &Scene<'_>, look: impl Fn(&Pod<'_>, usize, &str)) {
+/// Where the name of a variable stands.
+enum At<'a> {
+    /// By itself, in `env`.
+    Name(Place<'a>),
+    /// Somewhere in the command.
+    Command(Place<'a>),
+}
+
+impl<'a> At<'a> {
+    fn of(&self) -> &Place<'a> {
+        match self {
+            Self::Name(place) | Self::Command(place) => place,
+        }
+    }
+}
+
+/// The variables of the training container and those that its command sets, with their values.
+fn settings<'a>(pod: &Pod<'a>) -> impl Iterator<Item = (&'a str, &'a str, Place<'a>)> {
+    pod.variables().chain(pod.assigned())
+}
+
+/// Calls `look` with the name and the place of every variable of every training container.
+fn each<'a>(scene: &Scene<'a>, look: impl Fn(&Pod<'a>, &str, At<'a>)) {
     for pod in &scene.pods {
+        let list = pod.trainer_at().key("env");
         for (index, variable) in pod.trainer.env.iter().flatten().enumerate() {
-            look(pod, index, &variable.name);
+            look(pod, &variable.name, At::Name(list.index(index).key("name")));
+        }
+        for (name, _, place) in pod.assigned() {
+            look(pod, name, At::Command(place));
         }
     }
 }

@@ -46,7 +46,9 @@ pub(in crate::lint) fn interfaces(rule: &Rule, scene: &Scene<'_>) {
         return;
     }
     for pod in scene.ranks() {
-        if pod.spec.host_network == Some(true) || pod.has_claims() {
+        // What a cloud attaches by an annotation of its own is not known here.
+        let by_cloud = pod.annotation("networking.gke.io/interfaces").is_some();
+        if pod.spec.host_network == Some(true) || pod.has_claims() || by_cloud {
             continue;
         }
         let mut there = vec!["lo".to_owned(), "eth0".to_owned()];
@@ -55,7 +57,9 @@ pub(in crate::lint) fn interfaces(rule: &Rule, scene: &Scene<'_>) {
                 .into_iter()
                 .map(|found| found.interface),
         );
-        for (name, value, place) in pod.variables() {
+        let handed_on = scene.handed_on();
+        let set = pod.variables().chain(pod.assigned()).chain(handed_on);
+        for (name, value, place) in set {
             let missing = match name {
                 "NCCL_SOCKET_IFNAME" => {
                     !value.starts_with('^')

@@ -1,45 +1,81 @@
 //! Numbers that must agree: replicas, processes, ranks, slots and GPUs.
 
-use super::super::{
-    Rule,
-    command::Word,
-    scene::{Pod, Scene},
+use super::{
+    super::{
+        Rule,
+        command::Word,
+        scene::{Pod, Scene, counted},
+    },
+    uses,
 };
 use crate::spec::{Framework, MpiImplementation, Place, Role};
 
 const NNODES: &[&str] = &["--nnodes", "-nnodes"];
 const NPROC: &[&str] = &["--nproc_per_node", "--nproc-per-node"];
+const MACHINES: &[&str] = &["--num_machines", "--num-machines"];
 
 pub(in crate::lint) fn nodes(rule: &Rule, scene: &Scene<'_>) {
     let pods = u64::from(scene.pod_count());
     for pod in scene.ranks() {
         let command = pod.command();
-        if command.torchrun().is_none() {
-            continue;
-        }
-        let Some(word) = command.option(NNODES) else {
+        let by_torch = command.torchrun().or_else(|| command.module(OLD_LAUNCHER));
+        let (name, names) = if by_torch.is_some() {
+            ("--nnodes", NNODES)
+        } else if command.call(&["accelerate"]).is_some() {
+            ("--num_machines", MACHINES)
+        } else {
             continue;
         };
+        let Some(word) = command.option(names) else {
+            continue;
+        };
+        let set = uses(word.text, "WORLD_SIZE").then(|| world_size(scene));
         let (least, most) = word.text.split_once(':').unwrap_or((word.text, word.text));
-        let (Ok(least), Ok(most)) = (least.parse::<u64>(), most.parse::<u64>()) else {
+        let number = |text| pod.resolved(text)?.parse::<u64>().ok();
+        let Some((least, most)) = set
+            .flatten()
+            .map(|size| (size, size))
+            .or_else(|| number(least).zip(number(most)))
+        else {
             continue;
         };
         if !(least..=most).contains(&pods) {
-            pod.command_at(word.item).report_with(
-                rule,
-                format!("`--nnodes` is `{}`, the job has {pods} pods", word.text),
-                "leave the option out: torchrun reads PET_NNODES, which is set in every pod",
-            );
+            let found = if word.text.contains('$') {
+                format!("`{}`, which is {least}", word.text)
+            } else {
+                format!("`{}`", word.text)
+            };
+            let hint = match name {
+                "--nnodes" => {
+                    "leave the option out: torchrun reads PET_NNODES, which is set in every pod"
+                }
+                _ => "name as many as there are pods: `$PET_NNODES` is set in every one",
+            };
+            let message = format!("`{name}` is {found}, the job has {}", counted(pods, "pod"));
+            pod.command_at(word.item).report_with(rule, message, hint);
         }
     }
+}
+
+const OLD_LAUNCHER: &str = "torch.distributed.launch";
+
+/// What `WORLD_SIZE` is in a pod: the processes of all pods where `nprocPerNode` is a number.
+fn world_size(scene: &Scene<'_>) -> Option<u64> {
+    let Framework::PyTorch(pytorch) = &scene.job.framework else {
+        return None;
+    };
+    let has_master = scene.job.roles.contains_key(&Role::Master);
+    let each = pytorch.nproc_per_node.as_deref().unwrap_or_default();
+    let each = each.parse().unwrap_or(1);
+    has_master.then(|| u64::from(scene.pod_count()).saturating_mul(each))
 }
 
 /// Processes that a pod starts, with the sentence that says where the number is from.
 fn processes<'a>(scene: &Scene<'a>, pod: &Pod<'a>) -> Option<(u64, String, Place<'a>)> {
     let command = pod.command();
-    let runs = command.torchrun().is_some();
-    if let (true, Some(word)) = (runs, command.option(NPROC)) {
-        let count = word.text.parse().ok()?;
+    let runs = command.torchrun().or_else(|| command.module(OLD_LAUNCHER));
+    if let (true, Some(word)) = (runs.is_some(), command.option(NPROC)) {
+        let count = pod.resolved(word.text)?.parse().ok()?;
         return Some((
             count,
             format!("`--nproc_per_node` is {count}"),
@@ -51,7 +87,17 @@ fn processes<'a>(scene: &Scene<'a>, pod: &Pod<'a>) -> Option<(u64, String, Place
     };
     let count = pytorch.nproc_per_node.as_deref()?.parse().ok()?;
     let place = scene.spec().key("nprocPerNode");
-    runs.then(|| (count, format!("`nprocPerNode` is {count}"), place))
+    let reads = command.torchrun().is_some();
+    reads.then(|| (count, format!("`nprocPerNode` is {count}"), place))
+}
+
+/// What to do where processes and GPUs of a pod differ.
+fn make_equal(count: u64, gpus: u64) -> String {
+    format!(
+        "start {}, or ask for {}",
+        counted(gpus, "process"),
+        counted(count, "GPU")
+    )
 }
 
 pub(in crate::lint) fn too_many_processes(rule: &Rule, scene: &Scene<'_>) {
@@ -61,12 +107,8 @@ pub(in crate::lint) fn too_many_processes(rule: &Rule, scene: &Scene<'_>) {
             && gpus > 0
             && count > gpus
         {
-            let message = format!("{says}, a pod of {} has {gpus} GPUs", pod.role);
-            place.report_with(
-                rule,
-                message,
-                format!("start {gpus} processes, or ask for {count} GPUs"),
-            );
+            let message = format!("{says}, a pod of {} has {}", pod.role, counted(gpus, "GPU"));
+            place.report_with(rule, message, make_equal(count, gpus));
         }
     }
 }
@@ -79,14 +121,11 @@ pub(in crate::lint) fn idle_gpus(rule: &Rule, scene: &Scene<'_>) {
         {
             let idle = (gpus - count).saturating_mul(u64::from(pod.replicas));
             let message = format!(
-                "{says}, a pod of {} has {gpus} GPUs: {idle} GPUs of its {} pods are idle",
-                pod.role, pod.replicas
+                "{says}, a pod of {} has {}: {idle} of the GPUs of that role have nothing to do",
+                pod.role,
+                counted(gpus, "GPU"),
             );
-            place.report_with(
-                rule,
-                message,
-                format!("start {gpus} processes, or ask for {count} GPUs"),
-            );
+            place.report_with(rule, message, make_equal(count, gpus));
         }
     }
 }
@@ -100,9 +139,11 @@ fn ranks_and_slots(scene: &Scene<'_>) -> Option<(u64, usize, u64)> {
         }
         _ => return None,
     };
-    let command = scene.role(Role::Launcher)?.command();
-    command.mpirun()?;
-    let (ranks, item) = command.number(&["-np", "-n", "--np", "--n", "-c"])?;
+    let launcher = scene.role(Role::Launcher)?;
+    let word = launcher
+        .command()
+        .mpirun_option(&["-np", "-n", "--np", "--n", "-c"])?;
+    let (ranks, item) = (launcher.resolved(word.text)?.parse().ok()?, word.item);
     let pods = u64::from(scene.job.role_replicas(Role::Worker)) + u64::from(launcher_too);
     Some((ranks, item, pods.saturating_mul(u64::from(slots))))
 }
@@ -115,9 +156,12 @@ pub(in crate::lint) fn too_many_ranks(rule: &Rule, scene: &Scene<'_>) {
     };
     let oversubscribed = |word: &Word<'_>| word.text.to_ascii_lowercase().contains("oversubscribe");
     if ranks > slots && slots > 0 && !launcher.command().words.iter().any(oversubscribed) {
-        let message = format!("`mpirun` is to start {ranks} ranks, the workers have {slots} slots");
-        let hint =
-            format!("start {slots} ranks, or raise `slotsPerWorker` or the replicas of Worker");
+        let (wanted, there) = (counted(ranks, "rank"), counted(slots, "slot"));
+        let message = format!("`mpirun` is to start {wanted}, the workers have {there}");
+        let hint = format!(
+            "start {}, or raise `slotsPerWorker` or the replicas of Worker",
+            counted(slots, "rank")
+        );
         launcher.command_at(item).report_with(rule, message, hint);
     }
 }
@@ -127,7 +171,8 @@ pub(in crate::lint) fn idle_slots(rule: &Rule, scene: &Scene<'_>) {
         ranks_and_slots(scene).zip(scene.role(Role::Launcher))
         && ranks < slots
     {
-        let message = format!("`mpirun` starts {ranks} ranks, the workers have {slots} slots");
+        let (started, there) = (counted(ranks, "rank"), counted(slots, "slot"));
+        let message = format!("`mpirun` starts {started}, the workers have {there}");
         let hint = "leave the number out: `mpirun` starts one rank in every slot";
         launcher.command_at(item).report_with(rule, message, hint);
     }
@@ -143,11 +188,28 @@ pub(in crate::lint) fn slots_and_gpus(rule: &Rule, scene: &Scene<'_>) {
         return;
     };
     let gpus = worker.gpus();
-    if gpus > 0 && gpus != u64::from(slots) {
+    // With one slot `mpirun` may start a launcher on every worker that starts the other processes.
+    if gpus > 0 && gpus != u64::from(slots) && !(slots == 1 && starts_launchers(scene)) {
         scene.spec().key("slotsPerWorker").report_with(
             rule,
-            format!("`slotsPerWorker` is {slots}, a worker has {gpus} GPUs"),
+            format!(
+                "`slotsPerWorker` is {slots}, a worker has {}",
+                counted(gpus, "GPU")
+            ),
             format!("write `slotsPerWorker: {gpus}`"),
         );
     }
+}
+
+/// Whether what `mpirun` starts is, or may be, a program that starts one process for each GPU.
+fn starts_launchers(scene: &Scene<'_>) -> bool {
+    let Some(launcher) = scene.role(Role::Launcher) else {
+        return false;
+    };
+    let command = launcher.command();
+    let tells = |text: &str| text.contains("nproc_per_node") || text.contains("nproc-per-node");
+    let words = command.words.iter().map(|word| word.text);
+    let values = launcher.variables().map(|(_, value, _)| value);
+    let script = |text: &str| text.rsplit('.').next() == Some("sh");
+    command.node_launcher().is_some() || words.clone().any(script) || words.chain(values).any(tells)
 }

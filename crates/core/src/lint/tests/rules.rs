@@ -232,6 +232,118 @@ fn what_is_allowed_of_objects_that_are_not_at_hand_is_not_told() {
 }
 
 #[test]
+fn a_name_that_the_cluster_makes_is_a_name() {
+    let named = |line: &str| advice::PYTORCH.replacen("  name: train\n", line, 1);
+    let cases: [(&str, &str, &[&str]); 4] = [
+        ("a beginning", "  generateName: train-\n", &[]),
+        ("both", "  name: train\n  generateName: train-\n", &[]),
+        (
+            "a beginning that is none",
+            "  generateName: Train-\n",
+            &["TY107"],
+        ),
+        ("neither", "  labels: {}\n", &["TY107"]),
+    ];
+    for (name, line, want) in cases {
+        let found = reviewed(&named(line), Profile::Production);
+        let codes: Vec<&str> = found.iter().map(|finding| finding.code).collect();
+        assert_eq!(codes, want, "{name}: {:?}", lines(&found));
+    }
+}
+
+/// What real files do that a rule must not hold against them, and the same thing done wrong.
+#[test]
+fn near_misses_and_catches_beyond_the_first() {
+    let pytorch = |edits: &[(&str, &str)]| edited(advice::PYTORCH, edits);
+    let mpi = |edits: &[(&str, &str)]| edited(advice::MPI, edits);
+    let before = "            - mpirun\n            - -np\n            - \"16\"\n            - -x\n            - NCCL_DEBUG\n            - python\n            - ring.py\n";
+    let script = |text: &str| {
+        let script = format!(
+            "            - bash\n            - -c\n            - |\n              {text}\n"
+        );
+        mpi(&[
+            (before, &script),
+            (
+                "            env:\n            - name: NCCL_DEBUG\n              value: WARN\n",
+                "",
+            ),
+        ])
+    };
+    let init = "          containers:\n          - name: launcher\n";
+    let mounting = |volume: &str| {
+        let text = format!(
+            "          initContainers:\n          - name: wait\n            image: registry.example.com/team/wait:1\n            volumeMounts: [{{name: {volume}, mountPath: /etc/mpi}}]\n            resources: {{requests: {{cpu: 1}}}}\n{init}"
+        );
+        mpi(&[(init, &text)])
+    };
+    let efa = (
+        "                nvidia.com/gpu: 8\n            volumeMounts",
+        "                nvidia.com/gpu: 8\n                vpc.amazonaws.com/efa: 4\n            volumeMounts",
+    );
+    let hca = (
+        "                nvidia.com/gpu: 8\n            volumeMounts",
+        "                nvidia.com/gpu: 8\n                rdma/hca: 4\n            volumeMounts",
+    );
+    let host_devices = (
+        "            - name: work\n              mountPath: /work\n          volumes:\n",
+        "            - name: work\n              mountPath: /work\n            - name: ib\n              mountPath: /dev/infiniband\n          volumes:\n          - name: ib\n            hostPath: {path: /dev/infiniband}\n",
+    );
+    let no_claim = (
+        "          - name: work\n            persistentVolumeClaim:\n              claimName: work\n",
+        "          - name: work\n            emptyDir: {}\n",
+    );
+    let per_node = ("slotsPerWorker: 8", "slotsPerWorker: 1");
+    let two = ("\"16\"", "\"2\"");
+    let torchrun = |words: &str| pytorch(&[("[torchrun,", words)]);
+    let cases: Vec<(&str, String, &[&str])> = vec![
+        ("a volume that the operator adds", mounting("mpi-job-config"), &[]),
+        ("a volume that nobody adds", mounting("mpi-job-configs"), &["TY163"]),
+        ("EFA pins by itself", mpi(&[efa]), &[]),
+        ("verbs do not", mpi(&[hca]), &["TY210"]),
+        ("nor do the devices of the node", mpi(&[host_devices]), &["TY210", "TY604"]),
+        ("a benchmark saves nothing", mpi(&[no_claim, ("            - python\n            - ring.py", "            - /opt/all_reduce_perf")]), &[]),
+        ("training does", mpi(&[no_claim]), &["TY401"]),
+        ("a benchmark tries values out", script("mpirun -x NCCL_DEBUG=WARN -x NCCL_ALGO=Ring all_reduce_perf"), &[]),
+        ("a rank for each worker that starts the others", mpi(&[per_node, two, ("            - python\n", "            - torchrun\n")]), &[]),
+        ("a rank for each worker", mpi(&[per_node, two]), &["TY155"]),
+        ("a number of the program", script("mpirun -x NCCL_DEBUG=WARN ring -n 100"), &[]),
+        ("a number of mpirun", script("mpirun -x NCCL_DEBUG=WARN -n 100 ring -n 1"), &["TY153"]),
+        ("a number by a variable", script("SLOTS=32\n              mpirun -x NCCL_DEBUG=WARN -np $SLOTS ring"), &["TY153"]),
+        ("a removed variable by -x", script("mpirun -x NCCL_DEBUG=WARN -x NCCL_TREE_THRESHOLD=0 ring"), &["TY311"]),
+        ("a comment", script("# mpirun -x NCCL_TREE_THRESHOLD=0 ring\n              mpirun -x NCCL_DEBUG=WARN ring"), &[]),
+        ("two findings in one script", script("export NCCL_ALGO=Ring NCCL_PROTO=Simple\n              mpirun -x NCCL_DEBUG=WARN ring"), &["TY310", "TY310"]),
+        ("an interface that no worker has", script("mpirun -x NCCL_DEBUG=WARN -x NCCL_SOCKET_IFNAME=ib0 ring"), &["TY301"]),
+        ("a secret in a script", script("export HF_TOKEN=abc; mpirun -x NCCL_DEBUG=WARN ring"), &["TY602"]),
+        ("a secret of elsewhere in a script", script("export HF_TOKEN=$(cat /run/token); mpirun -x NCCL_DEBUG=WARN ring"), &[]),
+        ("host network of an MPIJob", mpi(&[("          terminationGrace", "          hostNetwork: true\n          terminationGrace")]), &[]),
+        ("nodes by a variable", torchrun("[torchrun, --nnodes=$(NODES),").replacen("            - name: NCCL_DEBUG", "            - name: NODES\n              value: \"8\"\n            - name: NCCL_DEBUG", 1), &["TY150"]),
+        ("nodes that are processes", torchrun("[torchrun, --nnodes=$(WORLD_SIZE),"), &["TY150"]),
+        ("nodes that are pods", torchrun("[torchrun, --nnodes=$(WORLD_SIZE),").replacen("nprocPerNode: \"8\"", "nprocPerNode: gpu", 1), &[]),
+        ("machines", torchrun("[accelerate, launch, --num_machines=3,"), &["TY150"]),
+        ("no shell", torchrun("[torchrun, --nnodes=$NODES,"), &["TY164"]),
+        ("a variable that is not there", torchrun("[torchrun, --lr=$(RATE),"), &["TY164"]),
+        ("a variable that the operator sets", torchrun("[torchrun, --rdzv-id=$(PET_NNODES),"), &[]),
+        ("a placeholder for the image", pytorch(&[("registry.example.com/team/train:1.4.0", "<account>.example.com/train:latest")]), &["TY612"]),
+    ];
+    let wrong: Vec<String> = cases
+        .iter()
+        .filter_map(|(name, text, want)| {
+            let found = reviewed(text, Profile::Production);
+            let codes: Vec<&str> = found.iter().map(|finding| finding.code).collect();
+            (codes != *want).then(|| format!("{name}: {:#?}", lines(&found)))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn edited(base: &str, edits: &[(&str, &str)]) -> String {
+    edits.iter().fold(base.to_owned(), |text, (from, to)| {
+        assert!(text.contains(from), "{from}");
+        text.replacen(from, to, 1)
+    })
+}
+
+#[test]
 fn files_are_judged_together() {
     let (job, rest) = advice::PYTORCH.split_once("---\n").unwrap();
     let once = rest.replacen("ReadWriteMany", "ReadWriteOnce", 1);
@@ -260,6 +372,15 @@ fn files_are_judged_together() {
         [Vec::<&str>::new(), vec![]],
         "the rest of a chart"
     );
+    let values = file("replicas: 4\nresources: {limits: {}}\n");
+    assert_eq!(
+        codes(&[&job, &values]),
+        [Vec::<&str>::new(), vec![]],
+        "what is no object"
+    );
+    assert_eq!(codes(&[&values]), [vec!["TY101"]]);
+    let half = file("metadata: {name: j}\nspec: {}\n");
+    assert_eq!(codes(&[&job, &half]), [vec![], vec!["TY101"]]);
     assert_eq!(codes(&[&claim]), [vec!["TY145"]]);
     assert_eq!(codes(&[&chart]), [vec!["TY101"]]);
 }

@@ -225,6 +225,21 @@ fn a_file_that_cannot_be_read_gets_one_sentence() {
             "TY012 2001:1 the file has more than 1000 documents",
         ),
         (
+            "template of Helm",
+            b"a: 1\nb: {{ .Values.b }}\n",
+            "TY014 2:4 `{{ .Values.b }}` is not YAML: the file is a template that is not filled in",
+        ),
+        (
+            "a mark elsewhere",
+            b"a: '{{ x }}'\nb: [1\n",
+            "TY007 2:4 not valid YAML: unclosed bracket '['",
+        ),
+        (
+            "template with conditions",
+            b"{{- if .x }}\na: 1\n{{- end }}\n",
+            "TY014 1:1 `{{- if .x }}` is not YAML: the file is a template that is not filled in",
+        ),
+        (
             "key of a map",
             b"? {a: 1}\n: 2",
             "TY013 1:4 a key must be text, found a map",

@@ -409,7 +409,17 @@ fn syntax(text: &str, error: &ScanError) -> Finding {
     let indent = line.trim_end_matches(|c: char| !c.is_whitespace());
     if line.starts_with('\t') || indent.trim_matches(' ').starts_with('\t') {
         finding.with_hint("indent with spaces, YAML allows no tabs there")
+    } else if matches!(line.trim(), "..." | "…" | "- ...") {
+        finding.with_hint("the line stands for something that was left out: write it out")
+    } else if is_bare_word(line) {
+        finding.with_hint("write `key: value`, or begin an item of a list with `- `")
     } else {
         finding
     }
+}
+
+/// Whether a line is a word where a key with its value, or an item, must be.
+fn is_bare_word(line: &str) -> bool {
+    let line = line.trim();
+    !line.is_empty() && !line.starts_with(['-', '#']) && !line.contains([':', '{', '[', '"', '\''])
 }

@@ -18,6 +18,8 @@ pub(super) const CASES: &[Case<'_>] = &[
     ("name of 54 that may grow to 11", Kind::PyTorch, &[("name: j", "name: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"), (SPEC, "spec:\n  elasticPolicy: {minReplicas: 1, maxReplicas: 11}\n  ")], &["TY109 4:9 metadata.name"]),
     ("namespace", Kind::Jax, &[("name: j", "name: j\n  namespace: Team")], &["TY108 5:14 metadata.namespace"]),
     ("namespace with a digit first", Kind::Jax, &[("name: j", "name: j\n  namespace: 1team")], &[]),
+    ("placeholders", Kind::Jax, &[("name: j", "name: ${NAME}"), ("replicas: 1", "replicas: $NODES")], &["TY148 4:9 metadata.name"]),
+    ("a name that is almost a placeholder", Kind::Jax, &[("name: j", "name: $j-1")], &["TY107 4:9 metadata.name"]),
     // Roles.
     ("no roles field", Kind::Jax, &[("jaxReplicaSpecs:", "runPolicy: {}\n  x:")], &["TY110 5:1 spec.jaxReplicaSpecs", "TY106 7:3 spec.x"]),
     ("unknown role", Kind::PyTorch, &[("Worker:", "Wroker:")], &["TY111 14:5 spec.pytorchReplicaSpecs.Wroker"]),
