@@ -152,13 +152,16 @@ impl Judge<'_> {
             && let Some(source) = self
                 .sources
                 .iter()
-                .find(|source| source.asked_processes.is_some())
+                .find(|source| source.asked_processes.is_some() || source.first_ranks.is_several())
         {
-            let asked = source.asked_processes.unwrap_or_default();
+            let text = match source.asked_processes {
+                Some(asked) => format!("`mpirun` was asked for {asked} processes"),
+                None => "several processes were started".to_owned(),
+            };
             let evidence = Evidence {
                 file: source.name.clone(),
-                line: 1,
-                text: format!("`mpirun` was asked for {asked} processes; each is rank 0 of 1"),
+                line: source.first_ranks.line().unwrap_or(1),
+                text: format!("{text}; each is rank 0 of its own"),
                 ..Evidence::default()
             };
             self.add_at(
