@@ -115,6 +115,8 @@ pub(super) struct Source {
     pub(super) cut_checkpoint: Option<Seen>,
     /// The last line of a traceback that is not here.
     pub(super) bare_error: Option<Seen>,
+    /// The last error that only passes on another one.
+    pub(super) passed_on: Option<Evidence>,
     /// How many processes a launcher's command line asks for.
     pub(super) asked_processes: Option<u32>,
     /// Processes of nccl-tests that each call themselves the first.
@@ -405,7 +407,10 @@ impl Source {
                     self.failure_line = number;
                     claimed = true;
                 }
-                Stage::Wrapper => claimed = true,
+                Stage::Wrapper => {
+                    claimed = true;
+                    self.passed_on = Some(self.evidence(line, number));
+                }
                 Stage::Progress => self.progress_line = number,
                 Stage::Done => self.done_line = number,
                 Stage::Exit => {

@@ -212,6 +212,17 @@ fn an_exception_without_its_traceback_counts_where_nothing_follows() {
 }
 
 #[test]
+fn an_error_that_only_passes_on_another_is_no_health() {
+    let aborted = "RuntimeError: NCCL communicator was aborted.\n";
+    assert_eq!(labels_of(aborted), ["worker_exit_nonzero"]);
+    assert_eq!(
+        labels_of(&format!("{aborted}step 12 loss 0.5\n")),
+        ["healthy"]
+    );
+    assert_eq!(labels_of("SystemExit: 0\n"), ["healthy"]);
+}
+
+#[test]
 fn sizes_may_differ_where_ranks_bring_their_own() {
     let line = |rank: u32, operation: &str, elements: u32| {
         format!(
