@@ -295,7 +295,8 @@ fn waits(members: &[(usize, &Member)], world: Option<u32>) -> Wait {
     for (rank, member) in &told {
         match &member.work {
             Some(other) if other.sequence == work.sequence => {
-                if other.operation == work.operation && other.elements_in == work.elements_in {
+                let same_size = other.elements_in == work.elements_in || uneven(&work.operation);
+                if other.operation == work.operation && same_size {
                     wait.waiting.insert(*rank);
                 } else {
                     wait.mismatch_ranks.insert(*rank);
@@ -337,11 +338,20 @@ fn waits(members: &[(usize, &Member)], world: Option<u32>) -> Wait {
     wait
 }
 
+/// Whether ranks may well bring different sizes to one and the same operation.
+fn uneven(operation: &str) -> bool {
+    let uneven = ["COALESCED", "ALLTOALL", "SEND", "RECV", "GATHER", "SCATTER"];
+    uneven.iter().any(|name| operation.starts_with(name))
+}
+
 fn elements(count: Option<u64>) -> String {
     count.map_or_else(|| "unknown".to_owned(), |count| count.to_string())
 }
 
 fn lonely(sources: &[Source]) -> bool {
+    if sources.iter().any(|source| source.first_ranks.is_several()) {
+        return true;
+    }
     let asked = sources
         .iter()
         .filter_map(|source| source.asked_processes)

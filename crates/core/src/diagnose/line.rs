@@ -108,7 +108,11 @@ fn strip(line: &mut Line<'_>) {
             }
         }
         b'0'..=b'9' | b' ' => {
-            if let Some((rank, rest)) = slurm(text) {
+            let inside = text.trim_ascii_start();
+            if let Some((rank, rest)) = mpirun(inside).filter(|_| inside.starts_with(b"[")) {
+                line.rank.get_or_insert(rank);
+                line.text = rest;
+            } else if let Some((rank, rest)) = slurm(text) {
                 line.rank.get_or_insert(rank);
                 line.text = rest;
             } else if let Some((stamp, end)) = stamp::leading(text) {
@@ -324,6 +328,20 @@ mod tests {
         );
         let cases: &[Case] = &[
             ("plain", "plain", None, None, false),
+            (
+                "      [1,3]<stderr>:node-1:1:2 [0] NCCL INFO x",
+                "node-1:1:2 [0] NCCL INFO x",
+                Some(3),
+                None,
+                false,
+            ),
+            (
+                "      [1,3] is a list",
+                "      [1,3] is a list",
+                None,
+                None,
+                false,
+            ),
             (
                 " 0: node-1:1:2 [0] NCCL INFO x",
                 "node-1:1:2 [0] NCCL INFO x",

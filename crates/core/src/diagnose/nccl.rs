@@ -72,9 +72,8 @@ pub(super) fn header(text: &[u8]) -> Option<Header<'_>> {
     let _thread = digits(parts.next()?)?;
     let pid = digits(parts.next()?)?;
     let host = parts.next().filter(|_| parts.next().is_none())?;
-    let host = std::str::from_utf8(host)
-        .ok()
-        .filter(|host| !host.is_empty())?;
+    // Names of hosts are the first that people take out of a log which they show to others.
+    let host = std::str::from_utf8(host).ok()?;
     let (front_end, at) = if let Some(at) = memchr::memmem::find(head, b"NCCL ") {
         (at, at + 5)
     } else {
@@ -396,6 +395,8 @@ mod tests {
         let old =
             header(b"node-1:272067:272276 [0] INFO NET : Using interface lo:127.0.0.1<0>").unwrap();
         assert_eq!((old.host, old.device), ("node-1", Some(0)));
+        let nameless = header(b":7:9 [2] NCCL INFO Using network IB").unwrap();
+        assert_eq!((nameless.host, nameless.pid), ("", 7));
         let mut told = Told::default();
         assert_eq!(told.note(old.rest, 1), Known::Yes);
         assert_eq!(told.interface.as_deref(), Some("lo"));

@@ -6,12 +6,14 @@
 //! Invariant: what is kept is bounded by the number of rules and ranks, not by the length of the log;
 //! a line longer than [`MAX_LINE`] is cut, and never buffered whole.
 
+mod first_ranks;
 mod members;
 mod text;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub(super) use self::first_ranks::FirstRanks;
 use self::text::{host, lossy, newlines, numbers, shown, signal_number};
 use super::{
     line::{self, Line},
@@ -111,8 +113,14 @@ pub(super) struct Source {
     pub(super) user_error: Option<Seen>,
     /// The end of a file, met while a checkpoint was read.
     pub(super) cut_checkpoint: Option<Seen>,
+    /// The last line of a traceback that is not here.
+    pub(super) bare_error: Option<Seen>,
+    /// The last error that only passes on another one.
+    pub(super) passed_on: Option<Evidence>,
     /// How many processes a launcher's command line asks for.
     pub(super) asked_processes: Option<u32>,
+    /// Processes of nccl-tests that each call themselves the first.
+    pub(super) first_ranks: FirstRanks,
     pub(super) notable: u64,
     by_pid: BTreeMap<u32, Vec<usize>>,
     by_rank: BTreeMap<u32, usize>,
@@ -349,6 +357,9 @@ impl Source {
         self.watchdog(line);
         self.elastic(text);
         self.launcher(text);
+        if number <= u64::from(HEAD_LINES) {
+            self.first_ranks.note(text, number, self.failure_line);
+        }
         let quoted = self
             .traces
             .get(&line.rank)
@@ -396,7 +407,10 @@ impl Source {
                     self.failure_line = number;
                     claimed = true;
                 }
-                Stage::Wrapper => claimed = true,
+                Stage::Wrapper => {
+                    claimed = true;
+                    self.passed_on = Some(self.evidence(line, number));
+                }
                 Stage::Progress => self.progress_line = number,
                 Stage::Done => self.done_line = number,
                 Stage::Exit => {

@@ -189,3 +189,63 @@ fn an_exception_that_the_program_outlived_is_less_sure() {
     doctor.bytes(id, b"step 10 loss 2.0\n");
     assert_eq!(doctor.finish().summary(1), None, "nothing failed");
 }
+
+/// What a doctor says of one log.
+fn labels_of(log: &str) -> Vec<String> {
+    let mut doctor = doctor();
+    let id = doctor.source("a.log");
+    doctor.bytes(id, log.as_bytes());
+    let report = doctor.finish();
+    labels(&report).into_iter().map(str::to_owned).collect()
+}
+
+#[test]
+fn an_exception_without_its_traceback_counts_where_nothing_follows() {
+    let bare = "RuntimeError: shapes (3, 4) and (5, 6) do not fit\n";
+    assert_eq!(labels_of(bare), ["user_code_error"]);
+    assert_eq!(labels_of(&format!("{bare}step 12 loss 0.5\n")), ["healthy"]);
+    let known = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n";
+    assert_eq!(labels_of(known), ["cuda_oom"]);
+    let ignored = "Exception ignored in: <function x>\nTraceback (most recent call last):\n  \
+                   File \"a.py\", line 3, in x\nAttributeError: 'NoneType' object\n";
+    assert_eq!(labels_of(ignored), ["healthy"]);
+}
+
+#[test]
+fn an_error_that_only_passes_on_another_is_no_health() {
+    let aborted = "RuntimeError: NCCL communicator was aborted.\n";
+    assert_eq!(labels_of(aborted), ["worker_exit_nonzero"]);
+    assert_eq!(
+        labels_of(&format!("{aborted}step 12 loss 0.5\n")),
+        ["healthy"]
+    );
+    assert_eq!(labels_of("SystemExit: 0\n"), ["healthy"]);
+}
+
+#[test]
+fn sizes_may_differ_where_ranks_bring_their_own() {
+    let line = |rank: u32, operation: &str, elements: u32| {
+        format!(
+            "[rank{rank}]:[E ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective \
+             operation timeout: WorkNCCL(SeqNum=61, OpType={operation}, NumelIn={elements}, \
+             NumelOut=4, Timeout(ms)=600000) ran for 600007 milliseconds before timing out.\n"
+        )
+    };
+    let own = line(0, "ALLTOALL_BASE", 5) + &line(1, "ALLTOALL_BASE", 7);
+    assert_eq!(labels_of(&own), ["collective_timeout"]);
+    let shared = line(0, "ALLREDUCE", 5) + &line(1, "ALLREDUCE", 7);
+    assert_eq!(labels_of(&shared)[0], "collective_mismatch");
+}
+
+#[test]
+fn processes_of_nccl_tests_that_do_not_know_each_other() {
+    let row = |process: u32, host: &str| {
+        format!("#  Rank  0 Group  0 Pid {process} on {host} device  0 [0x1a] NVIDIA H100\n")
+    };
+    let log = row(11, "node-1") + &row(12, "node-2");
+    assert_eq!(
+        labels_of(&log),
+        ["mpi_launch_failure", "mpi_world_size_one"]
+    );
+    assert_eq!(labels_of(&row(11, "node-1")), ["healthy"]);
+}

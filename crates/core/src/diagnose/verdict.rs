@@ -70,6 +70,7 @@ pub(super) fn conclude(rules: &Rules, sources: &[Source], group: &Group) -> Conc
         facts: BTreeSet::new(),
     };
     judge.gather();
+    judge.bare_errors();
     judge.exits();
     judge.starts();
     judge.collectives();
@@ -137,6 +138,24 @@ impl Judge<'_> {
                     };
                     self.add(name, index, seen, strength);
                 }
+            }
+        }
+    }
+
+    /// An exception that stands alone says little, and nothing where the job went on.
+    fn bare_errors(&mut self) {
+        for (index, source) in self.sources.iter().enumerate() {
+            if let Some(seen) = &source.bare_error
+                && !Self::got_over(source, seen, Stage::Symptom, false)
+                && source.progress_line <= seen.last_line
+            {
+                let strength = Strength {
+                    stage: Stage::Symptom,
+                    weight: 22,
+                    confidence: Confidence::Low,
+                    rule: usize::MAX,
+                };
+                self.add("user_code_error", index, seen, strength);
             }
         }
     }

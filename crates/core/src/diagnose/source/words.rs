@@ -1,8 +1,8 @@
 //! Lines that say more than one rule can: exits, launchers, watchdogs and tracebacks.
 
 use super::{
-    ExitSeen, Line, MAX_EVIDENCE, MAX_NAMES, Raised, Rule, Seen, Source, Trace, WATCHED_LINES,
-    bounded, lossy, numbers, shown, signal_number, torch,
+    ExitSeen, Line, MAX_EVIDENCE, MAX_NAMES, Raised, Rule, Seen, Source, WATCHED_LINES, bounded,
+    lossy, numbers, shown, signal_number, torch,
 };
 
 impl Source {
@@ -113,6 +113,24 @@ impl Source {
         }
     }
 
+    /// An exception whose traceback is not here: whoever cut the log took the last line only, or the
+    /// program printed no more.
+    fn bare(&mut self, line: &Line<'_>, number: u64, rank: Option<u32>, text: String) {
+        let evidence = self.evidence(line, number);
+        let stamp = line.stamp.or(self.last_stamp);
+        self.notable += 1;
+        let seen = self
+            .bare_error
+            .get_or_insert_with(|| Seen::new(number, stamp));
+        seen.count += 1;
+        seen.last_line = number;
+        bounded(&mut seen.ranks, rank);
+        if seen.evidence.len() < MAX_EVIDENCE {
+            seen.evidence.push(evidence);
+        }
+        seen.fields.entry("detail".to_owned()).or_insert(text);
+    }
+
     /// Follows tracebacks; an exception that no rule claims is the user's own.
     pub(super) fn python(&mut self, line: &Line<'_>, number: u64, claimed: bool) {
         let text = line.text;
@@ -142,11 +160,16 @@ impl Source {
         if trimmed.trim_ascii() == b"Exception:" {
             return;
         }
-        let Some(frames) = self.traces.get_mut(&key).and_then(Trace::end) else {
+        let rank = key.or_else(|| self.rank_here(line));
+        let Some(trace) = self.traces.get_mut(&key) else {
+            let last = name.ends_with("Error") || name.ends_with("Exception");
+            if last && !claimed && trimmed.len() > name.len() + 2 {
+                self.bare(line, number, rank, shown(trimmed));
+            }
             return;
         };
+        let Some(frames) = trace.end() else { return };
         self.traces.remove(&key);
-        let rank = key.or_else(|| self.rank_here(line));
         let raised = Raised {
             text: shown(trimmed),
             frame: frames.shown,

@@ -54,18 +54,35 @@ impl Judge<'_> {
                 (Some(code), _) => format!("exit code {code}"),
                 _ => "aborted".to_owned(),
             };
-            let strength = Strength {
-                stage: Stage::Exit,
-                weight: 50,
-                confidence: Confidence::Medium,
-                rule: usize::MAX,
-            };
             let evidence = Evidence {
                 rank: exit.rank.or(exit.evidence.rank),
                 ..exit.evidence.clone()
             };
-            self.add_at("worker_exit_nonzero", strength, evidence, Some(detail));
+            self.ended("worker_exit_nonzero", Confidence::Medium, evidence, detail);
         }
+        let passed_on = self.sources.iter().find_map(|source| {
+            let evidence = source.passed_on.as_ref()?;
+            let went_on = source.progress_line.max(source.done_line) > evidence.line;
+            // A program may well leave that way with code 0.
+            let left = evidence.text.contains("SystemExit");
+            (!went_on && !left).then(|| evidence.clone())
+        });
+        if self.cases.is_empty()
+            && let Some(evidence) = passed_on
+        {
+            let detail = "it passes on an error that is not here".to_owned();
+            self.ended("worker_exit_nonzero", Confidence::Low, evidence, detail);
+        }
+    }
+
+    fn ended(&mut self, label: &str, confidence: Confidence, evidence: Evidence, detail: String) {
+        let strength = Strength {
+            stage: Stage::Exit,
+            weight: 50,
+            confidence,
+            rule: usize::MAX,
+        };
+        self.add_at(label, strength, evidence, Some(detail));
     }
 
     /// Communicators that never completed.
@@ -152,13 +169,16 @@ impl Judge<'_> {
             && let Some(source) = self
                 .sources
                 .iter()
-                .find(|source| source.asked_processes.is_some())
+                .find(|source| source.asked_processes.is_some() || source.first_ranks.is_several())
         {
-            let asked = source.asked_processes.unwrap_or_default();
+            let text = match source.asked_processes {
+                Some(asked) => format!("`mpirun` was asked for {asked} processes"),
+                None => "several processes were started".to_owned(),
+            };
             let evidence = Evidence {
                 file: source.name.clone(),
-                line: 1,
-                text: format!("`mpirun` was asked for {asked} processes; each is rank 0 of 1"),
+                line: source.first_ranks.line().unwrap_or(1),
+                text: format!("{text}; each is rank 0 of its own"),
                 ..Evidence::default()
             };
             self.add_at(
