@@ -7,6 +7,7 @@
 //! a line longer than [`MAX_LINE`] is cut, and never buffered whole.
 
 mod first_ranks;
+mod last_lines;
 mod members;
 mod text;
 mod words;
@@ -14,6 +15,7 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) use self::first_ranks::FirstRanks;
+use self::last_lines::LastLines;
 use self::text::{host, lossy, newlines, numbers, shown, signal_number};
 use super::{
     line::{self, Line},
@@ -117,6 +119,9 @@ pub(super) struct Source {
     pub(super) bare_error: Option<Seen>,
     /// The last error that only passes on another one.
     pub(super) passed_on: Option<Evidence>,
+    /// An error that is the last word of the log, whatever it says.
+    pub(super) last_error: Option<Evidence>,
+    last_lines: LastLines,
     /// How many processes a launcher's command line asks for.
     pub(super) asked_processes: Option<u32>,
     /// Processes of nccl-tests that each call themselves the first.
@@ -151,6 +156,7 @@ impl Source {
     /// Reads more of the log; it may end anywhere.
     pub(super) fn read(&mut self, rules: &Rules, mut bytes: &[u8], part: Part) {
         self.bytes += bytes.len() as u64;
+        self.last_lines.note(bytes, part);
         if !self.carry.is_empty() || self.skipping {
             let Some(end) = memchr::memchr(b'\n', bytes) else {
                 self.keep(bytes);
@@ -182,6 +188,8 @@ impl Source {
         bytes: &[u8],
     ) {
         self.bytes += bytes.len() as u64 + 1;
+        self.last_lines.note(bytes, Part::End);
+        self.last_lines.note(b"\n", Part::End);
         self.lines += 1;
         let number = self.lines;
         self.last_stamp = stamp.or(self.last_stamp);
@@ -196,13 +204,13 @@ impl Source {
 
     /// Takes what is left as the last line.
     pub(super) fn end(&mut self, rules: &Rules) {
-        if self.carry.is_empty() {
-            return;
-        }
         let line = std::mem::take(&mut self.carry);
-        self.lines += 1;
-        let number = self.lines;
-        self.candidate(rules, &line, number, None, None);
+        if !line.is_empty() {
+            self.lines += 1;
+            let number = self.lines;
+            self.candidate(rules, &line, number, None, None);
+        }
+        self.last_word(rules);
     }
 
     fn keep(&mut self, bytes: &[u8]) {

@@ -223,6 +223,17 @@ fn an_error_that_only_passes_on_another_is_no_health() {
 }
 
 #[test]
+fn an_error_that_is_the_last_word_is_no_health() {
+    let last = "step 11 loss 0.6\nFATAL: the store of widgets is gone\n";
+    assert_eq!(labels_of(last), ["inconclusive"]);
+    assert_eq!(labels_of(&format!("{last}\nleaving\n\n")), ["inconclusive"]);
+    assert_eq!(labels_of(&format!("{last}step 12 loss 0.5\n")), ["healthy"]);
+    assert_eq!(labels_of(&format!("{last}a\nb\nc\n")), ["healthy"]);
+    let known = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n";
+    assert_eq!(labels_of(&format!("{known}FATAL: left\n")), ["cuda_oom"]);
+}
+
+#[test]
 fn sizes_may_differ_where_ranks_bring_their_own() {
     let line = |rank: u32, operation: &str, elements: u32| {
         format!(

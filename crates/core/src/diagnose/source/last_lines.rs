@@ -1,0 +1,169 @@
+//! The last lines of a log, for what no rule knows: a program that ends with an error has failed, whatever
+//! its words.
+
+use super::{Part, Rules, Source, Stage, line};
+
+/// Bytes at the end of a log that are kept.
+const KEPT: usize = 2 << 10;
+/// Lines at the end, other than empty ones, in which an error is the last word.
+const LAST: usize = 3;
+
+/// The end of a log.
+#[derive(Clone, Debug, Default)]
+pub(in crate::diagnose) struct LastLines {
+    bytes: Vec<u8>,
+    /// Whether something was dropped, so that the first of the lines may be half of one.
+    cut: bool,
+}
+
+impl LastLines {
+    /// Takes in what comes next. The middle of a log is not its end.
+    pub(super) fn note(&mut self, bytes: &[u8], part: Part) {
+        if part == Part::Middle {
+            self.bytes.clear();
+            self.cut = true;
+            return;
+        }
+        let from = bytes.len().saturating_sub(KEPT);
+        if from > 0 {
+            self.bytes.clear();
+            self.cut = true;
+        }
+        self.bytes
+            .extend_from_slice(bytes.get(from..).unwrap_or_default());
+        // Now and then only, as lines may come one by one.
+        if self.bytes.len() > 2 * KEPT {
+            self.bytes.drain(..self.bytes.len() - KEPT);
+            self.cut = true;
+        }
+    }
+
+    /// Lines from the last to the first, each with how many come after it.
+    fn backwards(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let from = self.bytes.len().saturating_sub(KEPT);
+        let kept = self.bytes.get(from..).unwrap_or_default();
+        let whole = kept.strip_suffix(b"\n").unwrap_or(kept);
+        let first = if self.cut || from > 0 {
+            memchr::memchr(b'\n', whole).map_or(whole.len(), |at| at + 1)
+        } else {
+            0
+        };
+        let lines = whole.get(first..).unwrap_or_default();
+        (0..).zip(lines.rsplit(|byte| *byte == b'\n'))
+    }
+}
+
+impl Source {
+    /// Looks for an error that is the log's last word.
+    pub(super) fn last_word(&mut self, rules: &Rules) {
+        let last = std::mem::take(&mut self.last_lines);
+        let lines = last
+            .backwards()
+            .filter(|(_, raw)| !raw.trim_ascii().is_empty());
+        for (after, raw) in lines.take(LAST) {
+            let Some(number) = self.lines.checked_sub(after) else {
+                break;
+            };
+            let part = raw
+                .rsplit(|byte| *byte == b'\r')
+                .find(|part| !part.is_empty());
+            let mut scratch = Vec::new();
+            let line = line::read(part.unwrap_or(raw), &mut scratch);
+            if self.progress_line.max(self.done_line) >= number || is_step(rules, line.text) {
+                // The job went on.
+                break;
+            }
+            if is_error(line.text) {
+                self.last_error = Some(self.evidence(&line, number));
+                break;
+            }
+        }
+    }
+}
+
+/// Whether a line tells of a step; where a log is cut decides which of them were noted before.
+fn is_step(rules: &Rules, text: &[u8]) -> bool {
+    let mut found = Vec::new();
+    rules.samples.rules_in(text, &mut found);
+    let mut rules = found.iter().map(|index| rules.rule(*index));
+    rules.any(|rule| rule.stage == Stage::Progress && rule.takes(text))
+}
+
+/// Whether a line is said to end the program by whoever wrote it: it begins so, or its level is that.
+///
+/// The level `ERROR` does not count: what programs print to stderr is often called so by whoever passes it on.
+fn is_error(text: &[u8]) -> bool {
+    const BEGINS: [&[u8]; 9] = [
+        b"Error: ",
+        b"error: ",
+        b"Fatal",
+        b"fatal: ",
+        b"fatal error",
+        b"FATAL",
+        b"CRITICAL",
+        b"panic: ",
+        b"terminate called",
+    ];
+    const LEVELS: [&[u8]; 5] = [
+        b"[FATAL]",
+        b"[fatal]",
+        b"[CRITICAL]",
+        b" FATAL ",
+        b" CRITICAL ",
+    ];
+    /// A level stands before what is said.
+    const HEAD: usize = 80;
+    let text = text.trim_ascii_start();
+    let head = text.get(..text.len().min(HEAD)).unwrap_or_default();
+    BEGINS.iter().any(|word| text.starts_with(word))
+        || LEVELS
+            .iter()
+            .any(|word| memchr::memmem::find(head, word).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_end_a_program() {
+        let cases = [
+            ("FATAL: the store of widgets is gone", true),
+            ("panic: runtime error: index out of range", true),
+            ("2026-01-02 03:04:05,678 CRITICAL trainer no widget", true),
+            ("[ERROR] tracker: INFO train-loss 0.5", false),
+            ("ERROR Tracker: INFO train-loss 0.5", false),
+            ("error: no such widget", true),
+            ("validation error: 0.25", false),
+            ("errors: 0", false),
+            ("INFO retried, no FATAL", false),
+            ("PMIX ERROR: NO-PERMISSIONS in file x.c", false),
+            ("", false),
+        ];
+        for (text, want) in cases {
+            assert_eq!(is_error(text.as_bytes()), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_end_is_the_same_however_it_came() {
+        let all: Vec<String> = (0..900).map(|number| format!("line {number}\n")).collect();
+        let text = all.concat();
+        let lines = |size: usize| {
+            let mut last = LastLines::default();
+            for part in text.as_bytes().chunks(size) {
+                last.note(part, Part::End);
+            }
+            let lines = last
+                .backwards()
+                .map(|(after, line)| (after, line.to_owned()));
+            lines.collect::<Vec<_>>()
+        };
+        let whole = lines(text.len());
+        assert_eq!(whole.first(), Some(&(0, b"line 899".to_vec())));
+        assert!(whole.iter().all(|(_, line)| line.starts_with(b"line ")));
+        for size in [1, 7, 100, KEPT - 1, KEPT, KEPT + 1] {
+            assert_eq!(lines(size), whole, "{size}");
+        }
+    }
+}
