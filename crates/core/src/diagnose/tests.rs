@@ -260,3 +260,14 @@ fn processes_of_nccl_tests_that_do_not_know_each_other() {
     );
     assert_eq!(labels_of(&row(11, "node-1")), ["healthy"]);
 }
+
+#[test]
+fn a_host_whose_name_was_taken_out_of_the_log_has_none() {
+    let mut doctor = doctor();
+    let id = doctor.source("job.log");
+    let line = b":7:9 [2] NCCL INFO comm 0x1 rank 2 nranks 4 cudaDev 2 busId 1 - Init COMPLETE\n";
+    doctor.bytes(id, line);
+    let report = doctor.finish();
+    assert_eq!(report.facts.ranks.len(), 1);
+    assert_eq!(report.facts.ranks[0].node, None);
+}

@@ -76,6 +76,7 @@ pub(super) fn conclude(rules: &Rules, sources: &[Source], group: &Group) -> Conc
     judge.collectives();
     judge.devices();
     judge.transports();
+    judge.last_words();
     judge.conclude()
 }
 
@@ -427,13 +428,7 @@ impl Judge<'_> {
             (false, false) => Confidence::Low,
         };
         let sockets = self.facts.contains("socket_fallback");
-        let last_error = self
-            .sources
-            .iter()
-            .find_map(|source| source.last_error.clone());
-        let found = if let Some(evidence) = last_error {
-            vec![self.unknown(evidence)]
-        } else if lines == 0 && !self.group.recorded {
+        let found = if lines == 0 && !self.group.recorded {
             vec![verdict("inconclusive", Confidence::Low)]
         } else if sockets && self.group.net.rdma_meant {
             vec![verdict("socket_fallback", Confidence::High)]
@@ -446,22 +441,6 @@ impl Judge<'_> {
             vec![verdict("healthy", confidence)]
         };
         found.into_iter().flatten().collect()
-    }
-
-    /// A log that ends with an error is not that of a healthy job, and what it means is not known.
-    fn unknown(&self, evidence: Evidence) -> Option<Verdict> {
-        let strength = Strength {
-            stage: Stage::Note,
-            weight: 0,
-            confidence: Confidence::Low,
-            rule: 0,
-        };
-        let place = (0, evidence.line);
-        let mut case = Case::new(self.rules.label("inconclusive")?, strength, place, None);
-        case.ranks.extend(evidence.rank);
-        case.detail = Some("the log ends with an error that no rule knows".to_owned());
-        case.evidence.push((None, place, evidence));
-        Some(self.verdict(case))
     }
 
     fn timeline(&self) -> Vec<Moment> {

@@ -5,6 +5,8 @@
 
 use k8s_openapi::api::core::v1::Container;
 
+use crate::spec::placeholder::is_variable;
+
 /// A command line.
 #[derive(Debug)]
 pub(super) struct Command<'a> {
@@ -117,15 +119,11 @@ impl<'a> Command<'a> {
         let sets = self.is_shell || self.mpirun().is_some();
         self.words.iter().filter(move |_| sets).filter_map(|word| {
             let (name, value) = word.text.split_once('=')?;
-            let mut bytes = name.bytes();
-            let begins = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
-            let is_name = bytes.next().is_some_and(begins)
-                && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
             let value = Word {
                 text: value.trim_matches(['"', '\'']),
                 item: word.item,
             };
-            is_name.then_some((name, value))
+            is_variable(name).then_some((name, value))
         })
     }
 

@@ -46,12 +46,6 @@ pub(super) fn template(text: &str, line: usize) -> Option<Finding> {
 /// `<nodes>`.
 pub(crate) fn is_placeholder(value: &str) -> bool {
     let value = value.trim().trim_matches(['"', '\'']).trim();
-    let is_word = |word: &str| {
-        let mut bytes = word.bytes();
-        let begins = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
-        bytes.next().is_some_and(begins)
-            && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-    };
     let braced = value
         .split_once("${")
         .is_some_and(|(_, rest)| rest.contains('}'));
@@ -59,7 +53,15 @@ pub(crate) fn is_placeholder(value: &str) -> bool {
         .split_once('<')
         .is_some_and(|(_, rest)| rest.contains('>'));
     let marked = value.contains("{{") && value.contains("}}");
-    braced || angled || marked || value.strip_prefix('$').is_some_and(is_word)
+    braced || angled || marked || value.strip_prefix('$').is_some_and(is_variable)
+}
+
+/// Whether a shell may call a variable so.
+pub(crate) fn is_variable(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    let begins = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
+    bytes.next().is_some_and(begins)
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 /// The findings of a document, with all those about placeholders told as one.

@@ -11,11 +11,13 @@ impl Source {
     }
 
     pub(super) fn process(&mut self, host: &str, pid: u32, rank: Option<u32>) -> usize {
+        // A name that was taken out of the log is none.
+        let host = Some(host).filter(|host| !host.is_empty());
         let known = self.by_pid.entry(pid).or_default();
         let found = known.iter().copied().find(|index| {
             self.members
                 .get(*index)
-                .is_some_and(|member| member.node.as_deref() == Some(host))
+                .is_some_and(|member| member.node.as_deref() == host)
         });
         if let Some(index) = found {
             return index;
@@ -25,7 +27,7 @@ impl Source {
             known.push(index);
             self.members.push(Member {
                 rank: rank.or(self.rank),
-                node: Some(host.to_owned()),
+                node: host.map(str::to_owned),
                 ..Member::default()
             });
         }

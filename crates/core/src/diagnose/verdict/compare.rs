@@ -75,6 +75,25 @@ impl Judge<'_> {
         }
     }
 
+    /// A log that ends with an error is not that of a healthy job; what it means is not known where
+    /// nothing else was found.
+    pub(super) fn last_words(&mut self) {
+        let mut errors = self
+            .sources
+            .iter()
+            .filter_map(|source| source.last_error.clone());
+        if let (true, Some(evidence)) = (self.cases.is_empty(), errors.next()) {
+            let strength = Strength {
+                stage: Stage::Note,
+                weight: 0,
+                confidence: Confidence::Low,
+                rule: usize::MAX,
+            };
+            let detail = "the log ends with an error that no rule knows".to_owned();
+            self.add_at("inconclusive", strength, evidence, Some(detail));
+        }
+    }
+
     fn ended(&mut self, label: &str, confidence: Confidence, evidence: Evidence, detail: String) {
         let strength = Strength {
             stage: Stage::Exit,
