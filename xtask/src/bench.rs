@@ -25,7 +25,11 @@ use std::{
 use crate::{Failure, report, step};
 
 pub(crate) use self::{
-    doctor::doctor, lint::lint, operator::operator, placement::placement, plan::plan,
+    doctor::{doctor, ripgrep_cache},
+    lint::lint,
+    operator::operator,
+    placement::placement,
+    plan::plan,
     preflight::preflight,
 };
 

@@ -9,6 +9,7 @@
 //! after any crash, and again.
 
 mod binaries;
+mod caches;
 mod cgroups;
 mod control_plane;
 mod fabric;
@@ -40,6 +41,7 @@ use self::{
 };
 use crate::{Failure, cache, frameworks, report, step};
 
+pub(crate) use caches::{peer_caches, suite_caches};
 pub(crate) use suite::{Fixture, suite};
 
 const USAGE: &str = "\

@@ -11,9 +11,9 @@ mod install;
 mod stand_ins;
 mod suite;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
-use crate::{Failure, report, step};
+use crate::{Failure, prepare::Part, report, step};
 
 pub(crate) use suite::suite;
 
@@ -25,6 +25,8 @@ struct Framework {
     module: &'static str,
     /// What the machine must have besides Python.
     need: Need,
+    /// Seconds in which its environment was made once, on two shared cores.
+    took: u64,
     trials: &'static [Trial],
 }
 
@@ -55,6 +57,25 @@ pub(crate) fn open_mpi() -> Result<(), Failure> {
     install::machine_has(Need::OpenMpi)
 }
 
+/// Whether `mpirun` can be started as it is.
+pub(crate) fn has_open_mpi() -> bool {
+    install::starts("mpirun")
+}
+
+/// The environments, for `cargo xtask prepare`.
+pub(crate) fn caches() -> Vec<Part> {
+    FRAMEWORKS
+        .iter()
+        .map(|framework| Part {
+            name: format!("framework: {}", framework.name),
+            used_by: "frameworks",
+            took: Duration::from_secs(framework.took),
+            is_there: Box::new(|| install::is_whole(framework)),
+            make: Box::new(|| framework.environment().map(|_| ())),
+        })
+        .collect()
+}
+
 /// Installs packages of Debian that hold `what`.
 pub(crate) fn debian(what: &str, packages: &[&str]) -> Result<(), Failure> {
     install::debian(what, packages)
@@ -68,6 +89,7 @@ const FRAMEWORKS: &[Framework] = &[
         name: "pytorch",
         module: "torch",
         need: Need::StandIns,
+        took: 120,
         trials: &[
             Trial {
                 file: "ddp.yaml",
@@ -93,6 +115,7 @@ const FRAMEWORKS: &[Framework] = &[
         name: "mpi",
         module: "mpi4py.MPI",
         need: Need::OpenMpi,
+        took: 7,
         trials: &[Trial {
             file: "job.yaml",
             fault: "kill rank=1 at=step:100",
@@ -104,6 +127,7 @@ const FRAMEWORKS: &[Framework] = &[
         name: "jax",
         module: "jax",
         need: Need::Nothing,
+        took: 43,
         trials: &[Trial {
             file: "job.yaml",
             fault: "kill rank=1 at=step:100",
@@ -115,6 +139,7 @@ const FRAMEWORKS: &[Framework] = &[
         name: "xgboost",
         module: "xgboost",
         need: Need::Nothing,
+        took: 33,
         trials: &[Trial {
             file: "job.yaml",
             fault: "kill rank=1 at=step:20",
@@ -126,6 +151,7 @@ const FRAMEWORKS: &[Framework] = &[
         name: "tensorflow",
         module: "tensorflow",
         need: Need::Nothing,
+        took: 225,
         trials: &[Trial {
             file: "job.yaml",
             fault: "kill rank=1 at=step:100",
@@ -137,6 +163,7 @@ const FRAMEWORKS: &[Framework] = &[
         name: "paddle",
         module: "paddle",
         need: Need::Nothing,
+        took: 120,
         trials: &[Trial {
             file: "job.yaml",
             fault: "kill rank=1 at=step:40",

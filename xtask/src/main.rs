@@ -18,6 +18,7 @@ mod cluster;
 mod frameworks;
 mod generate;
 mod layers;
+mod prepare;
 mod record;
 mod report;
 mod seed_hunt;
@@ -34,6 +35,7 @@ Usage: cargo xtask <COMMAND>
 Commands:
   check                          formatting, lints, layers, documentation, generated files
   test [--require all]           every suite; prints which ran, passed, failed or could not run
+  prepare [--list]               build every cache that the suites and benches need, at low priority
   layers                         dependency arrows, licences, banned crates
   seed-hunt --seeds N [--from S] run the simulation over N seeds, from seed S on
   gen [--check]                  write the generated reference pages, or fail if they are stale
@@ -75,6 +77,9 @@ fn main() -> ExitCode {
         ["check"] => check::run(),
         ["test"] => test::run(test::Require::Available),
         ["test", "--require", "all"] => test::run(test::Require::All),
+        ["prepare"] => prepare::run(prepare::Priority::Lowest),
+        ["prepare", "--at-this-priority"] => prepare::run(prepare::Priority::Own),
+        ["prepare", "--list"] => prepare::list(),
         ["layers"] => layers::run(),
         ["seed-hunt", rest @ ..] => seed_hunt::run(rest),
         ["gen"] => generate::run(generate::Mode::Write),

@@ -13,6 +13,8 @@ use std::path::Path;
 use super::{Figure, Scratch, judge, release};
 use crate::Failure;
 
+pub(crate) use speed::ripgrep_cache;
+
 /// Measures every figure and fails where a bound is missed.
 pub(crate) fn doctor(words: &[&str]) -> Result<(), Failure> {
     let mut logs = None;

@@ -174,6 +174,34 @@ pub(super) fn provide(programs: &[Program], folder: &Path) -> Result<(), Failure
     Ok(())
 }
 
+/// Whether nothing of `programs` has to be built.
+pub(super) fn are_there(programs: &[Program]) -> Result<bool, Failure> {
+    for program in programs {
+        if given(program.name).is_none() && !place(*program)?.exists() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Builds what is not there of `programs`.
+pub(super) fn build_missing(programs: &[Program]) -> Result<(), Failure> {
+    for program in programs {
+        if given(program.name).is_none() {
+            built(*program)?;
+        }
+    }
+    Ok(())
+}
+
+/// Where the cache keeps the program, built or not.
+fn place(program: Program) -> Result<PathBuf, Failure> {
+    let source = step::root().join("tools/cluster").join(program.module);
+    let hash = fnv(fingerprint(program, &source)?.as_bytes());
+    let folder = cache::folder()?.join(format!("cluster/bin/{}-{hash:016x}", program.module));
+    Ok(folder.join(program.name))
+}
+
 /// A program that the caller has: in a folder that a variable names.
 fn given(name: &str) -> Option<PathBuf> {
     ["TRAINYARD_K8S_BIN", "KUBEBUILDER_ASSETS"]
@@ -186,15 +214,14 @@ fn given(name: &str) -> Option<PathBuf> {
 
 /// The program from the cache, built if it is not there.
 fn built(program: Program) -> Result<PathBuf, Failure> {
-    let source = step::root().join("tools/cluster").join(program.module);
-    let parent = cache::folder()?.join("cluster");
-    let hash = fnv(fingerprint(program, &source)?.as_bytes());
-    let folder = parent.join(format!("bin/{}-{hash:016x}", program.module));
-    let path = folder.join(program.name);
+    let path = place(program)?;
     if path.exists() {
         return Ok(path);
     }
-    fs::create_dir_all(&folder).map_err(cannot("make", &folder))?;
+    let source = step::root().join("tools/cluster").join(program.module);
+    let parent = cache::folder()?.join("cluster");
+    let folder = path.parent().expect("a program lies in a folder");
+    fs::create_dir_all(folder).map_err(cannot("make", folder))?;
     let lock_path = parent.join("build.lock");
     let lock = File::create(&lock_path).map_err(cannot("make", &lock_path))?;
     if lock.try_lock().is_err() {

@@ -224,7 +224,8 @@ struct SshServer {
 }
 
 fn ssh_server(state: &State) -> Result<SshServer, Failure> {
-    let root = match ssh_server::root(state) {
+    let helper = |program: &str| namespace::helper(state, program);
+    let root = match ssh_server::root(&state.file("images"), helper) {
         Ok(None) => return Ok(SshServer::default()),
         Ok(Some(root)) => root,
         Err(Failure::CouldNotRun(message) | Failure::Failed(message)) => {

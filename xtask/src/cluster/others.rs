@@ -58,6 +58,14 @@ pub(super) fn provide(state: &State) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Brings the modules that hold the kinds into Go's cache.
+pub(super) fn fetch() -> Result<(), Failure> {
+    for (_, source, module, _) in KINDS {
+        download(source, module)?;
+    }
+    Ok(())
+}
+
 /// The folder of a module in Go's cache, fetched if it is not there.
 fn download(source: &str, module: &str) -> Result<PathBuf, Failure> {
     let source = step::root().join("tools/cluster").join(source);

@@ -7,9 +7,9 @@ use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
-use super::{namespace, state::State};
 use crate::{
     Failure,
     cache::{self, cannot},
@@ -21,23 +21,37 @@ const PROGRAM: &str = "usr/sbin/sshd";
 /// The package of Debian, and libraries that come with no other program of the image.
 const PACKAGES: &[&str] = &["openssh-server", "libwrap0", "libnsl2"];
 
+/// Whether nothing has to be fetched: the machine has one, or the cache does.
+pub(super) fn is_there() -> Result<bool, Failure> {
+    Ok(Path::new("/").join(PROGRAM).is_file() || folder()?.exists())
+}
+
+fn folder() -> Result<PathBuf, Failure> {
+    Ok(cache::folder()?.join("cluster/ssh-server"))
+}
+
 /// The root below which an ssh server lies with its own libraries; none where the machine has one.
-pub(super) fn root(state: &State) -> Result<Option<PathBuf>, Failure> {
+///
+/// It is unpacked in `work`, which must be on the file system of the cache, by programs that `helper` prepares.
+pub(super) fn root(
+    work: &Path,
+    helper: impl Fn(&str) -> Command,
+) -> Result<Option<PathBuf>, Failure> {
     if Path::new("/").join(PROGRAM).is_file() {
         return Ok(None);
     }
-    let root = cache::folder()?.join("cluster/ssh-server");
+    let root = folder()?;
     if root.exists() {
         return Ok(Some(root));
     }
     report::progress("fetching an ssh server for the image of tools, once");
-    let unfinished = state.file("images/ssh-server");
-    let packages = state.file("images/packages");
+    let unfinished = work.join("ssh-server");
+    let packages = work.join("packages");
     for folder in [&unfinished, &packages] {
         fs::create_dir_all(folder).map_err(cannot("make", folder))?;
     }
     step::run(
-        namespace::helper(state, "apt-get")
+        helper("apt-get")
             .args(["--quiet=2", "download"])
             .args(PACKAGES)
             .current_dir(&packages),
@@ -45,7 +59,7 @@ pub(super) fn root(state: &State) -> Result<Option<PathBuf>, Failure> {
     for entry in fs::read_dir(&packages).map_err(cannot("list", &packages))? {
         let entry = entry.map_err(cannot("list", &packages))?;
         step::run(
-            namespace::helper(state, "dpkg-deb")
+            helper("dpkg-deb")
                 .arg("--extract")
                 .arg(entry.path())
                 .arg(&unfinished),

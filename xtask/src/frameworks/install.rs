@@ -24,18 +24,35 @@ const WHOLE: &str = "trainyard-whole";
 /// Changed when environments are made in another way from the same pins.
 const RECIPE: &str = "1";
 
+/// Whether the environment of `framework` is there and whole.
+pub(super) fn is_whole(framework: &Framework) -> Result<bool, Failure> {
+    Ok(place(framework)?.join(WHOLE).exists())
+}
+
+/// Where the environment of `framework` is or will be.
+fn place(framework: &Framework) -> Result<PathBuf, Failure> {
+    let pins = pins(framework)?;
+    let hash = fnv([RECIPE, &python()?, &pins].join("\n").as_bytes());
+    let parent = cache::folder()?.join("frameworks");
+    Ok(parent.join(format!("{}-{hash:016x}", framework.name)))
+}
+
+fn pins(framework: &Framework) -> Result<String, Failure> {
+    let requirements = requirements(framework);
+    fs::read_to_string(&requirements).map_err(cannot("read", &requirements))
+}
+
+fn requirements(framework: &Framework) -> PathBuf {
+    framework.folder().join("requirements.txt")
+}
+
 /// The environment of `framework`, made if it is not there.
 pub(super) fn environment(framework: &Framework) -> Result<PathBuf, Failure> {
     machine_has(framework.need)?;
-    let requirements = framework.folder().join("requirements.txt");
-    let pins = fs::read_to_string(&requirements).map_err(|error| {
-        Failure::CouldNotRun(format!("cannot read `{}`: {error}", requirements.display()))
-    })?;
-    let python = python()?;
-    let hash = fnv([RECIPE, &python, &pins].join("\n").as_bytes());
+    let requirements = requirements(framework);
+    let pins = pins(framework)?;
+    let folder = place(framework)?;
     let parent = cache::folder()?.join("frameworks");
-    let folder = parent.join(format!("{}-{hash:016x}", framework.name));
-
     fs::create_dir_all(&parent).map_err(cannot("make", &parent))?;
     let lock_path = parent.join(format!("{}.lock", framework.name));
     let lock = File::create(&lock_path).map_err(cannot("make", &lock_path))?;
@@ -103,16 +120,18 @@ fn python() -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// Whether `program` can be started.
+pub(super) fn starts(program: &str) -> bool {
+    Command::new(program)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
 /// Installs what the machine lacks where that is allowed, and says what is missing where not.
 pub(super) fn machine_has(need: Need) -> Result<(), Failure> {
-    let starts = |program: &str| {
-        Command::new(program)
-            .arg("--version")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .is_ok_and(|status| status.success())
-    };
     match need {
         Need::Nothing => Ok(()),
         Need::StandIns => match ["cc", "readelf"].into_iter().find(|tool| !starts(tool)) {

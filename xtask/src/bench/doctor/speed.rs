@@ -12,13 +12,15 @@ use super::{
     super::{Figure, Scratch},
     shapes,
 };
-use crate::{Failure, cache, step};
+use crate::{Failure, cache, prepare::Part, step};
 
 const RANKS: u32 = 1024;
 /// Runs of each program, in turns; the best counts, for noise only ever slows.
 const RUNS: usize = 3;
 /// What is installed where no `rg` is found.
 const RIPGREP: &str = "14.1.1";
+/// The program, in the folder it is installed to.
+const PROGRAM: &str = "bin/rg";
 
 /// Measures both programs on the same files, in the page cache.
 pub(super) fn figures(
@@ -112,14 +114,33 @@ fn watched(command: &mut Command, codes: &[i32]) -> Result<(Duration, u64), Fail
     Ok((time, peak))
 }
 
+/// `rg`, for `cargo xtask prepare`.
+pub(crate) fn ripgrep_cache() -> Part {
+    Part {
+        name: "peer: ripgrep".to_owned(),
+        used_by: "bench doctor",
+        took: Duration::from_mins(1),
+        is_there: Box::new(|| Ok(is_on_path() || folder()?.join(PROGRAM).exists())),
+        make: Box::new(|| ripgrep().map(|_| ())),
+    }
+}
+
+fn is_on_path() -> bool {
+    let on_path = Command::new("rg").arg("--version").output();
+    on_path.is_ok_and(|output| output.status.success())
+}
+
+fn folder() -> Result<PathBuf, Failure> {
+    Ok(cache::folder()?.join(format!("ripgrep-{RIPGREP}")))
+}
+
 /// `rg` of the path, else one that is installed beside the frameworks.
 fn ripgrep() -> Result<PathBuf, Failure> {
-    let on_path = Command::new("rg").arg("--version").output();
-    if on_path.is_ok_and(|output| output.status.success()) {
+    if is_on_path() {
         return Ok("rg".into());
     }
-    let root = cache::folder()?.join(format!("ripgrep-{RIPGREP}"));
-    let program = root.join("bin/rg");
+    let root = folder()?;
+    let program = root.join(PROGRAM);
     if !program.exists() {
         let mut install = step::cargo(&["install", "ripgrep", "--locked", "--version", RIPGREP]);
         step::run(install.arg("--root").arg(&root))?;
