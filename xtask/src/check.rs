@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::{Failure, generate, layers, report, step};
+use crate::{Failure, advisories, generate, layers, report, step};
 
 /// One step: its name and its work.
 type Step = (&'static str, fn() -> Result<(), Failure>);
@@ -48,6 +48,29 @@ pub(crate) fn run() -> Result<(), Failure> {
             report::seconds(start.elapsed()),
         ]);
     }
+    let start = Instant::now();
+    let word = match advisories::check(None) {
+        Ok(advisories::Outcome::Clean) => "passed",
+        // The database comes from no package registry, so a machine without one can still pass.
+        Ok(advisories::Outcome::NotChecked(why)) => {
+            report::progress(&format!("advisories are not checked: {why}"));
+            "not checked"
+        }
+        Err(Failure::Failed(message) | Failure::CouldNotRun(message)) => {
+            report::error(&message);
+            failed.push("advisories");
+            "failed"
+        }
+        Err(Failure::Told) => {
+            failed.push("advisories");
+            "failed"
+        }
+    };
+    rows.push(vec![
+        "advisories".to_owned(),
+        word.to_owned(),
+        report::seconds(start.elapsed()),
+    ]);
     println!("{}", report::table(&rows));
     if !failed.is_empty() {
         return Err(Failure::Failed(format!("failed: {}", failed.join(", "))));

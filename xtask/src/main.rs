@@ -11,6 +11,7 @@
     reason = "a chore is run for what it prints, and nothing else of the project imports it"
 )]
 
+mod advisories;
 mod bench;
 mod cache;
 mod check;
@@ -37,6 +38,7 @@ Commands:
   test [--require all]           every suite; prints which ran, passed, failed or could not run
   prepare [--list]               build every cache that the suites and benches need, at low priority
   layers                         dependency arrows, licences, banned crates
+  advisories [--database DIR]    the locked crates held against RustSec's advisories, with `cargo audit`
   seed-hunt --seeds N [--from S] run the simulation over N seeds, from seed S on
   gen [--check]                  write the generated reference pages, or fail if they are stale
   frameworks [--only NAME]       install the frameworks of the examples, pinned, outside the tree
@@ -81,6 +83,8 @@ fn main() -> ExitCode {
         ["prepare", "--at-this-priority"] => prepare::run(prepare::Priority::Own),
         ["prepare", "--list"] => prepare::list(),
         ["layers"] => layers::run(),
+        ["advisories"] => advisories::run(None),
+        ["advisories", "--database", folder] => advisories::run(Some(folder)),
         ["seed-hunt", rest @ ..] => seed_hunt::run(rest),
         ["gen"] => generate::run(generate::Mode::Write),
         ["gen", "--check"] => generate::run(generate::Mode::Check),

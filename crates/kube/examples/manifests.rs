@@ -1,4 +1,4 @@
-//! Writes the generated files of `deploy/` below the folder that is named.
+//! Writes the generated files of `deploy/`, and the page about the rights, below the folder that is named.
 //!
 //! `cargo xtask gen` runs it; nothing else does. What is written here follows from types and tables:
 //! the definitions, the rights with their reasons, the webhooks of the kinds.
@@ -21,8 +21,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = env::args_os()
         .nth(1)
         .ok_or("name the folder to write below")?;
-    for (path, text) in files() {
-        let path = Path::new(&folder).join("deploy").join(path);
+    let page = ("docs/reference/rights.md".to_owned(), rights_page());
+    let manifests = files()
+        .into_iter()
+        .map(|(path, text)| (format!("deploy/{path}"), text));
+    for (path, text) in manifests.chain([page]) {
+        let path = Path::new(&folder).join(path);
         fs::create_dir_all(path.parent().ok_or("a file lies in a folder")?)?;
         fs::write(path, text)?;
     }
@@ -80,6 +84,53 @@ fn files() -> Vec<(String, String)> {
         files.push((format!("crds/{file}"), documents(&[to_yaml(definition)])));
     }
     files
+}
+
+/// Every right of the operator for people to read, from the same table as the roles.
+fn rights_page() -> String {
+    let mut text = "<!-- Made by `cargo xtask gen` from `crates/kube/src/rights.rs`; do not edit. -->\n\n\
+                    # Rights of the operator\n\n\
+                    Everything that the ServiceAccount of the operator may do, and why. The roles of `deploy/` are made from the same \
+                    table. [Security](../security.md) says what follows from it.\n"
+        .to_owned();
+    let list = |words: &[String]| {
+        let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+        quoted.join(", ")
+    };
+    for (place, _) in Place::ALL {
+        let heading = place.heading();
+        write!(
+            text,
+            "\n## {heading}\n\n| resources | verbs | why |\n|---|---|---|\n"
+        )
+        .expect("writing to a String cannot fail");
+        for right in rights::of(place) {
+            let rule = right.rule();
+            let words = |key: &str| -> Vec<String> {
+                let words = rule[key].as_array().into_iter().flatten();
+                words.filter_map(Value::as_str).map(str::to_owned).collect()
+            };
+            let mut resources = list(&words("resources"));
+            let groups: Vec<String> = words("apiGroups")
+                .into_iter()
+                .filter(|group| !group.is_empty())
+                .collect();
+            if !groups.is_empty() {
+                write!(resources, " of {}", list(&groups))
+                    .expect("writing to a String cannot fail");
+            }
+            let names = words("resourceNames");
+            if !names.is_empty() {
+                write!(resources, ", only {}", list(&names))
+                    .expect("writing to a String cannot fail");
+            }
+            let verbs = words("verbs").join(", ");
+            let reason = right.reason;
+            writeln!(text, "| {resources} | {verbs} | {reason} |")
+                .expect("writing to a String cannot fail");
+        }
+    }
+    text
 }
 
 fn documents(texts: &[String]) -> String {

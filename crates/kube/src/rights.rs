@@ -53,6 +53,21 @@ impl Place {
         (Self::Webhooks, "webhooks"),
         (Self::Own, "own"),
     ];
+
+    /// The place in words, as the heading of its rights.
+    pub fn heading(self) -> &'static str {
+        match self {
+            Self::Jobs => "Wherever jobs are: the cluster, or the watched namespace",
+            Self::Launchers => {
+                "Wherever jobs are, only with `mpi.launcherRights`: launchers of MPIJob v1"
+            }
+            Self::Nodes => "The cluster, unless only one namespace is watched: nodes",
+            Self::NodeLeases => "The namespace `kube-node-lease`, likewise",
+            Self::Marks => "The cluster, only with `preflight.markNodes`: marks on nodes",
+            Self::Webhooks => "The cluster, only where webhooks are served",
+            Self::Own => "The operator's own namespace",
+        }
+    }
 }
 
 /// One right, and why it is needed.
