@@ -163,7 +163,7 @@ const FRAMEWORKS: &[Framework] = &[
         name: "paddle",
         module: "paddle",
         need: Need::Nothing,
-        took: 120,
+        took: 108,
         trials: &[Trial {
             file: "job.yaml",
             fault: "kill rank=1 at=step:40",

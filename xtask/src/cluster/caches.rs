@@ -21,16 +21,16 @@ pub(crate) fn suite_caches() -> Vec<Part> {
             is_there: Box::new(|| Ok(frameworks::has_open_mpi())),
             make: Box::new(frameworks::open_mpi),
         },
-        programs("control plane", suite, 720, binaries::CONTROL_PLANE),
-        programs("real nodes", suite, 420, binaries::REAL),
-        programs("kwok", suite, 60, binaries::SIMULATED),
-        programs("Helm", suite, 120, binaries::HELM),
-        programs("Multus", suite, 60, binaries::FABRIC),
+        programs("control plane", suite, 710, binaries::CONTROL_PLANE),
+        programs("real nodes", suite, 220, binaries::REAL),
+        programs("kwok", suite, 140, binaries::SIMULATED),
+        programs("Helm", suite, 205, binaries::HELM),
+        programs("Multus", suite, 120, binaries::FABRIC),
     ];
     let kueue = programs(
         "Kueue and the kinds of other schedulers",
         suite,
-        300,
+        360,
         binaries::KUEUE,
     );
     parts.push(Part {
@@ -52,7 +52,7 @@ pub(crate) fn suite_caches() -> Vec<Part> {
 
 /// What benches run beside ours.
 pub(crate) fn peer_caches() -> Vec<Part> {
-    let operator = programs("training-operator", "bench operator", 180, binaries::PEER);
+    let operator = programs("training-operator", "bench operator", 255, binaries::PEER);
     let linters = programs("linters", "bench lint", 180, binaries::LINTERS);
     [operator, linters]
         .into_iter()
