@@ -11,6 +11,7 @@ mod environment;
 mod fabrics;
 mod failure;
 mod hidden;
+mod output;
 mod preflight;
 mod printer;
 mod run;

@@ -4,12 +4,16 @@
 //!
 //! Invariant: a reader that goes away (`trainyard … | head`) ends the output, not the command: the
 //! exit code stays what it would have been, and nothing is said about it.
+//!
+//! Invariant: nothing that came from a file, a file's name, a log or a cluster makes a terminal do
+//! anything. What is printed on stderr, and on a stdout that is a terminal, passes
+//! [`clean::printable`] here, so no caller can forget it; data in a pipe is left as it is.
 
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 
 use anyhow::Context as _;
 
-use crate::failure::Failure;
+use crate::{failure::Failure, run::clean};
 
 /// How much is said on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +50,7 @@ impl Paint {
 pub(crate) struct Printer {
     stdout: BufWriter<io::Stdout>,
     stdout_open: bool,
+    stdout_is_terminal: bool,
     stderr: io::Stderr,
     stdout_paint: Paint,
     stderr_paint: Paint,
@@ -58,6 +63,7 @@ impl Printer {
         Self {
             stdout: BufWriter::with_capacity(64 * 1024, io::stdout()),
             stdout_open: true,
+            stdout_is_terminal: io::stdout().is_terminal(),
             stderr: io::stderr(),
             stdout_paint,
             stderr_paint,
@@ -77,7 +83,7 @@ impl Printer {
 
     /// Whether data goes to a terminal.
     pub(crate) fn stdout_is_terminal(&self) -> bool {
-        self.stdout.get_ref().is_terminal()
+        self.stdout_is_terminal
     }
 
     /// Whether messages go to a terminal.
@@ -110,7 +116,13 @@ impl Printer {
         if !self.stdout_open {
             return Ok(());
         }
-        let written = self.stdout.write_all(data);
+        let written = if self.stdout_is_terminal {
+            let text = String::from_utf8_lossy(data);
+            let shown = clean::printable(&text, self.stdout_paint);
+            self.stdout.write_all(shown.as_bytes())
+        } else {
+            self.stdout.write_all(data)
+        };
         self.judge(written)
     }
 
@@ -148,8 +160,15 @@ impl Printer {
 
     /// Prints text that is complete in itself on stderr.
     pub(crate) fn message(&mut self, text: &str) {
+        let shown = clean::printable(text, self.stderr_paint);
         // A closed stderr leaves nobody to tell.
-        drop(self.stderr.write_all(text.as_bytes()));
+        drop(self.stderr.write_all(shown.as_bytes()));
+    }
+
+    /// Draws a frame of the live line on stderr: the only text that moves the cursor. Whoever makes
+    /// it has cleaned what is in it.
+    pub(crate) fn draw(&mut self, frame: &str) {
+        drop(self.stderr.write_all(frame.as_bytes()));
     }
 
     fn judge(&mut self, outcome: io::Result<()>) -> Result<(), Failure> {

@@ -2,13 +2,14 @@
 //!
 //! Invariant: the work for one finding does not grow with the file. Only the line that is shown is
 //! given to the renderer, and a very long line (JSON is often one) only in part.
-
-use std::borrow::Cow;
+//!
+//! Invariant: nothing in the file, its name or the finding makes a terminal do anything, in a pipe either: findings are
+//! for people, and logs of CI are read on terminals.
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 use trainyard_core::finding::{Finding, Severity};
 
-use crate::printer::Paint;
+use crate::{printer::Paint, run::clean};
 
 /// Most characters before what is underlined; beyond this the beginning of the line is left out.
 const LINE_MAX: usize = 200;
@@ -21,10 +22,12 @@ pub(crate) fn render(finding: &Finding, file: &str, text: &str, paint: Paint) ->
         Severity::Error => Level::ERROR,
         Severity::Warning => Level::WARNING,
     };
-    let (path, file) = (visible(&finding.path), visible(file));
-    let title = level
-        .primary_title(finding.message.as_str())
-        .id(finding.code);
+    let (path, file) = (clean::replaced(&finding.path), clean::replaced(file));
+    let message = sentence(&finding.message);
+    // The renderer cleans neither labels and paths nor hints.
+    let hint = finding.hint.as_deref().map(sentence);
+    let hint = hint.map(|hint| clean::printable(&hint, Paint::Plain).into_owned());
+    let title = level.primary_title(message.as_str()).id(finding.code);
     let origin = || {
         let origin = Origin::path(file.as_ref());
         match finding.span.line {
@@ -54,7 +57,7 @@ pub(crate) fn render(finding: &Finding, file: &str, text: &str, paint: Paint) ->
             group = group.element(Level::NOTE.with_name("at").message(path.as_ref()));
         }
     }
-    if let Some(hint) = &finding.hint {
+    if let Some(hint) = &hint {
         group = group.element(Level::HELP.with_name("hint").message(hint.as_str()));
     }
     let renderer = match paint {
@@ -64,13 +67,19 @@ pub(crate) fn render(finding: &Finding, file: &str, text: &str, paint: Paint) ->
     format!("{}\n\n", renderer.render(&[group]))
 }
 
-/// The text without control characters, which a terminal would obey. The renderer does the same
-/// for the source and the sentence, but not for labels and paths.
-fn visible(text: &str) -> Cow<'_, str> {
-    if text.contains(char::is_control) {
-        Cow::Owned(text.replace(char::is_control, "\u{fffd}"))
+/// A sentence of a finding, in which text of the file may stand. The renderer shows the control
+/// characters of seven bits as signs, and breaks lines.
+fn sentence(text: &str) -> String {
+    text.chars().map(harmless).collect()
+}
+
+/// The character, or what stands in for one that the renderer would pass on and a terminal obey.
+fn harmless(character: char) -> char {
+    let eight_bits = character.is_control() && !character.is_ascii();
+    if eight_bits || clean::turns_text(character) {
+        char::REPLACEMENT_CHARACTER
     } else {
-        Cow::Borrowed(text)
+        character
     }
 }
 
@@ -105,7 +114,7 @@ impl Window {
             kept.truncate(AROUND);
             shown.push('…');
         }
-        shown.extend(kept.into_iter().rev());
+        shown.extend(kept.into_iter().rev().map(harmless));
 
         let start = shown.len();
         let mut end = start;
@@ -113,7 +122,7 @@ impl Window {
             .char_indices()
             .take_while(|(_, found)| !matches!(found, '\n' | '\r'));
         for (at, found) in rest.by_ref().take(AROUND) {
-            shown.push(found);
+            shown.push(harmless(found));
             if span.start + at < span.end {
                 end = shown.len();
             }
@@ -201,6 +210,23 @@ mod tests {
                 cut,
             });
             assert_eq!(got, want, "{name}");
+        }
+    }
+
+    #[test]
+    fn nothing_in_a_file_makes_a_terminal_obey() {
+        let hostile = "x\u{9b}2J\u{1b}]0;t\u{7}\u{202e}\u{2066}\u{7f}";
+        let text = format!("{hostile}: 1 # {hostile}\n");
+        let mut found = finding(0, hostile.len(), 1, 1);
+        found.message = format!("unknown field `{hostile}`");
+        found.hint = Some(format!("remove `{hostile}`"));
+        found.path = hostile.to_owned();
+        for place in [1, 0] {
+            found.span.line = place;
+            let shown = render(&found, hostile, &text, Paint::Plain);
+            let obeyed = |found: char| found != '\n' && clean::is_obeyed(found);
+            assert!(!shown.contains(obeyed), "{shown:?}");
+            assert!(shown.contains("unknown field `x\u{fffd}2J"), "{shown:?}");
         }
     }
 

@@ -40,14 +40,21 @@ impl Stored {
         // Asked first: a run that ends in between is then seen as live, and never as one whose
         // engine died.
         let live = folder.is_live();
+        Self::read_as(folder, live)
+    }
+
+    /// The same where it is known whether its engine lives. A report holds all that the other files of
+    /// a run said last, so they are not read beside it.
+    pub(crate) fn read_as(folder: RunFolder, live: bool) -> Result<Self, StoreError> {
         let report = folder.report()?;
+        let (status, failures) = match &report {
+            Some(report) => (report.status.clone(), report.failures.clone()),
+            None => (folder.status()?, folder.failures()?),
+        };
         Ok(Self {
             record: folder.record()?,
-            status: folder.status()?,
-            failures: match &report {
-                Some(report) => report.failures.clone(),
-                None => folder.failures()?,
-            },
+            status,
+            failures,
             progress: folder.progress()?,
             report,
             live,

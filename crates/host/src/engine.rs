@@ -202,7 +202,7 @@ impl<'a> Engine<'a> {
             environment: request.options.environment.iter().cloned().collect(),
             image_env: request.options.image_env.clone(),
             working_dir: request.options.working_dir.clone(),
-            volumes: store.root().join("volumes"),
+            volumes: store.volumes(),
             hosts: folder.join("hosts"),
             stage: folder.join("mnt"),
             open_files,

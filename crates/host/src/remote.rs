@@ -2,18 +2,29 @@
 //!
 //! The engine listens on a socket in the run's folder. A command that is to run in a pod is passed
 //! with the three streams of the one who asks, so nothing lies between the two.
+//!
+//! Invariant: a request runs commands as the owner of the run, so only that user and root get an answer other than a
+//! refusal. Three things hold independently: the folder is 0700, the socket is 0600 before anybody can connect, and the
+//! kernel's word on who the peer is.
 
 use std::{
     ffi::OsString,
-    fs::File,
+    fs::{self, File, Permissions},
     io,
-    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+    os::{
+        fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+        unix::fs::PermissionsExt as _,
+    },
     path::Path,
     process,
 };
 
-use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, accept4, bind, connect, listen, socket,
+use nix::{
+    sys::socket::{
+        AddressFamily, Backlog, SockFlag, SockType, UnixAddr, accept4, bind, connect, getsockopt,
+        listen, socket, sockopt,
+    },
+    unistd::{Uid, geteuid},
 };
 use serde::{Deserialize, Serialize};
 use trainyard_core::remote_shell::{RemoteCommand, Words, read_kubectl, read_ssh};
@@ -63,17 +74,21 @@ fn new_socket() -> nix::Result<OwnedFd> {
 ///
 /// An address holds at most 107 bytes, which a run's folder easily exceeds, so it leads through the
 /// open folder.
-fn at<T>(folder: &Path, with: impl FnOnce(&UnixAddr) -> nix::Result<T>) -> io::Result<T> {
+fn at<T>(folder: &Path, with: impl FnOnce(&UnixAddr, &str) -> io::Result<T>) -> io::Result<T> {
     let open = File::open(folder)?;
     let path = format!("/proc/self/fd/{}/{SOCKET}", open.as_raw_fd());
     let address = UnixAddr::new(path.as_str())?;
-    Ok(with(&address)?)
+    with(&address, &path)
 }
 
 /// Listens in `folder`.
 pub(crate) fn serve(folder: &Path) -> io::Result<OwnedFd> {
     let listener = new_socket()?;
-    at(folder, |address| bind(listener.as_raw_fd(), address))?;
+    at(folder, |address, path| {
+        bind(listener.as_raw_fd(), address)?;
+        // Nobody can connect before `listen`.
+        fs::set_permissions(path, Permissions::from_mode(0o600))
+    })?;
     listen(&listener, Backlog::new(128)?)?;
     Ok(listener)
 }
@@ -86,10 +101,39 @@ pub(crate) fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
+/// Who is at the other end of a connection, as the kernel noted it when the connection was made.
+pub(crate) fn peer(socket: &OwnedFd) -> io::Result<Uid> {
+    let credentials = getsockopt(socket, sockopt::PeerCredentials)?;
+    Ok(Uid::from_raw(credentials.uid()))
+}
+
+/// Why a request of the user `asking` is refused by a run of the user `owner`, where it is.
+pub(crate) fn refusal(asking: Uid, owner: Uid) -> Option<String> {
+    let admitted = asking == owner || asking.is_root();
+    (!admitted).then(|| {
+        format!("this run belongs to user {owner}, and the request came from user {asking}")
+    })
+}
+
+/// Why the engine of the user `serving` is not asked by the user `asking`. Streams that are passed give the other end
+/// our terminal, so not even root passes them to another user.
+fn distrust(serving: Uid, asking: Uid, streams: &[i32]) -> Option<String> {
+    let trusted =
+        serving == asking || serving.is_root() || (asking.is_root() && streams.is_empty());
+    (!trusted).then(|| {
+        format!("the socket is served by user {serving}, and this program runs as user {asking}")
+    })
+}
+
 /// Asks the engine that listens in `folder`.
 pub(crate) fn ask(folder: &Path, request: &Request, streams: &[i32]) -> io::Result<Answer> {
     let socket = new_socket()?;
-    at(folder, |address| connect(socket.as_raw_fd(), address))?;
+    at(folder, |address, _| {
+        Ok(connect(socket.as_raw_fd(), address)?)
+    })?;
+    if let Some(reason) = distrust(peer(&socket)?, geteuid(), streams) {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+    }
     channel::send(&socket, request, streams)?;
     match channel::receive(&socket)? {
         Some((answer, _)) => Ok(answer),
@@ -135,6 +179,8 @@ fn end(code: i32) -> ! {
 
 #[expect(clippy::print_stderr, reason = "a stand-in for ssh speaks as ssh does")]
 fn complain(message: &str) {
+    // What was asked for is repeated in it, and may hold whatever a terminal obeys.
+    let message = message.replace(|found: char| found.is_control(), "\u{fffd}");
     eprintln!("trainyard: {message}");
 }
 
@@ -148,5 +194,54 @@ fn request(remote: RemoteCommand) -> Request {
         host: remote.host,
         container: remote.container,
         command,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    #[test]
+    fn only_the_owner_and_root_are_admitted() {
+        let user = Uid::from_raw;
+        let refused = "this run belongs to user 1001, and the request came from user 1002";
+        let cases = [
+            (1001, 1001, None),
+            (0, 1001, None),
+            (1002, 1001, Some(refused.to_owned())),
+        ];
+        for (asking, owner, want) in cases {
+            assert_eq!(refusal(user(asking), user(owner)), want);
+        }
+        // Streams go to nobody but ourselves and root.
+        for (serving, asking, streams, trusted) in [
+            (1001, 1001, &[0, 1, 2][..], true),
+            (0, 1001, &[0, 1, 2], true),
+            (1002, 1001, &[], false),
+            (1002, 0, &[], true),
+            (1002, 0, &[0, 1, 2], false),
+        ] {
+            let reason = distrust(user(serving), user(asking), streams);
+            assert_eq!(reason.is_none(), trusted, "{serving} {asking} {streams:?}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_says_who_asks_and_the_socket_is_private() {
+        let folder = tempfile::tempdir().unwrap();
+        // Under any umask: it is set on the socket itself.
+        let listener = serve(folder.path()).unwrap();
+        let found = fs::metadata(folder.path().join(SOCKET)).unwrap();
+        assert_eq!(found.mode() & 0o777, 0o600);
+        let client = new_socket().unwrap();
+        at(folder.path(), |address, _| {
+            Ok(connect(client.as_raw_fd(), address)?)
+        })
+        .unwrap();
+        let accepted = accept(&listener).unwrap();
+        assert_eq!(peer(&accepted).unwrap(), geteuid());
+        assert_eq!(peer(&client).unwrap(), geteuid());
     }
 }

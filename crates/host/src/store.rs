@@ -17,18 +17,20 @@
 //! the one engine that holds the lock). It never removes a run.
 //!
 //! Invariant: every JSON file is replaced as a whole, so a reader sees the old one or the new one.
-//! A folder that cannot be understood is reported and left as it is.
+//! A folder that cannot be understood is reported and left as it is. No link is followed, except one
+//! of our own in `volumes`; the folder of a run is its owner's alone (0700), whatever the umask is.
 
 mod error;
+mod files;
 mod log;
 mod record;
 mod report;
 mod ring;
+mod trust;
 mod writer;
 
 use std::{
-    fs::{self, File},
-    io,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -36,6 +38,7 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::de::DeserializeOwned;
 use trainyard_core::job::JobStatus;
 
+use self::{files::MAX_JSON, trust::Purpose};
 use crate::remote::{Answer, Request};
 
 pub use error::StoreError;
@@ -44,6 +47,7 @@ pub use record::{RunRecord, StoredFailures, StoredProgress, StoredStatus};
 pub use report::{FailedRank, Outcome, RunReport};
 
 pub(crate) use log::LogWriter;
+pub(crate) use trust::check_volume;
 pub(crate) use writer::RunWriter;
 
 /// The layout that this program writes and reads.
@@ -57,6 +61,10 @@ const FAILURES: &str = "failures.json";
 const PROGRESS: &str = "progress.json";
 const REPORT: &str = "report.json";
 const ATTEMPTS: &str = "attempts";
+const RUNS: &str = "runs";
+const VOLUMES: &str = "volumes";
+/// More than any version takes.
+const MAX_VERSION: u64 = 64;
 
 /// A `.trainyard` folder.
 #[derive(Clone, Debug)]
@@ -68,33 +76,40 @@ impl Store {
     /// The store at `root` for reading. One that does not exist yet is empty.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, StoreError> {
         let store = Self { root: root.into() };
-        store.check_version()?;
+        if trust::check_folder(&store.root, Purpose::Read)? {
+            trust::check_folder(&store.root.join(RUNS), Purpose::Read)?;
+            store.check_version()?;
+        }
         Ok(store)
     }
 
     /// The store at `root` for writing; makes the folder where there is none.
     pub(crate) fn create(root: &Path) -> Result<Self, StoreError> {
-        if root.exists() && !root.is_dir() {
-            return Err(StoreError::NotAFolder {
-                path: root.to_owned(),
-            });
-        }
         let not_writable = |source| StoreError::NotWritable {
             path: root.to_owned(),
             source,
         };
-        fs::create_dir_all(root).map_err(not_writable)?;
+        if let Some(above) = root.parent().filter(|above| !above.as_os_str().is_empty()) {
+            fs::create_dir_all(above).map_err(not_writable)?;
+        }
+        trust::make_folder(root)?;
         // Mounts and the processes of pods need a path that holds whatever their folder is.
         let root = fs::canonicalize(root).map_err(not_writable)?;
         let store = Self { root };
         if !store.check_version()? {
             let path = store.root.join(VERSION_FILE);
-            writer::replace(&path, format!("{VERSION}\n").as_bytes()).map_err(|source| {
-                StoreError::NotWritable {
-                    path: store.root.clone(),
-                    source,
-                }
-            })?;
+            let text = format!("{VERSION}\n");
+            let written = files::write_atomically(&path, text.as_bytes(), files::Durably::Yes);
+            // Another run that begins here at the same time writes the same.
+            if let Err(source) = written
+                && !store.check_version()?
+            {
+                let path = store.root.clone();
+                return Err(StoreError::NotWritable { path, source });
+            }
+        }
+        for folder in [RUNS, VOLUMES] {
+            trust::make_folder(&store.root.join(folder))?;
         }
         Ok(store)
     }
@@ -106,12 +121,13 @@ impl Store {
 
     /// The names of all jobs that ever ran here, sorted.
     pub fn jobs(&self) -> Result<Vec<String>, StoreError> {
-        folder_names(&self.root.join("runs"))
+        folder_names(&self.root.join(RUNS))
     }
 
     /// The runs of `job`, oldest first. Empty where it never ran.
     pub fn runs(&self, job: &str) -> Result<Vec<RunFolder>, StoreError> {
         let folder = self.job_folder(job);
+        trust::check_folder(&folder, Purpose::Read)?;
         let names = folder_names(&folder)?;
         Ok(names
             .into_iter()
@@ -121,6 +137,16 @@ impl Store {
                 id,
             })
             .collect())
+    }
+
+    /// The folder of persistent volumes.
+    pub(crate) fn volumes(&self) -> PathBuf {
+        self.root.join(VOLUMES)
+    }
+
+    /// The run of `job` whose engine lives.
+    pub fn live_run(&self, job: &str) -> Option<String> {
+        holder(&self.job_folder(job))
     }
 
     /// The last run of `job`.
@@ -133,14 +159,14 @@ impl Store {
     }
 
     fn job_folder(&self, job: &str) -> PathBuf {
-        self.root.join("runs").join(job)
+        self.root.join(RUNS).join(job)
     }
 
     /// Whether the folder states its layout; an error where that is not ours.
     fn check_version(&self) -> Result<bool, StoreError> {
         let path = self.root.join(VERSION_FILE);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
+        let text = match files::read(&path, MAX_VERSION) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(StoreError::corrupt(&path, &error)),
         };
@@ -196,21 +222,16 @@ impl RunFolder {
     }
 
     fn read_if_there<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, StoreError> {
-        let path = self.path.join(name);
-        path.exists().then(|| read_json(&path)).transpose()
+        match read_json(&self.path.join(name)) {
+            Err(StoreError::Missing { .. }) => Ok(None),
+            read => read.map(Some),
+        }
     }
 
     /// Whether its engine lives.
     pub fn is_live(&self) -> bool {
-        let Some(parent) = self.path.parent() else {
-            return false;
-        };
-        let Ok(lock) = File::open(parent.join(LOCK)) else {
-            return false;
-        };
-        let holder = writer::Holder::read(&lock);
-        let held = Flock::lock(lock, FlockArg::LockSharedNonblock).is_err();
-        held && holder.is_some_and(|holder| holder.run_id == self.id)
+        let parent = self.path.parent();
+        parent.and_then(holder).as_deref() == Some(self.id.as_str())
     }
 
     /// The attempts that have logs, in order.
@@ -275,7 +296,15 @@ impl RunFolder {
     }
 }
 
-/// The names of the folders in `path`, sorted; none where `path` does not exist.
+/// The run that holds the lock in the folder of a job.
+fn holder(folder: &Path) -> Option<String> {
+    let lock = files::open(&folder.join(LOCK)).ok()?;
+    let holder = writer::Holder::read(&lock)?;
+    let held = Flock::lock(lock, FlockArg::LockSharedNonblock).is_err();
+    held.then_some(holder.run_id)
+}
+
+/// The names of the folders in `path`, sorted; none where `path` does not exist. A link is no folder.
 fn folder_names(path: &Path) -> Result<Vec<String>, StoreError> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
@@ -285,7 +314,7 @@ fn folder_names(path: &Path) -> Result<Vec<String>, StoreError> {
     let mut names = Vec::new();
     for entry in entries {
         let entry = entry.map_err(|error| StoreError::corrupt(path, &error))?;
-        if entry.path().is_dir()
+        if entry.file_type().is_ok_and(|kind| kind.is_dir())
             && let Ok(name) = entry.file_name().into_string()
         {
             names.push(name);
@@ -296,7 +325,18 @@ fn folder_names(path: &Path) -> Result<Vec<String>, StoreError> {
 }
 
 fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, StoreError> {
-    let bytes = fs::read(path).map_err(|error| StoreError::corrupt(path, &error))?;
+    let bytes = files::read(path, MAX_JSON).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => StoreError::Missing {
+            path: path.to_owned(),
+        },
+        _ => StoreError::corrupt(path, &error),
+    })?;
+    if bytes.is_empty() {
+        return Err(StoreError::corrupt(
+            path,
+            &"it is empty, as a power loss leaves a file",
+        ));
+    }
     serde_json::from_slice(&bytes).map_err(|error| StoreError::corrupt(path, &error))
 }
 

@@ -5,6 +5,7 @@
 //!
 //! Invariant: memory does not grow with the size of a log: each is read in pieces.
 
+mod expand;
 mod follow;
 mod input;
 mod svg;
@@ -23,11 +24,12 @@ use std::{
 use anyhow::Context as _;
 use trainyard_core::diagnose::{Doctor as Reader, Report, Rules};
 
-use self::input::Input;
+use self::{expand::Bounds, input::Input};
 use crate::{
     args::{Doctor, Format},
     cluster,
     failure::{Exit, Failure},
+    output,
     printer::Printer,
     words,
 };
@@ -50,11 +52,16 @@ pub(super) fn run(args: &Doctor, printer: &mut Printer) -> Result<Exit, Failure>
     if args.follow {
         return follow::run(args, rules, printer);
     }
+    let mut in_part = false;
     let (doctor, failures, sources) = match &args.job {
         Some(job) if of_cluster => cluster::doctor::read(args, job, &rules, printer)?,
         _ => {
             let inputs = input::find(args)?;
-            let (doctor, failures) = read_all(&inputs, &rules);
+            let (doctor, failures, cut) = read_all(&inputs, &rules);
+            for failure in &cut {
+                printer.error(failure);
+            }
+            in_part = !cut.is_empty();
             (doctor, failures, inputs.len())
         }
     };
@@ -69,7 +76,7 @@ pub(super) fn run(args: &Doctor, printer: &mut Printer) -> Result<Exit, Failure>
     print(args, &report, printer)?;
     if let Some(path) = &args.svg {
         let picture = svg::render(&report);
-        fs::write(path, picture)
+        output::write(path, picture.as_bytes())
             .with_context(|| format!("cannot write the picture to `{}`", path.display()))?;
         printer.note(&format!("wrote `{}`", path.display()));
     }
@@ -81,7 +88,7 @@ pub(super) fn run(args: &Doctor, printer: &mut Printer) -> Result<Exit, Failure>
         words::grouped(facts.bytes),
         words::counted(sources as u64, "source"),
     ));
-    Ok(if !failures.is_empty() {
+    Ok(if in_part || !failures.is_empty() {
         Exit::CouldNot
     } else if report.is_healthy() {
         Exit::Done
@@ -104,12 +111,13 @@ fn rules(args: &Doctor) -> Result<Rules, Failure> {
 }
 
 /// Reads every input, on as many threads as help, and puts what they tell together in the order in
-/// which the inputs were named.
-fn read_all(inputs: &[Input], rules: &Arc<Rules>) -> (Reader, Vec<Failure>) {
+/// which the inputs were named. Beside it: why some were not read, and why some were read in part.
+fn read_all(inputs: &[Input], rules: &Arc<Rules>) -> (Reader, Vec<Failure>, Vec<Failure>) {
+    let bounds = Bounds::default();
     let next = AtomicUsize::new(0);
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let readers = cores.min(MAX_READERS).min(inputs.len()).max(1);
-    let mut done: Vec<(usize, Reader, Option<Failure>)> = thread::scope(|scope| {
+    let mut done: Vec<(usize, Reader, Result<Option<Failure>, Failure>)> = thread::scope(|scope| {
         let work = || {
             let mut done = Vec::new();
             let mut buffer = vec![0; input::BUFFER];
@@ -119,8 +127,8 @@ fn read_all(inputs: &[Input], rules: &Arc<Rules>) -> (Reader, Vec<Failure>) {
                     return done;
                 };
                 let mut doctor = Reader::new(Arc::clone(rules));
-                let failure = input.read(&mut doctor, &mut buffer).err();
-                done.push((index, doctor, failure));
+                let read = input.read(&mut doctor, &mut buffer, &bounds);
+                done.push((index, doctor, read));
             }
         };
         let threads: Vec<_> = (1..readers).map(|_| scope.spawn(work)).collect();
@@ -132,12 +140,15 @@ fn read_all(inputs: &[Input], rules: &Arc<Rules>) -> (Reader, Vec<Failure>) {
     });
     done.sort_by_key(|(index, ..)| *index);
     let mut doctor = Reader::new(Arc::clone(rules));
-    let mut failures = Vec::new();
-    for (_, read, failure) in done {
-        doctor.absorb(read);
-        failures.extend(failure);
+    let (mut failures, mut cut) = (Vec::new(), Vec::new());
+    for (_, told, read) in done {
+        doctor.absorb(told);
+        match read {
+            Ok(in_part) => cut.extend(in_part),
+            Err(failure) => failures.push(failure),
+        }
     }
-    (doctor, failures)
+    (doctor, failures, cut)
 }
 
 fn print(args: &Doctor, report: &Report, printer: &mut Printer) -> Result<(), Failure> {

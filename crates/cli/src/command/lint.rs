@@ -3,11 +3,7 @@
 //! Files that are named together are judged together, so all are read before the first finding is
 //! printed.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::PathBuf, sync::Arc};
 
 use anyhow::Context as _;
 use serde::Serialize;
@@ -23,6 +19,7 @@ use crate::{
     args::{Against, Lint, LintFormat},
     cluster,
     failure::{Exit, Failure},
+    output,
     printer::Printer,
     snippet, source,
 };
@@ -200,7 +197,8 @@ fn fix(
             );
         }
         let mark = if this.marked { BYTE_ORDER_MARK } else { "" };
-        write(&this.path, &format!("{mark}{}", fixed.text))
+        let text = format!("{mark}{}", fixed.text);
+        output::write(&this.path, text.as_bytes())
             .with_context(|| format!("cannot write the fixes to `{}`", this.file))?;
         for finding in &fixed.findings {
             let line = finding.span.line;
@@ -215,21 +213,6 @@ fn fix(
         }
     }
     Ok(count)
-}
-
-/// Replaces the file in one step, so that whoever reads it sees the old text or the new one.
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    // A link stays one: what it points at is replaced.
-    let path = path.canonicalize()?;
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let beside = folder.join(format!(".trainyard-fix-{}", std::process::id()));
-    let written = fs::write(&beside, text)
-        .and_then(|()| fs::set_permissions(&beside, fs::metadata(&path)?.permissions()))
-        .and_then(|()| fs::rename(&beside, &path));
-    if written.is_err() {
-        drop(fs::remove_file(&beside));
-    }
-    Ok(written?)
 }
 
 /// What the cluster has that the jobs may need. What may not be read is said, and not judged.

@@ -20,6 +20,7 @@ use trainyard_core::{
 use crate::{
     args::{Format, New, NewAnswers},
     failure::{Exit, Failure},
+    output,
     printer::Printer,
     source,
 };
@@ -126,12 +127,10 @@ fn output(args: &New, answers: &Answers) -> PathBuf {
 fn write(path: &Path, text: &str, force: bool) -> Result<(), Failure> {
     let shown = path.display();
     let cannot = || format!("cannot write `{shown}`");
-    let mut file = if force {
-        File::create(path)
-    } else {
-        File::create_new(path)
+    if force {
+        return Ok(output::write(path, text.as_bytes()).with_context(cannot)?);
     }
-    .map_err(|error| {
+    let mut file = File::create_new(path).map_err(|error| {
         if error.kind() == io::ErrorKind::AlreadyExists {
             let message = format!("cannot write `{shown}`: there is such a file already");
             return Failure::new(message)
@@ -140,10 +139,8 @@ fn write(path: &Path, text: &str, force: bool) -> Result<(), Failure> {
         anyhow::Error::new(error).context(cannot()).into()
     })?;
     file.write_all(text.as_bytes()).with_context(|| {
-        if !force {
-            // Half a file would stand in the way of the next try.
-            drop(fs::remove_file(path));
-        }
+        // Half a file would stand in the way of the next try.
+        drop(fs::remove_file(path));
         cannot()
     })?;
     Ok(())

@@ -47,7 +47,7 @@ pub(super) fn run(args: &Nodes, printer: &mut Printer) -> Result<Exit, Failure> 
     let signs = Signs::new(&area);
     if let Some(path) = &args.svg {
         let drawing = svg::draw(&area, &signs);
-        std::fs::write(path, drawing)
+        crate::output::write(path, drawing.as_bytes())
             .with_context(|| format!("cannot write `{}`", path.display()))?;
     }
     match args.format {

@@ -1,16 +1,22 @@
 //! `trainyard ps`: what runs and ran here.
 
-use std::{cmp::Reverse, path::Path, time::Duration};
+use std::{
+    cmp::Reverse,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::Context as _;
-use jiff::Timestamp;
+use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 use serde::Serialize;
+use trainyard_host::store::{RunFolder, Store, StoreError};
 
 use crate::{
     args::{Format, Ps},
     cluster,
     failure::{Exit, Failure},
     printer::Printer,
+    run::clean,
     stored::{self, Stored},
     words,
 };
@@ -20,6 +26,8 @@ use crate::{
 struct List<'a> {
     version: u32,
     runs: Vec<Entry<'a>>,
+    /// Runs of which a file cannot be read.
+    unreadable: &'a [Unreadable],
 }
 
 #[derive(Debug, Serialize)]
@@ -62,54 +70,110 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Prints the list. A run that cannot be read is told and makes the exit code 2; the others are
-/// listed all the same.
+/// A run, or a job, of which a file cannot be read.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Unreadable {
+    job: String,
+    /// None where not even the runs of the job can be listed.
+    run_id: Option<String>,
+    /// As the name of the run says it.
+    started_at: Option<Timestamp>,
+    folder: PathBuf,
+    reason: String,
+}
+
+impl Unreadable {
+    fn run(folder: &RunFolder, error: &StoreError) -> Self {
+        Self {
+            job: folder.job.clone(),
+            run_id: Some(folder.id.clone()),
+            started_at: started_at(&folder.id),
+            folder: folder.path.clone(),
+            reason: error.to_string(),
+        }
+    }
+
+    fn job(job: &str, store: &Store, error: &StoreError) -> Self {
+        Self {
+            job: job.to_owned(),
+            run_id: None,
+            started_at: None,
+            folder: store.root().join("runs").join(job),
+            reason: error.to_string(),
+        }
+    }
+}
+
+/// The time in the name of a run.
+fn started_at(run_id: &str) -> Option<Timestamp> {
+    let time = run_id.split('-').next().unwrap_or_default();
+    let time = DateTime::strptime("%Y%m%dT%H%M%SZ", time).ok()?;
+    Some(time.to_zoned(TimeZone::UTC).ok()?.timestamp())
+}
+
+/// Every run that is asked for, the newest first, and those that cannot be read.
+fn list(store: &Store, all: bool) -> Result<(Vec<Stored>, Vec<Unreadable>), Failure> {
+    let (mut runs, mut unreadable) = (Vec::new(), Vec::new());
+    for job in store.jobs().map_err(stored::refused)? {
+        // Asked first: a run that ends in between is then seen as live, and never as one whose
+        // engine died.
+        let live = store.live_run(&job);
+        let folders = match store.runs(&job) {
+            Ok(folders) => folders,
+            Err(error) => {
+                unreadable.push(Unreadable::job(&job, store, &error));
+                continue;
+            }
+        };
+        let shown = if all { folders.len() } else { 1 };
+        for folder in folders.into_iter().rev().take(shown) {
+            let is_live = live.as_ref() == Some(&folder.id);
+            match Stored::read_as(folder.clone(), is_live) {
+                Ok(run) => runs.push(run),
+                Err(error) => unreadable.push(Unreadable::run(&folder, &error)),
+            }
+        }
+    }
+    runs.sort_by_key(|run| Reverse(run.record.started_at));
+    unreadable.sort_by_key(|run| Reverse(run.started_at));
+    Ok((runs, unreadable))
+}
+
+/// Prints the list. A run that cannot be read has a row that says why.
 pub(super) fn run(args: &Ps, printer: &mut Printer) -> Result<Exit, Failure> {
     if args.all_namespaces || args.place.is_cluster() {
         return cluster::ps::run(args, printer);
     }
     let store = stored::open(&args.state)?;
-    let mut runs = Vec::new();
-    let mut exit = Exit::Done;
-    for job in store.jobs().map_err(stored::refused)? {
-        let folders = store.runs(&job).map_err(stored::refused)?;
-        let shown = if args.all { folders.len() } else { 1 };
-        for folder in folders.into_iter().rev().take(shown) {
-            match Stored::read(folder) {
-                Ok(run) => runs.push(run),
-                Err(error) => {
-                    printer.error(&stored::refused(error));
-                    exit = Exit::CouldNot;
-                }
-            }
-        }
-    }
-    runs.sort_by_key(|run| Reverse(run.record.started_at));
+    let (runs, unreadable) = list(&store, args.all)?;
     match args.format {
         Format::Json => {
             let list = List {
                 version: 1,
                 runs: runs.iter().map(Entry::new).collect(),
+                unreadable: &unreadable,
             };
             let mut json =
                 serde_json::to_vec_pretty(&list).context("cannot write the list as JSON")?;
             json.push(b'\n');
             printer.data(&json)?;
         }
-        Format::Text if runs.is_empty() => {
-            if exit == Exit::Done {
-                let root = store.root().display();
-                printer.summary(&format!(
-                    "nothing ran here yet: `{root}` holds no run; `trainyard run FILE` starts one"
-                ));
-            }
+        Format::Text if runs.is_empty() && unreadable.is_empty() => {
+            let root = store.root().display();
+            printer.summary(&format!(
+                "nothing ran here yet: `{root}` holds no run; `trainyard run FILE` starts one"
+            ));
         }
-        Format::Text => printer.data(table(&runs, args.all, Timestamp::now()).as_bytes())?,
+        Format::Text => {
+            let table = table(&runs, &unreadable, args.all, Timestamp::now());
+            printer.data(table.as_bytes())?;
+        }
     }
-    Ok(exit)
+    Ok(Exit::Done)
 }
 
-fn table(runs: &[Stored], all: bool, now: Timestamp) -> String {
+fn table(runs: &[Stored], unreadable: &[Unreadable], all: bool, now: Timestamp) -> String {
     let mut heads = vec![
         "JOB", "KIND", "STATE", "ATTEMPTS", "PODS", "AGE", "STEP", "LOSS",
     ];
@@ -117,11 +181,11 @@ fn table(runs: &[Stored], all: bool, now: Timestamp) -> String {
         heads.push("RUN");
     }
     let mut rows = vec![heads.iter().map(|head| (*head).to_owned()).collect()];
+    let age = |since: Timestamp| {
+        let age: Duration = now.duration_since(since).try_into().unwrap_or_default();
+        words::age(age)
+    };
     rows.extend(runs.iter().map(|run| {
-        let age: Duration = now
-            .duration_since(run.record.started_at)
-            .try_into()
-            .unwrap_or_default();
         // While a run goes on, what its attempt has not done again yet does not count.
         let (step, loss) = match run.attempt_progress() {
             _ if run.report.is_some() => (run.last_step(), run.last_loss()),
@@ -136,7 +200,7 @@ fn table(runs: &[Stored], all: bool, now: Timestamp) -> String {
             run.state().to_owned(),
             run.attempts().to_string(),
             run.pods().to_string(),
-            words::age(age),
+            age(run.record.started_at),
             step,
             loss,
         ];
@@ -145,20 +209,40 @@ fn table(runs: &[Stored], all: bool, now: Timestamp) -> String {
         }
         row
     }));
+    rows.extend(unreadable.iter().map(|run| {
+        let unknown = || "-".to_owned();
+        let mut row = vec![run.job.clone(), unknown(), "Unreadable".to_owned()];
+        row.extend([unknown(), unknown()]);
+        row.push(run.started_at.map_or_else(unknown, age));
+        row.extend([unknown(), unknown()]);
+        if all {
+            row.push(run.run_id.clone().unwrap_or_else(unknown));
+        }
+        // Behind the last column, because it is a sentence.
+        row.push(clean::text(&run.reason));
+        row
+    }));
     columns(&rows)
 }
 
 /// Rows with their cells under each other, three spaces apart.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {
+    // Measured once: there may be as many rows as runs were ever made.
+    let mut widths: Vec<usize> = Vec::new();
+    for row in rows {
+        for (at, cell) in row.iter().enumerate() {
+            let width = cell.chars().count();
+            match widths.get_mut(at) {
+                Some(widest) => *widest = width.max(*widest),
+                None => widths.push(width),
+            }
+        }
+    }
     let mut text = String::new();
     for row in rows {
         let mut line = String::new();
-        for (at, cell) in row.iter().enumerate() {
-            let widest = rows
-                .iter()
-                .filter_map(|row| row.get(at))
-                .map(|cell| cell.chars().count());
-            let pad = widest.max().unwrap_or(0) + 3 - cell.chars().count();
+        for (cell, widest) in row.iter().zip(&widths) {
+            let pad = widest + 3 - cell.chars().count();
             line.push_str(cell);
             line.extend(std::iter::repeat_n(' ', pad));
         }

@@ -4,7 +4,7 @@
 
 mod timeline;
 
-use std::{fmt::Write as _, fs, time::Duration};
+use std::{fmt::Write as _, time::Duration};
 
 use anyhow::Context as _;
 use serde::Serialize;
@@ -19,6 +19,7 @@ use crate::{
     bar,
     command::ps::columns,
     failure::{Exit, Failure},
+    output,
     printer::Printer,
     words,
 };
@@ -41,7 +42,8 @@ pub(super) fn run(args: &Simulate, printer: &mut Printer) -> Result<Exit, Failur
     let outlook = outlook::simulate(&world, args.seed, args.runs);
     if let Some(path) = &args.svg {
         let first = outlook::run(&world, args.seed, 0, true);
-        fs::write(path, timeline::draw(&first, &title(args)))
+        let drawing = timeline::draw(&first, &title(args));
+        output::write(path, drawing.as_bytes())
             .with_context(|| format!("cannot write `{}`", path.display()))?;
     }
     let report = Report {

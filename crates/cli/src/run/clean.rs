@@ -1,7 +1,10 @@
-//! What ranks write, made harmless for a terminal.
+//! What ranks, files and other programs write, made harmless for a terminal.
 //!
 //! Invariant: the result holds no control character but tabs and, where colour is wanted, the
-//! sequences that set colours; it is at most [`LINE_MAX`] characters long, whatever came in.
+//! sequences that set colours; no character that turns the direction of text around. A line is at
+//! most [`LINE_MAX`] characters long, whatever came in.
+
+use std::{borrow::Cow, fmt::Write as _};
 
 use crate::printer::Paint;
 
@@ -22,6 +25,65 @@ const RESET: &str = "\u{1b}[0m";
 pub(crate) fn text(text: &str) -> String {
     let one_line = text.split('\n').collect::<Vec<_>>().join(" ");
     line(one_line.as_bytes(), false, "", Paint::Plain)
+}
+
+/// Text that is ready to be printed, with all that a terminal would obey shown as `\u009b` and the
+/// like. Line breaks, tabs and, where colour is wanted, sequences that set colours stay.
+///
+/// That is also how JSON and YAML write such a character in a string, so a document stays the same document.
+pub(crate) fn printable(text: &str, paint: Paint) -> Cow<'_, str> {
+    let stays = |found: char| matches!(found, '\n' | '\t') || !is_obeyed(found);
+    let plain = |byte: u8| matches!(byte, b'\n' | b'\t' | b' '..=b'~');
+    if text.bytes().all(plain) || text.chars().all(stays) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    let mut coloured = false;
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        if stays(character) {
+            shown.push(character);
+            continue;
+        }
+        let mut ahead = characters.clone();
+        let colour = (character == '\u{1b}' && paint == Paint::Styled)
+            .then(|| escape(&mut ahead))
+            .flatten();
+        if let Some(colour) = colour {
+            characters = ahead;
+            coloured = !matches!(colour.as_str(), "" | "0");
+            write!(shown, "\u{1b}[{colour}m").expect("a string takes whatever is written");
+        } else {
+            write!(shown, "\\u{:04x}", u32::from(character))
+                .expect("a string takes whatever is written");
+        }
+    }
+    if coloured {
+        shown.push_str(RESET);
+    }
+    Cow::Owned(shown)
+}
+
+/// Text without what [`printable`] would escape, one character for each: for what is laid out in columns.
+pub(crate) fn replaced(text: &str) -> Cow<'_, str> {
+    if text.contains(is_obeyed) {
+        Cow::Owned(text.replace(is_obeyed, "\u{fffd}"))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+/// Whether a terminal would do something else than show the character.
+pub(crate) fn is_obeyed(character: char) -> bool {
+    character.is_control() || turns_text(character)
+}
+
+/// Characters that change the direction or the lines of the text around them.
+pub(crate) fn turns_text(character: char) -> bool {
+    matches!(
+        character,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    )
 }
 
 /// One line of a rank, without its newline, as it may be shown.
@@ -89,11 +151,7 @@ fn push_harmless(shown: &mut String, character: char) -> usize {
             return 2;
         }
         // Control characters of eight bits, and those that turn the direction of the text around.
-        '\u{80}'..='\u{9f}'
-        | '\u{200e}'
-        | '\u{200f}'
-        | '\u{2028}'..='\u{202e}'
-        | '\u{2066}'..='\u{2069}' => shown.push(REPLACED),
+        other if is_obeyed(other) => shown.push(REPLACED),
         other => shown.push(other),
     }
     1
@@ -209,6 +267,70 @@ mod tests {
                 *styled,
                 "{name}"
             );
+        }
+    }
+
+    #[test]
+    fn what_is_printed_is_harmless_and_stays_json() {
+        let cases = [
+            ("plain", "a b\n\tc", "a b\n\tc", "a b\n\tc"),
+            (
+                "words",
+                "größer 損失 ▒▒",
+                "größer 損失 ▒▒",
+                "größer 損失 ▒▒",
+            ),
+            (
+                "our colour",
+                "\u{1b}[1;31merror\u{1b}[0m: x",
+                "\\u001b[1;31merror\\u001b[0m: x",
+                "\u{1b}[1;31merror\u{1b}[0m: x",
+            ),
+            (
+                "a colour that is left on",
+                "\u{1b}[31mred",
+                "\\u001b[31mred",
+                "\u{1b}[31mred\u{1b}[0m",
+            ),
+            (
+                "clear the screen",
+                "\u{1b}[2Jx",
+                "\\u001b[2Jx",
+                "\\u001b[2Jx",
+            ),
+            (
+                "clipboard",
+                "\u{1b}]52;c;AA\u{7}x",
+                "\\u001b]52;c;AA\\u0007x",
+                "\\u001b]52;c;AA\\u0007x",
+            ),
+            (
+                "eight bits",
+                "repl\u{9b}2J",
+                "repl\\u009b2J",
+                "repl\\u009b2J",
+            ),
+            (
+                "overwritten",
+                "a\rb\u{8}",
+                "a\\u000db\\u0008",
+                "a\\u000db\\u0008",
+            ),
+            (
+                "turned around",
+                "a\u{202e}b\u{2066}\u{61c}",
+                "a\\u202eb\\u2066\\u061c",
+                "a\\u202eb\\u2066\\u061c",
+            ),
+        ];
+        for (name, text, plain, styled) in cases {
+            assert_eq!(printable(text, Paint::Plain), plain, "{name}");
+            assert_eq!(printable(text, Paint::Styled), styled, "{name}");
+            let json = serde_json::to_string(&[text]).expect("text is JSON");
+            let shown = printable(&json, Paint::Plain);
+            assert!(!shown.contains(is_obeyed), "{name}");
+            let read: Vec<String> = serde_json::from_str(&shown).expect("it stays JSON");
+            assert_eq!(read, [text], "{name}");
         }
     }
 

@@ -4,12 +4,15 @@
 //! live line is drawn below the lines and over its own last state, without a moment in which
 //! nothing is there.
 //!
+//! Invariant: the only control sequences that move the cursor are those made here; texts are cleaned.
+//!
 //! Invariant: between two frames the cursor is at the end of the live line or at the beginning of
 //! an empty one, so that whoever prints next can go on after [`Screen::erase`].
 
 use std::time::Duration;
 
-use super::view::Said;
+use super::{clean, view::Said};
+use crate::printer::Paint;
 
 /// The live line is drawn anew at most this often.
 const REDRAW: Duration = Duration::from_millis(100);
@@ -82,7 +85,8 @@ impl Screen {
                 (Said::Rank(text), Target::Apart) => (text, &mut frame.stdout),
                 (Said::Rank(text) | Said::Own(text), _) => (text, &mut frame.stderr),
             };
-            stream.push_str(text);
+            // Colours are in it only where they are wanted.
+            stream.push_str(&clean::printable(text, Paint::Styled));
             stream.push('\n');
         }
         let Some(live) = &mut self.live else {
@@ -94,7 +98,7 @@ impl Screen {
         let erase = live.erase(width);
         if stale {
             live.due = now + REDRAW;
-            live.text = live_line();
+            live.text = clean::printable(&live_line(), Paint::Styled).into_owned();
         }
         let printed = !frame.stdout.is_empty() || !frame.stderr.is_empty();
         if !printed && !stale {
@@ -218,6 +222,20 @@ mod tests {
         assert_eq!(screen.erase(None), "\r\u{1b}[K");
         assert_eq!(screen.erase(None), "");
         assert_eq!(frame(&mut screen, &line, 200, "five"), "r\nfive\u{1b}[K");
+    }
+
+    #[test]
+    fn only_the_screen_itself_moves_the_cursor() {
+        let mut screen = Screen::new(Target::Stderr, true, true);
+        let lines = [
+            Said::Own("cannot write `a\u{1b}[2J`".to_owned()),
+            Said::Rank("\u{1b}[1mr\u{1b}[0m".to_owned()),
+        ];
+        let frame = screen.frame(&lines, at(0), None, || "live\u{9b}A".to_owned());
+        assert_eq!(
+            frame.stderr,
+            "cannot write `a\\u001b[2J`\n\u{1b}[1mr\u{1b}[0m\nlive\\u009bA\u{1b}[K"
+        );
     }
 
     #[test]

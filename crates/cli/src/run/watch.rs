@@ -80,7 +80,7 @@ pub(crate) fn watch(
             failure.get_or_insert(error);
         }
         if closed {
-            printer.message(&screen.erase(printer.width()));
+            printer.draw(&screen.erase(printer.width()));
             return failure.map_or(Ok(()), Err);
         }
         // Whatever arrives in the meantime comes with the next frame.
@@ -90,7 +90,7 @@ pub(crate) fn watch(
 
 fn show(frame: &Frame, printer: &mut Printer) -> Result<(), Failure> {
     if !frame.before.is_empty() {
-        printer.message(&frame.before);
+        printer.draw(&frame.before);
     }
     let written = if frame.stdout.is_empty() {
         Ok(())
@@ -100,7 +100,7 @@ fn show(frame: &Frame, printer: &mut Printer) -> Result<(), Failure> {
             .and_then(|()| printer.flush())
     };
     if !frame.stderr.is_empty() {
-        printer.message(&frame.stderr);
+        printer.draw(&frame.stderr);
     }
     written
 }

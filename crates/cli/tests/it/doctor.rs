@@ -126,3 +126,20 @@ fn what_cannot_be_read_gets_no_verdict() {
         .run();
     assert_eq!(first(&outcome.stdout), "cuda_oom");
 }
+
+#[test]
+fn a_hole_of_any_length_is_passed_within_the_limits() {
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    let hole = vec![0; 1 << 20];
+    for _ in 0..200 {
+        packed.write_all(&hole).expect("memory takes bytes");
+    }
+    let cause = log("gpu-cuda-oom.log");
+    packed.write_all(&cause).expect("memory takes bytes");
+    let packed = packed.finish().expect("memory takes bytes");
+    let outcome = Call::new(&["doctor", "a.gz", "--format", "json"])
+        .file("a.gz", packed)
+        .run();
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert_eq!(first(&outcome.stdout), "cuda_oom");
+}

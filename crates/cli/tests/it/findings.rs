@@ -138,7 +138,7 @@ fn every_rule_has_a_page() {
 }
 
 /// Valid, and still a job that will go wrong.
-const RISKY: &str = "\
+pub(crate) const RISKY: &str = "\
 apiVersion: kubeflow.org/v1
 kind: PyTorchJob
 metadata:

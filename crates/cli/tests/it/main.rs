@@ -25,4 +25,5 @@ mod program;
 mod run;
 mod stored;
 mod streams;
+mod trust;
 mod verdict;

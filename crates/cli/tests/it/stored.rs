@@ -174,19 +174,88 @@ fn what_ran_here() {
 
 #[test]
 fn one_run_that_cannot_be_read_does_not_hide_the_others() {
+    let folder = "runs/llama/20250103T000000Z";
+    let cases: [(&str, &dyn Fn(&Path), &str); 6] = [
+        (
+            "job.json",
+            &|path| write(path, "{"),
+            "cannot be understood: EOF",
+        ),
+        (
+            "report.json",
+            &|path| write(path, "{"),
+            "cannot be understood: EOF",
+        ),
+        (
+            "report.json",
+            &|path| write(path, ""),
+            "it is empty, as a power loss",
+        ),
+        (
+            "status.json",
+            &|path| write(path, b"\xff\xfe\0"),
+            "cannot be understood",
+        ),
+        (
+            "report.json",
+            &|path| {
+                let file = fs::File::create(path).expect("files can be made");
+                file.set_len(1 << 40).expect("a hole takes no space");
+            },
+            "it holds 1099511627776 bytes",
+        ),
+        (
+            "report.json",
+            &|path| std::os::unix::fs::symlink("/etc/passwd", path).expect("a link can be made"),
+            "it is a symbolic link",
+        ),
+    ];
+    for (file, damage, reason) in cases {
+        let call = call(&["ps"]);
+        damage(&call.folder().join(".trainyard").join(folder).join(file));
+        let outcome = call.run();
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert!(outcome.stdout.contains("mnist"), "{outcome:?}");
+        let row = outcome.stdout.lines().find(|row| row.starts_with("llama"));
+        let row = row.expect("it has a row");
+        assert!(row.contains("Unreadable") && row.contains(reason), "{row}");
+        assert!(row.contains(file), "{row}");
+
+        let outcome = call.again(&["ps", "--format", "json"]).run();
+        let list: Value = serde_json::from_str(&outcome.stdout).expect("stdout is JSON");
+        assert_eq!(list["runs"][0]["job"], "mnist");
+        assert_eq!(list["unreadable"][0]["job"], "llama");
+        assert_eq!(list["unreadable"][0]["startedAt"], "2025-01-03T00:00:00Z");
+        let said = list["unreadable"][0]["reason"].as_str().unwrap_or_default();
+        assert!(said.contains(reason), "{said}");
+    }
+}
+
+#[test]
+fn a_report_is_enough_to_list_a_run() {
     let call = call(&["ps"]);
-    let bad = call
-        .folder()
-        .join(".trainyard/runs/llama/20250103T000000Z/job.json");
-    write(&bad, "{");
+    let run = call.folder().join(".trainyard/runs/mnist/20250101T000000Z");
+    // Nothing that the report repeats is read beside it.
+    for file in ["status.json", "failures.json"] {
+        write(&run.join(file), "{");
+    }
     let outcome = call.run();
-    assert_eq!(outcome.code, Some(2));
-    assert!(outcome.stdout.contains("mnist"), "{}", outcome.stdout);
-    assert!(
-        outcome.stderr.contains("job.json` cannot be understood"),
-        "{}",
-        outcome.stderr
-    );
+    assert!(outcome.stdout.contains("Failed"), "{outcome:?}");
+    assert!(!outcome.stdout.contains("Unreadable"), "{outcome:?}");
+}
+
+#[test]
+fn ten_thousand_runs_are_listed_within_the_limits() {
+    let call = Call::new(&["ps", "--all"]);
+    let runs = call.folder().join(".trainyard/runs/j");
+    for number in 0..10_000 {
+        let id = format!("20250101T000000Z-{number:05}");
+        let run = runs.join(&id);
+        write(&run.join("job.json"), record("j", &id, ago(1)).to_string());
+    }
+    let outcome = call.run();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert_eq!(outcome.stdout.lines().count(), 10_001);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) use self::first_ranks::FirstRanks;
 use self::last_lines::LastLines;
-use self::text::{host, lossy, newlines, numbers, shown, signal_number};
+use self::text::{host, leading_nuls, lossy, newlines, numbers, shown, signal_number};
 use super::{
     line::{self, Line},
     nccl::{self, Known, Told},
@@ -157,6 +157,10 @@ impl Source {
     pub(super) fn read(&mut self, rules: &Rules, mut bytes: &[u8], part: Part) {
         self.bytes += bytes.len() as u64;
         self.last_lines.note(bytes, part);
+        if self.carry.is_empty() && !self.skipping {
+            // A hole before a line is no part of it, and is not kept.
+            bytes = bytes.get(leading_nuls(bytes)..).unwrap_or_default();
+        }
         if !self.carry.is_empty() || self.skipping {
             let Some(end) = memchr::memchr(b'\n', bytes) else {
                 self.keep(bytes);
@@ -176,7 +180,7 @@ impl Source {
         let end = memchr::memrchr(b'\n', bytes).map_or(0, |at| at + 1);
         let (whole, rest) = bytes.split_at(end);
         self.block(rules, whole, part);
-        self.keep(rest);
+        self.keep(rest.get(leading_nuls(rest)..).unwrap_or_default());
     }
 
     /// Reads one line that somebody else has cut out.
@@ -243,6 +247,7 @@ impl Source {
             let end = memchr::memchr(b'\n', rest.get(at..).unwrap_or_default())
                 .map_or(rest.len(), |newline| at + newline);
             self.lines += newlines(rest.get(..start).unwrap_or_default()) + 1;
+            let start = start + leading_nuls(rest.get(start..end).unwrap_or_default());
             // Of a line that is too long, the part around the hit.
             let first = if end - start > MAX_LINE {
                 at.saturating_sub(2048).max(start)

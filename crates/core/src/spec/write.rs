@@ -181,8 +181,10 @@ fn needs_escape(character: char) -> bool {
         character,
         '\0'..='\x1F'
             | '\x7F'..='\u{A0}'
+            | '\u{61C}'
             | '\u{2000}'..='\u{200F}'
             | '\u{2028}'..='\u{202F}'
+            | '\u{2060}'..='\u{206F}'
             | '\u{3000}'
             | '\u{FEFF}'
             | '\u{FFF0}'..='\u{FFFF}'

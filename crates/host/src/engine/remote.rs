@@ -2,14 +2,16 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fs::{self, OpenOptions},
+    io::Write as _,
     os::{
         fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd},
-        unix::fs::PermissionsExt as _,
+        unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     },
     path::{Path, PathBuf},
 };
 
+use nix::unistd::geteuid;
 use trainyard_core::{
     job::PodPhase,
     spec::{Job, Slot},
@@ -20,8 +22,12 @@ use crate::{
     HostError, channel, mpi,
     prepare::addresses,
     remote::{self, Answer, Request},
+    request::RunEvent,
     wire::Order,
 };
+
+/// Connections of other users that are kept until they have read why they are refused.
+const MAX_REFUSED: usize = 16;
 
 /// The socket of a run and those who asked.
 #[derive(Debug)]
@@ -31,6 +37,8 @@ pub(super) struct Remote {
     commands: PathBuf,
     clients: BTreeMap<u64, Client>,
     next: u64,
+    /// Whether it was noted that another user asked.
+    refusal_noted: bool,
 }
 
 /// One who asked.
@@ -41,6 +49,8 @@ struct Client {
     waiting: Option<Waiting>,
     /// The pod in which the command runs.
     pod: Option<Key>,
+    /// Why every request of this client is refused.
+    refusal: Option<String>,
 }
 
 #[derive(Debug)]
@@ -68,8 +78,13 @@ impl Remote {
                 quote(folder)
             );
             let path = commands.join(name);
-            fs::write(&path, script)?;
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o755)
+                .open(&path)?;
+            file.write_all(script.as_bytes())?;
+            file.set_permissions(fs::Permissions::from_mode(0o755))
         };
         fs::create_dir_all(&commands)
             .and_then(|()| write(mpi::SSH))
@@ -80,6 +95,7 @@ impl Remote {
             commands,
             clients: BTreeMap::new(),
             next: 0,
+            refusal_noted: false,
         })
     }
 
@@ -99,6 +115,21 @@ impl Engine<'_> {
         let Ok(socket) = remote::accept(&self.remote.listener) else {
             return Ok(());
         };
+        // Whoever cannot be named is nobody we know.
+        let refusal = match remote::peer(&socket) {
+            Ok(asking) => remote::refusal(asking, geteuid()),
+            Err(error) => Some(format!("the kernel does not say who asks: {error}")),
+        };
+        if let Some(refusal) = &refusal {
+            if !self.remote.refusal_noted {
+                self.remote.refusal_noted = true;
+                (self.sink)(RunEvent::Note(format!("refused a request: {refusal}")));
+            }
+            let clients = self.remote.clients.values();
+            if clients.filter(|client| client.refusal.is_some()).count() >= MAX_REFUSED {
+                return Ok(());
+            }
+        }
         let id = self.remote.next;
         self.remote.next += 1;
         let number = socket.as_raw_fd();
@@ -106,6 +137,7 @@ impl Engine<'_> {
             socket,
             waiting: None,
             pod: None,
+            refusal,
         };
         self.remote.clients.insert(id, client);
         self.watch_raw(number, Watch::Client(id))
@@ -118,6 +150,14 @@ impl Engine<'_> {
             return;
         };
         let said = channel::receive::<Request>(&client.socket).unwrap_or(None);
+        if said.is_some()
+            && let Some(message) = client.refusal.clone()
+        {
+            self.answer(id, &Answer::Refused { message });
+            self.watches.remove(&number);
+            self.remote.clients.remove(&id);
+            return;
+        }
         match said {
             None => {
                 self.watches.remove(&number);

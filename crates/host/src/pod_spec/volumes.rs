@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{
 use super::{Facts, Missing, fields};
 use crate::{
     objects::{Holder, Objects},
-    quantity,
+    quantity, store,
     wire::{VolumeFile, VolumeSource},
 };
 
@@ -70,7 +70,10 @@ pub(super) fn source(
         return Ok(VolumeSource::Files(files));
     }
     if let Some(claim) = &volume.persistent_volume_claim {
-        return folder(places.persistent, &claim.claim_name);
+        let path = path_of(places.persistent, &claim.claim_name)?;
+        store::check_volume(&path).map_err(|error| Missing::BadValue(error.to_string()))?;
+        make(&path)?;
+        return Ok(VolumeSource::Path(path));
     }
     if let Some(from) = &volume.empty_dir {
         if from.medium.as_deref() == Some("Memory") {
@@ -117,15 +120,19 @@ pub(super) fn source(
 }
 
 fn folder(parent: &Path, name: &str) -> Result<VolumeSource, Missing> {
+    let path = path_of(parent, name)?;
+    make(&path)?;
+    Ok(VolumeSource::Path(path))
+}
+
+fn path_of(parent: &Path, name: &str) -> Result<PathBuf, Missing> {
     // The name becomes a path here, where a cluster only looks it up.
     if name.is_empty() || name.contains('/') || name == ".." || name == "." {
         return Err(Missing::BadValue(format!(
             "`{name}` is no name of a volume"
         )));
     }
-    let path = parent.join(name);
-    make(&path)?;
-    Ok(VolumeSource::Path(path))
+    Ok(parent.join(name))
 }
 
 fn make(path: &Path) -> Result<(), Missing> {

@@ -13,7 +13,10 @@ use std::{
     fs::OpenOptions,
     io,
     net::Ipv4Addr,
-    os::unix::{fs::FileExt as _, net::UnixListener},
+    os::unix::{
+        fs::{FileExt as _, OpenOptionsExt as _},
+        net::UnixListener,
+    },
     path::Path,
 };
 
@@ -163,6 +166,7 @@ impl Directory {
             .write(true)
             .create(true)
             .truncate(false)
+            .custom_flags(nix::libc::O_NOFOLLOW)
             .open(path)?;
         file.write_all_at(text.as_bytes(), 0)
     }

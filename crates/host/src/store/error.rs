@@ -27,6 +27,36 @@ pub enum StoreError {
         /// The path.
         path: PathBuf,
     },
+    /// A link where a folder must be.
+    #[error("`{}` is a symbolic link; the state of runs must be a folder itself", path.display())]
+    Linked {
+        /// The link.
+        path: PathBuf,
+    },
+    /// Another user's folder or file.
+    #[error("`{}` belongs to user {owner}, and this program runs as user {us}", path.display())]
+    NotOurs {
+        /// The folder or file.
+        path: PathBuf,
+        /// Its owner's number.
+        owner: u32,
+        /// The number of the user that runs this program.
+        us: u32,
+    },
+    /// A folder of root's that others can write to.
+    #[error("`{}` belongs to root and other users can write to it (mode {mode:o})", path.display())]
+    Shared {
+        /// The folder.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// A file that must be there.
+    #[error("`{}` is missing", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
     /// A file that does not hold what it must.
     #[error("`{}` cannot be understood: {message}", path.display())]
     Corrupt {
@@ -79,6 +109,19 @@ impl StoreError {
             }
             Self::NotAFolder { path } => {
                 format!("rename `{}`; it was left as it is", path.display())
+            }
+            Self::Linked { path } => format!(
+                "nothing was read or written; name the folder that `{}` leads to with `--state-dir`, or remove the link",
+                path.display()
+            ),
+            Self::NotOurs { .. } | Self::Shared { .. } => {
+                "nothing was read or written, because whoever can write there decides what a run executes; \
+                 name a folder of your own with `--state-dir`, or run as its owner"
+                    .to_owned()
+            }
+            Self::Missing { .. } => {
+                "the run was cut short before it was written; remove its folder if you do not need it"
+                    .to_owned()
             }
             Self::Corrupt { path, .. } => format!(
                 "nothing was changed; move `{}` away to go on without it",

@@ -16,8 +16,8 @@ use std::{
 
 use super::{
     StoreError,
+    files::{self, Durably},
     ring::{self, RingWriter},
-    writer,
 };
 
 /// How much of the beginning is kept.
@@ -41,7 +41,7 @@ impl LogWriter {
     pub(crate) fn create(folder: &Path, container: &str) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         let base = folder.join(format!("{container}.{SUFFIX}"));
-        let file = File::create(&base)?;
+        let file = files::create(&base)?;
         Ok(Self {
             base,
             file,
@@ -74,7 +74,7 @@ impl LogWriter {
         let Some(ring) = self.tail else { return Ok(()) };
         let kept = ring.kept()?;
         let plain = part_path(&self.base, &kept.offset.to_string());
-        writer::replace(&plain, &kept.bytes)?;
+        files::write_atomically(&plain, &kept.bytes, Durably::No)?;
         fs::remove_file(part_path(&self.base, TAIL))
     }
 }
@@ -104,7 +104,8 @@ impl LogFile {
         let entries = fs::read_dir(folder).map_err(|error| StoreError::corrupt(folder, &error))?;
         let mut logs: Vec<Self> = entries
             .filter_map(|entry| {
-                let path = entry.ok()?.path();
+                let entry = entry.ok()?;
+                let path = entry.file_type().ok()?.is_file().then(|| entry.path())?;
                 let name = path.file_name()?.to_str()?;
                 let container = name.strip_suffix(&format!(".{SUFFIX}"))?.to_owned();
                 Some(Self {
@@ -165,7 +166,7 @@ impl Part {
 fn parts(base: &Path) -> io::Result<Vec<Part>> {
     let mut parts = vec![Part {
         offset: 0,
-        length: fs::metadata(base)?.len(),
+        length: files::open(base)?.metadata()?.len(),
         content: Content::File(base.to_owned()),
     }];
     let prefix = format!(
@@ -186,7 +187,9 @@ fn parts(base: &Path) -> io::Result<Vec<Part>> {
         let offset = name
             .to_str()
             .and_then(|name| name.strip_prefix(&prefix)?.parse().ok());
-        if let Some(offset) = offset {
+        if let Some(offset) = offset
+            && entry.file_type()?.is_file()
+        {
             parts.push(Part {
                 offset,
                 length: entry.metadata()?.len(),
@@ -258,7 +261,7 @@ impl Read for LogReader {
             };
             let mut content: Box<dyn ReadSeek> = match part.content {
                 Content::Bytes(bytes) => Box::new(io::Cursor::new(bytes)),
-                Content::File(path) => match File::open(&path) {
+                Content::File(path) => match files::open(&path) {
                     Ok(file) => Box::new(file),
                     // What was dropped since the parts were listed is left out, too.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => continue,

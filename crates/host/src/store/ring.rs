@@ -7,12 +7,9 @@
 //! Invariant: whatever moment the writer is killed at, the last [`KEPT_BYTES`] that the header
 //! tells of are in the ring.
 
-use std::{
-    fs::{File, OpenOptions},
-    io,
-    os::unix::fs::FileExt as _,
-    path::Path,
-};
+use std::{fs::File, io, os::unix::fs::FileExt as _, path::Path};
+
+use super::files;
 
 /// How much of the end is always kept.
 pub(crate) const KEPT_BYTES: u64 = RING_BYTES - MARGIN_BYTES;
@@ -36,14 +33,8 @@ pub(super) struct RingWriter {
 
 impl RingWriter {
     pub(super) fn create(path: &Path, begin: u64) -> io::Result<Self> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(path)?;
         Ok(Self {
-            file,
+            file: files::create(path)?,
             begin,
             end: begin,
         })
@@ -90,7 +81,7 @@ pub(super) struct Kept {
 
 /// Reads the ring at `path`, which may be written at the same time.
 pub(super) fn read(path: &Path) -> io::Result<Kept> {
-    kept(&File::open(path)?)
+    kept(&files::open(path)?)
 }
 
 fn kept(file: &File) -> io::Result<Kept> {

@@ -86,6 +86,7 @@ fn a_folder_that_cannot_be_understood_is_reported_and_kept() {
             assert!(error.hint().is_some());
         }
         assert_eq!(fs::read_to_string(root.join(file)).unwrap(), content);
+        assert!(!root.join(VOLUMES).exists(), "nothing was made in it");
     }
     fs::write(root.join("version"), "1\n").unwrap();
     let run = Store::open(&root).unwrap().latest("j").unwrap();

@@ -1,20 +1,29 @@
 //! Writing the folder of a run, by the one engine that holds its lock.
 
 use std::{
-    fs::{self, File, OpenOptions},
-    io::{self, Read as _, Seek as _, Write as _},
+    fs::{File, Permissions},
+    io::{Read as _, Seek as _, Write as _},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
 use jiff::Timestamp;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
-use trainyard_core::{job::JobStatus, spec::Job};
+use trainyard_core::{
+    job::{ConditionStatus, ConditionType, JobStatus},
+    spec::Job,
+};
 
 use super::{
     ATTEMPTS, FAILURES, FailedRank, LOCK, PROGRESS, RECORD, REPORT, RunFolder, RunRecord,
     RunReport, STATUS, Store, StoreError, StoredFailures, StoredProgress, StoredStatus, VERSION,
+    files::{self, Durably},
+    trust,
 };
+
+/// The longest lock file that is read.
+const MAX_HOLDER: u64 = 4 << 10;
 
 /// Who holds the lock of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -25,9 +34,9 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    pub(super) fn read(mut lock: &File) -> Option<Self> {
+    pub(super) fn read(lock: &File) -> Option<Self> {
         let mut text = String::new();
-        lock.read_to_string(&mut text).ok()?;
+        lock.take(MAX_HOLDER).read_to_string(&mut text).ok()?;
         serde_json::from_str(&text).ok()
     }
 }
@@ -50,14 +59,11 @@ impl RunWriter {
             let path = path.to_owned();
             move |source| StoreError::NotWritable { path, source }
         };
-        fs::create_dir_all(&parent).map_err(not_writable(&parent))?;
+        trust::make_folder(&parent)?;
         let path = parent.join(LOCK);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
+        let file = files::open_or_create(&path).map_err(not_writable(&path))?;
+        // Whoever can open it can hold it, and no run of the job would begin.
+        file.set_permissions(Permissions::from_mode(0o600))
             .map_err(not_writable(&path))?;
         let mut lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => lock,
@@ -75,7 +81,7 @@ impl RunWriter {
             job: name.to_owned(),
             id: id.clone(),
         };
-        fs::create_dir(&folder.path).map_err(not_writable(&folder.path))?;
+        trust::make_private_folder(&folder.path).map_err(not_writable(&folder.path))?;
         let holder = Holder {
             pid: std::process::id(),
             run_id: id,
@@ -103,7 +109,7 @@ impl RunWriter {
     }
 
     pub(crate) fn write_record(&self, record: &RunRecord) -> Result<(), StoreError> {
-        self.write(RECORD, record)
+        self.write(RECORD, record, Durably::No)
     }
 
     pub(crate) fn write_status(&self, view: u64, status: &JobStatus) -> Result<(), StoreError> {
@@ -112,7 +118,16 @@ impl RunWriter {
             view,
             status: status.clone(),
         };
-        self.write(STATUS, &stored)
+        // Before the end a status is replaced every second, and nothing goes on from it: what a power loss takes is how
+        // far a run was that it ended.
+        let over = status.conditions.iter().any(|condition| {
+            matches!(
+                condition.kind,
+                ConditionType::Succeeded | ConditionType::Failed
+            ) && condition.status == ConditionStatus::True
+        });
+        let durably = if over { Durably::Yes } else { Durably::No };
+        self.write(STATUS, &stored, durably)
     }
 
     pub(crate) fn write_failures(&self, failures: &[FailedRank]) -> Result<(), StoreError> {
@@ -120,15 +135,15 @@ impl RunWriter {
             version: VERSION,
             failures: failures.to_vec(),
         };
-        self.write(FAILURES, &stored)
+        self.write(FAILURES, &stored, Durably::No)
     }
 
     pub(crate) fn write_progress(&self, progress: &StoredProgress) -> Result<(), StoreError> {
-        self.write(PROGRESS, progress)
+        self.write(PROGRESS, progress, Durably::No)
     }
 
     pub(crate) fn write_report(&self, report: &RunReport) -> Result<(), StoreError> {
-        self.write(REPORT, report)
+        self.write(REPORT, report, Durably::Yes)
     }
 
     /// The folder of a pod's logs.
@@ -140,23 +155,16 @@ impl RunWriter {
             .join(pod)
     }
 
-    fn write(&self, name: &str, value: &impl Serialize) -> Result<(), StoreError> {
+    fn write(
+        &self,
+        name: &str,
+        value: &impl Serialize,
+        durably: Durably,
+    ) -> Result<(), StoreError> {
         let path = self.folder.path.join(name);
-        replace(&path, &json(value)).map_err(|source| StoreError::NotWritable { path, source })
+        files::write_atomically(&path, &json(value), durably)
+            .map_err(|source| StoreError::NotWritable { path, source })
     }
-}
-
-/// Replaces the file at `path` as a whole, or leaves the old one.
-pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut next = path.as_os_str().to_owned();
-    next.push(".next");
-    let next = PathBuf::from(next);
-    fs::write(&next, bytes)
-        .and_then(|()| fs::rename(&next, path))
-        .inspect_err(|_| {
-            // Half a file is worth nothing, and on a full disk it only takes space.
-            drop(fs::remove_file(&next));
-        })
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {

@@ -24,6 +24,7 @@ pub(crate) struct Yard {
     pub(crate) file: Value,
     user: Option<&'static str>,
     open_files: Option<u32>,
+    without_umask: bool,
 }
 
 /// A container `pytorch` that runs `script`.
@@ -54,6 +55,7 @@ impl Yard {
             file,
             user: None,
             open_files: None,
+            without_umask: false,
         }
     }
 
@@ -79,6 +81,12 @@ impl Yard {
         self
     }
 
+    /// Lets the engine run with umask 0.
+    pub(crate) fn without_umask(mut self) -> Self {
+        self.without_umask = true;
+        self
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
@@ -91,6 +99,9 @@ impl Yard {
         let request = self.path().join("request.json");
         std::fs::write(&request, self.file.to_string()).unwrap();
         let mut words: Vec<OsString> = Vec::new();
+        if self.without_umask {
+            words.extend(["sh", "-c", "umask 0; exec \"$@\"", "sh"].map(OsString::from));
+        }
         if let Some(most) = self.open_files {
             words.extend(["prlimit".into(), format!("--nofile={most}:{most}").into()]);
         }

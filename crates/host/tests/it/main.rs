@@ -18,3 +18,4 @@ mod lifecycle;
 mod mpi;
 mod orphans;
 mod surroundings;
+mod trust;

@@ -1,6 +1,7 @@
 //! What is read: files, folders, compressed files, stdin, the logs of a local run.
 
 use std::{
+    cell::Cell,
     fs::{self, File},
     io::{self, Read},
     path::{Path, PathBuf},
@@ -12,6 +13,7 @@ use ruzstd::decoding::StreamingDecoder;
 use trainyard_core::diagnose::{self, Dump};
 use trainyard_host::store::LogFile;
 
+use super::expand::{self, Bounds, Counted, Expanded};
 use crate::{
     args::{Doctor, Which},
     failure::Failure,
@@ -142,12 +144,13 @@ impl Input {
         }
     }
 
-    /// Reads it to its end.
+    /// Reads it to its end; what is returned says why a part of it was not.
     pub(super) fn read(
         &self,
         doctor: &mut diagnose::Doctor,
         buffer: &mut [u8],
-    ) -> Result<(), Failure> {
+        bounds: &Bounds,
+    ) -> Result<Option<Failure>, Failure> {
         let name = self.name();
         match self {
             Self::Stdin => {
@@ -170,22 +173,30 @@ impl Input {
                     .read_to_end(&mut head)
                     .with_context(cannot)?;
                 if diagnose::looks_like_dump(&name, &head) {
-                    return read_dump(&name, head, file, *named, doctor);
+                    return read_dump(&name, head, file, *named, doctor).map(|()| None);
                 }
                 let mut whole = io::Cursor::new(head.clone()).chain(file);
-                match head.as_slice() {
+                let taken = Cell::new(0);
+                let packed = |whole| Counted {
+                    inner: whole,
+                    count: &taken,
+                };
+                let read = match head.as_slice() {
                     [0x1f, 0x8b, ..] => {
                         let id = doctor.source(&name);
-                        feed(doctor, id, &mut MultiGzDecoder::new(whole), buffer)
+                        let decoder = MultiGzDecoder::new(packed(whole));
+                        let mut text = Expanded::new(decoder, &taken, bounds);
+                        feed(doctor, id, &mut text, buffer)
                     }
                     [0x28, 0xb5, 0x2f, 0xfd, ..] => {
                         let id = doctor.source(&name);
-                        let mut decoder = StreamingDecoder::new(whole)
+                        let decoder = StreamingDecoder::new(packed(whole))
                             .map_err(|error| Failure::new(format!("{}: {error}", cannot())))?;
-                        feed(doctor, id, &mut decoder, buffer)
+                        let mut text = Expanded::new(decoder, &taken, bounds);
+                        feed(doctor, id, &mut text, buffer)
                     }
                     // A model, an image, a program: found beside the logs, and none of them.
-                    head if !named && head.contains(&0) => return Ok(()),
+                    head if !named && head.contains(&0) => return Ok(None),
                     head if *named && is_no_text(head) => {
                         let message = format!("{}: it is no text, as logs are", cannot());
                         let hint = "name logs, folders of logs, or a Flight Recorder dump";
@@ -195,11 +206,19 @@ impl Input {
                         let id = doctor.source(&name);
                         feed(doctor, id, &mut whole, buffer)
                     }
+                };
+                if let Err(error) = &read
+                    && let Some(reason) = expand::too_large(error)
+                {
+                    let message = format!("cannot read all of `{name}`: {reason}");
+                    let hint = "expand it yourself and name the part that matters: \
+                                `zcat FILE | tail -c 1G | trainyard doctor -`";
+                    return Ok(Some(Failure::new(message).hint(hint)));
                 }
-                .with_context(cannot)?;
+                read.with_context(cannot)?;
             }
         }
-        Ok(())
+        Ok(None)
     }
 }
 

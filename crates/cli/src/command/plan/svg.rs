@@ -9,7 +9,7 @@ use trainyard_core::plan::{
 };
 
 use super::Report;
-use crate::{drawing::Drawing, failure::Failure};
+use crate::{drawing::Drawing, failure::Failure, output};
 
 /// Ranks drawn at most; more are squares of a pixel and tell nothing.
 const MOST_RANKS: u32 = 1_024;
@@ -42,7 +42,8 @@ pub(super) fn write(folder: &Path, report: &Report, request: &Request) -> Result
     ];
     for (name, svg) in files {
         let path = folder.join(name);
-        fs::write(&path, svg).with_context(|| format!("cannot write `{}`", path.display()))?;
+        output::write(&path, svg.as_bytes())
+            .with_context(|| format!("cannot write `{}`", path.display()))?;
     }
     Ok(())
 }

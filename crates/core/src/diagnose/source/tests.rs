@@ -44,6 +44,39 @@ fn a_line_without_end_is_not_kept() {
 }
 
 #[test]
+fn a_hole_hides_no_line_behind_it() {
+    let rules = Rules::builtin();
+    let mut text = b"one\n".to_vec();
+    text.resize(100_000, 0);
+    text.extend(b"CUDA out of memory\nthree\n");
+    text.resize(200_000, 0);
+    for size in [1, 4_095, 4_096, 65_536, text.len()] {
+        let parts: Vec<&[u8]> = text.chunks(size).collect();
+        let source = read(&rules, &parts);
+        assert_eq!(source.lines, 3, "{size}");
+        let found: Vec<u64> = source.seen.values().map(|seen| seen.first_line).collect();
+        assert_eq!(found, [2], "{size}");
+        assert_eq!(source.bytes, text.len() as u64, "{size}");
+    }
+    // Nothing of a hole is kept or searched.
+    let mut source = Source::new("a.log");
+    for _ in 0..1_000 {
+        source.read(&rules, &[0; 4_096], Part::End);
+        assert!(source.carry.is_empty());
+    }
+}
+
+#[test]
+fn nuls_are_counted_to_the_first_other_byte() {
+    for length in [0, 1, 15, 16, 17, 31, 32, 33, 1_000] {
+        let mut bytes = vec![0; length];
+        assert_eq!(leading_nuls(&bytes), length);
+        bytes.extend(b"x\0\0");
+        assert_eq!(leading_nuls(&bytes), length);
+    }
+}
+
+#[test]
 fn ranks_as_people_write_them() {
     let cases: [(&str, &[u32]); 5] = [
         ("3", &[3]),

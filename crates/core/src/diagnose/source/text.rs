@@ -47,6 +47,19 @@ pub(super) fn newlines(bytes: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', bytes).count() as u64
 }
 
+/// How many NULs `bytes` begin with. A log that is cut while its writer goes on, and one that a power loss has
+/// ended, have holes of any length, which read as NULs.
+pub(super) fn leading_nuls(bytes: &[u8]) -> usize {
+    let (words, _) = bytes.as_chunks::<16>();
+    let zeros = words
+        .iter()
+        .take_while(|word| u128::from_ne_bytes(**word) == 0)
+        .count()
+        * 16;
+    let rest = bytes.get(zeros..).unwrap_or_default();
+    zeros + rest.iter().take_while(|byte| **byte == 0).count()
+}
+
 pub(super) fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

@@ -1,0 +1,116 @@
+//! Writing the files that the user names.
+//!
+//! Invariant: a file is replaced in one step, so that whoever reads it sees the old text or the new one. What is written
+//! first is a new file with a random name beside it, so nothing that somebody laid there is followed or overwritten. A link
+//! stays one: the file that it leads to is replaced.
+
+use std::{
+    fs::{self, Metadata, OpenOptions, Permissions},
+    io::{self, Write as _},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown},
+    path::{Path, PathBuf},
+};
+
+use tempfile::{Builder, NamedTempFile};
+
+/// What the umask takes from a file that is new.
+const NEW_FILE: u32 = 0o666;
+
+/// Replaces the file at `path`, or makes it. Devices and pipes are written to as they are.
+pub(crate) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    let Some((path, old)) = resolve(path)? else {
+        let file = beside(path, NEW_FILE)?;
+        return finish(file, path, content);
+    };
+    // Asks whether it may be written, which a new file in its place would not.
+    let mut opened = OpenOptions::new().write(true).open(&path)?;
+    if !old.is_file() {
+        return opened.write_all(content);
+    }
+    let file = beside(&path, 0o600)?;
+    let new = file.as_file();
+    let (made, user, group) = (new.metadata()?, old.uid(), old.gid());
+    if (made.uid(), made.gid()) != (user, group) {
+        // Only root can give files away; for others it becomes theirs, as with every editor that does this.
+        drop(fchown(new, Some(user), Some(group)));
+    }
+    new.set_permissions(old.permissions())?;
+    finish(file, &path, content)
+}
+
+/// The file itself behind any number of links, where there is one.
+fn resolve(path: &Path) -> io::Result<Option<(PathBuf, Metadata)>> {
+    match fs::canonicalize(path) {
+        Ok(path) => {
+            let found = fs::metadata(&path)?;
+            Ok(Some((path, found)))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if path.is_symlink() {
+                let reason = "it is a symbolic link to a file that does not exist";
+                return Err(io::Error::new(io::ErrorKind::NotFound, reason));
+            }
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn beside(path: &Path, mode: u32) -> io::Result<NamedTempFile> {
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    Builder::new()
+        .prefix(".trainyard-")
+        .permissions(Permissions::from_mode(mode))
+        .tempfile_in(folder)
+        // Its own words name a file that nobody knows.
+        .map_err(|error| error.kind().into())
+}
+
+/// The file removes itself unless all of it was written.
+fn finish(mut file: NamedTempFile, path: &Path, content: &[u8]) -> io::Result<()> {
+    file.write_all(content)?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_and_keeps_its_permissions() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        write(&at("new"), b"1").unwrap();
+        fs::write(at("plain"), "").unwrap();
+        let mode = |name: &str| fs::metadata(at(name)).unwrap().mode() & 0o7777;
+        assert_eq!(mode("new"), mode("plain"), "as the umask wants it");
+
+        fs::set_permissions(at("new"), Permissions::from_mode(0o640)).unwrap();
+        let before = fs::metadata(at("new")).unwrap().ino();
+        symlink("new", at("link")).unwrap();
+        write(&at("link"), b"2").unwrap();
+        assert_eq!(fs::read(at("new")).unwrap(), b"2");
+        assert_eq!(mode("new"), 0o640);
+        assert!(at("link").is_symlink(), "a link stays one");
+        assert_ne!(
+            fs::metadata(at("new")).unwrap().ino(),
+            before,
+            "in one step"
+        );
+
+        symlink("nowhere", at("broken")).unwrap();
+        let error = write(&at("broken"), b"3").unwrap_err().to_string();
+        assert!(error.contains("does not exist"), "{error}");
+        write(Path::new("/dev/null"), b"4").unwrap();
+        assert!(write(folder.path(), b"5").is_err());
+        let left = fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(left, 4, "nothing is left behind");
+    }
+}
