@@ -17,7 +17,7 @@ use trainyard_core::{
 use super::Operator;
 use crate::{
     api::CallError,
-    feed::{self, Source},
+    feed::{self, Scope, Source},
     key::JobKey,
     store::Known,
     view::{GroupView, JobView},
@@ -133,7 +133,10 @@ impl Operator {
             fields: None,
         };
         let (state, queue) = (self.state.clone(), Arc::clone(&self.queue));
-        feed::follow::<GroupView>(self.caller.client.clone(), source, move |news| {
+        let metrics = &self.caller.metrics;
+        let pulse = self.feeds.expect(&source.path, Scope::Reported, metrics);
+        let client = self.caller.client.clone();
+        feed::follow_with::<GroupView>(client, source, pulse, move |news| {
             let changed = state.store().hear_groups(api, news);
             queue.all_soon(changed);
         })
