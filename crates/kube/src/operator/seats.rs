@@ -1,5 +1,8 @@
 //! Seats in the cluster: who waits for them, and when the line is looked at.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
