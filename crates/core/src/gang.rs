@@ -13,8 +13,10 @@
 //! # Guarantees
 //! - A gang gets all its seats, or as many as its minimum asks for, or none.
 //! - No node is given more pods than it has room for, and no pod a node that Kubernetes would refuse it.
-//! - Of several gangs the one with the higher priority goes first, then one that had its seats before, then
+//! - Of several gangs the one with the higher claim goes first, then one that had its seats before, then
 //!   the older. The first that has to wait is promised seats; what is promised is given to nobody else.
+//! - Gangs are evicted only for a gang whose pods were admitted with a higher priority, and only as far as
+//!   [`Snapshot::preemption`] reaches.
 //! - The same arguments give the same answer.
 //!
 //! # Caveats
@@ -29,6 +31,7 @@ mod line;
 mod mutual;
 mod placement;
 mod preempt;
+mod priority;
 mod refusal;
 mod reserve;
 pub mod resources;
@@ -54,6 +57,7 @@ use self::{
 
 pub use line::{Edition, Line, Looked, Sitter, waits_for_seats};
 pub use placement::{Eviction, Place, Placement, Seat, Seating, Span};
+pub use priority::{PreemptionScope, PriorityClass, PriorityClasses};
 pub use refusal::{Change, Refusal};
 pub use resources::Resources;
 pub use snapshot::{
@@ -72,6 +76,7 @@ pub fn place(snapshot: &Snapshot, gangs: &[Gang], now: Timestamp) -> Placement {
     let mut placer = Placer {
         yard: Yard::new(snapshot, gangs),
         gangs,
+        scope: snapshot.preemption,
         eligibility: Eligibility::default(),
         placement: Placement {
             warnings: snapshot.warnings.clone(),
@@ -82,8 +87,8 @@ pub fn place(snapshot: &Snapshot, gangs: &[Gang], now: Timestamp) -> Placement {
     };
     let mut waiting: Vec<&Gang> = gangs.iter().filter(|gang| !gang.is_seated()).collect();
     waiting.sort_by(|a, b| {
-        b.priority
-            .cmp(&a.priority)
+        b.claim
+            .cmp(&a.claim)
             .then_with(|| b.is_returning().cmp(&a.is_returning()))
             .then_with(|| a.created.cmp(&b.created))
             .then_with(|| a.key.cmp(&b.key))
@@ -97,6 +102,7 @@ pub fn place(snapshot: &Snapshot, gangs: &[Gang], now: Timestamp) -> Placement {
 struct Placer<'a> {
     yard: Yard<'a>,
     gangs: &'a [Gang],
+    scope: PreemptionScope,
     eligibility: Eligibility,
     placement: Placement,
     /// The gang that is promised seats, where one is.
@@ -172,7 +178,7 @@ impl<'a> Placer<'a> {
         let mut refusal =
             refusal::refusal(&mut self.yard, &mut self.eligibility, ask, self.promised);
         let promised = match self.preempt(ask) {
-            Some(preempt::Preemption { victims, seats }) => {
+            Ok(preempt::Preemption { victims, seats }) => {
                 reserve::keep(&mut self.yard, ask, &seats);
                 refusal.waits_for(victims.iter().map(|(victim, _)| &victim.key));
                 for (victim, eviction) in victims {
@@ -180,10 +186,18 @@ impl<'a> Placer<'a> {
                 }
                 Some(seats)
             }
-            None if self.promised.is_none() || gang.is_returning() => {
-                reserve::reserve(&mut self.yard, ask)
+            Err(why) => {
+                if let Some(why) = why {
+                    refusal.may_not_preempt(why);
+                    if why.is_scope() {
+                        self.placement.out_of_scope.insert(gang.key.clone());
+                    }
+                }
+                let reserves = self.promised.is_none() || gang.is_returning();
+                reserves
+                    .then(|| reserve::reserve(&mut self.yard, ask))
+                    .flatten()
             }
-            None => None,
         };
         if let Some(seats) = promised {
             let names = placement::seats_of(&self.yard, ask, &seats);

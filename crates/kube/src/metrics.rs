@@ -89,6 +89,7 @@ pub struct Metrics {
     pass_seconds: Histogram,
     placement_seconds: Histogram,
     gangs_waiting: Gauge,
+    preemptions_refused: Counter,
     preflights: Family<Ended, Counter>,
     node_preflight: Family<Measured, Gauge>,
     nodes_on_probation: Gauge,
@@ -118,6 +119,7 @@ impl Default for Metrics {
             pass_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 14)),
             placement_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 14)),
             gangs_waiting: Gauge::default(),
+            preemptions_refused: Counter::default(),
             preflights: Family::default(),
             node_preflight: Family::default(),
             nodes_on_probation: Gauge::default(),
@@ -175,6 +177,11 @@ impl Metrics {
             "gangs_waiting",
             "Gangs that wait for seats",
             self.gangs_waiting.clone(),
+        );
+        own.register(
+            "preemptions_refused",
+            "Gangs that would have evicted others if `--preemption` allowed it",
+            self.preemptions_refused.clone(),
         );
         own.register(
             "preflights",
@@ -262,6 +269,11 @@ impl Metrics {
         self.placement_seconds.observe(took.as_secs_f64());
         self.gangs_waiting
             .set(i64::try_from(waiting).unwrap_or(i64::MAX));
+    }
+
+    /// The scope of preemption keeps a gang waiting.
+    pub(crate) fn preemption_refused(&self) {
+        self.preemptions_refused.inc();
     }
 
     pub(crate) fn sizes(&self, queued: usize, jobs: usize, pods: usize, leads: bool) {

@@ -27,6 +27,7 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 use trainyard_core::{
+    gang::PreemptionScope,
     launch::{Cluster, GroupApi},
     spec::Kind,
 };
@@ -69,6 +70,8 @@ pub struct Options {
     pub nodes: bool,
     /// Give gangs their seats. It takes sight of all nodes and pods of the cluster.
     pub placement: bool,
+    /// Which gangs may be evicted for one of higher priority that asks for it.
+    pub preemption: PreemptionScope,
     /// The kinds that are looked after.
     pub kinds: Vec<Kind>,
     /// Jobs looked at, at once.
@@ -104,6 +107,7 @@ impl Default for Options {
             namespace: None,
             nodes: true,
             placement: true,
+            preemption: PreemptionScope::default(),
             kinds: Kind::ALL.to_vec(),
             workers: 32,
             calls: 64,
@@ -174,9 +178,11 @@ impl Operator {
         let fence = fence.seeing(feeds.sight());
         // In shadow there is no lease to wait for, and nothing to do with one.
         let (leading, leads) = watch::channel(options.lease.is_none());
+        let state = State::following(options.namespace.as_deref());
+        state.store().line.set_preemption(options.preemption);
         Self {
             caller: Caller::new(client, fence, Arc::new(Metrics::default()), options.calls),
-            state: State::following(options.namespace.as_deref()),
+            state,
             cluster: Arc::new(options.cluster.clone()),
             shadow: options.shadow.then(Arc::default),
             consultation: Arc::default(),

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use trainyard_core::{
-    gang::Sitter,
+    gang::{Resources, Sitter},
     job::{Disruption, Exit, ObservedPod, PodPhase, Wait},
     launch::{GATE, slot_of},
     spec::{Job, Kind, annotation},
@@ -15,6 +15,7 @@ use trainyard_core::{
 
 use crate::{
     key::OPERATOR_LABEL,
+    room,
     view::{ContainerView, PodStatusView, PodView},
 };
 
@@ -51,6 +52,11 @@ pub(crate) struct PodEntry {
     exit: Option<Exit>,
     wait: Option<Wait>,
     disruption: Option<Disruption>,
+    /// Its priority, as it was admitted.
+    priority: i32,
+    never_preempts: bool,
+    /// What it asks for, as long as it has no node: what it takes on one is known there.
+    requests: Option<Box<Resources>>,
 }
 
 impl PodEntry {
@@ -63,6 +69,7 @@ impl PodEntry {
             .container_statuses
             .iter()
             .find(|container| container.name == training);
+        let waits = node.is_none() && phase == PodPhase::Pending;
         let grace = pod.spec.termination_grace_period_seconds;
         let grace = meta.deletion_grace_period_seconds.or(grace);
         // The API stamps the moment at which the grace period ends.
@@ -105,6 +112,9 @@ impl PodEntry {
             exit: exit(status, container),
             wait: (phase == PodPhase::Pending).then(|| wait(status)),
             disruption: disruption(status),
+            priority: pod.spec.priority.unwrap_or(0),
+            never_preempts: pod.spec.never_preempts(),
+            requests: waits.then(|| Box::new(room::requests(&pod.spec))),
         }
     }
 
@@ -123,6 +133,9 @@ impl PodEntry {
             leaving: self.deleted_at.is_some(),
             node: self.node.as_deref(),
             tied: self.tied.as_deref(),
+            priority: self.priority,
+            never_preempts: self.never_preempts,
+            requests: self.requests.as_deref(),
         }
     }
 

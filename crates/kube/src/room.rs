@@ -40,7 +40,8 @@ pub(crate) fn of_ours(pod: &PodView, job: &JobKey) -> Option<Resident> {
     })
 }
 
-fn requests(spec: &PodSpecView) -> Resources {
+/// What a pod asks a node for.
+pub(crate) fn requests(spec: &PodSpecView) -> Resources {
     Resources::of_pod(&PodSpec {
         containers: spec.containers.iter().map(container).collect(),
         init_containers: Some(spec.init_containers.iter().map(container).collect()),

@@ -28,6 +28,7 @@ pub(crate) mod kubelet;
 pub(crate) mod make;
 mod patch;
 pub(crate) mod path;
+mod priority;
 pub(crate) mod rule;
 mod selector;
 #[cfg(test)]

@@ -16,6 +16,7 @@ use k8s_openapi::{
 use serde::{Deserialize, Deserializer};
 use trainyard_core::{
     fabric::{self, FabricSpec},
+    gang::PriorityClass,
     spec::Kind,
 };
 
@@ -180,6 +181,7 @@ pub(crate) struct PodSpecView {
     pub(crate) init_containers: Vec<ContainerSpecView>,
     pub(crate) overhead: Option<BTreeMap<String, Quantity>>,
     pub(crate) priority: Option<i32>,
+    pub(crate) preemption_policy: Option<String>,
     pub(crate) scheduling_gates: Vec<Named>,
     pub(crate) affinity: AffinityView,
     pub(crate) host_network: bool,
@@ -225,6 +227,28 @@ pub(crate) struct PriorityView {
     pub(crate) metadata: Meta,
     pub(crate) value: i32,
     pub(crate) global_default: bool,
+    pub(crate) preemption_policy: Option<String>,
+}
+
+/// The policy of a pod or a class that evicts nobody.
+const NEVER: &str = "Never";
+
+impl PodSpecView {
+    /// Whether the pod may not preempt others.
+    pub(crate) fn never_preempts(&self) -> bool {
+        self.preemption_policy.as_deref() == Some(NEVER)
+    }
+}
+
+impl PriorityView {
+    /// The class as placement knows it.
+    pub(crate) fn class(&self) -> PriorityClass {
+        PriorityClass {
+            value: self.value,
+            is_default: self.global_default,
+            never_preempts: self.preemption_policy.as_deref() == Some(NEVER),
+        }
+    }
 }
 
 impl View for PriorityView {

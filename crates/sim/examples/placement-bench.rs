@@ -6,7 +6,11 @@
 //! clusters seated at the least cost.
 #![expect(clippy::print_stdout, reason = "the figures are the program's output")]
 
-use std::{collections::BTreeMap, sync::OnceLock, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::OnceLock,
+    time::Instant,
+};
 
 use jiff::Timestamp;
 use trainyard_core::{
@@ -156,7 +160,9 @@ fn gang(name: &str, pods: usize, gpus: i64) -> Gang {
         },
         created: Timestamp::UNIX_EPOCH,
         priority: 0,
-        priority_class: None,
+        claim: 0,
+        admitted: true,
+        classes: BTreeSet::new(),
         shapes: vec![Shape {
             requests: amounts(&[
                 ("cpu", gpus * 20_000),
@@ -181,6 +187,7 @@ fn gang(name: &str, pods: usize, gpus: i64) -> Gang {
         remembered: BTreeMap::new(),
         reserved: BTreeMap::new(),
         preempts: false,
+        never_preempts: false,
         leaving: false,
         safe_at: None,
         runs_since: None,

@@ -59,6 +59,8 @@ marks! {
     WrongTransport = "transport: not the required one",
     /// Seats that were given to a gang.
     SeatsGiven = "seats: given",
+    /// Gang that has to make its pods before it asks.
+    PodsFirst = "seats: pods first",
     /// Gang that found no seats.
     SeatsRefused = "seats: refused",
     /// Seats that were given back.

@@ -206,6 +206,8 @@ pub(crate) struct Temper {
     nodes_return: bool,
     /// Gangs wait in line for seats.
     pub(crate) gives_seats: bool,
+    /// The priority of the job counts once its pods were admitted.
+    pods_first: bool,
 }
 
 impl Temper {
@@ -220,6 +222,7 @@ impl Temper {
             starved: dice.chance(8),
             nodes_return: dice.chance(70),
             gives_seats: dice.chance(40),
+            pods_first: dice.chance(30),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args as ClapArgs, ValueEnum};
-use trainyard_core::spec::duration;
+use trainyard_core::{gang::PreemptionScope, spec::duration};
 
 use super::Cluster;
 
@@ -34,6 +34,12 @@ pub(crate) struct Operator {
     /// one job.
     #[arg(long)]
     pub(crate) no_placement: bool,
+    /// Which gangs may be evicted for one of higher priority whose job asks for it
+    ///
+    /// A job asks with the annotation `trainyard.dev/preemption: lower-priority`. What counts is the priority that the API
+    /// server gave its pods, and nobody is evicted before all of them exist.
+    #[arg(long, value_name = "SCOPE", default_value = "namespace")]
+    pub(crate) preemption: Preemption,
     /// Look after these kinds only, such as `PyTorchJob,MPIJob`; may be repeated
     #[arg(
         long,
@@ -144,6 +150,27 @@ pub(crate) struct Operator {
     pub(crate) log_format: LogFormat,
     #[command(flatten)]
     pub(crate) cluster: Cluster,
+}
+
+/// Which gangs may be evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Preemption {
+    /// None
+    Off,
+    /// Gangs of the same namespace
+    Namespace,
+    /// Gangs of any namespace
+    Cluster,
+}
+
+impl From<Preemption> for PreemptionScope {
+    fn from(preemption: Preemption) -> Self {
+        match preemption {
+            Preemption::Off => Self::Off,
+            Preemption::Namespace => Self::Namespace,
+            Preemption::Cluster => Self::Cluster,
+        }
+    }
 }
 
 /// How logs are written.

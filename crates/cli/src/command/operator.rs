@@ -38,6 +38,7 @@ pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
         options: Options {
             nodes: namespace.is_none() || args.watch_nodes,
             placement: !args.no_placement,
+            preemption: args.preemption.into(),
             namespace,
             kinds: kinds(&args.kinds)?,
             workers: args.workers.into(),

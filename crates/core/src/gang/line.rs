@@ -7,16 +7,20 @@
 //! Invariant: a seat is held from the moment it is given until its pod has ended or the gang gives it
 //! back. What pods carry is enough to know all seats again after a start.
 
+mod admission;
 mod entry;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
 use self::entry::Entry;
-use super::{Eviction, Gang, GangKey, Node, PodKey, Resident, Snapshot, place};
+use super::{
+    Eviction, Gang, GangKey, Node, PodKey, PreemptionScope, PriorityClass, PriorityClasses,
+    Resident, Resources, Snapshot, place,
+};
 use crate::{
     job::{PodPhase, Seating},
     launch::{Cluster, GangScheduler, HOSTNAME},
@@ -68,6 +72,12 @@ pub struct Sitter<'a> {
     pub node: Option<&'a str>,
     /// The node that it is tied to.
     pub tied: Option<&'a str>,
+    /// Its priority, as the API server stored it.
+    pub priority: i32,
+    /// Whether its `preemptionPolicy` is `Never`.
+    pub never_preempts: bool,
+    /// What it asks for, where it has no node yet.
+    pub requests: Option<&'a Resources>,
 }
 
 /// What a look at the line came to.
@@ -77,6 +87,8 @@ pub struct Looked {
     pub seated: Vec<GangKey>,
     /// The others for which something has changed.
     pub changed: Vec<GangKey>,
+    /// The gangs that the scope of preemption has begun to keep waiting.
+    pub out_of_scope: Vec<GangKey>,
     /// What is doubtful about the topology, where that was found out anew.
     pub warnings: Vec<String>,
 }
@@ -86,8 +98,8 @@ pub struct Looked {
 pub struct Line {
     snapshot: Snapshot,
     gangs: BTreeMap<GangKey, Entry>,
-    /// Priorities by class; the one of no name is the default of the cluster.
-    priorities: BTreeMap<String, i32>,
+    /// The priority classes of the cluster.
+    classes: PriorityClasses,
     /// The levels have to be found anew.
     labels_changed: bool,
     /// Something has changed for gangs that wait.
@@ -148,17 +160,23 @@ impl Line {
         self.stirred = true;
     }
 
-    /// Takes the priority of a class in; the class without a name is the cluster's default.
-    pub fn hear_priority(&mut self, class: &str, priority: Option<i32>) {
-        self.stirred = true;
-        match priority {
-            Some(priority) => {
-                self.priorities.insert(class.to_owned(), priority);
-            }
-            None => {
-                self.priorities.remove(class);
-            }
-        }
+    /// Sets whose seats gangs of higher priority may take.
+    pub fn set_preemption(&mut self, scope: PreemptionScope) {
+        self.snapshot.preemption = scope;
+    }
+
+    /// Takes a priority class in, or forgets it.
+    pub fn set_class(&mut self, name: &str, class: Option<PriorityClass>) {
+        self.stirred |= match class {
+            Some(class) => self.classes.insert(name, class),
+            None => self.classes.remove(name),
+        };
+    }
+
+    /// Replaces all priority classes.
+    pub fn set_classes(&mut self, classes: PriorityClasses) {
+        self.stirred |= self.classes != classes;
+        self.classes = classes;
     }
 
     /// Whether the line is worth another look since this was asked last.
@@ -217,7 +235,7 @@ impl Line {
         if entry.lose_bad_seats(&self.snapshot, now) {
             self.stirred = true;
         }
-        entry.seating(job)
+        entry.seating(job, &self.classes)
     }
 
     /// Puts a gang in line.
@@ -263,15 +281,13 @@ impl Line {
                 looked.changed.push(key.clone());
             }
         }
-        let preempting = self
-            .gangs
-            .values()
-            .any(|entry| entry.in_line && entry.gang.preempts);
+        let reaches = self.snapshot.preemption != PreemptionScope::Off;
+        let preempting = reaches && self.gangs.values().any(|entry| self.may_preempt(entry));
         let gangs: Vec<Gang> = self
             .gangs
             .values()
             .filter(|entry| preempting || entry.matters(&self.snapshot))
-            .map(|entry| entry.wish(&self.priorities))
+            .map(|entry| entry.wish(&self.classes))
             .collect();
         let placement = place(&self.snapshot, &gangs, now);
         for entry in self.gangs.values_mut() {
@@ -284,9 +300,15 @@ impl Line {
             }
         }
         for (key, refusal) in placement.refused {
-            if let Some(entry) = self.gangs.get_mut(&key)
-                && entry.why.as_ref() != Some(&refusal.message)
-            {
+            let Some(entry) = self.gangs.get_mut(&key) else {
+                continue;
+            };
+            let out_of_scope = placement.out_of_scope.contains(&key);
+            if out_of_scope && !entry.out_of_scope {
+                looked.out_of_scope.push(key.clone());
+            }
+            entry.out_of_scope = out_of_scope;
+            if entry.why.as_ref() != Some(&refusal.message) {
                 entry.why = Some(refusal.message);
                 looked.changed.push(key);
             }
@@ -306,16 +328,35 @@ impl Line {
         looked
     }
 
-    /// Lets the gangs stay that have not left yet and whose beneficiary waits no longer; which they are.
+    /// Whether others may be evicted for a gang.
+    fn may_preempt(&self, entry: &Entry) -> bool {
+        let asks = entry.in_line && entry.gang.preempts;
+        asks && {
+            let standing = entry.standing(&self.classes);
+            standing.is_admitted && !standing.never_preempts
+        }
+    }
+
+    /// Lets the gangs stay that have not left yet and whose beneficiary no longer waits, or no longer has the pods and
+    /// the priority that they were to leave for; which they are.
     fn call_evictions_off(&mut self) -> Vec<GangKey> {
         if self.gangs.values().all(|entry| entry.evicted.is_none()) {
             return Vec::new();
         }
-        let waiting = self.gangs.values().filter(|entry| entry.in_line);
-        let waiting: BTreeSet<String> = waiting.map(|entry| entry.gang.key.to_string()).collect();
+        let waiting = self.gangs.values().filter(|entry| self.may_preempt(entry));
+        let waiting: BTreeMap<String, i32> = waiting
+            .map(|entry| {
+                let claim = entry.standing(&self.classes).claim;
+                (entry.gang.key.to_string(), claim)
+            })
+            .collect();
         let mut staying = Vec::new();
         for (key, entry) in &mut self.gangs {
-            let moot = |eviction: &mut Eviction| !waiting.contains(&eviction.beneficiary);
+            let priority = entry.standing(&self.classes).priority;
+            let moot = |eviction: &mut Eviction| {
+                let claim = waiting.get(&eviction.beneficiary);
+                claim.is_none_or(|claim| *claim <= priority)
+            };
             if entry.evicted.take_if(moot).is_some() {
                 staying.push(key.clone());
             }

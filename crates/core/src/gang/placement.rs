@@ -1,6 +1,6 @@
 //! What [`place`](super::place) answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -19,6 +19,8 @@ pub struct Placement {
     pub reservations: BTreeMap<GangKey, Vec<Seat>>,
     /// The gangs that have to end so that another can start, by their own key.
     pub victims: BTreeMap<GangKey, Eviction>,
+    /// The gangs that wait because [`PreemptionScope`](super::PreemptionScope) keeps them from evicting others.
+    pub out_of_scope: BTreeSet<GangKey>,
     /// What is doubtful about the topology of the cluster.
     pub warnings: Vec<String>,
 }

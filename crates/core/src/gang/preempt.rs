@@ -3,18 +3,19 @@
 //! The price of a gang is the work that is lost with it: the time since its last checkpoint, times its
 //! accelerators. The cheapest are taken first, and nobody whose seats are not needed.
 //!
-//! Invariant: a victim has a lower priority than whom it ends for, and what it frees is promised to that one, so no
-//! two gangs can end each other in turn.
+//! Invariant: a victim has a lower priority than the pods of the gang it is evicted for were admitted with, and what
+//! it frees is promised to that gang, so no two gangs can evict each other in turn.
 
 use jiff::Timestamp;
 
 use super::{
-    Eviction, Gang, GangKey, Placer,
+    Eviction, Gang, GangKey, Placer, PreemptionScope,
     amounts::Amounts,
     ask::Ask,
     seat::{Room, Seats, seat},
     yard::Yard,
 };
+use crate::job::mutant::{self, Mutant};
 
 /// Victims that are thought about; the cheapest ones.
 const TRIED: usize = 256;
@@ -26,11 +27,51 @@ pub(super) struct Preemption<'a> {
     pub(super) seats: Seats,
 }
 
+/// Why a gang that asks for preemption evicts nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Barred {
+    /// The administrator switched it off.
+    Off,
+    /// Victims of its own namespace would not be enough, and others are out of reach.
+    OtherNamespaces,
+    /// `preemptionPolicy: Never`.
+    Policy,
+    /// Not all its pods exist.
+    Unadmitted,
+}
+
+impl Barred {
+    /// Whether the administrator's setting is what is in the way.
+    pub(super) fn is_scope(self) -> bool {
+        matches!(self, Self::Off | Self::OtherNamespaces)
+    }
+
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Off => "preemption is off (`--preemption`)",
+            Self::OtherNamespaces => "preemption across namespaces is off (`--preemption`)",
+            Self::Policy => {
+                "its priority class does not allow preemption (`preemptionPolicy: Never`)"
+            }
+            Self::Unadmitted => "preemption is possible once all its pods exist",
+        }
+    }
+}
+
 impl<'a> Placer<'a> {
-    /// Finds victims for a gang that was refused.
-    pub(super) fn preempt(&mut self, ask: &Ask<'a>) -> Option<Preemption<'a>> {
+    /// Finds victims for a gang that was refused; where it asked for preemption, what is in the way of it.
+    pub(super) fn preempt(&mut self, ask: &Ask<'a>) -> Result<Preemption<'a>, Option<Barred>> {
         if !ask.gang.preempts {
-            return None;
+            return Err(None);
+        }
+        if self.scope == PreemptionScope::Off {
+            return Err(Some(Barred::Off));
+        }
+        if ask.gang.never_preempts {
+            return Err(Some(Barred::Policy));
+        }
+        if !ask.gang.admitted && !mutant::is(Mutant::EvictsForUnadmitted) {
+            return Err(Some(Barred::Unadmitted));
         }
         let gone: Vec<&GangKey> = self
             .gangs
@@ -45,37 +86,63 @@ impl<'a> Placer<'a> {
             amounts: Amounts::default(),
         };
         if let Some(seats) = trial.seat(&[]) {
-            return Some(Preemption {
+            return Ok(Preemption {
                 victims: Vec::new(),
                 seats,
             });
         }
-        let mut candidates: Vec<(i64, &'a Gang)> = self
-            .gangs
-            .iter()
-            .filter(|gang| {
-                gang.priority < ask.gang.priority
-                    && !gang.held.is_empty()
-                    && !trial.gone.contains(&&gang.key)
-            })
-            .map(|gang| (price(gang, self.now), gang))
-            .collect();
-        candidates.sort_by(|(a, one), (b, other)| {
-            let youngest = || other.created.cmp(&one.created);
-            a.cmp(b)
-                .then_with(youngest)
-                .then_with(|| one.key.cmp(&other.key))
-        });
-        candidates.truncate(TRIED);
-        let gangs: Vec<&'a Gang> = candidates.iter().map(|(_, gang)| *gang).collect();
-        let victims = trial.fewest(&gangs)?;
-        let seats = trial.seat(&victims)?;
+        let (lower, out_of_reach) = candidates(self.gangs, ask.gang, &trial.gone, self.scope);
+        let gangs = cheapest(lower, self.now);
+        let Some(victims) = trial.fewest(&gangs) else {
+            let mut all = gangs;
+            all.extend(cheapest(out_of_reach.clone(), self.now));
+            let would_do = !out_of_reach.is_empty() && trial.seat(&all).is_some();
+            return Err(would_do.then_some(Barred::OtherNamespaces));
+        };
+        let seats = trial.seat(&victims).ok_or(None)?;
         let victims = victims
             .into_iter()
             .map(|gang| (gang, eviction(gang, ask.gang, self.now)))
             .collect();
-        Some(Preemption { victims, seats })
+        Ok(Preemption { victims, seats })
     }
+}
+
+/// The gangs of lower priority that hold seats: those that may be evicted for `gang`, and those out of its reach.
+fn candidates<'a>(
+    gangs: &'a [Gang],
+    gang: &Gang,
+    gone: &[&GangKey],
+    scope: PreemptionScope,
+) -> (Vec<&'a Gang>, Vec<&'a Gang>) {
+    let is_lower = |other: &Gang| {
+        other.priority < gang.claim || mutant::is(Mutant::EvictsEquals) && other.key != gang.key
+    };
+    let lower = gangs
+        .iter()
+        .filter(|other| is_lower(other) && !other.held.is_empty() && !gone.contains(&&other.key));
+    let in_reach = |other: &&Gang| {
+        scope == PreemptionScope::Cluster
+            || other.key.namespace == gang.key.namespace
+            || mutant::is(Mutant::EvictsAnywhere)
+    };
+    lower.partition(in_reach)
+}
+
+/// The gangs that lose least by ending now, in the order of their price.
+fn cheapest(gangs: Vec<&Gang>, now: Timestamp) -> Vec<&Gang> {
+    let mut priced: Vec<(i64, &Gang)> = gangs
+        .into_iter()
+        .map(|gang| (price(gang, now), gang))
+        .collect();
+    priced.sort_by(|(a, one), (b, other)| {
+        let youngest = || other.created.cmp(&one.created);
+        a.cmp(b)
+            .then_with(youngest)
+            .then_with(|| one.key.cmp(&other.key))
+    });
+    priced.truncate(TRIED);
+    priced.into_iter().map(|(_, gang)| gang).collect()
 }
 
 /// The cluster without some gangs.
@@ -160,7 +227,7 @@ fn eviction(gang: &Gang, beneficiary: &Gang, now: Timestamp) -> Eviction {
         message: format!(
             "ends for `{}`, whose priority {} is above {}; the {minutes} min since {since} are lost on {gpus} \
              GPUs",
-            beneficiary.key, beneficiary.priority, gang.priority
+            beneficiary.key, beneficiary.claim, gang.priority
         ),
     }
 }

@@ -12,6 +12,7 @@ use super::{
     Gang, GangKey,
     amounts::Need,
     ask::{Ask, Eligibility, Group},
+    preempt::Barred,
     seat::{Room, seat},
     yard::Yard,
 };
@@ -93,6 +94,12 @@ pub(super) fn refusal<'a>(
 }
 
 impl Refusal {
+    /// Adds why nobody is evicted for it, although it asks for that.
+    pub(super) fn may_not_preempt(&mut self, why: Barred) {
+        self.message.push_str("; ");
+        self.message.push_str(why.words());
+    }
+
     /// Adds that others end for it.
     pub(super) fn waits_for<'a>(&mut self, victims: impl Iterator<Item = &'a GangKey>) {
         let names: Vec<String> = victims.map(|key| format!("`{}`", key.name)).collect();

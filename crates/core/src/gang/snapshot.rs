@@ -13,7 +13,7 @@ use k8s_openapi::{api::core::v1::PodAffinityTerm, apimachinery::pkg::api::resour
 
 pub use read::NotACluster;
 
-use super::{Resources, Topology, resources::is_accelerator};
+use super::{PreemptionScope, Resources, Topology, resources::is_accelerator};
 use crate::{
     probe::{NodeRecord, PROBATION},
     spec::{Job, Kind},
@@ -70,6 +70,8 @@ pub struct Snapshot {
     pub nodes: BTreeMap<String, Node>,
     /// The pods that have a node and have not ended; one on a node that is not known counts nowhere.
     pub pods: BTreeMap<PodKey, Resident>,
+    /// Whose seats gangs of higher priority may take, as the administrator decided.
+    pub preemption: PreemptionScope,
 }
 
 /// One node.

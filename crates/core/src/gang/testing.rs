@@ -1,6 +1,6 @@
 //! Clusters and gangs in few words, for the tests of this module.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
@@ -70,7 +70,9 @@ pub(super) fn gang(name: &str, pods: usize, gpus: i64) -> Gang {
         key: key(name),
         created: time(0),
         priority: 0,
-        priority_class: None,
+        claim: 0,
+        admitted: true,
+        classes: BTreeSet::new(),
         shapes: vec![Shape {
             requests: amounts(&[(GPU, gpus), (CPU, 1_000), (PODS, 1)]),
             ranks: u32::try_from(gpus).unwrap().max(1),
@@ -91,6 +93,7 @@ pub(super) fn gang(name: &str, pods: usize, gpus: i64) -> Gang {
         remembered: BTreeMap::new(),
         reserved: BTreeMap::new(),
         preempts: false,
+        never_preempts: false,
         leaving: false,
         safe_at: None,
         runs_since: None,
@@ -109,7 +112,7 @@ impl Gang {
     }
 
     pub(super) fn priority(mut self, priority: i32) -> Self {
-        self.priority = priority;
+        (self.priority, self.claim) = (priority, priority);
         self
     }
 

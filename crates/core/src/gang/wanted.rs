@@ -2,7 +2,7 @@
 
 mod of_job;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -21,10 +21,15 @@ pub struct Gang {
     pub key: GangKey,
     /// When the job was made: of two gangs of the same priority the older goes first.
     pub created: Timestamp,
-    /// Its priority; the higher goes first.
+    /// What protects the seats that it holds: the lowest priority of its pods, as they were admitted.
     pub priority: i32,
-    /// The class that the priority is to be looked up from, where the pods name one.
-    pub priority_class: Option<String>,
+    /// The priority with which it asks for seats; the higher goes first. Never more than the default of the cluster
+    /// before every pod that wants a seat was admitted.
+    pub claim: i32,
+    /// Whether every pod that wants a seat exists. Nobody is evicted for a gang whose pods do not.
+    pub admitted: bool,
+    /// The priority classes that its templates name; an empty name for a template without one.
+    pub classes: BTreeSet<String>,
     /// What its pods ask for: one shape for each role, or fewer.
     pub shapes: Vec<Shape>,
     /// Its pods in the order of their ranks; those that hold none come last.
@@ -43,8 +48,10 @@ pub struct Gang {
     pub remembered: BTreeMap<String, String>,
     /// What the last placement reserved for it, by name of the pod.
     pub reserved: BTreeMap<String, String>,
-    /// Whether it may take the seats of gangs with a lower priority.
+    /// Whether its job asks for the seats of gangs with a lower priority.
     pub preempts: bool,
+    /// Whether its priority class or one of its pods says that it never preempts.
+    pub never_preempts: bool,
     /// Whether its pods are being ended: what they hold will be free.
     pub leaving: bool,
     /// Since when work is lost if it ends now: its last checkpoint, or its start.

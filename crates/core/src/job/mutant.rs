@@ -77,11 +77,17 @@ pub enum Mutant {
     WaitsForPreflight,
     /// Automation takes every node that fails.
     TakesEveryNode,
+    /// Gangs are evicted for one whose pods do not exist.
+    EvictsForUnadmitted,
+    /// Gangs are evicted for one of no higher priority.
+    EvictsEquals,
+    /// Gangs of other namespaces are evicted whatever the scope of preemption.
+    EvictsAnywhere,
 }
 
 impl Mutant {
     /// Every one.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 38] = [
         Self::CountsOldAttempts,
         Self::StartsOverOldPods,
         Self::ForgetsCharge,
@@ -117,6 +123,16 @@ impl Mutant {
         Self::StartsOnUnfit,
         Self::WaitsForPreflight,
         Self::TakesEveryNode,
+        Self::EvictsForUnadmitted,
+        Self::EvictsEquals,
+        Self::EvictsAnywhere,
+    ];
+
+    /// Those in how seats are given, which the cluster around `gang::place` has to catch.
+    pub const OF_PLACEMENT: [Self; 3] = [
+        Self::EvictsForUnadmitted,
+        Self::EvictsEquals,
+        Self::EvictsAnywhere,
     ];
 }
 

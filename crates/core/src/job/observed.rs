@@ -145,6 +145,9 @@ pub enum Seating {
     Open,
     /// Seats are given, and nobody has asked for this gang.
     Unasked,
+    /// Seats are given once its pods exist, held back: their priority is above the default, and only the API server
+    /// can say that they may have it. Why, in a sentence. The gang is in no line.
+    Unadmitted(String),
     /// The gang is in line; why it has no seats, once that was looked at.
     InLine(Option<String>),
     /// The node of every pod that may start. Enough of them for the gang to train.

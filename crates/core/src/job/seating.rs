@@ -238,6 +238,11 @@ pub(super) fn ask(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) ->
             }
             Some(Way::Seated)
         }
+        (Seating::Unadmitted(why), _) => {
+            let why = why.clone();
+            pass.say(Code::WaitingForSeats, why);
+            Some(Way::Held)
+        }
         (Seating::Unasked, Some(_)) => Some(Way::Held),
         (Seating::Unasked, None) if pass.status.trainyard.held_first && held => Some(Way::Held),
         (Seating::Unasked, None) => {

@@ -7,7 +7,7 @@ use super::{
     advice::{Advice, Look, ODD, PYTORCH, RISKY, example, rule},
     scene::{Pod, Scene},
 };
-use crate::spec::{GangBy, Role, annotation};
+use crate::spec::{GangBy, Role, Switch, annotation};
 
 /// The rules of this family.
 pub(super) static RULES: &[Advice] = &[
@@ -176,6 +176,62 @@ pub(super) static RULES: &[Advice] = &[
                 "          tolerations:",
                 "          priorityClassName: high\n          tolerations:",
             )],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY507",
+            RISKY,
+            "priority as a number",
+            "Only the API server may write `priority` of a pod: it takes the value of the class that \
+             `priorityClassName` names, and refuses a pod that states another one. The operator goes by the priority \
+             that the pods were admitted with and never reads the number of a template.",
+        ),
+        look: Look::Job(priority_number),
+        catches: example(
+            PYTORCH,
+            &[(
+                "          tolerations:",
+                "          priority: 1000\n          tolerations:",
+            )],
+        ),
+        spares: example(
+            PYTORCH,
+            &[(
+                "          tolerations:",
+                "          priorityClassName: high\n          tolerations:",
+            )],
+        ),
+    },
+    Advice {
+        rule: rule(
+            "TY508",
+            ODD,
+            "preemption without a priority",
+            "A job that asks for preemption takes the nodes of gangs of lower priority. The priority of a gang is the \
+             lowest one of its pods, and a template without `priorityClassName` gets the default of the cluster. \
+             `schedulingPolicy.priorityClass` is for Volcano alone.",
+        ),
+        look: Look::Job(preemption_without_class),
+        catches: example(
+            PYTORCH,
+            &[(
+                "  namespace: team\nspec:\n  nproc",
+                "  namespace: team\n  annotations: {trainyard.dev/preemption: lower-priority}\nspec:\n  nproc",
+            )],
+        ),
+        spares: example(
+            PYTORCH,
+            &[
+                (
+                    "  namespace: team\nspec:\n  nproc",
+                    "  namespace: team\n  annotations: {trainyard.dev/preemption: lower-priority}\nspec:\n  nproc",
+                ),
+                (
+                    "          tolerations:",
+                    "          priorityClassName: high\n          tolerations:",
+                ),
+            ],
         ),
     },
 ];
@@ -377,4 +433,42 @@ fn priorities(rule: &Rule, scene: &Scene<'_>) {
     divided(rule, scene, "priorityClassName", |pod| {
         pod.spec.priority_class_name.clone()
     });
+}
+
+fn priority_number(rule: &Rule, scene: &Scene<'_>) {
+    for pod in &scene.pods {
+        // A pod of no class has 0, which copies of stored pods state.
+        let Some(number) = pod.spec.priority.filter(|number| *number != 0) else {
+            continue;
+        };
+        pod.at().key("priority").report_with(
+            rule,
+            format!(
+                "`priority` of {} is {number}, which only the API server may write",
+                pod.role
+            ),
+            "name a class with `priorityClassName` instead",
+        );
+    }
+}
+
+fn preemption_without_class(rule: &Rule, scene: &Scene<'_>) {
+    if scene.job.knobs.preemption != Some(Switch::On) {
+        return;
+    }
+    let without = scene.ranks().find(|pod| {
+        let name = pod.spec.priority_class_name.as_deref();
+        name.unwrap_or_default().is_empty()
+    });
+    if let Some(pod) = without {
+        let place = scene.root.key("metadata").key("annotations");
+        place.key(annotation::PREEMPTION).report_with(
+            rule,
+            format!(
+                "the job asks for preemption, and {} names no priority class",
+                pod.role
+            ),
+            "give every template the same `priorityClassName`",
+        );
+    }
 }

@@ -201,7 +201,7 @@ pub struct SchedulingPolicy {
     pub queue: Option<String>,
     /// Resources the gang needs.
     pub min_resources: Option<BTreeMap<String, Quantity>>,
-    /// Priority class of the gang.
+    /// Priority class of the gang for another scheduler; the operator itself goes by the priority of the pods.
     pub priority_class: Option<String>,
     /// How long the gang may wait for its seats.
     pub schedule_timeout_seconds: Option<u32>,

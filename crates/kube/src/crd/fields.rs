@@ -189,7 +189,7 @@ const ROWS: &[Row] = &[
     (
         "SchedulingPolicy",
         "priorityClass",
-        "The priority class of the gang.",
+        "The priority class of the gang for Volcano. The operator itself goes by the priority of the pods.",
         None,
     ),
     (

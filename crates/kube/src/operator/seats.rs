@@ -1,5 +1,8 @@
 //! Seats in the cluster: who waits for them, and when the line is looked at.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
@@ -101,6 +104,11 @@ impl Operator {
             };
             let took = began.elapsed();
             self.caller.metrics.placed(took, waiting);
+            let scope = self.options.preemption;
+            for gang in &looked.out_of_scope {
+                self.caller.metrics.preemption_refused();
+                info!(job = %gang, %scope, "preemption is out of scope");
+            }
             for warning in &looked.warnings {
                 warn!(warning, "the topology is doubtful");
             }

@@ -222,8 +222,11 @@ impl World {
         metadata["uid"] = format!("uid-{}", self.made).into();
         metadata["creationTimestamp"] = stamp(clock::now()).into();
         metadata["generation"] = 1.into();
-        if place.resource == "/api/v1/pods" && object.get("status").is_none() {
-            object["status"] = json!({"phase": "Pending"});
+        if place.resource == "/api/v1/pods" {
+            self.admit_priority(&mut object)?;
+            if object.get("status").is_none() {
+                object["status"] = json!({"phase": "Pending"});
+            }
         }
         let made = self.put(&key, Some(object));
         Ok(made.map(|made| Value::clone(&made)).unwrap_or_default())

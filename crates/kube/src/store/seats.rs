@@ -85,22 +85,19 @@ impl Store {
         JobKey::of_child(meta).is_some() && followed.is_none_or(|own| *own == meta.namespace)
     }
 
-    /// Takes news of the priority classes in.
+    /// Takes changes of the priority classes in.
     pub(crate) fn hear_priorities(&mut self, news: News<PriorityView>) {
-        let mut put = |class: &PriorityView, priority: Option<i32>| {
-            self.line.hear_priority(&class.metadata.name, priority);
-            if class.global_default {
-                self.line.hear_priority("", priority);
-            }
-        };
         match news {
             News::All(classes, _) => {
-                for class in &classes {
-                    put(class, Some(class.value));
-                }
+                let classes = classes.iter();
+                let classes = classes.map(|class| (class.metadata.name.clone(), class.class()));
+                self.line.set_classes(classes.collect());
             }
-            News::Is(class) => put(&class, Some(class.value)),
-            News::Gone(class) => put(&class, None),
+            News::Is(class) => {
+                let name = &class.metadata.name;
+                self.line.set_class(name, Some(class.class()));
+            }
+            News::Gone(class) => self.line.set_class(&class.metadata.name, None),
             News::Version(_) => {}
         }
     }

@@ -249,7 +249,7 @@ fn a_gang_that_may_take_the_seats_of_another_gets_them_and_the_other_comes_back(
     on_cluster("preempts", |yard| async move {
         let rack = Rack::new(&yard, 2).await;
         let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
-            "metadata": {"name": yard.namespace}, "value": 1_000, "preemptionPolicy": "Never"});
+            "metadata": {"name": yard.namespace}, "value": 1_000});
         let classes = yard.whole("scheduling.k8s.io", "v1", "PriorityClass");
         let class: DynamicObject = serde_json::from_value(class).unwrap();
         classes

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use trainyard_core::{
-    gang::{Gang, Placement, PodKey, Resources, Snapshot},
+    gang::{Gang, Placement, PodKey, PreemptionScope, Resources, Snapshot},
     spec::{Axis, Wish},
 };
 
@@ -58,7 +58,7 @@ pub fn check(snapshot: &Snapshot, gangs: &[Gang], placement: &Placement) -> Verd
     }
     room(snapshot, gangs, placement, &pods)?;
     constraints::check(snapshot, gangs, &pods)?;
-    victims(gangs, placement)
+    victims(snapshot, gangs, placement)
 }
 
 /// Everything that takes room before the placement.
@@ -293,7 +293,7 @@ fn room(snapshot: &Snapshot, gangs: &[Gang], placement: &Placement, pods: &[Pod<
     let order = |gang: &Gang| {
         let waits = gang.held.len() < gang.pods.len() && !gang.remembered.is_empty();
         (
-            -i64::from(gang.priority),
+            -i64::from(gang.claim),
             !waits,
             gang.created,
             gang.key.clone(),
@@ -344,22 +344,44 @@ fn room(snapshot: &Snapshot, gangs: &[Gang], placement: &Placement, pods: &[Pod<
     Ok(())
 }
 
-/// Only gangs of lower priority end, for one that asked for it and waits.
-fn victims(gangs: &[Gang], placement: &Placement) -> Verdict {
+/// Only gangs of lower priority are evicted, as far as the scope reaches, for a gang that asked for it, waits, and has
+/// its pods.
+fn victims(snapshot: &Snapshot, gangs: &[Gang], placement: &Placement) -> Verdict {
     for (key, eviction) in &placement.victims {
         let find = |name: &str| gangs.iter().find(|gang| gang.key.to_string() == name);
-        let (victim, other) = (find(&key.to_string()), find(&eviction.beneficiary));
-        let fair = victim.zip(other).is_some_and(|(victim, other)| {
-            other.preempts
-                && victim.priority < other.priority
-                && placement.refused.contains_key(&other.key)
-                && placement.reservations.contains_key(&other.key)
-        });
-        if !fair {
-            return Err(Violation::new(
+        let pair = find(&key.to_string()).zip(find(&eviction.beneficiary));
+        let detail = || format!("{key} {eviction:?}");
+        let Some((victim, other)) = pair else {
+            return Err(Violation::new("victims are of lower priority", detail()));
+        };
+        let waits = placement.refused.contains_key(&other.key)
+            && placement.reservations.contains_key(&other.key);
+        let rules = [
+            (
                 "victims are of lower priority",
-                format!("{key} {eviction:?}"),
-            ));
+                waits && victim.priority < other.claim,
+            ),
+            (
+                "nobody is evicted for pods that do not exist",
+                other.admitted,
+            ),
+            (
+                "only gangs that may preempt do",
+                other.preempts && !other.never_preempts,
+            ),
+            (
+                "the scope of preemption is kept",
+                match snapshot.preemption {
+                    PreemptionScope::Off => false,
+                    PreemptionScope::Namespace => victim.key.namespace == other.key.namespace,
+                    PreemptionScope::Cluster => true,
+                },
+            ),
+        ];
+        for (rule, holds) in rules {
+            if !holds {
+                return Err(Violation::new(rule, detail()));
+            }
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Clusters and gangs from a seed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -9,8 +9,8 @@ use k8s_openapi::{
 };
 use trainyard_core::{
     gang::{
-        Constraints, Gang, GangKey, Member, Node, PodKey, QUARANTINED, Resident, Resources, Shape,
-        Snapshot, Taint, TaintEffect,
+        Constraints, Gang, GangKey, Member, Node, PodKey, PreemptionScope, QUARANTINED, Resident,
+        Resources, Shape, Snapshot, Taint, TaintEffect,
     },
     spec::{Kind, Parallelism, Role, Wish},
 };
@@ -23,13 +23,21 @@ const RACK: &str = "cloud.provider.com/topology-rack";
 const CLIQUE: &str = "nvidia.com/gpu.clique";
 const HOSTNAME: &str = "kubernetes.io/hostname";
 const NAMESPACE: &str = "team";
+const OTHER_NAMESPACE: &str = "other-team";
 /// The stream of the dice that draws the cluster and its gangs.
 const STREAM: u64 = 1;
 
 /// A cluster with everything that can be wrong with one, and gangs that ask for all there is to ask for.
 pub fn drawn(seed: u64) -> (Snapshot, Vec<Gang>) {
     let mut dice = Dice::new(seed, STREAM);
-    let snapshot = cluster(&mut dice);
+    let mut snapshot = cluster(&mut dice);
+    snapshot.preemption = dice.pick(&[
+        PreemptionScope::Off,
+        PreemptionScope::Namespace,
+        PreemptionScope::Namespace,
+        PreemptionScope::Cluster,
+        PreemptionScope::Cluster,
+    ]);
     let count = 2 + dice.below(9);
     let gangs = (0..count).map(|at| gang(&mut dice, at)).collect();
     (snapshot, gangs)
@@ -105,7 +113,12 @@ fn gang(dice: &mut Dice, at: u32) -> Gang {
     };
     let mut gang = plain(at, pods, dice.pick(&[1, 2, 2, 4, 4, 8]));
     gang.priority = dice.pick(&[0, 0, 0, 1, 2]);
+    gang.claim = gang.priority;
     gang.preempts = dice.chance(30);
+    gang.never_preempts = dice.chance(5);
+    if dice.chance(40) {
+        gang.key.namespace = OTHER_NAMESPACE.to_owned();
+    }
     gang.created = Timestamp::from_second(i64::from(dice.below(100))).unwrap_or_default();
     if dice.chance(40) {
         gang.parallelism = axes(dice, &gang);
@@ -209,7 +222,9 @@ fn plain(at: u32, pods: u32, gpus: i64) -> Gang {
         },
         created: Timestamp::UNIX_EPOCH,
         priority: 0,
-        priority_class: None,
+        claim: 0,
+        admitted: true,
+        classes: BTreeSet::new(),
         shapes: vec![Shape {
             requests: requests(gpus),
             ranks: u32::try_from(gpus).unwrap_or(1).max(1),
@@ -224,6 +239,7 @@ fn plain(at: u32, pods: u32, gpus: i64) -> Gang {
         remembered: BTreeMap::new(),
         reserved: BTreeMap::new(),
         preempts: false,
+        never_preempts: false,
         leaving: false,
         safe_at: None,
         runs_since: None,

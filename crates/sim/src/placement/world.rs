@@ -2,7 +2,8 @@
 //!
 //! A round is one pass of an adapter: something happens, the cluster is seen (perhaps as it was some rounds ago),
 //! seats are given, and the adapter makes the pods. A gang whose pods do not all find their seat free gives everything
-//! back. After some rounds nothing goes wrong any more, and then every gang that fits must end.
+//! back. The pods of a gang that waits come and go, too: while they do not exist, it asks with no more than the default
+//! priority. After some rounds nothing goes wrong any more, and then every gang that fits must end.
 
 use jiff::Timestamp;
 use trainyard_core::gang::{self, Gang, GangKey, Placement, PodKey, Resident, Resources, Snapshot};
@@ -39,6 +40,10 @@ pub struct Counts {
     pub evictions: u32,
     /// Gangs that started with fewer pods than they have.
     pub partial: u32,
+    /// Gangs that asked for preemption and waited without pods.
+    pub unadmitted: u32,
+    /// Gangs that the scope of preemption kept waiting.
+    pub out_of_scope: u32,
 }
 
 /// What became of a run.
@@ -105,6 +110,7 @@ impl World {
                 self.calm();
             }
             self.ends();
+            self.admit();
             self.pass()?;
             self.is_sound()?;
             self.past.push(self.truth.clone());
@@ -202,6 +208,26 @@ impl World {
         }
     }
 
+    /// The pods of gangs that wait are made, refused or deleted; in quiet all of them are made.
+    fn admit(&mut self) {
+        let quiet = self.now > CHAOS;
+        for gang in &mut self.gangs {
+            if gang.held.is_empty() && !quiet {
+                let chance = if gang.admitted { 85 } else { 35 };
+                gang.admitted = self.dice.chance(chance);
+            } else {
+                gang.admitted = true;
+            }
+            gang.claim = if gang.admitted {
+                gang.priority
+            } else {
+                gang.priority.min(0)
+            };
+            let waits = gang.preempts && !gang.admitted;
+            self.counts.unadmitted += u32::from(waits);
+        }
+    }
+
     /// One pass: see, place, check, act.
     fn pass(&mut self) -> Verdict {
         let quiet = self.now > CHAOS;
@@ -219,6 +245,8 @@ impl World {
             .collect();
         let placement = (self.place)(&view, &gangs, self.time());
         self.note(&placement);
+        let out_of_scope = u32::try_from(placement.out_of_scope.len()).unwrap_or(u32::MAX);
+        self.counts.out_of_scope += out_of_scope;
         check(&view, &gangs, &placement)?;
         if !quiet && self.dice.chance(15) {
             let names: Vec<String> = self.truth.nodes.keys().cloned().collect();

@@ -125,6 +125,7 @@ impl World {
         }
         self.passes += 1;
         self.hear_transports(number);
+        self.admit(number);
         let now = self.timestamp();
         let adapter = &self.adapters[number];
         let decision = (self.decide)(&adapter.job, &adapter.view, now);

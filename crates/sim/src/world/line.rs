@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 
 use trainyard_core::{
-    job::{Seating, Wait},
-    spec::Slot,
+    job::{PodPhase, Seating, Wait},
+    spec::{Role, Slot},
 };
 
 use super::{Happening, World, nodes::NodeState, pods::Step};
@@ -35,6 +35,38 @@ impl World {
             Seating::Given(seats)
         } else {
             Seating::Unasked
+        }
+    }
+
+    /// Where the priority of the job counts only once its pods were admitted, the gang leaves the line while one of them
+    /// does not exist.
+    pub(super) fn admit(&mut self, number: usize) {
+        if !self.temper.pods_first {
+            return;
+        }
+        let adapter = &mut self.adapters[number];
+        let yard = &adapter.view.status.trainyard;
+        let exists = |slot: Slot| {
+            let mut pods = adapter.view.pods.iter();
+            pods.any(|pod| {
+                pod.slot == slot
+                    && pod.attempt == yard.attempt
+                    && pod.deleted_at.is_none()
+                    && !matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed)
+            })
+        };
+        let mut slots = adapter.job.slots();
+        let whole = slots
+            .all(|slot| slot.role == Role::Launcher || yard.has_succeeded(slot) || exists(slot));
+        match (&adapter.view.seating, whole) {
+            (Seating::Unasked | Seating::InLine(_), false) => {
+                // An answer that is under way is for a gang that is no longer in line.
+                adapter.asked += 1;
+                adapter.view.seating = Seating::Unadmitted("creating the pods first".to_owned());
+                self.coverage.mark(Mark::PodsFirst);
+            }
+            (Seating::Unadmitted(_), true) => adapter.view.seating = Seating::Unasked,
+            _ => {}
         }
     }
 
@@ -66,7 +98,9 @@ impl World {
         match seating {
             Seating::Unasked => *seating = Seating::InLine(None),
             Seating::Given(_) => {}
-            Seating::Open | Seating::InLine(_) | Seating::Evicted(_) => return,
+            Seating::Open | Seating::Unadmitted(_) | Seating::InLine(_) | Seating::Evicted(_) => {
+                return;
+            }
         }
         self.adapters[number].asked += 1;
         let asked = self.adapters[number].asked;

@@ -9,16 +9,27 @@ use std::{
     thread,
 };
 
-use trainyard_core::job::{
-    decide,
-    mutant::{self, Mutant},
+use trainyard_core::{
+    gang::place,
+    job::{
+        decide,
+        mutant::{self, Mutant},
+    },
 };
-use trainyard_sim::{RunOptions, Violation, run};
+use trainyard_sim::{RunOptions, Violation, placement, run};
 
 /// Seeds after which a mistake counts as one that nobody would notice.
 const SEEDS: u64 = 20_000;
+/// The same for mistakes in how seats are given; a seed of that world takes longer.
+const PLACEMENT_SEEDS: u64 = 1_000;
 
 fn first_catch(mutant: Mutant) -> Option<(u64, Violation)> {
+    if Mutant::OF_PLACEMENT.contains(&mutant) {
+        return (0..PLACEMENT_SEEDS).find_map(|seed| {
+            let outcome = mutant::with(Some(mutant), || placement::run(seed, place));
+            outcome.violation.map(|violation| (seed, violation))
+        });
+    }
     (0..SEEDS).find_map(|seed| {
         let outcome = mutant::with(Some(mutant), || run(seed, decide, &RunOptions::default()));
         outcome.violation.map(|(_, violation)| (seed, violation))

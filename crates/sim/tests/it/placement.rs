@@ -25,6 +25,8 @@ fn seeds_break_nothing() {
         met.promises += counts.promises;
         met.evictions += counts.evictions;
         met.partial += counts.partial;
+        met.unadmitted += counts.unadmitted;
+        met.out_of_scope += counts.out_of_scope;
     }
     let all = [
         met.ended,
@@ -35,6 +37,8 @@ fn seeds_break_nothing() {
         met.promises,
         met.evictions,
         met.partial,
+        met.unadmitted,
+        met.out_of_scope,
     ];
     assert!(all.iter().all(|count| *count > 2), "hardly met: {met:?}");
 }

@@ -8,9 +8,12 @@ use std::{
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 
-use super::Sitter;
+use super::{
+    Sitter,
+    admission::{Admission, Standing},
+};
 use crate::{
-    gang::{Eviction, Gang, PodKey, Seat, Snapshot},
+    gang::{Eviction, Gang, PodKey, PriorityClasses, Seat, Snapshot},
     job::{PodPhase, Seating},
     spec::{Job, Slot},
 };
@@ -41,6 +44,10 @@ pub(super) struct Entry {
     avoided: BTreeMap<String, Timestamp>,
     /// For whom it has to leave its seats, until it has given them back.
     pub(super) evicted: Option<Eviction>,
+    /// What the API server admitted of it.
+    admission: Admission,
+    /// Whether the scope of preemption is what it waits for.
+    pub(super) out_of_scope: bool,
 }
 
 impl Entry {
@@ -61,6 +68,8 @@ impl Entry {
             attempt: 0,
             avoided: BTreeMap::new(),
             evicted: None,
+            admission: Admission::default(),
+            out_of_scope: false,
             gang,
         };
         if let Some(before) = before {
@@ -78,12 +87,14 @@ impl Entry {
             entry.avoided = before.avoided;
             entry.done = before.done;
             entry.attempt = before.attempt;
+            entry.admission = before.admission;
+            entry.out_of_scope = before.out_of_scope;
         }
         entry
     }
 
-    /// Learns from the pods which seats are taken, and which are free for good. Pods of attempts up to
-    /// `released` have no seats any more; whether the last of them has gone since.
+    /// Learns from the pods which seats are taken, which are free for good, and what was admitted. Pods of attempts
+    /// up to `released` have no seats any more; whether placement would answer otherwise now.
     pub(super) fn learn<'a>(
         &mut self,
         attempt: u32,
@@ -95,11 +106,21 @@ impl Entry {
             self.done.clear();
         }
         let mut leaving = false;
+        let mut admission = Admission::default();
+        let mut there: BTreeSet<&str> = BTreeSet::new();
         for pod in pods {
-            if !self.gang.pods.iter().any(|member| member.name == pod.name) {
+            let mut members = self.gang.pods.iter();
+            let Some(member) = members.find(|member| member.name == pod.name) else {
                 continue;
-            }
+            };
             let has_ended = matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed);
+            if pod.attempt > released && !has_ended {
+                let is_current = pod.attempt == attempt && !pod.leaving;
+                admission.add(&pod, &self.gang.shapes[member.shape], is_current);
+                if is_current {
+                    there.insert(pod.name);
+                }
+            }
             if pod.attempt <= released {
                 leaving |= !has_ended;
             } else if pod.phase == PodPhase::Succeeded && pod.attempt == attempt {
@@ -117,7 +138,16 @@ impl Entry {
         }
         let has_left = self.gang.leaving && !leaving;
         self.gang.leaving = leaving;
-        has_left
+        there.extend(self.done.iter().map(String::as_str));
+        admission.settle(&self.gang, &there, &self.admission);
+        let stirs = admission.stirs(&self.admission, self.in_line);
+        self.admission = admission;
+        has_left || stirs
+    }
+
+    /// With what priority the gang holds its seats and asks for more.
+    pub(super) fn standing(&self, classes: &PriorityClasses) -> Standing {
+        self.admission.standing(&self.gang, classes)
     }
 
     /// Gives up seats on nodes that seat nobody any more, unless a pod sits there; whether it did.
@@ -154,18 +184,29 @@ impl Entry {
         any
     }
 
-    pub(super) fn seating(&self, job: &Job) -> Seating {
+    pub(super) fn seating(&mut self, job: &Job, classes: &PriorityClasses) -> Seating {
         let mut first = self.gang.pods.iter().take(self.gang.minimum);
         let enough = first
             .all(|pod| self.gang.held.contains_key(&pod.name) || self.done.contains(&pod.name));
         if let Some(eviction) = &self.evicted {
-            Seating::Evicted(eviction.message.clone())
-        } else if enough && self.gang.minimum > 0 {
-            Seating::Given(by_slot(job, &self.gang.held))
-        } else if self.in_line {
-            Seating::InLine(self.why.clone())
-        } else {
-            Seating::Unasked
+            return Seating::Evicted(eviction.message.clone());
+        }
+        if enough && self.gang.minimum > 0 {
+            return Seating::Given(by_slot(job, &self.gang.held));
+        }
+        match self.admission.awaited(&self.gang, classes) {
+            // A gang that holds seats keeps its place in the line, where its patience ends.
+            Some(why) if self.in_line && !self.gang.held.is_empty() => {
+                Seating::InLine(Some(self.why.clone().unwrap_or(why)))
+            }
+            Some(why) => {
+                self.in_line = false;
+                self.why = None;
+                self.gang.reserved.clear();
+                Seating::Unadmitted(why)
+            }
+            None if self.in_line => Seating::InLine(self.why.clone()),
+            None => Seating::Unasked,
         }
     }
 
@@ -176,11 +217,13 @@ impl Entry {
         let mut unseated = self.gang.unseated();
         self.in_line = unseated.any(|at| !self.done.contains(&self.gang.pods[at].name));
         self.why = None;
+        self.out_of_scope = false;
     }
 
     pub(super) fn give_back(&mut self, avoid: &[String], now: Timestamp) {
         self.in_line = false;
         self.why = None;
+        self.out_of_scope = false;
         self.gang.reserved.clear();
         // Until the pods say otherwise.
         self.gang.leaving |= self.evicted.take().is_some();
@@ -237,12 +280,13 @@ impl Entry {
     }
 
     /// The gang as placement is to see it.
-    pub(super) fn wish(&self, priorities: &BTreeMap<String, i32>) -> Gang {
+    pub(super) fn wish(&self, classes: &PriorityClasses) -> Gang {
         let mut gang = self.gang.clone();
-        let class = gang.priority_class.as_deref().unwrap_or_default();
-        if let Some(priority) = priorities.get(class) {
-            gang.priority = *priority;
-        }
+        let standing = self.standing(classes);
+        gang.priority = standing.priority;
+        gang.claim = standing.claim;
+        gang.admitted = standing.is_admitted;
+        gang.never_preempts = standing.never_preempts;
         gang.pods.retain(|pod| !self.done.contains(&pod.name));
         gang.leaving |= self.evicted.is_some();
         if !self.in_line || gang.leaving {

@@ -1,5 +1,7 @@
 //! Gangs in line, as an adapter sees them come and go.
 
+mod priority;
+
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 
 use super::{
@@ -48,6 +50,9 @@ fn running<'a>(name: &'a str, node: &'a str) -> Sitter<'a> {
         leaving: false,
         node: Some(node),
         tied: Some(node),
+        priority: 0,
+        never_preempts: false,
+        requests: None,
     }
 }
 
@@ -243,10 +248,47 @@ fn urgent() -> Job {
     let mut urgent = job();
     urgent.name = crate::spec::JobName::parse("urgent").unwrap();
     urgent.knobs.preemption = Some(crate::spec::Switch::On);
-    let role = urgent.roles.values_mut().next().unwrap();
-    let spec = role.template.spec.as_mut().unwrap();
-    spec.priority_class_name = Some("high".to_owned());
+    for role in urgent.roles.values_mut() {
+        let spec = role.template.spec.as_mut().unwrap();
+        spec.priority_class_name = Some("high".to_owned());
+    }
     urgent
+}
+
+/// A class of this value.
+fn class(value: i32) -> Option<PriorityClass> {
+    Some(PriorityClass {
+        value,
+        is_default: false,
+        never_preempts: false,
+    })
+}
+
+fn names(job: &Job) -> Vec<String> {
+    job.slots().map(|slot| job.pod_name(slot)).collect()
+}
+
+/// Pods that were admitted with this priority and are held back.
+fn gated(names: &[String], priority: i32) -> Vec<Sitter<'_>> {
+    let pods = names.iter().map(|name| Sitter {
+        phase: PodPhase::Pending,
+        node: None,
+        tied: None,
+        priority,
+        ..running(name, "")
+    });
+    pods.collect()
+}
+
+/// Puts the urgent gang in line, with pods of priority 1000.
+fn ask_urgently(line: &mut Line) -> Seating {
+    let names = names(&urgent());
+    let pods = gated(&names, 1_000);
+    let before = look_at(line, &urgent(), (1, 0), &[], NOW);
+    assert!(matches!(before, Seating::Unadmitted(_)), "{before:?}");
+    let seating = look_at(line, &urgent(), (1, 0), &pods, NOW);
+    line.ask(&GangKey::of(&urgent()), time(NOW));
+    seating
 }
 
 /// The pods of the first attempt of the job, as they run on the three nodes, and in the snapshot too.
@@ -270,7 +312,7 @@ fn run(line: &mut Line, leaving: bool) {
 
 #[test]
 fn a_gang_of_low_priority_leaves_and_the_other_gets_its_seats() {
-    let names: Vec<String> = job().slots().map(|slot| job().pod_name(slot)).collect();
+    let names = names(&job());
     let pods: Vec<Sitter<'_>> = names
         .iter()
         .zip(["a", "b", "c"])
@@ -278,12 +320,11 @@ fn a_gang_of_low_priority_leaves_and_the_other_gets_its_seats() {
         .collect();
     let (low, high) = (GangKey::of(&job()), GangKey::of(&urgent()));
     let mut line = seated();
-    line.hear_priority("high", Some(1_000));
+    line.set_class("high", class(1_000));
     run(&mut line, false);
     look(&mut line, 1, &pods, NOW);
 
-    look_at(&mut line, &urgent(), (1, 0), &[], NOW);
-    line.ask(&high, time(NOW));
+    assert_eq!(ask_urgently(&mut line), Seating::Unasked);
     let looked = line.place(time(NOW));
     assert!(looked.changed.contains(&low), "{looked:?}");
     let Seating::Evicted(why) = look(&mut line, 1, &pods, NOW) else {
@@ -349,11 +390,10 @@ fn a_gang_of_low_priority_leaves_and_the_other_gets_its_seats() {
 #[test]
 fn a_gang_stays_when_the_one_it_was_to_leave_for_is_gone_first() {
     let mut line = seated();
-    line.hear_priority("high", Some(1_000));
+    line.set_class("high", class(1_000));
     run(&mut line, false);
     let high = GangKey::of(&urgent());
-    look_at(&mut line, &urgent(), (1, 0), &[], NOW);
-    line.ask(&high, time(NOW));
+    ask_urgently(&mut line);
     line.place(time(NOW));
     assert!(matches!(look(&mut line, 1, &[], NOW), Seating::Evicted(_)));
     line.forget(&high);

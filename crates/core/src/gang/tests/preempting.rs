@@ -93,3 +93,78 @@ fn while_a_victim_leaves_no_other_is_chosen() {
     assert_eq!(placement.reservations[&key("urgent")][0].node, "b0r0h0");
     assert!(why(&placement, "urgent").ends_with("waits for gangs that are ending already"));
 }
+
+#[test]
+fn scope_says_whose_seats_may_be_taken() {
+    let mut snapshot = cluster(1, 1, 2);
+    let mut other = running(&mut snapshot, "other", &["b0r0h0"], 990);
+    other.key.namespace = "elsewhere".to_owned();
+    for (key, mut pod) in std::mem::take(&mut snapshot.pods) {
+        pod.gang = Some(other.key.clone());
+        let namespace = other.key.namespace.clone();
+        snapshot.pods.insert(PodKey { namespace, ..key }, pod);
+    }
+    let own = running(&mut snapshot, "own", &["b0r0h1"], 100);
+    let off = "preemption is off (`--preemption`)";
+    let across = "preemption across namespaces is off (`--preemption`)";
+    let cases: &[(PreemptionScope, usize, &[&str], &str)] = &[
+        (PreemptionScope::Off, 1, &[], off),
+        (
+            PreemptionScope::Namespace,
+            1,
+            &["own"],
+            "`own` to end, of lower priority",
+        ),
+        (PreemptionScope::Namespace, 2, &[], across),
+        (
+            PreemptionScope::Cluster,
+            1,
+            &["other"],
+            "`other` to end, of lower priority",
+        ),
+        (
+            PreemptionScope::Cluster,
+            2,
+            &["other", "own"],
+            "to end, of lower priority",
+        ),
+    ];
+    for (scope, pods, want, sentence) in cases {
+        snapshot.preemption = *scope;
+        let gangs = [other.clone(), own.clone(), urgent(*pods)];
+        let placement = place(&snapshot, &gangs, time(1_000));
+        assert_eq!(victims(&placement), *want, "{scope} {pods}");
+        let why = why(&placement, "urgent");
+        assert!(why.ends_with(sentence), "{scope} {pods}: {why}");
+        let is_out = placement.out_of_scope.contains(&key("urgent"));
+        assert_eq!(is_out, want.is_empty(), "{scope} {pods}");
+    }
+    // Where nothing would help, the scope is not what is in the way.
+    snapshot.preemption = PreemptionScope::Namespace;
+    let placement = place(&snapshot, &[other, own, urgent(3)], time(1_000));
+    assert!(
+        placement.out_of_scope.is_empty(),
+        "{}",
+        why(&placement, "urgent")
+    );
+}
+
+#[test]
+fn claim_decides_who_goes_first_and_whom_seats_are_kept_for() {
+    let mut snapshot = cluster(1, 1, 2);
+    occupy(&mut snapshot, "b0r0h0", "holder", 8);
+    let older = gang("older", 2, 8).created(1);
+    let mut unadmitted = gang("boaster", 2, 8).created(2).priority(1_000_000);
+    unadmitted.claim = 0;
+    unadmitted.admitted = false;
+    let placement = place(&snapshot, &[older.clone(), unadmitted.clone()], time(10));
+    let reserved: Vec<&str> = placement
+        .reservations
+        .keys()
+        .map(|key| key.name.as_str())
+        .collect();
+    assert_eq!(reserved, ["older"]);
+    let admitted = unadmitted.priority(1_000_000);
+    let placement = place(&snapshot, &[older, admitted], time(10));
+    assert!(placement.reservations.contains_key(&key("boaster")));
+}

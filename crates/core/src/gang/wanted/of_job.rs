@@ -1,6 +1,6 @@
 //! From a job to its gang.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
@@ -18,15 +18,17 @@ const INDEX: &str = launch::pod_label::REPLICA_INDEX;
 impl Gang {
     /// The gang of `job`, which was made at `created`, with no seat yet.
     ///
-    /// The priority is that of the templates where they state a number; a class has to be looked up by the
-    /// caller. Pods of a role have one shape: labels that only single pods have are left out.
+    /// Its priority is 0: only admission gives a pod its number, so what a template states is not read. The classes
+    /// are those of the templates. Pods of a role have one shape: labels that only single pods have are left out.
     pub fn of(job: &Job, cluster: &Cluster, created: Timestamp) -> Result<Self, LaunchError> {
         let plan = Plan::new(job, cluster)?;
         let mut gang = Self {
             key: GangKey::of(job),
             created,
             priority: 0,
-            priority_class: priority_class(job),
+            claim: 0,
+            admitted: false,
+            classes: BTreeSet::new(),
             shapes: Vec::new(),
             pods: Vec::new(),
             minimum: 0,
@@ -36,6 +38,7 @@ impl Gang {
             remembered: BTreeMap::new(),
             reserved: BTreeMap::new(),
             preempts: job.knobs.preemption == Some(Switch::On),
+            never_preempts: false,
             leaving: false,
             safe_at: job.knobs.checkpointed_at,
             runs_since: None,
@@ -52,7 +55,8 @@ impl Gang {
                 continue;
             }
             let (labels, spec) = parts(plan.pod(Slot::new(role, 0), 1)?);
-            gang.priority = gang.priority.max(spec.priority.unwrap_or(0));
+            let class = spec.priority_class_name.clone();
+            gang.classes.insert(class.unwrap_or_default());
             let mut shape = Shape::of(&spec, labels);
             shape.ranks = if holds_ranks(role) {
                 ranks(job, &shape.requests)
@@ -161,17 +165,4 @@ pub(crate) fn minimum(job: &Job, total: usize) -> usize {
     });
     let stated = stated.map(|count| count as usize);
     stated.or(elastic).unwrap_or(total).clamp(1, total.max(1))
-}
-
-fn priority_class(job: &Job) -> Option<String> {
-    let policy = job.run_policy.scheduling.as_ref();
-    let of_templates = || {
-        job.roles.values().find_map(|role| {
-            let spec = role.template.spec.as_ref()?;
-            spec.priority_class_name.clone()
-        })
-    };
-    policy
-        .and_then(|policy| policy.priority_class.clone())
-        .or_else(of_templates)
 }

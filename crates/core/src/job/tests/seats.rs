@@ -75,6 +75,56 @@ fn a_new_job_asks_before_anything_is_written() {
 }
 
 #[test]
+fn job_whose_priority_must_be_admitted_makes_its_pods_first() {
+    for kind in [Kind::PyTorch, Kind::MpiV2] {
+        let mut world = World::new(job(kind));
+        let why = "creating the pods first: priority class `gold` counts once admitted";
+        world.observed.seating = Seating::Unadmitted(why.to_owned());
+        let first = world.pass();
+        assert_ne!(first.status, JobStatus::default(), "{kind}: written first");
+        assert!(!first.actions.contains(&Action::AskSeats), "{kind}");
+        assert_eq!(first.reasons[0].code, Code::WaitingForSeats, "{kind}");
+        assert_eq!(first.reasons[0].message, why, "{kind}");
+        let made = created(&first);
+        assert!(!made.is_empty(), "{kind}");
+        for (slot, seat) in &made {
+            assert_eq!(*seat, Seat::Gated, "{kind} {slot}");
+            assert_ne!(slot.role, Role::Launcher, "{kind}");
+        }
+        // A quota refuses them: the author sees it, and nobody asks.
+        let refusal = Refusal {
+            tried: "create pod `j-worker-0`".to_owned(),
+            message: "exceeded quota".to_owned(),
+        };
+        let there = std::mem::take(&mut world.observed.pods);
+        world.observed.refusals = vec![refusal];
+        let refused = world.pass();
+        assert!(!refused.actions.contains(&Action::AskSeats), "{kind}");
+        assert_eq!(refused.reasons[0].code, Code::Refused, "{kind}");
+        world.observed.refusals.clear();
+        world.observed.pods = there;
+        // They exist now.
+        world.observed.seating = Seating::Unasked;
+        assert!(world.pass().actions.contains(&Action::AskSeats), "{kind}");
+        give(&mut world);
+        let seated = world.pass();
+        let released = seated.actions.iter();
+        let released = released.filter(|action| matches!(action, Action::SeatPod { .. }));
+        assert_eq!(released.count(), made.len(), "{kind}");
+    }
+}
+
+#[test]
+fn suspended_job_that_is_not_admitted_asks_for_nothing() {
+    let mut world = World::new(job(Kind::PyTorch));
+    world.observed.seating = Seating::Unadmitted("creating the pods first".to_owned());
+    world.settle();
+    world.job.run_policy.suspend = true;
+    world.settle();
+    assert!(world.observed.pods.is_empty());
+}
+
+#[test]
 fn a_gang_that_is_refused_is_held_back_and_says_why() {
     let mut world = waiting(Kind::PyTorch);
     world.pass();
