@@ -211,7 +211,7 @@ impl Operator {
         let mut records = BTreeMap::new();
         if let Seating::Given(seats) = seating {
             let covers = preflight::covers(job, settled(status).as_ref());
-            let now = Timestamp::now();
+            let now = crate::clock::now();
             let store = self.state.store();
             let nodes = &store.line.snapshot().nodes;
             for node in seats.values() {
@@ -307,7 +307,7 @@ impl Operator {
         let found = runner.run(pods, &say).await.and_then(|found| {
             let report = found.measured()?;
             let judgement = probe::judge(&report, &nodes)?;
-            let used = (Timestamp::now(), lasts);
+            let used = (crate::clock::now(), lasts);
             let follows =
                 probe::consequences(Source::Job, &report, &judgement, &nodes, &covers, used);
             Ok(Found { judgement, follows })
@@ -356,7 +356,7 @@ impl Operator {
             known.ended?.ok()
         });
         if let Some(Found { judgement, follows }) = found {
-            let now = Timestamp::now();
+            let now = crate::clock::now();
             self.suspect(key, &follows.suspects, &judgement.fit, now);
             self.flights.remember(key, uid, follows.own, now);
         }

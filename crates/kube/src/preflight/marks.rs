@@ -3,11 +3,12 @@
 //! Invariants: only what a trial of the operator itself found is written, which [`Marks`] stand for. The taints of others
 //! stay as they are; a node is changed only on top of the version that was read.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 use trainyard_core::{
     gang::Node,

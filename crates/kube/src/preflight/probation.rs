@@ -90,7 +90,7 @@ impl Operator {
             if self.readiness().is_err() {
                 continue;
             }
-            let now = Timestamp::now();
+            let now = crate::clock::now();
             if place.is_ok() {
                 let due = due(self.state.store().line.snapshot(), now);
                 if !due.is_empty() {
@@ -126,7 +126,7 @@ impl Operator {
                     nodes = due.len(),
                     why, "a trial of nodes on probation produced no result"
                 );
-                let until = later(Timestamp::now(), AGAIN.min(self.gate().probation_lasts));
+                let until = later(crate::clock::now(), AGAIN.min(self.gate().probation_lasts));
                 for node in &due {
                     self.extend_probation(node, until).await;
                 }

@@ -64,7 +64,7 @@ impl Operator {
 
     /// Tries the node that has waited longest of those that jobs blame, if there is one.
     pub(super) async fn try_suspect(&self) {
-        let now = Timestamp::now();
+        let now = crate::clock::now();
         let suspect = self.flights.suspects().take(now);
         let Some(Suspect { node, beside }) = suspect else {
             return;
@@ -142,7 +142,7 @@ impl Operator {
         }
         let report = probe::only_what_was_seen(found?.measured()?);
         let judgement = probe::judge(&report, nodes)?;
-        let at = Timestamp::now();
+        let at = crate::clock::now();
         let covers = fingerprint(&Needs::default());
         let used = (at, self.gate().result_lasts);
         let follows =

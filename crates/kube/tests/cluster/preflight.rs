@@ -86,7 +86,7 @@ fn is_on_probation(node: &Value) -> bool {
 /// The pods of jobs that have a node.
 async fn ranks(yard: &Yard) -> BTreeMap<String, Value> {
     let mut pods = yard.pod_map().await;
-    pods.retain(|name, pod| !name.contains("-preflight-") && pod["spec"]["nodeName"].is_string());
+    pods.retain(|name, pod| !name.contains("preflight-") && pod["spec"]["nodeName"].is_string());
     pods
 }
 
@@ -274,10 +274,12 @@ fn a_node_on_probation_comes_back_once_it_passes() {
         forget(&yard).await;
         // As a trial that failed leaves it.
         let until = jiff::Timestamp::now().to_string();
-        let taint = json!({"key": TAINT, "value": "gpu-ecc", "effect": "NoSchedule"});
+        let there = node(&yard, "node-b").await["spec"]["taints"].clone();
+        let mut taints = there.as_array().cloned().unwrap_or_default();
+        taints.push(json!({"key": TAINT, "value": "gpu-ecc", "effect": "NoSchedule"}));
         let change = json!({
             "metadata": {"annotations": {"trainyard.dev/probation-until": until}},
-            "spec": {"taints": [taint]},
+            "spec": {"taints": taints},
         });
         edit_node(&yard, "node-b", change).await;
         yard.until("node-b is back", || async {
@@ -377,7 +379,8 @@ fn the_lead_is_told_in_which_domains_its_nodes_are() {
                     .flatten();
                 let mut told = variables
                     .filter(|variable| variable["name"] == preflight::variable_name::TOPOLOGY)
-                    .filter_map(|variable| variable["value"].as_str());
+                    .filter_map(|variable| variable["value"].as_str())
+                    .filter(|value| !value.is_empty());
                 told.next().map(str::to_owned)
             })
             .await;
