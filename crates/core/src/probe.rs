@@ -8,6 +8,7 @@
 //! because nobody looked.
 
 mod amounts;
+mod brief;
 mod catalogue;
 mod check;
 mod compare;
@@ -22,16 +23,24 @@ mod probation;
 mod reading;
 pub mod ring;
 pub mod search;
+mod suspects;
 pub mod tools;
+mod trust;
 
 pub use catalogue::{CATALOGUE, Entry};
 pub use check::{Check, Layer, NodeReport, Outcome, Owner, Report};
 pub use compare::compare;
 pub use examine::examine;
 pub use judge::{Fault, Judgement, NodeRecord, fingerprint, judge, sentence};
+pub(crate) use needs::GPU;
 pub use needs::{Needs, VolumeNeeds, needs};
 pub use probation::{Cap, PROBATION, PROBATION_UNTIL, Probation};
 pub use reading::{
     Gid, Gpu, Interface, Limits, Memory, Pcie, Probed, Processors, RdmaPort, Reading, RemappedRows,
     Space, Versions, VolumeTrial, XidSeen,
+};
+pub use suspects::{Blamed, Suspect, Suspects};
+pub use trust::{
+    Consequences, Marks, REPORT_MOST, Rejected, Source, accept, clean, consequences,
+    only_what_was_seen, report_most,
 };

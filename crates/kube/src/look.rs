@@ -36,7 +36,7 @@ pub use self::{
     kept::KeptLog,
     logs::{Chunk, Followed, LogAsked, LogOf},
     pod::PodSeen,
-    preflight::{PreflightStopped, preflight_token},
+    preflight::{PREFLIGHT_REPORT_BYTES, PreflightStopped, preflight_token},
 };
 pub use crate::preflight::PreflightFound;
 use crate::{crd, process, view::JobView};

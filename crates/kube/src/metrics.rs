@@ -3,6 +3,8 @@
 //! Invariant: no label takes a value that grows without bound while a job runs; jobs are named only
 //! in gauges that vanish with them.
 
+mod trust;
+
 use std::{fmt, sync::Mutex, time::Duration};
 
 use jiff::Timestamp;
@@ -22,6 +24,7 @@ use trainyard_core::{
     spec::Kind,
 };
 
+use self::trust::Trust;
 use crate::{api::Verb, feed::Age, key::JobKey};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -93,6 +96,8 @@ pub struct Metrics {
     preflights: Family<Ended, Counter>,
     node_preflight: Family<Measured, Gauge>,
     nodes_on_probation: Gauge,
+    /// What is not believed, and what is tried because of it.
+    pub(crate) trust: Trust,
     attempts: Family<Paid, Counter>,
     phase_seconds: Family<Spent, Counter<f64, std::sync::atomic::AtomicU64>>,
     training_ratio: Family<OneJob, Gauge<f64, std::sync::atomic::AtomicU64>>,
@@ -123,6 +128,7 @@ impl Default for Metrics {
             preflights: Family::default(),
             node_preflight: Family::default(),
             nodes_on_probation: Gauge::default(),
+            trust: Trust::default(),
             attempts: Family::default(),
             phase_seconds: Family::default(),
             training_ratio: Family::default(),
@@ -198,6 +204,7 @@ impl Metrics {
             "Nodes that failed a preflight and have passed none since",
             self.nodes_on_probation.clone(),
         );
+        self.trust.register(own);
         own.register(
             "attempts",
             "Attempts that failed, by account",

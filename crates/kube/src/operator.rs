@@ -60,6 +60,9 @@ const SIZES_EVERY: Duration = Duration::from_secs(5);
 /// A job of a kind whose watch is stale is looked at again after this.
 const HELD: Duration = Duration::from_secs(5);
 
+/// An operator that stops waits so long for what is being written to nodes and for pods that are being removed.
+const MARKS_WITHIN: Duration = Duration::from_secs(5);
+
 /// What an operator is told.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -86,7 +89,7 @@ pub struct Options {
     pub shadow: bool,
     /// What is decided about preflights.
     pub gate: Gate,
-    /// The namespace in which nodes are looked at for no job; that of the jobs where there is none.
+    /// The namespace of the operator's own pod, in which it tries nodes; that of the jobs where there is none.
     pub own_namespace: Option<String>,
 }
 
@@ -235,11 +238,14 @@ impl Operator {
         self.options.gate
     }
 
-    /// Where nodes are looked at for no job.
-    pub(crate) fn own_namespace(&self) -> String {
-        let own = self.options.namespace.as_ref();
-        let own = own.or(self.options.own_namespace.as_ref());
-        own.map_or("default", String::as_str).to_owned()
+    /// The only namespace whose jobs it manages, where it is one.
+    pub(crate) fn jobs_namespace(&self) -> Option<&str> {
+        self.options.namespace.as_deref()
+    }
+
+    /// The namespace of its own pod, where that is known.
+    pub(crate) fn pod_namespace(&self) -> Option<&str> {
+        self.options.own_namespace.as_deref()
     }
 
     /// Whether this operator acts.
@@ -290,6 +296,9 @@ impl Operator {
         let finished = tokio::time::timeout(Duration::from_secs(20), turns.acquire_many(all)).await;
         if finished.is_err() {
             warn!("passes are still under way; ending without them");
+        }
+        if !self.flights.tasks.finish(MARKS_WITHIN).await {
+            warn!("preflights are still being cleared up; ending without them");
         }
         tasks.abort_all();
         if let Some(lease) = &self.options.lease {

@@ -5,15 +5,18 @@
 //! follows `trainyard_core::job`'s.
 //!
 //! Invariants: no pass waits for a preflight. One ends after [`runner::LIMIT`] at the latest, and its pods by themselves.
-//! Nothing of it is remembered but on nodes: an operator that is killed and started again begins anew.
+//! What a job's pods report is used for that job alone: it is remembered here and written to no node. An operator that is
+//! restarted measures again. Nodes are marked by [`trial`]s only.
 
 mod marks;
 mod probation;
 mod runner;
+mod tasks;
+mod trial;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -25,10 +28,11 @@ use trainyard_core::{
     fabric::Fabric,
     job::{JobStatus, PreflightRun, Preflights, Seating, SeenPreflight},
     launch::preflight::{self, Flight},
-    probe::{self, Cap, Judgement, NodeRecord, Report},
+    probe::{self, Cap, Consequences, Judgement, NodeRecord, Source, Suspects},
     spec::{Job, Preflight, Slot},
 };
 
+use self::tasks::Tasks;
 pub use self::runner::PreflightFound;
 pub(crate) use self::runner::{Runner, SETS_UP};
 use crate::{key::JobKey, operator::Operator};
@@ -57,10 +61,25 @@ impl Default for Gate {
     }
 }
 
+/// Nodes of one job of which it is remembered what its preflights found.
+const REMEMBERED: usize = 4_096;
+
 /// The preflights of all jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Flights {
     jobs: Mutex<BTreeMap<JobKey, Followed>>,
+    own: Mutex<BTreeMap<JobKey, Own>>,
+    /// The nodes that jobs blame, until the operator has tried them.
+    suspects: Mutex<Suspects>,
+    pub(crate) tasks: Tasks,
+}
+
+/// What the preflights of a job found on its nodes. Nobody else uses it.
+#[derive(Debug)]
+struct Own {
+    /// The job's own identity: another of the same name has found nothing.
+    uid: String,
+    records: BTreeMap<String, NodeRecord>,
 }
 
 /// The last preflight of a job.
@@ -69,17 +88,24 @@ struct Followed {
     /// The job's own identity: another of the same name has none.
     uid: String,
     round: u32,
-    task: AbortHandle,
+    /// Nothing where it could not even be begun.
+    task: Option<AbortHandle>,
     ended: Option<Result<Found, String>>,
+}
+
+impl Followed {
+    fn abort(&self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
 }
 
 /// What a preflight found.
 #[derive(Clone, Debug)]
 struct Found {
-    report: Arc<Report>,
     judgement: Judgement,
-    covers: String,
-    at: Timestamp,
+    follows: Consequences,
 }
 
 impl Flights {
@@ -90,8 +116,43 @@ impl Flights {
     /// Ends what is under way for a job that is gone; its pods go with it.
     pub(crate) fn forget(&self, key: &JobKey) {
         if let Some(followed) = self.jobs().remove(key) {
-            followed.task.abort();
+            followed.abort();
         }
+        self.own().remove(key);
+    }
+
+    fn own(&self) -> MutexGuard<'_, BTreeMap<JobKey, Own>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn suspects(&self) -> MutexGuard<'_, Suspects> {
+        self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers what a preflight of a job found, for its later attempts.
+    fn remember(&self, key: &JobKey, uid: &str, found: BTreeMap<String, NodeRecord>, now: Timestamp) {
+        let mut own = self.own();
+        let known = own.entry(key.clone()).or_insert_with(|| Own {
+            uid: uid.to_owned(),
+            records: BTreeMap::new(),
+        });
+        if known.uid != uid {
+            uid.clone_into(&mut known.uid);
+            known.records.clear();
+        }
+        known.records.retain(|_, record| record.is_fresh(now));
+        known.records.extend(found);
+        while known.records.len() > REMEMBERED {
+            known.records.pop_first();
+        }
+    }
+
+    /// What a job that needs what `covers` names remembers of a node.
+    fn remembered(&self, key: &JobKey, uid: &str, covers: &str, node: &str) -> Option<NodeRecord> {
+        let own = self.own();
+        let known = own.get(key).filter(|known| known.uid == uid)?;
+        let record = known.records.get(node);
+        record.filter(|record| record.covers == covers).cloned()
     }
 
     fn run(&self, key: &JobKey, uid: &str, status: &JobStatus) -> PreflightRun {
@@ -150,13 +211,19 @@ impl Operator {
         let mut records = BTreeMap::new();
         if let Seating::Given(seats) = seating {
             let covers = preflight::covers(job, settled(status).as_ref());
+            let now = crate::clock::now();
             let store = self.state.store();
             let nodes = &store.line.snapshot().nodes;
             for node in seats.values() {
-                let record = nodes.get(node).and_then(|node| node.preflight.as_deref());
-                if let Some(record) = record.filter(|record| record.covers == covers) {
-                    records.insert(node.clone(), record.clone());
-                }
+                let own = self.flights.remembered(key, uid, &covers, node);
+                let on_node = nodes.get(node).and_then(|node| node.preflight.as_deref());
+                let on_node = on_node.filter(|record| record.is_for(&covers) && record.is_fresh(now));
+                // What the operator itself found wrong outweighs what the job's pods say.
+                let known = match on_node {
+                    Some(record) if record.is_failed() || own.is_none() => Some(record.clone()),
+                    _ => own,
+                };
+                records.extend(known.map(|record| (node.clone(), record)));
             }
         }
         SeenPreflight::Here(Box::new(Preflights {
@@ -180,11 +247,11 @@ impl Operator {
             if known.uid == uid && known.round == round {
                 return;
             }
-            known.task.abort();
+            known.abort();
         }
         let fabric = settled(status);
         let made = token().and_then(|token| {
-            let flight = flight(uid, round, &token);
+            let flight = flight(uid, round, &token, seats.len());
             preflight::of_job(job, fabric.as_ref(), &self.cluster, flight, seats)
                 .map_err(|error| error.to_string())
         });
@@ -192,6 +259,16 @@ impl Operator {
             Ok(pods) => pods,
             Err(why) => {
                 warn!(job = %key, why, "cannot lay out the pods of a preflight");
+                self.caller.metrics.preflight_ended("untold");
+                let followed = Followed {
+                    uid: uid.to_owned(),
+                    round,
+                    task: None,
+                    ended: Some(Err(format!("its pods cannot be laid out: {why}"))),
+                };
+                jobs.insert(key.clone(), followed);
+                drop(jobs);
+                self.look_soon(key.clone());
                 return;
             }
         };
@@ -204,11 +281,11 @@ impl Operator {
             covers: preflight::covers(job, fabric.as_ref()),
             pods,
         };
-        let task = tokio::spawn(self.clone().run_preflight(begun)).abort_handle();
+        let task = self.flights.tasks.measure(self.clone().run_preflight(begun));
         let followed = Followed {
             uid: uid.to_owned(),
             round,
-            task,
+            task: Some(task),
             ended: None,
         };
         jobs.insert(key.clone(), followed);
@@ -224,22 +301,16 @@ impl Operator {
             mut pods,
         } = begun;
         self.locate(&mut pods);
-        let runner = Runner {
-            caller: &self.caller,
-            namespace: &key.namespace,
-            of: &uid,
-            sets_up_within: self.gate().sets_up_within,
-        };
+        let runner = self.runner(&key, &uid, nodes.len());
         let say = |words: String| debug!(job = %key, round, words, "preflight");
+        let lasts = self.gate().result_lasts;
         let found = runner.run(pods, &say).await.and_then(|found| {
             let report = found.measured()?;
             let judgement = probe::judge(&report, &nodes)?;
-            Ok(Found {
-                report: Arc::new(report),
-                judgement,
-                covers,
-                at: crate::clock::now(),
-            })
+            let used = (crate::clock::now(), lasts);
+            let follows =
+                probe::consequences(Source::Job, &report, &judgement, &nodes, &covers, used);
+            Ok(Found { judgement, follows })
         });
         let outcome = match &found {
             Ok(found) if found.judgement.alike.is_some() => "alike",
@@ -268,7 +339,8 @@ impl Operator {
         }
     }
 
-    /// Keeps what preflight `round` found on its nodes, and removes what is left of it, in a task of its own.
+    /// Keeps what preflight `round` of a job found for that job, has the nodes tried that it blames, and removes what is
+    /// left of it, in a task of its own.
     pub(crate) fn end_preflight(&self, key: &JobKey, uid: &str, round: u32) {
         let known = {
             let mut jobs = self.flights.jobs();
@@ -280,45 +352,32 @@ impl Operator {
             }
         };
         let found = known.and_then(|known| {
-            known.task.abort();
+            known.abort();
             known.ended?.ok()
         });
+        if let Some(Found { judgement, follows }) = found {
+            let now = crate::clock::now();
+            self.suspect(key, &follows.suspects, &judgement.fit, now);
+            self.flights.remember(key, uid, follows.own, now);
+        }
         let (this, key, uid) = (self.clone(), key.clone(), uid.to_owned());
-        tokio::spawn(async move {
-            if let Some(found) = found {
-                this.mark(&found).await;
-            }
-            let runner = Runner {
-                caller: &this.caller,
-                namespace: &key.namespace,
-                of: &uid,
-                sets_up_within: this.gate().sets_up_within,
-            };
+        drop(self.flights.tasks.close(async move {
+            let runner = this.runner(&key, &uid, 0);
             if let Err(error) = runner.remove().await {
                 warn!(job = %key, round, error, "cannot remove the pods of a preflight; they end by themselves");
             }
-        });
+        }));
     }
 
-    /// Writes what was found to the nodes.
-    async fn mark(&self, found: &Found) {
-        let gate = self.gate();
-        let records = found.report.nodes.keys().filter_map(|node| {
-            let (at, lasts) = (found.at, gate.result_lasts);
-            let record = NodeRecord::of(
-                &found.report,
-                &found.judgement,
-                node,
-                &found.covers,
-                at,
-                lasts,
-            )?;
-            Some((node.clone(), record))
-        });
-        let records: Vec<(String, NodeRecord)> = records.collect();
-        self.write_records(&records).await;
-        for (node, fault) in &found.judgement.unfit {
-            self.put_on_probation(node, fault, found.at).await;
+    /// What runs the pods of a preflight of the job `uid`.
+    fn runner<'a>(&'a self, key: &'a JobKey, uid: &'a str, nodes: usize) -> Runner<'a> {
+        Runner {
+            caller: &self.caller,
+            namespace: &key.namespace,
+            of: uid,
+            owner: uid,
+            report_bytes: probe::report_most(nodes),
+            sets_up_within: self.gate().sets_up_within,
         }
     }
 }
@@ -328,8 +387,13 @@ fn settled(status: &JobStatus) -> Option<Fabric> {
     status.trainyard.fabric.as_ref()?.fabric()
 }
 
-fn flight<'a>(of: &'a str, round: u32, token: &'a str) -> Flight<'a> {
-    Flight { of, round, token }
+fn flight<'a>(of: &'a str, round: u32, token: &'a str, nodes: usize) -> Flight<'a> {
+    Flight {
+        of,
+        round,
+        token,
+        report_bytes: probe::report_most(nodes),
+    }
 }
 
 /// What the pods of one preflight know, and nobody else.

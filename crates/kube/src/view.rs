@@ -51,11 +51,13 @@ pub(crate) struct Meta {
 impl Meta {
     /// The identity of the object that owns this one.
     pub(crate) fn owner(&self) -> &str {
+        self.controller().map_or("", |owner| &owner.uid)
+    }
+
+    /// The object that owns this one.
+    pub(crate) fn controller(&self) -> Option<&OwnerReference> {
         let controller = |owner: &&OwnerReference| owner.controller == Some(true);
-        self.owner_references
-            .iter()
-            .find(controller)
-            .map_or("", |owner| &owner.uid)
+        self.owner_references.iter().find(controller)
     }
 
     pub(crate) fn label(&self, key: &str) -> Option<&str> {

@@ -33,7 +33,7 @@ const SLICE: Duration = Duration::from_millis(10);
 /// somebody else holds.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The variable that no program of others is to see.
-const SECRET: &str = "TRAINYARD_PREFLIGHT_TOKEN";
+const SECRET: &str = trainyard_core::launch::preflight::variable_name::TOKEN;
 
 /// The first file called `name` in these folders that may be executed.
 pub(crate) fn find(name: &str, folders: &[PathBuf]) -> Option<PathBuf> {

@@ -72,9 +72,11 @@ marks! {
     /// Preflight that found a bad node.
     PreflightFailed = "preflight: found a bad node",
     /// Preflight whose report was lost.
-    PreflightLost = "preflight: told nothing",
+    PreflightLost = "preflight: no result",
     /// Preflight that never answers.
     PreflightSilent = "preflight: never answers",
+    /// Node that a job blames and that a trial finds well.
+    SuspectCleared = "preflight: a blamed node passes its trial",
     /// Node that automation keeps from others.
     OnProbation = "preflight: a node is put on probation",
     /// Node that fell silent and came back.

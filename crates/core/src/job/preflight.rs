@@ -222,7 +222,7 @@ fn take_in(pass: &mut Pass<'_>, here: &Preflights, wanted: &BTreeMap<String, Slo
 }
 
 fn tells_nothing(pass: &mut Pass<'_>, why: &str) {
-    let why = format!("the preflight of the seats told nothing: {why}");
+    let why = format!("preflight produced no result: {why}");
     try_later(pass, why, Vec::new());
 }
 

@@ -14,7 +14,7 @@ use k8s_openapi::{
         Capabilities, Container, EmptyDirVolumeSource, EnvVar, Pod, PodSecurityContext, PodSpec,
         ResourceRequirements, SeccompProfile, SecurityContext, Toleration, Volume, VolumeMount,
     },
-    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::{ObjectMeta, OwnerReference}},
 };
 
 use super::{
@@ -28,7 +28,7 @@ use super::{
 use crate::{
     fabric::Fabric,
     probe::{self, Needs},
-    spec::{Job, Role, Slot},
+    spec::{Job, Kind, Role, Slot},
 };
 
 /// The label of every pod of a preflight; its value is the round.
@@ -47,6 +47,8 @@ pub const DEADLINE: Duration = Duration::from_mins(5);
 pub const MEASURES: Duration = Duration::from_mins(2);
 
 /// The variables by which a pod learns its part.
+///
+/// Every pod has all of them, empty where they say nothing: else the image of a job could say it.
 pub mod variable_name {
     /// What a machine must have, as JSON.
     pub const NEEDS: &str = "TRAINYARD_PREFLIGHT_NEEDS";
@@ -64,6 +66,30 @@ pub mod variable_name {
     pub const LEAD: &str = "TRAINYARD_PREFLIGHT_LEAD";
     /// Seconds in which measuring ends.
     pub const TIMEOUT: &str = "TRAINYARD_PREFLIGHT_TIMEOUT";
+    /// Milliseconds in which one direction of a pair is measured.
+    pub const MEASURE: &str = "TRAINYARD_PREFLIGHT_MEASURE";
+    /// The port that the lead listens on.
+    pub const PORT: &str = "TRAINYARD_PREFLIGHT_PORT";
+    /// The folder that stands for `/`.
+    pub const ROOT: &str = "TRAINYARD_PREFLIGHT_ROOT";
+    /// Bytes that the report of the lead may have.
+    pub const REPORT_BYTES: &str = "TRAINYARD_PREFLIGHT_REPORT_BYTES";
+
+    /// All that the program reads.
+    pub const ALL: [&str; 12] = [
+        NEEDS,
+        NODE,
+        TOKEN,
+        GANG,
+        NODES,
+        TOPOLOGY,
+        LEAD,
+        TIMEOUT,
+        MEASURE,
+        PORT,
+        ROOT,
+        REPORT_BYTES,
+    ];
 }
 
 /// One pod of a preflight, before it is said who leads.
@@ -86,6 +112,8 @@ pub struct Flight<'a> {
     pub round: u32,
     /// What all pods of it know, and nobody else.
     pub token: &'a str,
+    /// Bytes that the report may have.
+    pub report_bytes: usize,
 }
 
 /// The image of the program that measures.
@@ -149,18 +177,25 @@ pub fn of_job(
     pods.collect()
 }
 
-/// The pods that look at `nodes` for no job, each with the devices that are free there.
+/// The pods that look at `nodes` for no job, each with the devices that are free there. What is wrong with those
+/// devices is a warning, or in a `trial` a failure.
 pub fn of_nodes(
     namespace: &str,
     image: &str,
     flight: Flight<'_>,
     nodes: &BTreeMap<String, BTreeMap<String, Quantity>>,
+    trial: bool,
 ) -> Vec<PreflightPod> {
-    let needs = Needs::default();
     let count = nodes.len();
     let pods = nodes.iter().enumerate().map(|(index, (node, devices))| {
         let mut limits = small();
         limits.extend(devices.clone());
+        // One is enough to hold them all to what a job needs. How many are handed in is no matter of the node: GPUs may
+        // be shared.
+        let needs = Needs {
+            gpus: (trial && devices.contains_key(probe::GPU)).then_some(1),
+            ..Needs::default()
+        };
         let container = Container {
             name: CONTAINER.to_owned(),
             image: Some(image.to_owned()),
@@ -238,7 +273,47 @@ fn tell(pod: &mut Pod, name: &str, value: &str) {
     let containers = pod.spec.iter_mut().flat_map(|spec| &mut spec.containers);
     for container in containers {
         let env = container.env.get_or_insert_default();
+        env.retain(|known| known.name != name);
         env.push(variable(name, value));
+    }
+}
+
+/// The part of a pod's metadata by which it is told whose it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Labelled<'a> {
+    /// Its namespace.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// The value of [`OF`].
+    pub of: &'a str,
+    /// The value of [`ROUND`].
+    pub round: &'a str,
+    /// The controller that owns it.
+    pub owner: Option<&'a OwnerReference>,
+    /// Whether it has ended.
+    pub ended: bool,
+}
+
+/// Whether a pod with the labels of a preflight is one: anybody can write labels.
+///
+/// A job's is owned by the job and named after it. One of no job has the name that its labels say, and nobody owns it;
+/// where that is not in `own`, the namespace of the operator, it is somebody's own, and only what has ended is cleared up.
+pub fn is_left_over(pod: Labelled<'_>, own: &str) -> bool {
+    match pod.owner {
+        Some(owner) => {
+            let is_job = Kind::ALL
+                .iter()
+                .any(|kind| kind.name() == owner.kind && kind.api_version() == owner.api_version);
+            let named = format!("{}-preflight-{}-", owner.name, pod.round);
+            is_job && pod.name.starts_with(&named)
+        }
+        None => {
+            let nobodys = format!("preflight-{}-{}-", pod.of, pod.round);
+            let of_file = format!("-preflight-{}-", pod.round);
+            let is_named = pod.name.starts_with(&nobodys) || pod.name.contains(&of_file);
+            is_named && (pod.namespace == own || pod.ended)
+        }
     }
 }
 
@@ -252,13 +327,17 @@ fn labels(flight: Flight<'_>) -> BTreeMap<String, String> {
 
 fn variables(flight: Flight<'_>, node: &str, needs: &Needs, count: usize) -> Vec<EnvVar> {
     let needs = serde_json::to_string(needs).unwrap_or_default();
-    vec![
-        variable(variable_name::NEEDS, needs),
-        variable(variable_name::NODE, node),
-        variable(variable_name::TOKEN, flight.token),
-        variable(variable_name::GANG, count.to_string()),
-        variable(variable_name::TIMEOUT, MEASURES.as_secs().to_string()),
-    ]
+    let said = |name: &str| match name {
+        variable_name::NEEDS => needs.clone(),
+        variable_name::NODE => node.to_owned(),
+        variable_name::TOKEN => flight.token.to_owned(),
+        variable_name::GANG => count.to_string(),
+        variable_name::TIMEOUT => MEASURES.as_secs().to_string(),
+        variable_name::REPORT_BYTES => flight.report_bytes.to_string(),
+        _ => String::new(),
+    };
+    let all = variable_name::ALL.into_iter();
+    all.map(|name| variable(name, said(name))).collect()
 }
 
 /// The container that trains, with the program that measures in place of its own.

@@ -11,7 +11,7 @@ use std::{
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Check, Layer, NodeReport, Outcome, Owner, Report};
+use super::{Check, Layer, NodeReport, Outcome, Owner, Report, Source};
 
 /// Longest sentence that is kept of a node: annotations are read with every node.
 const SENTENCE: usize = 240;
@@ -156,6 +156,9 @@ pub struct NodeRecord {
     pub until: Timestamp,
     /// What it covered: the [`fingerprint`] of what the job needs.
     pub covers: String,
+    /// Whose pods found it.
+    #[serde(default)]
+    pub by: Source,
 }
 
 impl NodeRecord {
@@ -179,6 +182,7 @@ impl NodeRecord {
             at,
             until: at.checked_add(lasts).unwrap_or(Timestamp::MAX),
             covers: covers.to_owned(),
+            by: Source::default(),
         };
         if let Some(fault) = judgement.unfit.get(node) {
             return Some(record(
@@ -217,6 +221,13 @@ impl NodeRecord {
     /// Whether it says that the node is not to be used.
     pub fn is_failed(&self) -> bool {
         self.outcome == Outcome::Fail
+    }
+
+    /// Whether a job that needs what `covers` names goes by it, where it was read from a node: what a trial of the
+    /// operator found wrong with the node holds for every job, what passed only for one that needs the same. What
+    /// pods of another job reported is nothing to this one.
+    pub fn is_for(&self, covers: &str) -> bool {
+        self.by == Source::Operator && (self.is_failed() || self.covers == covers)
     }
 }
 

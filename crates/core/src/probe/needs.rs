@@ -23,7 +23,7 @@ use crate::{
 /// The label of a node that tells the model of its GPUs, which jobs select by.
 const PRODUCT: &str = "nvidia.com/gpu.product";
 /// The resource of a node that is a whole GPU.
-const GPU: &str = "nvidia.com/gpu";
+pub(crate) const GPU: &str = "nvidia.com/gpu";
 /// Where the memory that processes of a pod share is.
 const SHM_PATH: &str = "/dev/shm";
 

@@ -20,6 +20,8 @@ use crate::{
 
 /// Calls under way at once.
 const CALLS: usize = 16;
+/// Bytes of a report that a person reads: every check of a thousand nodes.
+pub const PREFLIGHT_REPORT_BYTES: usize = 16 << 20;
 
 /// Why a preflight came to nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,10 +47,17 @@ impl Look {
             let metrics = Arc::new(Metrics::default());
             let client = self.api.client.clone();
             let caller = Caller::new(client, Fence::open(), metrics, CALLS);
+            let owner = pods
+                .first()
+                .and_then(|one| one.pod.metadata.owner_references.as_ref()?.first())
+                .map(|owner| owner.uid.clone())
+                .unwrap_or_default();
             let runner = Runner {
                 caller: &caller,
                 namespace,
                 of,
+                owner: &owner,
+                report_bytes: PREFLIGHT_REPORT_BYTES,
                 sets_up_within: SETS_UP,
             };
             let found = tokio::select! {

@@ -1,6 +1,7 @@
 //! What is kept on nodes: the last result of each, and the taint of those on probation.
 //!
-//! Invariant: the taints of others stay as they are; a node is changed only on top of the version that was read.
+//! Invariants: only what a trial of the operator itself found is written, which [`Marks`] stand for. The taints of others
+//! stay as they are; a node is changed only on top of the version that was read.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 use trainyard_core::{
     gang::Node,
-    probe::{Fault, NodeRecord, PROBATION, PROBATION_UNTIL, Probation},
+    probe::{Fault, Marks, PROBATION, PROBATION_UNTIL, Probation},
     spec::annotation,
 };
 
@@ -30,9 +31,17 @@ const TRIES: usize = 5;
 const NEWS: Duration = Duration::from_mins(1);
 
 impl Operator {
-    /// Writes what was found to its nodes.
-    pub(super) async fn write_records(&self, records: &[(String, NodeRecord)]) {
-        let calls: Vec<_> = records
+    /// Writes what a trial found to its nodes, and keeps those that failed from everybody.
+    pub(super) async fn write_marks(&self, marks: &Marks, at: Timestamp) {
+        self.write_records(marks).await;
+        for (node, fault) in marks.unfit() {
+            self.put_on_probation(node, fault, at).await;
+        }
+    }
+
+    async fn write_records(&self, marks: &Marks) {
+        let calls: Vec<_> = marks
+            .records()
             .iter()
             .map(|(node, record)| async move {
                 let notes = json!({ annotation::PREFLIGHT: record.text() });
@@ -54,12 +63,12 @@ impl Operator {
             }
         }
         if let Some((node, error)) = refused {
-            warn!(node, %error, "cannot keep what a preflight found; it is measured again");
+            warn!(node, %error, "cannot write what a trial found to a node");
         }
     }
 
     /// Keeps a node that failed from everybody for a while, if it is to blame and not too many are.
-    pub(super) async fn put_on_probation(&self, node: &str, fault: &Fault, at: Timestamp) {
+    async fn put_on_probation(&self, node: &str, fault: &Fault, at: Timestamp) {
         let gate = self.gate();
         let Some(probation) = Probation::of(fault, at, gate.probation_lasts) else {
             return;

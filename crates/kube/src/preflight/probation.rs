@@ -5,31 +5,28 @@
 //! Invariants: one trial at a time; only the leader makes any. A node comes back only by passing, or because a person
 //! takes its taint away.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
-use kube::core::params::DeleteParams;
+use kube::core::params::{DeleteParams, Preconditions};
+use serde::Deserialize;
 use tracing::{debug, info, warn};
 use trainyard_core::{
     gang::Snapshot,
-    launch::preflight,
-    probe::{self, Judgement, NodeRecord, Report, fingerprint},
+    launch::preflight::{self, Labelled},
 };
 
-use super::{Runner, flight, token};
+use super::trial::{Tried, partners};
 use crate::{
     act::object_path,
     feed::{self, Source},
     operator::Operator,
-    view::Bare,
+    view::{Meta, View},
 };
 
 /// How often nodes on probation are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// A trial that told nothing is made again after this.
+/// A trial without a result is made again after this.
 const AGAIN: Duration = Duration::from_mins(5);
 /// Nodes that are tried at once.
 const AT_ONCE: usize = 16;
@@ -37,12 +34,52 @@ const AT_ONCE: usize = 16;
 const SWEEP_EVERY: u32 = 30;
 /// The pods of a preflight that are older than this have ended long ago.
 const STALE: Duration = Duration::from_mins(15);
-/// Whose preflight a trial is.
-const OF: &str = "probation";
+
+/// A pod with the label of a preflight.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Left {
+    metadata: Meta,
+    status: LeftStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct LeftStatus {
+    phase: String,
+}
+
+impl View for Left {
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+impl Left {
+    /// Whether it is what a preflight left, and old enough that nobody waits for it.
+    fn is_stale(&self, own: &str, now: Timestamp) -> bool {
+        let meta = &self.metadata;
+        let label = |key: &str| meta.label(key).unwrap_or_default();
+        let labelled = Labelled {
+            namespace: &meta.namespace,
+            name: &meta.name,
+            of: label(preflight::OF),
+            round: label(preflight::ROUND),
+            owner: meta.controller(),
+            ended: matches!(self.status.phase.as_str(), "Succeeded" | "Failed"),
+        };
+        let made = meta.creation_timestamp.unwrap_or(now);
+        later(made, STALE) <= now && preflight::is_left_over(labelled, own)
+    }
+}
 
 impl Operator {
-    /// Lets nodes come back from probation, for ever.
+    /// Tries nodes that jobs blame, and those that may come back from probation, for as long as the operator runs.
     pub(crate) async fn watch_over_nodes(self) {
+        let place = self.trial_place();
+        if let Err(why) = &place {
+            warn!(why, "this operator tries and marks no node");
+        }
         let mut leads = self.leads();
         let mut looks = 0_u32;
         loop {
@@ -54,9 +91,12 @@ impl Operator {
                 continue;
             }
             let now = crate::clock::now();
-            let due = due(self.state.store().line.snapshot(), now);
-            if !due.is_empty() {
-                self.try_again(due).await;
+            if place.is_ok() {
+                let due = due(self.state.store().line.snapshot(), now);
+                if !due.is_empty() {
+                    self.try_again(due).await;
+                }
+                self.try_suspect().await;
             }
             if looks.is_multiple_of(SWEEP_EVERY) {
                 self.sweep(now).await;
@@ -67,73 +107,47 @@ impl Operator {
 
     /// Looks at nodes whose probation is over.
     async fn try_again(&self, due: BTreeSet<String>) {
-        let Ok(image) = preflight::image(&self.cluster) else {
-            return;
-        };
-        let nodes = {
+        let beside = {
             let store = self.state.store();
-            let snapshot = store.line.snapshot();
-            let partner = partner(snapshot);
-            let all = due.iter().chain(&partner);
-            let devices = |node: &String| (node.clone(), snapshot.free_accelerators(node));
-            all.map(devices).collect::<BTreeMap<_, _>>()
+            partners(store.line.snapshot(), &due, &BTreeSet::new())
         };
         info!(nodes = due.len(), "nodes on probation are tried again");
-        let namespace = self.own_namespace();
-        let runner = Runner {
-            caller: &self.caller,
-            namespace: &namespace,
-            of: OF,
-            sets_up_within: self.gate().sets_up_within,
-        };
-        let found = match token() {
-            Ok(token) => {
-                let mut pods =
-                    preflight::of_nodes(&namespace, image, flight(OF, 1, &token), &nodes);
-                self.locate(&mut pods);
-                let say = |words: String| debug!(words, "trial");
-                runner.run(pods, &say).await.and_then(|found| {
-                    let report = found.measured()?;
-                    let judgement = probe::judge(&report, &due)?;
-                    Ok((report, judgement))
-                })
+        match self.run_trial(&due, &beside).await {
+            Ok(tried) => {
+                let this = self.clone();
+                let released = self.flights.tasks.close(async move {
+                    this.release(&due, &tried).await;
+                });
+                drop(released.await);
             }
-            Err(why) => Err(why),
-        };
-        match found {
-            Ok((report, judgement)) => self.release(&due, &report, &judgement).await,
             Err(why) => {
+                self.caller.metrics.trust.node_tried("probation", "no_result");
                 warn!(
                     nodes = due.len(),
-                    why, "a trial of nodes on probation told nothing"
+                    why, "a trial of nodes on probation produced no result"
                 );
                 let until = later(crate::clock::now(), AGAIN.min(self.gate().probation_lasts));
                 for node in &due {
                     self.extend_probation(node, until).await;
                 }
-                drop(runner.remove().await);
             }
         }
     }
 
-    async fn release(&self, due: &BTreeSet<String>, report: &Report, judgement: &Judgement) {
-        let (now, gate) = (crate::clock::now(), self.gate());
-        let covers = fingerprint(&probe::Needs::default());
-        let record = |node: &String| {
-            let record = NodeRecord::of(report, judgement, node, &covers, now, gate.result_lasts)?;
-            Some((node.clone(), record))
-        };
-        let records: Vec<_> = due.iter().filter_map(record).collect();
-        self.write_records(&records).await;
+    async fn release(&self, due: &BTreeSet<String>, tried: &Tried) {
+        let judgement = &tried.judgement;
+        self.write_marks(&tried.follows.marks, tried.at).await;
         for node in due {
             if judgement.fit.contains(node) {
+                self.caller.metrics.trust.node_tried("probation", "fit");
                 self.end_probation(node).await;
             } else {
+                self.caller.metrics.trust.node_tried("probation", "unfit");
                 let fault = judgement.unfit.get(node);
                 let why = fault.map_or("all fail alike", |fault| fault.why.as_str());
                 info!(node, why, "a node stays on probation");
-                self.extend_probation(node, later(now, gate.probation_lasts))
-                    .await;
+                let until = later(tried.at, self.gate().probation_lasts);
+                self.extend_probation(node, until).await;
             }
         }
     }
@@ -145,22 +159,31 @@ impl Operator {
             labels: Some(preflight::ROUND.to_owned()),
             fields: None,
         };
-        let Ok((pods, _)) = feed::list::<Bare>(&self.caller.client, &source).await else {
-            return;
-        };
-        for pod in pods {
-            let meta = &pod.metadata;
-            let made = meta.creation_timestamp.unwrap_or(now);
-            if later(made, STALE) <= now {
-                let path = object_path(&meta.namespace, "pods");
-                let params = DeleteParams::default();
-                let gone = self.caller.delete(&path, &meta.name, &params).await;
-                debug!(
-                    pod = meta.name,
-                    ok = gone.is_ok(),
-                    "removed what a preflight left"
-                );
+        let pods = match feed::list::<Left>(&self.caller.client, &source).await {
+            Ok((pods, _)) => pods,
+            Err(error) => {
+                debug!(%error, "cannot list what preflights left");
+                return;
             }
+        };
+        let own = self.trial_place().map(|(namespace, _)| namespace);
+        let own = own.unwrap_or_default();
+        for pod in pods.iter().filter(|pod| pod.is_stale(&own, now)) {
+            let meta = &pod.metadata;
+            let path = object_path(&meta.namespace, "pods");
+            let params = DeleteParams {
+                preconditions: Some(Preconditions {
+                    uid: Some(meta.uid.clone()),
+                    resource_version: None,
+                }),
+                ..DeleteParams::default()
+            };
+            let gone = self.caller.delete(&path, &meta.name, &params).await;
+            debug!(
+                pod = meta.name,
+                ok = gone.is_ok(),
+                "removed what a preflight left"
+            );
         }
     }
 }
@@ -176,24 +199,11 @@ fn due(snapshot: &Snapshot, now: Timestamp) -> BTreeSet<String> {
     due.take(AT_ONCE).map(|(name, _)| name.clone()).collect()
 }
 
-/// A node that is well, to measure paths with.
-fn partner(snapshot: &Snapshot) -> Option<String> {
-    let well = snapshot.nodes.iter().find(|(_, node)| {
-        let passed = node
-            .preflight
-            .as_ref()
-            .is_some_and(|record| !record.is_failed());
-        let open = !node.unschedulable && !node.is_quarantined() && !node.is_on_probation();
-        node.ready && open && passed
-    });
-    well.map(|(name, _)| name.clone())
-}
-
 #[cfg(test)]
 mod tests {
     use trainyard_core::{
         gang::{Node, Taint, TaintEffect},
-        probe::{Outcome, PROBATION},
+        probe::PROBATION,
     };
 
     use super::*;
@@ -236,30 +246,27 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_measured_with_a_node_that_passed() {
-        let mut snapshot = Snapshot::default();
-        let passed = |outcome, tainted| Node {
-            preflight: Some(Box::new(NodeRecord {
-                outcome,
-                check: String::new(),
-                why: String::new(),
-                at: Timestamp::UNIX_EPOCH,
-                until: Timestamp::UNIX_EPOCH,
-                covers: String::new(),
-            })),
-            ..node(None, tainted)
+    fn sweep_checks_the_owner() {
+        let pod = |kind: &str, name: &str, age: i64| {
+            let owner = serde_json::json!([{"apiVersion": "kubeflow.org/v1", "kind": kind, "name": "j",
+                "uid": "u", "controller": true}]);
+            serde_json::from_value::<Left>(serde_json::json!({
+                "metadata": {"name": name, "namespace": "team", "ownerReferences": owner,
+                    "labels": {"trainyard.dev/preflight": "1", "trainyard.dev/preflight-of": "u"},
+                    "creationTimestamp": Timestamp::from_second(10_000 - age).unwrap().to_string()},
+                "status": {"phase": "Running"},
+            }))
+            .unwrap()
         };
-        snapshot.nodes.insert("a".to_owned(), node(None, false));
-        snapshot
-            .nodes
-            .insert("b".to_owned(), passed(Outcome::Pass, true));
-        snapshot
-            .nodes
-            .insert("c".to_owned(), passed(Outcome::Fail, false));
-        assert_eq!(partner(&snapshot), None);
-        snapshot
-            .nodes
-            .insert("d".to_owned(), passed(Outcome::Warn, false));
-        assert_eq!(partner(&snapshot).as_deref(), Some("d"));
+        let cases = [
+            ("a preflight's", pod("PyTorchJob", "j-preflight-1-0", 900), true),
+            ("a young one", pod("PyTorchJob", "j-preflight-1-0", 899), false),
+            ("somebody else's", pod("ReplicaSet", "j-preflight-1-0", 9_000), false),
+            ("a rank that carries the label", pod("PyTorchJob", "j-worker-0", 9_000), false),
+        ];
+        for (name, pod, want) in cases {
+            let now = Timestamp::from_second(10_000).unwrap();
+            assert_eq!(pod.is_stale("yard", now), want, "{name}");
+        }
     }
 }

@@ -6,26 +6,35 @@
 //!
 //! # Guarantees
 //! - It ends within [`LIMIT`], and whatever it says is a sentence.
+//! - It believes, follows and deletes only pods that it created, or that are owned and named as those: by their identity,
+//!   never by name or label alone. A report speaks about the nodes of its pods and is bounded in size.
 //! - A node whose pod does not start is a failed check of that node; a pod that no node is given tells nothing of any.
 //! - Of a lead that does not start, or that nobody reaches although others run, another takes the place, once.
 
-use std::{collections::BTreeMap, time::Duration};
+mod member;
 
-use futures::{StreamExt as _, stream};
-use kube::core::{params::DeleteParams, subresource::LogParams};
-use serde::Deserialize;
-use tokio::sync::watch;
-use trainyard_core::{
-    explain,
-    launch::preflight::{self, CONTAINER, MARKER, PreflightPod},
-    probe::{Check, Layer, Outcome, Owner, Report},
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
 };
 
+use futures::{StreamExt as _, stream};
+use kube::core::{
+    params::{DeleteParams, Preconditions},
+    subresource::LogParams,
+};
+use tokio::sync::watch;
+use trainyard_core::{
+    launch::preflight::{self, CONTAINER, Labelled, MARKER, PreflightPod},
+    probe::{self, Check, Layer, Outcome, Owner, Rejected, Report},
+};
+
+use self::member::{Seen, Stage, short};
 use crate::{
     act::object_path,
     api::{CallError, Caller},
-    feed::{self, News, Source},
-    view::{Bare, ConditionView, ContainerView, Meta, View},
+    feed::{self, Source},
+    view::{Bare, Meta},
 };
 
 /// All of it takes at most this long.
@@ -36,10 +45,8 @@ pub(crate) const SETS_UP: Duration = Duration::from_mins(1);
 const LEAVES: Duration = Duration::from_secs(30);
 /// Calls under way at once.
 const AT_ONCE: usize = 16;
-/// Bytes of the lead's log that are read: the checks of a thousand nodes.
-const BYTES: usize = 16 << 20;
-/// Words of others that are passed on.
-const WORDS: usize = 300;
+/// Bytes of the lead's log beside the report: what goes wrong is told there.
+const BESIDE_REPORT: usize = 16 << 10;
 /// The check of a node that its pod does.
 const STARTED: &str = "pod-starts";
 /// The check that a pod came to the lead.
@@ -52,6 +59,10 @@ pub(crate) struct Runner<'a> {
     pub(crate) namespace: &'a str,
     /// Whose preflight it is.
     pub(crate) of: &'a str,
+    /// The identity of the job that owns its pods; empty where none does.
+    pub(crate) owner: &'a str,
+    /// Bytes that the report may have.
+    pub(crate) report_bytes: usize,
     /// How long pods may take until they have what they need of their node.
     pub(crate) sets_up_within: Duration,
 }
@@ -75,153 +86,6 @@ impl PreflightFound {
     }
 }
 
-/// A pod of a preflight.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Member {
-    metadata: Meta,
-    spec: MemberSpec,
-    status: MemberStatus,
-}
-
-impl View for Member {
-    fn meta(&self) -> &Meta {
-        &self.metadata
-    }
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct MemberSpec {
-    node_name: String,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct MemberStatus {
-    phase: String,
-    reason: String,
-    message: String,
-    #[serde(rename = "podIP")]
-    pod_ip: String,
-    conditions: Vec<ConditionView>,
-    init_container_statuses: Vec<ContainerView>,
-    container_statuses: Vec<ContainerView>,
-}
-
-/// How far a pod is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Stage {
-    /// It has no node; the scheduler's words.
-    Unplaced(String),
-    /// It has a node and waits for volumes, network or our image; in whose words.
-    SetsUp(String),
-    /// It waits for the image of the job.
-    Pulls,
-    /// It runs, at this address.
-    Runs(String),
-    /// It has ended well.
-    Done,
-    /// It has ended badly.
-    Failed(String),
-}
-
-impl Member {
-    fn stage(&self) -> Stage {
-        let status = &self.status;
-        match status.phase.as_str() {
-            "Succeeded" => return Stage::Done,
-            "Failed" => return Stage::Failed(self.why_failed()),
-            "Running" if !status.pod_ip.is_empty() => return Stage::Runs(status.pod_ip.clone()),
-            _ => {}
-        }
-        if self.spec.node_name.is_empty() {
-            let mut conditions = status.conditions.iter();
-            let refused = conditions.find(|condition| condition.kind == "PodScheduled");
-            let words = refused.map_or("the scheduler has not looked at it", |refused| {
-                &refused.message
-            });
-            return Stage::Unplaced(short(words));
-        }
-        let mut before = status.init_container_statuses.iter();
-        let laid_down = before.all(|container| container.state.terminated.is_some())
-            && !status.init_container_statuses.is_empty();
-        let mut all = status
-            .init_container_statuses
-            .iter()
-            .chain(&status.container_statuses);
-        let waits = all.find_map(|container| container.state.waiting.as_ref());
-        match waits {
-            Some(waiting) if laid_down && !explain::will_not_start(&waiting.reason) => Stage::Pulls,
-            Some(waiting) => {
-                let words = format!("{} {}", waiting.reason, waiting.message);
-                Stage::SetsUp(short(words.trim()))
-            }
-            None => Stage::SetsUp("its node has not begun".to_owned()),
-        }
-    }
-
-    fn why_failed(&self) -> String {
-        let status = &self.status;
-        let mut all = status
-            .init_container_statuses
-            .iter()
-            .chain(&status.container_statuses);
-        let ended = all.find_map(|container| {
-            let ended = container.state.terminated.as_ref()?;
-            (ended.exit_code != 0).then(|| {
-                format!(
-                    "`{}` ended with exit code {}",
-                    container.name, ended.exit_code
-                )
-            })
-        });
-        let words = format!("{} {}", status.reason, status.message);
-        match (ended, words.trim()) {
-            (Some(ended), "") => ended,
-            (Some(ended), words) => short(&format!("{ended}: {words}")),
-            (None, "") => "it failed".to_owned(),
-            (None, words) => short(words),
-        }
-    }
-}
-
-fn short(words: &str) -> String {
-    words.chars().take(WORDS).collect()
-}
-
-/// The pods of the preflight as they are.
-#[derive(Debug, Default)]
-struct Seen {
-    listed: bool,
-    members: BTreeMap<String, Member>,
-}
-
-impl Seen {
-    fn hear(&mut self, news: News<Member>) {
-        match news {
-            News::All(members, _) => {
-                self.listed = true;
-                let members = members.into_iter();
-                self.members = members
-                    .map(|one| (one.metadata.name.clone(), one))
-                    .collect();
-            }
-            News::Is(one) => {
-                self.members.insert(one.metadata.name.clone(), one);
-            }
-            News::Gone(one) => {
-                self.members.remove(&one.metadata.name);
-            }
-            News::Version(_) => {}
-        }
-    }
-
-    fn stage(&self, name: &str) -> Option<Stage> {
-        self.members.get(name).map(Member::stage)
-    }
-}
-
 type Watched = watch::Receiver<Seen>;
 
 impl Runner<'_> {
@@ -237,8 +101,9 @@ impl Runner<'_> {
             labels: Some(self.selector()),
             fields: None,
         };
+        let (namespace, owner) = (self.namespace.to_owned(), self.owner.to_owned());
         let follow = feed::follow(self.caller.client.clone(), source, move |news| {
-            told.send_modify(|seen| seen.hear(news));
+            told.send_modify(|seen| seen.hear(news, |meta| is_ours(meta, &namespace, &owner)));
         });
         let found = tokio::time::timeout(LIMIT, self.conduct(pods, seen, say));
         tokio::select! {
@@ -260,8 +125,9 @@ impl Runner<'_> {
         let (pods, _) = feed::list::<Bare>(&self.caller.client, &source)
             .await
             .map_err(|error| error.to_string())?;
-        let names = pods.iter().map(|pod| pod.metadata.name.as_str());
-        self.delete(names).await
+        let ours = pods.iter().map(|pod| &pod.metadata);
+        let ours = ours.filter(|meta| is_ours(meta, self.namespace, self.owner));
+        self.delete(ours).await
     }
 
     fn selector(&self) -> String {
@@ -304,29 +170,38 @@ impl Runner<'_> {
     }
 
     async fn clear(&self, seen: &mut Watched) -> Result<(), String> {
-        let names: Vec<String> = seen.borrow().members.keys().cloned().collect();
-        self.delete(names.iter().map(String::as_str)).await?;
+        let members = seen.borrow().members.values().cloned().collect::<Vec<_>>();
+        self.delete(members.iter().map(|one| &one.metadata)).await?;
         if until(seen, LEAVES, |seen| seen.members.is_empty()).await {
             return Ok(());
         }
-        let left = seen
-            .borrow()
-            .members
-            .keys()
-            .next()
-            .cloned()
-            .unwrap_or_default();
-        Err(format!("its pod `{left}` does not go"))
+        let seen = seen.borrow();
+        let left = seen.members.values().next();
+        let left = left.map_or("", |one| &one.metadata.name);
+        Err(format!(
+            "its pod `{left}` is still terminating after {} s",
+            LEAVES.as_secs()
+        ))
     }
 
-    async fn delete<'b>(&self, names: impl Iterator<Item = &'b str>) -> Result<(), String> {
+    /// Deletes these pods and no others of their names.
+    async fn delete<'b>(&self, pods: impl Iterator<Item = &'b Meta>) -> Result<(), String> {
         let path = object_path(self.namespace, "pods");
-        let params = DeleteParams {
-            grace_period_seconds: Some(1),
-            ..DeleteParams::default()
-        };
-        let calls: Vec<_> = names
-            .map(|name| self.caller.delete(&path, name, &params))
+        let pods = pods.map(|meta| {
+            let params = DeleteParams {
+                grace_period_seconds: Some(1),
+                preconditions: Some(Preconditions {
+                    uid: Some(meta.uid.clone()),
+                    resource_version: None,
+                }),
+                ..DeleteParams::default()
+            };
+            (meta.name.as_str(), params)
+        });
+        let pods: Vec<_> = pods.collect();
+        let calls: Vec<_> = pods
+            .iter()
+            .map(|(name, params)| self.caller.delete(&path, name, params))
             .collect();
         let mut calls = stream::iter(calls).buffer_unordered(AT_ONCE);
         while let Some(done) = calls.next().await {
@@ -353,15 +228,15 @@ impl Runner<'_> {
             first.node,
             pods.len()
         ));
-        self.create(&lead).await?;
+        let uid = &self.create(&lead).await?;
         let set_up = |seen: &Seen| {
-            let stage = seen.stage(name);
+            let stage = seen.stage(uid);
             !matches!(stage, None | Some(Stage::Unplaced(_) | Stage::SetsUp(_)))
         };
         until(seen, self.sets_up_within, set_up).await;
-        let starts = |seen: &Seen| !matches!(seen.stage(name), Some(Stage::Pulls));
+        let starts = |seen: &Seen| !matches!(seen.stage(uid), Some(Stage::Pulls));
         until(seen, LIMIT, starts).await;
-        let stage = seen.borrow().stage(name);
+        let stage = seen.borrow().stage(uid);
         let address = match stage {
             Some(Stage::Runs(address)) => address,
             Some(Stage::Done) => String::new(),
@@ -378,21 +253,26 @@ impl Runner<'_> {
         let joined = others.iter().map(|one| {
             let mut pod = one.pod.clone();
             preflight::join(&mut pod, &address);
-            pod
+            (one.node.clone(), pod)
         });
         let joined: Vec<_> = joined.collect();
-        let calls: Vec<_> = joined.iter().map(|pod| self.create(pod)).collect();
+        let calls: Vec<_> = joined
+            .iter()
+            .map(|(node, pod)| async move { Ok((node.clone(), self.create(pod).await?)) })
+            .collect();
         let mut calls = stream::iter(calls).buffer_unordered(AT_ONCE);
-        while let Some(made) = calls.next().await {
-            made?;
+        let mut made = BTreeMap::new();
+        while let Some(one) = calls.next().await {
+            let (node, uid) = one?;
+            made.insert(node, uid);
         }
         drop(calls);
         let ended = |seen: &Seen| {
-            let stage = seen.stage(name);
+            let stage = seen.stage(uid);
             matches!(stage, None | Some(Stage::Done | Stage::Failed(_)))
         };
         until(seen, LIMIT, ended).await;
-        let stage = seen.borrow().stage(name);
+        let stage = seen.borrow().stage(uid);
         if stage != Some(Stage::Done) {
             let words = words_of(stage);
             return Err(NoReport::Lead(format!(
@@ -400,42 +280,93 @@ impl Runner<'_> {
                 first.node
             )));
         }
-        let report = self.report(name).await.map_err(NoReport::All)?;
-        Ok(complete(report, others, &seen.borrow()))
+        let nodes = pods.iter().map(|one| one.node.clone()).collect();
+        let report = self.report(name, uid, &nodes).await?;
+        Ok(complete(report, &made, &seen.borrow()))
     }
 
-    async fn create(&self, pod: &k8s_openapi::api::core::v1::Pod) -> Result<(), NoReport> {
+    /// Creates a pod; its identity.
+    async fn create(&self, pod: &k8s_openapi::api::core::v1::Pod) -> Result<String, NoReport> {
         let path = object_path(self.namespace, "pods");
-        match self
-            .caller
-            .create::<serde::de::IgnoredAny>(&path, pod)
-            .await
-        {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                let name = pod.metadata.name.as_deref().unwrap_or_default();
-                Err(NoReport::All(format!(
-                    "cannot create pod `{name}`: {error}"
-                )))
-            }
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        match self.caller.create::<Bare>(&path, pod).await {
+            Ok(made) => Ok(made.metadata.uid),
+            // Ours were deleted before this began.
+            Err(error) if error.is_taken() => Err(self.reject(Rejected::WrongPod {
+                pod: name.to_owned(),
+            })),
+            Err(error) => Err(NoReport::All(format!(
+                "cannot create pod `{name}`: {error}"
+            ))),
         }
     }
 
-    /// The report in the log of the lead.
-    async fn report(&self, lead: &str) -> Result<Report, String> {
+    /// The report in the log of the lead, which is the pod with the identity `uid`, about `nodes`.
+    async fn report(
+        &self,
+        lead: &str,
+        uid: &str,
+        nodes: &BTreeSet<String>,
+    ) -> Result<Report, NoReport> {
         let path = object_path(self.namespace, "pods");
+        let most = self.report_bytes.saturating_add(BESIDE_REPORT);
         let params = LogParams {
             container: Some(CONTAINER.to_owned()),
-            limit_bytes: i64::try_from(BYTES).ok(),
+            limit_bytes: i64::try_from(most + 1).ok(),
             ..LogParams::default()
         };
-        let mut read = self.caller.log(&path, lead, &params, BYTES).await;
+        let mut read = self.caller.log(&path, lead, &params, most + 1).await;
         if matches!(&read, Err(CallError::Late | CallError::Kube(_))) {
-            read = self.caller.log(&path, lead, &params, BYTES).await;
+            read = self.caller.log(&path, lead, &params, most + 1).await;
         }
-        let log = read.map_err(|error| format!("the log of the lead cannot be read: {error}"))?;
-        find_report(&log)
+        let log = read.map_err(|error| {
+            NoReport::All(format!("the log of the lead cannot be read: {error}"))
+        })?;
+        if log.len() > most {
+            let most = self.report_bytes;
+            return Err(self.reject(Rejected::TooLarge { most }));
+        }
+        // Logs are read by name. A name has one pod at a time, so it was this one if it still is.
+        if self.holder(lead).await?.as_deref() != Some(uid) {
+            let pod = lead.to_owned();
+            return Err(self.reject(Rejected::WrongPod { pod }));
+        }
+        let report = find_report(&log)?.map_err(|rejected| self.reject(rejected))?;
+        probe::accept(report, nodes).map_err(|rejected| self.reject(rejected))
     }
+
+    /// The identity of the pod that has this name now.
+    async fn holder(&self, name: &str) -> Result<Option<String>, NoReport> {
+        let source = Source {
+            path: object_path(self.namespace, "pods"),
+            labels: None,
+            fields: Some(format!("metadata.name={name}")),
+        };
+        let listed = feed::list::<Bare>(&self.caller.client, &source).await;
+        let (pods, _) = listed.map_err(|error| {
+            NoReport::All(format!("the lead `{name}` cannot be listed: {error}"))
+        })?;
+        Ok(pods.into_iter().next().map(|pod| pod.metadata.uid))
+    }
+
+    fn reject(&self, rejected: Rejected) -> NoReport {
+        self.caller.metrics.trust.report_rejected(rejected.label());
+        NoReport::All(rejected.to_string())
+    }
+}
+
+/// Whether a pod with the labels of a preflight is one of those that `owner` has in `namespace`.
+fn is_ours(meta: &Meta, namespace: &str, owner: &str) -> bool {
+    let label = |key: &str| meta.label(key).unwrap_or_default();
+    let labelled = Labelled {
+        namespace,
+        name: &meta.name,
+        of: label(preflight::OF),
+        round: label(preflight::ROUND),
+        owner: meta.controller(),
+        ended: false,
+    };
+    meta.owner() == owner && preflight::is_left_over(labelled, namespace)
 }
 
 /// Why a preflight came to nothing.
@@ -448,18 +379,18 @@ enum NoReport {
 }
 
 /// The report in a log.
-fn find_report(log: &[u8]) -> Result<Report, String> {
+fn find_report(log: &[u8]) -> Result<Result<Report, Rejected>, NoReport> {
     let text = String::from_utf8_lossy(log);
     let line = text.lines().rev().find_map(|line| line.split_once(MARKER));
     let Some((_, report)) = line else {
         let last = text.lines().last().unwrap_or("nothing");
-        return Err(format!(
+        return Err(NoReport::All(format!(
             "the lead wrote no report; its last line is: {}",
             short(last)
-        ));
+        )));
     };
-    serde_json::from_str(report)
-        .map_err(|error| format!("the lead's report cannot be read: {error}"))
+    let read = serde_json::from_str(report);
+    Ok(read.map_err(|error| Rejected::Unreadable(short(&error.to_string()))))
 }
 
 /// What is known of the only node of a preflight, whose pod does not start.
@@ -478,12 +409,11 @@ fn alone(node: &str, stage: Option<Stage>) -> Result<PreflightFound, NoReport> {
     Ok(found)
 }
 
-/// The report, with what is known of pods that never came to the lead.
-fn complete(mut report: Report, others: &[PreflightPod], seen: &Seen) -> PreflightFound {
+/// The report, with what is known of pods that never came to the lead: of each node, the identity of the pod `made` there.
+fn complete(mut report: Report, made: &BTreeMap<String, String>, seen: &Seen) -> PreflightFound {
     let mut unseen = BTreeMap::new();
-    for one in others {
-        let node = &one.node;
-        match seen.stage(name_of(one)) {
+    for (node, uid) in made {
+        match seen.stage(uid) {
             Some(Stage::Unplaced(words)) => {
                 unseen.insert(node.clone(), words);
             }

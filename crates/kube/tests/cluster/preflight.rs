@@ -6,7 +6,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use trainyard_core::{
     launch::preflight,
-    probe::{NodeRecord, Outcome},
+    probe::{NodeRecord, Outcome, Source},
     spec,
 };
 
@@ -86,7 +86,7 @@ fn is_on_probation(node: &Value) -> bool {
 /// The pods of jobs that have a node.
 async fn ranks(yard: &Yard) -> BTreeMap<String, Value> {
     let mut pods = yard.pod_map().await;
-    pods.retain(|name, pod| !name.contains("-preflight-") && pod["spec"]["nodeName"].is_string());
+    pods.retain(|name, pod| !name.contains("preflight-") && pod["spec"]["nodeName"].is_string());
     pods
 }
 
@@ -102,7 +102,7 @@ async fn until_waits_because(yard: &Yard, job: &str, words: &str) -> Value {
 }
 
 #[test]
-fn a_gang_whose_nodes_pass_trains_and_the_next_one_need_not_be_measured() {
+fn a_gang_whose_nodes_pass_trains_and_its_report_is_for_nobody_else() {
     on_real_nodes("preflight", |yard| async move {
         let operator = operator(&yard).await;
         forget(&yard).await;
@@ -113,25 +113,23 @@ fn a_gang_whose_nodes_pass_trains_and_the_next_one_need_not_be_measured() {
         let events = yard.events("smoke").await;
         let passed = |(reason, _): &(String, String)| reason == "PyTorchJobPreflightPassed";
         assert!(events.iter().any(passed), "{events:#?}");
-        for name in ["node-a", "node-b"] {
-            let node = node(&yard, name).await;
-            let record = node["metadata"]["annotations"][RECORD].as_str().unwrap();
-            let record = NodeRecord::parse(record).unwrap();
-            assert!(record.outcome < Outcome::Fail, "{name}: {record:?}");
-            assert!(!is_on_probation(&node), "{name}");
-        }
         yard.until("no pod of the preflight is left", || async {
             (yard.pod_map().await.len() == ranks(&yard).await.len()).then_some(())
         })
         .await;
+        for name in ["node-a", "node-b"] {
+            let node = node(&yard, name).await;
+            let notes = &node["metadata"]["annotations"];
+            assert_eq!(notes[RECORD], Value::Null, "{name}: no node is written to");
+            assert!(!is_on_probation(&node), "{name}");
+        }
         let mut again = two_nodes();
         again["metadata"]["name"] = json!("again");
         yard.put(&again).await;
         let status = yard.until_condition(KIND, "again", "Running").await;
         assert_eq!(
-            status["trainyard"]["preflight"]["round"],
-            Value::Null,
-            "it is known that the nodes are fit: {status:#}"
+            status["trainyard"]["preflight"]["round"], 1,
+            "what pods of another job reported is nothing to it: {status:#}"
         );
         operator.stop().await;
     });
@@ -227,8 +225,8 @@ fn small_shared_memory_and_a_missing_volume_are_found_before_the_job() {
 }
 
 #[test]
-fn a_bad_node_is_put_on_probation_and_comes_back_once_it_passes() {
-    on_real_nodes("probation", |yard| async move {
+fn a_node_that_a_job_blames_is_tried_by_the_operator_and_not_marked_at_its_word() {
+    on_real_nodes("blamed", |yard| async move {
         let operator = operator(&yard).await;
         forget(&yard).await;
         // A folder of the node is made for root: one of the two ranks may write there, the other may not.
@@ -242,15 +240,48 @@ fn a_bad_node_is_put_on_probation_and_comes_back_once_it_passes() {
                 json!([{"name": "checkpoints", "mountPath": "/checkpoints"}]);
         }
         yard.put(&job).await;
-        yard.until("node-b is on probation", || async {
-            is_on_probation(&node(&yard, "node-b").await).then_some(())
-        })
-        .await;
-        assert!(!is_on_probation(&node(&yard, "node-a").await));
         let status = until_waits_because(&yard, "smoke", "failed the preflight (`node-b`)").await;
         let message = status["trainyard"]["waiting"]["message"].as_str().unwrap();
         assert!(message.contains("node"), "{message}");
         assert!(ranks(&yard).await.is_empty(), "nothing has started");
+        // Its own trial finds the node well, and says so on the node.
+        let record = yard
+            .until("the operator has tried node-b itself", || async {
+                let node = node(&yard, "node-b").await;
+                assert!(!is_on_probation(&node), "a job blames it, and no trial");
+                let record = node["metadata"]["annotations"][RECORD].as_str();
+                record.map(|record| NodeRecord::parse(record).unwrap())
+            })
+            .await;
+        assert_eq!(record.by, Source::Operator, "{record:?}");
+        assert!(record.outcome < Outcome::Fail, "{record:?}");
+        let metrics = operator.operator.metrics().text();
+        for line in [
+            "trainyard_nodes_blamed_total{result=\"queued\"} 1",
+            "trainyard_node_trials_total{cause=\"blamed\",outcome=\"fit\"} 1",
+        ] {
+            assert!(metrics.contains(line), "{line}: {metrics}");
+        }
+        operator.stop().await;
+        forget(&yard).await;
+    });
+}
+
+#[test]
+fn a_node_on_probation_comes_back_once_it_passes() {
+    on_real_nodes("probation", |yard| async move {
+        let operator = operator(&yard).await;
+        forget(&yard).await;
+        // As a trial that failed leaves it.
+        let until = jiff::Timestamp::now().to_string();
+        let there = node(&yard, "node-b").await["spec"]["taints"].clone();
+        let mut taints = there.as_array().cloned().unwrap_or_default();
+        taints.push(json!({"key": TAINT, "value": "gpu-ecc", "effect": "NoSchedule"}));
+        let change = json!({
+            "metadata": {"annotations": {"trainyard.dev/probation-until": until}},
+            "spec": {"taints": taints},
+        });
+        edit_node(&yard, "node-b", change).await;
         yard.until("node-b is back", || async {
             (!is_on_probation(&node(&yard, "node-b").await)).then_some(())
         })
@@ -262,6 +293,7 @@ fn a_bad_node_is_put_on_probation_and_comes_back_once_it_passes() {
             "{notes:#}"
         );
         operator.stop().await;
+        forget(&yard).await;
     });
 }
 
@@ -287,6 +319,7 @@ fn a_node_that_failed_before_is_swapped_for_another_seat() {
                 at: now,
                 until: now + Duration::from_hours(1),
                 covers: preflight::covers(&parsed, None),
+                by: Source::Operator,
             }
         };
         let put = |name: String, outcome: Outcome| {
@@ -346,7 +379,8 @@ fn the_lead_is_told_in_which_domains_its_nodes_are() {
                     .flatten();
                 let mut told = variables
                     .filter(|variable| variable["name"] == preflight::variable_name::TOPOLOGY)
-                    .filter_map(|variable| variable["value"].as_str());
+                    .filter_map(|variable| variable["value"].as_str())
+                    .filter(|value| !value.is_empty());
                 told.next().map(str::to_owned)
             })
             .await;

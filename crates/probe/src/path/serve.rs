@@ -11,7 +11,7 @@ use std::{
 };
 
 use thiserror::Error;
-use trainyard_core::probe::Needs;
+use trainyard_core::{launch::preflight::variable_name, probe::Needs};
 
 use super::{Conduct, PORT, PeerError, Settings, SocketError, join, lead};
 
@@ -59,16 +59,18 @@ pub fn serve(
     let settings = settings(variable)?;
     let own: Option<SocketAddr> = parsed(
         variable,
-        "TRAINYARD_PREFLIGHT_LEAD",
+        variable_name::LEAD,
         "an address and a port",
     )?;
     if let Some(address) = own {
         return join(&settings, address).map_err(ServeError::Peer);
     }
     let conduct = conduct(variable)?;
+    let most = parsed(variable, variable_name::REPORT_BYTES, "a number of bytes")?;
     let conducted = lead(&settings, &conduct).map_err(ServeError::Lead)?;
     let print = |error| ServeError::Print(error);
-    let line = serde_json::to_string(&conducted.report).map_err(|error| print(error.into()))?;
+    let report = conducted.report.within(most.unwrap_or(usize::MAX));
+    let line = serde_json::to_string(&report).map_err(|error| print(error.into()))?;
     writeln!(output, "{MARKER}{line}")
         .and_then(|()| output.flush())
         .map_err(print)
@@ -81,20 +83,21 @@ fn settings(variable: &dyn Fn(&str) -> Option<String>) -> Result<Settings, Serve
     };
     let seconds = parsed(
         variable,
-        "TRAINYARD_PREFLIGHT_TIMEOUT",
+        variable_name::TIMEOUT,
         "a number of seconds",
     )?;
     let millis = parsed(
         variable,
-        "TRAINYARD_PREFLIGHT_MEASURE",
+        variable_name::MEASURE,
         "a number of milliseconds",
     )?;
     Ok(Settings {
-        needs: json(variable, "TRAINYARD_PREFLIGHT_NEEDS", "needs as JSON")?
+        needs: json(variable, variable_name::NEEDS, "needs as JSON")?
             .unwrap_or_else(Needs::default),
-        node: required("TRAINYARD_PREFLIGHT_NODE")?,
-        token: required("TRAINYARD_PREFLIGHT_TOKEN")?,
-        root: variable("TRAINYARD_PREFLIGHT_ROOT")
+        node: required(variable_name::NODE)?,
+        token: required(variable_name::TOKEN)?,
+        root: variable(variable_name::ROOT)
+            .filter(|root| !root.is_empty())
             .map_or_else(|| PathBuf::from("/"), PathBuf::from),
         timeout: seconds
             .map_or(TIMEOUT, Duration::from_secs)
@@ -114,21 +117,21 @@ fn folders(path: &str) -> Vec<PathBuf> {
 }
 
 fn conduct(variable: &dyn Fn(&str) -> Option<String>) -> Result<Conduct, ServeError> {
-    let names = variable("TRAINYARD_PREFLIGHT_NODES").unwrap_or_default();
+    let names = variable(variable_name::NODES).unwrap_or_default();
     let names = names
         .split(',')
         .map(str::trim)
         .filter(|name| !name.is_empty());
     let nodes: Vec<String> = names.map(str::to_owned).collect();
-    let gang = parsed(variable, "TRAINYARD_PREFLIGHT_GANG", "a number of pods")?;
+    let gang = parsed(variable, variable_name::GANG, "a number of pods")?;
     let domains: Option<BTreeMap<String, Vec<String>>> = json(
         variable,
-        "TRAINYARD_PREFLIGHT_TOPOLOGY",
+        variable_name::TOPOLOGY,
         "the domains of each node as JSON",
     )?;
     Ok(Conduct {
         gang: gang.unwrap_or_else(|| nodes.len().max(1)),
-        port: parsed(variable, "TRAINYARD_PREFLIGHT_PORT", "a port")?.unwrap_or(PORT),
+        port: parsed(variable, variable_name::PORT, "a port")?.unwrap_or(PORT),
         domains: domains.unwrap_or_default(),
         nodes,
     })
@@ -184,6 +187,40 @@ mod tests {
                 .find(|(own, _)| format!("TRAINYARD_PREFLIGHT_{own}") == name);
             own.map(|(_, value)| (*value).to_owned())
         }
+    }
+
+    /// Pods set every variable in the list, so that the image of a job sets none.
+    #[test]
+    fn all_variables_are_in_the_list() {
+        let asked = std::cell::RefCell::new(std::collections::BTreeSet::new());
+        let variable = |name: &str| {
+            asked.borrow_mut().insert(name.to_owned());
+            let value = match name {
+                variable_name::NEEDS | variable_name::TOPOLOGY => "{}",
+                variable_name::LEAD => "",
+                // The last one that is read before anything is measured.
+                variable_name::REPORT_BYTES => "many",
+                _ => "1",
+            };
+            Some(value.to_owned())
+        };
+        let refused = serve(&variable, &mut Vec::new()).unwrap_err();
+        let want = "`TRAINYARD_PREFLIGHT_REPORT_BYTES` needs a number of bytes, found `many`";
+        assert_eq!(refused.to_string(), want);
+        let all = variable_name::ALL.into_iter().chain(["PATH"]);
+        assert_eq!(asked.into_inner(), all.map(str::to_owned).collect());
+    }
+
+    #[test]
+    fn empty_is_not_set() {
+        let read = settings(&variables(&[
+            ("NODE", "node-a"),
+            ("TOKEN", "secret"),
+            ("ROOT", ""),
+            ("MEASURE", ""),
+        ]));
+        let read = read.unwrap();
+        assert_eq!((read.root, read.measure), (PathBuf::from("/"), MEASURE));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::world::World;
 
 const FIT: &str = "no pod that requires a preflight goes to a node that did not pass";
 const CAP: &str = "automation takes no more nodes than it may";
+const TRIED: &str = "only what the operator itself tried is kept from others";
 const ENDS: &str = "a preflight that never ends is given up";
 
 /// A pod goes only to a node that passed, and not to one whose last result is a failure.
@@ -57,6 +58,9 @@ pub(super) fn few_are_taken(world: &World) -> Verdict {
         Cap::default().of(world.nodes.len()),
     );
     ensure!(CAP, taken <= most, "{taken} are taken, {most} may be");
+    let mut untried = world.fitness.on_probation.difference(&world.fitness.tried);
+    let untried = untried.next();
+    ensure!(TRIED, untried.is_none(), "{untried:?} is taken at a job's word");
     Ok(())
 }
 

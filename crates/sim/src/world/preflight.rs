@@ -1,16 +1,23 @@
 //! Preflights: nodes are fit or not, and whoever looks may never answer.
 //!
-//! What a pod measures is not simulated: what `decide` does with its answers is. Who runs a preflight remembers it alone;
-//! what it found is kept on nodes, where every controller sees it.
+//! What a pod measures is not simulated: what `decide` does with its answers is. Who runs a preflight remembers what it
+//! found alone. Nodes that it blames are tried by the operator itself; what that finds is kept on nodes, where every
+//! controller sees it. What follows from which of the two is `trainyard_core::probe::consequences`'.
 //!
 //! Invariant: an answer is what nodes were when it was given.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use trainyard_core::{
     job::{PreflightRun, Preflights, SeenPreflight},
-    probe::{Cap, Fault, Judgement, NodeRecord, Outcome, Probation},
+    probe::{
+        Blamed, Cap, Check, Consequences, Fault, Judgement, Layer, NodeRecord, NodeReport, Outcome,
+        Owner, Probation, Report, Source, Suspects, consequences,
+    },
     spec::Slot,
 };
 
@@ -20,7 +27,7 @@ use crate::{coverage::Mark, dice::Dice, invariants};
 /// The stream that all of it draws from.
 const STREAM: u64 = 4 << 40;
 /// How long a result speaks for its node.
-const LASTS: i64 = 20 * 60_000;
+const LASTS: Duration = Duration::from_mins(20);
 
 /// What is true of nodes, and what was found out about them.
 #[derive(Debug, Default)]
@@ -29,7 +36,12 @@ pub(crate) struct Fitness {
     unfit: BTreeSet<String>,
     /// The nodes that ever passed.
     pub(crate) passed: BTreeSet<String>,
+    /// What trials found, on the nodes.
     records: BTreeMap<String, NodeRecord>,
+    /// The nodes that jobs blame.
+    suspects: Suspects,
+    /// The nodes that the operator itself tried.
+    pub(crate) tried: BTreeSet<String>,
     /// The nodes that automation keeps from others.
     pub(crate) on_probation: BTreeSet<String>,
 }
@@ -103,21 +115,19 @@ impl World {
     /// A preflight has its answer.
     pub(crate) fn answer_preflight(&mut self, number: usize, round: u32, nodes: &[String]) {
         let quiet = self.quiet();
-        let lost = !quiet && self.preflight_dice(number, round + 1).chance(15);
+        let dice = &mut self.preflight_dice(number, round + 1);
+        let lost = !quiet && dice.chance(15);
+        // Whoever wrote the job has its pods blame a node that is well.
+        let forged = !quiet && dice.chance(10);
         let alive = self.adapters[number].alive;
         let fitness = &self.fitness;
-        let (unfit, fit): (Vec<&String>, Vec<&String>) =
+        let (mut unfit, mut fit): (Vec<&String>, Vec<&String>) =
             nodes.iter().partition(|node| fitness.unfit.contains(*node));
-        let fault = |node: &&String| {
-            let fault = Fault {
-                check: "link-speed".to_owned(),
-                why: "`link-speed` found 10 Gbit/s, needs 100 Gbit/s".to_owned(),
-                blamed: true,
-            };
-            ((*node).clone(), fault)
-        };
+        if forged {
+            unfit.extend(fit.pop());
+        }
         let judgement = Judgement {
-            unfit: unfit.iter().map(fault).collect(),
+            unfit: unfit.into_iter().map(|node| (node.clone(), fault())).collect(),
             fit: fit.into_iter().cloned().collect(),
             ..Judgement::default()
         };
@@ -151,7 +161,7 @@ impl World {
         self.want_pass(number, QUEUE_DELAY);
     }
 
-    /// A controller keeps what it found, and forgets the preflight.
+    /// A controller remembers what it found, and forgets the preflight.
     pub(super) fn end_preflight(&mut self, number: usize, round: u32) {
         let now = self.timestamp();
         let Some(here) = self.flight(number) else {
@@ -166,43 +176,75 @@ impl World {
             return;
         }
         if let PreflightRun::Ended(_, Ok(judgement)) = std::mem::take(&mut here.run) {
-            for node in &judgement.fit {
-                self.keep(node, Outcome::Pass, now);
+            let follows = follows(Source::Job, &judgement, now);
+            here.records.extend(follows.own);
+            for node in &follows.suspects {
+                self.suspect(node, &judgement.fit, now);
             }
-            for (node, fault) in &judgement.unfit {
-                self.keep(node, Outcome::Fail, now);
+            // None, of a job's report.
+            for (node, fault) in follows.marks.unfit() {
                 self.put_on_probation(node, fault, now);
             }
-            self.tell_records();
         }
         self.want_pass(number, QUEUE_DELAY);
     }
 
-    fn keep(&mut self, node: &str, outcome: Outcome, at: Timestamp) {
-        let until = self.at(self.now + LASTS);
-        let record = NodeRecord {
-            outcome,
-            check: String::new(),
-            why: "`link-speed` found 10 Gbit/s".to_owned(),
-            at,
-            until,
-            covers: "all".to_owned(),
-        };
-        self.fitness.records.insert(node.to_owned(), record);
+    /// A job blames a node.
+    fn suspect(&mut self, node: &str, fit: &BTreeSet<String>, now: Timestamp) {
+        let fitness = &mut self.fitness;
+        if !fitness.on_probation.contains(node)
+            && fitness.suspects.blame(node, "team", fit, now) == Blamed::Queued
+        {
+            let delay = Dice::new(self.seed, STREAM + 2).within(10_000..=60_000);
+            self.schedule(delay, Happening::Trial(node.to_owned()));
+        }
     }
 
+    /// Every controller sees what is on nodes.
     fn tell_records(&mut self) {
         let records = self.fitness.records.clone();
         for number in 0..self.adapters.len() {
             if let Some(here) = self.flight(number) {
-                here.records.clone_from(&records);
+                here.records.retain(|_, record| record.by == Source::Job);
+                here.records.extend(records.clone());
             }
         }
     }
 
+    /// The operator tries a node that a job blames.
+    fn try_suspect(&mut self) {
+        let now = self.timestamp();
+        let Some(suspect) = self.fitness.suspects.take(now) else {
+            return;
+        };
+        let node = suspect.node;
+        self.fitness.tried.insert(node.clone());
+        let judgement = if self.fitness.unfit.contains(&node) {
+            Judgement {
+                unfit: [(node, fault())].into(),
+                ..Judgement::default()
+            }
+        } else {
+            self.coverage.mark(Mark::SuspectCleared);
+            Judgement {
+                fit: [node].into(),
+                ..Judgement::default()
+            }
+        };
+        let follows = follows(Source::Operator, &judgement, now);
+        let failed = follows.marks.records().iter();
+        let failed = failed.filter(|(_, record)| record.is_failed());
+        let failed = failed.map(|(node, record)| (node.clone(), record.clone()));
+        self.fitness.records.extend(failed.collect::<Vec<_>>());
+        for (node, fault) in follows.marks.unfit() {
+            self.put_on_probation(node, fault, now);
+        }
+        self.tell_records();
+    }
+
     fn put_on_probation(&mut self, node: &str, fault: &Fault, at: Timestamp) {
         let taken = self.fitness.on_probation.len();
-        let lasts = std::time::Duration::from_mins(10);
+        let lasts = Duration::from_mins(10);
         let allowed = Cap::default().allows(taken, self.nodes.len());
         if allowed.is_ok() && Probation::of(fault, at, lasts).is_some() {
             self.coverage.mark(Mark::OnProbation);
@@ -213,14 +255,17 @@ impl World {
         self.judge(verdict);
     }
 
-    /// A node on probation is tried again; somebody may have mended it.
+    /// A node on probation is tried again, and somebody may have mended it; or one that a job blames is tried.
     pub(crate) fn try_node(&mut self, node: &str) {
+        if !self.fitness.on_probation.contains(node) {
+            return self.try_suspect();
+        }
         let dice = &mut Dice::new(self.seed, STREAM + (self.now.unsigned_abs() << 8));
         if self.quiet() || dice.chance(50) {
             self.fitness.unfit.remove(node);
             self.fitness.on_probation.remove(node);
             self.fitness.passed.insert(node.to_owned());
-            self.keep(node, Outcome::Pass, self.timestamp());
+            self.fitness.records.remove(node);
             self.tell_records();
         } else {
             self.schedule(600_000, Happening::Trial(node.to_owned()));
@@ -231,4 +276,39 @@ impl World {
     pub(super) fn is_kept_away(&self, node: &str) -> bool {
         self.fitness.on_probation.contains(node)
     }
+}
+
+fn fault() -> Fault {
+    Fault {
+        check: "link-speed".to_owned(),
+        why: "`link-speed` found 10 Gbit/s, needs 100 Gbit/s".to_owned(),
+        blamed: true,
+    }
+}
+
+/// What follows from what was found at `now`.
+fn follows(source: Source, judgement: &Judgement, now: Timestamp) -> Consequences {
+    let check = |outcome| Check {
+        name: "link-speed".to_owned(),
+        layer: Layer::Network,
+        subject: String::new(),
+        outcome,
+        found: "10 Gbit/s".to_owned(),
+        needed: "100 Gbit/s".to_owned(),
+        cause: String::new(),
+        next: String::new(),
+        owner: Owner::Network,
+    };
+    let node = |name: &String, outcome| {
+        let checks = vec![check(outcome)];
+        (name.clone(), NodeReport { checks })
+    };
+    let fit = judgement.fit.iter().map(|name| node(name, Outcome::Pass));
+    let unfit = judgement.unfit.keys().map(|name| node(name, Outcome::Fail));
+    let report = Report {
+        nodes: fit.chain(unfit).collect(),
+        ..Report::default()
+    };
+    let nodes = report.nodes.keys().cloned().collect();
+    consequences(source, &report, judgement, &nodes, "all", (now, LASTS))
 }

@@ -20,7 +20,9 @@ use trainyard_core::{
     probe::{Check, Layer, Outcome, Owner, Report},
     spec::{Job, Namespace, Role, Slot},
 };
-use trainyard_kube::look::{PreflightFound, PreflightStopped, preflight_token};
+use trainyard_kube::look::{
+    PREFLIGHT_REPORT_BYTES, PreflightFound, PreflightStopped, preflight_token,
+};
 
 use crate::{
     args::Preflight,
@@ -52,6 +54,7 @@ pub(super) fn run(args: &Preflight, printer: &mut Printer) -> Result<Exit, Failu
         of: &of,
         round: 1,
         token: &secret,
+        report_bytes: PREFLIGHT_REPORT_BYTES,
     };
     let (namespace, mut pods) = match &job {
         Some((job, fabric)) => of_job(args, job, fabric.as_ref(), &snapshot, flight)?,
@@ -73,7 +76,7 @@ pub(super) fn run(args: &Preflight, printer: &mut Printer) -> Result<Exit, Failu
             "the preflight was interrupted; its pods are removed",
         )),
         Err(PreflightStopped::Untold(why)) => Err(Failure::new(format!(
-            "the preflight told nothing: {why}"
+            "preflight produced no result: {why}"
         ))
         .hint("name other nodes with `--nodes`, or the image of this program with `--image`")),
     }
@@ -235,7 +238,7 @@ fn of_nodes(
         devices.insert(node, free);
     }
     let namespace = site.namespace.clone();
-    let pods = preflight::of_nodes(&namespace, &args.image, flight, &devices);
+    let pods = preflight::of_nodes(&namespace, &args.image, flight, &devices, false);
     Ok((namespace, pods))
 }
 

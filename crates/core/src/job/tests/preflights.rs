@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::{
-    probe::{Fault, Judgement, NodeRecord, Outcome},
+    probe::{Fault, Judgement, NodeRecord, Outcome, Source},
     spec::Preflight,
 };
 
@@ -84,6 +84,7 @@ fn record(outcome: Outcome, until: i64) -> NodeRecord {
         at: at(0),
         until: at(until),
         covers: "f".to_owned(),
+        by: Source::Operator,
     }
 }
 

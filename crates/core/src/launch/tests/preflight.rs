@@ -4,21 +4,25 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use k8s_openapi::{
     api::core::v1::{Container, Pod},
-    apimachinery::pkg::api::resource::Quantity,
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::OwnerReference},
 };
 use serde_json::{Value, json};
 
 use super::super::{
     Cluster, LaunchError,
-    preflight::{self, Flight},
+    preflight::{self, Flight, Labelled, variable_name},
 };
 use super::build::job;
-use crate::spec::{Job, Kind, Role, Slot};
+use crate::{
+    probe::Needs,
+    spec::{Job, Kind, Role, Slot},
+};
 
 const FLIGHT: Flight<'_> = Flight {
     of: "0b5d",
     round: 2,
     token: "secret",
+    report_bytes: 262_144,
 };
 
 fn cluster() -> Cluster {
@@ -106,7 +110,7 @@ fn pods(case: &str) -> Vec<Pod> {
             ("a".to_owned(), gpus.into()),
             ("b".to_owned(), BTreeMap::new()),
         ];
-        preflight::of_nodes("yard", "trainyard:1", FLIGHT, &nodes.into())
+        preflight::of_nodes("yard", "trainyard:1", FLIGHT, &nodes.into(), true)
     };
     made[0].domains = ["zone-1", "rack-1"].map(str::to_owned).into();
     let mut lead = made[0].pod.clone();
@@ -190,8 +194,8 @@ fn only_the_lead_knows_all_and_only_the_others_know_the_lead() {
         value(0, "TRAINYARD_PREFLIGHT_NODES").as_deref(),
         Some("a,b")
     );
-    assert_eq!(value(0, "TRAINYARD_PREFLIGHT_LEAD"), None);
-    assert_eq!(value(1, "TRAINYARD_PREFLIGHT_NODES"), None);
+    assert_eq!(value(0, "TRAINYARD_PREFLIGHT_LEAD").as_deref(), Some(""));
+    assert_eq!(value(1, "TRAINYARD_PREFLIGHT_NODES").as_deref(), Some(""));
     let lead = value(1, "TRAINYARD_PREFLIGHT_LEAD");
     assert_eq!(lead.as_deref(), Some("10.0.0.7:29400"));
     let mut sixth = pods[1].clone();
@@ -201,6 +205,84 @@ fn only_the_lead_knows_all_and_only_the_others_know_the_lead() {
         env.last().unwrap().value.as_deref(),
         Some("[fd00::7]:29400")
     );
+}
+
+#[test]
+fn image_cannot_set_a_variable() {
+    for case in ["job", "nodes"] {
+        for pod in pods(case) {
+            let env: Vec<&str> = only(&pod)
+                .env
+                .iter()
+                .flatten()
+                .filter(|var| var.name.starts_with("TRAINYARD_PREFLIGHT_"))
+                .map(|var| {
+                    assert!(var.value.is_some(), "{case}: `{}` has a value", var.name);
+                    var.name.as_str()
+                })
+                .collect();
+            for name in variable_name::ALL {
+                let count = env.iter().filter(|known| **known == name).count();
+                assert_eq!(count, 1, "{case}: `{name}` is set once");
+            }
+            assert_eq!(env.len(), variable_name::ALL.len(), "{case}: {env:?}");
+        }
+    }
+}
+
+#[test]
+fn devices_are_held_to_a_job_only_in_a_trial() {
+    let gpus = BTreeMap::from([("nvidia.com/gpu".to_owned(), Quantity("4".to_owned()))]);
+    let nodes = BTreeMap::from([("a".to_owned(), gpus), ("b".to_owned(), BTreeMap::new())]);
+    for (trial, want) in [(true, [Some(1), None]), (false, [None, None])] {
+        let made = preflight::of_nodes("yard", "trainyard:1", FLIGHT, &nodes, trial);
+        let gpus = made.iter().map(|one| {
+            let mut env = only(&one.pod).env.iter().flatten();
+            let needs = env.find(|var| var.name == variable_name::NEEDS).unwrap();
+            let needs: Needs = serde_json::from_str(needs.value.as_ref().unwrap()).unwrap();
+            needs.gpus
+        });
+        assert_eq!(gpus.collect::<Vec<_>>(), want, "trial: {trial}");
+    }
+}
+
+#[test]
+fn labels_alone_make_no_pod_ours() {
+    let owner = |kind: &str, uid: &str| OwnerReference {
+        api_version: if kind == "PyTorchJob" {
+            "kubeflow.org/v1".to_owned()
+        } else {
+            "apps/v1".to_owned()
+        },
+        kind: kind.to_owned(),
+        name: "j".to_owned(),
+        uid: uid.to_owned(),
+        controller: Some(true),
+        ..OwnerReference::default()
+    };
+    let (job, set) = (owner("PyTorchJob", "u"), owner("ReplicaSet", "u"));
+    let pod = |namespace, name, of, owner, ended| Labelled {
+        namespace,
+        name,
+        of,
+        round: "2",
+        owner,
+        ended,
+    };
+    let cases = [
+        ("a job's", pod("team", "j-preflight-2-0", "u", Some(&job), false), true),
+        ("of another job", pod("team", "k-preflight-2-0", "u", Some(&job), true), false),
+        ("of a Deployment", pod("team", "j-preflight-2-0", "u", Some(&set), true), false),
+        ("a rank with the label", pod("team", "j-worker-0", "u", Some(&job), true), false),
+        ("a trial", pod("own", "preflight-trial-2-0", "trial", None, false), true),
+        ("a person's, that runs", pod("team", "preflight-0b5d-2-0", "0b5d", None, false), false),
+        ("a person's, that has ended", pod("team", "preflight-0b5d-2-0", "0b5d", None, true), true),
+        ("a web server with the label", pod("team", "nginx", "u", None, true), false),
+        ("the same in our namespace", pod("own", "nginx", "u", None, false), false),
+    ];
+    for (name, pod, want) in cases {
+        assert_eq!(preflight::is_left_over(pod, "own"), want, "{name}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 use serde_json::json;
 
-use super::*;
+use super::{member::Member, *};
+use crate::feed::News;
 
 fn member(status: &serde_json::Value, node: &str) -> Member {
     serde_json::from_value(json!({
@@ -88,31 +89,32 @@ fn how_far_a_pod_is() {
 #[test]
 fn the_report_is_the_last_line_with_its_mark() {
     let log = format!("warning: x\n{MARKER}{{\"nodes\":{{\"a\":{{\"checks\":[]}}}}}}\n");
-    let report = find_report(log.as_bytes()).unwrap();
+    let report = find_report(log.as_bytes()).unwrap().unwrap();
     assert_eq!(report.nodes.keys().collect::<Vec<_>>(), ["a"]);
-    let none = find_report(b"error: no route\n").unwrap_err();
+    let none = find_report(b"error: no\x1b[2J route\n").unwrap_err();
+    let NoReport::All(none) = none else {
+        panic!("another lead would write no report either");
+    };
     assert_eq!(
         none,
-        "the lead wrote no report; its last line is: error: no route"
+        "the lead wrote no report; its last line is: error: no [2J route"
     );
-    let broken = find_report(format!("{MARKER}{{\"nodes\"\n").as_bytes()).unwrap_err();
-    assert!(
-        broken.starts_with("the lead's report cannot be read"),
-        "{broken}"
-    );
+    let broken = find_report(format!("{MARKER}{{\"nodes\"\n").as_bytes()).unwrap();
+    assert_eq!(broken.unwrap_err().label(), "unreadable");
+}
+
+fn pod(node: &str) -> PreflightPod {
+    let mut one = PreflightPod {
+        node: node.to_owned(),
+        domains: Vec::new(),
+        pod: k8s_openapi::api::core::v1::Pod::default(),
+    };
+    one.pod.metadata.name = Some(format!("p-{node}"));
+    one
 }
 
 #[test]
 fn what_is_known_of_pods_that_never_came() {
-    let pod = |node: &str| {
-        let mut one = PreflightPod {
-            node: node.to_owned(),
-            domains: Vec::new(),
-            pod: k8s_openapi::api::core::v1::Pod::default(),
-        };
-        one.pod.metadata.name = Some(format!("p-{node}"));
-        one
-    };
     let joined = |outcome: &str| {
         json!({"checks": [{"name": "joined", "layer": "path", "outcome": outcome,
         "found": "x", "needed": "y", "owner": "platform"}]})
@@ -120,20 +122,20 @@ fn what_is_known_of_pods_that_never_came() {
     let report: Report = serde_json::from_value(json!({"nodes": {
         "a": joined("pass"), "b": joined("fail"), "c": joined("fail")}}))
     .unwrap();
-    let pods = [pod("a"), pod("b"), pod("c")];
-    assert!(nobody_joined(&report, &pods));
+    assert!(nobody_joined(&report, &[pod("a"), pod("b"), pod("c")]));
     let mut seen = Seen::default();
     let stuck = json!({"phase": "Pending", "containerStatuses": [{"name": "preflight",
         "state": {"waiting": {"reason": "ContainerCreating"}}}]});
-    for (name, status, node) in [
-        ("p-b", stuck, "b"),
-        ("p-c", json!({"phase": "Pending"}), ""),
+    for (uid, status, node) in [
+        ("u-b", stuck, "b"),
+        ("u-c", json!({"phase": "Pending"}), ""),
     ] {
         let mut member = member(&status, node);
-        member.metadata.name = name.to_owned();
-        seen.hear(News::Is(member));
+        member.metadata.uid = uid.to_owned();
+        seen.hear(News::Is(member), |_| true);
     }
-    let found = complete(report, &pods[1..], &seen);
+    let made = ["b", "c"].map(|node| (node.to_owned(), format!("u-{node}")));
+    let found = complete(report, &made.into(), &seen);
     let worst = found.report.nodes["b"].worst().unwrap();
     assert_eq!(worst.name, STARTED, "and not that it did not come");
     assert!(worst.found.contains("ContainerCreating"), "{}", worst.found);
@@ -142,4 +144,36 @@ fn what_is_known_of_pods_that_never_came() {
         why,
         "no pod got to node `c`: the scheduler has not looked at it"
     );
+}
+
+#[test]
+fn pods_of_others_are_not_seen() {
+    let named = |name: &str, uid: &str, owner: &str| {
+        let mut member = member(&json!({"phase": "Succeeded"}), "a");
+        let meta = &mut member.metadata;
+        name.clone_into(&mut meta.name);
+        uid.clone_into(&mut meta.uid);
+        meta.labels = [("trainyard.dev/preflight".to_owned(), "1".to_owned())].into();
+        meta.owner_references = serde_json::from_value(json!([{"apiVersion": "kubeflow.org/v1",
+            "kind": "PyTorchJob", "name": "j", "uid": owner, "controller": true}]))
+        .unwrap();
+        member
+    };
+    let mut seen = Seen::default();
+    for (uid, name, owner) in [
+        ("ours", "j-preflight-1-0", "job"),
+        ("replaced", "j-preflight-1-0", "job"),
+        ("of another job", "j-preflight-1-1", "other"),
+        ("rank", "j-worker-0", "job"),
+    ] {
+        let news = News::Is(named(name, uid, owner));
+        seen.hear(news, |meta| is_ours(meta, "team", "job"));
+    }
+    let known: Vec<&str> = seen.members.keys().map(String::as_str).collect();
+    assert_eq!(known, ["ours", "replaced"], "each by its own identity");
+    seen.hear(
+        News::Gone(named("j-preflight-1-0", "ours", "job")),
+        |meta| is_ours(meta, "team", "job"),
+    );
+    assert_eq!(seen.stage("ours"), None, "the other one is not it");
 }
