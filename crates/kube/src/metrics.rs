@@ -22,7 +22,7 @@ use trainyard_core::{
     spec::Kind,
 };
 
-use crate::{api::Verb, key::JobKey};
+use crate::{api::Verb, key::JobKey, serve::Traffic};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfJobs {
@@ -95,6 +95,7 @@ pub struct Metrics {
     jobs: Gauge,
     pods: Gauge,
     leads: Gauge,
+    traffic: Traffic,
 }
 
 impl Default for Metrics {
@@ -122,6 +123,7 @@ impl Default for Metrics {
             jobs: Gauge::default(),
             pods: Gauge::default(),
             leads: Gauge::default(),
+            traffic: Traffic::default(),
         };
         metrics.register();
         metrics
@@ -210,7 +212,13 @@ impl Metrics {
         own.register("jobs", "Jobs in the cache", self.jobs.clone());
         own.register("pods", "Pods in the cache", self.pods.clone());
         own.register("leader", "1 while this operator leads", self.leads.clone());
+        self.traffic.register(own);
         self.registry = Mutex::new(registry);
+    }
+
+    /// What the operator's servers count.
+    pub(crate) fn traffic(&self) -> Traffic {
+        self.traffic.clone()
     }
 
     /// All of it, in the form of `OpenMetrics`.
