@@ -1,9 +1,10 @@
-//! `cargo xtask bench core|local|operator|placement|doctor|plan|lint|preflight`: the figures that must be
+//! `cargo xtask bench core|local|operator|placement|doctor|plan|lint|preflight|attack`: the figures that must be
 //! reached, each beside its bound.
 //!
 //! Invariant: every figure is measured on the release build that users run, in this call; nothing
 //! is read from an earlier one.
 
+mod attack;
 mod bad_input;
 mod decide;
 mod doctor;
@@ -25,6 +26,7 @@ use std::{
 use crate::{Failure, report, step};
 
 pub(crate) use self::{
+    attack::attack,
     doctor::{doctor, ripgrep_cache},
     lint::lint,
     operator::operator,

@@ -52,6 +52,7 @@ Commands:
   bench doctor [--logs DIR]      measure the doctor's labels, speed beside ripgrep, memory, following
   bench plan [--fit]             predictions beside published runs, or the shares fitted to them
   bench lint                     measure the linter on 10,000 manifests, beside its peers
+  bench attack [--seconds N]     attack the operator on a real cluster and measure, beside the Go one
   bench preflight                measure the search, a stream beside iperf3, memory and the static binary
 
 Exit codes: 0 done, 1 the thing asked about failed, 2 could not do it.
@@ -98,6 +99,7 @@ fn main() -> ExitCode {
         ["bench", "placement"] => bench::placement(true),
         ["bench", "placement", "--pure"] => bench::placement(false),
         ["bench", "operator", rest @ ..] => bench::operator(rest),
+        ["bench", "attack", rest @ ..] => bench::attack(rest),
         ["bench", "doctor", rest @ ..] => bench::doctor(rest),
         ["bench", "plan"] => bench::plan(false),
         ["bench", "plan", "--fit"] => bench::plan(true),

@@ -13,6 +13,7 @@
 
 mod check;
 mod collector;
+pub mod count;
 mod decode;
 mod defaults;
 mod document;

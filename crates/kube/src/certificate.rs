@@ -14,6 +14,7 @@
 //! - The key of an issued authority is forgotten at once: nobody can sign with it later.
 //! - Keys are in no log and in no error.
 
+pub(crate) mod clients;
 mod folder;
 mod issue;
 mod secret;
@@ -31,7 +32,7 @@ use rustls::{
     ServerConfig,
     crypto::CryptoProvider,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
-    server::{ClientHello, ResolvesServerCert},
+    server::{ClientHello, ResolvesServerCert, danger::ClientCertVerifier},
     sign::CertifiedKey,
 };
 use thiserror::Error;
@@ -128,12 +129,19 @@ impl Certificate {
         }
     }
 
-    /// How connections are secured with whatever is served at the time.
-    pub(crate) fn server_config(self: &Arc<Self>) -> Result<ServerConfig, rustls::Error> {
-        Ok(ServerConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::clone(self) as Arc<dyn ResolvesServerCert>))
+    /// How connections are secured with whatever is served at the time. Where there is a `verifier`, it judges the certificates
+    /// that clients show.
+    pub(crate) fn server_config(
+        self: &Arc<Self>,
+        verifier: Option<Arc<dyn ClientCertVerifier>>,
+    ) -> Result<ServerConfig, rustls::Error> {
+        let builder = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()?;
+        let builder = match verifier {
+            Some(verifier) => builder.with_client_cert_verifier(verifier),
+            None => builder.with_no_client_auth(),
+        };
+        Ok(builder.with_cert_resolver(Arc::clone(self) as Arc<dyn ResolvesServerCert>))
     }
 
     /// Keeps the certificate fresh for ever.

@@ -1,6 +1,6 @@
 //! `MPIJob` between its versions v1 and v2beta1, without loss.
 //!
-//! Owns the answer to a `ConversionReview` and the memory of which version a job was created in: the
+//! Owns the answer to a `ConversionReview` ([`review()`]) and the memory of which version a job was created in: the
 //! two run differently, whatever version they are read in. It sends and stores nothing.
 //!
 //! ```text
@@ -19,13 +19,15 @@
 //! edited it) stays where it is: an object that cannot be converted could no longer be read at all,
 //! not even to be deleted.
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
-use thiserror::Error;
-use trainyard_core::spec::Kind;
-
+mod review;
 #[cfg(test)]
 mod tests;
+
+use serde_json::{Map, Value, json};
+use thiserror::Error;
+use trainyard_core::spec::{Kind, count::is_small};
+
+pub use self::review::review;
 
 /// Annotation: the version a job was created in, where that is not the one it is in.
 pub const CREATED_AS: &str = "trainyard.dev/created-as";
@@ -154,6 +156,8 @@ fn move_fields(
     let returning = annotations
         .get(back)
         .and_then(Value::as_str)
+        // The bounds of a request do not count what is inside a text. Each field is a word or a truth value.
+        .filter(|text| is_small(text))
         .and_then(|text| serde_json::from_str::<Map<String, Value>>(text).ok());
     let mut kept = Map::new();
     for name in leaving {
@@ -183,85 +187,5 @@ fn move_mark(from: Kind, to: Kind, annotations: &mut Map<String, Value>) {
     if created != to {
         let version = crate::crd::version(created);
         annotations.insert(CREATED_AS.to_owned(), json!(version));
-    }
-}
-
-// === review ===
-
-#[derive(Deserialize)]
-struct Review {
-    request: Request,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Request {
-    uid: String,
-    #[serde(rename = "desiredAPIVersion")]
-    desired_api_version: String,
-    #[serde(default)]
-    objects: Vec<Value>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Answer {
-    uid: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    converted_objects: Vec<Value>,
-    result: Value,
-}
-
-/// Answers the body of a `ConversionReview` request with the body of its response.
-///
-/// All objects are converted or none: the API server has no use for a part.
-pub fn review(body: &[u8]) -> Vec<u8> {
-    let answer = match serde_json::from_slice::<Review>(body) {
-        Ok(Review { request }) => answer(request),
-        Err(error) => failed(
-            String::new(),
-            &format!("cannot read the request as a `ConversionReview`: {error}"),
-        ),
-    };
-    let review = json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "ConversionReview",
-        "response": answer,
-    });
-    review.to_string().into_bytes()
-}
-
-fn answer(request: Request) -> Answer {
-    let converted: Result<Vec<Value>, (usize, ConvertError)> = request
-        .objects
-        .iter()
-        .enumerate()
-        .map(|(index, object)| {
-            convert(object, &request.desired_api_version).map_err(|error| (index, error))
-        })
-        .collect();
-    match converted {
-        Ok(converted_objects) => Answer {
-            uid: request.uid,
-            converted_objects,
-            result: json!({ "status": "Success" }),
-        },
-        Err((index, error)) => {
-            let name = request
-                .objects
-                .get(index)
-                .and_then(|object| object.pointer("/metadata/name"))
-                .and_then(Value::as_str)
-                .unwrap_or("without a name");
-            failed(request.uid, &format!("object {index}, `{name}`: {error}"))
-        }
-    }
-}
-
-fn failed(uid: String, message: &str) -> Answer {
-    Answer {
-        uid,
-        converted_objects: Vec::new(),
-        result: json!({ "status": "Failed", "message": message }),
     }
 }

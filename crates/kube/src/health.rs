@@ -1,6 +1,6 @@
 //! What the operator tells of itself over HTTP: `/metrics`, `/healthz`, `/readyz`.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures::FutureExt as _;
 use http::{Method, StatusCode};
@@ -10,28 +10,48 @@ use crate::{
     certificate::Certificate,
     crd,
     feed::{Age, STALE_AFTER},
-    serve::{Answer, Bounds, Reply, Request},
+    serve::{Admit, Answer, Bounds, Intake, Reply, Size},
 };
 
-/// Nobody sends anything but questions here.
+/// Nobody sends anything but questions here. A probe gives up after a second, so whoever is silent is closed soon; what holds
+/// bytes are pages of metrics.
 pub(crate) const BOUNDS: Bounds = Bounds {
-    connections: 64,
-    body: 16 * 1024,
+    size: Size {
+        connections: 64,
+        bytes: 32 * 1024 * 1024,
+        free_bytes: 64 * 1024,
+    },
+    first: Duration::from_secs(2),
+    idle: Duration::from_secs(100),
+    body: Duration::from_secs(2),
+    request: Duration::from_secs(10),
+    answer: Duration::from_secs(10),
+};
+/// A question has no body; some clients send a few bytes all the same.
+const INTAKE: Intake = Intake {
+    bytes: 1024,
+    values: None,
 };
 /// What `OpenMetrics` calls itself.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// Only questions are read.
+pub(crate) fn admits() -> Admit {
+    Arc::new(|head| match head.method {
+        Method::GET | Method::HEAD => Ok(INTAKE),
+        _ => Err(Reply::wrong_method(&Method::GET)),
+    })
+}
+
 /// Answers `/metrics`.
 pub(crate) fn metrics(operator: Operator) -> Answer {
-    Arc::new(move |request| {
-        let reply = question(&request, |path| {
-            (path == "/metrics").then(|| Reply {
-                status: StatusCode::OK,
-                content_type: OPEN_METRICS,
-                body: operator.metrics().text().into_bytes(),
-            })
-        });
-        std::future::ready(reply).boxed()
+    answers(move |path| {
+        (path == "/metrics").then(|| Reply {
+            status: StatusCode::OK,
+            content_type: OPEN_METRICS,
+            body: operator.metrics().text().into_bytes(),
+            last: false,
+        })
     })
 }
 
@@ -39,34 +59,31 @@ pub(crate) fn metrics(operator: Operator) -> Answer {
 ///
 /// That anything is answered at all says that the one thread of the operator is not stuck.
 pub(crate) fn health(operator: Operator, certificate: Option<Arc<Certificate>>) -> Answer {
-    Arc::new(move |request| {
-        let reply = question(&request, |path| match path {
-            "/healthz" => Some(Reply::text(StatusCode::OK, "ok")),
-            "/readyz" => {
-                let (unlisted, ages) = (operator.unlisted(), operator.ages());
-                let ready = readiness(&unlisted, &ages, certificate.as_deref());
-                Some(match ready {
-                    Ok(stale) => {
-                        let remarks = [operator.remarks(), stale];
-                        let remarks: Vec<String> = remarks.into_iter().flatten().collect();
-                        let ok = if remarks.is_empty() { "ok" } else { "ok; " };
-                        let text = format!("{ok}{}{}", remarks.join("; "), lines(&ages));
-                        Reply::text(StatusCode::OK, text)
-                    }
-                    Err(why) => Reply::text(StatusCode::SERVICE_UNAVAILABLE, why),
-                })
-            }
-            _ => None,
-        });
-        std::future::ready(reply).boxed()
+    answers(move |path| match path {
+        "/healthz" => Some(Reply::text(StatusCode::OK, "ok")),
+        "/readyz" => {
+            let (unlisted, ages) = (operator.unlisted(), operator.ages());
+            let ready = readiness(&unlisted, &ages, certificate.as_deref());
+            Some(match ready {
+                Ok(stale) => {
+                    let remarks = [operator.remarks(), stale];
+                    let remarks: Vec<String> = remarks.into_iter().flatten().collect();
+                    let ok = if remarks.is_empty() { "ok" } else { "ok; " };
+                    let text = format!("{ok}{}{}", remarks.join("; "), lines(&ages));
+                    Reply::text(StatusCode::OK, text)
+                }
+                Err(why) => Reply::text(StatusCode::SERVICE_UNAVAILABLE, why),
+            })
+        }
+        _ => None,
     })
 }
 
-fn question(request: &Request, answer: impl FnOnce(&str) -> Option<Reply>) -> Reply {
-    if request.method != Method::GET && request.method != Method::HEAD {
-        return Reply::wrong_method(&Method::GET);
-    }
-    answer(&request.path).unwrap_or_else(|| Reply::not_found(&request.path))
+fn answers(answer: impl Fn(&str) -> Option<Reply> + Send + Sync + 'static) -> Answer {
+    Arc::new(move |request| {
+        let reply = answer(&request.path).unwrap_or_else(|| Reply::not_found(&request.path));
+        std::future::ready(reply).boxed()
+    })
 }
 
 /// The age of each watch, a line for each.

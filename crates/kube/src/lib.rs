@@ -52,7 +52,7 @@ mod trace;
 mod view;
 pub mod webhook;
 
-pub use certificate::CertificateSource;
+pub use certificate::{CertificateSource, clients::ClientsError};
 pub use key::JobKey;
 pub use metrics::Metrics;
 pub use operator::{Lease, Operator, Options};

@@ -25,7 +25,7 @@ use trainyard_core::{
 };
 
 use self::trust::Trust;
-use crate::{api::Verb, feed::Age, key::JobKey};
+use crate::{api::Verb, feed::Age, key::JobKey, serve::Traffic};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfJobs {
@@ -108,6 +108,7 @@ pub struct Metrics {
     leads: Gauge,
     watch_age: Family<OneFeed, Gauge<f64, std::sync::atomic::AtomicU64>>,
     undecodable: Family<OneFeed, Counter>,
+    traffic: Traffic,
 }
 
 impl Default for Metrics {
@@ -139,6 +140,7 @@ impl Default for Metrics {
             leads: Gauge::default(),
             watch_age: Family::default(),
             undecodable: Family::default(),
+            traffic: Traffic::default(),
         };
         metrics.register();
         metrics
@@ -243,7 +245,13 @@ impl Metrics {
             "Objects that could not be decoded and were left out, by watch",
             self.undecodable.clone(),
         );
+        self.traffic.register(own);
         self.registry = Mutex::new(registry);
+    }
+
+    /// What the operator's servers count.
+    pub(crate) fn traffic(&self) -> Traffic {
+        self.traffic.clone()
     }
 
     /// All of it, in the form of `OpenMetrics`.

@@ -1,6 +1,11 @@
 //! The operator as a process: its runtime, its servers, its logs, its signals.
 
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    io,
+    path::PathBuf,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
 use kube::{
@@ -13,7 +18,6 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     sync::oneshot,
 };
-use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, level_filters::LevelFilter};
 use tracing_subscriber::{
     Layer as _, filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
@@ -22,9 +26,12 @@ use trainyard_core::launch::{GroupApi, NativeApi};
 
 use crate::{
     Bind, CertificateSource, Collector, Operator, Options,
-    certificate::Certificate,
+    certificate::{
+        Certificate,
+        clients::{ClientsError, Security},
+    },
     health,
-    serve::{self, Answer, Bounds},
+    serve::{self, Server},
     trace::{self, Recorder},
     webhook,
 };
@@ -76,6 +83,8 @@ pub struct Webhooks {
     pub bind: Bind,
     /// The certificate.
     pub certificate: CertificateSource,
+    /// A file of PEM with the authorities of clients: where there is one, admission reviews need a client certificate.
+    pub client_ca: Option<PathBuf>,
 }
 
 /// How logs are written, to stderr.
@@ -122,6 +131,14 @@ pub enum ProcessError {
     /// TLS could not be set up.
     #[error("cannot set up TLS for the webhooks")]
     Tls(#[source] rustls::Error),
+    /// The authorities of clients could not be read.
+    #[error("cannot use `{path}` as the authorities of webhook clients: {error}")]
+    ClientCa {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: ClientsError,
+    },
     /// The runtime could not be started.
     #[error("cannot start the runtime")]
     Runtime(#[source] io::Error),
@@ -190,26 +207,42 @@ impl Serving {
     async fn start(self, operator: &Operator) -> Result<Serves, ProcessError> {
         let metrics = listen("metrics", self.metrics).await?;
         let health = listen("health", self.health).await?;
+        let traffic = operator.metrics().traffic();
         let mut certificate = None;
         if let Some(webhooks) = self.webhooks
             && let Some(listener) = listen("webhooks", webhooks.bind).await?
         {
             let kept = Arc::new(Certificate::default());
-            let config = kept.server_config().map_err(ProcessError::Tls)?;
-            let tls = TlsAcceptor::from(Arc::new(config));
-            start(listener, webhook::BOUNDS, Some(tls), webhook::reviews());
+            let callers = match webhooks.client_ca {
+                Some(_) => webhook::Callers::Verified,
+                None => webhook::Callers::Anybody,
+            };
+            let security = Security::new(&kept, webhooks.client_ca)?;
+            let server = Server {
+                name: webhook::NAME,
+                bounds: webhook::BOUNDS,
+                tls: Some(security.acceptors()),
+                admit: webhook::admits(callers, traffic.clone()),
+                answer: webhook::reviews(webhook::TURNS, traffic.clone()),
+                traffic: traffic.clone(),
+            };
+            start_apart(listener, server, security).map_err(ProcessError::Runtime)?;
             // Every replica serves webhooks, whoever leads.
             let caller = operator.caller.unfenced();
             tokio::spawn(Arc::clone(&kept).keep(caller, webhooks.certificate));
             certificate = Some(kept);
         }
+        let plain = |name, answer| Server {
+            name,
+            bounds: health::BOUNDS,
+            tls: None,
+            admit: health::admits(),
+            answer,
+            traffic: traffic.clone(),
+        };
         if let Some(listener) = metrics {
-            start(
-                listener,
-                health::BOUNDS,
-                None,
-                health::metrics(operator.clone()),
-            );
+            let server = plain("metrics", health::metrics(operator.clone()));
+            tokio::spawn(serve::serve(listener, server));
         }
         let serves = if certificate.is_some() {
             Serves::Webhooks
@@ -217,11 +250,45 @@ impl Serving {
             Serves::NoWebhooks
         };
         if let Some(listener) = health {
-            let answer = health::health(operator.clone(), certificate);
-            start(listener, health::BOUNDS, None, answer);
+            let server = plain("health", health::health(operator.clone(), certificate));
+            tokio::spawn(serve::serve(listener, server));
         }
         Ok(serves)
     }
+}
+
+/// Serves webhooks on a thread of their own: whatever is sent to them, passes over jobs, the lease and probes do not wait for it.
+fn start_apart(listener: TcpListener, server: Server, security: Arc<Security>) -> io::Result<()> {
+    let listener = listener.into_std()?;
+    let (started, starts) = mpsc::channel();
+    let serve = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            // One for each review that may be worked on, and one to spare.
+            .max_blocking_threads(webhook::TURNS.all() + 1)
+            .build();
+        let listening = runtime.and_then(|runtime| {
+            let _entered = runtime.enter();
+            let listener = TcpListener::from_std(listener)?;
+            Ok((runtime, listener))
+        });
+        match listening {
+            Err(error) => drop(started.send(Err(error))),
+            Ok((runtime, listener)) => {
+                drop(started.send(Ok(())));
+                runtime.block_on(async {
+                    tokio::spawn(security.keep());
+                    serve::serve(listener, server).await;
+                });
+            }
+        }
+    };
+    std::thread::Builder::new()
+        .name("webhooks".to_owned())
+        .spawn(serve)?;
+    starts
+        .recv()
+        .unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
 async fn listen(what: &'static str, bind: Bind) -> Result<Option<TcpListener>, ProcessError> {
@@ -233,10 +300,6 @@ async fn listen(what: &'static str, bind: Bind) -> Result<Option<TcpListener>, P
         info!(what, %address, "listening");
     }
     Ok(listener)
-}
-
-fn start(listener: TcpListener, bounds: Bounds, tls: Option<TlsAcceptor>, answer: Answer) {
-    tokio::spawn(serve::serve(listener, bounds, tls, answer));
 }
 
 /// A client of the cluster that the kubeconfig, its usual places, or the pod that this runs in name.

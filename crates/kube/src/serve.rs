@@ -2,135 +2,86 @@
 //!
 //! Owns listening and the bounds of every connection and request. What is answered is its callers'.
 //!
-//! Invariant: nothing a client does takes more than its bounds: connections at once, the time of a
-//! handshake, of the head and of the whole request, the size of the body.
+//! Invariants:
+//! - Nothing that a client does takes more than its bounds: connections, bytes and parsed values at once; the time until its first
+//!   request, of a body, of an answer that it reads.
+//! - Nobody waits for a client that is silent: a new connection is always let in, see [`room`].
 
-use std::{
-    fmt, io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    str::FromStr,
-    sync::Arc,
-    time::Duration,
-};
+mod bind;
+mod body;
+mod room;
+#[cfg(test)]
+mod tests;
+mod traffic;
+mod watched;
+
+use std::{sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use http::{Method, StatusCode, header};
-use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use http_body_util::Full;
 use hyper::{
     body::{Bytes, Incoming},
     service::service_fn,
 };
-use hyper_util::rt::{TokioIo, TokioTimer};
-use thiserror::Error;
+use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
-    time::timeout,
+    time::{timeout, timeout_at},
 };
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
-#[cfg(test)]
-mod tests;
+pub use self::bind::{Bind, BindError};
+pub(crate) use self::{
+    body::Intake,
+    room::{Phase, Place, Size},
+    traffic::Traffic,
+};
+use self::{body::Refused, room::Room, watched::Watched};
 
-/// A handshake takes at most this long.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// A connection waits this long for the head of its next request. The API server keeps connections
-/// for 90 s; one that is closed under its hands costs it a try.
-const HEAD: Duration = Duration::from_secs(100);
-/// Reading a request and answering it take at most this long; the API server waits at most 30 s.
-const REQUEST: Duration = Duration::from_secs(30);
 /// Wait after a connection could not be taken, as when descriptors have run out.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-
-/// Where a server listens, as users write it: `:8080`, `127.0.0.1:8080`, and `0` or nothing for not
-/// at all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Bind {
-    /// Not at all.
-    #[default]
-    Off,
-    /// On a port, of one address or of all.
-    At {
-        /// The address; all of this machine where there is none.
-        host: Option<IpAddr>,
-        /// The port; 0 is any free one.
-        port: u16,
-    },
-}
-
-/// A text that names no place to listen.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("a port such as `:8080`, an address such as `127.0.0.1:8080`, or `0` for none is needed")]
-pub struct BindError;
-
-impl FromStr for Bind {
-    type Err = BindError;
-
-    fn from_str(text: &str) -> Result<Self, BindError> {
-        if matches!(text, "" | "0") {
-            return Ok(Self::Off);
-        }
-        if let Some(port) = text.strip_prefix(':') {
-            let port = port.parse().map_err(|_| BindError)?;
-            return Ok(Self::At { host: None, port });
-        }
-        let address: SocketAddr = text.parse().map_err(|_| BindError)?;
-        Ok(Self::At {
-            host: Some(address.ip()),
-            port: address.port(),
-        })
-    }
-}
-
-impl fmt::Display for Bind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Off => f.write_str("0"),
-            Self::At { host: None, port } => write!(f, ":{port}"),
-            Self::At {
-                host: Some(host),
-                port,
-            } => SocketAddr::new(host, port).fmt(f),
-        }
-    }
-}
-
-impl Bind {
-    /// Listens; nothing where it is off.
-    pub(crate) async fn listen(self) -> io::Result<Option<TcpListener>> {
-        let Self::At { host, port } = self else {
-            return Ok(None);
-        };
-        let listener = match host {
-            Some(host) => TcpListener::bind((host, port)).await?,
-            // One socket for both families, where the machine has both.
-            None => match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
-                Ok(listener) => listener,
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(error),
-                Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await?,
-            },
-        };
-        Ok(Some(listener))
-    }
-}
+/// Bytes that are buffered of each connection, which bounds the head of a request.
+const BUFFER: usize = 32 * 1024;
 
 /// What a server lets its clients take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// Connections at once; others wait.
-    pub(crate) connections: usize,
-    /// Bytes of a body.
-    pub(crate) body: usize,
+    /// Connections and bytes at once.
+    pub(crate) size: Size,
+    /// Time from the start of a connection to the end of its first request's head, the handshake included.
+    pub(crate) first: Duration,
+    /// Time from an answer to the end of the next request's head. The API server keeps connections for 90 s; one that is closed
+    /// just when it sends a request costs it a retry.
+    pub(crate) idle: Duration,
+    /// Time of a body.
+    pub(crate) body: Duration,
+    /// Time of a request from its head to its answer; the API server waits at most 30 s.
+    pub(crate) request: Duration,
+    /// Time in which the client reads the answer.
+    pub(crate) answer: Duration,
+}
+
+/// The head of a request.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    /// The client has shown a certificate that the server trusts.
+    pub(crate) verified: bool,
 }
 
 /// A request, read to its end.
 #[derive(Debug)]
 pub(crate) struct Request {
-    pub(crate) method: Method,
     pub(crate) path: String,
-    pub(crate) body: Bytes,
+    pub(crate) body: Vec<u8>,
+    /// What of the body is parsed at once.
+    pub(crate) values: usize,
+    /// The connection it came by.
+    pub(crate) place: Arc<Place>,
 }
 
 /// What is answered.
@@ -139,6 +90,8 @@ pub(crate) struct Reply {
     pub(crate) status: StatusCode,
     pub(crate) content_type: &'static str,
     pub(crate) body: Vec<u8>,
+    /// Whether the connection ends with it.
+    pub(crate) last: bool,
 }
 
 impl Reply {
@@ -150,7 +103,14 @@ impl Reply {
             status,
             content_type: "text/plain; charset=utf-8",
             body: text.into_bytes(),
+            last: false,
         }
+    }
+
+    /// The same, and the connection is closed behind it.
+    pub(crate) fn closing(mut self) -> Self {
+        self.last = true;
+        self
     }
 
     pub(crate) fn not_found(path: &str) -> Self {
@@ -165,69 +125,130 @@ impl Reply {
     }
 }
 
-/// How a server answers.
+/// How a server answers a request that was read.
 pub(crate) type Answer = Arc<dyn Fn(Request) -> BoxFuture<'static, Reply> + Send + Sync>;
+/// What a server reads of a request after its head; else what it answers at once.
+pub(crate) type Admit = Arc<dyn Fn(&Head) -> Result<Intake, Reply> + Send + Sync>;
+/// How the next connection is secured.
+pub(crate) type Secure = Arc<dyn Fn() -> TlsAcceptor + Send + Sync>;
 
-/// Serves `listener` for ever.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    bounds: Bounds,
-    tls: Option<TlsAcceptor>,
-    answer: Answer,
-) {
-    let turns = Arc::new(Semaphore::new(bounds.connections));
+/// One server.
+#[derive(Clone)]
+pub(crate) struct Server {
+    /// Under what it is counted.
+    pub(crate) name: &'static str,
+    pub(crate) bounds: Bounds,
+    pub(crate) tls: Option<Secure>,
+    pub(crate) admit: Admit,
+    pub(crate) answer: Answer,
+    pub(crate) traffic: Traffic,
+}
+
+/// Serves `listener` until the process ends.
+pub(crate) async fn serve(listener: TcpListener, server: Server) {
+    let room = Room::new(server.bounds.size, server.name, server.traffic.clone());
+    let server = Arc::new(server);
     loop {
-        let Ok(turn) = Arc::clone(&turns).acquire_owned().await else {
-            return;
-        };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 warn!(%error, "cannot take a connection; trying again");
                 tokio::time::sleep(ACCEPT_AGAIN).await;
                 continue;
             }
         };
-        let (tls, answer) = (tls.clone(), Arc::clone(&answer));
-        tokio::spawn(async move {
-            let _turn = turn;
-            connection(stream, bounds, tls, answer).await;
-        });
+        let place = Arc::new(room.enter(peer.ip()).await);
+        tokio::spawn(connection(stream, place, Arc::clone(&server)));
+        // A flood of connections is taken one by one: between two of them, all others get on.
+        tokio::task::yield_now().await;
     }
 }
 
-async fn connection(stream: TcpStream, bounds: Bounds, tls: Option<TlsAcceptor>, answer: Answer) {
-    let Some(tls) = tls else {
-        return talk(stream, bounds, answer).await;
+async fn connection(stream: TcpStream, place: Arc<Place>, server: Arc<Server>) {
+    let talking = secured(stream, Arc::clone(&place), Arc::clone(&server));
+    let closed = tokio::select! {
+        () = talking => return,
+        closed = watch(&place, &server.bounds) => closed,
     };
-    match timeout(HANDSHAKE, tls.accept(stream)).await {
-        Ok(Ok(stream)) => talk(stream, bounds, answer).await,
-        Ok(Err(error)) => debug!(%error, "handshake failed"),
-        Err(_) => debug!("handshake took too long"),
+    if let Some(reason) = closed {
+        server.traffic.closed(server.name, reason);
+    }
+    debug!(
+        server = server.name,
+        reason = closed.unwrap_or("room"),
+        "closed a connection"
+    );
+}
+
+/// Waits until the connection must be closed, and says why; nothing where it was closed for another.
+async fn watch(place: &Place, bounds: &Bounds) -> Option<&'static str> {
+    loop {
+        let (phase, since) = place.phase()?;
+        let (limit, reason) = match phase {
+            Phase::New => (bounds.first, "silent"),
+            Phase::Idle => (bounds.idle, "idle"),
+            Phase::Answering => (bounds.answer, "slow_reader"),
+            // These end by themselves.
+            Phase::Asking | Phase::Working => {
+                place.changed().await;
+                continue;
+            }
+        };
+        let changed = timeout_at(since + limit, place.changed()).await;
+        if changed.is_err() && place.phase() == Some((phase, since)) {
+            return Some(reason);
+        }
+    }
+}
+
+async fn secured(stream: TcpStream, place: Arc<Place>, server: Arc<Server>) {
+    let Some(tls) = &server.tls else {
+        return talk(stream, false, place, server).await;
+    };
+    match tls().accept(stream).await {
+        Ok(stream) => {
+            let verified = stream.get_ref().1.peer_certificates().is_some();
+            talk(stream, verified, place, server).await;
+        }
+        Err(error) => debug!(%error, "handshake failed"),
     }
 }
 
 async fn talk(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    bounds: Bounds,
-    answer: Answer,
+    verified: bool,
+    place: Arc<Place>,
+    server: Arc<Server>,
 ) {
+    let stream = Watched {
+        stream,
+        place: Arc::clone(&place),
+    };
     let service = service_fn(move |request| {
-        let answer = Arc::clone(&answer);
+        let (place, server) = (Arc::clone(&place), Arc::clone(&server));
         async move {
-            let reply = match timeout(REQUEST, one(request, bounds, answer)).await {
-                Ok(reply) => reply,
-                Err(_) => Reply::text(
-                    StatusCode::REQUEST_TIMEOUT,
-                    format!("not done within {} s", REQUEST.as_secs()),
-                ),
+            place.set(Phase::Asking);
+            let limit = server.bounds.request;
+            let answered = timeout(limit, one(request, verified, &place, &server)).await;
+            let reply = answered.unwrap_or_else(|_| {
+                server.traffic.refused(server.name, "too_long");
+                let status = StatusCode::REQUEST_TIMEOUT;
+                Reply::text(status, format!("not done within {limit:?}")).closing()
+            });
+            // The answer is charged in place of the body, which is gone.
+            place.give_back();
+            let reply = match place.hold(reply.body.len()) {
+                Ok(()) => reply,
+                Err(_) => refuse(&server, Refused::NoRoom(place.limit())),
             };
+            place.set(Phase::Answering);
             Ok::<_, std::convert::Infallible>(respond(reply))
         }
     });
     let served = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD)
+        // The head of a request is bounded by `watch`.
+        .header_read_timeout(None)
+        .max_buf_size(BUFFER)
         .serve_connection(TokioIo::new(stream), service)
         .await;
     if let Err(error) = served {
@@ -235,32 +256,54 @@ async fn talk(
     }
 }
 
-async fn one(request: hyper::Request<Incoming>, bounds: Bounds, answer: Answer) -> Reply {
-    let (head, body) = request.into_parts();
-    let body = match Limited::new(body, bounds.body).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(error) if error.is::<LengthLimitError>() => {
-            return Reply::text(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                format!("the body has more than {} bytes", bounds.body),
-            );
-        }
-        Err(error) => return Reply::text(StatusCode::BAD_REQUEST, error.to_string()),
+fn refuse(server: &Server, refused: Refused) -> Reply {
+    server.traffic.refused(server.name, refused.reason());
+    refused.reply()
+}
+
+async fn one(
+    request: hyper::Request<Incoming>,
+    verified: bool,
+    place: &Arc<Place>,
+    server: &Server,
+) -> Reply {
+    let (parts, body) = request.into_parts();
+    let head = Head {
+        path: parts.uri.path().to_owned(),
+        method: parts.method,
+        verified,
     };
-    answer(Request {
-        method: head.method,
-        path: head.uri.path().to_owned(),
-        body,
-    })
-    .await
+    let intake = match (server.admit)(&head) {
+        Ok(intake) => intake,
+        Err(reply) => return reply.closing(),
+    };
+    match body::read(body, intake, server.bounds.body, place).await {
+        Ok(body) => {
+            let request = Request {
+                path: head.path,
+                body: body.bytes,
+                values: body.values,
+                place: Arc::clone(place),
+            };
+            (server.answer)(request).await
+        }
+        Err(refused) => refuse(server, refused),
+    }
 }
 
 fn respond(reply: Reply) -> hyper::Response<Full<Bytes>> {
     let mut response = hyper::Response::new(Full::new(reply.body.into()));
     *response.status_mut() = reply.status;
-    response.headers_mut().insert(
+    let headers = response.headers_mut();
+    headers.insert(
         header::CONTENT_TYPE,
         header::HeaderValue::from_static(reply.content_type),
     );
+    if reply.last {
+        headers.insert(
+            header::CONNECTION,
+            header::HeaderValue::from_static("close"),
+        );
+    }
     response
 }

@@ -1,22 +1,89 @@
 //! What the API server asks: what a job means where it says nothing, whether it may be written, and what
 //! it is in another version.
+//!
+//! Owns how many reviews are worked on at once. A review of usual size has turns of its own, so that it never waits for large ones.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures::FutureExt as _;
 use http::{Method, StatusCode};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
 use tracing::error;
-use trainyard_core::spec::Kind;
+use trainyard_core::spec::{Kind, count::Values};
 
 use crate::{
     admission, convert, crd,
-    serve::{Answer, Bounds, Reply, Request},
+    serve::{Admit, Answer, Bounds, Head, Intake, Phase, Reply, Request, Size, Traffic},
 };
 
-/// A `ConversionReview` holds a page of a list, and 500 large jobs are some megabytes.
+#[cfg(test)]
+mod tests;
+
+/// Under what its connections are counted.
+pub(crate) const NAME: &str = "webhook";
+
+/// Of all bodies and answers at once 64 MiB: 64 KiB for each connection, and 48 MiB for what is larger.
 pub(crate) const BOUNDS: Bounds = Bounds {
-    connections: 256,
-    body: 16 * 1024 * 1024,
+    size: Size {
+        connections: 256,
+        bytes: 48 * MEBIBYTE,
+        free_bytes: SMALL_BYTES,
+    },
+    first: Duration::from_secs(5),
+    idle: Duration::from_secs(100),
+    body: Duration::from_secs(5),
+    request: Duration::from_secs(30),
+    answer: Duration::from_secs(10),
+};
+
+const MEBIBYTE: usize = 1024 * 1024;
+/// An `AdmissionReview` holds a job twice, and etcd stores none above 1.5 MiB.
+const ADMISSION: Intake = Intake {
+    bytes: 3 * MEBIBYTE,
+    values: Some(Values::InAll(400_000)),
+};
+/// A `ConversionReview` holds a page of a list, and 500 large jobs are some megabytes. They are converted one after the other:
+/// `{"request": {"objects": [` are three levels around each.
+const CONVERSION: Intake = Intake {
+    bytes: 16 * MEBIBYTE,
+    values: Some(Values::InEach {
+        depth: 3,
+        most: 200_000,
+    }),
+};
+/// A review of usual size, which has turns of its own.
+const SMALL_BYTES: usize = 64 * 1024;
+const SMALL_VALUES: usize = 10_000;
+
+/// How many are worked on at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turns {
+    /// Reviews of usual size, of both kinds.
+    pub(crate) small: usize,
+    /// Large admission reviews.
+    pub(crate) admissions: usize,
+    /// Large conversion reviews.
+    pub(crate) conversions: usize,
+    /// How long one waits for its turn.
+    pub(crate) wait: Duration,
+}
+
+impl Turns {
+    /// How many in all.
+    pub(crate) const fn all(self) -> usize {
+        self.small + self.admissions + self.conversions
+    }
+}
+
+/// What the operator does.
+pub(crate) const TURNS: Turns = Turns {
+    small: 4,
+    admissions: 1,
+    conversions: 2,
+    wait: Duration::from_secs(5),
 };
 
 /// Where it is asked what a job means where it says nothing.
@@ -27,36 +94,150 @@ pub fn validate_path(kind: Kind) -> String {
     format!("/validate-kubeflow-org-v1-{}", crd::singular(kind))
 }
 
-/// Answers reviews.
-pub(crate) fn reviews() -> Answer {
-    Arc::new(|request| answer(request).boxed())
+/// Whether a client must show a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Callers {
+    /// None is needed.
+    Anybody,
+    /// For admission reviews. The API server has none to show for conversions: it reads no credentials for them.
+    Verified,
 }
 
-async fn answer(request: Request) -> Reply {
-    let review: fn(&[u8]) -> Vec<u8> = if request.path == crd::CONVERT_PATH {
-        convert::review
-    } else if request.path == DEFAULT_PATH {
-        admission::complete
-    } else if Kind::ALL
-        .into_iter()
-        .any(|kind| validate_path(kind) == request.path)
-    {
-        admission::review
-    } else {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Question {
+    Convert,
+    Complete,
+    Validate,
+}
+
+impl Question {
+    fn at(path: &str) -> Option<Self> {
+        if path == crd::CONVERT_PATH {
+            return Some(Self::Convert);
+        }
+        if path == DEFAULT_PATH {
+            return Some(Self::Complete);
+        }
+        let validates = Kind::ALL
+            .into_iter()
+            .any(|kind| validate_path(kind) == path);
+        validates.then_some(Self::Validate)
+    }
+
+    fn intake(self) -> Intake {
+        match self {
+            Self::Convert => CONVERSION,
+            Self::Complete | Self::Validate => ADMISSION,
+        }
+    }
+
+    fn review(self) -> fn(&[u8]) -> Vec<u8> {
+        match self {
+            Self::Convert => convert::review,
+            Self::Complete => admission::complete,
+            Self::Validate => admission::review,
+        }
+    }
+}
+
+/// Which requests are read, and how much of them.
+pub(crate) fn admits(callers: Callers, traffic: Traffic) -> Admit {
+    Arc::new(move |head| {
+        admit(head, callers).inspect_err(|reply| {
+            let reason = match reply.status {
+                StatusCode::FORBIDDEN => "no_certificate",
+                _ => "not_found",
+            };
+            traffic.refused(NAME, reason);
+        })
+    })
+}
+
+fn admit(head: &Head, callers: Callers) -> Result<Intake, Reply> {
+    let question = Question::at(&head.path).ok_or_else(|| Reply::not_found(&head.path))?;
+    if head.method != Method::POST {
+        return Err(Reply::wrong_method(&Method::POST));
+    }
+    if callers == Callers::Verified && !head.verified && question != Question::Convert {
+        return Err(Reply::text(
+            StatusCode::FORBIDDEN,
+            "a client certificate is required here (`--webhook-client-ca`), and none was presented",
+        ));
+    }
+    Ok(question.intake())
+}
+
+/// Answers reviews.
+pub(crate) fn reviews(turns: Turns, traffic: Traffic) -> Answer {
+    let lanes = Arc::new(Lanes::new(turns, traffic));
+    Arc::new(move |request| answer(request, Arc::clone(&lanes)).boxed())
+}
+
+/// Those who wait for their turn.
+struct Lanes {
+    small: Arc<Semaphore>,
+    admissions: Arc<Semaphore>,
+    conversions: Arc<Semaphore>,
+    wait: Duration,
+    traffic: Traffic,
+}
+
+impl Lanes {
+    fn new(turns: Turns, traffic: Traffic) -> Self {
+        Self {
+            small: Arc::new(Semaphore::new(turns.small)),
+            admissions: Arc::new(Semaphore::new(turns.admissions)),
+            conversions: Arc::new(Semaphore::new(turns.conversions)),
+            wait: turns.wait,
+            traffic,
+        }
+    }
+
+    /// Waits for the turn of a review.
+    async fn turn(&self, question: Question, request: &Request) -> Option<OwnedSemaphorePermit> {
+        let small = request.body.len() <= SMALL_BYTES && request.values <= SMALL_VALUES;
+        let lane = match question {
+            _ if small => &self.small,
+            Question::Convert => &self.conversions,
+            Question::Complete | Question::Validate => &self.admissions,
+        };
+        let _waits = self.traffic.waits();
+        let turn = timeout(self.wait, Arc::clone(lane).acquire_owned()).await;
+        turn.ok()?.ok()
+    }
+}
+
+async fn answer(request: Request, lanes: Arc<Lanes>) -> Reply {
+    let Some(question) = Question::at(&request.path) else {
         return Reply::not_found(&request.path);
     };
-    if request.method != Method::POST {
-        return Reply::wrong_method(&Method::POST);
-    }
-    // A page of large jobs takes a while; passes go on meanwhile. A panic is told apart from an
+    let Some(turn) = lanes.turn(question, &request).await else {
+        lanes.traffic.refused(NAME, "busy");
+        return Reply::text(
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!(
+                "other reviews took longer than {:?}; retry later",
+                lanes.wait
+            ),
+        );
+    };
+    // A page of large jobs takes a while; other connections get on meanwhile. A panic is told apart from an
     // answer and ends neither the connection nor the operator.
-    let Request { path, body, .. } = request;
-    let body = tokio::task::spawn_blocking(move || review(&body)).await;
+    let Request {
+        path, body, place, ..
+    } = request;
+    place.set(Phase::Working);
+    let body = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        question.review()(&body)
+    })
+    .await;
     match body {
         Ok(body) => Reply {
             status: StatusCode::OK,
             content_type: "application/json",
             body,
+            last: false,
         },
         Err(error) => {
             error!(path, %error, "a review panicked");

@@ -21,7 +21,7 @@ const THIRD: f64 = 1.0 / 3.0;
 /// The name of the cluster that is made and removed for each operator.
 const NAME: &str = "bench";
 
-const PEER: &str = include_str!("operator/peer.sh");
+pub(super) const PEER: &str = include_str!("operator/peer.sh");
 const PEER_OBJECTS: &str = include_str!("operator/peer.yaml");
 
 /// What was measured of one operator.

@@ -140,6 +140,12 @@ pub(crate) struct Operator {
     /// configurations of the webhooks.
     #[arg(long, value_name = "DIR", help_heading = "Serving")]
     pub(crate) webhook_cert_dir: Option<PathBuf>,
+    /// PEM file with the authorities of webhook clients: admission reviews then need a client certificate
+    ///
+    /// Read again when it changes. The API server presents the certificate that its `AdmissionConfiguration` names for the
+    /// Service of the webhooks. Conversion stays open to clients without one: the API server never presents any there.
+    #[arg(long, value_name = "FILE", help_heading = "Serving")]
+    pub(crate) webhook_client_ca: Option<PathBuf>,
     /// Send spans of passes and calls to this OpenTelemetry collector, by OTLP over HTTP
     ///
     /// Such as `http://otel-collector:4318`. Nothing is recorded otherwise.

@@ -26,6 +26,7 @@ pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
                     namespace: args.lease_namespace.clone(),
                 },
             },
+            client_ca: args.webhook_client_ca,
         }),
     };
     let own_namespace = Some(args.lease_namespace.clone());
@@ -83,6 +84,9 @@ pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
             ProcessError::Client(_) => "check the server and the credentials in the kubeconfig",
             ProcessError::Listen { .. } => {
                 "name another address, or `0` to serve it not at all; `ss -ltnp` shows who listens"
+            }
+            ProcessError::ClientCa { .. } => {
+                "name a file with certificates of authorities as PEM with `--webhook-client-ca FILE`"
             }
             ProcessError::Tls(_) | ProcessError::Runtime(_) => {
                 "check the limits of this user with `ulimit -a`"

@@ -112,6 +112,11 @@ fn every_form_of_the_chart_is_taken() {
                 &["--webhook-cert-dir="],
             ),
             (
+                "clients with certificates",
+                &["webhook.clientCAConfigMap=clients"],
+                &["--webhook-client-ca=/etc/trainyard/clients/ca.crt"],
+            ),
+            (
                 "everything else",
                 &[
                     "metrics.serviceMonitor.enabled=true",

@@ -2,6 +2,8 @@
 
 use serde_json::{Value as Json, json};
 
+use crate::spec::count::is_small;
+
 /// The annotation of a pod that lists its networks.
 pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 
@@ -76,7 +78,7 @@ impl Attachment {
 pub(crate) fn attachments(text: &str) -> Vec<Attachment> {
     let text = text.trim();
     if text.starts_with('[') {
-        let list: Vec<Json> = serde_json::from_str(text).unwrap_or_default();
+        let list: Vec<Json> = parsed(text).unwrap_or_default();
         let field =
             |item: &Json, key: &str| item.get(key).and_then(Json::as_str).map(str::to_owned);
         let items = list.iter().filter_map(|item| {
@@ -95,11 +97,17 @@ pub(crate) fn attachments(text: &str) -> Vec<Attachment> {
         .collect()
 }
 
+/// The list that `text` is, where it is one and of a size that a list of networks may have.
+fn parsed(text: &str) -> Option<Vec<Json>> {
+    let small = is_small(text);
+    small.then(|| serde_json::from_str(text).ok()).flatten()
+}
+
 /// The annotation `text` with `more` after what it lists; `None` where it is JSON that cannot be read.
 pub(super) fn extend(text: &str, more: &[Attachment]) -> Option<String> {
     let text = text.trim();
     if text.starts_with('[') {
-        let mut list: Vec<Json> = serde_json::from_str(text).ok()?;
+        let mut list: Vec<Json> = parsed(text)?;
         list.extend(more.iter().map(Attachment::json));
         return serde_json::to_string(&list).ok();
     }
@@ -109,4 +117,18 @@ pub(super) fn extend(text: &str, more: &[Attachment]) -> Option<String> {
         .chain(more.iter().map(Attachment::text))
         .collect();
     Some(items.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_a_million_values_is_not_parsed() {
+        let one = r#"{"name":"a"}"#;
+        assert_eq!(attachments(&format!("[{one}]")).len(), 1);
+        let hostile = format!("[{one},{}0]", "[],".repeat(100_000));
+        assert_eq!(attachments(&hostile), []);
+        assert_eq!(extend(&hostile, &[]), None);
+    }
 }

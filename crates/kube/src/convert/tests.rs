@@ -1,4 +1,5 @@
 use proptest::prelude::*;
+use serde::{Deserialize, Serialize};
 use trainyard_core::spec::wire;
 
 use super::*;
@@ -211,6 +212,37 @@ fn what_cannot_be_converted_is_refused_with_a_sentence() {
         answer.pointer("/response/result/status"),
         Some(&json!("Failed"))
     );
+}
+
+#[test]
+fn an_answer_is_bounded() {
+    // Each of these grows to more than twice its size.
+    let small = format!(r#"{{"apiVersion":"{V1}","kind":"MPIJob"}}"#);
+    let body = |count: usize| {
+        let objects = vec![small.as_str(); count].join(",");
+        let request =
+            r#"{"request":{"uid":"u","desiredAPIVersion":"kubeflow.org/v2beta1","objects":["#;
+        format!("{request}{objects}]}}}}").into_bytes()
+    };
+    let few: Value = serde_json::from_slice(&review(&body(1_000))).unwrap();
+    let converted = few.pointer("/response/convertedObjects").unwrap();
+    assert_eq!(converted.as_array().unwrap().len(), 1_000);
+    let answer = review(&body(100_000));
+    let text = String::from_utf8(answer).unwrap();
+    assert!(
+        text.contains("the converted objects have more than"),
+        "{} bytes",
+        text.len()
+    );
+}
+
+#[test]
+fn fields_in_an_annotation_are_bounded() {
+    let hostile = format!(r#"{{"mainContainer":[{}[]]}}"#, "[],".repeat(100_000));
+    let job = job(V2, json!({ V1_FIELDS: hostile.as_str() }), json!({}));
+    let there = convert(&job, V1).unwrap();
+    assert_eq!(there["spec"], json!({}));
+    assert_eq!(there["metadata"]["annotations"][V1_FIELDS], hostile);
 }
 
 fn any_value() -> impl Strategy<Value = Value> {

@@ -1,6 +1,12 @@
 //! Real servers on loopback, asked by a client of a few lines.
 
-use std::sync::Arc;
+mod attack;
+mod clients;
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+};
 
 use rustls::{
     ClientConfig, RootCertStore,
@@ -13,7 +19,7 @@ use tokio_rustls::TlsConnector;
 use super::*;
 use crate::{
     Operator, Options,
-    certificate::{Bundle, Certificate, issue_for_test},
+    certificate::{Bundle, Certificate, clients::Security, issue_for_test},
     health, webhook,
 };
 
@@ -23,11 +29,73 @@ const LOOPBACK: Bind = Bind::At {
 };
 const PATIENCE: Duration = Duration::from_secs(20);
 
-async fn start(bounds: Bounds, tls: Option<TlsAcceptor>, answer: Answer) -> SocketAddr {
+/// Starts a server of a test.
+async fn start(server: Server) -> SocketAddr {
     let listener = LOOPBACK.listen().await.unwrap().unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(serve(listener, bounds, tls, answer));
+    tokio::spawn(serve(listener, server));
     address
+}
+
+/// A plain server, as the operator starts them.
+fn plain(answer: Answer) -> Server {
+    Server {
+        name: "test",
+        bounds: health::BOUNDS,
+        tls: None,
+        admit: health::admits(),
+        answer,
+        traffic: Traffic::default(),
+    }
+}
+
+/// A plain server that takes bodies of so many bytes and says how many came.
+fn echo(bytes: usize) -> Server {
+    let intake = Intake {
+        bytes,
+        values: None,
+    };
+    Server {
+        admit: Arc::new(move |_| Ok(intake)),
+        ..plain(Arc::new(|request| {
+            Box::pin(async move { Reply::text(StatusCode::OK, request.body.len().to_string()) })
+        }))
+    }
+}
+
+/// The webhooks, as the operator starts them.
+fn webhooks(certificate: &Arc<Certificate>) -> Server {
+    let traffic = Traffic::default();
+    let security = Security::new(certificate, None).unwrap();
+    Server {
+        name: webhook::NAME,
+        bounds: webhook::BOUNDS,
+        tls: Some(security.acceptors()),
+        admit: webhook::admits(webhook::Callers::Anybody, traffic.clone()),
+        answer: webhook::reviews(webhook::TURNS, traffic.clone()),
+        traffic,
+    }
+}
+
+/// Waits until a condition holds that no event tells of.
+async fn until(what: &str, holds: impl Fn() -> bool) {
+    let waited = timeout(PATIENCE, async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    waited.await.unwrap_or_else(|_| panic!("{what}"));
+}
+
+/// Waits until the server has closed the connection.
+async fn ends(mut stream: impl AsyncRead + Unpin) {
+    let mut rest = Vec::new();
+    drop(
+        timeout(PATIENCE, stream.read_to_end(&mut rest))
+            .await
+            .unwrap(),
+    );
+    assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
 }
 
 /// Sends a request and returns the status and the body of the answer.
@@ -119,7 +187,7 @@ fn what_users_write() {
 
 #[tokio::test]
 async fn metrics_and_health_are_told() {
-    let metrics = start(health::BOUNDS, None, health::metrics(operator())).await;
+    let metrics = start(plain(health::metrics(operator()))).await;
     let (status, body) = ask(metrics, "GET", "/metrics", b"").await;
     assert_eq!(status, 200);
     assert!(body.ends_with("# EOF\n"), "{body}");
@@ -130,7 +198,7 @@ async fn metrics_and_health_are_told() {
 
     let certificate = Arc::new(Certificate::default());
     let answer = health::health(operator(), Some(Arc::clone(&certificate)));
-    let health = start(health::BOUNDS, None, answer).await;
+    let health = start(plain(answer)).await;
     assert_eq!(
         ask(health, "GET", "/healthz", b"").await,
         (200, "ok\n".to_owned())
@@ -150,8 +218,7 @@ async fn metrics_and_health_are_told() {
 async fn webhooks_answer_over_tls_with_the_newest_certificate() {
     let names = ["trainyard.test.svc".to_owned()];
     let certificate = Arc::new(Certificate::default());
-    let tls = TlsAcceptor::from(Arc::new(certificate.server_config().unwrap()));
-    let address = start(webhook::BOUNDS, Some(tls), webhook::reviews()).await;
+    let address = start(webhooks(&certificate)).await;
     let first = issue_for_test(&names);
     assert!(
         handshake(address, &first).await.is_err(),
@@ -192,47 +259,6 @@ async fn webhooks_answer_over_tls_with_the_newest_certificate() {
     assert_eq!(exchange(stream, "POST", "/elsewhere", b"").await.0, 404);
     let stream = handshake(address, &second).await.unwrap();
     assert_eq!(exchange(stream, "GET", path, b"").await.0, 405);
-}
-
-#[tokio::test]
-async fn a_large_body_is_refused() {
-    let answer: Answer = Arc::new(|request| {
-        Box::pin(async move { Reply::text(StatusCode::OK, request.body.len().to_string()) })
-    });
-    let bounds = Bounds {
-        connections: 4,
-        body: 1000,
-    };
-    let address = start(bounds, None, answer).await;
-    assert_eq!(
-        ask(address, "POST", "/", &[b'a'; 1000]).await,
-        (200, "1000\n".to_owned())
-    );
-    assert_eq!(ask(address, "POST", "/", &[b'a'; 1001]).await.0, 413);
-}
-
-#[tokio::test]
-async fn connections_beyond_the_bound_wait() {
-    let answer: Answer = Arc::new(|_| Box::pin(async { Reply::text(StatusCode::OK, "answered") }));
-    let bounds = Bounds {
-        connections: 1,
-        body: 0,
-    };
-    let address = start(bounds, None, answer).await;
-    let first = TcpStream::connect(address).await.unwrap();
-    // The second is taken by the kernel and by nobody else while the first is there.
-    let mut second = TcpStream::connect(address).await.unwrap();
-    let request = b"GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
-    second.write_all(request).await.unwrap();
-    let mut byte = [0; 1];
-    let waits = timeout(Duration::from_millis(200), second.read(&mut byte)).await;
-    assert!(waits.is_err(), "answered beside the first");
-    drop(first);
-    let read = timeout(PATIENCE, second.read(&mut byte))
-        .await
-        .unwrap()
-        .unwrap();
-    assert_eq!(read, 1);
 }
 
 #[tokio::test]

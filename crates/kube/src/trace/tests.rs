@@ -4,7 +4,10 @@ use tracing::{Instrument as _, field, info_span};
 use tracing_subscriber::layer::SubscriberExt as _;
 
 use super::*;
-use crate::serve::{self, Bind, Bounds, Reply};
+use crate::{
+    health,
+    serve::{self, Bind, Intake, Reply, Server},
+};
 
 #[test]
 fn what_users_write() {
@@ -34,11 +37,19 @@ async fn a_collector_gets_passes_with_their_calls() {
     let bind: Bind = "127.0.0.1:0".parse().unwrap();
     let listener = bind.listen().await.unwrap().unwrap();
     let address = listener.local_addr().unwrap();
-    let bounds = Bounds {
-        connections: 4,
-        body: 1_000_000,
+    let intake = Intake {
+        bytes: 1_000_000,
+        values: None,
     };
-    tokio::spawn(serve::serve(listener, bounds, None, answer));
+    let server = Server {
+        name: "collector",
+        bounds: health::BOUNDS,
+        tls: None,
+        admit: Arc::new(move |_| Ok(intake)),
+        answer,
+        traffic: serve::Traffic::default(),
+    };
+    tokio::spawn(serve::serve(listener, server));
 
     let (recorder, exporter) = channel(format!("http://{address}").parse().unwrap());
     let subscriber = tracing_subscriber::registry().with(recorder.with_filter(filter()));

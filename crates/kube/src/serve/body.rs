@@ -1,0 +1,142 @@
+//! Reading the body of a request within its bounds.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Incoming};
+use tokio::time::timeout;
+use trainyard_core::spec::count::{Counter, Values};
+
+use super::{Reply, room::Place};
+
+/// What a body may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Intake {
+    /// Its size in bytes, at most.
+    pub(crate) bytes: usize,
+    /// What it may hold, where it is JSON that will be parsed.
+    pub(crate) values: Option<Values>,
+}
+
+/// A body, whole.
+#[derive(Debug, Default)]
+pub(crate) struct Body {
+    pub(crate) bytes: Vec<u8>,
+    /// What of it is parsed at once, in units of [`Counter`].
+    pub(crate) values: usize,
+}
+
+/// Why a body was not read to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    TooLarge(usize),
+    TooManyValues(Values),
+    NoRoom(usize),
+    TooSlow(Duration),
+    Broken(String),
+}
+
+impl Refused {
+    /// Under what it is counted.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::TooLarge(_) => "too_large",
+            Self::TooManyValues(_) => "too_many_values",
+            Self::NoRoom(_) => "no_room",
+            Self::TooSlow(_) => "too_slow",
+            Self::Broken(_) => "broken",
+        }
+    }
+
+    /// One sentence for whoever sent it.
+    pub(crate) fn reply(self) -> Reply {
+        let (status, sentence) = match self {
+            Self::TooLarge(most) => (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("the body has more than {most} bytes, the maximum"),
+            ),
+            Self::TooManyValues(values) => {
+                let most = values.most();
+                let what = match values {
+                    Values::InAll(_) => "the body",
+                    Values::InEach { .. } => "one object of the body",
+                };
+                let sentence = format!(
+                    "{what} holds more than {most} values, the maximum (a map counts as four, a list as three)"
+                );
+                (StatusCode::PAYLOAD_TOO_LARGE, sentence)
+            }
+            Self::NoRoom(most) => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("requests in progress hold {most} bytes, the maximum; retry later"),
+            ),
+            Self::TooSlow(limit) => (
+                StatusCode::REQUEST_TIMEOUT,
+                format!("the body did not arrive within {limit:?}"),
+            ),
+            Self::Broken(error) => (
+                StatusCode::BAD_REQUEST,
+                format!("cannot read the body: {error}"),
+            ),
+        };
+        Reply::text(status, sentence).closing()
+    }
+}
+
+/// Reads a body. Each byte is charged as it arrives, so that one who announces much and sends little holds little.
+pub(crate) async fn read(
+    body: Incoming,
+    intake: Intake,
+    limit: Duration,
+    place: &Place,
+) -> Result<Body, Refused> {
+    let announced = body.size_hint().lower();
+    if usize::try_from(announced).is_ok_and(|announced| announced <= intake.bytes) {
+        timeout(limit, collect(body, intake, place))
+            .await
+            .unwrap_or(Err(Refused::TooSlow(limit)))
+    } else {
+        Err(Refused::TooLarge(intake.bytes))
+    }
+}
+
+async fn collect(mut body: Incoming, intake: Intake, place: &Place) -> Result<Body, Refused> {
+    let mut bytes = Vec::new();
+    let mut counter = intake.values.map(Counter::new);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Refused::Broken(error.to_string()))?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        if bytes.len() + data.len() > intake.bytes {
+            return Err(Refused::TooLarge(intake.bytes));
+        }
+        if let (Some(counter), Some(values)) = (&mut counter, intake.values) {
+            counter
+                .feed(&data)
+                .map_err(|_| Refused::TooManyValues(values))?;
+        }
+        place
+            .hold(data.len())
+            .map_err(|_| Refused::NoRoom(place.limit()))?;
+        append(&mut bytes, &data, &body);
+    }
+    Ok(Body {
+        bytes,
+        values: counter.map_or(0, |counter| counter.largest()),
+    })
+}
+
+/// Doubles the memory as `Vec` does, but never beyond what was announced.
+fn append(bytes: &mut Vec<u8>, data: &[u8], rest: &Incoming) {
+    if bytes.capacity() - bytes.len() < data.len() {
+        let left = usize::try_from(rest.size_hint().lower()).unwrap_or(usize::MAX);
+        let more = data
+            .len()
+            .saturating_add(left)
+            .min(data.len().max(bytes.len()));
+        bytes.reserve_exact(more);
+    }
+    bytes.extend_from_slice(data);
+}
