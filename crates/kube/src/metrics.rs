@@ -60,6 +60,11 @@ struct Ended {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Refused {
+    cause: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Measured {
     node: String,
     outcome: &'static str,
@@ -81,6 +86,7 @@ pub struct Metrics {
     restarted: Family<OfJobs, Counter>,
     calls: Family<Call, Counter>,
     passes: Family<Ended, Counter>,
+    refusals: Family<Refused, Counter>,
     pass_seconds: Histogram,
     placement_seconds: Histogram,
     gangs_waiting: Gauge,
@@ -108,6 +114,7 @@ impl Default for Metrics {
             restarted: Family::default(),
             calls: Family::default(),
             passes: Family::default(),
+            refusals: Family::default(),
             pass_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 14)),
             placement_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 14)),
             gangs_waiting: Gauge::default(),
@@ -151,6 +158,11 @@ impl Metrics {
             "passes",
             "Passes over jobs, by how they ended",
             self.passes.clone(),
+        );
+        own.register(
+            "refusals",
+            "Objects of jobs that could not be created or changed, and jobs refused as a whole, by cause",
+            self.refusals.clone(),
         );
         own.register(
             "pass_seconds",
@@ -231,6 +243,11 @@ impl Metrics {
             code,
         };
         self.calls.get_or_create(&call).inc();
+    }
+
+    /// Something was refused; see [`crate::act::cause`].
+    pub(crate) fn refused(&self, cause: &'static str) {
+        self.refusals.get_or_create(&Refused { cause }).inc();
     }
 
     pub(crate) fn passed(&self, outcome: &'static str, took: Duration) {

@@ -21,7 +21,7 @@ use tracing_subscriber::{
 use trainyard_core::launch::{GroupApi, NativeApi};
 
 use crate::{
-    Bind, CertificateSource, Collector, Operator, Options,
+    Bind, CertificateSource, Collector, Operator, Options, account,
     certificate::Certificate,
     health,
     serve::{self, Answer, Bounds},
@@ -141,6 +141,7 @@ impl Process {
             let stop = stop().map_err(ProcessError::Runtime)?;
             let mut options = self.options;
             options.cluster.native = native_gangs(&client).await;
+            options.cluster.own_account = account::find(&client).await;
             let operator = Operator::new(client, options);
             let serves = self.serving.start(&operator).await?;
             let (end, ends) = oneshot::channel();
@@ -195,7 +196,12 @@ impl Serving {
             let kept = Arc::new(Certificate::default());
             let config = kept.server_config().map_err(ProcessError::Tls)?;
             let tls = TlsAcceptor::from(Arc::new(config));
-            start(listener, webhook::BOUNDS, Some(tls), webhook::reviews());
+            start(
+                listener,
+                webhook::BOUNDS,
+                Some(tls),
+                webhook::reviews(Arc::clone(&operator.cluster)),
+            );
             // Every replica serves webhooks, whoever leads.
             let caller = operator.caller.unfenced();
             tokio::spawn(Arc::clone(&kept).keep(caller, webhooks.certificate));

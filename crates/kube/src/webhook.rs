@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::FutureExt as _;
 use http::{Method, StatusCode};
 use tracing::error;
-use trainyard_core::spec::Kind;
+use trainyard_core::{launch::Cluster, spec::Kind};
 
 use crate::{
     admission, convert, crd,
@@ -28,15 +28,15 @@ pub fn validate_path(kind: Kind) -> String {
 }
 
 /// Answers reviews.
-pub(crate) fn reviews() -> Answer {
-    Arc::new(|request| answer(request).boxed())
+pub(crate) fn reviews(cluster: Arc<Cluster>) -> Answer {
+    Arc::new(move |request| answer(request, Arc::clone(&cluster)).boxed())
 }
 
-async fn answer(request: Request) -> Reply {
-    let review: fn(&[u8]) -> Vec<u8> = if request.path == crd::CONVERT_PATH {
-        convert::review
+async fn answer(request: Request, cluster: Arc<Cluster>) -> Reply {
+    let review: fn(&[u8], &Cluster) -> Vec<u8> = if request.path == crd::CONVERT_PATH {
+        |body, _| convert::review(body)
     } else if request.path == DEFAULT_PATH {
-        admission::complete
+        |body, _| admission::complete(body)
     } else if Kind::ALL
         .into_iter()
         .any(|kind| validate_path(kind) == request.path)
@@ -51,7 +51,7 @@ async fn answer(request: Request) -> Reply {
     // A page of large jobs takes a while; passes go on meanwhile. A panic is told apart from an
     // answer and ends neither the connection nor the operator.
     let Request { path, body, .. } = request;
-    let body = tokio::task::spawn_blocking(move || review(&body)).await;
+    let body = tokio::task::spawn_blocking(move || review(&body, &cluster)).await;
     match body {
         Ok(body) => Reply {
             status: StatusCode::OK,

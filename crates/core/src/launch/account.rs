@@ -1,6 +1,6 @@
 //! The account that the operator itself runs as, which no job may use.
 //!
-//! In a namespace that the operator shares with jobs, a pod with the operator's ServiceAccount has its token, and with
+//! In a namespace that the operator shares with jobs, a pod with the operator's `ServiceAccount` has its token, and with
 //! it every right of the operator. Kubernetes does not check who may name an account in a template.
 
 use super::Cluster;
@@ -9,7 +9,7 @@ use crate::spec::{Job, Role};
 /// What a pod runs as that names no account.
 const DEFAULT: &str = "default";
 
-/// A ServiceAccount.
+/// A `ServiceAccount`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     /// Its namespace.

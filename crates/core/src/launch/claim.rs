@@ -1,6 +1,6 @@
 //! Whose an object is that already has a name which a job needs.
 //!
-//! Names of a job's objects follow from the name of the job (`bert` needs a ConfigMap `bert-config`), and
+//! Names of a job's objects follow from the name of the job (`bert` needs a `ConfigMap` `bert-config`), and
 //! users name things alike. An object is this job's only where the job is its controlling owner, by uid.
 //!
 //! Guarantees: everything else is left as it is, and the sentence says whose it is and what to do.
@@ -119,7 +119,7 @@ mod tests {
             ),
             (
                 "ours, with another beside",
-                vec![beside.clone(), ours.clone()],
+                vec![beside.clone(), ours],
                 Claim::Ours,
             ),
             ("named, not controlling", vec![beside], other("no job")),

@@ -151,7 +151,7 @@ async fn webhooks_answer_over_tls_with_the_newest_certificate() {
     let names = ["trainyard.test.svc".to_owned()];
     let certificate = Arc::new(Certificate::default());
     let tls = TlsAcceptor::from(Arc::new(certificate.server_config().unwrap()));
-    let address = start(webhook::BOUNDS, Some(tls), webhook::reviews()).await;
+    let address = start(webhook::BOUNDS, Some(tls), webhook::reviews(Arc::default())).await;
     let first = issue_for_test(&names);
     assert!(
         handshake(address, &first).await.is_err(),
