@@ -22,6 +22,7 @@
 
 mod children;
 mod frame;
+mod guests;
 mod identity;
 mod install;
 mod link;

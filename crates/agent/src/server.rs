@@ -24,6 +24,7 @@ use thiserror::Error;
 use crate::{
     Settings,
     children::{Children, Started},
+    guests::Guests,
     identity::{Identity, IdentityError},
     link::passes,
     say,
@@ -31,7 +32,8 @@ use crate::{
     wait::wait,
 };
 
-/// Connections at once, with those that are not authenticated yet.
+/// Connections at once, with those that are not authenticated yet: these have 128 of them (see `guests`), so that there
+/// is always room for more commands than are run at once.
 const MAX_CONNECTIONS: usize = 512;
 /// What a worker's processes get to end by themselves; below the 30 s that a pod has by default.
 const GRACE: Duration = Duration::from_secs(20);
@@ -96,6 +98,7 @@ pub fn serve(settings: &Settings, command: &[OsString]) -> Result<i32, ServeErro
             .map_or(settings.listen.port(), |address| address.port())
     ));
     let connections = Arc::new(AtomicUsize::new(0));
+    let guests = Arc::new(Guests::default());
     loop {
         let readable = |descriptor| Some((descriptor, PollFlags::POLLIN));
         let [connects, stops, ends] = wait(
@@ -116,7 +119,7 @@ pub fn serve(settings: &Settings, command: &[OsString]) -> Result<i32, ServeErro
             return Ok(code);
         }
         if connects {
-            accept(&listener, &worker, &connections);
+            accept(&listener, &worker, &connections, &guests);
         }
     }
 }
@@ -146,7 +149,12 @@ fn start(command: &[OsString], children: &Children) -> Result<Option<Started>, S
 }
 
 /// Takes the next connection; one that is gone already is no matter.
-fn accept(listener: &TcpListener, worker: &Arc<Worker>, connections: &Arc<AtomicUsize>) {
+fn accept(
+    listener: &TcpListener,
+    worker: &Arc<Worker>,
+    connections: &Arc<AtomicUsize>,
+    guests: &Arc<Guests>,
+) {
     let (socket, from) = match listener.accept() {
         Ok(accepted) => accepted,
         Err(error) => {
@@ -162,12 +170,19 @@ fn accept(listener: &TcpListener, worker: &Arc<Worker>, connections: &Arc<Atomic
         connections.fetch_sub(1, Ordering::Relaxed);
         return;
     }
+    let place = match guests.admit(&socket, from.ip()) {
+        Ok(place) => place,
+        Err(error) => {
+            connections.fetch_sub(1, Ordering::Relaxed);
+            return say(&format!("a connection was not served: {error}"));
+        }
+    };
     let (worker, open) = (Arc::clone(worker), Arc::clone(connections));
     let spawned = thread::Builder::new()
         .name("command".to_owned())
         .stack_size(512 * 1024)
         .spawn(move || {
-            session::run(&worker, socket, from);
+            session::run(&worker, socket, from, place);
             open.fetch_sub(1, Ordering::Relaxed);
         });
     if let Err(error) = spawned {

@@ -23,6 +23,7 @@ use rustls::{ServerConfig, ServerConnection};
 use crate::{
     children::{Children, Started},
     frame::{CHUNK, Command, Frame, Refusal, Request, WINDOW},
+    guests::Place,
     link::{Link, passes},
     say,
     wait::wait,
@@ -50,9 +51,10 @@ pub(crate) struct Worker {
     pub(crate) children: Arc<Children>,
 }
 
-/// Serves `socket`.
-pub(crate) fn run(worker: &Worker, socket: TcpStream, from: SocketAddr) {
+/// Serves `socket`, which has a place among those that are not authenticated until it is.
+pub(crate) fn run(worker: &Worker, socket: TcpStream, from: SocketAddr, place: Place) {
     let greeted = greet(worker, socket);
+    drop(place);
     let (mut link, request) = match greeted {
         Ok(Some(greeted)) => greeted,
         // One that only looks whether the port is open.

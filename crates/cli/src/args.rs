@@ -30,7 +30,7 @@ pub(crate) use self::{
     fabric::Fabric,
     lint::{Against, Lint, LintFormat},
     new::{New, NewAnswers},
-    operator::{LogFormat, Operator},
+    operator::{LogFormat, NetworkPolicy, Operator},
     place::{Nodes, PlaceJob, Yard},
     plan::{
         Emit, GroupOrder, Model as PlanModel, Plan, Recompute, Recovery as PlanRecovery, Saving,
@@ -427,6 +427,9 @@ pub(crate) struct Render {
     /// With it the ranks of an `MPIJob` are started by the agent, unless the job says otherwise.
     #[arg(long, value_name = "IMAGE")]
     pub(crate) agent_image: Option<String>,
+    /// Network policies of pods in which this program listens, as the operator is told to create them
+    #[arg(long, value_name = "MODE", default_value = "off")]
+    pub(crate) network_policy: NetworkPolicy,
     /// Scheduler that starts gangs, as the operator is given it
     #[arg(long, value_name = "NAME")]
     pub(crate) gang_scheduler_name: Option<String>,

@@ -13,14 +13,18 @@
 //! are the finalizers of an `MPIJob`'s template, which that kind never carried over, and the command
 //! of its workers where the agent starts the ranks.
 
+mod account;
 pub mod agent;
 mod autoscaler;
+mod claim;
 mod env;
+mod fields;
 mod group;
 mod jax;
 mod mpi;
 mod mpi_v1;
 mod mpi_v2;
+mod network_policy;
 mod object;
 mod paddle;
 mod plan;
@@ -42,11 +46,17 @@ use thiserror::Error;
 
 use crate::spec::{Framework, Job, Role, Slot};
 
+pub use account::{Account, account_refusal};
 pub use agent::AgentIdentity;
 pub use autoscaler::autoscaler;
+pub(crate) use claim::BELONGS_TO;
+pub use claim::{Claim, Claimant};
+pub use fields::removed_fields;
 pub use group::{Group, GroupApi, NativeApi};
 pub(crate) use mpi::given_volumes;
 pub use mpi::transport;
+pub use mpi_v1::names_account;
+pub use network_policy::{NetworkPolicyMode, preflight_policy};
 pub use object::{Existing, LaunchedPod, Object};
 pub use plan::{Plan, render};
 pub(crate) use pod::label as pod_label;
@@ -71,6 +81,13 @@ pub struct Cluster {
     /// The image that brings the agent to the pods of an `MPIJob`; without one, ranks are started as
     /// the old operators do it.
     pub agent_image: Option<String>,
+    /// Whether launchers of `MPIJob` v1 are given rights to start ranks by `kubectl exec`. The operator must hold
+    /// these rights itself to grant them.
+    pub launcher_rights: bool,
+    /// The account that the operator runs as, where it runs as one; no job may use it.
+    pub own_account: Option<Account>,
+    /// Which ports are closed to others, in pods in which we listen.
+    pub network_policy: NetworkPolicyMode,
     /// The scheduler of others that starts the gangs of jobs which do not say who does.
     pub gang_scheduler: Option<GangScheduler>,
     /// The shape in which it serves Kubernetes' own API for gangs.
@@ -89,6 +106,9 @@ impl Default for Cluster {
             kubectl_delivery_image: "ghcr.io/kubeflow/training-v1/kubectl-delivery:latest"
                 .to_owned(),
             agent_image: None,
+            launcher_rights: true,
+            own_account: None,
+            network_policy: NetworkPolicyMode::default(),
             gang_scheduler: None,
             native: NativeApi::default(),
             ports: BTreeMap::new(),
@@ -137,6 +157,20 @@ pub enum LaunchError {
          needs `--agent-image`"
     )]
     NoAgentImage,
+    /// A job whose ranks are started by `kubectl exec` on a cluster that gives launchers no rights.
+    #[error(
+        "the launcher would start its ranks with `kubectl exec`, for which this operator gives no rights; remove what \
+         asks for `kubectl` (the annotation `trainyard.dev/mpi-transport`, a command or a volume), so that the agent \
+         starts them, or run the operator with `--mpi-launcher-rights` (chart: `mpi.launcherRights=true`)"
+    )]
+    NoLauncherRights,
+    /// The same where there is no agent either.
+    #[error(
+        "the launcher would start its ranks with `kubectl exec`, for which this operator gives no rights, and it has no \
+         image of the agent; run it with `--agent-image`, or with `--mpi-launcher-rights` (chart: \
+         `mpi.launcherRights=true`)"
+    )]
+    NoAgentNorRights,
     /// A job that requires a preflight on a cluster without the image of the program.
     #[error(
         "`trainyard.dev/preflight` is `required`, and this operator was given no image of the \

@@ -80,6 +80,8 @@ fn files() -> Vec<(String, String)> {
             documents(&[to_yaml(&health())]),
         ),
     ];
+    files.extend(component_rights("launchers", Place::Launchers));
+    files.extend(component_rights("network-policies", Place::NetworkPolicies));
     for (file, definition) in &definitions {
         files.push((format!("crds/{file}"), documents(&[to_yaml(definition)])));
     }
@@ -178,12 +180,6 @@ fn cluster_rights() -> Vec<String> {
         role("ClusterRole", OPERATOR, None, &[Place::Jobs, Place::Nodes]),
         role(
             "ClusterRole",
-            "trainyard-launchers",
-            None,
-            &[Place::Launchers],
-        ),
-        role(
-            "ClusterRole",
             "trainyard-webhooks",
             None,
             &[Place::Webhooks],
@@ -200,17 +196,29 @@ fn cluster_rights() -> Vec<String> {
 }
 
 fn namespaced_rights() -> Vec<String> {
-    let namespace = Some(crd::NAMESPACE);
+    role(
+        "Role",
+        "trainyard-jobs",
+        Some(crd::NAMESPACE),
+        &[Place::Jobs],
+    )
+    .into()
+}
+
+/// The rights that a component adds, for the whole cluster or for one namespace.
+fn component_rights(name: &str, place: Place) -> [(String, String); 2] {
+    let role_name = format!("{OPERATOR}-{name}");
+    let file = |folder: &str| format!("kustomize/components/{folder}/rbac.yaml");
     [
-        role("Role", "trainyard-jobs", namespace, &[Place::Jobs]),
-        role(
-            "Role",
-            "trainyard-launchers",
-            namespace,
-            &[Place::Launchers],
+        (
+            file(name),
+            documents(&role("ClusterRole", &role_name, None, &[place])),
+        ),
+        (
+            file(&format!("{name}-namespaced")),
+            documents(&role("Role", &role_name, Some(crd::NAMESPACE), &[place])),
         ),
     ]
-    .concat()
 }
 
 fn user_roles() -> Vec<String> {

@@ -2,6 +2,12 @@
 //!
 //! Invariant: everything here may be done twice without harm; nothing is decided.
 
+mod autoscaler;
+mod group;
+mod own;
+#[cfg(test)]
+mod tests;
+
 use futures::{StreamExt as _, stream};
 use kube::core::params::{DeleteParams, Preconditions, PropagationPolicy};
 use serde::Serialize;
@@ -9,7 +15,7 @@ use serde_json::Value;
 use tracing::info;
 use trainyard_core::{
     job::{Action, Refusal, Removal, Seat, SharedInputs},
-    launch::{self, Cluster, Existing, GroupApi, Keys, LaunchedPod, Object, Plan},
+    launch::{self, Cluster, Keys, LaunchedPod, Object, Plan},
     spec::{Job, Kind, MpiTransport, Role, Slot},
 };
 
@@ -17,19 +23,33 @@ use crate::{
     api::{CallError, Caller},
     clock, crd, identity,
     key::JobKey,
-    operator::{Scaler, State, as_applied, unserved},
+    operator::State,
     ssh,
-    view::{Bare, BatchView, GroupView, PodView},
+    view::{Bare, BatchView, PodView},
 };
 
 /// Calls for one job that are under way at once.
 const AT_ONCE: usize = 16;
 
+/// Why something was refused, as the metric names it.
+pub(crate) mod cause {
+    /// Somebody else has the name.
+    pub(crate) const NAME_TAKEN: &str = "name_taken";
+    /// The API server, a webhook or a quota said no.
+    pub(crate) const API_SERVER: &str = "api_server";
+    /// The job cannot be laid out on this cluster.
+    pub(crate) const LAUNCH: &str = "launch";
+    /// The job names the operator's own account.
+    pub(crate) const OPERATOR_ACCOUNT: &str = "operator_account";
+}
+
 /// Why an action was not carried out.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// The API server refused it; the job is told, and it is tried again later.
+    /// The API server refused it; the job's status says so, and it is retried later.
     Refused(Refusal),
+    /// The name belongs to somebody else; likewise.
+    Taken(Refusal),
     /// The call itself failed; the pass is tried again.
     Broken(CallError),
 }
@@ -42,6 +62,8 @@ pub(crate) struct Actor<'a> {
     pub(crate) job: &'a Job,
     pub(crate) uid: &'a str,
     pub(crate) cluster: &'a Cluster,
+    /// Whether the job has pods, so that the objects which come before them are most likely there.
+    pub(crate) began: bool,
 }
 
 impl Actor<'_> {
@@ -51,26 +73,47 @@ impl Actor<'_> {
         if actions.is_empty() {
             return Ok(refusals);
         }
-        let plan = match Plan::new(self.job, self.cluster) {
-            Ok(plan) => plan,
-            Err(error) => {
-                return Ok(vec![Refusal {
-                    tried: "lay out the job's pods".to_owned(),
-                    message: error.to_string(),
-                }]);
-            }
-        };
+        let plan = Plan::new(self.job, self.cluster);
+        if let Err(error) = &plan
+            && actions.iter().any(needs_plan)
+        {
+            self.caller.metrics.refused(cause::LAUNCH);
+            refusals.push(Refusal {
+                tried: "lay out the job's pods".to_owned(),
+                message: error.to_string(),
+            });
+        }
         let same_sort = |a: &Action, b: &Action| {
             std::mem::discriminant(a) == std::mem::discriminant(b) && !is_launcher(b)
         };
+        // Pods start only once what they mount and are called by is there.
+        let mut pods_wait = false;
         for group in actions.chunk_by(same_sort) {
-            let calls: Vec<_> = group.iter().map(|action| self.one(&plan, action)).collect();
+            let first = group.first();
+            let creates_pods = matches!(first, Some(Action::CreatePod { .. }));
+            if plan.is_err() && first.is_some_and(needs_plan) || pods_wait && creates_pods {
+                continue;
+            }
+            let plan = plan.as_ref().ok();
+            let calls: Vec<_> = group.iter().map(|action| self.one(plan, action)).collect();
             let mut results = stream::iter(calls).buffer_unordered(AT_ONCE);
             let mut broken = None;
             while let Some(result) = results.next().await {
                 match result {
                     Ok(()) => {}
-                    Err(Trouble::Refused(refusal)) => refusals.push(refusal),
+                    Err(Trouble::Refused(refusal)) => {
+                        pods_wait |= matches!(first, Some(Action::ApplyShared(_)));
+                        self.caller.metrics.refused(cause::API_SERVER);
+                        refusals.push(refusal);
+                    }
+                    Err(Trouble::Taken(refusal)) => {
+                        pods_wait |= matches!(
+                            first,
+                            Some(Action::ApplyShared(_) | Action::CreateService(_))
+                        );
+                        self.caller.metrics.refused(cause::NAME_TAKEN);
+                        refusals.push(refusal);
+                    }
                     Err(Trouble::Broken(error)) => broken = Some(error),
                 }
             }
@@ -83,13 +126,40 @@ impl Actor<'_> {
         Ok(refusals)
     }
 
-    async fn one(&self, plan: &Plan<'_>, action: &Action) -> Result<(), Trouble> {
+    /// Closes the port of the preflight that `actions` start to everybody else, where that is asked for.
+    pub(crate) async fn prepare_preflight(
+        &self,
+        actions: &[Action],
+    ) -> Result<Vec<Refusal>, CallError> {
+        let starts = |action: &Action| matches!(action, Action::StartPreflight { .. });
+        let policy = launch::preflight_policy(self.job, self.cluster);
+        let Some(policy) = policy.filter(|_| actions.iter().any(starts)) else {
+            return Ok(Vec::new());
+        };
+        match self.make(&policy).await {
+            Ok(_) => Ok(Vec::new()),
+            Err(Trouble::Refused(refusal)) => {
+                self.caller.metrics.refused(cause::API_SERVER);
+                Ok(vec![refusal])
+            }
+            Err(Trouble::Taken(refusal)) => {
+                self.caller.metrics.refused(cause::NAME_TAKEN);
+                Ok(vec![refusal])
+            }
+            Err(Trouble::Broken(error)) => Err(error),
+        }
+    }
+
+    async fn one(&self, plan: Option<&Plan<'_>>, action: &Action) -> Result<(), Trouble> {
         match action {
             Action::CreatePod {
                 slot,
                 attempt,
                 seat,
-            } => self.create_pod(plan, *slot, *attempt, seat).await,
+            } => match plan {
+                Some(plan) => self.create_pod(plan, *slot, *attempt, seat).await,
+                None => Ok(()),
+            },
             Action::SeatPod { slot, uid, node } => self.seat_pod(*slot, uid, node).await,
             Action::AskSeats => {
                 self.state.store().line.ask(&self.key.gang(), clock::now());
@@ -107,33 +177,20 @@ impl Actor<'_> {
             Action::CreateService(slot) => self.create_service(*slot).await,
             Action::DeleteService(slot) => {
                 let name = self.job.pod_name(*slot);
-                self.remove("services", &name, &DeleteParams::default())
-                    .await
+                let seen = self.state.store().service(self.key, self.uid, &name);
+                match seen {
+                    Some(uid) => self.remove_own("services", &name, &uid).await,
+                    None => Ok(()),
+                }
             }
             Action::ApplyShared(inputs) => self.apply_shared(inputs).await,
-            Action::ApplyGroup => self.apply_group(plan).await,
-            Action::DeleteGroup => self.delete_group(plan).await,
-            Action::ApplyAutoscaler => {
-                let Some(autoscaler) = launch::autoscaler(self.job) else {
-                    return Ok(());
-                };
-                let made = Scaler::Made(Box::new(autoscaler.spec.clone()));
-                self.make(&Object::Autoscaler(Box::new(autoscaler))).await?;
-                self.state
-                    .remember(self.key, |memory| memory.autoscaler = made);
-                Ok(())
-            }
-            Action::DeleteAutoscaler => {
-                let path = self.path("horizontalpodautoscalers");
-                let name = self.job.name.as_str();
-                self.caller
-                    .delete(&path, name, &DeleteParams::default())
-                    .await
-                    .map_err(Trouble::Broken)?;
-                self.state
-                    .remember(self.key, |memory| memory.autoscaler = Scaler::Missing);
-                Ok(())
-            }
+            Action::ApplyGroup => match plan.and_then(Plan::group) {
+                Some(group) => self.apply_group(group).await,
+                None => Ok(()),
+            },
+            Action::DeleteGroup => self.delete_group().await,
+            Action::ApplyAutoscaler => self.apply_autoscaler().await,
+            Action::DeleteAutoscaler => self.delete_autoscaler().await,
             Action::DeleteJob => {
                 let path = job_path(self.key);
                 let params = DeleteParams {
@@ -239,29 +296,8 @@ impl Actor<'_> {
         let tried = format!("create {what} `{name}`");
         match self.caller.create(&path, object).await {
             Ok(made) => Ok(Some(made)),
-            Err(error) if error.is_taken() => self.whose(&path, &name, tried).await,
+            Err(error) if error.is_taken() => self.expect_own(&path, &name, what, tried).await,
             Err(error) => Err(trouble(tried, error)),
-        }
-    }
-
-    /// An object of that name is there: this job's is what was wanted, another's is in the way.
-    async fn whose<T>(&self, path: &str, name: &str, tried: String) -> Result<Option<T>, Trouble> {
-        match self.caller.get::<Bare>(path, name).await {
-            Ok(there) if there.metadata.owner() == self.uid => Ok(None),
-            Ok(there) => {
-                let mut owners = there.metadata.owner_references.iter();
-                let owner = owners.find(|owner| owner.controller == Some(true));
-                let owner = owner.map_or("nobody".to_owned(), |owner| {
-                    format!("{} `{}`", owner.kind, owner.name)
-                });
-                Err(Trouble::Refused(Refusal {
-                    tried,
-                    message: format!("that name is taken by an object that {owner} owns"),
-                }))
-            }
-            // Gone meanwhile: the next pass creates it.
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(Trouble::Broken(error)),
         }
     }
 
@@ -321,57 +357,6 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Tells another scheduler of the gang.
-    async fn apply_group(&self, plan: &Plan<'_>) -> Result<(), Trouble> {
-        let Some(group) = plan.group() else {
-            return Ok(());
-        };
-        let api = group.api;
-        let there = self.state.store().group(api, self.key).cloned();
-        let value = as_applied(group, there.as_ref().map_or("", |there| &there.queue));
-        let name = self.job.name.as_str();
-        let tried = format!("apply {} `{name}`", api.kind());
-        let path = group_path(&self.key.namespace, api);
-        match self.caller.apply::<GroupView>(&path, name, &value).await {
-            Ok(made) => {
-                self.state.store().remember_group(api, &made);
-                self.state
-                    .remember(self.key, |memory| memory.group = Some(value));
-                Ok(())
-            }
-            Err(error) if error.is_not_found() => Err(Trouble::Refused(Refusal {
-                tried,
-                message: unserved(api),
-            })),
-            // What cannot be changed is made anew, once it is gone.
-            Err(error) if error.is_refusal() && is_native(api) && there.is_some() => {
-                info!(job = %self.key, %error, kind = api.kind(), "the group is made anew");
-                self.delete_group(plan).await
-            }
-            Err(error) => Err(trouble(tried, error)),
-        }
-    }
-
-    /// Deletes what another scheduler was told.
-    async fn delete_group(&self, plan: &Plan<'_>) -> Result<(), Trouble> {
-        let Some(api) = plan.group().map(|group| group.api) else {
-            return Ok(());
-        };
-        let Some(there) = self.state.store().group(api, self.key).cloned() else {
-            return Ok(());
-        };
-        let params = DeleteParams {
-            preconditions: Some(this(&there.uid)),
-            ..DeleteParams::default()
-        };
-        let name = self.job.name.as_str();
-        let path = group_path(&self.key.namespace, api);
-        self.caller
-            .delete(&path, name, &params)
-            .await
-            .map_err(|error| trouble(format!("delete {} `{name}`", api.kind()), error))
-    }
-
     /// What the launcher of an `MPIJob` enters its workers with.
     fn keys(&self) -> Result<Option<Keys>, String> {
         let transport = launch::transport(self.job, self.cluster);
@@ -380,23 +365,6 @@ impl Actor<'_> {
             Some(MpiTransport::Ssh) => ssh::key().map(Keys::Ssh).map(Some),
             Some(MpiTransport::Kubectl) | None => Ok(None),
         }
-    }
-
-    /// Creates an object, or brings it up to date.
-    async fn make(&self, object: &Object) -> Result<(), Trouble> {
-        let value = object.to_value();
-        let resource = resource(object);
-        let path = self.path(resource);
-        let name = object.name();
-        let tried = format!("apply {} `{name}`", kind(&value));
-        let made = match object.existing() {
-            Existing::Keep => match self.caller.create::<Bare>(&path, &value).await {
-                Err(error) if error.is_taken() => return Ok(()),
-                made => made,
-            },
-            Existing::Update => self.caller.apply::<Bare>(&path, name, &value).await,
-        };
-        made.map(drop).map_err(|error| trouble(tried, error))
     }
 
     fn path(&self, resource: &str) -> String {
@@ -410,23 +378,10 @@ pub(crate) fn object_path(namespace: &str, resource: &str) -> String {
         "pods" | "services" | "configmaps" | "secrets" | "serviceaccounts" => "/api/v1",
         "jobs" => "/apis/batch/v1",
         "horizontalpodautoscalers" => "/apis/autoscaling/v2",
+        "networkpolicies" => "/apis/networking.k8s.io/v1",
         _ => "/apis/rbac.authorization.k8s.io/v1",
     };
     format!("{group}/namespaces/{namespace}/{resource}")
-}
-
-fn is_native(api: GroupApi) -> bool {
-    matches!(api, GroupApi::Native(_))
-}
-
-/// Where `api` serves the groups of `namespace`.
-fn group_path(namespace: &str, api: GroupApi) -> String {
-    format!(
-        "/apis/{}/{}/namespaces/{namespace}/{}",
-        api.group(),
-        api.version(),
-        api.resource()
-    )
 }
 
 /// Where the API serves the jobs of the kind and namespace of `key`.
@@ -447,6 +402,14 @@ pub(crate) fn stored_as(kind: Kind) -> Kind {
     } else {
         kind
     }
+}
+
+/// What follows from the plan of the job's pods, and cannot be done without it.
+fn needs_plan(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::CreatePod { .. } | Action::ApplyShared(_) | Action::ApplyGroup
+    )
 }
 
 fn is_launcher(action: &Action) -> bool {
@@ -488,6 +451,7 @@ pub(crate) fn resource(object: &Object) -> &'static str {
         Object::Role(_) => "roles",
         Object::RoleBinding(_) => "rolebindings",
         Object::Autoscaler(_) => "horizontalpodautoscalers",
+        Object::NetworkPolicy(_) => "networkpolicies",
         Object::Group(group) => group.api.resource(),
     }
 }

@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use trainyard_core::{
     finding::Finding,
+    launch::{self, Cluster},
     lint::{self, Admitted},
     spec,
 };
@@ -40,6 +41,8 @@ struct Review {
 struct Request {
     uid: String,
     #[serde(default)]
+    namespace: String,
+    #[serde(default)]
     operation: String,
     #[serde(default)]
     sub_resource: String,
@@ -49,9 +52,38 @@ struct Request {
     old_object: Option<Value>,
 }
 
-/// Answers whether the job in the body of an `AdmissionReview` may be written.
-pub(crate) fn review(body: &[u8]) -> Vec<u8> {
-    answer(body, |request| respond(&admit(request)))
+/// Answers whether the job in the body of an `AdmissionReview` may be written on `cluster`.
+pub(crate) fn review(body: &[u8], cluster: &Cluster) -> Vec<u8> {
+    answer(body, |request| {
+        let account = runs_as_operator(&request, cluster);
+        let mut response = respond(&admit(request));
+        if let Some(message) = account {
+            response["allowed"] = json!(false);
+            let known = response.pointer("/status/message").and_then(Value::as_str);
+            let message = known.map_or(message.clone(), |known| format!("{message}\n{known}"));
+            response["status"] = json!({
+                "code": 403,
+                "reason": "Forbidden",
+                "message": short(&message, MESSAGE_CHARS),
+            });
+        }
+        response
+    })
+}
+
+/// Why a job is refused whose pods would run as the operator; one that was stored so before may still be changed.
+fn runs_as_operator(request: &Request, cluster: &Cluster) -> Option<String> {
+    let own = cluster.own_account.as_ref()?;
+    if request.namespace != own.namespace || !request.is_written() {
+        return None;
+    }
+    let refusal = |object: &Value| {
+        let job = spec::job_from_value(&as_written(object.clone())).job?;
+        launch::account_refusal(&job, cluster)
+    };
+    let refused = refusal(request.object.as_ref()?)?;
+    let before = request.old_object.as_ref().and_then(refusal);
+    before.is_none().then_some(refused)
 }
 
 /// Answers the body of an `AdmissionReview` with what the job in it leaves out.
@@ -93,12 +125,22 @@ fn answer(body: &[u8], respond: impl FnOnce(Request) -> Value) -> Vec<u8> {
     review.to_string().into_bytes()
 }
 
+impl Request {
+    /// Whether it is what a user writes.
+    fn is_written(&self) -> bool {
+        let Some(object) = self.object.as_ref().filter(|object| object.is_object()) else {
+            return false;
+        };
+        matches!(self.operation.as_str(), "CREATE" | "UPDATE")
+            && self.sub_resource.is_empty()
+            && object.pointer("/metadata/deletionTimestamp").is_none()
+    }
+}
+
 /// What a user writes, where it is that.
 fn written(request: Request) -> Option<Value> {
-    let written = matches!(request.operation.as_str(), "CREATE" | "UPDATE");
-    let object = request.object.filter(Value::is_object)?;
-    let stays = object.pointer("/metadata/deletionTimestamp").is_none();
-    (written && request.sub_resource.is_empty() && stays).then_some(object)
+    let written = request.is_written();
+    request.object.filter(|_| written)
 }
 
 fn admit(mut request: Request) -> Admitted {

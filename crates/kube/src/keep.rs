@@ -12,13 +12,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Map, Value, json};
-use tracing::debug;
+use tracing::{debug, warn};
 use trainyard_core::spec::Kind;
 
 use crate::{
-    act::{object_path, stored_as},
+    act::{cause, object_path, stored_as},
     key::{JOB_LABEL, JobKey},
     operator::Operator,
+    view::Meta,
 };
 
 /// Bytes that are kept of the log of what failed first.
@@ -65,10 +66,17 @@ impl Kept {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct KeptView {
+    pub(crate) metadata: Meta,
     pub(crate) data: BTreeMap<String, String>,
 }
 
 impl KeptView {
+    /// Whether it goes with the job of `uid`.
+    fn is_of(&self, uid: &str) -> bool {
+        let mut owners = self.metadata.owner_references.iter();
+        !uid.is_empty() && owners.any(|owner| owner.uid == uid)
+    }
+
     /// Whose log of `attempt` is kept, and the log.
     pub(crate) fn of(&self, attempt: u32) -> Option<(&str, &str)> {
         let whose = self.data.get(&whose_key(attempt))?;
@@ -218,30 +226,63 @@ impl Operator {
         let path = object_path(&key.namespace, "configmaps");
         let name = name_of(&key.name, uid);
         let data = Value::Object(kept.data());
-        let change = json!({ "data": data });
+        // Created first: nobody knows whose an object is that is only changed by its name.
+        let mut own = self.state.made(key, "configmaps", &name);
+        if own.is_none() {
+            let object = object(key, uid, &name, &data);
+            match self.caller.create::<KeptView>(&path, &object).await {
+                Ok(made) => {
+                    self.remember_kept(key, &name, &made.metadata.uid);
+                    return Ok(());
+                }
+                // The first failure and the others are kept by tasks of their own, and an earlier operator may have
+                // kept some.
+                Err(error) if error.is_taken() => {
+                    let there = self.caller.get::<KeptView>(&path, &name).await?;
+                    if !there.is_of(uid) {
+                        self.caller.metrics.refused(cause::NAME_TAKEN);
+                        warn!(
+                            job = %key, name,
+                            "a ConfigMap of that name does not belong to the job; logs of its failures are not kept"
+                        );
+                        return Ok(());
+                    }
+                    own = Some(there.metadata.uid);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let own = own.unwrap_or_default();
+        let change = json!({ "metadata": { "uid": own }, "data": data });
         let there = match self.caller.merge::<KeptView>(&path, &name, &change).await {
             Ok(there) => there,
-            Err(error) if error.is_not_found() => {
-                let object = object(key, uid, &name, &data);
-                match self.caller.create::<IgnoredAny>(&path, &object).await {
-                    // The first failure and the others are kept by tasks of their own.
-                    Err(error) if error.is_taken() => {
-                        self.caller.merge::<KeptView>(&path, &name, &change).await?
-                    }
-                    created => return created.map(drop),
-                }
+            Err(error) => {
+                // Gone, or another by now: the next failure finds out.
+                self.state.remember(key, |memory| {
+                    memory.made.remove(&("configmaps", name.as_str().into()));
+                });
+                return Err(error);
             }
-            Err(error) => return Err(error),
         };
+        self.remember_kept(key, &name, &own);
         let surplus = there.surplus().into_iter();
         let gone: Map<String, Value> = surplus.map(|key| (key, Value::Null)).collect();
         if !gone.is_empty() {
-            let change = json!({ "data": gone });
+            let change = json!({ "metadata": { "uid": own }, "data": gone });
             self.caller
                 .merge::<IgnoredAny>(&path, &name, &change)
                 .await?;
         }
         Ok(())
+    }
+
+    fn remember_kept(&self, key: &JobKey, name: &str, uid: &str) {
+        // A job that is gone meanwhile is not remembered again.
+        if self.state.store().job(key).is_some() {
+            self.state.remember(key, |memory| {
+                memory.made.insert(("configmaps", name.into()), uid.into());
+            });
+        }
     }
 }
 

@@ -15,6 +15,7 @@
 //!   kept of each object.
 #![forbid(unsafe_code)]
 
+mod account;
 mod act;
 mod admission;
 mod api;

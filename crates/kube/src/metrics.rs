@@ -63,6 +63,11 @@ struct Ended {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Refused {
+    cause: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Measured {
     node: String,
     outcome: &'static str,
@@ -89,6 +94,7 @@ pub struct Metrics {
     restarted: Family<OfJobs, Counter>,
     calls: Family<Call, Counter>,
     passes: Family<Ended, Counter>,
+    refusals: Family<Refused, Counter>,
     pass_seconds: Histogram,
     placement_seconds: Histogram,
     gangs_waiting: Gauge,
@@ -122,6 +128,7 @@ impl Default for Metrics {
             restarted: Family::default(),
             calls: Family::default(),
             passes: Family::default(),
+            refusals: Family::default(),
             pass_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 14)),
             placement_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 14)),
             gangs_waiting: Gauge::default(),
@@ -170,6 +177,11 @@ impl Metrics {
             "passes",
             "Passes over jobs, by how they ended",
             self.passes.clone(),
+        );
+        own.register(
+            "refusals",
+            "Objects of jobs that could not be created or changed, and jobs refused as a whole, by cause",
+            self.refusals.clone(),
         );
         own.register(
             "pass_seconds",
@@ -272,6 +284,11 @@ impl Metrics {
             code,
         };
         self.calls.get_or_create(&call).inc();
+    }
+
+    /// Something was refused; see [`crate::act::cause`].
+    pub(crate) fn refused(&self, cause: &'static str) {
+        self.refusals.get_or_create(&Refused { cause }).inc();
     }
 
     pub(crate) fn passed(&self, outcome: &'static str, took: Duration) {

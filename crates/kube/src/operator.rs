@@ -115,7 +115,11 @@ impl Default for Options {
             workers: 32,
             calls: 64,
             lease: None,
-            cluster: Cluster::default(),
+            // Rights that are granted on have to be given to the operator first.
+            cluster: Cluster {
+                launcher_rights: false,
+                ..Cluster::default()
+            },
             shadow: false,
             gate: Gate::default(),
             own_namespace: None,

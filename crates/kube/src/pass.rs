@@ -20,7 +20,7 @@ use trainyard_core::{
 };
 
 use crate::{
-    act::{Actor, job_path},
+    act::{Actor, cause, job_path},
     api::CallError,
     clock, convert,
     key::JobKey,
@@ -93,7 +93,7 @@ impl Operator {
         key: &JobKey,
         view: &JobView,
     ) -> Result<Option<tokio::time::Instant>, CallError> {
-        let job = match read(view) {
+        let job = match read(view).and_then(|job| self.permitted(job)) {
             Ok(job) => job,
             Err(message) => {
                 self.refuse(key, view, &message).await?;
@@ -149,13 +149,15 @@ impl Operator {
             job: on_fabric.as_ref().unwrap_or(&job),
             uid,
             cluster: &self.cluster,
+            began: !observed.pods.is_empty(),
         };
-        for action in &decision.actions {
+        let mut refusals = actor.prepare_preflight(&decision.actions).await?;
+        for action in decision.actions.iter().filter(|_| refusals.is_empty()) {
             if let Action::StartPreflight { round, seats } = action {
                 self.start_preflight(key, uid, actor.job, &decision.status, *round, seats);
             }
         }
-        let refusals = actor.carry_out(&decision.actions).await?;
+        refusals.extend(actor.carry_out(&decision.actions).await?);
         for action in &decision.actions {
             if let Action::EndPreflight { round } = action {
                 self.end_preflight(key, uid, *round);
@@ -170,6 +172,17 @@ impl Operator {
         });
         let waits = [wake, put_off, listens];
         Ok(asked.into_iter().chain(waits.into_iter().flatten()).min())
+    }
+
+    /// `job`, unless its pods would run as this operator.
+    fn permitted(&self, job: Job) -> Result<Job, String> {
+        match launch::account_refusal(&job, &self.cluster) {
+            None => Ok(job),
+            Some(message) => {
+                self.caller.metrics.refused(cause::OPERATOR_ACCOUNT);
+                Err(message)
+            }
+        }
     }
 
     /// Until when a status is not written that tells of nothing but progress, soon after the one before.
@@ -229,8 +242,9 @@ impl Operator {
                     Ok(found)
                         if found.metadata.owner() == job.uid.as_deref().unwrap_or_default() =>
                     {
-                        Scaler::Found
+                        Scaler::Found(found.metadata.uid)
                     }
+                    // One of somebody else is not the job's: creating the job's own finds it and says whose it is.
                     Ok(_) => Scaler::Missing,
                     Err(error) if error.is_not_found() => Scaler::Missing,
                     Err(error) => return Err(error),
@@ -244,11 +258,11 @@ impl Operator {
         Ok(match known {
             Scaler::Unknown | Scaler::Missing => Autoscaler::Missing,
             // In shadow it is compared, field by field, and not made anew.
-            Scaler::Found if self.shadow.is_some() => Autoscaler::Current,
-            Scaler::Made(spec) if wanted.is_some_and(|wanted| wanted.spec == *spec) => {
+            Scaler::Found(_) if self.shadow.is_some() => Autoscaler::Current,
+            Scaler::Made { spec, .. } if wanted.is_some_and(|wanted| wanted.spec == *spec) => {
                 Autoscaler::Current
             }
-            Scaler::Found | Scaler::Made(_) => Autoscaler::Outdated,
+            Scaler::Found(_) | Scaler::Made { .. } => Autoscaler::Outdated,
         })
     }
 

@@ -25,7 +25,7 @@ use tracing_subscriber::{
 use trainyard_core::launch::{GroupApi, NativeApi};
 
 use crate::{
-    Bind, CertificateSource, Collector, Operator, Options,
+    Bind, CertificateSource, Collector, Operator, Options, account,
     certificate::{
         Certificate,
         clients::{ClientsError, Security},
@@ -160,6 +160,7 @@ impl Process {
             let stop = stop().map_err(ProcessError::Runtime)?;
             let mut options = self.options;
             options.cluster.native = native_gangs(&client).await;
+            options.cluster.own_account = account::find(&client).await;
             let operator = Operator::new(client, options);
             let serves = self.serving.start(&operator).await?;
             let (end, ends) = oneshot::channel();
@@ -223,7 +224,11 @@ impl Serving {
                 bounds: webhook::BOUNDS,
                 tls: Some(security.acceptors()),
                 admit: webhook::admits(callers, traffic.clone()),
-                answer: webhook::reviews(webhook::TURNS, traffic.clone()),
+                answer: webhook::reviews(
+                    webhook::TURNS,
+                    Arc::clone(&operator.cluster),
+                    traffic.clone(),
+                ),
                 traffic: traffic.clone(),
             };
             start_apart(listener, server, security).map_err(ProcessError::Runtime)?;

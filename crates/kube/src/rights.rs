@@ -30,6 +30,8 @@ pub enum Place {
     Jobs,
     /// Like [`Place::Jobs`], and only where launchers of `MPIJob` v1 get rights of their own.
     Launchers,
+    /// Like [`Place::Jobs`], and only where the ports of ours in pods of jobs are closed to others.
+    NetworkPolicies,
     /// The cluster, and only where the whole cluster is watched.
     Nodes,
     /// The namespace of the nodes' Leases, likewise.
@@ -44,9 +46,10 @@ pub enum Place {
 
 impl Place {
     /// Every place with the name of its rules in the chart.
-    pub const ALL: [(Self, &str); 7] = [
+    pub const ALL: [(Self, &str); 8] = [
         (Self::Jobs, "jobs"),
         (Self::Launchers, "launchers"),
+        (Self::NetworkPolicies, "networkPolicies"),
         (Self::Nodes, "nodes"),
         (Self::NodeLeases, "nodeLeases"),
         (Self::Marks, "marks"),
@@ -61,6 +64,7 @@ impl Place {
             Self::Launchers => {
                 "Wherever jobs are, only with `mpi.launcherRights`: launchers of MPIJob v1"
             }
+            Self::NetworkPolicies => "Wherever jobs are, only with `--network-policy`",
             Self::Nodes => "The cluster, unless only one namespace is watched: nodes",
             Self::NodeLeases => "The namespace `kube-node-lease`, likewise",
             Self::Marks => "The cluster, only with `preflight.markNodes`: marks on nodes",
@@ -233,6 +237,13 @@ pub const OPERATOR: &[Right] = &[
         &["pods/exec"],
         &["create"],
         "only to be allowed to grant it; the operator itself never executes in a pod",
+    ),
+    right(
+        Place::NetworkPolicies,
+        &["networking.k8s.io"],
+        &["networkpolicies"],
+        &["create", "get", "patch"],
+        "closes the agent's port and the preflight's port to pods of other jobs",
     ),
     right(
         Place::Nodes,

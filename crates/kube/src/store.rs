@@ -23,7 +23,7 @@ use trainyard_core::{
     spec::{Job, Kind, Role, Slot, annotation},
 };
 
-pub(crate) use self::groups::Known;
+pub(crate) use self::groups::{GroupEntry, Known};
 use self::{fabrics::Fabrics, groups::Groups};
 use crate::{
     feed::News,
@@ -78,6 +78,7 @@ impl Children {
 /// A Service, of which only its being there matters.
 #[derive(Debug)]
 struct ServiceEntry {
+    uid: Box<str>,
     owner: Box<str>,
     labels: BTreeMap<String, String>,
 }
@@ -363,9 +364,16 @@ impl Store {
         }
     }
 
+    /// The uid of the Service `name` of the job of `key`, where it is that of the incarnation `owner`.
+    pub(crate) fn service(&self, key: &JobKey, owner: &str, name: &str) -> Option<String> {
+        let service = self.children.get(key)?.services.get(name)?;
+        (&*service.owner == owner).then(|| service.uid.to_string())
+    }
+
     fn put_service(&mut self, item: Bare) -> Option<JobKey> {
         let key = JobKey::of_child(&item.metadata)?;
         let service = ServiceEntry {
+            uid: item.metadata.uid.as_str().into(),
             owner: item.metadata.owner().into(),
             labels: item.metadata.labels,
         };

@@ -12,7 +12,10 @@ use tokio::{
     time::timeout,
 };
 use tracing::error;
-use trainyard_core::spec::{Kind, count::Values};
+use trainyard_core::{
+    launch::Cluster,
+    spec::{Kind, count::Values},
+};
 
 use crate::{
     admission, convert, crd,
@@ -131,10 +134,10 @@ impl Question {
         }
     }
 
-    fn review(self) -> fn(&[u8]) -> Vec<u8> {
+    fn review(self) -> fn(&[u8], &Cluster) -> Vec<u8> {
         match self {
-            Self::Convert => convert::review,
-            Self::Complete => admission::complete,
+            Self::Convert => |body, _| convert::review(body),
+            Self::Complete => |body, _| admission::complete(body),
             Self::Validate => admission::review,
         }
     }
@@ -168,9 +171,9 @@ fn admit(head: &Head, callers: Callers) -> Result<Intake, Reply> {
 }
 
 /// Answers reviews.
-pub(crate) fn reviews(turns: Turns, traffic: Traffic) -> Answer {
+pub(crate) fn reviews(turns: Turns, cluster: Arc<Cluster>, traffic: Traffic) -> Answer {
     let lanes = Arc::new(Lanes::new(turns, traffic));
-    Arc::new(move |request| answer(request, Arc::clone(&lanes)).boxed())
+    Arc::new(move |request| answer(request, Arc::clone(&lanes), Arc::clone(&cluster)).boxed())
 }
 
 /// Those who wait for their turn.
@@ -207,7 +210,7 @@ impl Lanes {
     }
 }
 
-async fn answer(request: Request, lanes: Arc<Lanes>) -> Reply {
+async fn answer(request: Request, lanes: Arc<Lanes>, cluster: Arc<Cluster>) -> Reply {
     let Some(question) = Question::at(&request.path) else {
         return Reply::not_found(&request.path);
     };
@@ -229,7 +232,7 @@ async fn answer(request: Request, lanes: Arc<Lanes>) -> Reply {
     place.set(Phase::Working);
     let body = tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        question.review()(&body)
+        question.review()(&body, &cluster)
     })
     .await;
     match body {

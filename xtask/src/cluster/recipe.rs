@@ -157,7 +157,9 @@ mod tests {
             .expect("a channel is pinned")
             .trim_matches('"');
         let minor = channel.rsplit_once('.').map_or(channel, |(minor, _)| minor);
-        assert!(text.contains(&format!("/rust:{minor}-alpine AS build\n")));
+        assert!(text.contains(&format!(
+            "ARG RUST_IMAGE=docker.io/library/rust:{minor}-alpine\nFROM ${{RUST_IMAGE}} AS build\n"
+        )));
         // As the user that the pods of the operator say they run as.
         for file in [
             "deploy/kustomize/operator/deployment.yaml",

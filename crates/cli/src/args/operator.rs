@@ -81,6 +81,21 @@ pub(crate) struct Operator {
     /// `trainyard.dev/mpi-transport` of a job overrides it.
     #[arg(long, value_name = "IMAGE")]
     pub(crate) agent_image: Option<String>,
+    /// Give launchers of `MPIJob` v1 the right to start ranks with `kubectl exec`
+    ///
+    /// Only for jobs whose ranks are not started by the agent: those with `trainyard.dev/mpi-transport: kubectl`, with
+    /// commands that call `kubectl`, or without `--agent-image`. The operator must hold these rights itself
+    /// (`mpi.launcherRights` of the chart, the component `launchers` of the kustomization). Without it such jobs are
+    /// refused.
+    #[arg(long)]
+    pub(crate) mpi_launcher_rights: bool,
+    /// Create a `NetworkPolicy` for pods in which this program listens: agents of `MPIJob`s and preflights
+    ///
+    /// `ports` closes the agent's port (28022) and the preflight's port (29400) to everybody but pods of the same job and
+    /// leaves all other ports open; in a namespace whose own policies deny by default it would open those. `job` lets in
+    /// pods of the same job only, besides whom other policies allow.
+    #[arg(long, value_name = "MODE", default_value = "off")]
+    pub(crate) network_policy: NetworkPolicy,
     /// Scheduler that starts gangs: `volcano`, `native`, or the name of one with the coscheduling plugin
     ///
     /// It is told of every gang by a `PodGroup`, or a `Workload`. Without it, or with `None`, this operator gives gangs
@@ -177,6 +192,17 @@ impl From<Preemption> for PreemptionScope {
             Preemption::Cluster => Self::Cluster,
         }
     }
+}
+
+/// Which `NetworkPolicy` pods get in which this program listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum NetworkPolicy {
+    /// None
+    Off,
+    /// The ports of this program are open to pods of the same job only
+    Ports,
+    /// All ports are open to pods of the same job only
+    Job,
 }
 
 /// How logs are written.

@@ -7,7 +7,7 @@ use trainyard_kube::{
 };
 
 use crate::{
-    args::{LogFormat, Operator},
+    args::{LogFormat, NetworkPolicy, Operator},
     failure::{Exit, Failure},
     printer::{Printer, Verbosity},
 };
@@ -48,6 +48,9 @@ pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
             cluster: launch::Cluster {
                 domain: args.cluster_domain.filter(|domain| !domain.is_empty()),
                 agent_image: args.agent_image.filter(|image| !image.is_empty()),
+                // In shadow nothing is granted, and what the other operator granted is compared.
+                launcher_rights: args.mpi_launcher_rights || args.shadow,
+                network_policy: network_policy(args.network_policy),
                 gang_scheduler: args
                     .gang_scheduler_name
                     .as_deref()
@@ -117,6 +120,15 @@ fn kinds(names: &[String]) -> Result<Vec<Kind>, Failure> {
         kinds.extend(found);
     }
     Ok(kinds)
+}
+
+/// What the flag means.
+pub(super) fn network_policy(mode: NetworkPolicy) -> launch::NetworkPolicyMode {
+    match mode {
+        NetworkPolicy::Off => launch::NetworkPolicyMode::Off,
+        NetworkPolicy::Ports => launch::NetworkPolicyMode::Ports,
+        NetworkPolicy::Job => launch::NetworkPolicyMode::Job,
+    }
 }
 
 /// A name that no other operator has, also not one that runs in this pod after a restart.

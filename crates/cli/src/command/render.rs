@@ -34,6 +34,7 @@ pub(super) fn run(
             .cluster_domain
             .or_else(|| environment.cluster_domain.clone()),
         agent_image: args.agent_image,
+        network_policy: super::operator::network_policy(args.network_policy),
         gang_scheduler: args
             .gang_scheduler_name
             .as_deref()

@@ -126,13 +126,17 @@ fn every_form_of_the_chart_is_taken() {
                     "image.repository=registry.example.com/yard",
                     "image.tag=v9",
                     "priorityClassName=system-cluster-critical",
-                    "mpi.launcherRights=false",
+                    "mpi.launcherRights=true",
+                    "networkPolicy.jobs=ports",
+                    "networkPolicy.collectorPorts={4317,4318}",
                     "webhook.failurePolicy=Fail",
                 ],
                 &[
                     "--kinds=PyTorchJob,MPIJob",
                     "--workers=8",
                     "--agent-image=registry.example.com/yard:v9",
+                    "--mpi-launcher-rights",
+                    "--network-policy=ports",
                 ],
             ),
         ];
@@ -156,6 +160,12 @@ fn every_form_of_the_chart_is_taken() {
             if *what == "in shadow" {
                 reads_only(&all);
             }
+            let executes = all.iter().any(may_execute);
+            assert_eq!(
+                executes,
+                *what == "everything else",
+                "{what}: rights to execute in pods"
+            );
         }
     });
 }
@@ -206,6 +216,16 @@ fn reads_only(all: &[Value]) {
     }
 }
 
+/// Whether a role gives the right to execute in pods.
+fn may_execute(object: &Value) -> bool {
+    let rules = object["rules"].as_array();
+    let resources = |rule: &Value| rule["resources"].as_array().cloned().unwrap_or_default();
+    rules
+        .into_iter()
+        .flatten()
+        .any(|rule| resources(rule).contains(&json!("pods/exec")))
+}
+
 #[test]
 fn every_kustomization_is_taken() {
     on_cluster("kustomize", |yard| {
@@ -223,12 +243,22 @@ fn every_kustomization_is_taken() {
             (
                 "base with components",
                 "base",
-                vec!["kubeflow-roles", "prometheus"],
+                vec![
+                    "kubeflow-roles",
+                    "prometheus",
+                    "launchers",
+                    "network-policies",
+                ],
             ),
             (
                 "namespaced with components",
                 "namespaced",
-                vec!["kubeflow-roles", "prometheus"],
+                vec![
+                    "kubeflow-roles",
+                    "prometheus",
+                    "launchers-namespaced",
+                    "network-policies-namespaced",
+                ],
             ),
         ];
         for (what, base, components) in cases {
@@ -256,6 +286,13 @@ fn every_kustomization_is_taken() {
                     .any(|word| word == "--agent-image=trainyard:0.1.0"),
                 "{arguments:?}"
             );
+            let with = what.ends_with("components");
+            for word in ["--mpi-launcher-rights", "--network-policy=ports"] {
+                let told = arguments.iter().any(|argument| argument == word);
+                assert_eq!(told, with, "{what}: {word} in {arguments:?}");
+            }
+            let executes = all.iter().any(may_execute);
+            assert_eq!(executes, with, "{what}: rights to execute in pods");
             let deployment = only(what, &all, "Deployment");
             let image = &deployment["spec"]["template"]["spec"]["containers"][0]["image"];
             assert_eq!(image, "trainyard:0.1.0", "{what}");

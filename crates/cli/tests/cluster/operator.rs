@@ -105,6 +105,8 @@ impl Yard {
         let log = self.new_file("operator.log");
         let child = Command::new(PROGRAM)
             .args(["operator", "--log-format=json", "--watch-nodes"])
+            // Its account has the rights for it; see below.
+            .arg("--mpi-launcher-rights")
             .args(["--health-bind=127.0.0.1:0", "--namespace", &self.namespace])
             .args(["--lease-namespace", &self.namespace, "--kubeconfig"])
             .arg(kubeconfig)

@@ -354,6 +354,25 @@ fn whoever_speaks_no_tls_learns_and_harms_nothing() {
 }
 
 #[test]
+fn silent_connections_do_not_keep_commands_out() {
+    let yard = Yard::new();
+    let _worker = yard.worker(2, &[]);
+    let address = format!("127.0.0.2:{}", yard.port);
+    let flood: Vec<TcpStream> = (0..700)
+        .map(|_| TcpStream::connect(&address).unwrap())
+        .collect();
+    let began = Instant::now();
+    assert_eq!(yard.run(2, "echo still here").stdout, b"still here\n");
+    // Silent ones are hung up on after 10 s at the latest; nobody waits for that.
+    assert!(
+        began.elapsed() < Duration::from_secs(8),
+        "{:?}",
+        began.elapsed()
+    );
+    drop(flood);
+}
+
+#[test]
 fn the_remote_shell_waits_for_its_worker() {
     let yard = Yard::new();
     let child = yard.shell(2, "echo at last").spawn().unwrap();

@@ -1,7 +1,7 @@
 //! What the API server refused to make, from its own words.
 
 use super::{Answer, Cause, Facts, pods};
-use crate::reason::Code;
+use crate::{launch::BELONGS_TO, reason::Code};
 
 /// The answer where an object of the job was refused.
 pub(super) fn refused(facts: &Facts) -> Option<Answer> {
@@ -189,15 +189,15 @@ fn rights(_: &Facts, message: &str) -> Option<Answer> {
 }
 
 fn name_taken(facts: &Facts, message: &str) -> Option<Answer> {
-    let owner = between(message, "that name is taken by an object that ", " owns")?;
+    let owner = between(message, BELONGS_TO, ";")?;
     let (tried, _) = object(message);
     let tried = tried.strip_prefix("cannot ").unwrap_or(tried);
     Some(Answer::waits(
         Cause::NameTaken,
-        format!("it cannot {tried}: {owner} owns an object of that name"),
+        format!("it cannot {tried}: an object of that name belongs to {owner}"),
         format!(
-            "delete that object, or give the job another name; {} lists them",
-            facts.kubectl("get pods,services,jobs")
+            "delete that object, or give the job another name; {} lists the usual ones",
+            facts.kubectl("get pods,services,configmaps,jobs,horizontalpodautoscalers")
         ),
     ))
 }

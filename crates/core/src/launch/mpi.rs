@@ -51,12 +51,19 @@ pub fn transport(job: &Job, cluster: &Cluster) -> Result<Option<MpiTransport>, L
         return Ok(None);
     };
     let has_image = cluster.agent_image().is_some();
-    Ok(Some(match job.knobs.mpi_transport {
+    let transport = match job.knobs.mpi_transport {
         Some(MpiTransport::Agent) if !has_image => return Err(LaunchError::NoAgentImage),
         Some(stated) => stated,
         None if has_image && !needs(job, before) => MpiTransport::Agent,
         None => before,
-    }))
+    };
+    match transport {
+        MpiTransport::Kubectl if cluster.launcher_rights => {}
+        MpiTransport::Kubectl if has_image => return Err(LaunchError::NoLauncherRights),
+        MpiTransport::Kubectl => return Err(LaunchError::NoAgentNorRights),
+        MpiTransport::Agent | MpiTransport::Ssh => {}
+    }
+    Ok(Some(transport))
 }
 
 /// The agent of `job`, where it is what the launcher enters its workers by.

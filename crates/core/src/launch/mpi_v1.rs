@@ -22,6 +22,7 @@ use super::{
     agent::{self, Agent},
     env::{append, variable},
     mpi::{self, CONFIG_PATH, DISCOVER_HOSTS, HOSTFILE, KUBECTL_VOLUME, READ, RUN},
+    network_policy,
     shared::Key,
 };
 use crate::{
@@ -222,8 +223,11 @@ pub(super) fn shared(
             Object::RoleBinding(Box::new(launcher_binding(job))),
         ]);
     }
-    // An account that the user names is made where it is missing, as ever; it gets no rights.
-    let mut objects: Vec<Object> = named_account(job).map(|_| account).into_iter().collect();
+    // An account that the user names is made where it is missing, as ever, where accounts may be made; it gets no
+    // rights.
+    let named = named_account(job).filter(|_| cluster.launcher_rights);
+    let mut objects: Vec<Object> = named.map(|_| account).into_iter().collect();
+    objects.extend(network_policy::agent_policy(job, cluster));
     objects.extend([
         Object::Service(Box::new(mpi::job_service(job, by_agent))),
         config,
@@ -296,6 +300,11 @@ fn discover_hosts(job: &Job, own: &MpiV1, running: &[String]) -> String {
 /// The account that the launcher runs as.
 fn service_account(job: &Job) -> String {
     named_account(job).unwrap_or_else(|| mpi::launcher(job))
+}
+
+/// Whether the user named the account `name` for the launcher of `job`, so that it may be there already.
+pub fn names_account(job: &Job, name: &str) -> bool {
+    named_account(job).is_some_and(|named| named == name)
 }
 
 /// The account that the user named for it.

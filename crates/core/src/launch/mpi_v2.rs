@@ -21,7 +21,7 @@ use super::{
     agent::{self, Agent},
     env::{append, variable},
     mpi::{self, CONFIG_PATH, DISCOVER_HOSTS, HOSTFILE, READ, RUN, SSH_VOLUME},
-    pod,
+    network_policy, pod,
     shared::Key,
 };
 use crate::{
@@ -233,10 +233,12 @@ pub(super) fn shared(
             hosts.discover_hosts(&mpi::running_workers(job, inputs)),
         ),
     ]);
-    let mut objects = vec![
+    let policy = by_agent.then(|| network_policy::agent_policy(job, cluster));
+    let mut objects: Vec<Object> = policy.flatten().into_iter().collect();
+    objects.extend([
         Object::Service(Box::new(mpi::job_service(job, by_agent))),
         Object::ConfigMap(Box::new(mpi::config_map(job, files))),
-    ];
+    ]);
     let secret = if by_agent {
         agent::secret(job, key)
     } else {

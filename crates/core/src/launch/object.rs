@@ -5,6 +5,7 @@ use k8s_openapi::{
         autoscaling::v2::HorizontalPodAutoscaler,
         batch::v1::Job as BatchJob,
         core::v1::{ConfigMap, Pod, PodSpec, Secret, Service, ServiceAccount},
+        networking::v1::NetworkPolicy,
         rbac::v1::{Role as RbacRole, RoleBinding},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -63,6 +64,8 @@ pub enum Object {
     RoleBinding(Box<RoleBinding>),
     /// An autoscaler.
     Autoscaler(Box<HorizontalPodAutoscaler>),
+    /// Who may reach the pods.
+    NetworkPolicy(Box<NetworkPolicy>),
     /// What another scheduler is told of the gang.
     Group(Box<Group>),
 }
@@ -72,7 +75,8 @@ pub enum Object {
 pub enum Existing {
     /// It stays as it is: it may be in use, or it may be the user's.
     Keep,
-    /// It is brought up to date.
+    /// It is brought up to date, where it is the job's own; an object of somebody else is left alone, and the job
+    /// waits until its name is free.
     Update,
 }
 
@@ -100,6 +104,7 @@ impl Object {
             Self::Role(object) => serde_json::to_value(object),
             Self::RoleBinding(object) => serde_json::to_value(object),
             Self::Autoscaler(object) => serde_json::to_value(object),
+            Self::NetworkPolicy(object) => serde_json::to_value(object),
             Self::Group(object) => object.to_value(),
         };
         let mut value = value.expect("Kubernetes objects have string keys and finite numbers");
@@ -124,6 +129,7 @@ impl Object {
             Self::Role(object) => &object.metadata,
             Self::RoleBinding(object) => &object.metadata,
             Self::Autoscaler(object) => &object.metadata,
+            Self::NetworkPolicy(object) => &object.metadata,
             Self::Group(object) => &object.metadata,
         }
     }
@@ -147,6 +153,7 @@ impl Object {
             | Self::Role(_)
             | Self::RoleBinding(_)
             | Self::Autoscaler(_)
+            | Self::NetworkPolicy(_)
             | Self::Group(_) => Existing::Update,
         }
     }

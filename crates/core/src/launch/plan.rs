@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{
     Cluster, GangScheduler, Group, LaunchError, LaunchedPod, Object, autoscaler, jax, mpi_v1,
-    mpi_v2, paddle, pod, pytorch, service, shared, tensorflow, xgboost,
+    mpi_v2, paddle, pod, preflight_policy, pytorch, service, shared, tensorflow, xgboost,
 };
 use crate::{
     job::SharedInputs,
@@ -139,9 +139,10 @@ impl<'a> Plan<'a> {
                 .chain([self.finish(base, slot, 1).into()])
         });
         // What it could fail for, making the plan has failed for.
-        shared::with_placeholder_key(job, &inputs, self.cluster)
-            .unwrap_or_default()
+        let shared = shared::with_placeholder_key(job, &inputs, self.cluster).unwrap_or_default();
+        preflight_policy(job, self.cluster)
             .into_iter()
+            .chain(shared)
             .chain(self.group().map(|group| Object::Group(Box::new(group))))
             .chain(pods)
             .chain(autoscaler(job).map(|autoscaler| Object::Autoscaler(Box::new(autoscaler))))

@@ -8,6 +8,7 @@ mod group;
 mod preflight;
 mod template;
 mod transport;
+mod trust;
 mod vectors;
 
 use k8s_openapi::api::core::v1::{EnvVar, Pod};

@@ -33,7 +33,8 @@ fn mpi(api_version: &str, spec: &Value) -> Value {
 fn ask(request: &Value) -> Value {
     let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": request});
-    let answer: Value = serde_json::from_slice(&review(body.to_string().as_bytes())).unwrap();
+    let answer: Value =
+        serde_json::from_slice(&review(body.to_string().as_bytes(), &Cluster::default())).unwrap();
     assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
     assert_eq!(answer["kind"], "AdmissionReview");
     answer["response"].clone()
@@ -245,7 +246,10 @@ fn what_is_left_out_is_written() {
 #[test]
 fn what_is_no_review_is_refused() {
     for body in ["", "{}", "[]", r#"{"request":{}}"#] {
-        for answer in [review(body.as_bytes()), complete(body.as_bytes())] {
+        for answer in [
+            review(body.as_bytes(), &Cluster::default()),
+            complete(body.as_bytes()),
+        ] {
             let answer: Value = serde_json::from_slice(&answer).unwrap();
             assert_eq!(answer["response"]["allowed"], false, "{body}");
             assert_eq!(answer["response"]["status"]["code"], 400, "{body}");
@@ -257,4 +261,55 @@ fn what_is_no_review_is_refused() {
 fn long_texts_are_cut_between_characters() {
     assert_eq!(short("äöü", 3), "äöü");
     assert_eq!(short("äöü", 2), "äö…");
+}
+
+#[test]
+fn a_job_that_names_the_operator_s_account_is_refused() {
+    let cluster = Cluster {
+        own_account: Some(launch::Account {
+            namespace: "n".to_owned(),
+            name: "trainyard".to_owned(),
+        }),
+        ..Cluster::default()
+    };
+    let named = |account: &str, container: &str| {
+        let mut job = pytorch("j", container);
+        let spec = &mut job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"];
+        spec["serviceAccountName"] = json!(account);
+        job
+    };
+    let answer = |namespace: &str, object: &Value, old: &Value| {
+        let operation = if old.is_null() { "CREATE" } else { "UPDATE" };
+        let body = json!({"request": {"uid": "u", "namespace": namespace, "operation": operation,
+            "object": object, "oldObject": old}});
+        let answer: Value =
+            serde_json::from_slice(&review(body.to_string().as_bytes(), &cluster)).unwrap();
+        answer["response"].clone()
+    };
+    let own = named("trainyard", "pytorch");
+    let other = named("trainer", "pytorch");
+    let refused = answer("n", &own, &Value::Null);
+    assert_eq!(refused["allowed"], false, "{refused}");
+    assert_eq!(refused["status"]["code"], 403);
+    let message = refused["status"]["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("the template of Worker names ServiceAccount `trainyard`"),
+        "{message}"
+    );
+    assert!(
+        message.ends_with("create the job in another namespace"),
+        "{message}"
+    );
+    for (what, namespace, object, old, allowed) in [
+        ("another account", "n", &other, &Value::Null, true),
+        ("another namespace", "m", &own, &Value::Null, true),
+        ("a change to it", "n", &own, &other, false),
+        ("a change away from it", "n", &other, &own, true),
+        ("stored so before", "n", &own, &own, true),
+    ] {
+        let mut object = object.clone();
+        object["metadata"]["namespace"] = json!(namespace);
+        let response = answer(namespace, &object, old);
+        assert_eq!(response["allowed"], allowed, "{what}: {response}");
+    }
 }

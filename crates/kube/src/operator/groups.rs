@@ -10,16 +10,17 @@ use tokio::sync::Notify;
 use tracing::{debug, info, warn};
 use trainyard_core::{
     job::Grouping,
-    launch::{GangScheduler, Group, GroupApi, Object, Plan},
+    launch::{Claim, Claimant, GangScheduler, Group, GroupApi, Object, Plan},
     spec::Job,
 };
 
 use super::Operator;
 use crate::{
+    act::cause,
     api::CallError,
     feed::{self, Scope, Source},
     key::JobKey,
-    store::Known,
+    store::{GroupEntry, Known},
     view::{GroupView, JobView},
 };
 
@@ -82,11 +83,13 @@ impl Operator {
         }
         match store.group(api, key) {
             None => Grouping::Missing,
-            Some(there) if *there.owner != *view.metadata.uid => Grouping::Unable(format!(
-                "the name `{}` is taken by a {} of another owner",
-                key.name,
-                api.kind()
-            )),
+            Some(there) if *there.owner != *view.metadata.uid => {
+                let message = taken(key, view, api, there);
+                // Nothing else would wake the job when the name is free.
+                store.wait_for_groups(api, key);
+                self.caller.metrics.refused(cause::NAME_TAKEN);
+                Grouping::Unable(message)
+            }
             Some(there) => Grouping::There {
                 current: made.is_some_and(|made| made == as_applied(group, &there.queue)),
                 wait: api.wait(&there.phase, &there.queue),
@@ -163,6 +166,18 @@ pub(crate) fn as_applied(mut group: Group, queue: &str) -> serde_json::Value {
         group.spec["queue"] = queue.into();
     }
     Object::Group(Box::new(group)).to_value()
+}
+
+/// One sentence for a group of somebody else that has the job's name.
+fn taken(key: &JobKey, view: &JobView, api: GroupApi, there: &GroupEntry) -> String {
+    let claimant = Claimant {
+        kind: key.kind,
+        name: &key.name,
+        uid: &view.metadata.uid,
+    };
+    let claim = Claim::of(claimant, there.controller.as_slice(), there.leaves);
+    let why = claim.refusal(api.kind()).unwrap_or_default();
+    format!("cannot create {} `{}`: {why}", api.kind(), key.name)
 }
 
 /// One sentence for an API that is not there.

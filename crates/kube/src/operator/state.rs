@@ -31,6 +31,8 @@ pub(crate) struct Memory {
     pub(crate) shared: Option<SharedInputs>,
     /// The autoscaler.
     pub(crate) autoscaler: Scaler,
+    /// The objects that it made or found to be the job's own, by resource and name, with their uid.
+    pub(crate) made: BTreeMap<(&'static str, Box<str>), Box<str>>,
     /// The group that another scheduler was told, as it was applied.
     pub(crate) group: Option<Value>,
     /// What was refused in the last pass.
@@ -48,10 +50,13 @@ pub(crate) enum Scaler {
     #[default]
     Unknown,
     Missing,
-    /// It was found, of whatever spec.
-    Found,
+    /// The one of this uid was found, of whatever spec.
+    Found(String),
     /// This operator has made it so.
-    Made(Box<HorizontalPodAutoscalerSpec>),
+    Made {
+        uid: String,
+        spec: Box<HorizontalPodAutoscalerSpec>,
+    },
 }
 
 impl State {
@@ -69,6 +74,13 @@ impl State {
 
     pub(crate) fn memory(&self, key: &JobKey) -> Memory {
         self.memories().get(key).cloned().unwrap_or_default()
+    }
+
+    /// The uid of an object that is known to be the job's own.
+    pub(crate) fn made(&self, key: &JobKey, resource: &'static str, name: &str) -> Option<String> {
+        let memories = self.memories();
+        let made = &memories.get(key)?.made;
+        made.get(&(resource, name.into())).map(ToString::to_string)
     }
 
     pub(crate) fn remember(&self, key: &JobKey, change: impl FnOnce(&mut Memory)) {

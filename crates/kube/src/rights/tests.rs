@@ -90,6 +90,7 @@ fn every_object_of_a_job_can_be_created() {
         Object::Role(Box::default()),
         Object::RoleBinding(Box::default()),
         Object::Autoscaler(Box::default()),
+        Object::NetworkPolicy(Box::default()),
         group(GroupApi::Volcano),
         group(GroupApi::Coscheduling),
         group(GroupApi::Native(NativeApi::Workload)),
@@ -102,8 +103,10 @@ fn every_object_of_a_job_can_be_created() {
             _ => None,
         };
         let held = OPERATOR.iter().any(|right| {
-            matches!(right.place, Place::Jobs | Place::Launchers)
-                && right.resources.contains(&resource)
+            matches!(
+                right.place,
+                Place::Jobs | Place::Launchers | Place::NetworkPolicies
+            ) && right.resources.contains(&resource)
                 && right.verbs.contains(&"create")
                 && api_group.is_none_or(|group| right.groups.contains(&group))
         });

@@ -193,6 +193,10 @@ impl World {
             Verb::Patch => {
                 let applies = content_type.contains("apply-patch");
                 let Some(there) = there else {
+                    if applies && !text(&call.body, "/metadata/uid").is_empty() {
+                        let message = "uid mismatch: no existing object was found";
+                        return Err(Refused::new(409, "Conflict", message));
+                    }
                     if applies {
                         return self.create(place, call.body.clone());
                     }

@@ -72,7 +72,7 @@ fn webhooks(certificate: &Arc<Certificate>) -> Server {
         bounds: webhook::BOUNDS,
         tls: Some(security.acceptors()),
         admit: webhook::admits(webhook::Callers::Anybody, traffic.clone()),
-        answer: webhook::reviews(webhook::TURNS, traffic.clone()),
+        answer: webhook::reviews(webhook::TURNS, Arc::default(), traffic.clone()),
         traffic,
     }
 }

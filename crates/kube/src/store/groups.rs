@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use trainyard_core::launch::GroupApi;
 
 use super::Store;
@@ -34,7 +35,11 @@ pub(crate) enum Known {
 #[derive(Clone, Debug)]
 pub(crate) struct GroupEntry {
     pub(crate) uid: Box<str>,
+    /// The uid of its controlling owner.
     pub(crate) owner: Box<str>,
+    pub(crate) controller: Option<OwnerReference>,
+    /// Whether it is being deleted.
+    pub(crate) leaves: bool,
     pub(crate) queue: Box<str>,
     pub(crate) phase: Box<str>,
     version: u64,
@@ -94,12 +99,13 @@ impl Store {
             }
             News::Is(view) => {
                 groups.version = groups.version.max(view.metadata.resource_version);
-                groups.put(&view).into_iter().collect()
+                let owned = groups.put(&view);
+                groups.concerned(&view, owned)
             }
             News::Gone(view) => {
                 groups.version = groups.version.max(view.metadata.resource_version);
                 groups.by_name.remove(&place(&view));
-                JobKey::of_owned(&view.metadata).into_iter().collect()
+                groups.concerned(&view, JobKey::of_owned(&view.metadata))
             }
             News::Version(_) => Vec::new(),
         }
@@ -115,10 +121,21 @@ impl Store {
 }
 
 impl Groups {
+    /// The jobs for which news of a group changes something: the one that owns it, and those that wait for its name.
+    fn concerned(&self, view: &GroupView, owned: Option<JobKey>) -> Vec<JobKey> {
+        let meta = &view.metadata;
+        let mut keys: BTreeSet<JobKey> = owned.into_iter().collect();
+        let waits = |key: &&JobKey| *key.namespace == *meta.namespace && *key.name == *meta.name;
+        keys.extend(self.waiting.iter().filter(waits).cloned());
+        keys.into_iter().collect()
+    }
+
     fn put(&mut self, view: &GroupView) -> Option<JobKey> {
         let entry = GroupEntry {
             uid: view.metadata.uid.as_str().into(),
             owner: view.metadata.owner().into(),
+            controller: controller(view),
+            leaves: view.metadata.deletion_timestamp.is_some(),
             queue: view.spec.queue.as_str().into(),
             phase: view.status.phase.as_str().into(),
             version: view.metadata.resource_version,
@@ -132,6 +149,11 @@ impl Groups {
         }
         JobKey::of_owned(&view.metadata)
     }
+}
+
+fn controller(view: &GroupView) -> Option<OwnerReference> {
+    let mut owners = view.metadata.owner_references.iter();
+    owners.find(|owner| owner.controller == Some(true)).cloned()
 }
 
 fn place(view: &GroupView) -> (Box<str>, Box<str>) {

@@ -139,7 +139,9 @@ fn of_two_jobs_with_room_for_one_the_other_holds_nothing() {
 fn a_launcher_starts_when_its_held_back_workers_got_seats() {
     on_cluster("launcher", |yard| async move {
         let rack = Rack::new(&yard, 2).await;
-        let operator = yard.operator().await;
+        let operator = yard
+            .operator_with(|options| options.cluster.launcher_rights = true)
+            .await;
         yard.put(&gang(&yard, "before", 1, &json!({}))).await;
         yard.until_running(2, 1).await;
         let role = |replicas: u32, annotations: Value| {

@@ -158,7 +158,10 @@ fn a_launcher_that_waits_for_its_workers_is_not_waited_for() {
         teach(&yard, &definition).await;
         let scheduler = GangScheduler::named("default-scheduler");
         let operator = yard
-            .operator_with(|options| options.cluster.gang_scheduler = scheduler)
+            .operator_with(|options| {
+                options.cluster.gang_scheduler = scheduler;
+                options.cluster.launcher_rights = true;
+            })
             .await;
         let role = |replicas: u32| {
             json!({"replicas": replicas, "restartPolicy": "Never", "template": {

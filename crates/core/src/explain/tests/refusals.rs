@@ -69,9 +69,10 @@ pub(super) fn of_refusals() -> Vec<Named> {
         ),
         (
             "name taken",
-            "cannot create pod `j-worker-0`: that name is taken by an object that TFJob `j` owns",
+            "cannot create pod `j-worker-0`: it exists and belongs to TFJob `j`; rename the job, or delete this \
+             pod if nobody needs it",
             Cause::NameTaken,
-            vec!["TFJob `j` owns"],
+            vec!["belongs to TFJob `j`", "create pod `j-worker-0`"],
         ),
         (
             "something else",
