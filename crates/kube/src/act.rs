@@ -3,7 +3,6 @@
 //! Invariant: everything here may be done twice without harm; nothing is decided.
 
 use futures::{StreamExt as _, stream};
-use jiff::Timestamp;
 use kube::core::params::{DeleteParams, Preconditions, PropagationPolicy};
 use serde::Serialize;
 use serde_json::Value;
@@ -16,7 +15,7 @@ use trainyard_core::{
 
 use crate::{
     api::{CallError, Caller},
-    crd, identity,
+    clock, crd, identity,
     key::JobKey,
     operator::{Scaler, State, as_applied, unserved},
     ssh,
@@ -93,18 +92,13 @@ impl Actor<'_> {
             } => self.create_pod(plan, *slot, *attempt, seat).await,
             Action::SeatPod { slot, uid, node } => self.seat_pod(*slot, uid, node).await,
             Action::AskSeats => {
-                self.state
-                    .store()
-                    .line
-                    .ask(&self.key.gang(), Timestamp::now());
+                self.state.store().line.ask(&self.key.gang(), clock::now());
                 Ok(())
             }
             Action::GiveSeatsBack { why, avoid } => {
                 info!(job = %self.key, why, "the gang gives its seats back");
                 let mut store = self.state.store();
-                store
-                    .line
-                    .give_back(&self.key.gang(), avoid, Timestamp::now());
+                store.line.give_back(&self.key.gang(), avoid, clock::now());
                 Ok(())
             }
             // Run beside the passes: nobody waits for them here.

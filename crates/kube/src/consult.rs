@@ -9,12 +9,12 @@
 
 use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures::{StreamExt as _, stream};
 use kube::core::subresource::LogParams;
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::Instant};
 use tracing::debug;
 use trainyard_core::{
     diagnose::{Doctor, Report, Rules, TransportSeen, VerdictSummary},

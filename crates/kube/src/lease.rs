@@ -12,7 +12,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use jiff::Timestamp;
@@ -24,10 +24,10 @@ use kube::{
     },
 };
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 use tracing::{info, warn};
 
-use crate::view::LeaseView;
+use crate::{clock, view::LeaseView};
 
 /// How long a lease is valid after it was renewed.
 pub(crate) const DURATION: Duration = Duration::from_secs(15);
@@ -200,7 +200,7 @@ impl Election {
         known: Option<&LeaseView>,
         holder: &str,
     ) -> Result<LeaseView, kube::Error> {
-        let now = Timestamp::now();
+        let now = clock::now();
         let stamp = now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
         let spec = known.map(|lease| &lease.spec);
         let stays = spec.is_some_and(|spec| spec.holder_identity == holder);

@@ -20,6 +20,7 @@ mod admission;
 mod api;
 mod backoff;
 mod certificate;
+mod clock;
 mod consult;
 pub mod convert;
 pub mod crd;
@@ -41,6 +42,8 @@ mod process;
 mod queue;
 pub mod rights;
 mod room;
+#[cfg(test)]
+mod scripted;
 mod serve;
 mod shadow;
 mod ssh;

@@ -10,11 +10,11 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use kube::core::subresource::LogParams;
-use tokio::{sync::Semaphore, task::JoinSet};
+use tokio::{sync::Semaphore, task::JoinSet, time::Instant};
 use tracing::debug;
 use trainyard_core::{
     diagnose::TransportSeen,
@@ -187,7 +187,7 @@ impl Operator {
         uid: &str,
         job: &Job,
         observed: &mut Observed,
-    ) -> Option<tokio::time::Instant> {
+    ) -> Option<Instant> {
         if !is_open(job, observed) {
             self.listening.forget(key);
             return None;
@@ -234,7 +234,7 @@ impl Operator {
             turn => {
                 observed.transports = heard.told();
                 match turn {
-                    Turn::At(next) => Some(next.into()),
+                    Turn::At(next) => Some(next),
                     _ => None,
                 }
             }

@@ -17,12 +17,14 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use jiff::Timestamp;
 use kube::Client;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::{
+    sync::{Notify, Semaphore, watch},
+    time::Instant,
+};
 use tracing::{debug, info, warn};
 use trainyard_core::{
     launch::{Cluster, GroupApi},
@@ -37,6 +39,7 @@ pub(crate) use self::{
 use crate::{
     act::stored_as,
     api::Caller,
+    clock,
     consult::Consultation,
     crd,
     feed::{self, News, Source},
@@ -443,7 +446,7 @@ impl Operator {
             match feed::list::<LeaseView>(&self.caller.client, &source).await {
                 Ok((leases, _)) => {
                     let mut store = self.state.store();
-                    let changed = store.hear_leases(&leases, Instant::now(), Timestamp::now());
+                    let changed = store.hear_leases(&leases, Instant::now(), clock::now());
                     drop(store);
                     self.queue.all_soon(changed);
                 }
@@ -454,7 +457,7 @@ impl Operator {
 
     async fn measure(&self) {
         loop {
-            let now = Timestamp::now();
+            let now = clock::now();
             let (jobs, pods) = {
                 let store = self.state.store();
                 let nodes = &store.line.snapshot().nodes;

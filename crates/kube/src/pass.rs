@@ -22,7 +22,7 @@ use trainyard_core::{
 use crate::{
     act::{Actor, job_path},
     api::CallError,
-    convert,
+    clock, convert,
     key::JobKey,
     operator::{Operator, Scaler, fitted},
     queue::Outcome,
@@ -109,7 +109,7 @@ impl Operator {
             None => self.listen(key, uid, &job, &mut observed),
             Some(_) => None,
         };
-        let now = Timestamp::now();
+        let now = clock::now();
         let decision = job::decide(&job, &observed, now);
         if decision.status.trainyard.fabric != observed.status.trainyard.fabric {
             on_fabric = fitted(&job, &decision.status, &observed.fabric);
@@ -308,7 +308,7 @@ impl Operator {
             return Ok(());
         }
         warn!(job = %key, sentence = message, "the job is not valid");
-        self.write_status(key, view, &before, &after, Timestamp::now())
+        self.write_status(key, view, &before, &after, clock::now())
             .await?;
         let event = Event {
             kind: EventKind::Warning,
@@ -324,7 +324,7 @@ impl Operator {
 
     /// Puts an event on the job. One that cannot be put is only logged: it holds nothing up.
     async fn tell(&self, key: &JobKey, view: &JobView, event: &Event) {
-        let now = Timestamp::now();
+        let now = clock::now();
         let stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let kind = crate::act::stored_as(key.kind);
         let object = json!({

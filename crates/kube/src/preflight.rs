@@ -238,7 +238,7 @@ impl Operator {
                 report: Arc::new(report),
                 judgement,
                 covers,
-                at: Timestamp::now(),
+                at: crate::clock::now(),
             })
         });
         let outcome = match &found {

@@ -33,6 +33,14 @@ use crate::{
 /// is going a moment later than the replica itself, and calls it until then.
 const LINGER: Duration = Duration::from_secs(3);
 
+/// The API server accepts a connection within this time, or it is not there.
+const CONNECTS_WITHIN: Duration = Duration::from_secs(15);
+/// It takes a part of a request within this time.
+const SENDS_WITHIN: Duration = Duration::from_secs(60);
+/// A connection on which nothing comes for this long is closed. Watches have bookmarks about every minute, and all
+/// calls have shorter limits of their own.
+const SILENT_AT_MOST: Duration = Duration::from_secs(300);
+
 /// How an operator is run.
 #[derive(Clone, Debug, Default)]
 pub struct Process {
@@ -251,9 +259,18 @@ pub async fn client(
             .map_err(|error| no_cluster(&error))?,
         None => Config::infer().await.map_err(|error| no_cluster(&error))?,
     };
+    bound(&mut config);
+    Client::try_from(config).map_err(ProcessError::Client)
+}
+
+/// Bounds what a connection may take.
+pub(crate) fn bound(config: &mut Config) {
     // Compressing on the way costs more than it saves next to the API server.
     config.disable_compression = true;
-    Client::try_from(config).map_err(ProcessError::Client)
+    config.connect_timeout = Some(CONNECTS_WITHIN);
+    config.write_timeout = Some(SENDS_WITHIN);
+    // A connection that dies without a word is closed: the client of this version has no keep-alive.
+    config.read_timeout = Some(SILENT_AT_MOST);
 }
 
 /// Ready when the process is asked to end.

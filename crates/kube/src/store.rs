@@ -12,10 +12,10 @@ mod seats;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Instant,
 };
 
 use jiff::Timestamp;
+use tokio::time::Instant;
 use trainyard_core::{
     gang::Line,
     job::{IndexSet, JobStatus, Observed, ObservedPod, PodPhase, Wait},

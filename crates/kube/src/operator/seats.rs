@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 use trainyard_core::{
@@ -13,6 +12,7 @@ use trainyard_core::{
 
 use super::{Operator, Selector};
 use crate::{
+    clock,
     key::{JobKey, KUEUE_QUEUE, OPERATOR_LABEL},
     view::{JobView, PriorityView, RoomView},
 };
@@ -95,7 +95,7 @@ impl Operator {
             let began = Instant::now();
             let (looked, waiting) = {
                 let mut store = self.state.store();
-                (store.line.place(Timestamp::now()), store.line.waiting())
+                (store.line.place(clock::now()), store.line.waiting())
             };
             let took = began.elapsed();
             self.caller.metrics.placed(took, waiting);

@@ -2,11 +2,12 @@
 //!
 //! Invariant: the taints of others stay as they are; a node is changed only on top of the version that was read.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 use trainyard_core::{
     gang::Node,

@@ -53,7 +53,7 @@ impl Operator {
             if self.readiness().is_err() {
                 continue;
             }
-            let now = Timestamp::now();
+            let now = crate::clock::now();
             let due = due(self.state.store().line.snapshot(), now);
             if !due.is_empty() {
                 self.try_again(due).await;
@@ -107,7 +107,7 @@ impl Operator {
                     nodes = due.len(),
                     why, "a trial of nodes on probation told nothing"
                 );
-                let until = later(Timestamp::now(), AGAIN.min(self.gate().probation_lasts));
+                let until = later(crate::clock::now(), AGAIN.min(self.gate().probation_lasts));
                 for node in &due {
                     self.extend_probation(node, until).await;
                 }
@@ -117,7 +117,7 @@ impl Operator {
     }
 
     async fn release(&self, due: &BTreeSet<String>, report: &Report, judgement: &Judgement) {
-        let (now, gate) = (Timestamp::now(), self.gate());
+        let (now, gate) = (crate::clock::now(), self.gate());
         let covers = fingerprint(&probe::Needs::default());
         let record = |node: &String| {
             let record = NodeRecord::of(report, judgement, node, &covers, now, gate.result_lasts)?;

@@ -2,10 +2,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use jiff::Timestamp;
+use tokio::time::Instant;
 use trainyard_core::job::{NodeHealth, Observed};
 
 use super::Store;

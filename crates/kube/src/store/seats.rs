@@ -51,7 +51,7 @@ impl Store {
         });
         let sitters = pods.chain(launchers).map(|(name, pod)| pod.sitter(name));
         self.line
-            .seating(job, edition, cluster, sitters, Timestamp::now())
+            .seating(job, edition, cluster, sitters, crate::clock::now())
     }
 
     /// Takes news of the pods of anybody in, for the room that they take.

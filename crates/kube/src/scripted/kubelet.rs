@@ -1,0 +1,207 @@
+//! A scheduler and kubelets that do what the test says.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::world::{Name, World, stamp, text};
+use crate::clock;
+
+const PODS: &str = "/api/v1/pods";
+const BATCH: &str = "/apis/batch/v1/jobs";
+
+/// How pods are run.
+#[derive(Debug)]
+pub(crate) struct Kubelet {
+    /// Pods that have no gate get a node and run at once.
+    pub(crate) runs: bool,
+    /// Pods that are deleted end at once.
+    pub(crate) ends: bool,
+    /// Nodes whose kubelet does neither.
+    pub(crate) silent: BTreeSet<String>,
+    /// What `pods/log` answers, by `namespace/pod`.
+    pub(crate) logs: BTreeMap<String, String>,
+}
+
+impl Default for Kubelet {
+    fn default() -> Self {
+        Self {
+            runs: true,
+            ends: true,
+            silent: BTreeSet::new(),
+            logs: BTreeMap::new(),
+        }
+    }
+}
+
+impl World {
+    /// Does what schedulers, kubelets and the controller of batch Jobs would do now.
+    pub(crate) fn settle(&mut self) {
+        while self.settle_once() {}
+    }
+
+    fn settle_once(&mut self) -> bool {
+        let mut changed = false;
+        let names: Vec<Name> = self.objects.keys().cloned().collect();
+        for name in names.iter().filter(|name| name.0 == BATCH) {
+            changed |= self.settle_batch(name);
+        }
+        for name in names.iter().filter(|name| name.0 == PODS) {
+            let Some(pod) = self.objects.get(name).cloned() else {
+                continue;
+            };
+            let node = text(&pod, "/spec/nodeName");
+            let leaves = pod["metadata"].get("deletionTimestamp").is_some();
+            let silent = self.kubelet.silent.contains(node);
+            if leaves {
+                if self.kubelet.ends && !silent {
+                    self.put(name, None);
+                    changed = true;
+                }
+                continue;
+            }
+            let gated = pod
+                .pointer("/spec/schedulingGates")
+                .and_then(Value::as_array)
+                .is_some_and(|gates| !gates.is_empty());
+            if !self.kubelet.runs || gated || silent || text(&pod, "/status/phase") != "Pending" {
+                continue;
+            }
+            if text(&pod, "/status/reason") == "Held" {
+                continue;
+            }
+            changed |= self.run_pod(name);
+        }
+        changed
+    }
+
+    /// Gives a pod its node, and runs it; whether there is a node for it.
+    pub(crate) fn run_pod(&mut self, name: &Name) -> bool {
+        let Some(pod) = self.objects.get(name).cloned() else {
+            return false;
+        };
+        let Some(node) = self.node_for(&pod) else {
+            return false;
+        };
+        let now = stamp(clock::now());
+        let containers = pod.pointer("/spec/containers").and_then(Value::as_array);
+        let statuses: Vec<Value> = containers
+            .into_iter()
+            .flatten()
+            .map(|container| {
+                json!({"name": container["name"], "ready": true, "restartCount": 0,
+                    "state": {"running": {"startedAt": now}}})
+            })
+            .collect();
+        self.change(name, |pod| {
+            pod["spec"]["nodeName"] = node.into();
+            pod["status"] = json!({"phase": "Running", "startTime": now, "conditions": [
+                {"type": "PodScheduled", "status": "True", "lastTransitionTime": now},
+                {"type": "Ready", "status": "True", "lastTransitionTime": now},
+            ], "containerStatuses": statuses});
+        });
+        true
+    }
+
+    /// The node that a pod names, else one that is there.
+    fn node_for(&self, pod: &Value) -> Option<String> {
+        let bound = text(pod, "/spec/nodeName");
+        if !bound.is_empty() {
+            return Some(bound.to_owned());
+        }
+        let named = text(pod, "/spec/nodeSelector/kubernetes.io~1hostname");
+        if !named.is_empty() {
+            return Some(named.to_owned());
+        }
+        let field = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution\
+                     /nodeSelectorTerms/0/matchFields/0/values/0";
+        let tied = text(pod, field);
+        if !tied.is_empty() {
+            return Some(tied.to_owned());
+        }
+        let mut nodes = self
+            .all("/api/v1/nodes")
+            .map(|node| text(node, "/metadata/name"));
+        let first = nodes.find(|name| !self.kubelet.silent.contains(*name));
+        Some(first.unwrap_or("node-0").to_owned())
+    }
+
+    /// Ends the containers of a pod.
+    pub(crate) fn end_pod(&mut self, name: &Name, exit: i32) {
+        let now = stamp(clock::now());
+        self.change(name, |pod| {
+            let phase = if exit == 0 { "Succeeded" } else { "Failed" };
+            pod["status"]["phase"] = phase.into();
+            let reason = if exit == 0 { "Completed" } else { "Error" };
+            let ended =
+                json!({"terminated": {"exitCode": exit, "reason": reason, "finishedAt": now}});
+            let statuses = pod["status"].get_mut("containerStatuses");
+            for status in statuses.and_then(Value::as_array_mut).into_iter().flatten() {
+                status["state"] = ended.clone();
+                status["ready"] = false.into();
+            }
+            let conditions = pod["status"].get_mut("conditions");
+            for condition in conditions
+                .and_then(Value::as_array_mut)
+                .into_iter()
+                .flatten()
+            {
+                if condition["type"] == "Ready" {
+                    condition["status"] = "False".into();
+                }
+            }
+        });
+    }
+
+    /// Makes the pod of a batch Job, and reports its end.
+    fn settle_batch(&mut self, name: &Name) -> bool {
+        let Some(job) = self.objects.get(name).cloned() else {
+            return false;
+        };
+        if job["metadata"].get("deletionTimestamp").is_some()
+            || !job["status"]["conditions"].is_null()
+            || job.pointer("/spec/suspend") == Some(&Value::Bool(true))
+        {
+            return false;
+        }
+        let (_, namespace, called) = name;
+        let failed = job
+            .pointer("/status/failed")
+            .and_then(Value::as_u64)
+            .unwrap_or(0);
+        let pod = (
+            PODS.to_owned(),
+            namespace.clone(),
+            format!("{called}-{failed}"),
+        );
+        let Some(there) = self.objects.get(&pod).cloned() else {
+            let mut made = job.pointer("/spec/template").cloned().unwrap_or_default();
+            made["apiVersion"] = "v1".into();
+            made["kind"] = "Pod".into();
+            made["metadata"]["name"] = pod.2.clone().into();
+            made["metadata"]["ownerReferences"] = json!([{"apiVersion": "batch/v1", "kind": "Job",
+                "name": called, "uid": job["metadata"]["uid"], "controller": true}]);
+            let place = super::path::Place {
+                resource: PODS.to_owned(),
+                namespace: namespace.clone(),
+                ..Default::default()
+            };
+            return self.create(&place, made).is_ok();
+        };
+        let limit = job.pointer("/spec/backoffLimit").and_then(Value::as_u64);
+        let condition = |kind: &str| json!([{"type": kind, "status": "True", "lastTransitionTime": stamp(clock::now())}]);
+        match text(&there, "/status/phase") {
+            "Succeeded" => self.change(name, |job| {
+                job["status"]["conditions"] = condition("Complete");
+            }),
+            "Failed" => self.change(name, |job| {
+                job["status"]["failed"] = (failed + 1).into();
+                if failed + 1 > limit.unwrap_or(6) {
+                    job["status"]["conditions"] = condition("Failed");
+                }
+            }),
+            _ => return false,
+        }
+        true
+    }
+}

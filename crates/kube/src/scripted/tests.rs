@@ -1,0 +1,3 @@
+//! The server itself, and the operator against it.
+
+mod server;
