@@ -12,7 +12,9 @@ mod seats;
 mod state;
 
 use std::{
+    any::Any,
     collections::BTreeMap,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -25,7 +27,7 @@ use tokio::{
     sync::{Notify, Semaphore, watch},
     time::Instant,
 };
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 use trainyard_core::{
     launch::{Cluster, GroupApi},
     spec::Kind,
@@ -48,6 +50,7 @@ use crate::{
     listen::Listening,
     metrics::Metrics,
     node::LEASES_EVERY,
+    poison::{Poison, panic_message},
     preflight::{Flights, Gate},
     queue::{Outcome, Queue},
     shadow::Shadow,
@@ -83,6 +86,8 @@ pub struct Options {
     pub gate: Gate,
     /// The namespace in which nodes are looked at for no job; that of the jobs where there is none.
     pub own_namespace: Option<String>,
+    /// The folder that says, after a crash, which job was being processed. It must outlive the process.
+    pub state_dir: Option<PathBuf>,
 }
 
 /// The lease that several operators share.
@@ -110,6 +115,7 @@ impl Default for Options {
             shadow: false,
             gate: Gate::default(),
             own_namespace: None,
+            state_dir: None,
         }
     }
 }
@@ -130,6 +136,8 @@ pub struct Operator {
     pub(crate) flights: Arc<Flights>,
     /// The nodes that are being put on probation, and since when.
     pub(crate) taking: Arc<tokio::sync::Mutex<BTreeMap<String, Instant>>>,
+    /// The jobs that crashed or panicked it.
+    pub(crate) poison: Arc<Poison>,
     queue: Arc<Queue>,
     options: Arc<Options>,
     ready: Arc<Ready>,
@@ -182,6 +190,36 @@ impl Ready {
     }
 }
 
+/// Ready when a task panicked. An operator that has lost a feed or its lease is worse than one that is started again.
+async fn lost_task(tasks: &mut tokio::task::JoinSet<()>) -> Box<dyn Any + Send> {
+    loop {
+        match tasks.join_next().await {
+            Some(Ok(())) => {}
+            Some(Err(error)) => {
+                if let Ok(panic) = error.try_into_panic() {
+                    error!(
+                        panic = panic_message(panic.as_ref()),
+                        "a task that must not be lost panicked; ending the process"
+                    );
+                    return panic;
+                }
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// What the process before this one left; nothing where there is no folder that can be written.
+fn open_state(folder: Option<&Path>) -> Poison {
+    let Some(folder) = folder else {
+        return Poison::default();
+    };
+    Poison::open(folder).unwrap_or_else(|error| {
+        warn!(folder = %folder.display(), %error, "cannot use the state folder; crashes are not traced to jobs");
+        Poison::default()
+    })
+}
+
 impl Operator {
     /// An operator that has not begun.
     pub fn new(client: Client, options: Options) -> Self {
@@ -201,6 +239,7 @@ impl Operator {
             listening: Arc::default(),
             flights: Arc::default(),
             taking: Arc::default(),
+            poison: Arc::new(open_state(options.state_dir.as_deref())),
             queue: Arc::new(Queue::default()),
             options: Arc::new(options),
             ready: Arc::new(Ready::default()),
@@ -281,10 +320,11 @@ impl Operator {
         }
         let turns = Arc::new(Semaphore::new(self.options.workers));
         let mut stop = std::pin::pin!(stop);
-        tokio::select! {
-            () = &mut stop => {}
-            () = self.give_turns(&turns) => {}
-        }
+        let lost = tokio::select! {
+            () = &mut stop => None,
+            () = self.give_turns(&turns) => None,
+            panic = lost_task(&mut tasks) => Some(panic),
+        };
         info!("stopping");
         self.ends.store(true, Ordering::Relaxed);
         // Passes under way finish; each call of theirs is bounded in time.
@@ -300,6 +340,10 @@ impl Operator {
             if let Ok(Err(error)) = tokio::time::timeout(Duration::from_secs(5), given).await {
                 warn!(%error, "cannot give the lease back");
             }
+        }
+        if let Some(panic) = lost {
+            // The process ends with it, and is started again.
+            std::panic::resume_unwind(panic);
         }
     }
 
@@ -331,7 +375,7 @@ impl Operator {
                     async move { this.pass(&key).await }
                 });
                 let outcome = pass.await.unwrap_or_else(|error| {
-                    warn!(job = %key, %error, "pass panicked; trying again");
+                    this.pass_panicked(&key, error);
                     Outcome::Failed
                 });
                 this.queue.done(&key, outcome);

@@ -14,7 +14,7 @@ use tokio::{
     sync::oneshot,
 };
 use tokio_rustls::TlsAcceptor;
-use tracing::{debug, info, level_filters::LevelFilter};
+use tracing::{debug, error, info, level_filters::LevelFilter};
 use tracing_subscriber::{
     Layer as _, filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };
@@ -24,6 +24,7 @@ use crate::{
     Bind, CertificateSource, Collector, Operator, Options,
     certificate::Certificate,
     health,
+    poison::panic_message,
     serve::{self, Answer, Bounds},
     trace::{self, Recorder},
     webhook,
@@ -132,6 +133,7 @@ impl Process {
     pub fn run(self) -> Result<(), ProcessError> {
         let (recorder, exporter) = self.collector.map(trace::channel).unzip();
         start_logs(self.logs, recorder);
+        log_panics();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -198,7 +200,7 @@ impl Serving {
             start(listener, webhook::BOUNDS, Some(tls), webhook::reviews());
             // Every replica serves webhooks, whoever leads.
             let caller = operator.caller.unfenced();
-            tokio::spawn(Arc::clone(&kept).keep(caller, webhooks.certificate));
+            must_not_be_lost(Arc::clone(&kept).keep(caller, webhooks.certificate));
             certificate = Some(kept);
         }
         if let Some(listener) = metrics {
@@ -234,7 +236,19 @@ async fn listen(what: &'static str, bind: Bind) -> Result<Option<TcpListener>, P
 }
 
 fn start(listener: TcpListener, bounds: Bounds, tls: Option<TlsAcceptor>, answer: Answer) {
-    tokio::spawn(serve::serve(listener, bounds, tls, answer));
+    must_not_be_lost(serve::serve(listener, bounds, tls, answer));
+}
+
+/// Runs `task` beside everything else. Should it panic, the process ends and is started again: a server that is gone
+/// without a word is worse.
+fn must_not_be_lost(task: impl Future<Output = ()> + Send + 'static) {
+    tokio::spawn(async move {
+        let ended = tokio::spawn(task).await;
+        if ended.is_err_and(|error| error.is_panic()) {
+            error!("a task that must not be lost panicked; ending the process");
+            std::process::abort();
+        }
+    });
 }
 
 /// A client of the cluster that the kubeconfig, its usual places, or the pod that this runs in name.
@@ -283,6 +297,16 @@ fn stop() -> io::Result<impl Future<Output = ()>> {
             _ = interrupt.recv() => {}
         }
     })
+}
+
+/// Writes every panic as a line of the log, with its place; without this it goes to stderr in another form.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string);
+        let place = place.unwrap_or_default();
+        let message = panic_message(panic.payload());
+        error!(place, panic = message, "panicked");
+    }));
 }
 
 fn start_logs(logs: Logs, spans: Option<Recorder>) {

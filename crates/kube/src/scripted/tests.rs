@@ -1,3 +1,5 @@
 //! The server itself, and the operator against it.
 
+mod poison;
 mod server;
+mod status;

@@ -33,14 +33,14 @@ const COUNT_MAX: u32 = 1_000_000_000;
 const PROBLEM_CHARS: usize = 240;
 
 /// Why a status cannot be read. Nothing is decided on it, and nothing is written over it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Unreadable {
     /// The first field without a meaning, such as `status.trainyard.attempt`.
     pub field: String,
     /// What was found and what was needed.
     pub problem: String,
-    /// The conditions that could be read all the same.
-    pub conditions: Vec<Condition>,
+    /// The status for those who only show it: the conditions that could be read, and all else as it is stored.
+    pub shown: Box<JobStatus>,
 }
 
 impl Unreadable {
@@ -49,21 +49,13 @@ impl Unreadable {
         Self {
             field: field.into(),
             problem,
-            conditions: Vec::new(),
+            shown: Box::default(),
         }
     }
 
     /// Whether a condition says that the job has ended.
     pub fn has_ended(&self) -> bool {
-        conditions::ended(&self.conditions)
-    }
-
-    /// The status for those who only show it: its conditions.
-    pub fn shown(&self) -> JobStatus {
-        JobStatus {
-            conditions: self.conditions.clone(),
-            ..JobStatus::default()
-        }
+        conditions::ended(&self.shown.conditions)
     }
 }
 
@@ -84,7 +76,11 @@ pub fn read(stored: &Value) -> Result<JobStatus, Unreadable> {
     let fields = match stored {
         Value::Null => return Ok(JobStatus::default()),
         Value::Object(fields) => fields,
-        other => return Err(Unreadable::new("status", wrong(other, "an object"))),
+        other => {
+            let mut why = Unreadable::new("status", wrong(other, "an object"));
+            why.shown = Box::new(with_kept(JobStatus::default(), stored));
+            return Err(why);
+        }
     };
     let (conditions, fault) = read_conditions(fields.get("conditions"));
     let rest = match fault {
@@ -92,13 +88,21 @@ pub fn read(stored: &Value) -> Result<JobStatus, Unreadable> {
         Some(fault) => Err(fault),
     };
     match rest {
-        Ok(rest) => {
-            let status = JobStatus { conditions, ..rest };
-            let kept = Kept::of(stored, status.understood());
-            Ok(JobStatus { kept, ..status })
+        Ok(rest) => Ok(with_kept(JobStatus { conditions, ..rest }, stored)),
+        Err(mut why) => {
+            let shown = JobStatus {
+                conditions,
+                ..JobStatus::default()
+            };
+            why.shown = Box::new(with_kept(shown, stored));
+            Err(why)
         }
-        Err(why) => Err(Unreadable { conditions, ..why }),
     }
+}
+
+fn with_kept(status: JobStatus, stored: &Value) -> JobStatus {
+    let kept = Kept::of(stored, status.understood());
+    JobStatus { kept, ..status }
 }
 
 /// All but the conditions.

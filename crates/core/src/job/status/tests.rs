@@ -205,6 +205,7 @@ fn garbage_is_refused_with_its_field() {
         let error = read(&stored).expect_err(at);
         assert_eq!(error.field, *field, "{at} = {value}");
         assert!(!error.has_ended(), "{at}");
+        assert_eq!(written(&error.shown), stored, "{at}: shown as it is stored");
         assert!(
             error
                 .to_string()
@@ -226,7 +227,7 @@ fn terminal_condition_survives_garbage() {
         });
         let error = read(&stored).unwrap_err();
         assert!(error.has_ended(), "{kind}");
-        assert!(has_ended(&error.shown()), "{kind}");
+        assert!(has_ended(&error.shown), "{kind}");
     }
     // Whether it has ended is what a decision depends on most.
     let stored = json!({"conditions": [{"type": "Succeeded", "status": "Perhaps"}]});
