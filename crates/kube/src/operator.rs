@@ -8,11 +8,11 @@
 
 mod fabrics;
 mod groups;
+mod lost;
 mod seats;
 mod state;
 
 use std::{
-    any::Any,
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{
@@ -27,7 +27,7 @@ use tokio::{
     sync::{Notify, Semaphore, watch},
     time::Instant,
 };
-use tracing::{debug, error, info, warn};
+use tracing::{debug, info, warn};
 use trainyard_core::{
     launch::{Cluster, GroupApi},
     spec::Kind,
@@ -50,7 +50,7 @@ use crate::{
     listen::Listening,
     metrics::Metrics,
     node::LEASES_EVERY,
-    poison::{Poison, panic_message},
+    poison::Poison,
     preflight::{Flights, Gate},
     queue::{Outcome, Queue},
     shadow::Shadow,
@@ -190,25 +190,6 @@ impl Ready {
     }
 }
 
-/// Ready when a task panicked. An operator that has lost a feed or its lease is worse than one that is started again.
-async fn lost_task(tasks: &mut tokio::task::JoinSet<()>) -> Box<dyn Any + Send> {
-    loop {
-        match tasks.join_next().await {
-            Some(Ok(())) => {}
-            Some(Err(error)) => {
-                if let Ok(panic) = error.try_into_panic() {
-                    error!(
-                        panic = panic_message(panic.as_ref()),
-                        "a task that must not be lost panicked; ending the process"
-                    );
-                    return panic;
-                }
-            }
-            None => std::future::pending().await,
-        }
-    }
-}
-
 /// What the process before this one left; nothing where there is no folder that can be written.
 fn open_state(folder: Option<&Path>) -> Poison {
     let Some(folder) = folder else {
@@ -323,7 +304,7 @@ impl Operator {
         let lost = tokio::select! {
             () = &mut stop => None,
             () = self.give_turns(&turns) => None,
-            panic = lost_task(&mut tasks) => Some(panic),
+            panic = lost::panic_in(&mut tasks) => Some(panic),
         };
         info!("stopping");
         self.ends.store(true, Ordering::Relaxed);

@@ -46,6 +46,7 @@ impl Operator {
         let began = Instant::now();
         let Some(view) = self.state.store().job(key) else {
             self.state.forget(key);
+            self.poison.forget(key);
             self.listening.forget(key);
             self.flights.forget(key);
             {
@@ -70,6 +71,7 @@ impl Operator {
             Judgement::Released => {
                 info!(job = %key, "the job has been edited and is processed again");
                 self.caller.metrics.set_aside(key, false);
+                self.state.remember(key, |memory| memory.set_aside = None);
             }
             Judgement::SetAside(sentence) => return self.set_aside(key, &view, &sentence).await,
         }

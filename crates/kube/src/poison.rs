@@ -96,6 +96,11 @@ impl Poison {
         judgement
     }
 
+    /// The job is gone, and what was known of it with it.
+    pub(crate) fn forget(&self, key: &JobKey) {
+        self.suspects().forget(&key.to_string());
+    }
+
     fn save(&self) {
         let stored = self.suspects().to_store();
         if let Some(journal) = &self.journal

@@ -128,6 +128,11 @@ impl Suspects {
         }
     }
 
+    /// The job called `job` is gone.
+    pub(super) fn forget(&mut self, job: &str) {
+        self.jobs.retain(|_, suspect| suspect.job != job);
+    }
+
     /// What is to be stored: those set aside first, then those that a crash speaks against.
     pub(super) fn to_store(&self) -> Self {
         let held = |suspect: &Suspect| suspect.sentence().is_some();
@@ -274,6 +279,17 @@ mod tests {
             let count = if job % 2 == 0 { PANICS } else { 1 };
             for _ in 0..count {
                 suspects.panicked(&mark(&format!("{job:06}")), 1, &"x".repeat(9_999));
+            }
+        }
+        for job in 0..10 {
+            let uid = format!("{job:06}");
+            suspects.forget(&mark(&uid).job);
+            assert!(!is_held(&mut suspects, &uid, 1), "gone with its job");
+        }
+        assert_eq!(suspects.jobs.len(), 2 * STORED_MAX - 10);
+        for job in 0..10 {
+            for _ in 0..PANICS {
+                suspects.panicked(&mark(&format!("x{job}")), 1, "again");
             }
         }
         let stored = suspects.to_store();
