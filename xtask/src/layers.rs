@@ -19,7 +19,6 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("trainyard-host", &["trainyard-core"]),
     ("trainyard-kube", &["trainyard-core"]),
     ("trainyard-probe", &["trainyard-core"]),
-    ("trainyard-web", &["trainyard-core"]),
     ("trainyard-smoke", &[]),
     (
         "trainyard",
@@ -30,7 +29,6 @@ const ARROWS: &[(&str, &[&str])] = &[
             "trainyard-host",
             "trainyard-kube",
             "trainyard-probe",
-            "trainyard-web",
             "trainyard-smoke",
         ],
     ),
@@ -118,6 +116,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     refusals.extend(third_parties()?);
     refusals.extend(duplicates()?);
     refusals.extend(sources()?);
+    refusals.extend(panics()?);
     if refusals.is_empty() {
         Ok(())
     } else {
@@ -272,6 +271,45 @@ fn sources() -> Result<Vec<String>, Failure> {
         .collect())
 }
 
+/// Files that decide how the program is built.
+const BUILT_BY: &[&str] = &[
+    "Cargo.toml",
+    ".cargo/config.toml",
+    "deploy/image/Containerfile",
+];
+
+fn panics() -> Result<Vec<String>, Failure> {
+    let mut refusals = Vec::new();
+    for file in BUILT_BY {
+        let text = fs::read_to_string(step::root().join(file))
+            .map_err(|error| Failure::CouldNotRun(format!("cannot read `{file}`: {error}")))?;
+        refusals.extend(aborts(&text).into_iter().map(|line| {
+            format!(
+                "`{file}` line {line}: a panic would end the process\n  rule: a pass that panics costs one job, in the \
+                 image as in tests\n  hint: leave `panic` at `unwind`"
+            )
+        }));
+    }
+    Ok(refusals)
+}
+
+/// The lines, from 1, that make a panic end the process.
+fn aborts(text: &str) -> Vec<usize> {
+    let says_so = |line: &str| {
+        let line = line.split('#').next().unwrap_or_default();
+        let bare: String = line
+            .chars()
+            .filter(|letter| !letter.is_whitespace() && !"\"'".contains(*letter))
+            .collect();
+        bare.contains("panic=abort") || bare.contains("panic=immediate-abort")
+    };
+    let lines = text.lines().enumerate();
+    lines
+        .filter(|(_, line)| says_so(line))
+        .map(|(at, _)| at + 1)
+        .collect()
+}
+
 fn tree(arguments: &[&str]) -> Result<String, Failure> {
     let mut words = vec!["tree", "--quiet", "--locked", "--prefix", "none"];
     words.extend(arguments);
@@ -307,6 +345,34 @@ mod tests {
             packages(text),
             want.map(|(name, version)| (name.to_owned(), version.to_owned()))
         );
+    }
+
+    #[test]
+    fn no_profile_aborts_on_panic() {
+        let cases = [
+            ("[profile.dist]\npanic = \"abort\"", vec![2]),
+            ("panic='abort'", vec![1]),
+            ("rustflags = [\"-C\", \"panic=abort\"]", vec![1]),
+            ("RUN RUSTFLAGS=-Cpanic=abort cargo build", vec![1]),
+            ("panic = \"unwind\"\n# never panic = \"abort\"", vec![]),
+        ];
+        for (text, lines) in cases {
+            assert_eq!(aborts(text), lines, "{text}");
+        }
+        assert_eq!(panics().unwrap(), [] as [String; 0]);
+    }
+
+    #[test]
+    fn every_crate_with_an_arrow_exists() {
+        let members = include_str!("../../Cargo.toml");
+        for (name, _) in ARROWS {
+            let folder = match *name {
+                "xtask" => "xtask".to_owned(),
+                "trainyard" => "crates/cli".to_owned(),
+                name => name.replace("trainyard-", "crates/"),
+            };
+            assert!(members.contains(&format!("\"{folder}\"")), "{name}");
+        }
     }
 
     #[test]

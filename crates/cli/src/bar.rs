@@ -21,6 +21,7 @@ pub(crate) fn render(millis: &PhaseMillis, width: Option<usize>, paint: Paint) -
     let width = width.unwrap_or(WIDTH);
     let spent: Vec<(Phase, u64)> = Phase::ALL
         .into_iter()
+        .chain([Phase::Other])
         .filter_map(|phase| Some((phase, *millis.get(&phase)?)))
         .filter(|(_, millis)| *millis > 0)
         .collect();
@@ -128,6 +129,7 @@ impl Look {
             Phase::Restarting => ("restarting", '▒', "38;5;166"),
             Phase::Redoing => ("redoing lost steps", '▄', "38;5;136"),
             Phase::Suspended => ("suspended", '_', "38;5;102"),
+            Phase::Other => ("other", '?', "38;5;102"),
         };
         Self { word, sign, colour }
     }
@@ -201,7 +203,8 @@ mod tests {
 
     #[test]
     fn every_phase_reads_without_colour() {
-        let signs: BTreeSet<char> = Phase::ALL.map(|phase| Look::of(phase).sign).into();
-        assert_eq!(signs.len(), Phase::ALL.len());
+        let all = || Phase::ALL.into_iter().chain([Phase::Other]);
+        let signs: BTreeSet<char> = all().map(|phase| Look::of(phase).sign).collect();
+        assert_eq!(signs.len(), all().count());
     }
 }

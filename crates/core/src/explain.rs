@@ -116,8 +116,12 @@ causes! {
     ManagedElsewhere,
     /// Its spec cannot be run.
     InvalidSpec,
+    /// Its status cannot be read.
+    StatusUnreadable,
     /// No operator looks after it.
     NoOperator,
+    /// The operator crashed or panicked on it and leaves it alone.
+    SetAside,
     /// It is suspended.
     Suspended,
     /// Its pods would exceed a quota.
@@ -188,8 +192,10 @@ pub fn explain(facts: &Facts) -> Answer {
         ended::ended,
         job::being_deleted,
         job::managed_elsewhere,
+        job::unreadable,
         job::invalid,
         job::nobody_looks,
+        job::set_aside,
         job::suspended,
         refused::refused,
         job::backoff,

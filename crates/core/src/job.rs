@@ -68,8 +68,8 @@ pub use observed::{
     TransportsTold, Wait,
 };
 pub use status::{
-    Account, Condition, ConditionStatus, ConditionType, FabricInUse, JobStatus, LastFailure,
-    PreflightState, RoleStatus, Spent, Yard,
+    Account, Condition, ConditionStatus, ConditionType, FabricInUse, JobStatus, Kept, LastFailure,
+    PreflightState, RoleStatus, Spent, Unreadable, Yard, read as read_status,
 };
 
 pub use transport::asks_for_transport;
@@ -86,7 +86,7 @@ pub fn decide(job: &Job, observed: &Observed, now: Timestamp) -> Decision {
     seating::leave(&mut pass);
     preflight::leave(&mut pass);
     let decision = pass.finish();
-    if observed.status == JobStatus::default() && decision.actions.contains(&Action::AskSeats) {
+    if observed.status.is_new() && decision.actions.contains(&Action::AskSeats) {
         return seating::ask_first(observed, decision);
     }
     decision

@@ -10,7 +10,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{Error as _, IntoDeserializer as _},
+};
 
 use crate::job::mutant::{self, Mutant};
 
@@ -42,7 +45,10 @@ pub struct Ledger {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<AttemptSpans>,
     /// Closed spans of all attempts before those.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "phase_millis"
+    )]
     pub earlier: PhaseMillis,
     /// The furthest step of any attempt before the current one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,7 +72,22 @@ pub struct AttemptSpans {
     /// The attempt; 0 is the time before the first.
     pub attempt: u32,
     /// Milliseconds by phase.
+    #[serde(deserialize_with = "phase_millis")]
     pub millis: PhaseMillis,
+}
+
+/// Reads milliseconds by phase. Those of phases that this version does not know add up in [`Phase::Other`].
+pub fn phase_millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PhaseMillis, D::Error> {
+    let stored = BTreeMap::<String, u64>::deserialize(deserializer)?;
+    let mut phases = PhaseMillis::new();
+    for (name, millis) in stored {
+        let phase = Phase::deserialize(name.into_deserializer())?;
+        let sum = phases.entry(phase).or_default();
+        *sum = sum
+            .checked_add(millis)
+            .ok_or_else(|| D::Error::custom("too many milliseconds"))?;
+    }
+    Ok(phases)
 }
 
 impl Ledger {
@@ -101,6 +122,17 @@ impl Ledger {
     /// Remembers how far an attempt came, so that the next one's repeated steps are seen.
     pub fn reached(&mut self, step: u64) {
         self.best_step = Some(self.best_step.map_or(step, |best| best.max(step)));
+    }
+
+    /// Whether all its times can be added up.
+    pub fn is_sound(&self) -> bool {
+        // Less than this each: the sum of two, and of what is yet to come, fits too.
+        const MOST: u64 = i64::MAX as u64 / 2;
+        let spans = self.attempts.iter().flat_map(|spans| spans.millis.values());
+        let mut millis = spans.chain(self.earlier.values());
+        millis
+            .try_fold(0_u64, |sum, millis| sum.checked_add(*millis))
+            .is_some_and(|sum| sum < MOST)
     }
 
     /// Time from the first span to `now`, or to the end.

@@ -13,7 +13,7 @@
 //! 4. [`gang`]: where the pods of a job go, all or none: `place(snapshot, gangs, now)`;
 //! 5. [`ledger`]: where every second of a job went;
 //! 6. [`lint`]: findings over a file; [`finding`] is their shape;
-//! 7. [`reason`]: every stable reason code with its sentence;
+//! 7. [`reason`]: every stable reason code;
 //! 8. [`explain`]: why a job is not running, or why it failed;
 //! 9. [`diagnose`]: from the lines of a log to a verdict;
 //! 10. [`plan`]: what fits on a cluster, how fast, and at what cost;

@@ -1,8 +1,8 @@
-//! Every stable reason code with its sentence.
+//! Every stable reason code; the sentence is written where the reason is found.
 //!
 //! Whatever waits, refuses or ends does so with a [`Reason`]: a code that scripts may match and a
-//! sentence with the numbers in it that people read. Status, events, command line and web show
-//! the same pair.
+//! sentence with the numbers in it that people read. Status, events and command line show the same
+//! pair.
 //!
 //! Invariant: a sentence holds no number that changes while nothing happens (such as seconds
 //! waited so far), or every pass would write a new status.
@@ -50,6 +50,11 @@ pub enum Code {
     BeingDeleted,
     /// Pods are being removed.
     CleaningUp,
+    /// The operator crashed or panicked on the job and leaves it alone.
+    SetAside,
+    /// A code of another version. Never written: what is stored keeps the code it has.
+    #[serde(other)]
+    Other,
 }
 
 /// A code with its sentence.

@@ -237,6 +237,25 @@ impl Caller {
             .map(drop)
     }
 
+    /// Changes the status of an object by `operations`, all of them or none.
+    pub(crate) async fn patch_status(
+        &self,
+        path: &str,
+        name: &str,
+        operations: &serde_json::Value,
+    ) -> Result<(), CallError> {
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let request = Request::new(path)
+            .patch_subresource("status", name, &params, &Patch::Merge(operations))
+            .map(as_json_patch);
+        self.call::<serde::de::IgnoredAny>(Verb::Patch, path, request)
+            .await
+            .map(drop)
+    }
+
     /// Replaces the status of version `version` of an object.
     pub(crate) async fn replace_status<T: DeserializeOwned>(
         &self,

@@ -38,6 +38,7 @@ mod node;
 mod operator;
 mod pass;
 mod pod;
+mod poison;
 mod preflight;
 mod process;
 mod queue;

@@ -108,6 +108,9 @@ pub struct Metrics {
     phase_seconds: Family<Spent, Counter<f64, std::sync::atomic::AtomicU64>>,
     training_ratio: Family<OneJob, Gauge<f64, std::sync::atomic::AtomicU64>>,
     differences: Family<Differs, Counter>,
+    unreadable: Family<OneJob, Gauge>,
+    panics: Counter,
+    set_aside: Family<OneJob, Gauge>,
     queued: Gauge,
     jobs: Gauge,
     pods: Gauge,
@@ -141,6 +144,9 @@ impl Default for Metrics {
             phase_seconds: Family::default(),
             training_ratio: Family::default(),
             differences: Family::default(),
+            unreadable: Family::default(),
+            panics: Counter::default(),
+            set_aside: Family::default(),
             queued: Gauge::default(),
             jobs: Gauge::default(),
             pods: Gauge::default(),
@@ -238,6 +244,21 @@ impl Metrics {
             "shadow_differences",
             "What an operator in shadow would have made otherwise, by type of object",
             self.differences.clone(),
+        );
+        own.register(
+            "job_status_unreadable",
+            "1 for a job that nothing is done for because its status cannot be read",
+            self.unreadable.clone(),
+        );
+        own.register(
+            "pass_panics",
+            "Passes over jobs that panicked",
+            self.panics.clone(),
+        );
+        own.register(
+            "job_set_aside",
+            "1 for a job that is not processed because the operator crashed or panicked on it",
+            self.set_aside.clone(),
         );
         own.register(
             "queue_length",
@@ -425,15 +446,41 @@ impl Metrics {
         self.differences.get_or_create(&differs).inc();
     }
 
+    /// Whether the status of a job can be read.
+    pub(crate) fn readable(&self, key: &JobKey, readable: bool) {
+        mark(&self.unreadable, key, !readable);
+    }
+
+    /// A pass panicked.
+    pub(crate) fn panicked(&self) {
+        self.panics.inc();
+    }
+
+    /// Whether a job is set aside.
+    pub(crate) fn set_aside(&self, key: &JobKey, set_aside: bool) {
+        mark(&self.set_aside, key, set_aside);
+    }
+
     /// A job is gone, and its gauges with it.
     pub(crate) fn forget(&self, key: &JobKey) {
         self.training_ratio.remove(&one(key));
+        self.readable(key, true);
+        self.set_aside(key, false);
     }
 }
 
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+/// A gauge that is 1 for the jobs of which something holds, and has no other jobs.
+fn mark(family: &Family<OneJob, Gauge>, key: &JobKey, holds: bool) {
+    if holds {
+        family.get_or_create(&one(key)).set(1);
+    } else {
+        family.remove(&one(key));
     }
 }
 

@@ -8,11 +8,13 @@
 
 mod fabrics;
 mod groups;
+mod lost;
 mod seats;
 mod state;
 
 use std::{
     collections::BTreeMap,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -49,6 +51,7 @@ use crate::{
     listen::Listening,
     metrics::Metrics,
     node::LEASES_EVERY,
+    poison::Poison,
     preflight::{Flights, Gate},
     queue::{Outcome, Queue},
     shadow::Shadow,
@@ -91,6 +94,8 @@ pub struct Options {
     pub gate: Gate,
     /// The namespace of the operator's own pod, in which it tries nodes; that of the jobs where there is none.
     pub own_namespace: Option<String>,
+    /// The folder that says, after a crash, which job was being processed. It must outlive the process.
+    pub state_dir: Option<PathBuf>,
 }
 
 /// The lease that several operators share.
@@ -123,6 +128,7 @@ impl Default for Options {
             shadow: false,
             gate: Gate::default(),
             own_namespace: None,
+            state_dir: None,
         }
     }
 }
@@ -143,6 +149,8 @@ pub struct Operator {
     pub(crate) flights: Arc<Flights>,
     /// The nodes that are being put on probation, and since when.
     pub(crate) taking: Arc<tokio::sync::Mutex<BTreeMap<String, Instant>>>,
+    /// The jobs that crashed or panicked it.
+    pub(crate) poison: Arc<Poison>,
     queue: Arc<Queue>,
     options: Arc<Options>,
     feeds: Arc<Feeds>,
@@ -173,6 +181,17 @@ impl From<Option<String>> for Selector {
     }
 }
 
+/// What the process before this one left; nothing where there is no folder that can be written.
+fn open_state(folder: Option<&Path>) -> Poison {
+    let Some(folder) = folder else {
+        return Poison::default();
+    };
+    Poison::open(folder).unwrap_or_else(|error| {
+        warn!(folder = %folder.display(), %error, "cannot use the state folder; crashes are not traced to jobs");
+        Poison::default()
+    })
+}
+
 impl Operator {
     /// An operator that has not begun.
     pub fn new(client: Client, options: Options) -> Self {
@@ -196,6 +215,7 @@ impl Operator {
             listening: Arc::default(),
             flights: Arc::default(),
             taking: Arc::default(),
+            poison: Arc::new(open_state(options.state_dir.as_deref())),
             queue: Arc::new(Queue::default()),
             options: Arc::new(options),
             feeds,
@@ -289,10 +309,11 @@ impl Operator {
         }
         let turns = Arc::new(Semaphore::new(self.options.workers));
         let mut stop = std::pin::pin!(stop);
-        tokio::select! {
-            () = &mut stop => {}
-            () = self.give_turns(&turns) => {}
-        }
+        let lost = tokio::select! {
+            () = &mut stop => None,
+            () = self.give_turns(&turns) => None,
+            panic = lost::panic_in(&mut tasks) => Some(panic),
+        };
         info!("stopping");
         self.ends.store(true, Ordering::Relaxed);
         // Passes under way finish; each call of theirs is bounded in time.
@@ -311,6 +332,10 @@ impl Operator {
             if let Ok(Err(error)) = tokio::time::timeout(Duration::from_secs(5), given).await {
                 warn!(%error, "cannot give the lease back");
             }
+        }
+        if let Some(panic) = lost {
+            // The process ends with it, and is started again.
+            std::panic::resume_unwind(panic);
         }
     }
 
@@ -349,7 +374,7 @@ impl Operator {
                     async move { this.pass(&key).await }
                 });
                 let outcome = pass.await.unwrap_or_else(|error| {
-                    warn!(job = %key, %error, "pass panicked; trying again");
+                    this.pass_panicked(&key, error);
                     Outcome::Failed
                 });
                 this.queue.done(&key, outcome);

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tracing::{Instrument as _, Span, debug, field::Empty, info, info_span, warn};
+use tokio::task::JoinError;
+use tracing::{Instrument as _, Span, debug, error, field::Empty, info, info_span, warn};
 use trainyard_core::{
     finding::Severity,
-    job::{self, Action, Autoscaler, Event, EventKind, JobStatus, Refusal},
+    job::{self, Action, Autoscaler, Event, EventKind, JobStatus, Refusal, Unreadable},
     launch,
     reason::{Code, Reason},
     spec::{self, Job, Kind},
@@ -25,6 +26,7 @@ use crate::{
     clock, convert,
     key::JobKey,
     operator::{Operator, Scaler, fitted},
+    poison::{Judgement, Mark, panic_message},
     queue::Outcome,
     trace,
     view::{Bare, JobView},
@@ -44,6 +46,7 @@ impl Operator {
         let began = Instant::now();
         let Some(view) = self.state.store().job(key) else {
             self.state.forget(key);
+            self.poison.forget(key);
             self.listening.forget(key);
             self.flights.forget(key);
             {
@@ -62,7 +65,18 @@ impl Operator {
         let span = info_span!(
             target: trace::TARGET, "pass", job = %key, attempt = Empty, outcome = Empty,
         );
-        let looked = self.look(key, &view).instrument(span.clone()).await;
+        let mark = Mark::new(key, &view);
+        match self.poison.judge(&mark, &view) {
+            Judgement::Clear => {}
+            Judgement::Released => {
+                info!(job = %key, "the job has been edited and is processed again");
+                self.caller.metrics.set_aside(key, false);
+                self.state.remember(key, |memory| memory.set_aside = None);
+            }
+            Judgement::SetAside(sentence) => return self.set_aside(key, &view, &sentence).await,
+        }
+        let look = self.poison.watch(&mark, self.look(key, &view));
+        let looked = look.instrument(span.clone()).await;
         let (name, outcome) = match looked {
             Ok(wake) => ("done", Outcome::Done(wake)),
             // It may lead again before it is known that it did not; no other news of the job would come.
@@ -88,11 +102,62 @@ impl Operator {
         outcome
     }
 
+    /// Counts a pass that panicked; the job is tried again later, or set aside.
+    pub(crate) fn pass_panicked(&self, key: &JobKey, error: JoinError) {
+        let Ok(payload) = error.try_into_panic() else {
+            return;
+        };
+        let message = panic_message(payload.as_ref());
+        error!(job = %key, panic = message, "a pass over the job panicked");
+        self.caller.metrics.panicked();
+        if let Some(view) = self.state.store().job(key) {
+            self.poison.panicked(&Mark::new(key, &view), &view, message);
+        }
+    }
+
+    /// Reports a job that is set aside, once. Nothing of the job is read for that: reading it may be what harms.
+    async fn set_aside(&self, key: &JobKey, view: &JobView, sentence: &str) -> Outcome {
+        self.caller.metrics.set_aside(key, true);
+        if self.state.memory(key).set_aside.as_deref() == Some(sentence) {
+            return Outcome::Done(None);
+        }
+        error!(job = %key, sentence, "the job is set aside");
+        let written = match set_aside_patch(&view.status, sentence) {
+            Some(operations) => {
+                let path = job_path(key);
+                self.caller
+                    .patch_status(&path, &key.name, &operations)
+                    .await
+            }
+            None => Ok(()),
+        };
+        match written {
+            Err(CallError::Deposed) => return Outcome::Done(None),
+            Err(error) if !error.is_refusal() && !error.is_not_found() => {
+                warn!(job = %key, %error, "cannot write that the job is set aside; trying again");
+                return Outcome::Failed;
+            }
+            Ok(()) | Err(_) => {}
+        }
+        let event = Event {
+            kind: EventKind::Warning,
+            reason: "JobSetAside".to_owned(),
+            message: sentence.to_owned(),
+        };
+        self.tell(key, view, &event).await;
+        let sentence = Some(sentence.to_owned());
+        self.state
+            .remember(key, |memory| memory.set_aside = sentence);
+        Outcome::Done(None)
+    }
+
     async fn look(
         &self,
         key: &JobKey,
         view: &JobView,
     ) -> Result<Option<tokio::time::Instant>, CallError> {
+        #[cfg(test)]
+        crate::poison::trip(view);
         let job = match read(view).and_then(|job| self.permitted(job)) {
             Ok(job) => job,
             Err(message) => {
@@ -100,12 +165,23 @@ impl Operator {
                 return Ok(None);
             }
         };
-        let (mut observed, mut on_fabric) = self.observe(key, view, &job);
+        let (mut observed, mut on_fabric) = match self.observe(key, view, &job) {
+            Ok(observed) => observed,
+            Err(why) => {
+                if !is_managed_elsewhere(&job) {
+                    self.leave_alone(key, view, &why).await;
+                }
+                return Ok(None);
+            }
+        };
+        self.status_is_readable(key);
         let uid = &view.metadata.uid;
         if self.shadow.is_none() && self.consult(key, uid, &job, &mut observed).await {
             // A log took its time, and the job went on meanwhile.
             let verdict = observed.verdict.take();
-            (observed, on_fabric) = self.observe(key, view, &job);
+            if let Ok(again) = self.observe(key, view, &job) {
+                (observed, on_fabric) = again;
+            }
             observed.verdict = verdict;
         }
         self.recall(key, &job, &mut observed).await?;
@@ -197,8 +273,13 @@ impl Operator {
     }
 
     /// What is to be seen of a job now, and the job with what its fabric adds, where it is on one.
-    fn observe(&self, key: &JobKey, view: &JobView, job: &Job) -> (job::Observed, Option<Job>) {
-        let mut observed = self.state.store().observe(key, view, job);
+    fn observe(
+        &self,
+        key: &JobKey,
+        view: &JobView,
+        job: &Job,
+    ) -> Result<(job::Observed, Option<Job>), Unreadable> {
+        let mut observed = self.state.store().observe(key, view, job)?;
         observed.fabric = self.seen_fabric(key, job);
         let on_fabric = fitted(job, &observed.status, &observed.fabric);
         let launched = on_fabric.as_ref().unwrap_or(job);
@@ -207,7 +288,7 @@ impl Operator {
         let uid = &view.metadata.uid;
         observed.preflight =
             self.seen_preflight(key, uid, launched, &observed.status, &observed.seating);
-        (observed, on_fabric)
+        Ok((observed, on_fabric))
     }
 
     /// Adds what only this operator remembers.
@@ -319,7 +400,14 @@ impl Operator {
             self.refuse_from_shadow(shadow, key, view, message);
             return Ok(());
         }
-        let before: JobStatus = serde_json::from_str(&view.status).unwrap_or_default();
+        let before = match view.read_status() {
+            Ok(status) => status,
+            Err(why) => {
+                self.leave_alone(key, view, &why).await;
+                return Ok(());
+            }
+        };
+        self.status_is_readable(key);
         let mut after = before.clone();
         after.trainyard.waiting = Some(Reason::new(Code::Refused, message));
         if after == before {
@@ -338,6 +426,37 @@ impl Operator {
         };
         self.tell(key, view, &event).await;
         Ok(())
+    }
+
+    /// Reports a status that cannot be read, once for each reason. Nothing is done for the job, and nothing is
+    /// written: the next write would lose what is stored.
+    async fn leave_alone(&self, key: &JobKey, view: &JobView, why: &Unreadable) {
+        self.caller.metrics.readable(key, false);
+        if why.has_ended() {
+            // Whatever else its status holds, it takes no seats any more.
+            self.state.store().line.forget(&key.gang());
+            self.look_at_line();
+        }
+        let sentence = why.to_string();
+        if self.state.memory(key).unreadable.as_ref() == Some(&sentence) {
+            return;
+        }
+        warn!(job = %key, sentence, "the job's status cannot be read");
+        let event = Event {
+            kind: EventKind::Warning,
+            reason: "StatusUnreadable".to_owned(),
+            message: sentence.clone(),
+        };
+        self.tell(key, view, &event).await;
+        self.state
+            .remember(key, |memory| memory.unreadable = Some(sentence));
+    }
+
+    fn status_is_readable(&self, key: &JobKey) {
+        if self.state.memory(key).unreadable.is_some() {
+            self.caller.metrics.readable(key, true);
+            self.state.remember(key, |memory| memory.unreadable = None);
+        }
     }
 
     /// Puts an event on the job. One that cannot be put is only logged: it holds nothing up.
@@ -380,6 +499,25 @@ impl Operator {
             debug!(job = %key, %error, "cannot put an event on the job");
         }
     }
+}
+
+/// The change of a stored status that says why the job is set aside. A status that is no object, or in which our part
+/// is none, is left as it is.
+fn set_aside_patch(status: &str, sentence: &str) -> Option<Value> {
+    let reason = json!(Reason::new(Code::SetAside, sentence));
+    let stored: Value = serde_json::from_str(status).unwrap_or_default();
+    let (path, value) = match (&stored, stored.get("trainyard")) {
+        (Value::Null, _) => ("/status", json!({"trainyard": {"waiting": reason}})),
+        (Value::Object(_), None) => ("/status/trainyard", json!({"waiting": reason})),
+        (_, Some(Value::Object(_))) => ("/status/trainyard/waiting", reason),
+        _ => return None,
+    };
+    Some(json!([{"op": "add", "path": path, "value": value}]))
+}
+
+fn is_managed_elsewhere(job: &Job) -> bool {
+    let manager = job.run_policy.managed_by.as_deref();
+    manager.is_some_and(|manager| manager != job.kind.own_manager())
 }
 
 fn short(text: &str, chars: usize) -> String {

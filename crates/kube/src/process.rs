@@ -17,8 +17,9 @@ use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
     sync::oneshot,
+    task::JoinHandle,
 };
-use tracing::{debug, info, level_filters::LevelFilter};
+use tracing::{debug, error, info, level_filters::LevelFilter};
 use tracing_subscriber::{
     Layer as _, filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };
@@ -31,6 +32,7 @@ use crate::{
         clients::{ClientsError, Security},
     },
     health,
+    poison::panic_message,
     serve::{self, Server},
     trace::{self, Recorder},
     webhook,
@@ -149,6 +151,7 @@ impl Process {
     pub fn run(self) -> Result<(), ProcessError> {
         let (recorder, exporter) = self.collector.map(trace::channel).unzip();
         start_logs(self.logs, recorder);
+        log_panics();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -234,7 +237,9 @@ impl Serving {
             start_apart(listener, server, security).map_err(ProcessError::Runtime)?;
             // Every replica serves webhooks, whoever leads.
             let caller = operator.caller.unfenced();
-            tokio::spawn(Arc::clone(&kept).keep(caller, webhooks.certificate));
+            drop(must_not_be_lost(
+                Arc::clone(&kept).keep(caller, webhooks.certificate),
+            ));
             certificate = Some(kept);
         }
         let plain = |name, answer| Server {
@@ -247,7 +252,7 @@ impl Serving {
         };
         if let Some(listener) = metrics {
             let server = plain("metrics", health::metrics(operator.clone()));
-            tokio::spawn(serve::serve(listener, server));
+            drop(must_not_be_lost(serve::serve(listener, server)));
         }
         let serves = if certificate.is_some() {
             Serves::Webhooks
@@ -256,7 +261,7 @@ impl Serving {
         };
         if let Some(listener) = health {
             let server = plain("health", health::health(operator.clone(), certificate));
-            tokio::spawn(serve::serve(listener, server));
+            drop(must_not_be_lost(serve::serve(listener, server)));
         }
         Ok(serves)
     }
@@ -282,8 +287,8 @@ fn start_apart(listener: TcpListener, server: Server, security: Arc<Security>) -
             Ok((runtime, listener)) => {
                 drop(started.send(Ok(())));
                 runtime.block_on(async {
-                    tokio::spawn(security.keep());
-                    serve::serve(listener, server).await;
+                    drop(must_not_be_lost(security.keep()));
+                    drop(must_not_be_lost(serve::serve(listener, server)).await);
                 });
             }
         }
@@ -305,6 +310,18 @@ async fn listen(what: &'static str, bind: Bind) -> Result<Option<TcpListener>, P
         info!(what, %address, "listening");
     }
     Ok(listener)
+}
+
+/// Runs `task` beside everything else. Should it panic, the process ends and is started again: a server that is gone
+/// without a word is worse.
+fn must_not_be_lost(task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let ended = tokio::spawn(task).await;
+        if ended.is_err_and(|error| error.is_panic()) {
+            error!("a task that must not be lost panicked; ending the process");
+            std::process::abort();
+        }
+    })
 }
 
 /// A client of the cluster that the kubeconfig, its usual places, or the pod that this runs in name.
@@ -360,6 +377,16 @@ fn stop() -> io::Result<impl Future<Output = ()>> {
             _ = interrupt.recv() => {}
         }
     })
+}
+
+/// Writes every panic as a line of the log, with its place; without this it goes to stderr in another form.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string);
+        let place = place.unwrap_or_default();
+        let message = panic_message(panic.payload());
+        error!(place, panic = message, "panicked");
+    }));
 }
 
 fn start_logs(logs: Logs, spans: Option<Recorder>) {

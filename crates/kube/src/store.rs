@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use trainyard_core::{
     gang::Line,
-    job::{IndexSet, JobStatus, Observed, ObservedPod, PodPhase, Wait},
+    job::{IndexSet, Observed, ObservedPod, PodPhase, Unreadable, Wait},
     launch::{GroupApi, slot_of},
     spec::{Job, Kind, Role, Slot, annotation},
 };
@@ -117,17 +117,22 @@ impl Store {
         Some(name.to_string())
     }
 
-    /// What `decide` may know of `job`.
-    pub(crate) fn observe(&self, key: &JobKey, view: &JobView, job: &Job) -> Observed {
+    /// What `decide` may know of `job`; nothing is decided on a status that cannot be read.
+    pub(crate) fn observe(
+        &self,
+        key: &JobKey,
+        view: &JobView,
+        job: &Job,
+    ) -> Result<Observed, Unreadable> {
         let uid = view.metadata.uid.as_str();
         let mut observed = Observed {
             version: self.version,
-            status: status(view),
+            status: view.read_status()?,
             being_deleted: view.metadata.deletion_timestamp.is_some(),
             ..Observed::default()
         };
         let Some(children) = self.children.get(key) else {
-            return observed;
+            return Ok(observed);
         };
         let launchers = &children.launchers;
         for pod in children.pods.values() {
@@ -165,7 +170,7 @@ impl Store {
             .map(|(role, indices)| (role, indices.into_iter().collect::<IndexSet>()))
             .collect();
         observed.nodes = self.silent_nodes(&observed);
-        observed
+        Ok(observed)
     }
 
     /// Takes news of the jobs of one API resource in; returns the jobs that changed.
@@ -502,11 +507,6 @@ fn attempt(labels: &BTreeMap<String, String>) -> u32 {
         .get(annotation::ATTEMPT)
         .and_then(|attempt| attempt.parse().ok())
         .unwrap_or(1)
-}
-
-/// The status as stored. One that cannot be read is of another operator and is begun anew.
-fn status(view: &JobView) -> JobStatus {
-    serde_json::from_str(&view.status).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use serde::{Deserialize, Deserializer};
 use trainyard_core::{
     fabric::{self, FabricSpec},
     gang::PriorityClass,
+    job::{self, JobStatus, Unreadable},
     spec::Kind,
 };
 
@@ -440,6 +441,15 @@ pub(crate) struct JobView {
     pub(crate) text: Box<str>,
     /// The status, empty where there is none.
     pub(crate) status: Box<str>,
+}
+
+impl JobView {
+    /// The status, or why it cannot be read.
+    pub(crate) fn read_status(&self) -> Result<JobStatus, Unreadable> {
+        // The text was written here, from a value.
+        let stored = serde_json::from_str(&self.status).unwrap_or_default();
+        job::read_status(&stored)
+    }
 }
 
 impl View for JobView {

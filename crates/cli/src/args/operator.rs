@@ -114,6 +114,13 @@ pub(crate) struct Operator {
     /// How many of a hundred nodes may be on probation at once: at least one, with 0 none
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u8).range(0..=100), help_heading = "Preflight")]
     pub(crate) probation_cap: u8,
+    /// Folder in which the operator records the job that it is processing
+    ///
+    /// It must outlive the container, such as an `emptyDir`. After a crash the operator reads it: a job that was being
+    /// processed at two crashes within an hour is set aside until its spec or a `trainyard.dev/` annotation changes, or the
+    /// operator is upgraded. Without a folder only panics are counted.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
     /// Change nothing, and say what the operator that runs does otherwise
     ///
     /// Each object that is there and would have been made otherwise, each one that would have been made

@@ -147,6 +147,9 @@ fn render(
             page.verdict(verdict);
         }
     }
+    if let Some(why) = &job.unreadable {
+        page.line("unreadable", &clean::text(&why.to_string()));
+    }
     if let Some(first) = job.errors.first() {
         page.line("invalid", &format!("{}: {}", first.code, first.message));
     }

@@ -123,6 +123,7 @@ fn here(run: &Stored) -> Facts {
             ..Subject::default()
         },
         status: run.status.clone(),
+        unreadable: None,
         limits: run.record.limits.clone(),
         errors: Vec::new(),
         pods: Vec::new(),

@@ -65,6 +65,7 @@ pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
                 ..Gate::default()
             },
             own_namespace,
+            state_dir: args.state_dir,
         },
         kubeconfig: args.cluster.kubeconfig,
         context: args.cluster.context,

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::{
     finding::Finding,
-    job::{Account, Disruption, Exit, JobStatus, NodeHealth, PodPhase, Wait},
+    job::{Account, Disruption, Exit, JobStatus, NodeHealth, PodPhase, Unreadable, Wait},
 };
 
 /// Everything that is known of a job.
@@ -18,6 +18,8 @@ pub struct Facts {
     pub job: Subject,
     /// Its status as stored.
     pub status: JobStatus,
+    /// Why its status cannot be read, where it cannot.
+    pub unreadable: Option<Unreadable>,
     /// How many failures each account bears; one that is not listed bears any number.
     pub limits: BTreeMap<Account, u32>,
     /// Why its spec cannot be run, where it cannot.

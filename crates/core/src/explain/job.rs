@@ -77,6 +77,37 @@ pub(super) fn invalid(facts: &Facts) -> Option<Answer> {
     Some(answer)
 }
 
+pub(super) fn unreadable(facts: &Facts) -> Option<Answer> {
+    let why = facts.unreadable.as_ref()?;
+    let edit = format!("edit {} --subresource=status", facts.job.resource);
+    Some(
+        Answer::waits(
+            Cause::StatusUnreadable,
+            format!(
+                "its status cannot be read at `{}`, so the operator leaves the job and the status as they are",
+                why.field
+            ),
+            format!(
+                "correct the field with {}, or delete the job and create it again",
+                facts.kubectl(&edit)
+            ),
+        )
+        .because(why.field.clone(), why.problem.clone()),
+    )
+}
+
+/// The operator leaves it alone because of what it did to the operator.
+pub(super) fn set_aside(facts: &Facts) -> Option<Answer> {
+    let waiting = facts.status.trainyard.waiting.as_ref()?;
+    if waiting.code != Code::SetAside {
+        return None;
+    }
+    let next = "change the job's spec or annotations, or upgrade the operator; then it is processed again. Report the panic with \
+                the operator's log";
+    let answer = Answer::waits(Cause::SetAside, waiting.message.clone(), next.to_owned());
+    Some(answer.because("status.trainyard.waiting", waiting.message.clone()))
+}
+
 /// Nobody has looked at the job, or nobody has since it was changed.
 pub(super) fn nobody_looks(facts: &Facts) -> Option<Answer> {
     let untouched = facts.status.conditions.is_empty();

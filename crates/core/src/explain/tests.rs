@@ -32,6 +32,7 @@ fn facts() -> Facts {
             ..Subject::default()
         },
         status: status(&[ConditionType::Created]),
+        unreadable: None,
         limits: BTreeMap::from([(Account::User, 3)]),
         errors: Vec::new(),
         pods: Vec::new(),

@@ -6,9 +6,32 @@ use serde::{Deserialize, Serialize};
 
 /// A set of indices, kept as sorted, disjoint, non-adjacent ranges (both ends included).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "Vec<(u32, u32)>", into = "Vec<(u32, u32)>")]
 pub struct IndexSet {
     ranges: Vec<(u32, u32)>,
+}
+
+impl TryFrom<Vec<(u32, u32)>> for IndexSet {
+    type Error = &'static str;
+
+    /// Ranges come from stored text; the arithmetic below relies on their order.
+    fn try_from(ranges: Vec<(u32, u32)>) -> Result<Self, Self::Error> {
+        let ordered = ranges.iter().all(|(first, last)| first <= last);
+        let apart = |pair: &[(u32, u32)]| pair[0].1.checked_add(1) < Some(pair[1].0);
+        if !ordered || !ranges.windows(2).all(apart) {
+            return Err("ranges of indices must be ascending and apart");
+        }
+        if ranges.iter().any(|(_, last)| *last == u32::MAX) {
+            return Err("an index is too large");
+        }
+        Ok(Self { ranges })
+    }
+}
+
+impl From<IndexSet> for Vec<(u32, u32)> {
+    fn from(set: IndexSet) -> Self {
+        set.ranges
+    }
 }
 
 impl IndexSet {

@@ -3,12 +3,25 @@
 //! The outer part is the contract's `status`; [`Yard`] is ours, stored beside it as
 //! `status.trainyard`. Nothing else is remembered anywhere: an adapter that is killed and started
 //! again loses nothing.
+//!
+//! Other versions of the operator and other controllers write into the same object. [`read`] takes what
+//! this version understands and keeps the rest in [`Kept`]; writing the status puts it back.
+
+mod kept;
+mod read;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use serde_json::Value;
 
+pub use self::{
+    kept::Kept,
+    read::{Unreadable, read},
+};
 use super::{IndexSet, PodUid};
 use crate::{
     diagnose::VerdictSummary,
@@ -19,8 +32,10 @@ use crate::{
 };
 
 /// Status of a job.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+///
+/// It is read with [`read`], also by `Deserialize`, and written with what it did not understand when it was read.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", remote = "Self")]
 pub struct JobStatus {
     /// Conditions. The type of the last one is what users see as the job's state.
     pub conditions: Vec<Condition>,
@@ -35,6 +50,41 @@ pub struct JobStatus {
     pub completion_time: Option<Timestamp>,
     /// What the contract has no place for.
     pub trainyard: Yard,
+    /// What this version does not understand. No decision depends on it.
+    #[serde(skip)]
+    pub kept: Kept,
+}
+
+impl JobStatus {
+    /// Whether no operator has written anything of what this version understands.
+    pub fn is_new(&self) -> bool {
+        self.conditions.is_empty()
+            && self.replica_statuses.is_empty()
+            && self.start_time.is_none()
+            && self.completion_time.is_none()
+            && self.trainyard == Yard::default()
+    }
+
+    /// What this version understands, as it is written.
+    fn understood(&self) -> Value {
+        // A status is made of text, numbers, lists and maps with text as keys.
+        Self::serialize(self, serde_json::value::Serializer).unwrap_or_default()
+    }
+}
+
+impl Serialize for JobStatus {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.kept.beside(|| self.understood()) {
+            Some(whole) => whole.serialize(serializer),
+            None => Self::serialize(self, serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for JobStatus {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        read(&Value::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
 }
 
 /// One condition.

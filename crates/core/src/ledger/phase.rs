@@ -33,10 +33,13 @@ pub enum Phase {
     Redoing,
     /// Suspended.
     Suspended,
+    /// A phase of another version. Its time is counted here, and never as training.
+    #[serde(other)]
+    Other,
 }
 
 impl Phase {
-    /// Every phase.
+    /// Every phase that a job can be in; a stored ledger may also hold [`Phase::Other`].
     pub const ALL: [Self; 11] = [
         Self::Queued,
         Self::Placing,

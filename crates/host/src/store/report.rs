@@ -54,6 +54,7 @@ pub struct RunReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<VerdictSummary>,
     /// Where the time went, in milliseconds.
+    #[serde(deserialize_with = "trainyard_core::ledger::phase_millis")]
     pub ledger: PhaseMillis,
     /// Share of the time that trained, where any time passed.
     pub trained_ratio: Option<f64>,

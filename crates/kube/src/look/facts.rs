@@ -51,6 +51,7 @@ impl Api {
                 finalizers: job.finalizers.clone(),
             },
             status: job.status.clone(),
+            unreadable: job.unreadable.clone(),
             limits: job.limits(),
             errors: job.errors.clone(),
             events: self.events(job, &pods).await,

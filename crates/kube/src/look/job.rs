@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use trainyard_core::{
     finding::{Finding, Severity},
-    job::{self, Account, ConditionStatus, ConditionType, JobStatus},
+    job::{self, Account, ConditionStatus, ConditionType, JobStatus, Unreadable},
     spec::{self, Job, Kind, annotation},
 };
 
@@ -30,8 +30,10 @@ pub struct JobSeen {
     pub job: Option<Job>,
     /// Why its spec is not.
     pub errors: Vec<Finding>,
-    /// Its status; the default where nobody has written one.
+    /// Its status; the default where nobody has written one, and only its conditions where it cannot be read.
     pub status: JobStatus,
+    /// Why its status cannot be read.
+    pub unreadable: Option<Unreadable>,
     /// `spec.runPolicy.suspend`, whatever else the spec holds.
     pub suspend: bool,
     /// The queue of Kueue that it belongs to.
@@ -71,6 +73,10 @@ impl JobSeen {
         let checked = spec::job_from_value(&created);
         let mut errors = checked.findings;
         errors.retain(|finding| finding.severity == Severity::Error);
+        let (status, unreadable) = match view.read_status() {
+            Ok(status) => (status, None),
+            Err(why) => (JobStatus::clone(&why.shown), Some(why)),
+        };
         Some(Self {
             key: JobKey {
                 kind,
@@ -83,7 +89,8 @@ impl JobSeen {
             finalizers: extra.finalizers,
             job: checked.job,
             errors,
-            status: serde_json::from_str(&view.status).unwrap_or_default(),
+            status,
+            unreadable,
             suspend,
             queue: view.metadata.label(KUEUE_QUEUE).map(str::to_owned),
             restart: extra.annotations.get(annotation::RESTART).cloned(),
@@ -139,6 +146,9 @@ impl JobSeen {
     pub fn state(&self) -> &'static str {
         if self.deleted_at.is_some() {
             return "Deleting";
+        }
+        if self.unreadable.is_some() && !self.has_ended() {
+            return "Unreadable";
         }
         if !self.errors.is_empty() && !self.has_ended() {
             return "Invalid";

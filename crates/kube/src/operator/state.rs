@@ -41,6 +41,10 @@ pub(crate) struct Memory {
     pub(crate) wrote_at: Option<Instant>,
     /// What the doctor said about the first failure it was last asked about.
     pub(crate) verdict: Option<Concluded>,
+    /// Why its status could not be read, as it was last reported.
+    pub(crate) unreadable: Option<String>,
+    /// Why it is set aside, as it was last reported.
+    pub(crate) set_aside: Option<String>,
     backoff: Option<Backoff>,
 }
 

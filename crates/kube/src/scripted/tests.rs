@@ -5,5 +5,7 @@ mod logs;
 mod look;
 mod operator;
 mod pass;
+mod poison;
 mod server;
+mod status;
 mod storm;

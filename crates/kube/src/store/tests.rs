@@ -49,7 +49,7 @@ fn pod(uid: &str, version: u64, attempt: u32, more: Value) -> PodView {
 
 fn seen(store: &Store) -> Vec<(String, u32)> {
     let (key, view, job) = job();
-    let observed = store.observe(&key, &view, &job);
+    let observed = store.observe(&key, &view, &job).unwrap();
     observed
         .pods
         .into_iter()
@@ -105,12 +105,12 @@ fn a_node_that_is_gone_is_told_for_the_jobs_on_it() {
     let node: NodeView = serde_json::from_value(json!({"metadata": {"name": "node"}})).unwrap();
     store.hear_nodes(News::All(vec![node.clone()], 5));
     store.hear_pods(News::All(vec![pod("p", 10, 1, json!({}))], 10));
-    assert!(store.observe(&key, &view, &job).nodes.is_empty());
+    assert!(store.observe(&key, &view, &job).unwrap().nodes.is_empty());
     assert_eq!(
         store.hear_nodes(News::Gone(node)),
         std::slice::from_ref(&key)
     );
-    let nodes = store.observe(&key, &view, &job).nodes;
+    let nodes = store.observe(&key, &view, &job).unwrap().nodes;
     assert_eq!(nodes.get("node"), Some(&NodeHealth::Deleted));
 }
 
@@ -141,7 +141,7 @@ fn the_answer_to_a_creation_does_not_bring_a_deleted_service_back() {
         bare
     };
     let mut store = Store::default();
-    let services = |store: &Store| store.observe(&key, &view, &job).services.len();
+    let services = |store: &Store| store.observe(&key, &view, &job).unwrap().services.len();
     store.hear_services(News::All(Vec::new(), 10));
     store.remember_service(service(20));
     assert_eq!(services(&store), 1);

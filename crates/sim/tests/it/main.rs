@@ -2,7 +2,9 @@
 
 mod deciders;
 mod mutants;
+mod newer;
 mod placement;
 mod regressions;
 mod shrinking;
 mod smoke;
+mod stored;

@@ -80,7 +80,7 @@ fn part(phase: Phase) -> usize {
         Phase::Queued => 6,
         Phase::Placing => 7,
         Phase::Suspended => 8,
-        Phase::Hanging => 9,
+        Phase::Hanging | Phase::Other => 9,
     }
 }
 

@@ -36,8 +36,36 @@ pub(super) fn of_the_job() -> Vec<Named> {
         since: at(3),
         namespace: "ml-platform".into(),
     };
+    let garbage = serde_json::json!({"trainyard": {"attempt": "three"}});
+    let unreadable = facts().with(|facts| {
+        let why = crate::job::read_status(&garbage).unwrap_err();
+        facts.status = JobStatus::clone(&why.shown);
+        facts.unreadable = Some(why);
+    });
+    let set_aside = facts().with(|facts| {
+        let sentence = "the operator crashed 2 times while it processed this job; it is set aside";
+        facts.status.trainyard.waiting = Some(Reason::new(Code::SetAside, sentence));
+    });
     let untouched = facts().with(|facts| facts.status = JobStatus::default());
     vec![
+        (
+            "has a status that cannot be read",
+            unreadable,
+            Cause::StatusUnreadable,
+            Waits,
+            vec![
+                "cannot be read at `status.trainyard.attempt`",
+                "expected u32",
+                "kubectl -n team edit pytorchjob/j --subresource=status",
+            ],
+        ),
+        (
+            "is set aside",
+            set_aside,
+            Cause::SetAside,
+            Waits,
+            vec!["crashed 2 times", "change the job's spec"],
+        ),
         (
             "runs",
             runs(),
