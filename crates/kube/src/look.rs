@@ -99,7 +99,7 @@ impl Look {
 
     /// One for a test, which brings the connection.
     #[cfg(test)]
-    pub(crate) fn for_test(runtime: tokio::runtime::Runtime, client: Client) -> Self {
+    pub(crate) fn for_test(runtime: Runtime, client: Client) -> Self {
         let api = Api { client };
         Self { runtime, api }
     }
