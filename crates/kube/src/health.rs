@@ -89,7 +89,7 @@ fn answers(answer: impl Fn(&str) -> Option<Reply> + Send + Sync + 'static) -> An
 /// The age of each watch, a line for each.
 fn lines(ages: &[Age]) -> String {
     let line = |age: &Age| {
-        let seconds = age.age.as_secs();
+        let seconds = age.silent.as_secs();
         format!("\n{}: last sign of life {seconds} s ago", age.feed)
     };
     ages.iter().map(line).collect()
@@ -114,7 +114,7 @@ fn readiness(
     let stale = |shared: bool| {
         let stale = ages.iter().filter(|age| age.stale && age.shared == shared);
         let words: Vec<String> = stale
-            .map(|age| format!("{} for {} s", age.feed, age.age.as_secs()))
+            .map(|age| format!("{} for {} s", age.feed, age.silent.as_secs()))
             .collect();
         let limit = STALE_AFTER.as_secs();
         let words = words.join(", ");
@@ -186,7 +186,7 @@ mod tests {
     fn a_stale_watch_is_named() {
         let age = |seconds: u64, shared: bool| Age {
             feed: "/api/v1/pods".to_owned(),
-            age: Duration::from_secs(seconds),
+            silent: Duration::from_secs(seconds),
             listed: true,
             stale: seconds >= 300,
             shared,

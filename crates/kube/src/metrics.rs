@@ -342,7 +342,7 @@ impl Metrics {
         for age in ages {
             let feed = age.feed.clone();
             let gauge = self.watch_age.get_or_create(&OneFeed { feed });
-            gauge.set(age.age.as_secs_f64());
+            gauge.set(age.silent.as_secs_f64());
         }
     }
 

@@ -45,10 +45,10 @@ const LINGER: Duration = Duration::from_secs(3);
 /// The API server accepts a connection within this time, or it is not there.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(15);
 /// It takes a part of a request within this time.
-const SENDS_WITHIN: Duration = Duration::from_secs(60);
+const SENDS_WITHIN: Duration = Duration::from_mins(1);
 /// A connection on which nothing comes for this long is closed. Watches have bookmarks about every minute, and all
 /// calls have shorter limits of their own.
-const SILENT_AT_MOST: Duration = Duration::from_secs(300);
+const SILENT_AT_MOST: Duration = Duration::from_mins(5);
 
 /// How an operator is run.
 #[derive(Clone, Debug, Default)]

@@ -83,7 +83,10 @@ pub(crate) struct Server {
 #[derive(Debug)]
 pub(crate) struct Shared {
     world: Mutex<World>,
+    /// Counts requests and changes, for tests that wait.
     changed: tokio::sync::watch::Sender<u64>,
+    /// Counts changes of objects, for watches.
+    stored: tokio::sync::watch::Sender<u64>,
     closings: AtomicU64,
 }
 
@@ -93,7 +96,14 @@ impl Shared {
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
-        let changed = change(&mut self.world.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut world = self.world.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = world.version;
+        let changed = change(&mut world);
+        let stored = world.version != before;
+        drop(world);
+        if stored {
+            self.stored.send_modify(|count| *count += 1);
+        }
         self.changed.send_modify(|count| *count += 1);
         changed
     }
@@ -110,6 +120,7 @@ impl Server {
         let shared = Shared {
             world: Mutex::default(),
             changed: tokio::sync::watch::Sender::new(0),
+            stored: tokio::sync::watch::Sender::new(0),
             closings: AtomicU64::new(0),
         };
         shared.change(|world| world.version = 100);
@@ -188,7 +199,7 @@ impl Server {
     /// Ends every watch that is open, in order.
     pub(crate) fn close_watches(&self) {
         self.shared.closings.fetch_add(1, Ordering::Relaxed);
-        self.shared.change(|_| ());
+        self.shared.stored.send_modify(|count| *count += 1);
     }
 
     /// Forgets the changes so far: a watch from before now is too old.
@@ -213,9 +224,8 @@ impl Server {
                 changed.changed().await.unwrap();
             }
         });
-        if met.await.is_err() {
-            panic!("it never came to this: {what}\n{}", self.see(describe));
-        }
+        let met = met.await.is_ok();
+        assert!(met, "it never came to this: {what}\n{}", self.see(describe));
     }
 
     /// Starts the real operator.
@@ -229,6 +239,7 @@ impl Server {
         let (stop, stopped) = oneshot::channel::<()>();
         let runs = operator.clone().run(stopped.map(|_| ()));
         Running {
+            _server: self.clone(),
             operator,
             stop,
             task: tokio::spawn(runs),
@@ -239,6 +250,8 @@ impl Server {
 /// An operator that runs.
 #[derive(Debug)]
 pub(crate) struct Running {
+    /// It lives as long as its operators.
+    _server: Server,
     pub(crate) operator: Operator,
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,

@@ -69,7 +69,8 @@ struct State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Age {
     pub(crate) feed: String,
-    pub(crate) age: Duration,
+    /// Time since its last sign of life.
+    pub(crate) silent: Duration,
     pub(crate) listed: bool,
     pub(crate) stale: bool,
     /// Whether every job depends on it.
@@ -130,7 +131,7 @@ impl Feeds {
             let age = now.saturating_duration_since(state.last);
             Age {
                 feed: name.clone(),
-                age,
+                silent: age,
                 listed: state.listed,
                 stale: age >= STALE_AFTER,
                 shared: state.scope == Scope::Everything,

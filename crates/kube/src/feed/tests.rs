@@ -147,7 +147,7 @@ async fn a_watch_is_ended_and_resumed_even_if_the_server_never_does() {
     let watches = feed.asked(Verb::Watch);
     assert!((12..14).contains(&watches), "{watches} watches in an hour");
     let ages = feed.feeds.ages();
-    assert!(ages[0].age <= Duration::from_secs(61), "{ages:?}");
+    assert!(ages[0].silent <= Duration::from_secs(61), "{ages:?}");
     server.close_watches();
     add(&server, "b");
     feed.sees("b").await;
@@ -211,7 +211,7 @@ async fn a_feed_without_a_sign_of_life_is_stale() {
             server.on(Rule::new(verb, PATH, Fault::HeadOnly));
         }
         server.close_watches();
-        tokio::time::sleep(STALE_AFTER - Duration::from_secs(5)).await;
+        tokio::time::sleep(Duration::from_secs(295)).await;
         feed.feeds.review();
         assert!(sight.borrow().is_clear(), "{scope:?}: not yet");
         tokio::time::sleep(Duration::from_secs(10)).await;

@@ -40,13 +40,19 @@ impl World {
         while self.settle_once() {}
     }
 
+    fn names(&self, resource: &str) -> Vec<Name> {
+        let first = (resource.to_owned(), String::new(), String::new());
+        let found = self.objects.range(first..);
+        let found = found.take_while(|(name, _)| name.0 == resource);
+        found.map(|(name, _)| name.clone()).collect()
+    }
+
     fn settle_once(&mut self) -> bool {
         let mut changed = false;
-        let names: Vec<Name> = self.objects.keys().cloned().collect();
-        for name in names.iter().filter(|name| name.0 == BATCH) {
+        for name in &self.names(BATCH) {
             changed |= self.settle_batch(name);
         }
-        for name in names.iter().filter(|name| name.0 == PODS) {
+        for name in &self.names(PODS) {
             let Some(pod) = self.objects.get(name).cloned() else {
                 continue;
             };
@@ -75,14 +81,12 @@ impl World {
         changed
     }
 
-    /// Gives a pod its node, and runs it; whether there is a node for it.
+    /// Gives a pod its node, and runs it; whether it is there.
     pub(crate) fn run_pod(&mut self, name: &Name) -> bool {
         let Some(pod) = self.objects.get(name).cloned() else {
             return false;
         };
-        let Some(node) = self.node_for(&pod) else {
-            return false;
-        };
+        let node = self.node_for(&pod);
         let now = stamp(clock::now());
         let containers = pod.pointer("/spec/containers").and_then(Value::as_array);
         let statuses: Vec<Value> = containers
@@ -104,26 +108,26 @@ impl World {
     }
 
     /// The node that a pod names, else one that is there.
-    fn node_for(&self, pod: &Value) -> Option<String> {
+    fn node_for(&self, pod: &Value) -> String {
         let bound = text(pod, "/spec/nodeName");
         if !bound.is_empty() {
-            return Some(bound.to_owned());
+            return bound.to_owned();
         }
         let named = text(pod, "/spec/nodeSelector/kubernetes.io~1hostname");
         if !named.is_empty() {
-            return Some(named.to_owned());
+            return named.to_owned();
         }
         let field = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution\
                      /nodeSelectorTerms/0/matchFields/0/values/0";
         let tied = text(pod, field);
         if !tied.is_empty() {
-            return Some(tied.to_owned());
+            return tied.to_owned();
         }
         let mut nodes = self
             .all("/api/v1/nodes")
             .map(|node| text(node, "/metadata/name"));
         let first = nodes.find(|name| !self.kubelet.silent.contains(*name));
-        Some(first.unwrap_or("node-0").to_owned())
+        first.unwrap_or("node-0").to_owned()
     }
 
     /// Ends the containers of a pod.
@@ -178,7 +182,7 @@ impl World {
             let mut made = job.pointer("/spec/template").cloned().unwrap_or_default();
             made["apiVersion"] = "v1".into();
             made["kind"] = "Pod".into();
-            made["metadata"]["name"] = pod.2.clone().into();
+            made["metadata"]["name"] = pod.2.into();
             made["metadata"]["ownerReferences"] = json!([{"apiVersion": "batch/v1", "kind": "Job",
                 "name": called, "uid": job["metadata"]["uid"], "controller": true}]);
             let place = super::path::Place {

@@ -22,12 +22,12 @@ pub(crate) fn options() -> Options {
 }
 
 /// A lease for an operator called `identity`.
-pub(crate) fn lease(identity: &str) -> Option<Lease> {
-    Some(Lease {
+pub(crate) fn lease(identity: &str) -> Lease {
+    Lease {
         namespace: "trainyard-system".to_owned(),
         name: "trainyard".to_owned(),
         identity: identity.to_owned(),
-    })
+    }
 }
 
 /// The name of the lease of [`lease`].

@@ -15,7 +15,7 @@ use super::{
 };
 
 /// How often a bookmark comes, as from an API server.
-const BOOKMARKS: Duration = Duration::from_secs(60);
+const BOOKMARKS: Duration = Duration::from_mins(1);
 
 /// An open watch.
 struct Open {
@@ -62,7 +62,7 @@ pub(crate) fn open(
     let seconds = call.query.get("timeoutSeconds");
     let seconds = seconds.and_then(|text| text.parse().ok()).unwrap_or(1_800);
     let now = Instant::now();
-    let changed = shared.changed.subscribe();
+    let changed = shared.stored.subscribe();
     let (next, closing) = shared.change(|world| {
         *world.watching.entry(call.path.clone()).or_default() += 1;
         let next = world

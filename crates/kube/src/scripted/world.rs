@@ -141,17 +141,14 @@ impl World {
             return None;
         }
         self.version += 1;
-        let after = match after {
-            Some(mut object) => {
-                object["metadata"]["resourceVersion"] = self.version.to_string().into();
-                let object = Arc::new(object);
-                self.objects.insert(name.clone(), Arc::clone(&object));
-                Some(object)
-            }
-            None => {
-                self.objects.remove(name);
-                None
-            }
+        let after = if let Some(mut object) = after {
+            object["metadata"]["resourceVersion"] = self.version.to_string().into();
+            let object = Arc::new(object);
+            self.objects.insert(name.clone(), Arc::clone(&object));
+            Some(object)
+        } else {
+            self.objects.remove(name);
+            None
         };
         self.changes.push(Change {
             version: self.version,

@@ -19,7 +19,7 @@ use crate::{
 
 fn led() -> Options {
     Options {
-        lease: lease("one"),
+        lease: Some(lease("one")),
         ..options()
     }
 }
@@ -115,7 +115,7 @@ async fn a_lease_survives_single_failures() {
 async fn two_operators_never_lead_at_once() {
     let server = Server::new();
     let led = |identity: &'static str| Options {
-        lease: lease(identity),
+        lease: Some(lease(identity)),
         ..options()
     };
     let one = server.operator_with(server.client_of("one"), led("one"));

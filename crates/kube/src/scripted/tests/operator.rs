@@ -69,7 +69,7 @@ async fn a_watch_that_dies_silently_is_noticed() {
 async fn a_leader_with_stale_watches_gives_the_lease_back() {
     let server = Server::new();
     let led = |identity: &'static str| Options {
-        lease: lease(identity),
+        lease: Some(lease(identity)),
         ..options()
     };
     let one = server.operator_with(server.client_of("one"), led("one"));
@@ -87,7 +87,7 @@ async fn a_leader_with_stale_watches_gives_the_lease_back() {
         .wait("`two` leads", |world| holder(world) == "two")
         .await;
     let took = began.elapsed();
-    assert!(took >= STALE_AFTER - Duration::from_mins(1), "{took:?}");
+    assert!(took >= Duration::from_mins(4), "{took:?}");
     assert!(took <= STALE_AFTER + Duration::from_secs(15), "{took:?}");
     server.add_job(job(Kind::Tf, "b", 1));
     server

@@ -114,7 +114,7 @@ impl Storm {
         let options = if leads {
             ["one", "two"]
                 .map(|identity| Options {
-                    lease: lease(identity),
+                    lease: Some(lease(identity)),
                     ..options()
                 })
                 .to_vec()
