@@ -15,6 +15,7 @@ use super::{GangKey, Resources};
 use crate::spec::{Parallelism, Role, Wish};
 
 /// All pods of a job that must start together.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gang {
     /// The job.

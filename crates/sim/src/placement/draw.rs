@@ -117,7 +117,7 @@ fn gang(dice: &mut Dice, at: u32) -> Gang {
     gang.preempts = dice.chance(30);
     gang.never_preempts = dice.chance(5);
     if dice.chance(40) {
-        gang.key.namespace = OTHER_NAMESPACE.to_owned();
+        OTHER_NAMESPACE.clone_into(&mut gang.key.namespace);
     }
     gang.created = Timestamp::from_second(i64::from(dice.below(100))).unwrap_or_default();
     if dice.chance(40) {

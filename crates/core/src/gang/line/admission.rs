@@ -16,6 +16,7 @@ use crate::{
 };
 
 /// What is known of the pods of a gang.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Admission {
     /// The lowest priority of any of its pods.

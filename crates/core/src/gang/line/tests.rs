@@ -256,12 +256,12 @@ fn urgent() -> Job {
 }
 
 /// A class of this value.
-fn class(value: i32) -> Option<PriorityClass> {
-    Some(PriorityClass {
+fn class(value: i32) -> PriorityClass {
+    PriorityClass {
         value,
         is_default: false,
         never_preempts: false,
-    })
+    }
 }
 
 fn names(job: &Job) -> Vec<String> {
@@ -320,7 +320,7 @@ fn a_gang_of_low_priority_leaves_and_the_other_gets_its_seats() {
         .collect();
     let (low, high) = (GangKey::of(&job()), GangKey::of(&urgent()));
     let mut line = seated();
-    line.set_class("high", class(1_000));
+    line.set_class("high", Some(class(1_000)));
     run(&mut line, false);
     look(&mut line, 1, &pods, NOW);
 
@@ -390,7 +390,7 @@ fn a_gang_of_low_priority_leaves_and_the_other_gets_its_seats() {
 #[test]
 fn a_gang_stays_when_the_one_it_was_to_leave_for_is_gone_first() {
     let mut line = seated();
-    line.set_class("high", class(1_000));
+    line.set_class("high", Some(class(1_000)));
     run(&mut line, false);
     let high = GangKey::of(&urgent());
     ask_urgently(&mut line);

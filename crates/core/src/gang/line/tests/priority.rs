@@ -22,7 +22,7 @@ fn of_class(name: &str, class: &str) -> Job {
 /// The classes of the tests.
 fn classes() -> PriorityClasses {
     let classes = [("high", 1_000), ("zero", 0), ("low", -10)];
-    let classes = classes.map(|(name, value)| (name.to_owned(), class(value).unwrap()));
+    let classes = classes.map(|(name, value)| (name.to_owned(), class(value)));
     classes.into_iter().collect()
 }
 
@@ -81,16 +81,16 @@ fn default_class_of_the_cluster_counts() {
     let mut line = line();
     let default = PriorityClass {
         is_default: true,
-        ..class(1_000).unwrap()
+        ..class(1_000)
     };
     line.set_class("normal", Some(default));
-    line.set_class("high", class(1_000));
+    line.set_class("high", Some(class(1_000)));
     for job in [job(), of_class("a", "high"), of_class("b", "normal")] {
         let seating = look_at(&mut line, &job, (1, 0), &[], NOW);
         assert_eq!(seating, Seating::Unasked, "{}: no more than all", job.name);
         assert_eq!(standing(&line, &job), (1_000, 1_000, false), "{}", job.name);
     }
-    line.set_class("normal", class(1_000));
+    line.set_class("normal", Some(class(1_000)));
     assert_eq!(standing(&line, &job()), (0, 0, false), "no default now");
 }
 
@@ -231,7 +231,7 @@ fn seats_are_protected_while_the_pods_are_made_again() {
     look(&mut line, 2, &[], NOW);
     assert_eq!(standing(&line, &job()), (1_000, 0, false));
     // Another gang of a class in between does not get them meanwhile.
-    line.set_class("middle", class(500));
+    line.set_class("middle", Some(class(500)));
     let mut middle = of_class("middle", "middle");
     middle.knobs.preemption = Some(Switch::On);
     let names = names(&middle);
@@ -247,7 +247,7 @@ fn gang_that_never_preempts_evicts_nobody() {
         let (mut line, names) = running_with(0);
         let never = PriorityClass {
             never_preempts: !by_pod,
-            ..class(1_000).unwrap()
+            ..class(1_000)
         };
         line.set_class("high", Some(never));
         let own = super::names(&urgent());
