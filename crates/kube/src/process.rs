@@ -231,8 +231,8 @@ impl Serving {
             traffic: traffic.clone(),
         };
         if let Some(listener) = metrics {
-            let server = plain("metrics", health::metrics(operator.clone()));
-            tokio::spawn(serve::serve(listener, server));
+            let metrics = plain("metrics", health::metrics(operator.clone()));
+            tokio::spawn(serve::serve(listener, metrics));
         }
         let serves = if certificate.is_some() {
             Serves::Webhooks
@@ -240,8 +240,8 @@ impl Serving {
             Serves::NoWebhooks
         };
         if let Some(listener) = health {
-            let server = plain("health", health::health(operator.clone(), certificate));
-            tokio::spawn(serve::serve(listener, server));
+            let health = plain("health", health::health(operator.clone(), certificate));
+            tokio::spawn(serve::serve(listener, health));
         }
         Ok(serves)
     }
