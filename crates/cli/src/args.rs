@@ -125,7 +125,7 @@ pub(crate) enum Command {
     Preflight(Preflight),
     Plan(Box<Plan>),
     Simulate(Box<Simulate>),
-    Operator(Operator),
+    Operator(Box<Operator>),
     Completions(Completions),
     Man(Man),
     #[command(hide = true)]

@@ -66,7 +66,7 @@ pub(crate) fn run(
         Command::Preflight(args) => preflight::run(&args, printer),
         Command::Plan(args) => plan::run(&args, printer),
         Command::Simulate(args) => simulate::run(&args, printer),
-        Command::Operator(args) => operator::run(args, printer),
+        Command::Operator(args) => operator::run(*args, printer),
         Command::Completions(args) => completions::run(&args, printer),
         Command::Man(args) => man::run(&args, printer),
         Command::Reference(args) => reference::run(&args, printer),

@@ -7,7 +7,6 @@
 //! Only addresses of this machine's loopback are attacked, for a stated number of seconds.
 #![expect(
     clippy::unwrap_used,
-    clippy::panic,
     clippy::print_stdout,
     clippy::print_stderr,
     reason = "a tool of the benches that ends at the first surprise"

@@ -20,6 +20,7 @@ pub(crate) const BOUNDS: Bounds = Bounds {
         connections: 64,
         bytes: 32 * 1024 * 1024,
         free_bytes: 64 * 1024,
+        bytes_a_second: 100_000_000,
     },
     first: Duration::from_secs(2),
     idle: Duration::from_secs(100),

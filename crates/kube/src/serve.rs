@@ -245,13 +245,13 @@ async fn talk(
             Ok::<_, std::convert::Infallible>(respond(reply))
         }
     });
-    let served = hyper::server::conn::http1::Builder::new()
+    let ended = hyper::server::conn::http1::Builder::new()
         // The head of a request is bounded by `watch`.
         .header_read_timeout(None)
         .max_buf_size(BUFFER)
         .serve_connection(TokioIo::new(stream), service)
         .await;
-    if let Err(error) = served {
+    if let Err(error) = ended {
         debug!(%error, "connection ended early");
     }
 }

@@ -28,12 +28,14 @@ mod tests;
 /// Under what its connections are counted.
 pub(crate) const NAME: &str = "webhook";
 
-/// Of all bodies and answers at once 64 MiB: 64 KiB for each connection, and 48 MiB for what is larger.
+/// Of all bodies and answers at once 48 MiB: 64 KiB for each connection, and 32 MiB for what is larger.
 pub(crate) const BOUNDS: Bounds = Bounds {
     size: Size {
         connections: 256,
-        bytes: 48 * MEBIBYTE,
+        bytes: 32 * MEBIBYTE,
         free_bytes: SMALL_BYTES,
+        // A tenth of what one thread can decrypt and count.
+        bytes_a_second: 100_000_000,
     },
     first: Duration::from_secs(5),
     idle: Duration::from_secs(100),
@@ -43,10 +45,11 @@ pub(crate) const BOUNDS: Bounds = Bounds {
 };
 
 const MEBIBYTE: usize = 1024 * 1024;
-/// An `AdmissionReview` holds a job twice, and etcd stores none above 1.5 MiB.
+/// An `AdmissionReview` holds a job twice, and etcd stores none above 1.5 MiB. A job with 1,000 variables is 6,000 units; parsing and
+/// checking 200,000 takes some 50 MB.
 const ADMISSION: Intake = Intake {
     bytes: 3 * MEBIBYTE,
-    values: Some(Values::InAll(400_000)),
+    values: Some(Values::InAll(200_000)),
 };
 /// A `ConversionReview` holds a page of a list, and 500 large jobs are some megabytes. They are converted one after the other:
 /// `{"request": {"objects": [` are three levels around each.
@@ -149,6 +152,7 @@ pub(crate) fn admits(callers: Callers, traffic: Traffic) -> Admit {
         admit(head, callers).inspect_err(|reply| {
             let reason = match reply.status {
                 StatusCode::FORBIDDEN => "no_certificate",
+                StatusCode::METHOD_NOT_ALLOWED => "wrong_method",
                 _ => "not_found",
             };
             traffic.refused(NAME, reason);

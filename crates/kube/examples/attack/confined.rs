@@ -20,16 +20,13 @@ impl Confined {
     pub(crate) fn start(words: &[String], bytes: u64) -> Self {
         let group = group(bytes);
         let mut command = Command::new("sh");
-        match &group {
-            Some(group) => {
-                let enter = r#"echo $$ > "$1"/cgroup.procs && shift && exec "$@""#;
-                command.args(["-c", enter, "sh"]).arg(group)
-            }
-            None => {
-                let limit = format!(r#"ulimit -d {} && exec "$@""#, bytes >> 10);
-                command.args(["-c", &limit, "sh"])
-            }
-        };
+        if let Some(group) = &group {
+            let enter = r#"echo $$ > "$1"/cgroup.procs && shift && exec "$@""#;
+            command.args(["-c", enter, "sh"]).arg(group);
+        } else {
+            let limit = format!(r#"ulimit -d {} && exec "$@""#, bytes >> 10);
+            command.args(["-c", &limit, "sh"]);
+        }
         let log = fs::File::create(std::env::temp_dir().join("attack-operator.log")).unwrap();
         let child = command
             .args(words)

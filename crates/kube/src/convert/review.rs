@@ -46,7 +46,7 @@ pub fn review(body: &[u8]) -> Vec<u8> {
     };
     let mut answer = Answer {
         to: &request.desired_api_version,
-        text: beginning(&request.uid),
+        text: beginning(&request.uid, body.len()),
         most: body.len() + body.len() / GROWTH + MARGIN,
         count: 0,
         failure: None,
@@ -175,13 +175,16 @@ impl<'de, S: DeserializeSeed<'de, Value = ()>> Visitor<'de> for Field<S> {
     }
 }
 
-/// A response up to its first object; [`END`] comes behind the last one.
-fn beginning(uid: &str) -> Vec<u8> {
+/// A response up to its first object, to a question of `size` bytes; [`END`] comes behind the last one.
+fn beginning(uid: &str, size: usize) -> Vec<u8> {
     let uid = json!(uid);
     let text = format!(
         r#"{{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","response":{{"uid":{uid},"convertedObjects":["#
     );
-    text.into_bytes()
+    let mut text = text.into_bytes();
+    // An answer is a little larger than its question.
+    text.reserve_exact(size + size / 8);
+    text
 }
 
 const END: &[u8] = br#"],"result":{"status":"Success"}}}"#;

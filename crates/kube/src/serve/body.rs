@@ -121,6 +121,7 @@ async fn collect(mut body: Incoming, intake: Intake, place: &Place) -> Result<Bo
             .hold(data.len())
             .map_err(|_| Refused::NoRoom(place.limit()))?;
         append(&mut bytes, &data, &body);
+        place.pace(data.len()).await;
     }
     Ok(Body {
         bytes,

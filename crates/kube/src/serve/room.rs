@@ -7,11 +7,13 @@
 //!   API server may be behind one address with everybody else.
 //! - Bodies that arrive and answers that are sent share one budget of bytes, and the same two rules. The first bytes of each
 //!   connection are not charged, so that a request of usual size never waits for, or pays for, the large ones of others.
+//! - Charged bodies are read at a bounded rate, all of them together and in turns, so that they leave time for the others.
 
 use std::{
     collections::BTreeMap,
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use tokio::{sync::Notify, time::Instant};
@@ -33,7 +35,12 @@ pub(crate) struct Size {
     pub(crate) bytes: usize,
     /// Bytes of each connection that are not charged.
     pub(crate) free_bytes: usize,
+    /// Charged bytes that are read in a second.
+    pub(crate) bytes_a_second: u32,
 }
+
+/// A wait that is shorter is not worth a timer.
+const SHORT: Duration = Duration::from_millis(1);
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +75,8 @@ struct State {
     next: u64,
     /// Charged bytes of all connections.
     charged: usize,
+    /// When the next charged bytes are to be read.
+    read_next: Option<Instant>,
     open: BTreeMap<u64, Connection>,
 }
 
@@ -254,6 +263,27 @@ impl Place {
         Ok(())
     }
 
+    /// Waits for the turn of `bytes` that were charged; whoever is charged nothing has no need to wait.
+    pub(crate) async fn pace(&self, bytes: usize) {
+        let turn = {
+            let mut state = self.room.state();
+            let charged = state.open.get(&self.id).is_some_and(|of| of.charged > 0);
+            if !charged {
+                return;
+            }
+            let now = Instant::now();
+            let turn = state.read_next.map_or(now, |next| next.max(now));
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            let lasts = Duration::from_secs(1) * bytes / self.room.size.bytes_a_second.max(1);
+            state.read_next = Some(turn + lasts);
+            if turn - now < SHORT {
+                return;
+            }
+            turn
+        };
+        tokio::time::sleep_until(turn).await;
+    }
+
     /// Gives back what the connection held.
     pub(crate) fn give_back(&self) {
         let mut state = self.room.state();
@@ -271,6 +301,7 @@ impl Place {
             connections: 1,
             bytes: 0,
             free_bytes: 0,
+            bytes_a_second: 1,
         };
         let room = Room::new(size, "test", Traffic::default());
         let address = std::net::Ipv4Addr::LOCALHOST.into();

@@ -6,6 +6,7 @@ const SIZE: Size = Size {
     connections: 8,
     bytes: 100,
     free_bytes: 10,
+    bytes_a_second: 1000,
 };
 
 fn address(number: u8) -> IpAddr {
@@ -121,4 +122,21 @@ fn nobody_makes_room_for_an_address_that_has_most() {
     // A small request needs nothing of it.
     let another = enter(&room, 3);
     assert_eq!(another.hold(10), Ok(()));
+}
+
+#[tokio::test]
+async fn large_bodies_are_read_at_a_bounded_rate_and_small_ones_at_once() {
+    let room = room();
+    let (large, other, small) = (enter(&room, 1), enter(&room, 2), enter(&room, 3));
+    let began = Instant::now();
+    for place in [&large, &other] {
+        place.hold(40).unwrap();
+        place.pace(40).await;
+    }
+    // The second waited for the 40 bytes of the first.
+    assert!(began.elapsed() >= Duration::from_millis(40));
+    let next = room.state().read_next.unwrap();
+    small.hold(10).unwrap();
+    small.pace(10).await;
+    assert_eq!(room.state().read_next, Some(next), "it has taken no turn");
 }
