@@ -1,6 +1,6 @@
 //! Calls to the API server: bounded in number and time, counted, and fenced.
 //!
-//! Invariant: nothing is written by an operator whose lease has run out.
+//! Invariant: nothing is written by an operator whose lease has run out, or whose watches are stale.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -55,8 +55,8 @@ impl Verb {
 /// Why a call came to nothing.
 #[derive(Debug, Error)]
 pub(crate) enum CallError {
-    /// Another operator is the leader now.
-    #[error("this operator is no longer the leader")]
+    /// Another operator is the leader now, or what this one sees is stale.
+    #[error("this operator may not write: it does not lead, or its watches are stale")]
     Deposed,
     /// No answer in time.
     #[error("the API server did not answer within {} s", PATIENCE.as_secs())]

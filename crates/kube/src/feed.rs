@@ -1,31 +1,37 @@
-//! Following all objects of one type: list once, then hear of every change.
+//! Caching all objects of one type: list once, then watch every change.
 //!
 //! Written here rather than taken from a library because `decide` must know how new its view is:
 //! the version of the list and of every bookmark, not only that of the objects.
 //!
-//! Invariant: versions only grow while a feed lives; after any doubt the whole list is told anew.
+//! # Guarantees
+//! - Versions only grow while a feed lives. After any doubt everything is listed again: a version that the API
+//!   server refuses (410, any other 4xx, 504 for one it has not seen), [`FAILURES`] failures in a row, or a watch
+//!   on which nothing came for [`watch::SILENT_AT_MOST`].
+//! - Everything has a limit: a page, the pages of a list, the objects in them, a watch, the silence on it, one line of it.
+//! - One object that cannot be decoded is reported and left out; the others of its type are not held up.
 
-use std::{pin::pin, time::Duration};
+mod list;
+mod pulse;
+mod watch;
 
-use futures::TryStreamExt as _;
-use kube::{
-    Client,
-    core::{
-        Request, WatchEvent,
-        params::{ListParams, WatchParams},
-    },
-};
-use serde::Deserialize;
+use std::time::Duration;
+
+use kube::Client;
 use tracing::{debug, warn};
 
+use self::watch::Ended;
+pub(crate) use self::{
+    list::list,
+    pulse::{Age, Feeds, Pulse, STALE_AFTER, Scope, Sight},
+};
 use crate::{backoff::Backoff, view::View};
 
-/// Objects asked for at once.
-const PAGE: u32 = 500;
-/// A watch ends after this long and is begun again, so that a dead connection is noticed.
-const WATCH_SECONDS: u32 = 290;
+/// After so many failed watches in a row everything is listed again.
+const FAILURES: u32 = 5;
+/// A watch that ends before this, and brought nothing, has failed.
+const SHORT: Duration = Duration::from_secs(1);
 
-/// What is followed.
+/// What is watched.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     /// Where the API serves it, such as `/api/v1/pods`.
@@ -36,7 +42,7 @@ pub(crate) struct Source {
     pub(crate) fields: Option<String>,
 }
 
-/// What a feed tells.
+/// What a feed reports.
 #[derive(Debug)]
 pub(crate) enum News<T> {
     /// All there are, at this version.
@@ -49,127 +55,85 @@ pub(crate) enum News<T> {
     Version(u64),
 }
 
-/// A page of a list.
-#[derive(Deserialize)]
-struct Page<T> {
-    metadata: PageMeta,
-    #[serde(default = "Vec::new")]
-    items: Vec<T>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct PageMeta {
-    resource_version: String,
-    #[serde(rename = "continue")]
-    more: String,
-}
-
-/// Why a watch ended.
-enum Ended {
-    /// It may go on from the last version.
-    Resume,
-    /// The last version is too old.
-    Relist,
-}
-
-/// Follows `source` for ever and tells every change in order.
+/// Watches `source` until it is dropped and reports every change in order.
 pub(crate) async fn follow<T: View>(
     client: Client,
     source: Source,
+    tell: impl FnMut(News<T>) + Send,
+) {
+    follow_with(client, source, Pulse::default(), tell).await;
+}
+
+/// The same; `pulse` learns of every sign of life.
+pub(crate) async fn follow_with<T: View>(
+    client: Client,
+    source: Source,
+    pulse: Pulse,
     mut tell: impl FnMut(News<T>) + Send,
 ) {
     let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
     loop {
-        let version = match list(&client, &source).await {
+        let mut version = match list::list_with(&client, &source, &pulse).await {
             Ok((items, version)) => {
                 debug!(path = source.path, count = items.len(), version, "listed");
-                backoff.reset();
                 tell(News::All(items, parse(&version)));
+                pulse.listed();
                 version
             }
             Err(error) => {
-                warn!(path = source.path, %error, "cannot list; trying again");
-                tokio::time::sleep(backoff.next()).await;
+                warn!(path = source.path, %error, "cannot list; retrying");
+                tokio::time::sleep(wait(&mut backoff, &error)).await;
                 continue;
             }
         };
-        let mut version = version;
-        loop {
-            match watch(&client, &source, &mut version, &mut tell).await {
-                Ok(Ended::Resume) => backoff.reset(),
-                Ok(Ended::Relist) => break,
-                Err(error) => {
-                    debug!(path = source.path, %error, "watch ended; going on");
+        let mut failures = 0;
+        while failures < FAILURES {
+            let ended = watch::watch(&client, &source, &mut version, &pulse, &mut tell).await;
+            match ended {
+                Ok(Ended::Done { lasted, lines }) if lines > 0 || lasted >= SHORT => {
+                    backoff.reset();
+                    failures = 0;
+                }
+                Ok(Ended::Done { .. }) => {
+                    failures += 1;
                     tokio::time::sleep(backoff.next()).await;
+                }
+                Ok(Ended::Silent) => {
+                    warn!(path = source.path, "the watch is silent; listing again");
+                    break;
+                }
+                Ok(Ended::Relist { why, lines }) => {
+                    debug!(path = source.path, why, "the watch ended; listing again");
+                    if lines > 0 {
+                        backoff.reset();
+                    }
+                    tokio::time::sleep(backoff.next()).await;
+                    break;
+                }
+                Err(error) => {
+                    failures += 1;
+                    debug!(path = source.path, %error, failures, "the watch failed");
+                    tokio::time::sleep(wait(&mut backoff, &error)).await;
                 }
             }
         }
     }
 }
 
+/// How long to wait after `error`: as long as the API server asks for, within limits.
+fn wait(backoff: &mut Backoff, error: &kube::Error) -> Duration {
+    let own = backoff.next();
+    let asked = match error {
+        kube::Error::Api(status) => status.details.as_ref().map(|it| it.retry_after_seconds),
+        _ => None,
+    };
+    let asked = Duration::from_secs(u64::from(asked.unwrap_or_default()));
+    own.max(asked.min(Duration::from_mins(1)))
+}
+
 fn parse(version: &str) -> u64 {
     version.parse().unwrap_or(0)
 }
 
-/// Every object, as of one version.
-pub(crate) async fn list<T: View>(
-    client: &Client,
-    source: &Source,
-) -> Result<(Vec<T>, String), kube::Error> {
-    let request = Request::new(&source.path);
-    let mut params = ListParams {
-        label_selector: source.labels.clone(),
-        field_selector: source.fields.clone(),
-        limit: Some(PAGE),
-        ..ListParams::default()
-    };
-    let mut items = Vec::new();
-    loop {
-        let page = request.list(&params).map_err(kube::Error::BuildRequest)?;
-        let page: Page<T> = client.request(page).await?;
-        items.extend(page.items);
-        if page.metadata.more.is_empty() {
-            return Ok((items, page.metadata.resource_version));
-        }
-        params.continue_token = Some(page.metadata.more);
-    }
-}
-
-async fn watch<T: View>(
-    client: &Client,
-    source: &Source,
-    version: &mut String,
-    tell: &mut (impl FnMut(News<T>) + Send),
-) -> Result<Ended, kube::Error> {
-    let params = WatchParams {
-        label_selector: source.labels.clone(),
-        field_selector: source.fields.clone(),
-        timeout: Some(WATCH_SECONDS),
-        bookmarks: true,
-        ..WatchParams::default()
-    };
-    let request = Request::new(&source.path)
-        .watch(&params, version)
-        .map_err(kube::Error::BuildRequest)?;
-    let mut events = pin!(client.request_events::<T>(request).await?);
-    while let Some(event) = events.try_next().await? {
-        match event {
-            WatchEvent::Added(item) | WatchEvent::Modified(item) => {
-                *version = item.meta().resource_version.to_string();
-                tell(News::Is(item));
-            }
-            WatchEvent::Deleted(item) => {
-                *version = item.meta().resource_version.to_string();
-                tell(News::Gone(item));
-            }
-            WatchEvent::Bookmark(bookmark) => {
-                *version = bookmark.metadata.resource_version;
-                tell(News::Version(parse(version)));
-            }
-            WatchEvent::Error(status) if status.code == 410 => return Ok(Ended::Relist),
-            WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
-        }
-    }
-    Ok(Ended::Resume)
-}
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@ use crate::{
     Operator,
     certificate::Certificate,
     crd,
+    feed::{Age, STALE_AFTER},
     serve::{Answer, Bounds, Reply, Request},
 };
 
@@ -41,16 +42,20 @@ pub(crate) fn health(operator: Operator, certificate: Option<Arc<Certificate>>) 
     Arc::new(move |request| {
         let reply = question(&request, |path| match path {
             "/healthz" => Some(Reply::text(StatusCode::OK, "ok")),
-            "/readyz" => Some(
-                match readiness(&operator.unlisted(), certificate.as_deref()) {
-                    Ok(()) => {
-                        let remarks = operator.remarks();
-                        let words = remarks.map_or("ok".to_owned(), |words| format!("ok; {words}"));
-                        Reply::text(StatusCode::OK, words)
+            "/readyz" => {
+                let (unlisted, ages) = (operator.unlisted(), operator.ages());
+                let ready = readiness(&unlisted, &ages, certificate.as_deref());
+                Some(match ready {
+                    Ok(stale) => {
+                        let remarks = [operator.remarks(), stale];
+                        let remarks: Vec<String> = remarks.into_iter().flatten().collect();
+                        let ok = if remarks.is_empty() { "ok" } else { "ok; " };
+                        let text = format!("{ok}{}{}", remarks.join("; "), lines(&ages));
+                        Reply::text(StatusCode::OK, text)
                     }
                     Err(why) => Reply::text(StatusCode::SERVICE_UNAVAILABLE, why),
-                },
-            ),
+                })
+            }
             _ => None,
         });
         std::future::ready(reply).boxed()
@@ -64,25 +69,54 @@ fn question(request: &Request, answer: impl FnOnce(&str) -> Option<Reply>) -> Re
     answer(&request.path).unwrap_or_else(|| Reply::not_found(&request.path))
 }
 
-/// Whether the operator can do its work; else why not.
+/// The age of each watch, a line for each.
+fn lines(ages: &[Age]) -> String {
+    let line = |age: &Age| {
+        let seconds = age.age.as_secs();
+        format!("\n{}: last sign of life {seconds} s ago", age.feed)
+    };
+    ages.iter().map(line).collect()
+}
+
+/// Whether the operator can do its work; else why not. What is stale and holds only some jobs up is named with a yes:
+/// webhooks are of use to all others.
 ///
 /// Where it serves webhooks, jobs of `mpijobs` that are not listed yet do not count: objects stored in
 /// the other version are listed through its own conversion, which gets no calls before it is ready.
-fn readiness(unlisted: &[String], certificate: Option<&Certificate>) -> Result<(), String> {
+fn readiness(
+    unlisted: &[String],
+    ages: &[Age],
+    certificate: Option<&Certificate>,
+) -> Result<Option<String>, String> {
     let converted = format!("/{}", crd::plural(crd::MPI_STORAGE));
     let missing: Vec<&str> = unlisted
         .iter()
         .map(String::as_str)
         .filter(|path| certificate.is_none() || !path.ends_with(&converted))
         .collect();
+    let stale = |shared: bool| {
+        let stale = ages.iter().filter(|age| age.stale && age.shared == shared);
+        let words: Vec<String> = stale
+            .map(|age| format!("{} for {} s", age.feed, age.age.as_secs()))
+            .collect();
+        let limit = STALE_AFTER.as_secs();
+        let words = words.join(", ");
+        (!words.is_empty()).then(|| format!("stale for more than {limit} s: {words}"))
+    };
+    if let Some(stale) = stale(true) {
+        return Err(stale);
+    }
     if !missing.is_empty() {
         return Err(format!("not listed yet: {}", missing.join(", ")));
     }
-    certificate.map_or(Ok(()), Certificate::readiness)
+    certificate.map_or(Ok(()), Certificate::readiness)?;
+    Ok(stale(false))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -124,8 +158,28 @@ mod tests {
             ),
         ];
         for (name, unlisted, certificate, want) in cases {
-            let found = readiness(unlisted, certificate).err().unwrap_or_default();
+            let found = readiness(unlisted, &[], certificate)
+                .err()
+                .unwrap_or_default();
             assert_eq!(found, want, "{name}");
         }
+    }
+
+    #[test]
+    fn a_stale_watch_is_named() {
+        let age = |seconds: u64, shared: bool| Age {
+            feed: "/api/v1/pods".to_owned(),
+            age: Duration::from_secs(seconds),
+            listed: true,
+            stale: seconds >= 300,
+            shared,
+        };
+        let words = "stale for more than 300 s: /api/v1/pods for 400 s".to_owned();
+        assert_eq!(readiness(&[], &[age(299, true)], None), Ok(None));
+        assert_eq!(readiness(&[], &[age(400, true)], None), Err(words.clone()));
+        let one_kind = readiness(&[], &[age(400, false)], None);
+        assert_eq!(one_kind, Ok(Some(words)), "webhooks go on for the others");
+        let line = lines(&[age(7, true)]);
+        assert_eq!(line, "\n/api/v1/pods: last sign of life 7 s ago");
     }
 }

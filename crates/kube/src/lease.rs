@@ -2,7 +2,8 @@
 //!
 //! All of them watch, so that the next one needs no time to catch up. The one that holds the lease
 //! renews it every [`RETRY`]; one that could not for [`RENEW_WITHIN`] stops acting before another may
-//! begin, which is after [`DURATION`]. An orderly end gives the lease back at once.
+//! begin, which is after [`DURATION`]. An orderly end gives the lease back at once, and so does an operator
+//! whose watches are stale.
 //!
 //! Invariant: two operators with honest clocks never hold the fence at once. What a slow one has
 //! under way may still arrive; `decide` and the versions of what is written make that harmless.
@@ -27,7 +28,7 @@ use serde_json::json;
 use tokio::{sync::watch, time::Instant};
 use tracing::{info, warn};
 
-use crate::{clock, view::LeaseView};
+use crate::{clock, feed::Sight, view::LeaseView};
 
 /// How long a lease is valid after it was renewed.
 pub(crate) const DURATION: Duration = Duration::from_secs(15);
@@ -38,7 +39,11 @@ const RETRY: Duration = Duration::from_secs(2);
 
 /// Whether this operator may act now.
 #[derive(Clone, Debug)]
-pub(crate) struct Fence(Arc<Mutex<Option<Until>>>);
+pub(crate) struct Fence {
+    until: Arc<Mutex<Option<Until>>>,
+    /// What it sees of the cluster; nothing where it acts on what it reads at that moment.
+    sight: Option<watch::Receiver<Sight>>,
+}
 
 #[derive(Clone, Copy, Debug)]
 enum Until {
@@ -49,15 +54,39 @@ enum Until {
 impl Fence {
     /// A fence that is open only while a lease is held.
     pub(crate) fn closed() -> Self {
-        Self(Arc::new(Mutex::new(None)))
+        Self::until(None)
     }
 
     /// A fence for the only operator there is.
     pub(crate) fn open() -> Self {
-        Self(Arc::new(Mutex::new(Some(Until::Always))))
+        Self::until(Some(Until::Always))
+    }
+
+    fn until(until: Option<Until>) -> Self {
+        Self {
+            until: Arc::new(Mutex::new(until)),
+            sight: None,
+        }
+    }
+
+    /// The same fence, closed while what is seen is stale.
+    pub(crate) fn seeing(self, sight: watch::Receiver<Sight>) -> Self {
+        Self {
+            sight: Some(sight),
+            ..self
+        }
+    }
+
+    /// Whether what it sees is fresh enough to act on.
+    fn sees(&self) -> bool {
+        let blind = |sight: &watch::Receiver<Sight>| sight.borrow().blind;
+        !self.sight.as_ref().is_some_and(blind)
     }
 
     pub(crate) fn holds(&self) -> bool {
+        if !self.sees() {
+            return false;
+        }
         match *self.lock() {
             None => false,
             Some(Until::Always) => true,
@@ -70,7 +99,7 @@ impl Fence {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Until>> {
-        self.0
+        self.until
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -112,6 +141,17 @@ impl Election {
     ) {
         let mut seen: Option<Seen> = None;
         loop {
+            if !fence.sees() {
+                fence.set(None);
+                if leads.send_replace(false) {
+                    self.give_way(&client).await;
+                }
+                if ends.load(Ordering::Relaxed) {
+                    return;
+                }
+                tokio::time::sleep(RETRY).await;
+                continue;
+            }
             let asked = Instant::now();
             let result =
                 tokio::time::timeout(RENEW_WITHIN / 2, self.once(&client, &mut seen)).await;
@@ -133,6 +173,20 @@ impl Election {
                 return;
             }
             tokio::time::sleep(RETRY.mul_f64(0.9 + 0.2 * crate::backoff::unit())).await;
+        }
+    }
+
+    /// Gives the lease back because others may see what this operator does not.
+    async fn give_way(&self, client: &Client) {
+        let identity = &self.identity;
+        warn!(
+            identity,
+            "watches are stale: this operator gives the lease back and does not act"
+        );
+        match tokio::time::timeout(RENEW_WITHIN / 2, self.give_back(client)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn!(%error, "cannot give the lease back; it runs out by itself"),
+            Err(_) => warn!("cannot give the lease back: no answer; it runs out by itself"),
         }
     }
 

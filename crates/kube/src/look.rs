@@ -47,6 +47,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const PAGE: u32 = 500;
 /// Objects of one list that are read at most: as many pods as Kubernetes supports in one cluster.
 const LIST_MAX: usize = 150_000;
+/// Pages of them at most.
+const PAGES_MAX: usize = 3_000;
 
 /// A cluster to look at.
 #[derive(Debug)]
@@ -93,6 +95,13 @@ impl Look {
             runtime,
             api: Api { client },
         })
+    }
+
+    /// One for a test, which brings the connection.
+    #[cfg(test)]
+    pub(crate) fn for_test(runtime: tokio::runtime::Runtime, client: Client) -> Self {
+        let api = Api { client };
+        Self { runtime, api }
     }
 
     /// The namespace that the context names, else `default`.
@@ -186,7 +195,10 @@ impl Api {
             ..ListParams::default()
         };
         let mut items = Vec::new();
+        // A page may be empty and still name another.
+        let mut pages = 0;
         loop {
+            pages += 1;
             let request = Request::new(path).list(&params);
             let page: Page<T> = self.ask(tried, request).await?;
             items.extend(page.items);
@@ -194,7 +206,7 @@ impl Api {
                 return Ok(items);
             }
             // Half a list would be half an answer that looks like a whole one.
-            if items.len() >= LIST_MAX {
+            if items.len() >= LIST_MAX || pages >= PAGES_MAX {
                 return Err(LookError::TooMany {
                     tried: tried.to_owned(),
                     most: LIST_MAX,

@@ -22,7 +22,7 @@ use trainyard_core::{
     spec::Kind,
 };
 
-use crate::{api::Verb, key::JobKey};
+use crate::{api::Verb, feed::Age, key::JobKey};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfJobs {
@@ -71,6 +71,11 @@ struct Measured {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OneFeed {
+    feed: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Differs {
     framework: &'static str,
     object: String,
@@ -101,6 +106,8 @@ pub struct Metrics {
     jobs: Gauge,
     pods: Gauge,
     leads: Gauge,
+    watch_age: Family<OneFeed, Gauge<f64, std::sync::atomic::AtomicU64>>,
+    undecodable: Family<OneFeed, Counter>,
 }
 
 impl Default for Metrics {
@@ -129,6 +136,8 @@ impl Default for Metrics {
             jobs: Gauge::default(),
             pods: Gauge::default(),
             leads: Gauge::default(),
+            watch_age: Family::default(),
+            undecodable: Family::default(),
         };
         metrics.register();
         metrics
@@ -222,6 +231,16 @@ impl Metrics {
         own.register("jobs", "Jobs in the cache", self.jobs.clone());
         own.register("pods", "Pods in the cache", self.pods.clone());
         own.register("leader", "1 while this operator leads", self.leads.clone());
+        own.register(
+            "watch_age_seconds",
+            "Seconds since the last sign of life of each watch",
+            self.watch_age.clone(),
+        );
+        own.register(
+            "undecodable_objects",
+            "Objects that could not be decoded and were left out, by watch",
+            self.undecodable.clone(),
+        );
         self.registry = Mutex::new(registry);
     }
 
@@ -268,6 +287,21 @@ impl Metrics {
         self.jobs.set(number(jobs));
         self.pods.set(number(pods));
         self.leads.set(i64::from(leads));
+    }
+
+    /// How old each watch is.
+    pub(crate) fn ages(&self, ages: &[Age]) {
+        for age in ages {
+            let feed = age.feed.clone();
+            let gauge = self.watch_age.get_or_create(&OneFeed { feed });
+            gauge.set(age.age.as_secs_f64());
+        }
+    }
+
+    /// An object of a watch was left out.
+    pub(crate) fn undecodable(&self, feed: &str) {
+        let feed = feed.to_owned();
+        self.undecodable.get_or_create(&OneFeed { feed }).inc();
     }
 
     /// A preflight of a gang has ended.

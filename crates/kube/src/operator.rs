@@ -42,7 +42,7 @@ use crate::{
     clock,
     consult::Consultation,
     crd,
-    feed::{self, News, Source},
+    feed::{self, Age, Feeds, News, Scope, Sight, Source},
     key::{JobKey, OPERATOR_LABEL},
     lease::{Election, Fence},
     listen::Listening,
@@ -54,8 +54,10 @@ use crate::{
     view::{Bare, BatchView, JobView, LeaseView, NodeView, PodView},
 };
 
-/// How often sizes are measured.
+/// How often sizes are measured, and the ages of watches.
 const SIZES_EVERY: Duration = Duration::from_secs(5);
+/// A job of a kind whose watch is stale is looked at again after this.
+const HELD: Duration = Duration::from_secs(5);
 
 /// What an operator is told.
 #[derive(Clone, Debug)]
@@ -136,7 +138,7 @@ pub struct Operator {
     pub(crate) taking: Arc<tokio::sync::Mutex<BTreeMap<String, Instant>>>,
     queue: Arc<Queue>,
     options: Arc<Options>,
-    ready: Arc<Ready>,
+    feeds: Arc<Feeds>,
     /// The line for seats has changed.
     stirred: Arc<Notify>,
     /// Which schedulers of others jobs need.
@@ -164,28 +166,6 @@ impl From<Option<String>> for Selector {
     }
 }
 
-/// The feeds that have not told their first list.
-#[derive(Debug, Default)]
-struct Ready {
-    missing: std::sync::Mutex<std::collections::BTreeSet<String>>,
-}
-
-impl Ready {
-    fn expect(&self, path: &str) {
-        self.lock().insert(path.to_owned());
-    }
-
-    fn told(&self, path: &str) {
-        self.lock().remove(path);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, std::collections::BTreeSet<String>> {
-        self.missing
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-}
-
 impl Operator {
     /// An operator that has not begun.
     pub fn new(client: Client, options: Options) -> Self {
@@ -194,6 +174,8 @@ impl Operator {
         } else {
             Fence::open()
         };
+        let feeds: Arc<Feeds> = Arc::default();
+        let fence = fence.seeing(feeds.sight());
         // In shadow there is no lease to wait for, and nothing to do with one.
         let (leading, leads) = watch::channel(options.lease.is_none());
         Self {
@@ -207,7 +189,7 @@ impl Operator {
             taking: Arc::default(),
             queue: Arc::new(Queue::default()),
             options: Arc::new(options),
-            ready: Arc::new(Ready::default()),
+            feeds,
             stirred: Arc::default(),
             asked: groups::Asked::default(),
             fabrics_asked: Arc::default(),
@@ -233,7 +215,17 @@ impl Operator {
 
     /// What it has not seen the whole of yet.
     pub(crate) fn unlisted(&self) -> Vec<String> {
-        self.ready.lock().iter().cloned().collect()
+        self.feeds.unlisted()
+    }
+
+    /// How long ago each watch had its last sign of life.
+    pub(crate) fn ages(&self) -> Vec<Age> {
+        self.feeds.ages()
+    }
+
+    /// Whether it has listed everything, and nothing that every job depends on is stale.
+    pub(crate) fn sees(&self) -> bool {
+        self.feeds.sight().borrow().is_clear()
     }
 
     /// What is decided about preflights.
@@ -310,21 +302,28 @@ impl Operator {
     /// Takes the next job and looks at it, for ever.
     async fn give_turns(&self, turns: &Arc<Semaphore>) {
         let mut leads = self.leads.clone();
+        let mut sight = self.feeds.sight();
         loop {
-            // Nothing is looked at before this operator leads and has seen everything.
-            if leads.wait_for(|leads| *leads).await.is_err() {
+            // Nothing is looked at before this operator leads and has seen everything, nor while what it
+            // sees is stale.
+            if leads.wait_for(|leads| *leads).await.is_err()
+                || sight.wait_for(Sight::is_clear).await.is_err()
+            {
                 return;
-            }
-            while self.readiness().is_err() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
             }
             let Ok(turn) = Arc::clone(turns).acquire_owned().await else {
                 return;
             };
             let key = self.queue.next().await;
-            if !*leads.borrow_and_update() {
+            let sees = sight.borrow_and_update().clone();
+            if !*leads.borrow_and_update() || !sees.is_clear() {
                 self.queue.done(&key, Outcome::Done(None));
                 self.queue.soon(key);
+                continue;
+            }
+            if sees.kinds.contains(&key.kind) {
+                let again = Some(Instant::now() + HELD);
+                self.queue.done(&key, Outcome::Done(again));
                 continue;
             }
             let this = self.clone();
@@ -360,17 +359,19 @@ impl Operator {
                 .copied()
                 .filter(|other| stored_as(*other) == kind)
                 .collect();
-            self.feed::<JobView>(tasks, path, None, move |state, news| {
+            let scope = Scope::Kinds(kinds.clone());
+            self.feed::<JobView>(tasks, path, None, scope, move |state, news| {
                 state.store().hear_jobs(news, &kinds)
             });
         }
         let ours = Some(OPERATOR_LABEL.to_owned());
         let pods = self.path("/api/v1", "pods");
-        self.feed::<PodView>(tasks, pods, ours.clone(), |state, news| {
+        let all = Scope::Everything;
+        self.feed::<PodView>(tasks, pods, ours.clone(), all.clone(), |state, news| {
             state.store().hear_pods(news)
         });
         let services = self.path("/api/v1", "services");
-        self.feed::<Bare>(tasks, services, ours, |state, news| {
+        self.feed::<Bare>(tasks, services, ours, all.clone(), |state, news| {
             state.store().hear_services(news)
         });
         if self.options.kinds.contains(&Kind::MpiV2) {
@@ -378,12 +379,14 @@ impl Operator {
             // Those of another operator carry no attempt.
             let ours = (!self.options.shadow)
                 .then(|| trainyard_core::spec::annotation::ATTEMPT.to_owned());
-            self.feed::<BatchView>(tasks, launchers, ours, |state, news| {
+            let scope = Scope::Kinds(vec![Kind::MpiV2]);
+            self.feed::<BatchView>(tasks, launchers, ours, scope, |state, news| {
                 state.store().hear_launchers(news)
             });
         }
         if self.options.nodes {
-            self.feed::<NodeView>(tasks, "/api/v1/nodes".to_owned(), None, |state, news| {
+            let nodes = "/api/v1/nodes".to_owned();
+            self.feed::<NodeView>(tasks, nodes, None, all, |state, news| {
                 state.store().hear_nodes(news)
             });
             let this = self.clone();
@@ -406,33 +409,31 @@ impl Operator {
         tasks: &mut tokio::task::JoinSet<()>,
         path: String,
         labels: impl Into<Selector>,
+        scope: Scope,
         hear: impl Fn(&State, News<T>) -> Vec<JobKey> + Send + 'static,
     ) {
-        self.ready.expect(&path);
         let (state, queue) = (self.state.clone(), Arc::clone(&self.queue));
-        let (ready, name) = (Arc::clone(&self.ready), path.clone());
         let stirred = Arc::clone(&self.stirred);
         let Selector { labels, fields } = labels.into();
+        // Our pods and those of others are two watches of one path.
+        let name = match &fields {
+            None => path.clone(),
+            Some(_) => format!("{path} (of others)"),
+        };
+        let pulse = self.feeds.expect(&name, scope, &self.caller.metrics);
         let source = Source {
             path,
             labels,
             fields,
         };
-        tasks.spawn(feed::follow(
-            self.caller.client.clone(),
-            source,
-            move |news| {
-                let whole = matches!(news, News::All(..));
-                let changed = hear(&state, news);
-                if whole {
-                    ready.told(&name);
-                }
-                queue.all_soon(changed);
-                if state.store().line.take_stirred() {
-                    stirred.notify_one();
-                }
-            },
-        ));
+        let client = self.caller.client.clone();
+        tasks.spawn(feed::follow_with(client, source, pulse, move |news| {
+            let changed = hear(&state, news);
+            queue.all_soon(changed);
+            if state.store().line.take_stirred() {
+                stirred.notify_one();
+            }
+        }));
     }
 
     /// Looks at the leases of nodes now and then.
@@ -461,6 +462,8 @@ impl Operator {
 
     async fn measure(&self) {
         loop {
+            self.feeds.review();
+            self.caller.metrics.ages(&self.feeds.ages());
             let now = clock::now();
             let (jobs, pods) = {
                 let store = self.state.store();

@@ -65,7 +65,11 @@ impl Operator {
         let looked = self.look(key, &view).instrument(span.clone()).await;
         let (name, outcome) = match looked {
             Ok(wake) => ("done", Outcome::Done(wake)),
-            Err(CallError::Deposed) => ("deposed", Outcome::Done(None)),
+            // It may lead again before it is known that it did not; no other news of the job would come.
+            Err(CallError::Deposed) => (
+                "deposed",
+                Outcome::Done(Some(tokio::time::Instant::now() + CONFLICT)),
+            ),
             // The job has changed meanwhile, and its news is under way.
             Err(error) if error.is_conflict() || error.is_not_found() => {
                 debug!(job = %key, %error, "the job has changed meanwhile");

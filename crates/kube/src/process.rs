@@ -137,7 +137,9 @@ impl Process {
             .build()
             .map_err(ProcessError::Runtime)?;
         runtime.block_on(async {
-            let client = client(self.kubeconfig, self.context).await?;
+            let mut config = config(self.kubeconfig, self.context).await?;
+            bound(&mut config);
+            let client = Client::try_from(config).map_err(ProcessError::Client)?;
             let stop = stop().map_err(ProcessError::Runtime)?;
             let mut options = self.options;
             options.cluster.native = native_gangs(&client).await;
@@ -248,6 +250,14 @@ pub async fn client(
     kubeconfig: Option<PathBuf>,
     context: Option<String>,
 ) -> Result<Client, ProcessError> {
+    let config = config(kubeconfig, context).await?;
+    Client::try_from(config).map_err(ProcessError::Client)
+}
+
+async fn config(
+    kubeconfig: Option<PathBuf>,
+    context: Option<String>,
+) -> Result<Config, ProcessError> {
     let no_cluster = |error: &dyn std::fmt::Display| ProcessError::NoCluster(error.to_string());
     let options = KubeConfigOptions {
         context,
@@ -265,14 +275,13 @@ pub async fn client(
             .map_err(|error| no_cluster(&error))?,
         None => Config::infer().await.map_err(|error| no_cluster(&error))?,
     };
-    bound(&mut config);
-    Client::try_from(config).map_err(ProcessError::Client)
-}
-
-/// Bounds what a connection may take.
-pub(crate) fn bound(config: &mut Config) {
     // Compressing on the way costs more than it saves next to the API server.
     config.disable_compression = true;
+    Ok(config)
+}
+
+/// Bounds what a connection of the operator may take. Whoever follows a log may wait longer.
+pub(crate) fn bound(config: &mut Config) {
     config.connect_timeout = Some(CONNECTS_WITHIN);
     config.write_timeout = Some(SENDS_WITHIN);
     // A connection that dies without a word is closed: the client of this version has no keep-alive.

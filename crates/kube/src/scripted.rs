@@ -64,7 +64,7 @@ use crate::{Operator, Options, clock};
 pub(crate) use self::{
     make::{job, job_name, options, pod_name, running},
     rule::Fault,
-    world::Verb,
+    world::{Verb, text},
 };
 
 /// A condition is waited for this long.
@@ -119,7 +119,13 @@ impl Server {
 
     /// A client that reaches it without a socket.
     pub(crate) fn client(&self) -> Client {
-        Client::new(Connection(Arc::clone(&self.shared)), "default")
+        self.client_of("operator")
+    }
+
+    /// The same, called `who` in what is recorded and in rules.
+    pub(crate) fn client_of(&self, who: &'static str) -> Client {
+        let shared = Arc::clone(&self.shared);
+        Client::new(Connection { shared, who }, "default")
     }
 
     /// Serves it on 127.0.0.1 as well, and gives the client of that address, as the operator makes its own.
@@ -135,7 +141,7 @@ impl Server {
                     async move {
                         let (parts, body): (_, hyper::body::Incoming) = request.into_parts();
                         let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
-                        answer::answer(shared, Request::from_parts(parts, body)).await
+                        answer::answer(shared, "tcp", Request::from_parts(parts, body)).await
                     }
                 });
                 let connection = hyper::server::conn::http1::Builder::new()
@@ -252,7 +258,10 @@ impl Running {
 
 /// The way to the server, in this process.
 #[derive(Clone)]
-struct Connection(Arc<Shared>);
+struct Connection {
+    shared: Arc<Shared>,
+    who: &'static str,
+}
 
 impl tower_service::Service<Request<kube::client::Body>> for Connection {
     type Response = Response<Body>;
@@ -264,11 +273,11 @@ impl tower_service::Service<Request<kube::client::Body>> for Connection {
     }
 
     fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
-        let shared = Arc::clone(&self.0);
+        let (shared, who) = (Arc::clone(&self.shared), self.who);
         async move {
             let (parts, body) = request.into_parts();
             let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
-            answer::answer(shared, Request::from_parts(parts, body)).await
+            answer::answer(shared, who, Request::from_parts(parts, body)).await
         }
         .boxed()
     }

@@ -12,7 +12,7 @@ use trainyard_core::{
 use super::Operator;
 use crate::{
     crd,
-    feed::{self, Source},
+    feed::{self, Scope, Source},
     key::JobKey,
     view::FabricView,
 };
@@ -70,7 +70,9 @@ impl Operator {
         }
         info!("following fabrics");
         let (state, queue) = (self.state.clone(), Arc::clone(&self.queue));
-        feed::follow::<FabricView>(client.clone(), source, move |news| {
+        let metrics = &self.caller.metrics;
+        let pulse = self.feeds.expect(&source.path, Scope::Reported, metrics);
+        feed::follow_with::<FabricView>(client.clone(), source, pulse, move |news| {
             let changed = state.store().hear_fabrics(news);
             queue.all_soon(changed);
         })

@@ -18,7 +18,7 @@ use super::Operator;
 use crate::{
     act::cause,
     api::CallError,
-    feed::{self, Source},
+    feed::{self, Scope, Source},
     key::JobKey,
     store::{GroupEntry, Known},
     view::{GroupView, JobView},
@@ -136,7 +136,10 @@ impl Operator {
             fields: None,
         };
         let (state, queue) = (self.state.clone(), Arc::clone(&self.queue));
-        feed::follow::<GroupView>(self.caller.client.clone(), source, move |news| {
+        let metrics = &self.caller.metrics;
+        let pulse = self.feeds.expect(&source.path, Scope::Reported, metrics);
+        let client = self.caller.client.clone();
+        feed::follow_with::<GroupView>(client, source, pulse, move |news| {
             let changed = state.store().hear_groups(api, news);
             queue.all_soon(changed);
         })

@@ -13,6 +13,7 @@ use trainyard_core::{
 use super::{Operator, Selector};
 use crate::{
     clock,
+    feed::Scope,
     key::{JobKey, KUEUE_QUEUE, OPERATOR_LABEL},
     view::{JobView, PriorityView, RoomView},
 };
@@ -69,12 +70,13 @@ impl Operator {
             fields: Some("status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!=".to_owned()),
         };
         let path = "/api/v1/pods".to_owned();
-        self.feed::<RoomView>(tasks, path, selector, |state, news| {
+        let all = Scope::Everything;
+        self.feed::<RoomView>(tasks, path, selector, all.clone(), |state, news| {
             state.store().hear_room(news);
             Vec::new()
         });
         let path = "/apis/scheduling.k8s.io/v1/priorityclasses".to_owned();
-        self.feed::<PriorityView>(tasks, path, None, |state, news| {
+        self.feed::<PriorityView>(tasks, path, None, all, |state, news| {
             state.store().hear_priorities(news);
             Vec::new()
         });
@@ -88,7 +90,7 @@ impl Operator {
             if leads.wait_for(|leads| *leads).await.is_err() {
                 return;
             }
-            if self.readiness().is_err() {
+            if !self.sees() {
                 continue;
             }
             tokio::time::sleep(GATHER).await;

@@ -55,6 +55,7 @@ impl Meant {
 /// Answers one request.
 pub(crate) async fn answer(
     shared: Arc<Shared>,
+    who: &'static str,
     request: Request<Bytes>,
 ) -> Result<Response<Body>, io::Error> {
     let (parts, bytes) = request.into_parts();
@@ -62,6 +63,8 @@ pub(crate) async fn answer(
     let place = Place::of(parts.uri.path());
     let verb = verb(&parts.method, place.as_ref(), &query);
     let mut call = Call {
+        who,
+        at: tokio::time::Instant::now(),
         verb,
         path: parts.uri.path().to_owned(),
         query,
@@ -73,7 +76,7 @@ pub(crate) async fn answer(
     let fault = shared.change(|world| {
         call.version = world.version;
         world.calls.push(call.clone());
-        world.fault(verb, &call.path)
+        world.fault(&call)
     });
     match &fault {
         Some(Fault::Refuse(refused)) => return Ok(refusal(refused)),
@@ -145,12 +148,12 @@ fn verb(
 
 impl World {
     /// What goes wrong with this request.
-    fn fault(&mut self, verb: Verb, path: &str) -> Option<Fault> {
+    fn fault(&mut self, call: &Call) -> Option<Fault> {
         let mut rules = std::mem::take(&mut self.rules);
         let mut found = None;
         for rule in &mut rules {
             if found.is_none() || matches!(rule.fault, Fault::Hook(_)) {
-                if !rule.meets(verb, path) {
+                if !rule.meets(call) {
                     continue;
                 }
                 match &rule.fault {

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use serde_json::{Value, json};
 
-use super::world::{Refused, Verb, World};
+use super::world::{Call, Refused, Verb, World};
 
 /// What goes wrong with one request.
 #[derive(Clone)]
@@ -109,6 +109,8 @@ impl Fault {
 /// When something goes wrong.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
+    /// Whose requests; everybody's where there is none.
+    pub(crate) who: Option<&'static str>,
     /// Any where there is none.
     pub(crate) verb: Option<Verb>,
     /// What the path holds.
@@ -124,12 +126,19 @@ impl Rule {
     /// Every request of `verb` on a path that holds `path`.
     pub(crate) fn new(verb: impl Into<Option<Verb>>, path: &str, fault: Fault) -> Self {
         Self {
+            who: None,
             verb: verb.into(),
             path: path.to_owned(),
             skip: 0,
             times: u64::MAX,
             fault,
         }
+    }
+
+    /// Only the requests of the client of that name.
+    pub(crate) fn of(mut self, who: &'static str) -> Self {
+        self.who = Some(who);
+        self
     }
 
     /// Only so many requests.
@@ -145,8 +154,10 @@ impl Rule {
     }
 
     /// Whether this request is met; it is counted.
-    pub(crate) fn meets(&mut self, verb: Verb, path: &str) -> bool {
-        let meant = self.verb.is_none_or(|meant| meant == verb) && path.contains(&self.path);
+    pub(crate) fn meets(&mut self, call: &Call) -> bool {
+        let meant = self.verb.is_none_or(|verb| verb == call.verb)
+            && self.who.is_none_or(|who| who == call.who)
+            && call.path.contains(&self.path);
         if !meant || self.times == 0 {
             return false;
         }

@@ -105,6 +105,7 @@ impl Open {
             return None;
         }
         if !self.first.is_empty() {
+            self.ended = self.ends_at <= Instant::now();
             return Some(std::mem::take(&mut self.first));
         }
         loop {

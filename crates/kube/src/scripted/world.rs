@@ -27,6 +27,10 @@ pub(crate) struct Change {
 /// One request, as it was answered.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
+    /// Whose request it is.
+    pub(crate) who: &'static str,
+    /// When it came.
+    pub(crate) at: tokio::time::Instant,
     pub(crate) verb: Verb,
     pub(crate) path: String,
     pub(crate) query: BTreeMap<String, String>,
