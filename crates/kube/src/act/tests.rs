@@ -132,9 +132,7 @@ async fn names_of_others_are_left_alone() {
         let server = Server::new();
         let theirs = add(&server, resource, name, body);
         let name = object(resource, name);
-        let mut options = options();
-        options.cluster.launcher_rights = true;
-        let operator = server.operator(options);
+        let operator = server.operator(options());
         let kind = Kind::find(text(&job, "/apiVersion"), text(&job, "/kind")).unwrap();
         let key = job_name(kind, "bert");
         server.add_job(job);
@@ -419,7 +417,10 @@ async fn no_pod_runs_as_the_operator() {
 #[tokio::test(start_paused = true)]
 async fn a_job_that_needs_launcher_rights_learns_of_the_switch() {
     let server = Server::new();
-    let operator = server.operator(options());
+    let operator = server.operator(Options {
+        cluster: Options::default().cluster,
+        ..options()
+    });
     server.add_job(job(Kind::MpiV1, "bert", 2));
     let key = job_name(Kind::MpiV1, "bert");
     server
@@ -513,23 +514,23 @@ async fn the_policy_of_a_preflight_comes_before_its_pods() {
             waits(world, &key).starts_with("cannot create NetworkPolicy `a-preflight`")
         })
         .await;
-    server.see(|world| assert_eq!(world.pods().count(), 0));
+    let preflight_of =
+        |pod: &Value| text(pod, "/metadata/labels/trainyard.dev~1preflight-of").to_owned();
+    let measuring = |world: &World| {
+        let pods = world.pods().map(|pod| preflight_of(pod));
+        pods.filter(|of| !of.is_empty()).collect::<Vec<String>>()
+    };
+    server.see(|world| assert!(measuring(world).is_empty()));
     assert_untouched(&server, "the policy", &name, &theirs);
     remove(&server, &name);
     server
-        .wait("nodes are measured", |world| world.pods().count() > 0)
+        .wait("nodes are measured", |world| !measuring(world).is_empty())
         .await;
     server.see(|world| {
         assert_eq!(owner(world, &name), "a");
-        let policy = &world.objects[&name];
-        let selected = text(
-            policy,
-            "/spec/podSelector/matchLabels/trainyard.dev~1preflight-of",
-        );
-        for pod in world.pods() {
-            let label = text(pod, "/metadata/labels/trainyard.dev~1preflight-of");
-            assert_eq!(label, selected);
-        }
+        let selected = "/spec/podSelector/matchLabels/trainyard.dev~1preflight-of";
+        let selected = text(&world.objects[&name], selected);
+        assert!(measuring(world).iter().all(|of| of == selected));
     });
     operator.stop().await;
 }

@@ -14,11 +14,14 @@ pub(crate) const NAMESPACE: &str = "n";
 
 /// What an operator of most tests is given: no nodes, no placement, no lease.
 pub(crate) fn options() -> Options {
-    Options {
+    let mut options = Options {
         nodes: false,
         placement: false,
         ..Options::default()
-    }
+    };
+    // For launchers of `MPIJob` v1 without an agent.
+    options.cluster.launcher_rights = true;
+    options
 }
 
 /// A lease for an operator called `identity`.
