@@ -22,6 +22,7 @@ mod prepare;
 mod record;
 mod report;
 mod seed_hunt;
+mod soak;
 mod step;
 mod test;
 
@@ -38,6 +39,7 @@ Commands:
   prepare [--list]               build every cache that the suites and benches need, at low priority
   layers                         dependency arrows, licences, banned crates
   seed-hunt --seeds N [--from S] run the simulation over N seeds, from seed S on
+  soak [--minutes N] [--seed S]  jobs of all kinds on a real cluster while everything around them fails
   gen [--check]                  write the generated reference pages, or fail if they are stale
   frameworks [--only NAME]       install the frameworks of the examples, pinned, outside the tree
   frameworks --test              run their examples: one suite of `test`
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
         ["prepare", "--list"] => prepare::list(),
         ["layers"] => layers::run(),
         ["seed-hunt", rest @ ..] => seed_hunt::run(rest),
+        ["soak", rest @ ..] => soak::run(rest),
         ["gen"] => generate::run(generate::Mode::Write),
         ["gen", "--check"] => generate::run(generate::Mode::Check),
         ["frameworks"] => frameworks::run(None),
