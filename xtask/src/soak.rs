@@ -47,10 +47,16 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failure> {
     for fault in &arguments.without {
         command.args(["--without", fault]);
     }
-    // What broke is on stderr already.
-    match step::stream(&mut command, |_| {}) {
-        Err(Failure::Failed(_)) => Err(Failure::Told),
-        outcome => outcome,
+    let status = command
+        .status()
+        .map_err(|error| Failure::CouldNotRun(format!("cannot start the soak: {error}")))?;
+    match status.code() {
+        Some(0) => Ok(()),
+        // What broke is on stderr already.
+        Some(1) => Err(Failure::Told),
+        _ => Err(Failure::CouldNotRun(format!(
+            "the soak ended with {status}"
+        ))),
     }
 }
 

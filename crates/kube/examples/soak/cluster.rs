@@ -1,6 +1,6 @@
 //! The cluster around the run: calls that may go unanswered, its programs, and the operator's account.
 
-use std::{fs, future::Future, path::PathBuf, process::Command, time::Duration};
+use std::{fs, future::Future, net::IpAddr, path::PathBuf, process::Command, time::Duration};
 
 use kube::{
     Api, Client,
@@ -8,7 +8,7 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::{Value, json};
-use trainyard_kube::rights;
+use trainyard_kube::{crd::SERVICE, rights};
 
 /// Group, version, kind and plural.
 pub(crate) type Resource = [&'static str; 4];
@@ -163,6 +163,44 @@ pub(crate) fn signal(pid: u32, name: &str) {
         .args(["-s", name, &pid.to_string()])
         .output();
     drop(sent);
+}
+
+/// How often the lease of the operators changed hands.
+pub(crate) async fn lease_transitions(client: &Client) -> Option<u64> {
+    let leases = ["coordination.k8s.io", "v1", "Lease", "leases"];
+    let leases = api(client, &leases, Some(OWN));
+    match ask(leases.get(rights::LEASE)).await {
+        Answer::Ok(lease) => lease.data["spec"]["leaseTransitions"].as_u64(),
+        Answer::Refused(..) | Answer::None => None,
+    }
+}
+
+/// Leads the API server to the webhooks of the operators at `address`: the garbage collector reads the owners of what a
+/// v2beta1 `MPIJob` made, which have to be converted. An operator that is down stays an endpoint, as one is for seconds elsewhere.
+pub(crate) async fn lead_to_webhooks(
+    client: &Client,
+    address: IpAddr,
+    ports: impl Iterator<Item = u16>,
+) -> Result<(), String> {
+    let service = json!({"metadata": {"name": SERVICE},
+        "spec": {"ports": [{"name": "webhook", "port": 443}]}});
+    let mut objects = vec![(["", "v1", "Service", "services"], service)];
+    for port in ports {
+        let slice = json!({
+            "metadata": {"name": format!("{SERVICE}-{port}"),
+                "labels": {"kubernetes.io/service-name": SERVICE}},
+            "addressType": "IPv4", "endpoints": [{"addresses": [address]}],
+            "ports": [{"name": "webhook", "port": port}]});
+        let resource = ["discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"];
+        objects.push((resource, slice));
+    }
+    for (resource, object) in objects {
+        match create(client, &resource, Some(OWN), object).await {
+            Answer::Ok(()) => {}
+            other => return Err(format!("cannot create {}: {other:?}", resource[2])),
+        }
+    }
+    Ok(())
 }
 
 /// Makes the account of the operators with the rights of `deploy/` and no others; its token.

@@ -79,22 +79,43 @@ fn main() -> ExitCode {
         .build();
     let outcome = match runtime {
         Ok(runtime) => runtime.block_on(soak(&arguments)),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(Trouble::CouldNotRun(error.to_string())),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(broken) => {
-            let (seed, minutes) = (arguments.seed, arguments.minutes);
-            eprintln!("error: seed {seed}: {broken}");
-            eprintln!(
-                "hint: run `cargo xtask soak --minutes {minutes} --seed {seed}` to see it again"
-            );
-            eprintln!(
-                "hint: the logs of the operators are in `{}`",
-                arguments.logs.display()
-            );
+        Err(Trouble::Broken(broken)) => {
+            eprintln!("error: seed {}: {broken}", arguments.seed);
+            eprintln!("hint: run `{}` to see it again", arguments.line());
+            let logs = arguments.logs.display();
+            eprintln!("hint: the logs of the operators are in `{logs}`");
             ExitCode::from(1)
         }
+        Err(Trouble::CouldNotRun(error)) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Why a run did not end well.
+enum Trouble {
+    /// What must hold does not.
+    Broken(String),
+    CouldNotRun(String),
+}
+
+impl Arguments {
+    /// The command that does the same again.
+    fn line(&self) -> String {
+        let mut line = format!(
+            "cargo xtask soak --minutes {} --seed {}",
+            self.minutes, self.seed
+        );
+        for fault in &self.without {
+            line.push_str(" --without ");
+            line.push_str(fault.name());
+        }
+        line
     }
 }
 
@@ -139,8 +160,8 @@ fn arguments(mut words: impl Iterator<Item = String>) -> Result<Arguments, Strin
     Ok(arguments)
 }
 
-async fn soak(arguments: &Arguments) -> Result<(), String> {
-    let world = Arc::new(prepare(arguments).await?);
+async fn soak(arguments: &Arguments) -> Result<(), Trouble> {
+    let world = Arc::new(prepare(arguments).await.map_err(Trouble::CouldNotRun)?);
     let faults = schedule::schedule(arguments.seed, arguments.minutes, &arguments.without);
     eprintln!(
         "seed {}: {} minutes, {} faults, {AT_ONCE} jobs at once",
@@ -159,9 +180,10 @@ async fn soak(arguments: &Arguments) -> Result<(), String> {
         broken = world.until_broken() => Err(broken),
         () = observer => Err(world.broken().unwrap_or_default()),
     };
-    print!("{}", report::table(&world));
-    outcome?;
-    report::judge_memory(&world, arguments.minutes)
+    let leaders = cluster::lease_transitions(&world.client).await;
+    print!("{}", report::table(&world, leaders));
+    let outcome = outcome.and_then(|()| report::judge_memory(&world, arguments.minutes));
+    outcome.map_err(Trouble::Broken)
 }
 
 /// The minutes of the run, and the end of its jobs.
@@ -242,6 +264,8 @@ async fn prepare(arguments: &Arguments) -> Result<World, String> {
         let operator = Operator::start(&setup, name, number).await;
         operators.push(operator.map_err(|error| format!("cannot start operator {name}: {error}"))?);
     }
+    let ports = operators.iter().map(Operator::webhook_port);
+    cluster::lead_to_webhooks(&client, server.ip(), ports).await?;
     Ok(World::new(client, arguments.seed, &state, operators, nodes))
 }
 

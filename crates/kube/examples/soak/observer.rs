@@ -31,7 +31,7 @@ pub(crate) async fn observe(world: &World) {
                 return world.broke(ended);
             }
         }
-        if let Some(piece) = world.others.iter().find(|piece| !piece.runs()) {
+        if let Some(piece) = world.unharmed().find(|piece| !piece.runs()) {
             return world.broke(format!("the cluster itself: {piece:?} has ended"));
         }
         if let Some((pods, attempts)) = snapshot(world).await {

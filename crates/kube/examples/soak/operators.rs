@@ -21,6 +21,8 @@ use crate::{cluster, proxy::Proxy};
 /// How long a page of an operator may take.
 const PAGE: Duration = Duration::from_secs(3);
 const FIRST_PORT: u16 = 18_080;
+/// Ports of one operator: metrics, health, webhooks.
+const PORTS: u16 = 3;
 
 /// One operator: its process comes and goes.
 #[derive(Debug)]
@@ -82,7 +84,7 @@ impl Operator {
             binary: setup.binary.to_owned(),
             kubeconfig,
             log,
-            port: FIRST_PORT + 2 * number,
+            port: FIRST_PORT + PORTS * number,
             child: Mutex::new(None),
         };
         operator.spawn()?;
@@ -103,12 +105,18 @@ impl Operator {
             .arg(&self.kubeconfig)
             .args(["--metrics-bind", &format!("127.0.0.1:{port}")])
             .args(["--health-bind", &format!("127.0.0.1:{}", port + 1)])
+            .args(["--webhook-bind", &format!(":{}", self.webhook_port())])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()?;
         *self.child() = Some(child);
         Ok(())
+    }
+
+    /// Where the API server has objects converted.
+    pub(crate) fn webhook_port(&self) -> u16 {
+        self.port + 2
     }
 
     pub(crate) fn pid(&self) -> Option<u32> {

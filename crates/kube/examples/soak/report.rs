@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use crate::{memory, world::World};
 
 /// The counts of the run, as tables.
-pub(crate) fn table(world: &World) -> String {
+pub(crate) fn table(world: &World, leaders: Option<u64>) -> String {
     let counts = world.counts();
     let mut text = String::new();
     let mut row = |name: &str, value: String| {
@@ -36,6 +36,8 @@ pub(crate) fn table(world: &World) -> String {
         "attempts of placed gangs that gave their nodes back",
         counts.unpaid.to_string(),
     );
+    let leaders = leaders.map_or_else(|| "unknown".to_owned(), |count| count.to_string());
+    row("times that the lease changed hands", leaders);
     let opened: u64 = world
         .operators
         .iter()

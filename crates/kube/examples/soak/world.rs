@@ -44,7 +44,7 @@ pub(crate) struct World {
     pub(crate) nodes: Vec<Value>,
     pub(crate) api_server: Piece,
     pub(crate) etcd: Piece,
-    pub(crate) others: Vec<Piece>,
+    others: Vec<Piece>,
     /// Held by a fault of the control plane.
     pub(crate) control_plane: tokio::sync::Mutex<()>,
     pub(crate) nodes_out: Mutex<BTreeSet<String>>,
@@ -147,6 +147,11 @@ impl World {
             let mut counts = self.counts();
             counts.settled = counts.settled.max(ended.elapsed());
         }
+    }
+
+    /// The programs of the cluster that nobody kills here.
+    pub(crate) fn unharmed(&self) -> impl Iterator<Item = &Piece> {
+        self.others.iter().chain([&self.etcd])
     }
 
     /// The operator that leads now.
