@@ -102,7 +102,7 @@ fn judge(figures: &[Figure]) -> Result<(), Failure> {
 }
 
 /// Builds what users run and says where it is.
-fn release() -> Result<PathBuf, Failure> {
+pub(crate) fn release() -> Result<PathBuf, Failure> {
     step::run(&mut step::cargo(&[
         "build",
         "--quiet",

@@ -23,6 +23,7 @@ mod prepare;
 mod record;
 mod report;
 mod seed_hunt;
+mod soak;
 mod step;
 mod test;
 
@@ -40,6 +41,7 @@ Commands:
   layers                         dependency arrows, licences, banned crates
   advisories [--database DIR]    the locked crates held against RustSec's advisories, with `cargo audit`
   seed-hunt --seeds N [--from S] run the simulation over N seeds, from seed S on
+  soak [--minutes N] [--seed S]  jobs of all kinds on a real cluster while everything around them fails
   gen [--check]                  write the generated reference pages, or fail if they are stale
   frameworks [--only NAME]       install the frameworks of the examples, pinned, outside the tree
   frameworks --test              run their examples: one suite of `test`
@@ -87,6 +89,7 @@ fn main() -> ExitCode {
         ["advisories"] => advisories::run(None),
         ["advisories", "--database", folder] => advisories::run(Some(folder)),
         ["seed-hunt", rest @ ..] => seed_hunt::run(rest),
+        ["soak", rest @ ..] => soak::run(rest),
         ["gen"] => generate::run(generate::Mode::Write),
         ["gen", "--check"] => generate::run(generate::Mode::Check),
         ["frameworks"] => frameworks::run(None),

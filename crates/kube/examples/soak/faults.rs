@@ -1,0 +1,230 @@
+//! The faults of the schedule, carried out. Each ends with everything back in place.
+
+use std::{
+    sync::{Arc, PoisonError},
+    time::{Duration, Instant},
+};
+
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::{
+    cluster::{self, Answer, NODE, Piece, ask},
+    schedule::{Fault, Planned},
+    world::World,
+};
+
+/// What the fixture may take to be back. Beyond that it is at fault, and no operator.
+const BACK: Duration = Duration::from_mins(2);
+const LOOK: Duration = Duration::from_millis(300);
+const MANAGED: &str = "kwok.x-k8s.io/node";
+
+/// Carries out all of them; returns when the last one is over.
+pub(crate) async fn run(world: &Arc<World>, schedule: Vec<Planned>) {
+    let mut faults = JoinSet::new();
+    for planned in schedule {
+        let at = world.began + Duration::from_secs(planned.at);
+        tokio::time::sleep_until(at.into()).await;
+        let world = Arc::clone(world);
+        faults.spawn(async move {
+            match apply(&world, planned).await {
+                Ok(true) => {
+                    *world
+                        .counts()
+                        .faults
+                        .entry(planned.fault.name())
+                        .or_default() += 1;
+                }
+                Ok(false) => {}
+                Err(error) => world.broke(format!(
+                    "the cluster itself: {}: {error}",
+                    planned.fault.name()
+                )),
+            }
+        });
+    }
+    while faults.join_next().await.is_some() {}
+}
+
+/// Whether it could be carried out. The error is about the fixture.
+async fn apply(world: &World, planned: Planned) -> Result<bool, String> {
+    let lasts = Duration::from_secs(planned.lasts);
+    match planned.fault {
+        Fault::ApiKill => {
+            let _turn = world.control_plane.lock().await;
+            kill_api_server(world, lasts).await?;
+        }
+        Fault::ApiPause => {
+            let _turn = world.control_plane.lock().await;
+            pause(&world.api_server, lasts).await;
+        }
+        Fault::EtcdPause => {
+            let _turn = world.control_plane.lock().await;
+            pause(&world.etcd, lasts).await;
+        }
+        Fault::NodeSilent | Fault::NodeDeleted => {
+            return lose_node(world, planned, lasts).await;
+        }
+        Fault::OperatorKill => {
+            let killable = world.operators.len() as u64 - 1;
+            let operator = &world.operators[usize::try_from(planned.which % killable).unwrap_or(0)];
+            let _turn = operator.turn.lock().await;
+            if let Some(ended) = operator.ended() {
+                world.broke(ended);
+                return Ok(false);
+            }
+            operator.kill();
+            tokio::time::sleep(lasts).await;
+            operator.spawn().map_err(|error| error.to_string())?;
+        }
+        Fault::LeaderPause => {
+            let Some(leader) = world.leader().await else {
+                return Ok(false);
+            };
+            let _turn = leader.turn.lock().await;
+            leader.signal("STOP");
+            tokio::time::sleep(lasts).await;
+            leader.signal("CONT");
+        }
+        Fault::SilentWatches => {
+            let leader = world.leader().await;
+            let never_killed = world.operators.last();
+            let hit = if planned.which.is_multiple_of(3) {
+                never_killed
+            } else {
+                leader.or(never_killed)
+            };
+            let Some(operator) = hit else {
+                return Ok(false);
+            };
+            operator.proxy.go_silent(lasts);
+        }
+    }
+    Ok(true)
+}
+
+async fn pause(piece: &Piece, lasts: Duration) {
+    piece.signal("STOP");
+    tokio::time::sleep(lasts).await;
+    piece.signal("CONT");
+}
+
+async fn kill_api_server(world: &World, lasts: Duration) -> Result<(), String> {
+    let piece = &world.api_server;
+    piece.signal("KILL");
+    until("the API server to end", || async { !piece.runs() }).await?;
+    tokio::time::sleep(lasts).await;
+    piece.start().map_err(|error| error.to_string())?;
+    until("the API server to be back", || async {
+        matches!(ask(world.client.apiserver_version()).await, Answer::Ok(_))
+    })
+    .await
+}
+
+async fn until<F: Future<Output = bool>>(what: &str, done: impl Fn() -> F) -> Result<(), String> {
+    let end = Instant::now() + BACK;
+    while !done().await {
+        if Instant::now() > end {
+            return Err(format!("waited {BACK:?} for {what}"));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(())
+}
+
+/// A node stops reporting or is deleted, and comes back.
+async fn lose_node(world: &World, planned: Planned, lasts: Duration) -> Result<bool, String> {
+    let out = || {
+        world
+            .nodes_out
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    };
+    let name_of = |node: &Value| {
+        node["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let at = usize::try_from(planned.which).unwrap_or(0) % world.nodes.len();
+    let node = &world.nodes[at];
+    let name = name_of(node);
+    if !out().insert(name.clone()) {
+        return Ok(false);
+    }
+    let nodes = cluster::api(&world.client, &NODE, None);
+    match planned.fault {
+        Fault::NodeDeleted => {
+            until("a node to be deleted", || async {
+                drop(ask(nodes.delete(&name, &DeleteParams::default())).await);
+                matches!(ask(nodes.get_opt(&name)).await, Answer::Ok(None))
+            })
+            .await?;
+            tokio::time::sleep(lasts).await;
+            until("a node to be made", || async {
+                matches!(
+                    cluster::create(&world.client, &NODE, None, again(node)).await,
+                    Answer::Ok(())
+                )
+            })
+            .await?;
+        }
+        _ => {
+            until("a node to be silent", || silence(world, &name)).await?;
+            tokio::time::sleep(lasts).await;
+            let back = json!({"metadata": {"annotations": {MANAGED: "simulated"}}});
+            let (params, back) = (PatchParams::default(), Patch::Merge(&back));
+            until("a node to be managed", || async {
+                matches!(ask(nodes.patch(&name, &params, &back)).await, Answer::Ok(_))
+            })
+            .await?;
+        }
+    }
+    until("a node to be ready", || async {
+        matches!(ask(nodes.get_opt(&name)).await, Answer::Ok(Some(node)) if is_ready(&node.data))
+    })
+    .await?;
+    out().remove(&name);
+    Ok(true)
+}
+
+/// Nobody speaks for the node any more, and the cluster says so.
+async fn silence(world: &World, name: &str) -> bool {
+    let nodes = cluster::api(&world.client, &NODE, None);
+    let quiet = json!({"metadata": {"annotations": {MANAGED: null}}});
+    let params = PatchParams::default();
+    if !matches!(
+        ask(nodes.patch(name, &params, &Patch::Merge(&quiet))).await,
+        Answer::Ok(_)
+    ) {
+        return false;
+    }
+    let since = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(60);
+    let since = since.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let silent = json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown",
+        "reason": "NodeStatusUnknown", "lastHeartbeatTime": since, "lastTransitionTime": since}]}});
+    matches!(
+        ask(nodes.patch_status(name, &params, &Patch::Merge(&silent))).await,
+        Answer::Ok(_)
+    )
+}
+
+fn is_ready(node: &Value) -> bool {
+    let conditions = node["status"]["conditions"].as_array();
+    conditions.is_some_and(|conditions| {
+        conditions
+            .iter()
+            .any(|one| one["type"] == "Ready" && one["status"] == "True")
+    })
+}
+
+/// The node as it was made, without what the cluster added.
+fn again(node: &Value) -> Value {
+    json!({
+        "metadata": {"name": node["metadata"]["name"], "labels": node["metadata"]["labels"],
+            "annotations": {MANAGED: "simulated"}},
+        "status": {"capacity": node["status"]["capacity"],
+            "allocatable": node["status"]["allocatable"], "nodeInfo": node["status"]["nodeInfo"]},
+    })
+}

@@ -1,0 +1,110 @@
+//! Looks at all pods and all operators while the run goes on, samples memory, and prints progress.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use crate::{
+    cluster::{self, JOBS, POD},
+    invariants, memory,
+    plan::NAMESPACES,
+    schedule::QUIET_FROM,
+    world::World,
+};
+
+const LOOK: Duration = Duration::from_secs(2);
+const PROGRESS: Duration = Duration::from_secs(30);
+/// A pod of an earlier attempt is being deleted by then, whatever happens: longer than a lease, a paused leader and an outage.
+const STALE: Duration = Duration::from_mins(3);
+
+/// Observes until something is broken.
+pub(crate) async fn observe(world: &World) {
+    let mut stale: BTreeMap<String, Instant> = BTreeMap::new();
+    let mut quiet: Vec<f64> = Vec::new();
+    let mut printed = Instant::now();
+    loop {
+        for operator in &world.operators {
+            if let Some(ended) = operator.ended() {
+                return world.broke(ended);
+            }
+        }
+        if let Some(piece) = world.unharmed().find(|piece| !piece.runs()) {
+            return world.broke(format!("the cluster itself: {piece:?} has ended"));
+        }
+        if let Some((pods, attempts)) = snapshot(world).await {
+            if let Err(broken) = invariants::look_at_pods(&pods, &attempts) {
+                return world.broke(broken);
+            }
+            let now: BTreeSet<String> = invariants::stale_pods(&pods, &attempts);
+            stale.retain(|uid, _| now.contains(uid));
+            for uid in now {
+                let since = *stale.entry(uid.clone()).or_insert_with(Instant::now);
+                if since.elapsed() > STALE {
+                    let pod = pods.iter().find(|pod| pod["metadata"]["uid"] == *uid);
+                    let name = pod.map(|pod| pod["metadata"]["name"].to_string());
+                    return world.broke(format!(
+                        "pod {name:?} belongs to an earlier attempt and still runs after {STALE:?}"
+                    ));
+                }
+            }
+        }
+        sample(world, &mut quiet);
+        if printed.elapsed() >= PROGRESS {
+            printed = Instant::now();
+            progress(world);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// All pods of jobs, and then the attempts of all jobs.
+async fn snapshot(world: &World) -> Option<(Vec<Value>, BTreeMap<String, u64>)> {
+    let mut pods = Vec::new();
+    for namespace in NAMESPACES {
+        let label = "training.kubeflow.org/job-name";
+        pods.extend(cluster::list(&world.client, &POD, Some(namespace), label).await?);
+    }
+    let mut attempts = BTreeMap::new();
+    for resource in &JOBS {
+        for job in cluster::list(&world.client, resource, None, "").await? {
+            let name = job["metadata"]["name"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned();
+            let attempt = job["status"]["trainyard"]["attempt"].as_u64().unwrap_or(0);
+            attempts.insert(name, attempt);
+        }
+    }
+    Some((pods, attempts))
+}
+
+/// One figure a minute: the median of the samples in its quiet end.
+fn sample(world: &World, quiet: &mut Vec<f64>) {
+    let second = world.began.elapsed().as_secs() % 60;
+    if second >= QUIET_FROM {
+        let pid = world.operators.last().and_then(|operator| operator.pid());
+        if let Some(bytes) = pid.and_then(memory::resident) {
+            #[expect(clippy::cast_precision_loss, reason = "bytes of one process")]
+            quiet.push(bytes as f64);
+        }
+    } else if !quiet.is_empty() {
+        let figure = memory::median(quiet);
+        quiet.clear();
+        world.counts().memory.push(figure);
+    }
+}
+
+fn progress(world: &World) {
+    let counts = world.counts();
+    let done: u32 = counts.jobs.values().sum();
+    let faults: u32 = counts.faults.values().sum();
+    let memory = counts.memory.last().map_or(0.0, |bytes| bytes / 1e6);
+    eprintln!(
+        "{:>5} s: {done} jobs done, {} under way, {faults} faults, memory {memory:.1} MB",
+        world.began.elapsed().as_secs(),
+        counts.live.len(),
+    );
+}

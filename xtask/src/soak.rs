@@ -1,0 +1,139 @@
+//! `cargo xtask soak`: jobs of all kinds on a real cluster, for many minutes, while everything around them fails.
+//!
+//! The run itself (jobs, faults, operators, invariants) is the `soak` example of `trainyard-kube`; here its cluster is made
+//! and the programs are built. It is not a suite of the test command: a run that says something takes half an hour.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::{Failure, bench, cluster::Fixture, report, step};
+
+/// The name of the cluster that is made and removed.
+const NAME: &str = "soak";
+/// Simulated nodes of eight GPUs: fewer than the jobs want at times, so that gangs wait.
+const NODES: usize = 12;
+/// The figure that is published is that of so many minutes.
+const MINUTES: u64 = 30;
+
+/// Runs it with `words`.
+pub(crate) fn run(words: &[&str]) -> Result<(), Failure> {
+    let arguments = read(words)?;
+    let seed = arguments.seed.unwrap_or_else(any_seed);
+    report::progress("building the programs");
+    let binary = bench::release()?;
+    step::run(&mut step::cargo(&[
+        "build",
+        "--quiet",
+        "--locked",
+        "--release",
+        "--package",
+        "trainyard-kube",
+        "--example",
+        "soak",
+    ]))?;
+    let soak = step::released("examples/soak")?;
+    let logs = step::released("soak-logs")?;
+    let fixture = Fixture::fresh(NAME, NODES)?;
+    let mut install = fixture.command("kubectl");
+    install.args(["apply", "--server-side", "--kustomize", "deploy/crds"]);
+    step::capture(&mut install)?;
+    let mut command = fixture.command(&soak.to_string_lossy());
+    command
+        .args(["--minutes", &arguments.minutes.to_string()])
+        .args(["--seed", &seed.to_string()])
+        .arg("--binary")
+        .arg(&binary)
+        .arg("--logs")
+        .arg(&logs);
+    for fault in &arguments.without {
+        command.args(["--without", fault]);
+    }
+    let status = command
+        .status()
+        .map_err(|error| Failure::CouldNotRun(format!("cannot start the soak: {error}")))?;
+    match status.code() {
+        Some(0) => Ok(()),
+        // What broke is on stderr already.
+        Some(1) => Err(Failure::Told),
+        _ => Err(Failure::CouldNotRun(format!(
+            "the soak ended with {status}"
+        ))),
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Arguments {
+    minutes: u64,
+    seed: Option<u64>,
+    without: Vec<String>,
+}
+
+fn read(words: &[&str]) -> Result<Arguments, Failure> {
+    let mut arguments = Arguments {
+        minutes: MINUTES,
+        seed: None,
+        without: Vec::new(),
+    };
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let value = words.next().copied();
+        let number = || {
+            let number = value.and_then(|text| text.parse().ok());
+            number.ok_or_else(|| Failure::CouldNotRun(format!("`{word}` needs a number")))
+        };
+        match *word {
+            "--minutes" => arguments.minutes = number()?,
+            "--seed" => arguments.seed = Some(number()?),
+            "--without" => {
+                let fault = value.ok_or_else(|| {
+                    Failure::CouldNotRun("`--without` needs the name of a fault".to_owned())
+                })?;
+                arguments.without.push(fault.to_owned());
+            }
+            other => {
+                return Err(Failure::CouldNotRun(format!(
+                    "unknown argument `{other}`; expected `--minutes N`, `--seed S` or `--without FAULT`"
+                )));
+            }
+        }
+    }
+    if arguments.minutes == 0 {
+        return Err(Failure::CouldNotRun(
+            "`--minutes` needs a number of at least 1".to_owned(),
+        ));
+    }
+    Ok(arguments)
+}
+
+/// A seed that differs from call to call; the run prints it.
+fn any_seed() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(1, |time| time.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments() {
+        let plain = read(&[]).unwrap();
+        assert_eq!((plain.minutes, plain.seed), (30, None));
+        let all = read(&["--minutes", "3", "--seed", "7", "--without", "api-kill"]).unwrap();
+        let want = Arguments {
+            minutes: 3,
+            seed: Some(7),
+            without: vec!["api-kill".to_owned()],
+        };
+        assert_eq!(all, want);
+        for wrong in [
+            &["--minutes"][..],
+            &["--minutes", "0"],
+            &["--seed", "x"],
+            &["--without"],
+            &["--hours", "1"],
+        ] {
+            assert!(read(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}
