@@ -50,6 +50,9 @@ const FAILURES: u32 = 3;
 /// …for this long.
 const PAUSE: Duration = Duration::from_mins(1);
 
+/// The rules of the doctor, made once for all operators of the process, when the first log is read.
+static RULES: OnceLock<Arc<Rules>> = OnceLock::new();
+
 /// What is remembered of reading logs.
 #[derive(Debug)]
 pub(crate) struct Consultation {
@@ -322,7 +325,10 @@ impl Consultation {
     }
 
     fn doctor(&self) -> Doctor {
-        let rules = self.rules.get_or_init(|| Arc::new(Rules::builtin()));
+        let rules = self.rules.get_or_init(|| {
+            let rules = RULES.get_or_init(|| Arc::new(Rules::builtin()));
+            Arc::clone(rules)
+        });
         Doctor::new(Arc::clone(rules))
     }
 

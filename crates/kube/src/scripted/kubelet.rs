@@ -48,7 +48,7 @@ impl World {
     }
 
     fn settle_once(&mut self) -> bool {
-        let mut changed = false;
+        let mut changed = self.collect_orphans();
         for name in &self.names(BATCH) {
             changed |= self.settle_batch(name);
         }

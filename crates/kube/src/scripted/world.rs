@@ -102,6 +102,10 @@ pub(crate) struct World {
     /// How many watches are open now, by path.
     pub(crate) watching: BTreeMap<String, usize>,
     made: u64,
+    /// The identities of what was removed.
+    buried: BTreeSet<String>,
+    /// What was made for an owner that was gone by then; the garbage collector removes it.
+    orphans: Vec<Name>,
 }
 
 impl World {
@@ -167,6 +171,7 @@ impl World {
     /// Removes what `gone` owned.
     fn collect(&mut self, gone: &Value) {
         let uid = text(gone, "/metadata/uid").to_owned();
+        self.buried.insert(uid.clone());
         let owned = |object: &Value| {
             let owners = object.pointer("/metadata/ownerReferences");
             let owners = owners.and_then(Value::as_array);
@@ -225,8 +230,22 @@ impl World {
                 object["status"] = json!({"phase": "Pending"});
             }
         }
+        let owners = object.pointer("/metadata/ownerReferences");
+        let mut owners = owners.and_then(Value::as_array).into_iter().flatten();
+        if owners.any(|owner| self.buried.contains(text(owner, "/uid"))) {
+            self.orphans.push(key.clone());
+        }
         let made = self.put(&key, Some(object));
         Ok(made.map(|made| Value::clone(&made)).unwrap_or_default())
+    }
+
+    /// Removes what was made for an owner that was gone by then; whether there was anything.
+    pub(super) fn collect_orphans(&mut self) -> bool {
+        let orphans = std::mem::take(&mut self.orphans);
+        for name in &orphans {
+            drop(self.remove(name, &json!({})));
+        }
+        !orphans.is_empty()
     }
 
     /// Stores `object` over the one that is there, if it is of the version and identity that it states.

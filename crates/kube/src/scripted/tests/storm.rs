@@ -73,8 +73,9 @@ fn run(seeds: std::ops::Range<u64>) {
     let mut broken = broken.into_inner().unwrap();
     broken.sort();
     if let Some((seed, why)) = broken.first() {
+        let others = broken.len() - 1;
         panic!(
-            "seed {seed}: {why}\nreplay: TRAINYARD_SEED={seed} cargo test -p trainyard-kube --lib \
+            "seed {seed} (and {others} others): {why}\nreplay: TRAINYARD_SEED={seed} cargo test -p trainyard-kube --lib \
              storm::one_seed -- --nocapture"
         );
     }
