@@ -17,13 +17,13 @@ use crate::{
 const JOBS: &str = "/apis/kubeflow.org/v1/pytorchjobs";
 
 /// A job that needs all GPUs of a node, with these fields in its pods.
-fn add(server: &Server, (namespace, name): (&str, &str), pod: Value, policy: Value) {
+fn add(server: &Server, (namespace, name): (&str, &str), pod: &Value, policy: &Value) {
     let mut job = job(Kind::PyTorch, name, 1);
     job["metadata"]["namespace"] = namespace.into();
     if namespace != "team-a" {
         job["metadata"]["annotations"] = json!({"trainyard.dev/preemption": "lower-priority"});
     }
-    job["spec"]["runPolicy"]["schedulingPolicy"] = policy;
+    job["spec"]["runPolicy"]["schedulingPolicy"] = policy.clone();
     let spec = &mut job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"];
     spec["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": "8"}});
     for (key, value) in pod.as_object().unwrap() {
@@ -44,7 +44,7 @@ async fn occupied(preemption: PreemptionScope) -> (Server, crate::scripted::Runn
         ..Options::default()
     });
     let gold = json!({"priorityClassName": "gold"});
-    add(&server, ("team-a", "pretrain"), gold, json!({}));
+    add(&server, ("team-a", "pretrain"), &gold, &json!({}));
     server.wait("the victim runs", victim_runs).await;
     (server, operator)
 }
@@ -88,7 +88,7 @@ async fn job_whose_pods_are_refused_evicts_nobody() {
             ),
         ];
         for (name, pod, policy) in attacks {
-            add(&server, ("evil", name), pod, policy);
+            add(&server, ("evil", name), &pod, &policy);
             let refused = |world: &World| waiting(world, name).contains("exceeded quota");
             server.wait("the author sees the refusal", refused).await;
         }
@@ -120,7 +120,7 @@ async fn admitted_pods_evict_as_far_as_the_scope_reaches() {
         let (server, operator) = occupied(scope).await;
         server.add_class_that_never_preempts(never, 2_000_000);
         let class = json!({"priorityClassName": class});
-        add(&server, ("evil", "x"), class, json!({}));
+        add(&server, ("evil", "x"), &class, &json!({}));
         if sentence.is_empty() {
             let evicts = |world: &World| evictions(world) > 0;
             server.wait("the victim is evicted", evicts).await;
