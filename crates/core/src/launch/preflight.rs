@@ -14,7 +14,10 @@ use k8s_openapi::{
         Capabilities, Container, EmptyDirVolumeSource, EnvVar, Pod, PodSecurityContext, PodSpec,
         ResourceRequirements, SeccompProfile, SecurityContext, Toleration, Volume, VolumeMount,
     },
-    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::{ObjectMeta, OwnerReference}},
+    apimachinery::pkg::{
+        api::resource::Quantity,
+        apis::meta::v1::{ObjectMeta, OwnerReference},
+    },
 };
 
 use super::{

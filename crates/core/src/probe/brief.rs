@@ -85,7 +85,9 @@ impl Report {
             node.checks = kept;
         }
         self.shared.truncate(SHARED);
-        self.shared.iter_mut().for_each(|check| shorten(check, SHORT));
+        self.shared
+            .iter_mut()
+            .for_each(|check| shorten(check, SHORT));
     }
 }
 
@@ -126,7 +128,10 @@ mod tests {
                 checks[index % 8].outcome = Outcome::Fail;
                 checks[9].outcome = Outcome::Warn;
             }
-            (format!("gpu-node-{index:05}.example"), NodeReport { checks })
+            (
+                format!("gpu-node-{index:05}.example"),
+                NodeReport { checks },
+            )
         };
         Report {
             nodes: (0..nodes).map(node).collect(),
@@ -155,7 +160,9 @@ mod tests {
             assert_eq!(before.fit, after.fit, "{name}");
             let blamed = |judged: &crate::probe::Judgement| {
                 let unfit = judged.unfit.iter();
-                unfit.map(|(node, fault)| (node.clone(), fault.blamed)).collect::<Vec<_>>()
+                unfit
+                    .map(|(node, fault)| (node.clone(), fault.blamed))
+                    .collect::<Vec<_>>()
             };
             assert_eq!(blamed(&before), blamed(&after), "{name}");
             assert_eq!(before.alike.is_some(), after.alike.is_some(), "{name}");

@@ -79,7 +79,10 @@ impl Suspects {
         if self.waiting.contains_key(node) || self.tried.contains_key(node) {
             return Blamed::Known;
         }
-        let same = self.waiting.values().filter(|one| one.namespace == namespace);
+        let same = self
+            .waiting
+            .values()
+            .filter(|one| one.namespace == namespace);
         if self.waiting.len() >= WAITING || same.count() >= OF_ONE_NAMESPACE {
             return Blamed::Full;
         }

@@ -124,9 +124,7 @@ fn tidy(check: &mut Check) {
 
 /// `text` without what moves a cursor or turns the direction of writing, and not longer than `most` characters.
 pub fn clean(text: &str, most: usize) -> String {
-    let hides = |letter: char| {
-        matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
-    };
+    let hides = |letter: char| matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
     let letters = text.chars().filter(|letter| !hides(*letter));
     let letters = letters.map(|letter| if letter.is_control() { ' ' } else { letter });
     letters.take(most).collect()
@@ -174,7 +172,13 @@ pub fn consequences(
 ) -> Consequences {
     let record = |node: &String| {
         let record = NodeRecord::of(report, judgement, node, covers, at, lasts)?;
-        Some((node.clone(), NodeRecord { by: source, ..record }))
+        Some((
+            node.clone(),
+            NodeRecord {
+                by: source,
+                ..record
+            },
+        ))
     };
     let records = nodes.iter().filter_map(record).collect();
     let blamed = judgement.unfit.iter();
@@ -213,8 +217,9 @@ pub fn consequences(
 pub fn only_what_was_seen(mut report: Report) -> Report {
     for node in report.nodes.values_mut() {
         if !sees_gpus(node) {
-            let of_gpus =
-                |check: &&mut Check| check.layer == Layer::Devices || check.name == NVIDIA_DRIVER.name;
+            let of_gpus = |check: &&mut Check| {
+                check.layer == Layer::Devices || check.name == NVIDIA_DRIVER.name
+            };
             for check in node.checks.iter_mut().filter(of_gpus) {
                 check.outcome = check.outcome.min(Outcome::Warn);
             }

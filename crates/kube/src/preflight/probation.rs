@@ -121,7 +121,10 @@ impl Operator {
                 drop(released.await);
             }
             Err(why) => {
-                self.caller.metrics.trust.node_tried("probation", "no_result");
+                self.caller
+                    .metrics
+                    .trust
+                    .node_tried("probation", "no_result");
                 warn!(
                     nodes = due.len(),
                     why, "a trial of nodes on probation produced no result"
@@ -259,10 +262,26 @@ mod tests {
             .unwrap()
         };
         let cases = [
-            ("a preflight's", pod("PyTorchJob", "j-preflight-1-0", 900), true),
-            ("a young one", pod("PyTorchJob", "j-preflight-1-0", 899), false),
-            ("somebody else's", pod("ReplicaSet", "j-preflight-1-0", 9_000), false),
-            ("a rank that carries the label", pod("PyTorchJob", "j-worker-0", 9_000), false),
+            (
+                "a preflight's",
+                pod("PyTorchJob", "j-preflight-1-0", 900),
+                true,
+            ),
+            (
+                "a young one",
+                pod("PyTorchJob", "j-preflight-1-0", 899),
+                false,
+            ),
+            (
+                "somebody else's",
+                pod("ReplicaSet", "j-preflight-1-0", 9_000),
+                false,
+            ),
+            (
+                "a rank that carries the label",
+                pod("PyTorchJob", "j-worker-0", 9_000),
+                false,
+            ),
         ];
         for (name, pod, want) in cases {
             let now = Timestamp::from_second(10_000).unwrap();

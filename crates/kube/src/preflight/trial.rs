@@ -98,7 +98,10 @@ impl Operator {
             }
             Err(why) => {
                 self.caller.metrics.trust.node_tried("blamed", "no_result");
-                warn!(node, why, "the trial of a node that a job blames produced no result");
+                warn!(
+                    node,
+                    why, "the trial of a node that a job blames produced no result"
+                );
             }
         }
     }
@@ -138,7 +141,10 @@ impl Operator {
         if found.is_err()
             && let Err(error) = runner.remove().await
         {
-            warn!(error, "cannot remove the pods of a trial; they end by themselves");
+            warn!(
+                error,
+                "cannot remove the pods of a trial; they end by themselves"
+            );
         }
         let report = probe::only_what_was_seen(found?.measured()?);
         let judgement = probe::judge(&report, nodes)?;
@@ -173,17 +179,21 @@ pub(super) fn partners(
     passed: &BTreeSet<String>,
 ) -> BTreeSet<String> {
     let open = |name: &str, node: &Node| {
-        let failed = node.preflight.as_ref().is_some_and(|record| record.is_failed());
+        let failed = node
+            .preflight
+            .as_ref()
+            .is_some_and(|record| record.is_failed());
         let closed = node.unschedulable || node.is_quarantined() || node.is_on_probation();
         node.ready && !closed && !failed && !tried.contains(name)
     };
     let named = passed
         .iter()
         .filter_map(|name| Some((name, snapshot.nodes.get(name)?)));
-    let with_record = snapshot
-        .nodes
-        .iter()
-        .filter(|(_, node)| node.preflight.as_ref().is_some_and(|record| record.by == Source::Operator));
+    let with_record = snapshot.nodes.iter().filter(|(_, node)| {
+        node.preflight
+            .as_ref()
+            .is_some_and(|record| record.by == Source::Operator)
+    });
     named
         .chain(with_record)
         .filter(|(name, node)| open(name, node))
@@ -229,7 +239,13 @@ mod tests {
             ("by nobody", "a", node(None), false, false),
             ("by a trial", "a", own(Outcome::Warn), false, true),
             ("failed a trial", "a", own(Outcome::Fail), true, false),
-            ("by an old version", "a", node(Some((Outcome::Pass, Source::Job))), false, false),
+            (
+                "by an old version",
+                "a",
+                node(Some((Outcome::Pass, Source::Job))),
+                false,
+                false,
+            ),
             ("cordoned", "a", cordoned, true, false),
             ("tried itself", "n", own(Outcome::Pass), true, false),
         ];
@@ -247,8 +263,18 @@ mod tests {
     fn trials_run_where_no_tenant_is() {
         let cases = [
             ("the whole cluster", None, Some("yard"), Ok("yard")),
-            ("one namespace, from another", Some("team"), Some("yard"), Err(())),
-            ("one namespace, from there", Some("team"), Some("team"), Ok("team")),
+            (
+                "one namespace, from another",
+                Some("team"),
+                Some("yard"),
+                Err(()),
+            ),
+            (
+                "one namespace, from there",
+                Some("team"),
+                Some("team"),
+                Ok("team"),
+            ),
             ("not in a pod", Some("team"), None, Ok("team")),
             ("nothing is known", None, None, Ok("default")),
         ];

@@ -57,11 +57,7 @@ pub fn serve(
     output: &mut dyn Write,
 ) -> Result<(), ServeError> {
     let settings = settings(variable)?;
-    let own: Option<SocketAddr> = parsed(
-        variable,
-        variable_name::LEAD,
-        "an address and a port",
-    )?;
+    let own: Option<SocketAddr> = parsed(variable, variable_name::LEAD, "an address and a port")?;
     if let Some(address) = own {
         return join(&settings, address).map_err(ServeError::Peer);
     }
@@ -81,16 +77,8 @@ fn settings(variable: &dyn Fn(&str) -> Option<String>) -> Result<Settings, Serve
         let value = variable(name).filter(|value| !value.is_empty());
         value.ok_or(ServeError::Missing(name))
     };
-    let seconds = parsed(
-        variable,
-        variable_name::TIMEOUT,
-        "a number of seconds",
-    )?;
-    let millis = parsed(
-        variable,
-        variable_name::MEASURE,
-        "a number of milliseconds",
-    )?;
+    let seconds = parsed(variable, variable_name::TIMEOUT, "a number of seconds")?;
+    let millis = parsed(variable, variable_name::MEASURE, "a number of milliseconds")?;
     Ok(Settings {
         needs: json(variable, variable_name::NEEDS, "needs as JSON")?
             .unwrap_or_else(Needs::default),

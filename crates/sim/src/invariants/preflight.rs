@@ -60,7 +60,11 @@ pub(super) fn few_are_taken(world: &World) -> Verdict {
     ensure!(CAP, taken <= most, "{taken} are taken, {most} may be");
     let mut untried = world.fitness.on_probation.difference(&world.fitness.tried);
     let untried = untried.next();
-    ensure!(TRIED, untried.is_none(), "{untried:?} is taken at a job's word");
+    ensure!(
+        TRIED,
+        untried.is_none(),
+        "{untried:?} is taken at a job's word"
+    );
     Ok(())
 }
 

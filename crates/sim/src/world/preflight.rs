@@ -127,7 +127,10 @@ impl World {
             unfit.extend(fit.pop());
         }
         let judgement = Judgement {
-            unfit: unfit.into_iter().map(|node| (node.clone(), fault())).collect(),
+            unfit: unfit
+                .into_iter()
+                .map(|node| (node.clone(), fault()))
+                .collect(),
             fit: fit.into_iter().cloned().collect(),
             ..Judgement::default()
         };

@@ -247,6 +247,25 @@ fn a_preflight_that_tells_nothing_is_tried_again_less_and_less_often() {
 }
 
 #[test]
+fn why_there_is_no_result_is_told_at_once() {
+    let mut world = seated(Kind::PyTorch);
+    world.pass();
+    let why = "its pods cannot be laid out: no container".to_owned();
+    here(&mut world).run = PreflightRun::Ended(1, Err(why));
+    let decision = world.pass();
+    assert!(
+        decision.reasons[0]
+            .message
+            .starts_with("preflight produced no result: its pods cannot be laid out")
+    );
+    assert!(
+        world
+            .events
+            .contains(&"PyTorchJobPreflightFailed".to_owned())
+    );
+}
+
+#[test]
 fn what_every_node_fails_is_not_cured_by_other_nodes() {
     let mut world = seated(Kind::PyTorch);
     world.pass();

@@ -270,15 +270,51 @@ fn labels_alone_make_no_pod_ours() {
         ended,
     };
     let cases = [
-        ("a job's", pod("team", "j-preflight-2-0", "u", Some(&job), false), true),
-        ("of another job", pod("team", "k-preflight-2-0", "u", Some(&job), true), false),
-        ("of a Deployment", pod("team", "j-preflight-2-0", "u", Some(&set), true), false),
-        ("a rank with the label", pod("team", "j-worker-0", "u", Some(&job), true), false),
-        ("a trial", pod("own", "preflight-trial-2-0", "trial", None, false), true),
-        ("a person's, that runs", pod("team", "preflight-0b5d-2-0", "0b5d", None, false), false),
-        ("a person's, that has ended", pod("team", "preflight-0b5d-2-0", "0b5d", None, true), true),
-        ("a web server with the label", pod("team", "nginx", "u", None, true), false),
-        ("the same in our namespace", pod("own", "nginx", "u", None, false), false),
+        (
+            "a job's",
+            pod("team", "j-preflight-2-0", "u", Some(&job), false),
+            true,
+        ),
+        (
+            "of another job",
+            pod("team", "k-preflight-2-0", "u", Some(&job), true),
+            false,
+        ),
+        (
+            "of a Deployment",
+            pod("team", "j-preflight-2-0", "u", Some(&set), true),
+            false,
+        ),
+        (
+            "a rank with the label",
+            pod("team", "j-worker-0", "u", Some(&job), true),
+            false,
+        ),
+        (
+            "a trial",
+            pod("own", "preflight-trial-2-0", "trial", None, false),
+            true,
+        ),
+        (
+            "a person's, that runs",
+            pod("team", "preflight-0b5d-2-0", "0b5d", None, false),
+            false,
+        ),
+        (
+            "a person's, that has ended",
+            pod("team", "preflight-0b5d-2-0", "0b5d", None, true),
+            true,
+        ),
+        (
+            "a web server with the label",
+            pod("team", "nginx", "u", None, true),
+            false,
+        ),
+        (
+            "the same in our namespace",
+            pod("own", "nginx", "u", None, false),
+            false,
+        ),
     ];
     for (name, pod, want) in cases {
         assert_eq!(preflight::is_left_over(pod, "own"), want, "{name}");

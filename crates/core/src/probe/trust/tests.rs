@@ -125,8 +125,16 @@ fn forged_names_never_reach_a_node() {
         .collect();
     for (name, forged, node) in [
         ("20 nodes, one assigned", report(&many), "n02"),
-        ("a path", report(&[("n01", vec![well()]), (bad, vec![well()])]), bad),
-        ("nothing", report(&[("n01", vec![well()]), ("", vec![well()])]), ""),
+        (
+            "a path",
+            report(&[("n01", vec![well()]), (bad, vec![well()])]),
+            bad,
+        ),
+        (
+            "nothing",
+            report(&[("n01", vec![well()]), ("", vec![well()])]),
+            "",
+        ),
     ] {
         let rejected = accept(forged, &asked).unwrap_err();
         let want = Rejected::WrongNode {
@@ -173,7 +181,10 @@ fn records_of_jobs_are_for_nobody_else() {
     let trial = found(Source::Operator).marks;
     let (bad, good) = (&trial.records()["a"], &trial.records()["b"]);
     assert!(bad.is_for("f") && bad.is_for("g"), "bad is bad for all");
-    assert!(good.is_for("f") && !good.is_for("g"), "measured for the same");
+    assert!(
+        good.is_for("f") && !good.is_for("g"),
+        "measured for the same"
+    );
     // An old version wrote what jobs reported, and not who did.
     let mut old: serde_json::Value = serde_json::from_str(&bad.text()).unwrap();
     old.as_object_mut().unwrap().remove("by");
@@ -189,8 +200,16 @@ fn a_trial_that_is_handed_no_gpu_proves_nothing_about_them() {
     let clock = || check("clock-skew", Outcome::Fail, Layer::Host, Owner::Platform);
     let cases = [
         ("no GPU is seen", vec![driver(), count()], Outcome::Warn),
-        ("one is seen, and broken", vec![model(), broken()], Outcome::Fail),
-        ("what is not about GPUs", vec![count(), clock()], Outcome::Fail),
+        (
+            "one is seen, and broken",
+            vec![model(), broken()],
+            Outcome::Fail,
+        ),
+        (
+            "what is not about GPUs",
+            vec![count(), clock()],
+            Outcome::Fail,
+        ),
     ];
     for (name, checks, want) in cases {
         let seen = only_what_was_seen(report(&[("a", checks)]));
