@@ -80,7 +80,7 @@ fn decide_beside_a_newer_version(job: &Job, observed: &Observed, now: Timestamp)
 #[test]
 fn what_a_newer_version_wrote_stays_for_life() {
     let plan = Hunt {
-        seeds: 0..300,
+        seeds: 0..100,
         threads: 2,
         twice_every: 50,
         keep_going: false,
