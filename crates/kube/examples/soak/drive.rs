@@ -34,7 +34,7 @@ const DELETED_BY: Duration = Duration::from_secs(20);
 pub(crate) async fn drive_all(world: &World) {
     while let Some(plan) = world.next_plan() {
         if let Err(broken) = drive(world, &plan).await {
-            world.broke(broken);
+            world.broke(&broken);
             return;
         }
     }
@@ -258,18 +258,19 @@ impl Driver<'_> {
     async fn suspend(&mut self, status: &Value, pods: &[Value], attempt: u64) {
         let all_run = running(pods, attempt).len() == self.plan.pods();
         let runs_for = Duration::from_secs(self.plan.runs_for);
-        match self.suspended {
+        let next = match self.suspended {
             Suspended::NotYet if all_run && self.began.elapsed() > runs_for => {
-                if self.set_suspend(true).await {
-                    self.suspended = Suspended::Asked;
-                }
+                Some((true, Suspended::Asked))
             }
             Suspended::Asked if invariants::holds(status, "Suspended") && pods.is_empty() => {
-                if self.set_suspend(false).await {
-                    self.suspended = Suspended::Over;
-                }
+                Some((false, Suspended::Over))
             }
-            _ => {}
+            _ => None,
+        };
+        if let Some((suspend, then)) = next
+            && self.set_suspend(suspend).await
+        {
+            self.suspended = then;
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use crate::{
     cluster::{self, JOBS, POD, Resource},
     drive,
+    operators::Operator,
     plan::{NAMESPACES, Plan},
     world::World,
 };
@@ -54,10 +55,7 @@ pub(crate) async fn check(world: &World) -> Result<(), String> {
     }
     until_empty(world).await?;
     until_calm(world).await?;
-    let panicked = world
-        .operators
-        .iter()
-        .find_map(|operator| operator.panicked());
+    let panicked = world.operators.iter().find_map(Operator::panicked);
     panicked.map_or(Ok(()), Err)
 }
 

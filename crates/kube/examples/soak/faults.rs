@@ -10,13 +10,17 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::{
-    cluster::{self, Answer, NODE, Piece, ask},
+    cluster::{self, Answer, NODE, POD, Piece, ask},
+    invariants,
+    operators::Operator,
     schedule::{Fault, Planned},
     world::World,
 };
 
 /// What the fixture may take to be back. Beyond that it is at fault, and no operator.
 const BACK: Duration = Duration::from_mins(2);
+/// How long a leader is waited for, before a fault of it is left out.
+const ELECTED: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(300);
 const MANAGED: &str = "kwok.x-k8s.io/node";
 
@@ -37,7 +41,7 @@ pub(crate) async fn run(world: &Arc<World>, schedule: Vec<Planned>) {
                         .or_default() += 1;
                 }
                 Ok(false) => {}
-                Err(error) => world.broke(format!(
+                Err(error) => world.broke(&format!(
                     "the cluster itself: {}: {error}",
                     planned.fault.name()
                 )),
@@ -67,11 +71,17 @@ async fn apply(world: &World, planned: Planned) -> Result<bool, String> {
             return lose_node(world, planned, lasts).await;
         }
         Fault::OperatorKill => {
-            let killable = world.operators.len() as u64 - 1;
-            let operator = &world.operators[usize::try_from(planned.which % killable).unwrap_or(0)];
+            let killable = &world.operators[..world.operators.len() - 1];
+            // The leader, where it may be killed; else in turns.
+            let leader = world.leader().await;
+            let leader = killable
+                .iter()
+                .find(|operator| leader.is_some_and(|leader| leader.name == operator.name));
+            let turn = usize::try_from(planned.which).unwrap_or(0) % killable.len();
+            let operator = leader.unwrap_or(&killable[turn]);
             let _turn = operator.turn.lock().await;
             if let Some(ended) = operator.ended() {
-                world.broke(ended);
+                world.broke(&ended);
                 return Ok(false);
             }
             operator.kill();
@@ -79,7 +89,7 @@ async fn apply(world: &World, planned: Planned) -> Result<bool, String> {
             operator.spawn().map_err(|error| error.to_string())?;
         }
         Fault::LeaderPause => {
-            let Some(leader) = world.leader().await else {
+            let Some(leader) = next_leader(world).await else {
                 return Ok(false);
             };
             let _turn = leader.turn.lock().await;
@@ -102,6 +112,17 @@ async fn apply(world: &World, planned: Planned) -> Result<bool, String> {
         }
     }
     Ok(true)
+}
+
+/// The leader, once there is one again.
+async fn next_leader(world: &World) -> Option<&Operator> {
+    let end = Instant::now() + ELECTED;
+    loop {
+        match world.leader().await {
+            None if Instant::now() < end => tokio::time::sleep(LOOK).await,
+            leader => return leader,
+        }
+    }
 }
 
 async fn pause(piece: &Piece, lasts: Duration) {
@@ -141,45 +162,37 @@ async fn lose_node(world: &World, planned: Planned, lasts: Duration) -> Result<b
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     };
-    let name_of = |node: &Value| {
-        node["metadata"]["name"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned()
+    let Some(node) = victim(world, planned.which).await else {
+        return Ok(false);
     };
-    let at = usize::try_from(planned.which).unwrap_or(0) % world.nodes.len();
-    let node = &world.nodes[at];
-    let name = name_of(node);
+    let name = name_of(node).to_owned();
     if !out().insert(name.clone()) {
         return Ok(false);
     }
     let nodes = cluster::api(&world.client, &NODE, None);
-    match planned.fault {
-        Fault::NodeDeleted => {
-            until("a node to be deleted", || async {
-                drop(ask(nodes.delete(&name, &DeleteParams::default())).await);
-                matches!(ask(nodes.get_opt(&name)).await, Answer::Ok(None))
-            })
-            .await?;
-            tokio::time::sleep(lasts).await;
-            until("a node to be made", || async {
-                matches!(
-                    cluster::create(&world.client, &NODE, None, again(node)).await,
-                    Answer::Ok(())
-                )
-            })
-            .await?;
-        }
-        _ => {
-            until("a node to be silent", || silence(world, &name)).await?;
-            tokio::time::sleep(lasts).await;
-            let back = json!({"metadata": {"annotations": {MANAGED: "simulated"}}});
-            let (params, back) = (PatchParams::default(), Patch::Merge(&back));
-            until("a node to be managed", || async {
-                matches!(ask(nodes.patch(&name, &params, &back)).await, Answer::Ok(_))
-            })
-            .await?;
-        }
+    if planned.fault == Fault::NodeDeleted {
+        until("a node to be deleted", || async {
+            drop(ask(nodes.delete(&name, &DeleteParams::default())).await);
+            matches!(ask(nodes.get_opt(&name)).await, Answer::Ok(None))
+        })
+        .await?;
+        tokio::time::sleep(lasts).await;
+        until("a node to be made", || async {
+            matches!(
+                cluster::create(&world.client, &NODE, None, again(node)).await,
+                Answer::Ok(())
+            )
+        })
+        .await?;
+    } else {
+        until("a node to be silent", || silence(world, &name)).await?;
+        tokio::time::sleep(lasts).await;
+        let back = json!({"metadata": {"annotations": {MANAGED: "simulated"}}});
+        let (params, back) = (PatchParams::default(), Patch::Merge(&back));
+        until("a node to be managed", || async {
+            matches!(ask(nodes.patch(&name, &params, &back)).await, Answer::Ok(_))
+        })
+        .await?;
     }
     until("a node to be ready", || async {
         matches!(ask(nodes.get_opt(&name)).await, Answer::Ok(Some(node)) if is_ready(&node.data))
@@ -187,6 +200,28 @@ async fn lose_node(world: &World, planned: Planned, lasts: Duration) -> Result<b
     .await?;
     out().remove(&name);
     Ok(true)
+}
+
+fn name_of(node: &Value) -> &str {
+    node["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+/// A node with pods, where there is one: losing any other harms nobody.
+async fn victim(world: &World, which: u64) -> Option<&Value> {
+    let pods = cluster::list(&world.client, &POD, None, "")
+        .await
+        .unwrap_or_default();
+    let used = |node: &&Value| {
+        let on_it =
+            |pod: &Value| invariants::is_live(pod) && pod["spec"]["nodeName"] == *name_of(node);
+        pods.iter().any(on_it)
+    };
+    let mut nodes: Vec<&Value> = world.nodes.iter().filter(used).collect();
+    if nodes.is_empty() {
+        nodes = world.nodes.iter().collect();
+    }
+    let at = usize::try_from(which).ok()?.checked_rem(nodes.len())?;
+    nodes.get(at).copied()
 }
 
 /// Nobody speaks for the node any more, and the cluster says so.

@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::{
     cluster::{self, JOBS, POD},
     invariants, memory,
+    operators::Operator,
     plan::NAMESPACES,
     schedule::QUIET_FROM,
     world::World,
@@ -28,15 +29,15 @@ pub(crate) async fn observe(world: &World) {
     loop {
         for operator in &world.operators {
             if let Some(ended) = operator.ended() {
-                return world.broke(ended);
+                return world.broke(&ended);
             }
         }
         if let Some(piece) = world.unharmed().find(|piece| !piece.runs()) {
-            return world.broke(format!("the cluster itself: {piece:?} has ended"));
+            return world.broke(&format!("the cluster itself: {piece:?} has ended"));
         }
         if let Some((pods, attempts)) = snapshot(world).await {
             if let Err(broken) = invariants::look_at_pods(&pods, &attempts) {
-                return world.broke(broken);
+                return world.broke(&broken);
             }
             let now: BTreeSet<String> = invariants::stale_pods(&pods, &attempts);
             stale.retain(|uid, _| now.contains(uid));
@@ -45,7 +46,7 @@ pub(crate) async fn observe(world: &World) {
                 if since.elapsed() > STALE {
                     let pod = pods.iter().find(|pod| pod["metadata"]["uid"] == *uid);
                     let name = pod.map(|pod| pod["metadata"]["name"].to_string());
-                    return world.broke(format!(
+                    return world.broke(&format!(
                         "pod {name:?} belongs to an earlier attempt and still runs after {STALE:?}"
                     ));
                 }
@@ -85,7 +86,7 @@ async fn snapshot(world: &World) -> Option<(Vec<Value>, BTreeMap<String, u64>)> 
 fn sample(world: &World, quiet: &mut Vec<f64>) {
     let second = world.began.elapsed().as_secs() % 60;
     if second >= QUIET_FROM {
-        let pid = world.operators.last().and_then(|operator| operator.pid());
+        let pid = world.operators.last().and_then(Operator::pid);
         if let Some(bytes) = pid.and_then(memory::resident) {
             #[expect(clippy::cast_precision_loss, reason = "bytes of one process")]
             quiet.push(bytes as f64);

@@ -159,7 +159,6 @@ impl Plan {
         Random::new(seed, 500_000 + round).shuffle(&mut shapes);
         let shape = shapes[number as usize % shapes.len()];
         let outcome = match random.between(0, 99) {
-            0..=29 => Outcome::Succeeds,
             30..=49 => Outcome::Recovers(u32::try_from(random.between(1, 2)).unwrap_or(1)),
             50..=66 => Outcome::Exhausts(u32::try_from(random.between(1, 3)).unwrap_or(1)),
             // What an exit code means is not asked of the batch Job that runs the launcher.
@@ -167,6 +166,7 @@ impl Plan {
             75..=86 => Outcome::Resumes,
             87..=93 => Outcome::Deleted,
             94..=99 => Outcome::Expires,
+            // Below 30.
             _ => Outcome::Succeeds,
         };
         let gpus = random.one_of(&[0, 0, 1, 4, 8]);

@@ -112,7 +112,7 @@ pub(crate) fn schedule(seed: u64, minutes: u64, without: &BTreeSet<Fault>) -> Ve
                 at: minute * 60 + random.between(0, QUIET_FROM - 10),
                 fault: Fault::OperatorKill,
                 lasts: Fault::OperatorKill.lasts(&mut random),
-                // In turns.
+                // In turns, where it is not the leader.
                 which: minute,
             });
         }

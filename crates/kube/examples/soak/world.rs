@@ -100,7 +100,7 @@ impl World {
     }
 
     /// Something is not as it must be. Only the first counts.
-    pub(crate) fn broke(&self, what: String) {
+    pub(crate) fn broke(&self, what: &str) {
         let seconds = self.began.elapsed().as_secs();
         self.broken.send_if_modified(|broken| {
             let first = broken.is_none();
