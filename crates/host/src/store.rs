@@ -104,7 +104,7 @@ impl Store {
             if let Err(source) = written
                 && !store.check_version()?
             {
-                let path = store.root.clone();
+                let path = store.root;
                 return Err(StoreError::NotWritable { path, source });
             }
         }

@@ -172,47 +172,43 @@ fn what_ran_here() {
     assert_eq!(list["runs"][0]["lastLoss"], 1.5);
 }
 
-#[test]
-fn one_run_that_cannot_be_read_does_not_hide_the_others() {
-    let folder = "runs/llama/20250103T000000Z";
-    let cases: [(&str, &dyn Fn(&Path), &str); 6] = [
-        (
-            "job.json",
-            &|path| write(path, "{"),
-            "cannot be understood: EOF",
-        ),
-        (
-            "report.json",
-            &|path| write(path, "{"),
-            "cannot be understood: EOF",
-        ),
-        (
-            "report.json",
-            &|path| write(path, ""),
-            "it is empty, as a power loss",
-        ),
-        (
-            "status.json",
-            &|path| write(path, b"\xff\xfe\0"),
-            "cannot be understood",
-        ),
-        (
-            "report.json",
-            &|path| {
+/// What can have happened to a file.
+enum Damage {
+    Holds(&'static [u8]),
+    Huge,
+    Link,
+}
+
+impl Damage {
+    fn inflict(&self, path: &Path) {
+        match self {
+            Self::Holds(bytes) => write(path, bytes),
+            Self::Huge => {
                 let file = fs::File::create(path).expect("files can be made");
                 file.set_len(1 << 40).expect("a hole takes no space");
-            },
-            "it holds 1099511627776 bytes",
-        ),
-        (
-            "report.json",
-            &|path| std::os::unix::fs::symlink("/etc/passwd", path).expect("a link can be made"),
-            "it is a symbolic link",
-        ),
+            }
+            Self::Link => {
+                std::os::unix::fs::symlink("/etc/passwd", path).expect("a link can be made");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_run_that_cannot_be_read_does_not_hide_the_others() {
+    use Damage::{Holds, Huge, Link};
+    let folder = "runs/llama/20250103T000000Z";
+    let cases = [
+        ("job.json", Holds(b"{"), "cannot be understood: EOF"),
+        ("report.json", Holds(b"{"), "cannot be understood: EOF"),
+        ("report.json", Holds(b""), "it is empty, as a power loss"),
+        ("status.json", Holds(b"\xff\xfe\0"), "cannot be understood"),
+        ("report.json", Huge, "it holds 1099511627776 bytes"),
+        ("report.json", Link, "it is a symbolic link"),
     ];
     for (file, damage, reason) in cases {
         let call = call(&["ps"]);
-        damage(&call.folder().join(".trainyard").join(folder).join(file));
+        damage.inflict(&call.folder().join(".trainyard").join(folder).join(file));
         let outcome = call.run();
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
         assert!(outcome.stdout.contains("mnist"), "{outcome:?}");
