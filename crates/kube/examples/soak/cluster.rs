@@ -1,6 +1,13 @@
 //! The cluster around the run: calls that may go unanswered, its programs, and the operator's account.
 
-use std::{fs, future::Future, net::IpAddr, path::PathBuf, process::Command, time::Duration};
+use std::{
+    fs,
+    future::Future,
+    net::IpAddr,
+    path::PathBuf,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use kube::{
     Api, Client,
@@ -131,20 +138,19 @@ impl Piece {
         }
     }
 
-    /// Starts it again after its end.
-    pub(crate) fn start(&self) -> std::io::Result<()> {
-        let script = self.state.join("pieces").join(self.name);
-        let status = Command::new("setsid")
+    /// Starts it again after its end, and waits until its number is known: nothing else may be signalled in its place.
+    pub(crate) async fn start(&self) {
+        drop(fs::remove_file(self.state.join("pids").join(self.name)));
+        let started = Command::new("setsid")
             .args(["--fork", "sh"])
-            .arg(script)
+            .arg(self.state.join("pieces").join(self.name))
             .current_dir("/")
-            .status()?;
-        if status.success() {
-            Ok(())
-        } else {
-            Err(std::io::Error::other(format!(
-                "`setsid` ended with {status}"
-            )))
+            .status();
+        if started.is_ok_and(|status| status.success()) {
+            let end = Instant::now() + ANSWER;
+            while self.pid().is_none() && Instant::now() < end {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
         }
     }
 }
