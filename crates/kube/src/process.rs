@@ -251,8 +251,8 @@ impl Serving {
             traffic: traffic.clone(),
         };
         if let Some(listener) = metrics {
-            let server = plain("metrics", health::metrics(operator.clone()));
-            drop(must_not_be_lost(serve::serve(listener, server)));
+            let page = plain("metrics", health::metrics(operator.clone()));
+            drop(must_not_be_lost(serve::serve(listener, page)));
         }
         let serves = if certificate.is_some() {
             Serves::Webhooks
@@ -260,8 +260,8 @@ impl Serving {
             Serves::NoWebhooks
         };
         if let Some(listener) = health {
-            let server = plain("health", health::health(operator.clone(), certificate));
-            drop(must_not_be_lost(serve::serve(listener, server)));
+            let probes = plain("health", health::health(operator.clone(), certificate));
+            drop(must_not_be_lost(serve::serve(listener, probes)));
         }
         Ok(serves)
     }

@@ -41,7 +41,7 @@ impl Tasks {
         lock(&self.closing).spawn(async move {
             task.await;
             // Nobody may be waiting.
-            let _ = done.send(());
+            drop(done.send(()));
         });
         ends
     }

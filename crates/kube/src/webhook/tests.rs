@@ -85,7 +85,12 @@ async fn a_review_of_many_values_is_large() {
 async fn a_review_whose_turn_does_not_come_is_refused_with_a_sentence() {
     let traffic = Traffic::default();
     let turns = Turns { small: 0, ..SHORT };
-    let reply = answer(request("/convert", 10, 10), lanes(turns, &traffic), Arc::default()).await;
+    let reply = answer(
+        request("/convert", 10, 10),
+        lanes(turns, &traffic),
+        Arc::default(),
+    )
+    .await;
     assert_eq!(reply.status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(
         String::from_utf8(reply.body).unwrap(),

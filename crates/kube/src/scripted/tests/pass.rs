@@ -123,7 +123,11 @@ async fn a_name_that_another_owns_is_not_taken() {
     server
         .wait("the status says whose it is", |world| {
             let job = world.objects.get(&name);
-            job.is_some_and(|job| job["status"].to_string().contains("it exists and belongs to no job"))
+            job.is_some_and(|job| {
+                job["status"]
+                    .to_string()
+                    .contains("it exists and belongs to no job")
+            })
         })
         .await;
     let there = server.see(|world| world.objects.get(&pod_name("a-worker-0")).cloned());
