@@ -75,7 +75,7 @@ impl Operator {
             }
             Judgement::SetAside(sentence) => return self.set_aside(key, &view, &sentence).await,
         }
-        let look = self.poison.watch(&mark, self.look(key, &view));
+        let look = self.poison.watch(&mark, Box::pin(self.look(key, &view)));
         let looked = look.instrument(span.clone()).await;
         let (name, outcome) = match looked {
             Ok(wake) => ("done", Outcome::Done(wake)),

@@ -52,10 +52,10 @@ impl Poison {
             journal: Some(journal),
         };
         if let Some(mark) = crashed {
-            let crashes = poison.suspects().crashes(&mark.uid);
+            let count = poison.suspects().crashes(&mark.uid);
             error!(
                 job = mark.job,
-                crashes,
+                crashes = count,
                 limit = CRASHES,
                 "the operator crashed while it processed this job"
             );
