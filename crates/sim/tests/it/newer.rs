@@ -1,4 +1,5 @@
 //! Another version of the operator, and other controllers, write into the status between passes.
+#![expect(clippy::unwrap_used, reason = "a test stops at what it cannot read")]
 
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -48,7 +48,7 @@ async fn a_job_that_panics_costs_no_other_job() {
     let noted = |note: &str| {
         server.with(|world| {
             world.change(&name, |job| {
-                job["metadata"]["labels"] = json!({"note": note})
+                job["metadata"]["labels"] = json!({"note": note});
             });
         });
     };
