@@ -122,17 +122,16 @@ pub(crate) fn attack(words: &[&str]) -> Result<(), Failure> {
     );
     let flags = ["--cert-dir", &folder];
     let (ours, limit) = run(&attacker, "ours", asked, &flags, &ours)?;
-    let peer = match asked.peer {
-        false => None,
-        true => {
-            let peer = crate::cluster::peer()?;
-            let script = std::env::temp_dir().join("trainyard-peer.sh");
-            fs::write(&script, PEER)
-                .map_err(|error| Failure::CouldNotRun(format!("cannot write: {error}")))?;
-            let command = ["sh".into(), script, peer]
-                .map(|path: PathBuf| path.to_string_lossy().into_owned());
-            Some(run(&attacker, "Go operator", asked, &[], &command)?.0)
-        }
+    let peer = if asked.peer {
+        let peer = crate::cluster::peer()?;
+        let script = std::env::temp_dir().join("trainyard-peer.sh");
+        fs::write(&script, PEER)
+            .map_err(|error| Failure::CouldNotRun(format!("cannot write: {error}")))?;
+        let command =
+            ["sh".into(), script, peer].map(|path: PathBuf| path.to_string_lossy().into_owned());
+        Some(run(&attacker, "Go operator", asked, &[], &command)?.0)
+    } else {
+        None
     };
     println!(
         "\n{HOSTILE} hostile reviews, {IDLE} idle TLS connections and {SILENT} silent ones to the probes' port at once, \
@@ -279,6 +278,9 @@ mod tests {
 
     const PRINTED: &str = r#"{"calmRssBytes":20000000,"hostileConnections":5000,"hostileReviews":3000,"jobMostSeconds":0.5,"jobs":5,"jobsFailed":0,"limit":"control group","peakRssBytes":200000000,"probes":30,"probesFailed":0,"probeP99Seconds":0.01,"reviewMedianSeconds":0.01,"reviewP99Seconds":0.25,"reviews":400,"reviewsFailed":1,"silentConnections":900,"survived":1}"#;
 
+    /// The figure that is missed, and what makes it so.
+    type Case = (&'static str, fn(&mut Run));
+
     fn missed(ours: &Run) -> Vec<String> {
         let figures = figures(ours, None);
         let missed = figures.into_iter().filter(|figure| !figure.met);
@@ -289,19 +291,19 @@ mod tests {
     fn every_bound_can_be_missed() {
         let good = Run::read(PRINTED).unwrap();
         assert_eq!(missed(&good), [""; 0]);
-        let cases: [(&str, fn(&mut Run)); 7] = [
+        let cases: [Case; 7] = [
             ("survives", |run| run.survived = false),
             ("memory at most", |run| run.peak = 300e6),
             ("an honest review, p99", |run| run.review = 1.0),
             ("an honest review, p99", |run| run.reviews = 0.0),
             ("a new job, until its pods exist, at most", |run| {
-                run.job = 5.0
+                run.job = 5.0;
             }),
             ("a new job, until its pods exist, at most", |run| {
-                run.jobs_failed = 1.0
+                run.jobs_failed = 1.0;
             }),
             ("probes without an answer within 1 s", |run| {
-                run.probes_failed = 1.0
+                run.probes_failed = 1.0;
             }),
         ];
         for (name, worsen) in cases {

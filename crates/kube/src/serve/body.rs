@@ -1,6 +1,6 @@
 //! Reading the body of a request within its bounds.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use http_body_util::BodyExt as _;
@@ -109,6 +109,7 @@ async fn collect(mut body: Incoming, intake: Intake, place: &Place) -> Result<Bo
         let Ok(data) = frame.into_data() else {
             continue;
         };
+        let began = Instant::now();
         if bytes.len() + data.len() > intake.bytes {
             return Err(Refused::TooLarge(intake.bytes));
         }
@@ -121,7 +122,7 @@ async fn collect(mut body: Incoming, intake: Intake, place: &Place) -> Result<Bo
             .hold(data.len())
             .map_err(|_| Refused::NoRoom(place.limit()))?;
         append(&mut bytes, &data, &body);
-        place.pace(data.len()).await;
+        place.pace(data.len(), began.elapsed()).await;
     }
     Ok(Body {
         bytes,

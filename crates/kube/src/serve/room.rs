@@ -7,7 +7,8 @@
 //!   API server may be behind one address with everybody else.
 //! - Bodies that arrive and answers that are sent share one budget of bytes, and the same two rules. The first bytes of each
 //!   connection are not charged, so that a request of usual size never waits for, or pays for, the large ones of others.
-//! - Charged bodies are read at a bounded rate, all of them together and in turns, so that they leave time for the others.
+//! - Charged bodies are read at a bounded rate and for a quarter of the time, all of them together and in turns, so that the others
+//!   get on however slow the machine is.
 
 use std::{
     collections::BTreeMap,
@@ -39,6 +40,8 @@ pub(crate) struct Size {
     pub(crate) bytes_a_second: u32,
 }
 
+/// On a slow machine large bodies are read for one of so many parts of the time.
+const REST: u32 = 4;
 /// A wait that is shorter is not worth a timer.
 const SHORT: Duration = Duration::from_millis(1);
 
@@ -263,8 +266,8 @@ impl Place {
         Ok(())
     }
 
-    /// Waits for the turn of `bytes` that were charged; whoever is charged nothing has no need to wait.
-    pub(crate) async fn pace(&self, bytes: usize) {
+    /// Waits for the turn of `bytes` that were charged and took `spent` to read; whoever is charged nothing has no need to wait.
+    pub(crate) async fn pace(&self, bytes: usize, spent: Duration) {
         let turn = {
             let mut state = self.room.state();
             let charged = state.open.get(&self.id).is_some_and(|of| of.charged > 0);
@@ -275,7 +278,7 @@ impl Place {
             let turn = state.read_next.map_or(now, |next| next.max(now));
             let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
             let lasts = Duration::from_secs(1) * bytes / self.room.size.bytes_a_second.max(1);
-            state.read_next = Some(turn + lasts);
+            state.read_next = Some(turn + lasts.max(spent * REST));
             if turn - now < SHORT {
                 return;
             }

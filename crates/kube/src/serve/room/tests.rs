@@ -131,12 +131,16 @@ async fn large_bodies_are_read_at_a_bounded_rate_and_small_ones_at_once() {
     let began = Instant::now();
     for place in [&large, &other] {
         place.hold(40).unwrap();
-        place.pace(40).await;
+        place.pace(40, Duration::ZERO).await;
     }
     // The second waited for the 40 bytes of the first.
     assert!(began.elapsed() >= Duration::from_millis(40));
     let next = room.state().read_next.unwrap();
     small.hold(10).unwrap();
-    small.pace(10).await;
+    small.pace(10, Duration::from_secs(1)).await;
     assert_eq!(room.state().read_next, Some(next), "it has taken no turn");
+    // What takes long to read has its next turn later.
+    large.pace(1, Duration::from_secs(1)).await;
+    let later = room.state().read_next.unwrap();
+    assert!(later >= next + Duration::from_secs(4));
 }
