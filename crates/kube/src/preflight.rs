@@ -12,6 +12,8 @@ mod marks;
 mod probation;
 mod runner;
 mod tasks;
+#[cfg(test)]
+mod tests;
 mod trial;
 
 use std::{
@@ -32,9 +34,9 @@ use trainyard_core::{
     spec::{Job, Preflight, Slot},
 };
 
-use self::tasks::Tasks;
 pub use self::runner::PreflightFound;
 pub(crate) use self::runner::{Runner, SETS_UP};
+use self::tasks::Tasks;
 use crate::{key::JobKey, operator::Operator};
 
 /// What is decided about preflights for the whole cluster.
@@ -130,7 +132,13 @@ impl Flights {
     }
 
     /// Remembers what a preflight of a job found, for its later attempts.
-    fn remember(&self, key: &JobKey, uid: &str, found: BTreeMap<String, NodeRecord>, now: Timestamp) {
+    fn remember(
+        &self,
+        key: &JobKey,
+        uid: &str,
+        found: BTreeMap<String, NodeRecord>,
+        now: Timestamp,
+    ) {
         let mut own = self.own();
         let known = own.entry(key.clone()).or_insert_with(|| Own {
             uid: uid.to_owned(),
@@ -217,7 +225,8 @@ impl Operator {
             for node in seats.values() {
                 let own = self.flights.remembered(key, uid, &covers, node);
                 let on_node = nodes.get(node).and_then(|node| node.preflight.as_deref());
-                let on_node = on_node.filter(|record| record.is_for(&covers) && record.is_fresh(now));
+                let on_node =
+                    on_node.filter(|record| record.is_for(&covers) && record.is_fresh(now));
                 // What the operator itself found wrong outweighs what the job's pods say.
                 let known = match on_node {
                     Some(record) if record.is_failed() || own.is_none() => Some(record.clone()),
@@ -281,7 +290,10 @@ impl Operator {
             covers: preflight::covers(job, fabric.as_ref()),
             pods,
         };
-        let task = self.flights.tasks.measure(self.clone().run_preflight(begun));
+        let task = self
+            .flights
+            .tasks
+            .measure(self.clone().run_preflight(begun));
         let followed = Followed {
             uid: uid.to_owned(),
             round,
