@@ -303,21 +303,17 @@ pub struct Labelled<'a> {
 /// A job's is owned by the job and named after it. One of no job has the name that its labels say, and nobody owns it;
 /// where that is not in `own`, the namespace of the operator, it is somebody's own, and only what has ended is cleared up.
 pub fn is_left_over(pod: Labelled<'_>, own: &str) -> bool {
-    match pod.owner {
-        Some(owner) => {
-            let is_job = Kind::ALL
-                .iter()
-                .any(|kind| kind.name() == owner.kind && kind.api_version() == owner.api_version);
-            let named = format!("{}-preflight-{}-", owner.name, pod.round);
-            is_job && pod.name.starts_with(&named)
-        }
-        None => {
-            let nobodys = format!("preflight-{}-{}-", pod.of, pod.round);
-            let of_file = format!("-preflight-{}-", pod.round);
-            let is_named = pod.name.starts_with(&nobodys) || pod.name.contains(&of_file);
-            is_named && (pod.namespace == own || pod.ended)
-        }
+    if let Some(owner) = pod.owner {
+        let is_job = Kind::ALL
+            .iter()
+            .any(|kind| kind.name() == owner.kind && kind.api_version() == owner.api_version);
+        let named = format!("{}-preflight-{}-", owner.name, pod.round);
+        return is_job && pod.name.starts_with(&named);
     }
+    let nobodys = format!("preflight-{}-{}-", pod.of, pod.round);
+    let of_file = format!("-preflight-{}-", pod.round);
+    let is_named = pod.name.starts_with(&nobodys) || pod.name.contains(&of_file);
+    is_named && (pod.namespace == own || pod.ended)
 }
 
 fn labels(flight: Flight<'_>) -> BTreeMap<String, String> {
