@@ -12,6 +12,8 @@ mod marks;
 mod probation;
 mod runner;
 mod tasks;
+#[cfg(test)]
+mod tests;
 mod trial;
 
 use std::{
