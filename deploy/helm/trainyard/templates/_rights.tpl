@@ -171,6 +171,17 @@
   verbs:
   - create
 {{- end }}
+{{- define "trainyard.rights.networkPolicies" -}}
+# closes the agent's port and the preflight's port to pods of other jobs
+- apiGroups:
+  - networking.k8s.io
+  resources:
+  - networkpolicies
+  verbs:
+  - create
+  - get
+  - patch
+{{- end }}
 {{- define "trainyard.rights.nodes" -}}
 # sees what room other pods leave on the nodes
 - apiGroups:
