@@ -13,6 +13,9 @@ use super::read::own_type;
 /// Objects about one moment. A new moment does not inherit what another version said of the old one.
 const REPLACED_WHOLE: &[&str] = &["waiting", "lastFailure", "open", "fabric"];
 
+/// Maps that are left out when they are empty. Any other object means something by being there.
+const LEFT_OUT_EMPTY: &[&str] = &["replicaStatuses", "replicas", "succeeded", "earlier"];
+
 /// What a stored status holds beyond what this version understands.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Kept(Option<Box<Origin>>);
@@ -95,12 +98,12 @@ fn merge_fields(
     merged
 }
 
-/// What stays of an object that the decision removes: what was never understood of it.
+/// What stays of a map that the decision empties: what was never understood of it.
 fn left_over(key: &str, stored: &Value, before: &Value) -> Option<Value> {
     let (Value::Object(stored), Value::Object(before)) = (stored, before) else {
         return None;
     };
-    if REPLACED_WHOLE.contains(&key) {
+    if !LEFT_OUT_EMPTY.contains(&key) {
         return None;
     }
     let rest = merge_fields(stored, before, &Map::new());
