@@ -292,7 +292,7 @@ impl Runner<'_> {
         match self.caller.create::<Bare>(&path, pod).await {
             Ok(made) => Ok(made.metadata.uid),
             // Ours were deleted before this began.
-            Err(error) if error.is_taken() => Err(self.reject(Rejected::WrongPod {
+            Err(error) if error.is_taken() => Err(self.reject(&Rejected::WrongPod {
                 pod: name.to_owned(),
             })),
             Err(error) => Err(NoReport::All(format!(
@@ -324,15 +324,15 @@ impl Runner<'_> {
         })?;
         if log.len() > most {
             let most = self.report_bytes;
-            return Err(self.reject(Rejected::TooLarge { most }));
+            return Err(self.reject(&Rejected::TooLarge { most }));
         }
         // Logs are read by name. A name has one pod at a time, so it was this one if it still is.
         if self.holder(lead).await?.as_deref() != Some(uid) {
             let pod = lead.to_owned();
-            return Err(self.reject(Rejected::WrongPod { pod }));
+            return Err(self.reject(&Rejected::WrongPod { pod }));
         }
-        let report = find_report(&log)?.map_err(|rejected| self.reject(rejected))?;
-        probe::accept(report, nodes).map_err(|rejected| self.reject(rejected))
+        let report = find_report(&log)?.map_err(|rejected| self.reject(&rejected))?;
+        probe::accept(report, nodes).map_err(|rejected| self.reject(&rejected))
     }
 
     /// The identity of the pod that has this name now.
@@ -349,7 +349,7 @@ impl Runner<'_> {
         Ok(pods.into_iter().next().map(|pod| pod.metadata.uid))
     }
 
-    fn reject(&self, rejected: Rejected) -> NoReport {
+    fn reject(&self, rejected: &Rejected) -> NoReport {
         self.caller.metrics.trust.report_rejected(rejected.label());
         NoReport::All(rejected.to_string())
     }
