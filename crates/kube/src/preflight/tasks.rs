@@ -40,8 +40,8 @@ impl Tasks {
         let (done, ends) = oneshot::channel();
         lock(&self.closing).spawn(async move {
             task.await;
-            // Nobody may be waiting.
-            drop(done.send(()));
+            // Whoever waits for it goes on.
+            drop(done);
         });
         ends
     }
@@ -68,7 +68,7 @@ mod tests {
         // The trial that began it is ended with the operator.
         drop(tasks.close(async move {
             drop(answered.await);
-            let _ = wrote.send(());
+            wrote.send(()).unwrap();
         }));
         let (finished, ()) = tokio::join!(tasks.finish(Duration::from_mins(1)), async {
             tokio::task::yield_now().await;

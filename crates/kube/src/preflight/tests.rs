@@ -177,9 +177,9 @@ async fn blamed_node_is_tried_and_only_the_trial_marks_it() {
         server
             .wait("what the trial found is on the node", |world| {
                 let node = world.get("/api/v1/nodes", "", "node-1").unwrap();
-                let note = text(&node, "/metadata/annotations/trainyard.dev~1preflight");
+                let kept = text(&node, "/metadata/annotations/trainyard.dev~1preflight");
                 let taint = text(&node, "/spec/taints/0/key") == probe::PROBATION;
-                note.contains(r#""by":"operator""#) && taint == tainted
+                kept.contains(r#""by":"operator""#) && taint == tainted
             })
             .await;
         for (path, body) in marks(&server) {
