@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kube::api::{DeleteParams, Preconditions};
 use serde_json::Value;
 
 use crate::{
@@ -21,9 +22,13 @@ const PROGRESS: Duration = Duration::from_secs(30);
 /// A pod of an earlier attempt is being deleted by then, whatever happens: longer than a lease, a paused leader and an outage.
 const STALE: Duration = Duration::from_mins(3);
 
+/// How long a deletion that is carried out may take before it counts as left half done.
+const HALF_DONE: Duration = Duration::from_secs(5);
+
 /// Observes until something is broken.
 pub(crate) async fn observe(world: &World) {
     let mut stale: BTreeMap<String, Instant> = BTreeMap::new();
+    let mut half_done: BTreeMap<String, Instant> = BTreeMap::new();
     let mut quiet: Vec<f64> = Vec::new();
     let mut printed = Instant::now();
     loop {
@@ -39,6 +44,7 @@ pub(crate) async fn observe(world: &World) {
             if let Err(broken) = invariants::look_at_pods(&pods, &attempts) {
                 return world.broke(&broken);
             }
+            finish_deletions(world, &pods, &mut half_done).await;
             let now: BTreeSet<String> = invariants::stale_pods(&pods, &attempts);
             stale.retain(|uid, _| now.contains(uid));
             for uid in now {
@@ -58,6 +64,41 @@ pub(crate) async fn observe(world: &World) {
             progress(world);
         }
         tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Deletes pods again that an API server was killed over while it deleted them: they are marked as having no time left and are
+/// still there. A kubelet tries until they are gone; the simulated one tries once.
+async fn finish_deletions(world: &World, pods: &[Value], since: &mut BTreeMap<String, Instant>) {
+    let text =
+        |pod: &Value, key: &str| pod["metadata"][key].as_str().unwrap_or_default().to_owned();
+    let left: Vec<&Value> = pods
+        .iter()
+        .filter(|pod| pod["metadata"]["deletionGracePeriodSeconds"] == 0)
+        .collect();
+    let uids: BTreeSet<String> = left.iter().map(|pod| text(pod, "uid")).collect();
+    since.retain(|uid, _| uids.contains(uid));
+    for pod in left {
+        let uid = text(pod, "uid");
+        if since
+            .entry(uid.clone())
+            .or_insert_with(Instant::now)
+            .elapsed()
+            < HALF_DONE
+        {
+            continue;
+        }
+        let params = DeleteParams {
+            grace_period_seconds: Some(0),
+            preconditions: Some(Preconditions {
+                uid: Some(uid),
+                ..Preconditions::default()
+            }),
+            ..DeleteParams::default()
+        };
+        let api = cluster::api(&world.client, &POD, Some(&text(pod, "namespace")));
+        // What was not done is tried again at the next look.
+        drop(cluster::ask(api.delete(&text(pod, "name"), &params)).await);
     }
 }
 
