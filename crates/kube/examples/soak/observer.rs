@@ -25,6 +25,9 @@ const STALE: Duration = Duration::from_mins(3);
 /// How long a deletion that is carried out may take before it counts as left half done.
 const HALF_DONE: Duration = Duration::from_secs(5);
 
+/// Programs of the cluster may end by themselves this often.
+const RESTARTS: u32 = 5;
+
 /// Observes until something is broken.
 pub(crate) async fn observe(world: &World) {
     let mut stale: BTreeMap<String, Instant> = BTreeMap::new();
@@ -37,8 +40,8 @@ pub(crate) async fn observe(world: &World) {
                 return world.broke(&ended);
             }
         }
-        if let Some(piece) = world.unharmed().find(|piece| !piece.runs()) {
-            return world.broke(&format!("the cluster itself: {piece:?} has ended"));
+        if let Err(broken) = keep_running(world).await {
+            return world.broke(&broken);
         }
         if let Some((pods, attempts)) = snapshot(world).await {
             if let Err(broken) = invariants::look_at_pods(&pods, &attempts) {
@@ -65,6 +68,28 @@ pub(crate) async fn observe(world: &World) {
         }
         tokio::time::sleep(LOOK).await;
     }
+}
+
+/// Starts programs of the cluster again that ended by themselves, as a kubelet does with those of a control plane. That of etcd
+/// is the end of the run, and so is one that does not stay.
+async fn keep_running(world: &World) -> Result<(), String> {
+    if !world.etcd.runs() {
+        return Err(format!("the cluster itself: {}", world.etcd.last_words()));
+    }
+    for piece in world.others.iter().filter(|piece| !piece.runs()) {
+        let words = piece.last_words();
+        eprintln!("the cluster itself: {words}");
+        let restarts = {
+            let mut counts = world.counts();
+            counts.restarts += 1;
+            counts.restarts
+        };
+        if restarts > RESTARTS {
+            return Err(format!("the cluster itself: {words}"));
+        }
+        piece.start().await;
+    }
+    Ok(())
 }
 
 /// Deletes pods again that an API server was killed over while it deleted them: they are marked as having no time left and are
