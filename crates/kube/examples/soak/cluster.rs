@@ -132,6 +132,17 @@ impl Piece {
         self.pid().is_some_and(is_running)
     }
 
+    /// That it has ended, with the last line of its log.
+    pub(crate) fn last_words(&self) -> String {
+        let log = fs::read(self.state.join("logs").join(self.name)).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let last = log.lines().last().unwrap_or_default();
+        format!(
+            "`{}` has ended; the last line of its log: {last}",
+            self.name
+        )
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         if let Some(pid) = self.pid() {
             signal(pid, name);

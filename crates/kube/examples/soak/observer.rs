@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kube::api::{DeleteParams, Preconditions};
 use serde_json::Value;
 
 use crate::{
@@ -21,9 +22,16 @@ const PROGRESS: Duration = Duration::from_secs(30);
 /// A pod of an earlier attempt is being deleted by then, whatever happens: longer than a lease, a paused leader and an outage.
 const STALE: Duration = Duration::from_mins(3);
 
+/// How long a deletion that is carried out may take before it counts as left half done.
+const HALF_DONE: Duration = Duration::from_secs(5);
+
+/// Programs of the cluster may end by themselves this often.
+const RESTARTS: u32 = 5;
+
 /// Observes until something is broken.
 pub(crate) async fn observe(world: &World) {
     let mut stale: BTreeMap<String, Instant> = BTreeMap::new();
+    let mut half_done: BTreeMap<String, Instant> = BTreeMap::new();
     let mut quiet: Vec<f64> = Vec::new();
     let mut printed = Instant::now();
     loop {
@@ -32,13 +40,14 @@ pub(crate) async fn observe(world: &World) {
                 return world.broke(&ended);
             }
         }
-        if let Some(piece) = world.unharmed().find(|piece| !piece.runs()) {
-            return world.broke(&format!("the cluster itself: {piece:?} has ended"));
+        if let Err(broken) = keep_running(world).await {
+            return world.broke(&broken);
         }
         if let Some((pods, attempts)) = snapshot(world).await {
             if let Err(broken) = invariants::look_at_pods(&pods, &attempts) {
                 return world.broke(&broken);
             }
+            finish_deletions(world, &pods, &mut half_done).await;
             let now: BTreeSet<String> = invariants::stale_pods(&pods, &attempts);
             stale.retain(|uid, _| now.contains(uid));
             for uid in now {
@@ -58,6 +67,63 @@ pub(crate) async fn observe(world: &World) {
             progress(world);
         }
         tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Starts programs of the cluster again that ended by themselves, as a kubelet does with those of a control plane. That of etcd
+/// is the end of the run, and so is one that does not stay.
+async fn keep_running(world: &World) -> Result<(), String> {
+    if !world.etcd.runs() {
+        return Err(format!("the cluster itself: {}", world.etcd.last_words()));
+    }
+    for piece in world.others.iter().filter(|piece| !piece.runs()) {
+        let words = piece.last_words();
+        eprintln!("the cluster itself: {words}");
+        let restarts = {
+            let mut counts = world.counts();
+            counts.restarts += 1;
+            counts.restarts
+        };
+        if restarts > RESTARTS {
+            return Err(format!("the cluster itself: {words}"));
+        }
+        piece.start().await;
+    }
+    Ok(())
+}
+
+/// Deletes pods again that an API server was killed over while it deleted them: they are marked as having no time left and are
+/// still there. A kubelet tries until they are gone; the simulated one tries once.
+async fn finish_deletions(world: &World, pods: &[Value], since: &mut BTreeMap<String, Instant>) {
+    let text =
+        |pod: &Value, key: &str| pod["metadata"][key].as_str().unwrap_or_default().to_owned();
+    let left: Vec<&Value> = pods
+        .iter()
+        .filter(|pod| pod["metadata"]["deletionGracePeriodSeconds"] == 0)
+        .collect();
+    let uids: BTreeSet<String> = left.iter().map(|pod| text(pod, "uid")).collect();
+    since.retain(|uid, _| uids.contains(uid));
+    for pod in left {
+        let uid = text(pod, "uid");
+        if since
+            .entry(uid.clone())
+            .or_insert_with(Instant::now)
+            .elapsed()
+            < HALF_DONE
+        {
+            continue;
+        }
+        let params = DeleteParams {
+            grace_period_seconds: Some(0),
+            preconditions: Some(Preconditions {
+                uid: Some(uid),
+                ..Preconditions::default()
+            }),
+            ..DeleteParams::default()
+        };
+        let api = cluster::api(&world.client, &POD, Some(&text(pod, "namespace")));
+        // What was not done is tried again at the next look.
+        drop(cluster::ask(api.delete(&text(pod, "name"), &params)).await);
     }
 }
 

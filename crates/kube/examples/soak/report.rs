@@ -38,6 +38,10 @@ pub(crate) fn table(world: &World, leaders: Option<u64>) -> String {
     );
     let leaders = leaders.map_or_else(|| "unknown".to_owned(), |count| count.to_string());
     row("times that the lease changed hands", leaders);
+    row(
+        "programs of the cluster that ended by themselves",
+        counts.restarts.to_string(),
+    );
     let opened: u64 = world
         .operators
         .iter()

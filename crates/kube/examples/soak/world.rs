@@ -29,6 +29,8 @@ pub(crate) struct Counts {
     pub(crate) unpaid: u64,
     /// The longest time from the end of the faults to the end of a job.
     pub(crate) settled: Duration,
+    /// Programs of the cluster that ended by themselves and were started again.
+    pub(crate) restarts: u32,
     /// Resident memory of the operator that is never killed, once a minute.
     pub(crate) memory: Vec<f64>,
 }
@@ -44,7 +46,8 @@ pub(crate) struct World {
     pub(crate) nodes: Vec<Value>,
     pub(crate) api_server: Piece,
     pub(crate) etcd: Piece,
-    others: Vec<Piece>,
+    /// The other programs of the cluster, which nobody kills here.
+    pub(crate) others: Vec<Piece>,
     /// Held by a fault of the control plane.
     pub(crate) control_plane: tokio::sync::Mutex<()>,
     pub(crate) nodes_out: Mutex<BTreeSet<String>>,
@@ -147,11 +150,6 @@ impl World {
             let mut counts = self.counts();
             counts.settled = counts.settled.max(ended.elapsed());
         }
-    }
-
-    /// The programs of the cluster that nobody kills here.
-    pub(crate) fn unharmed(&self) -> impl Iterator<Item = &Piece> {
-        self.others.iter().chain([&self.etcd])
     }
 
     /// The operator that leads now.

@@ -169,11 +169,29 @@ impl Runner<'_> {
         found.map_err(|(NoReport::Lead(why) | NoReport::All(why))| why)
     }
 
+    /// Deletes every pod of it that is seen, also one that comes meanwhile, and waits until none is left.
     async fn clear(&self, seen: &mut Watched) -> Result<(), String> {
-        let members = seen.borrow().members.values().cloned().collect::<Vec<_>>();
-        self.delete(members.iter().map(|one| &one.metadata)).await?;
-        if until(seen, LEAVES, |seen| seen.members.is_empty()).await {
-            return Ok(());
+        let mut deleted = BTreeSet::new();
+        let all = async {
+            loop {
+                let is_new = |seen: &Seen, deleted: &BTreeSet<String>| {
+                    let mut known = seen.members.keys();
+                    known.any(|uid| !deleted.contains(uid))
+                };
+                let members = seen.borrow_and_update().members.clone();
+                let fresh = members.iter().filter(|(uid, _)| !deleted.contains(*uid));
+                self.delete(fresh.map(|(_, one)| &one.metadata)).await?;
+                deleted.extend(members.into_keys());
+                let met = |seen: &Seen| seen.members.is_empty() || is_new(seen, &deleted);
+                match seen.wait_for(|seen| met(seen)).await {
+                    Ok(seen) if seen.members.is_empty() => return Ok(()),
+                    Ok(_) => {}
+                    Err(_) => return Err("its pods are followed no longer".to_owned()),
+                }
+            }
+        };
+        if let Ok(done) = tokio::time::timeout(LEAVES, all).await {
+            return done;
         }
         let seen = seen.borrow();
         let left = seen.members.values().next();
