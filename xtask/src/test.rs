@@ -28,6 +28,7 @@ const SUITES: &[Suite] = &[
     ("unit, integration and doc", unit),
     ("examples", files::examples),
     ("fuzz seeds", files::fuzz_seeds),
+    ("storm", storm),
     ("sim", sim),
     ("mutants", mutants),
     ("hosts", hosts::suite),
@@ -104,6 +105,23 @@ fn unit() -> Result<String, Failure> {
         "trainyard-sim",
         "--no-fail-fast",
     ]))
+}
+
+/// Jobs and failures of the API server by seed, against the real operator. The same selection of packages as [`unit`],
+/// so that nothing is built again.
+fn storm() -> Result<String, Failure> {
+    counted(&mut step::cargo(&[
+        "test",
+        "--locked",
+        "--workspace",
+        "--exclude",
+        "trainyard-sim",
+        "--lib",
+        "storm",
+        "--",
+        "--ignored",
+    ]))
+    .map(|_| "2,000 seeds".to_owned())
 }
 
 fn mutants() -> Result<String, Failure> {

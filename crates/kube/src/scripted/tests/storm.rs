@@ -32,7 +32,7 @@ fn whatever_fails_jobs_end_and_nothing_is_left() {
 }
 
 #[test]
-#[ignore = "minutes: `cargo test --release -p trainyard-kube --lib storm -- --ignored`"]
+#[ignore = "a suite of its own: `cargo test -p trainyard-kube --lib storm -- --ignored`"]
 fn two_thousand_seeds() {
     run(0..MANY);
 }
