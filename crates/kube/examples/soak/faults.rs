@@ -137,7 +137,7 @@ async fn kill_api_server(world: &World, lasts: Duration) -> Result<(), String> {
     until("the API server to end", || async { !piece.runs() }).await?;
     tokio::time::sleep(lasts).await;
     until("the API server to be back", || async {
-        // The port is free only once the last thread of the one before is gone; until then a new one ends at once.
+        // The port of the one before may not be free at once, and a new one then ends by itself.
         if !piece.runs() {
             piece.start().await;
             tokio::time::sleep(LOOK).await;

@@ -22,7 +22,7 @@ const PROGRESS: Duration = Duration::from_secs(30);
 /// A pod of an earlier attempt is being deleted by then, whatever happens: longer than a lease, a paused leader and an outage.
 const STALE: Duration = Duration::from_mins(3);
 
-/// How long a deletion that is carried out may take before it counts as left half done.
+/// How long a pod without any time left may still be there before it is deleted again.
 const HALF_DONE: Duration = Duration::from_secs(5);
 
 /// Programs of the cluster may end by themselves this often.
@@ -92,8 +92,8 @@ async fn keep_running(world: &World) -> Result<(), String> {
     Ok(())
 }
 
-/// Deletes pods again that an API server was killed over while it deleted them: they are marked as having no time left and are
-/// still there. A kubelet tries until they are gone; the simulated one tries once.
+/// Deletes pods again that are marked as having no time left and are still there, which was seen under these faults. A deletion
+/// that was cut short on its way would leave this. A kubelet tries until a pod is gone; the simulated one leaves such pods alone.
 async fn finish_deletions(world: &World, pods: &[Value], since: &mut BTreeMap<String, Instant>) {
     let text =
         |pod: &Value, key: &str| pod["metadata"][key].as_str().unwrap_or_default().to_owned();
