@@ -107,7 +107,7 @@ fn unit() -> Result<String, Failure> {
     ]))
 }
 
-/// Jobs and failures of the API server by seed, against the real operator. The same selection of packages as [`unit`],
+/// Jobs and failures of the API server by seed, against the real operator. The same selection of packages as [`unit()`],
 /// so that nothing is built again.
 fn storm() -> Result<String, Failure> {
     counted(&mut step::cargo(&[

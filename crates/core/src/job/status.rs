@@ -4,7 +4,7 @@
 //! `status.trainyard`. Nothing else is remembered anywhere: an adapter that is killed and started
 //! again loses nothing.
 //!
-//! Other versions of the operator and other controllers write into the same object. [`read`] takes what
+//! Other versions of the operator and other controllers write into the same object. [`read()`] takes what
 //! this version understands and keeps the rest in [`Kept`]; writing the status puts it back.
 
 mod kept;
@@ -33,7 +33,7 @@ use crate::{
 
 /// Status of a job.
 ///
-/// It is read with [`read`], also by `Deserialize`, and written with what it did not understand when it was read.
+/// It is read with [`read()`], also by `Deserialize`, and written with what it did not understand when it was read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", remote = "Self")]
 pub struct JobStatus {

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::spec::is_subdomain;
 
-/// Bytes of a report that an operator reads at most, of gangs up to [`LARGE`] nodes.
+/// Bytes of a report that an operator reads at most, of gangs up to 1,024 nodes.
 pub const REPORT_MOST: usize = 256 << 10;
 /// Nodes from which on a report may be larger: one line about each needs so much.
 const LARGE: usize = 1_024;
