@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::{GangKey, Refusal, ask::Ask, seat::Seats, yard::Yard};
+use super::{GangKey, Member, Refusal, ask::Ask, seat::Seats, yard::Yard};
 use crate::spec::Wish;
 
 /// Everything that was decided about the gangs that want seats.
@@ -126,13 +126,22 @@ impl Seating {
         }
         Self {
             seats: seats_of(yard, ask, seats),
-            unseated: seats.iter().filter(|seat| seat.is_none()).count(),
+            unseated: unseated(ask, seats),
             domain,
             spans,
             cost: ask.traffic.cost(yard, seats),
             warnings,
         }
     }
+}
+
+/// Pods that get no seat. One that holds a seat on a node that this view does not show has it all the same.
+fn unseated(ask: &Ask<'_>, seats: &Seats) -> usize {
+    let wanting = |pod: &Member| !ask.gang.held.contains_key(&pod.name);
+    let pairs = ask.gang.pods.iter().zip(seats);
+    pairs
+        .filter(|(pod, seat)| seat.is_none() && wanting(pod))
+        .count()
 }
 
 /// The name of the domain of `tier` that the first of `nodes` is in.

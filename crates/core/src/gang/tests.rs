@@ -221,6 +221,20 @@ fn a_gang_that_lost_a_member_goes_before_its_equals() {
 }
 
 #[test]
+fn seat_on_a_node_outside_the_view_is_held() {
+    let snapshot = cluster(1, 1, 4);
+    let mut broken = gang("broken", 3, 8);
+    for (at, host) in ["b0r0h0", "gone"].iter().enumerate() {
+        let pod = broken.pods[at].name.clone();
+        broken.held.insert(pod, (*host).to_owned());
+    }
+    let placement = run(&snapshot, std::slice::from_ref(&broken));
+    let seating = &placement.seated[&broken.key];
+    assert_eq!(seating.seats.len(), 1);
+    assert_eq!(seating.unseated, 0);
+}
+
+#[test]
 fn a_whole_gang_returns_to_its_seats() {
     let mut snapshot = cluster(1, 2, 4);
     let mut again = gang("again", 3, 8);

@@ -149,6 +149,9 @@ impl<'a> Pass<'a> {
 
     /// Begins the next attempt. Pods of the one before are stale from here on.
     pub(super) fn next_attempt(&mut self) {
+        // A silent node of the attempt that ends keeps the next one waiting for nothing.
+        self.reasons
+            .retain(|reason| reason.code != Code::NodeSilent);
         let yard = &mut self.status.trainyard;
         if let Some(progress) = self.observed.progress
             && progress.attempt == yard.attempt

@@ -133,7 +133,14 @@ fn whole(gang: &Gang, placement: &Placement) -> Verdict {
         ));
     }
     if total < gang.minimum || total + seating.unseated != gang.pods.len() {
-        let detail = format!("{} has {total} of {} seats", gang.key, gang.minimum);
+        let detail = format!(
+            "{} of {} pods, at least {}: {total} seats, of which {} held, and {} unseated",
+            gang.key,
+            gang.pods.len(),
+            gang.minimum,
+            gang.held.len(),
+            seating.unseated
+        );
         return Err(Violation::new("never a part of a gang", detail));
     }
     Ok(())

@@ -216,6 +216,18 @@ fn the_same_transport_twice_in_a_row_ends_the_job() {
 }
 
 #[test]
+fn next_attempt_is_not_held_up_by_a_silent_node_of_the_last() {
+    let mut world = requires("NET/IB");
+    let node = world.pod(worker(0)).node.clone().expect("it has a node");
+    let silent = NodeHealth::SilentSince(at(0));
+    world.observed.nodes.insert(node, silent);
+    assert_eq!(world.pass().reasons[0].code, Code::NodeSilent);
+    let decision = tells(&mut world, Some(2), &both(&["NET/Socket"]));
+    assert_eq!(decision.status.trainyard.attempt, 2);
+    assert_eq!(decision.reasons[0].code, Code::WaitingForOldPods);
+}
+
+#[test]
 fn a_budget_that_is_spent_ends_the_job_at_once() {
     let mut world = requires("NET/IB");
     world.job.knobs.budget.platform = Some(crate::spec::Limit::At(1));
