@@ -1,5 +1,11 @@
 mod preempting;
 
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::core::v1::PodAffinityTerm, apimachinery::pkg::apis::meta::v1::LabelSelector,
+};
+
 use super::{testing::*, *};
 
 fn run(snapshot: &Snapshot, gangs: &[Gang]) -> Placement {
@@ -56,6 +62,30 @@ fn an_elastic_gang_starts_with_what_there_is() {
     assert_eq!(placement.seated[&key("a")].unseated, 2);
     elastic.minimum = 5;
     assert!(run(&snapshot, &[elastic]).seated.is_empty());
+}
+
+#[test]
+fn elastic_gang_keeps_clear_of_its_later_pods() {
+    let snapshot = cluster(1, 1, 3);
+    let mut elastic = gang("a", 4, 1);
+    elastic.minimum = 1;
+    let labels = BTreeMap::from([("app".to_owned(), "a".to_owned())]);
+    elastic.shapes[0].labels.clone_from(&labels);
+    elastic.shapes[0].constraints.anti_affinity = vec![PodAffinityTerm {
+        topology_key: "kubernetes.io/hostname".to_owned(),
+        label_selector: Some(LabelSelector {
+            match_labels: Some(labels),
+            ..LabelSelector::default()
+        }),
+        ..PodAffinityTerm::default()
+    }];
+    for (at, host) in [(0, "b0r0h1"), (3, "b0r0h0")] {
+        let pod = elastic.pods[at].name.clone();
+        elastic.held.insert(pod, host.to_owned());
+    }
+    // One host is left for two pods that want one each.
+    let placement = run(&snapshot, &[elastic]);
+    assert_eq!(nodes(&placement, "a"), Vec::<String>::new());
 }
 
 #[test]

@@ -7,8 +7,11 @@ use crate::gang::{ask::Ask, mutual::Mutual, yard::Yard};
 /// Seats for all pods, those that hold theirs included.
 pub(super) fn mend(room: &mut Room<'_, '_>, ask: &Ask<'_>) -> Option<Seats> {
     let yard = room.yard;
-    let held = named(yard, ask, |name| ask.gang.held.get(name));
-    let old = named(yard, ask, |name| ask.gang.remembered.get(name));
+    // A pod beyond those that are asked for may hold a seat: an elastic gang loses any of its pods.
+    let held = named(yard, ask, ask.gang.pods.len(), |name| {
+        ask.gang.held.get(name)
+    });
+    let old = named(yard, ask, ask.count, |name| ask.gang.remembered.get(name));
     let mut mutual = ask.is_mutual.then(|| Mutual::new(yard, ask.gang));
     let mut work = Work {
         together: Together::new(yard, ask),
@@ -44,7 +47,7 @@ pub(super) fn mend(room: &mut Room<'_, '_>, ask: &Ask<'_>) -> Option<Seats> {
 
 /// Whether every pod has the seat that it had before.
 pub(super) fn is_as_before(yard: &Yard<'_>, ask: &Ask<'_>, seats: &Seats) -> bool {
-    let old = named(yard, ask, |name| ask.gang.remembered.get(name));
+    let old = named(yard, ask, ask.count, |name| ask.gang.remembered.get(name));
     seats
         .iter()
         .zip(&old)
@@ -114,15 +117,16 @@ impl Work {
     }
 }
 
-/// The nodes that a map gives the pods that are asked for.
+/// The nodes that a map gives the first `count` pods.
 fn named<'g>(
     yard: &Yard<'_>,
     ask: &Ask<'g>,
+    count: usize,
     node_of: impl Fn(&str) -> Option<&'g String>,
 ) -> Seats {
     let pods = ask.gang.pods.iter().enumerate();
     pods.map(|(at, pod)| {
-        let node = node_of(&pod.name).filter(|_| at < ask.count)?;
+        let node = node_of(&pod.name).filter(|_| at < count)?;
         yard.by_name.get(node.as_str()).copied()
     })
     .collect()
