@@ -50,10 +50,13 @@ impl Actor<'_> {
             kind: kind(&value),
         };
         let keeps = object.existing() == Existing::Keep;
-        let mut known = self.state.made(self.key, target.resource, target.name);
-        if known.is_none() && self.began && !keeps {
-            // After a restart of the operator it is most likely there.
-            known = self.find_own(&target).await?;
+        let mut known = None;
+        if !keeps {
+            known = self.state.made(self.key, target.resource, target.name);
+            if known.is_none() && self.began {
+                // After a restart of the operator it is most likely there.
+                known = self.find_own(&target).await?;
+            }
         }
         let mut taken = CallError::Late;
         for _ in 0..TRIES {

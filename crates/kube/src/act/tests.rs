@@ -355,6 +355,51 @@ async fn a_restarted_operator_knows_its_own_by_their_owner() {
     second.stop().await;
 }
 
+/// The operator has no right to read or change Secrets, nor to change accounts.
+#[tokio::test(start_paused = true)]
+async fn keys_and_accounts_are_created_and_never_changed() {
+    let server = Server::new();
+    let mut options = options();
+    options.cluster.launcher_rights = true;
+    let operator = server.operator(options);
+    for kind in [Kind::MpiV1, Kind::MpiV2] {
+        let name = format!(
+            "bert-{}",
+            kind.name().to_lowercase() + kind.api_version().rsplit('/').next().unwrap_or("")
+        );
+        server.add_job(job(kind, &name, 2));
+        let pods = server.see(|world| running(world)) + 3;
+        server.wait("it runs", |world| running(world) == pods).await;
+        let key = job_name(kind, &name);
+        let suspend = |value: bool| {
+            server.with(|world| {
+                world.change(&key, |job| {
+                    job["spec"]["runPolicy"]["suspend"] = value.into();
+                });
+            });
+        };
+        suspend(true);
+        server
+            .wait("it is suspended", |world| running(world) == pods - 3)
+            .await;
+        suspend(false);
+        server
+            .wait("it runs again", |world| running(world) == pods)
+            .await;
+    }
+    server.see(|world| {
+        for resource in ["secrets", "serviceaccounts"] {
+            assert!(
+                world.asked(Verb::Create, resource).count() > 0,
+                "{resource}"
+            );
+            assert_eq!(world.asked(Verb::Patch, resource).count(), 0, "{resource}");
+        }
+        assert_eq!(world.asked(Verb::Get, "secrets").count(), 0);
+    });
+    operator.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pod_group_of_another_is_left_alone() {
     let server = Server::new();
