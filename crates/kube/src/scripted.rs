@@ -15,7 +15,7 @@
 //!     operator.stop().await;
 //! }
 //! ```
-//! `server.client()` is a client in this process, which works with a paused clock; `server.listen()` gives one over
+//! From the first operator on, every call needs a right of `rights::OPERATOR`, as on a cluster. `server.client()` is a client in this process, which works with a paused clock; `server.listen()` gives one over
 //! TCP on 127.0.0.1. `world.calls` holds every request, `world.changes` every change of an object.
 
 #![expect(
@@ -29,6 +29,7 @@ pub(crate) mod make;
 mod patch;
 pub(crate) mod path;
 mod priority;
+mod rights;
 pub(crate) mod rule;
 mod selector;
 #[cfg(test)]
@@ -235,6 +236,7 @@ impl Server {
 
     /// The same, with a client of the test's choice.
     pub(crate) fn operator_with(&self, client: Client, options: Options) -> Running {
+        self.with(|world| world.checks_rights = true);
         let operator = Operator::new(client, options);
         let (stop, stopped) = oneshot::channel::<()>();
         let runs = operator.clone().run(stopped.map(|_| ()));

@@ -332,13 +332,29 @@ fn command(job: &Value) -> Vec<String> {
         .iter()
         .find(|(key, _)| key.ends_with("ReplicaSpecs"))
         .unwrap();
-    let role = roles.get("Launcher").unwrap_or(&roles["Worker"]);
+    // Where one pod trains, it may be the Master or the Chief alone.
+    let role = ["Launcher", "Worker", "Master", "Chief"]
+        .iter()
+        .find_map(|role| roles.get(*role))
+        .unwrap();
     let words = role["template"]["spec"]["containers"][0]["command"].as_array();
     words
         .unwrap()
         .iter()
         .map(|word| word.as_str().unwrap().to_owned())
         .collect()
+}
+
+#[test]
+fn single_pod_keeps_the_command() {
+    for (template, profile) in cases() {
+        let mut answers = Answers::new(template, profile);
+        let alone = answers.set(Question::Workers, "1").is_ok();
+        let takes = answers.set(Question::Command, "train --fast").is_ok();
+        if let (true, true, Ok(text)) = (alone, takes, answers.write()) {
+            assert!(command(&job(&text)).ends_with(&["train".to_owned(), "--fast".to_owned()]));
+        }
+    }
 }
 
 /// Text that looks like YAML, like the language of the templates, or like nothing.

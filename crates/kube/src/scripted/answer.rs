@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::{
     Shared, patch,
     path::{self, Place},
+    rights,
     rule::Fault,
     selector::{Selector, field, label},
     watch,
@@ -76,7 +77,9 @@ pub(crate) async fn answer(
     let fault = shared.change(|world| {
         call.version = world.version;
         world.calls.push(call.clone());
-        world.fault(&call)
+        let place = place.as_ref().filter(|_| world.checks_rights);
+        let forbidden = place.and_then(|place| rights::refusal(verb, place));
+        forbidden.map(Fault::Refuse).or_else(|| world.fault(&call))
     });
     match &fault {
         Some(Fault::Refuse(refused)) => return Ok(refusal(refused)),

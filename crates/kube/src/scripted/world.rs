@@ -96,6 +96,8 @@ pub(crate) struct World {
     pub(crate) forgotten: u64,
     pub(crate) calls: Vec<Call>,
     pub(crate) rules: Vec<Rule>,
+    /// Whether calls need the rights of an operator.
+    pub(crate) checks_rights: bool,
     pub(crate) kubelet: Kubelet,
     /// The resources of other schedulers that are served, as `/apis/group/version/resource`.
     pub(crate) served: BTreeSet<String>,
