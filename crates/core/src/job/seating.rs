@@ -51,7 +51,13 @@ pub(super) fn give_back(pass: &mut Pass<'_>, roster: &Roster<'_>) {
         }
         return;
     }
-    let given = matches!(pass.observed.seating, Seating::Given(_));
+    let given = match pass.observed.seating {
+        Seating::Given(_) => true,
+        // An operator that crashed while it let the pods go forgot the seats of the others. Those that went hold theirs,
+        // and must not hold them for as long as the rest waits.
+        Seating::InLine(Some(_)) => !pass.status.trainyard.whole,
+        _ => false,
+    };
     if !given || mutant::is(mutant::Mutant::KeepsSeats) {
         return;
     }

@@ -175,7 +175,15 @@ fn seats_are_given_back() {
         world.observed.pods[2].wait = Some(Wait::Pull);
         world.now += 15 * 60;
     };
+    // The operator crashed before all pods went, and the seats of the rest are another's by now.
+    let forgotten: Break = |world| {
+        world.observed.pods[2].gated = true;
+        world.observed.pods[2].node = None;
+        world.observed.seating = Seating::InLine(Some("needs 1 node more".to_owned()));
+        world.now += 15 * 60;
+    };
     let cases = [
+        ("forgotten", forgotten, "not all pods run 900 s after"),
         (
             "refused",
             refused_by_scheduler,
