@@ -112,7 +112,7 @@ fn gang(dice: &mut Dice, at: u32) -> Gang {
         1 + dice.below(6)
     };
     let mut gang = plain(at, pods, dice.pick(&[1, 2, 2, 4, 4, 8]));
-    gang.priority = dice.pick(&[0, 0, 0, 1, 2]);
+    gang.priority = dice.pick(&[-1, -1, 0, 0, 1, 2]);
     gang.claim = gang.priority;
     gang.preempts = dice.chance(30);
     gang.never_preempts = dice.chance(5);

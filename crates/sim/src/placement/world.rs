@@ -213,7 +213,7 @@ impl World {
         let quiet = self.now > CHAOS;
         for gang in &mut self.gangs {
             if gang.held.is_empty() && !quiet {
-                let chance = if gang.admitted { 85 } else { 35 };
+                let chance = if gang.admitted { 75 } else { 35 };
                 gang.admitted = self.dice.chance(chance);
             } else {
                 gang.admitted = true;
