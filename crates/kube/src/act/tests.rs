@@ -362,15 +362,11 @@ async fn keys_and_accounts_are_created_and_never_changed() {
     let mut options = options();
     options.cluster.launcher_rights = true;
     let operator = server.operator(options);
-    for kind in [Kind::MpiV1, Kind::MpiV2] {
-        let name = format!(
-            "bert-{}",
-            kind.name().to_lowercase() + kind.api_version().rsplit('/').next().unwrap_or("")
-        );
-        server.add_job(job(kind, &name, 2));
-        let pods = server.see(|world| running(world)) + 3;
+    for (kind, name) in [(Kind::MpiV1, "first"), (Kind::MpiV2, "second")] {
+        server.add_job(job(kind, name, 2));
+        let pods = server.see(running) + 3;
         server.wait("it runs", |world| running(world) == pods).await;
-        let key = job_name(kind, &name);
+        let key = job_name(kind, name);
         let suspend = |value: bool| {
             server.with(|world| {
                 world.change(&key, |job| {
