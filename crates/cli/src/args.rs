@@ -427,7 +427,7 @@ pub(crate) struct Render {
     /// With it the ranks of an `MPIJob` are started by the agent, unless the job says otherwise.
     #[arg(long, value_name = "IMAGE")]
     pub(crate) agent_image: Option<String>,
-    /// Network policies of pods in which this program listens, as the operator is told to create them
+    /// Network policies of pods in which this program listens, as the operator is given it
     #[arg(long, value_name = "MODE", default_value = "off")]
     pub(crate) network_policy: NetworkPolicy,
     /// Scheduler that starts gangs, as the operator is given it

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) use self::first_ranks::FirstRanks;
 use self::last_lines::LastLines;
-use self::text::{host, leading_nuls, lossy, newlines, numbers, shown, signal_number};
+use self::text::{host, leading_nuls, lossy, newer, newlines, numbers, shown, signal_number};
 use super::{
     line::{self, Line},
     nccl::{self, Known, Told},
@@ -553,15 +553,6 @@ impl Source {
 enum Order {
     Older,
     Newer,
-}
-
-/// Whether the known value of a counter is larger than the sampled one.
-fn newer(known: Option<&String>, value: &str, name: &str) -> bool {
-    let (Some(known), true) = (known, matches!(name, "step")) else {
-        return known.is_some() && name == "world";
-    };
-    let number = |text: &str| text.parse::<f64>().unwrap_or(0.0);
-    number(known) >= number(value)
 }
 
 impl Seen {

@@ -76,3 +76,12 @@ pub(super) fn shown(text: &[u8]) -> String {
     }
     shown
 }
+
+/// Whether the known value of a counter is larger than the sampled one.
+pub(super) fn newer(known: Option<&String>, value: &str, name: &str) -> bool {
+    let (Some(known), true) = (known, matches!(name, "step")) else {
+        return known.is_some() && name == "world";
+    };
+    let number = |text: &str| text.parse::<f64>().unwrap_or(0.0);
+    number(known) >= number(value)
+}
