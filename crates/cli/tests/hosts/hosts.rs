@@ -15,9 +15,11 @@ use std::{
 
 use trainyard_core::probe::Report;
 
-/// Bits in a second of every link, and of one that is slow, as `tc` has them.
-const RATE: &str = "400mbit";
-const SLOW: &str = "40mbit";
+/// Bits in a second of every link, and of one that is slow, as `tc` has them, each with the bytes of
+/// its bucket: what the link carries in 40 ms. All hosts share the processors of one machine, which
+/// stall for tens of milliseconds; whatever was not sent in a stall may then be sent after it.
+const RATE: (&str, &str) = ("400mbit", "2m");
+const SLOW: (&str, &str) = ("40mbit", "200k");
 /// Bytes of the largest packet of the fabric, and of a port that was forgotten.
 const MTU: &str = "9000";
 const SMALL_MTU: &str = "1500";
@@ -169,10 +171,10 @@ impl Hosts {
 
     /// Gives the host's link of the fabric a rate, in both directions. The queue is longer than what
     /// TCP ever has on its way, so that nothing is dropped.
-    fn shape(&self, host: usize, rate: &str) {
+    fn shape(&self, host: usize, (rate, bucket): (&str, &str)) {
         let line = |device: &str| {
             vec![format!(
-                "qdisc replace dev {device} root tbf rate {rate} burst 32k limit 16m"
+                "qdisc replace dev {device} root tbf rate {rate} burst {bucket} limit 16m"
             )]
         };
         self.all[host].batch("tc", &line("net1"));
@@ -185,21 +187,23 @@ impl Hosts {
             Fault::SlowLink => self.shape(host, SLOW),
             Fault::NoInterface => self.switch.batch("ip", &[format!("link delete {port}")]),
             Fault::WrongMtu => {
-                self.switch.batch("ip", &[format!("link set {port} mtu {SMALL_MTU}")]);
+                self.switch
+                    .batch("ip", &[format!("link set {port} mtu {SMALL_MTU}")]);
             }
-            Fault::Drops => self.switch.batch(
-                "tc",
-                &[
+            Fault::Drops => {
+                let (rate, bucket) = RATE;
+                let class = format!("htb rate {rate} burst {bucket} cburst {bucket} quantum 10000");
+                self.switch.batch("tc", &[
                     format!("qdisc replace dev {port} root handle 1: htb default 1"),
-                    format!("class add dev {port} parent 1: classid 1:1 htb rate {RATE} quantum 10000"),
-                    format!("class add dev {port} parent 1: classid 1:2 htb rate {RATE} quantum 10000"),
+                    format!("class add dev {port} parent 1: classid 1:1 {class}"),
+                    format!("class add dev {port} parent 1: classid 1:2 {class}"),
                     format!("qdisc add dev {port} parent 1:1 handle 10: bfifo limit 16m"),
                     format!("qdisc add dev {port} parent 1:2 handle 20: blackhole"),
                     format!(
                         "filter add dev {port} parent 1: protocol all prio 1 bpf bytecode '{ONE_OF_TEN}' flowid 1:2"
                     ),
-                ],
-            ),
+                ]);
+            }
             Fault::Dead => {}
         }
     }
@@ -217,18 +221,38 @@ impl Hosts {
         self.shape(host, RATE);
     }
 
-    /// A preflight among all hosts with these faults. Members that are to die do so `delay` after all
-    /// were started.
-    pub(crate) fn preflight(&self, faults: &[(usize, Fault)], delay: Option<Duration>) -> Report {
+    /// Bytes that a host sent over the fabric since its link was made.
+    pub(crate) fn sent(&self, host: usize) -> u64 {
+        let file = format!("/proc/{}/net/dev", self.all[host].pid());
+        let text = fs::read_to_string(file).unwrap();
+        let line = text
+            .lines()
+            .find_map(|line| line.trim_start().strip_prefix("net1:"));
+        // Eight numbers of what was received, then those of what was sent, bytes first in both.
+        let sent = line.and_then(|line| line.split_whitespace().nth(8)?.parse().ok());
+        sent.unwrap_or_else(|| panic!("no counter of `net1` in:\n{text}"))
+    }
+
+    /// A preflight among all hosts with these faults. A member that is to die does so once its host
+    /// sent `dies_after` bytes: by a clock, a fast preflight would be over before.
+    pub(crate) fn preflight(&self, faults: &[(usize, Fault)], dies_after: u64) -> Report {
         for (host, fault) in faults {
             self.break_link(*host, *fault);
         }
+        let dead = |(host, fault): &(usize, Fault)| (*fault == Fault::Dead).then_some(*host);
+        let dying: Vec<(usize, u64)> = faults
+            .iter()
+            .filter_map(dead)
+            .map(|host| (host, self.sent(host) + dies_after))
+            .collect();
         let mut members: Vec<Child> = (0..self.all.len()).map(|host| self.member(host)).collect();
-        for (host, fault) in faults {
-            if *fault == Fault::Dead {
-                thread::sleep(delay.unwrap_or_default());
-                members[*host].kill().unwrap();
+        for (host, sent) in dying {
+            while self.sent(host) < sent {
+                let ended = members[host].try_wait().unwrap();
+                assert!(ended.is_none(), "{} ended alive", Self::name(host));
+                thread::sleep(Duration::from_millis(1));
             }
+            members[host].kill().unwrap();
         }
         let lead = members.remove(0);
         let output = lead.wait_with_output().unwrap();
@@ -261,7 +285,7 @@ impl Hosts {
             .env("TRAINYARD_PREFLIGHT_NODES", names.join(","))
             .env("TRAINYARD_PREFLIGHT_PORT", PORT)
             .env("TRAINYARD_PREFLIGHT_TIMEOUT", "60")
-            .env("TRAINYARD_PREFLIGHT_MEASURE", "60")
+            .env("TRAINYARD_PREFLIGHT_MEASURE", "80")
             // What a host is made of is tested elsewhere, and takes seconds each time.
             .env("TRAINYARD_PREFLIGHT_ROOT", "/nowhere")
             .stdin(Stdio::null())

@@ -12,10 +12,7 @@
 
 mod hosts;
 
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, time::Instant};
 
 use trainyard_core::probe::{Layer, Outcome, Report};
 
@@ -77,11 +74,16 @@ fn the_right_host_is_named_and_no_other() {
     let mut dice = Dice(seed);
     let hosts = Hosts::make(COUNT);
 
-    let (unfit, shared) = named(&hosts.preflight(&[], None));
+    let (unfit, shared) = named(&hosts.preflight(&[], 0));
     assert!(
         unfit.is_empty() && shared.is_empty(),
         "healthy: {unfit:?} {shared:?}"
     );
+
+    // Whoever dies does so before it sent half of this, so never after its last measurement.
+    let whole = (0..COUNT).map(|host| hosts.sent(host)).min().unwrap_or(0);
+    let half = usize::try_from(whole / 2).unwrap();
+    assert!(half > 1 << 20, "a host sent {whole} bytes in a preflight");
 
     let mut wrong = Vec::new();
     let start = Instant::now();
@@ -91,9 +93,9 @@ fn the_right_host_is_named_and_no_other() {
         // A lead that dies tells nobody anything: whoever started it takes another.
         let least = usize::from(fault == Fault::Dead);
         let victim = least + dice.below(COUNT - least);
-        let delay = Duration::from_millis(200 + dice.below(800) as u64);
+        let dies_after = dice.below(half) as u64;
         let begin = Instant::now();
-        let report = hosts.preflight(&[(victim, fault)], Some(delay));
+        let report = hosts.preflight(&[(victim, fault)], dies_after);
         let (unfit, shared) = named(&report);
         let right = unfit.iter().eq([&Hosts::name(victim)]) && shared.is_empty();
         let word = if right { "right" } else { "WRONG" };

@@ -175,6 +175,7 @@ impl Paths<'_> {
                 .map(|links| self.undecided(links)),
         );
         checks.extend(self.unsteady());
+        checks.extend(self.unconfirmed());
         checks.extend(self.expectation());
         checks.push(self.gang(ring));
         checks
@@ -391,25 +392,33 @@ impl Paths<'_> {
         check.about(self.called().list(links.iter()))
     }
 
+    /// How many pairs, and the names of the first.
+    fn counted(&self, pairs: &BTreeSet<Pair>) -> Option<(usize, String)> {
+        let first = pairs.iter().take(3).map(|pair| self.called().pair(*pair));
+        let first = first.collect::<Vec<_>>().join(", ");
+        (!pairs.is_empty()).then_some((pairs.len(), first))
+    }
+
+    fn unconfirmed(&self) -> Option<Check> {
+        let (count, first) = self.counted(&self.conclusion.unconfirmed)?;
+        let check = PATH_BANDWIDTH.warn(
+            format!("{count} pairs were slow the one time they were measured: {first}"),
+            self.needed(),
+            "other traffic at that moment, a busy processor, or one of several ways through the network",
+            "measure again: the rounds were spent before these pairs could be",
+        );
+        Some(check)
+    }
+
     fn unsteady(&self) -> Option<Check> {
-        let pairs = &self.conclusion.unsteady;
-        let first: Vec<String> = pairs
-            .iter()
-            .take(3)
-            .map(|pair| self.called().pair(*pair))
-            .collect();
-        (!pairs.is_empty()).then(|| {
-            PATH_BANDWIDTH.warn(
-                format!(
-                    "{} pairs were slow once and not when measured again: {}",
-                    pairs.len(),
-                    first.join(", ")
-                ),
-                "the same speed each time",
-                "other traffic on the way, or a busy processor",
-                "measure again when the network is idle",
-            )
-        })
+        let (count, first) = self.counted(&self.conclusion.unsteady)?;
+        let check = PATH_BANDWIDTH.warn(
+            format!("{count} pairs were slow, and not when measured again: {first}"),
+            "the same speed each time",
+            "other traffic on the way, or a busy processor",
+            "measure again when the network is idle",
+        );
+        Some(check)
     }
 
     /// Whether the fabric as a whole does what it is expected to.

@@ -22,6 +22,11 @@ pub const SLOW_BELOW: f64 = 0.7;
 /// A link is known to be good once a pair over it reached this part. Apart from [`SLOW_BELOW`], so
 /// that noise around one bound cannot make a link both slow and good.
 pub const GOOD_FROM: f64 = 0.8;
+/// How often a pair that is slow alone is measured, rounds permitting: a processor that another
+/// machine took away for a moment slows the same pair twice in a row now and then, hardly three times.
+const LOOKS: usize = 3;
+/// How often it must have been slow to be named.
+const SLOW_TIMES: usize = 2;
 
 /// What one pair reached, in any unit as long as it is the same for all; 0 if nothing got through.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,6 +79,9 @@ pub struct Conclusion {
     pub pairs: BTreeSet<Pair>,
     /// Pairs that were slow once and reached what was expected when they were measured again.
     pub unsteady: BTreeSet<Pair>,
+    /// Pairs that were slow the only time that they were measured, although each of the two is fast
+    /// with others: there was no round left to look again.
+    pub unconfirmed: BTreeSet<Pair>,
     /// Slow pairs with more than one explanation: for each the links of which at least one is slow.
     pub undecided: BTreeSet<BTreeSet<Link>>,
     /// Nodes that were only ever measured with partners, or over links, that are slow.
@@ -152,7 +160,7 @@ impl Search {
         let evidence = Evidence::new(self);
         let conclusion = evidence.conclude();
         let nodes = evidence.open_nodes(&conclusion);
-        let pairs = evidence.open_pairs();
+        let pairs = evidence.open_pairs(&conclusion);
         let uplinks = evidence.open_uplinks(&conclusion);
         // Uplinks and nodes take turns, so that neither uses up the rounds of the other.
         let light = !nodes.is_empty() || !pairs.is_empty();
@@ -282,7 +290,13 @@ impl<'a> Evidence<'a> {
             if good.contains(&pair) {
                 conclusion.unsteady.insert(pair);
             } else if one.suspects.is_empty() {
-                conclusion.pairs.insert(pair);
+                let looks = self.looks(pair);
+                let told = if looks < SLOW_TIMES {
+                    &mut conclusion.unconfirmed
+                } else {
+                    &mut conclusion.pairs
+                };
+                told.insert(pair);
             } else {
                 conclusion
                     .undecided
@@ -338,19 +352,18 @@ impl<'a> Evidence<'a> {
         open
     }
 
-    /// Pairs that are slow alone and were measured only once.
-    fn open_pairs(&self) -> BTreeSet<Pair> {
-        let mut times: BTreeMap<Pair, usize> = BTreeMap::new();
-        for observation in &self.search.observations {
-            *times.entry(observation.pair).or_default() += 1;
-        }
-        let slow = self.slow();
-        let named = named(&slow);
-        slow.iter()
-            .filter(|one| one.suspects.is_empty() && !one.is_explained(&named))
-            .map(|one| one.observation.pair)
-            .filter(|pair| times.get(pair) == Some(&1))
+    /// Pairs that are slow alone, each time so far, and were not looked at often enough.
+    fn open_pairs(&self, conclusion: &Conclusion) -> BTreeSet<Pair> {
+        let slow = conclusion.pairs.iter().chain(&conclusion.unconfirmed);
+        slow.copied()
+            .filter(|pair| self.looks(*pair) < LOOKS)
             .collect()
+    }
+
+    /// How often a pair was measured.
+    fn looks(&self, pair: Pair) -> usize {
+        let all = self.search.observations.iter();
+        all.filter(|observation| observation.pair == pair).count()
     }
 
     fn open_uplinks(&self, conclusion: &Conclusion) -> BTreeSet<Link> {
