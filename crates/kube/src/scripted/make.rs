@@ -106,20 +106,25 @@ impl Server {
     /// Stores nodes that are ready: `node-0`, `node-1`, …
     pub(crate) fn add_nodes(&self, count: u32) {
         for index in 0..count {
-            let name = format!("node-{index}");
-            let now = stamp(clock::now());
-            let node = json!({
-                "apiVersion": "v1", "kind": "Node",
-                "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
-                "spec": {},
-                "status": {
-                    "allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": "8"},
-                    "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": now,
-                        "lastTransitionTime": now}],
-                },
-            });
-            self.add("/api/v1/nodes", node);
+            self.add_node(index);
         }
+    }
+
+    /// Stores one of them.
+    pub(crate) fn add_node(&self, index: u32) {
+        let name = format!("node-{index}");
+        let now = stamp(clock::now());
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+            "spec": {},
+            "status": {
+                "allocatable": {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "500Gi", "pods": "110", "nvidia.com/gpu": "8"},
+                "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": now,
+                    "lastTransitionTime": now}],
+            },
+        });
+        self.add("/api/v1/nodes", node);
     }
 
     /// Makes a node ready or not.

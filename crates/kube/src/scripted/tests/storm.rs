@@ -2,6 +2,7 @@
 
 mod dice;
 mod invariants;
+mod nodes;
 
 use std::time::Duration;
 
@@ -103,6 +104,8 @@ struct Storm {
     operators: Vec<Running>,
     options: Vec<Options>,
     jobs: Vec<(Kind, String)>,
+    /// How many nodes gangs are placed on; without any, pods run wherever they are made.
+    nodes: u32,
     /// What happened, for whoever reads of a failure.
     story: Vec<String>,
 }
@@ -112,15 +115,22 @@ impl Storm {
         let mut dice = Dice::new(seed);
         let server = Server::new();
         let leads = dice.one_in(3);
+        let nodes = if dice.one_in(2) { 2 } else { 0 };
+        server.add_nodes(nodes);
+        let options = Options {
+            nodes: nodes > 0,
+            placement: nodes > 0,
+            ..options()
+        };
         let options = if leads {
             ["one", "two"]
                 .map(|identity| Options {
                     lease: Some(lease(identity)),
-                    ..options()
+                    ..options.clone()
                 })
                 .to_vec()
         } else {
-            vec![options()]
+            vec![options]
         };
         let mut storm = Self {
             dice,
@@ -128,6 +138,7 @@ impl Storm {
             operators: Vec::new(),
             options,
             jobs: Vec::new(),
+            nodes,
             story: Vec::new(),
         };
         for _ in 0..storm.dice.below(6) {
@@ -151,6 +162,11 @@ impl Storm {
         let policy = ["OnFailure", "Never", "ExitCode"][self.dice.index(3)];
         if !kind.is_mpi() {
             object["spec"][kind.replica_map()]["Worker"]["restartPolicy"] = policy.into();
+        }
+        if self.nodes > 0 {
+            // From a part of a node to all of it: two jobs fit at the same time, or do not.
+            let gpus = ["1", "4", "8"][self.dice.index(3)];
+            nodes::ask_for(&mut object["spec"][kind.replica_map()]["Worker"], gpus);
         }
         self.story.push(format!("{} {name}, {policy}", kind.name()));
         self.server.add_job(object);
@@ -200,7 +216,7 @@ impl Storm {
         for _ in 0..4 + self.dice.below(8) {
             let wait = Duration::from_millis(self.dice.below(8_000));
             tokio::time::sleep(wait).await;
-            match self.dice.below(12) {
+            match self.dice.below(if self.nodes > 0 { 15 } else { 12 }) {
                 0 => self.trouble(),
                 1 => self.kill(),
                 2 => self.server.close_watches(),
@@ -208,6 +224,7 @@ impl Storm {
                 4 => self.server.with(|world| depose(world, "nobody")),
                 5 => self.delete_job(),
                 6 => self.delete_pod(),
+                12..=14 => self.trouble_node(),
                 _ => self.end_pod(),
             }
         }
@@ -258,6 +275,7 @@ impl Storm {
     /// Nothing fails any more: every job ends, and what is deleted is gone.
     async fn calms(&mut self) -> Result<(), String> {
         self.server.heal();
+        self.heal_nodes();
         let mut rounds = 0;
         while !self.server.see(invariants::all_ended) {
             rounds += 1;

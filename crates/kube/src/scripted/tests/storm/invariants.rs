@@ -43,19 +43,21 @@ fn number(object: &Value, pointer: &str) -> u64 {
 pub(super) fn check(world: &World) -> Result<(), String> {
     let mut jobs: BTreeMap<String, Known> = BTreeMap::new();
     let mut alive: BTreeMap<[String; 3], String> = BTreeMap::new();
+    let mut taken = Taken::default();
     for change in &world.changes {
         let resource = change.name.0.as_str();
         let checked = if is_job(resource) {
             check_job(change, &mut jobs)
         } else if resource == "/api/v1/pods" {
-            check_pod(change, &jobs, &mut alive)
+            check_pod(change, &jobs, &mut alive).and_then(|()| taken.check(change))
         } else {
             Ok(())
         };
         checked.map_err(|why| format!("{why} (version {}, {})", change.version, change.name.2))?;
     }
     for (name, object) in &world.objects {
-        let kept = name.0.ends_with("/events") || name.0.ends_with("/leases");
+        let kept = ["/events", "/leases", "/nodes"];
+        let kept = kept.iter().any(|kind| name.0.ends_with(kind));
         if !kept {
             let owners = object.pointer("/metadata/ownerReferences");
             return Err(format!(
@@ -65,6 +67,41 @@ pub(super) fn check(world: &World) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// The GPUs that pods hold on each node, by pod.
+#[derive(Debug, Default)]
+struct Taken(BTreeMap<String, BTreeMap<String, u64>>);
+
+impl Taken {
+    /// No node carries pods with more GPUs than it has.
+    fn check(&mut self, change: &Change) -> Result<(), String> {
+        let Some(pod) = change.after.as_deref().or(change.before.as_deref()) else {
+            return Ok(());
+        };
+        let node = text(pod, "/spec/nodeName");
+        let uid = text(pod, "/metadata/uid");
+        let held = self.0.entry(node.to_owned()).or_default();
+        let over = matches!(text(pod, "/status/phase"), "Succeeded" | "Failed");
+        if node.is_empty() || change.after.is_none() || over {
+            held.remove(uid);
+            return Ok(());
+        }
+        let containers = pod.pointer("/spec/containers").and_then(Value::as_array);
+        let gpus = |container: &Value| {
+            let limit = text(container, "/resources/limits/nvidia.com~1gpu");
+            limit.parse::<u64>().unwrap_or(0)
+        };
+        held.insert(
+            uid.to_owned(),
+            containers.into_iter().flatten().map(gpus).sum(),
+        );
+        let sum: u64 = held.values().sum();
+        if sum > 8 {
+            return Err(format!("{node} has 8 GPUs, and its pods hold {sum}"));
+        }
+        Ok(())
+    }
 }
 
 fn check_job(change: &Change, jobs: &mut BTreeMap<String, Known>) -> Result<(), String> {
