@@ -18,11 +18,6 @@
 //! From the first operator on, every call needs a right of `rights::OPERATOR`, as on a cluster. `server.client()` is a client in this process, which works with a paused clock; `server.listen()` gives one over
 //! TCP on 127.0.0.1. `world.calls` holds every request, `world.changes` every change of an object.
 
-#![expect(
-    dead_code,
-    reason = "a fault or an object that one test needs is kept for the next"
-)]
-
 mod answer;
 pub(crate) mod kubelet;
 pub(crate) mod make;
