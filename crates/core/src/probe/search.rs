@@ -290,13 +290,13 @@ impl<'a> Evidence<'a> {
             if good.contains(&pair) {
                 conclusion.unsteady.insert(pair);
             } else if one.suspects.is_empty() {
-                let looks = self.looks(pair);
-                let told = if looks < SLOW_TIMES {
-                    &mut conclusion.unconfirmed
-                } else {
+                let is_confirmed = self.looks(pair) >= SLOW_TIMES;
+                let found = if is_confirmed {
                     &mut conclusion.pairs
+                } else {
+                    &mut conclusion.unconfirmed
                 };
-                told.insert(pair);
+                found.insert(pair);
             } else {
                 conclusion
                     .undecided

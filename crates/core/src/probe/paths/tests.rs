@@ -176,6 +176,24 @@ fn a_pair_alone_fails_no_node() {
 }
 
 #[test]
+fn a_pair_measured_once_is_a_warning() {
+    let conclusion = Conclusion {
+        unconfirmed: BTreeSet::from([(0, 1)]),
+        ..Conclusion::default()
+    };
+    let paths = Paths {
+        names: &["node-0", "node-1"].map(str::to_owned),
+        topology: &Topology::flat(2),
+        found: &[],
+        conclusion: &conclusion,
+        expected_gbps: None,
+    };
+    let check = &paths.shared(&RingFound::None("no ring".to_owned()))[0];
+    assert_eq!(check.outcome, Outcome::Warn);
+    assert!(check.found.contains("node-0 - node-1"), "{}", check.found);
+}
+
+#[test]
 fn a_volume_that_others_do_not_see_fails_unless_it_is_a_folder_of_the_node() {
     let wrong = [("node-1".to_owned(), "not found".to_owned())];
     assert_eq!(volume_shared("/ckpt", &[], 3, false).outcome, Outcome::Pass);

@@ -200,7 +200,7 @@ fn what_is_slow_is_named() {
 }
 
 #[test]
-fn a_pair_that_was_slow_the_only_time_is_told_and_not_named() {
+fn a_pair_measured_once_is_never_named() {
     let slow = || Network::new(Topology::flat(8)).pair((2, 3), 0.1);
     let topology = slow().topology;
     for (rounds, expected) in [(3, "unconfirmed 2-3"), (4, "pair 2-3"), (6, "pair 2-3")] {

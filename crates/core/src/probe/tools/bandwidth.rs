@@ -94,6 +94,8 @@ impl RdmaPaths<'_> {
             let uplinks = uplinks.filter(|link| matches!(link, Link::Uplink(_)));
             checks.extend(uplinks.map(|link| self.uplink(*link)));
             checks.extend(self.conclusion.pairs.iter().map(|pair| self.alone(*pair)));
+            let unconfirmed = self.conclusion.unconfirmed.iter();
+            checks.extend(unconfirmed.map(|pair| self.unconfirmed(*pair)));
             let undecided = self.conclusion.undecided.iter();
             checks.extend(undecided.map(|links| self.undecided(links)));
             checks.extend(self.expectation());
@@ -226,6 +228,18 @@ impl RdmaPaths<'_> {
         check.about(self.called().pair(pair))
     }
 
+    fn unconfirmed(&self, pair: Pair) -> Check {
+        let own = self.found.iter().filter(|found| found.pair == pair);
+        let seen = format!(
+            "{} between the two, measured once; both are fast with others",
+            bits(best(own.clone()))
+        );
+        let cause = format!("other traffic at that moment, or {CAUSE}");
+        let next = "measure again: the rounds were spent before this pair could be";
+        let check = RDMA_BANDWIDTH.warn(with_trouble(&seen, own), self.needed(), cause, next);
+        check.about(self.called().pair(pair))
+    }
+
     fn undecided(&self, links: &BTreeSet<Link>) -> Check {
         let names = self.called().list(links.iter());
         let check = RDMA_BANDWIDTH.fail(
@@ -326,6 +340,33 @@ mod tests {
             bandwidth_gbps: Some(bandwidth_gbps),
             ..Needs::default()
         }
+    }
+
+    #[test]
+    fn a_pair_measured_once_is_a_warning() {
+        let names = ["node-0", "node-1"].map(str::to_owned);
+        let found = RdmaFound {
+            pair: (0, 1),
+            bandwidth: 40e9,
+            trouble: None,
+        };
+        let conclusion = Conclusion {
+            unconfirmed: BTreeSet::from([(0, 1)]),
+            ..Conclusion::default()
+        };
+        let paths = RdmaPaths {
+            names: &names,
+            ports: &[],
+            topology: &Topology::flat(2),
+            found: &[found],
+            conclusion: &conclusion,
+            needs: &Needs::default(),
+            is_whole: true,
+        };
+        let check = &paths.shared()[0];
+        let subject = check.subject.as_str();
+        assert_eq!((check.outcome, subject), (Outcome::Warn, "node-0 - node-1"));
+        assert!(check.found.contains("measured once"), "{}", check.found);
     }
 
     #[test]
