@@ -1,4 +1,4 @@
-//! `cargo xtask bench core|local|operator|placement|doctor|plan|lint|preflight|attack`: the figures that must be
+//! `cargo xtask bench core|local|operator|placement|doctor|plan|lint|preflight|attack|progress`: the figures that must be
 //! reached, each beside its bound.
 //!
 //! Invariant: every figure is measured on the release build that users run, in this call; nothing
@@ -14,6 +14,7 @@ mod operator;
 mod placement;
 mod plan;
 mod preflight;
+mod progress;
 mod render;
 mod simulation;
 
@@ -33,6 +34,7 @@ pub(crate) use self::{
     placement::placement,
     plan::plan,
     preflight::preflight,
+    progress::progress,
 };
 
 /// One line of the table.

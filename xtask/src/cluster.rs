@@ -18,13 +18,13 @@ mod namespace;
 mod nodes;
 mod others;
 mod piece;
-mod process;
 mod recipe;
 mod simulated;
 mod ssh_server;
 mod state;
 mod status;
 mod suite;
+mod upstream;
 mod wait;
 
 use std::{
@@ -36,10 +36,9 @@ use std::{
 
 use self::{
     namespace::Namespaces,
-    process::Process,
     state::{DEFAULT_NAME, State},
 };
-use crate::{Failure, cache, frameworks, report, step};
+use crate::{Failure, cache, frameworks, process::Process, report, step};
 
 pub(crate) use caches::{peer_caches, suite_caches};
 pub(crate) use suite::{Fixture, suite};
@@ -60,6 +59,8 @@ Commands:
   kubeconfig         where the file is with which an admin reaches it
   image              build this project's programs and give the real nodes images with them
   fabric             give the real nodes a second network: Multus, and `fabric0` for macvlan
+  upstream           fetch the SDK and the end-to-end tests of the Training Operator, and give the
+                     real nodes the image that they run
   kinds              fetch the kinds of others, and build Kueue, for tests that use them
   exec -- COMMAND    run a command that reaches it: KUBECONFIG is set, `kubectl` is found
   stop PIECE [--signal NAME]
@@ -144,6 +145,10 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failure> {
             arguments.finish()?;
             need_machine()?;
             fabric::provide(&Cluster::find(State::locked(name)?)?)
+        }
+        "upstream" => {
+            arguments.finish()?;
+            upstream::provide(&Cluster::find(State::locked(name)?)?)
         }
         "kinds" => {
             arguments.finish()?;

@@ -10,6 +10,7 @@
 mod install;
 mod stand_ins;
 mod suite;
+mod trainers;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -17,16 +18,22 @@ use crate::{Failure, prepare::Part, report, step};
 
 pub(crate) use suite::suite;
 
-/// One framework: the name of its folder in `examples/`, and how its examples are tried.
+/// One framework, and how its examples are tried.
 #[derive(Debug)]
 struct Framework {
     name: &'static str,
+    /// The folder with its pins and its examples.
+    folder: &'static str,
+    /// Frameworks whose packages it uses too.
+    bases: &'static [&'static str],
     /// What must be importable.
     module: &'static str,
     /// What the machine must have besides Python.
     need: Need,
     /// Seconds in which its environment was made once, on two shared cores.
     took: u64,
+    /// The last step of its examples.
+    steps: u32,
     trials: &'static [Trial],
 }
 
@@ -87,9 +94,12 @@ const RESUMED: &str = "resumed from step ";
 const FRAMEWORKS: &[Framework] = &[
     Framework {
         name: "pytorch",
+        folder: "examples/pytorch",
+        bases: &[],
         module: "torch",
         need: Need::StandIns,
         took: 120,
+        steps: 200,
         trials: &[
             Trial {
                 file: "ddp.yaml",
@@ -113,9 +123,12 @@ const FRAMEWORKS: &[Framework] = &[
     },
     Framework {
         name: "mpi",
+        folder: "examples/mpi",
+        bases: &[],
         module: "mpi4py.MPI",
         need: Need::OpenMpi,
         took: 7,
+        steps: 200,
         trials: &[Trial {
             file: "job.yaml",
             fault: "kill rank=1 at=step:100",
@@ -125,9 +138,12 @@ const FRAMEWORKS: &[Framework] = &[
     },
     Framework {
         name: "jax",
+        folder: "examples/jax",
+        bases: &[],
         module: "jax",
         need: Need::Nothing,
         took: 43,
+        steps: 200,
         trials: &[Trial {
             file: "job.yaml",
             fault: "kill rank=1 at=step:100",
@@ -137,9 +153,12 @@ const FRAMEWORKS: &[Framework] = &[
     },
     Framework {
         name: "xgboost",
+        folder: "examples/xgboost",
+        bases: &[],
         module: "xgboost",
         need: Need::Nothing,
         took: 33,
+        steps: 40,
         trials: &[Trial {
             file: "job.yaml",
             fault: "kill rank=1 at=step:20",
@@ -149,9 +168,12 @@ const FRAMEWORKS: &[Framework] = &[
     },
     Framework {
         name: "tensorflow",
+        folder: "examples/tensorflow",
+        bases: &[],
         module: "tensorflow",
         need: Need::Nothing,
         took: 225,
+        steps: 200,
         trials: &[Trial {
             file: "job.yaml",
             fault: "kill rank=1 at=step:100",
@@ -161,9 +183,12 @@ const FRAMEWORKS: &[Framework] = &[
     },
     Framework {
         name: "paddle",
+        folder: "examples/paddle",
+        bases: &[],
         module: "paddle",
         need: Need::Nothing,
         took: 108,
+        steps: 200,
         trials: &[Trial {
             file: "job.yaml",
             fault: "kill rank=1 at=step:40",
@@ -171,10 +196,43 @@ const FRAMEWORKS: &[Framework] = &[
             gang: true,
         }],
     },
+    // No examples of ours: programs whose progress is compared with what `run` reads of them.
+    Framework {
+        name: trainers::FRAMEWORK,
+        folder: "tools/trainers",
+        bases: &["pytorch", "xgboost"],
+        module: "accelerate, lightgbm, lightning, transformers",
+        need: Need::Nothing,
+        took: 60,
+        steps: 0,
+        trials: &[],
+    },
 ];
 
-/// Makes the environment of every framework, or of the one that is named.
-pub(crate) fn run(only: Option<&str>) -> Result<(), Failure> {
+/// The Python SDK of the Training Operator, and what runs the tests that its makers have for it.
+const SDK: Framework = Framework {
+    name: "kubeflow-training",
+    folder: "tools/upstream",
+    bases: &[],
+    module: "kubeflow.training",
+    need: Need::Nothing,
+    took: 30,
+    steps: 0,
+    trials: &[],
+};
+
+/// The environment of that SDK, made if it is not there.
+pub(crate) fn sdk() -> Result<PathBuf, Failure> {
+    SDK.environment()
+}
+
+/// Whether the environment of that SDK is there.
+pub(crate) fn has_sdk() -> Result<bool, Failure> {
+    install::is_whole(&SDK)
+}
+
+/// Every framework, or the one that is named.
+fn chosen(only: Option<&str>) -> Result<Vec<&'static Framework>, Failure> {
     let chosen: Vec<&Framework> = FRAMEWORKS
         .iter()
         .filter(|framework| only.is_none_or(|name| name == framework.name))
@@ -182,13 +240,18 @@ pub(crate) fn run(only: Option<&str>) -> Result<(), Failure> {
     if chosen.is_empty() {
         let names: Vec<&str> = FRAMEWORKS.iter().map(|framework| framework.name).collect();
         return Err(Failure::CouldNotRun(format!(
-            "`{}` is no framework; known are {}",
+            "unknown framework `{}`; expected one of {}",
             only.unwrap_or_default(),
             names.join(", ")
         )));
     }
+    Ok(chosen)
+}
+
+/// Makes the environment of every framework, or of the one that is named.
+pub(crate) fn run(only: Option<&str>) -> Result<(), Failure> {
     let mut absent = Vec::new();
-    for framework in chosen {
+    for framework in chosen(only)? {
         match framework.environment() {
             Ok(folder) => println!("{}\t{}", framework.name, folder.display()),
             Err(Failure::CouldNotRun(message) | Failure::Failed(message)) => {
@@ -210,11 +273,15 @@ pub(crate) fn run(only: Option<&str>) -> Result<(), Failure> {
 
 /// The environment of `PyTorch`, which is also what `torchrun` is measured with.
 pub(crate) fn pytorch() -> Result<PathBuf, Failure> {
-    let framework = FRAMEWORKS
+    named("pytorch").environment()
+}
+
+/// The framework of this name, which is one of ours.
+fn named(name: &str) -> &'static Framework {
+    FRAMEWORKS
         .iter()
-        .find(|framework| framework.name == "pytorch")
-        .expect("PyTorch is listed");
-    framework.environment()
+        .find(|framework| framework.name == name)
+        .expect("frameworks are named as they are listed")
 }
 
 impl Framework {
@@ -228,9 +295,9 @@ impl Framework {
         })
     }
 
-    /// Its folder of examples.
+    /// Its folder of pins and examples.
     fn folder(&self) -> PathBuf {
-        step::root().join("examples").join(self.name)
+        step::root().join(self.folder)
     }
 
     /// The image of its examples, without the tag.

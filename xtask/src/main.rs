@@ -20,6 +20,7 @@ mod frameworks;
 mod generate;
 mod layers;
 mod prepare;
+mod process;
 mod record;
 mod report;
 mod seed_hunt;
@@ -44,7 +45,7 @@ Commands:
   soak [--minutes N] [--seed S]  jobs of all kinds on a real cluster while everything around them fails
   gen [--check]                  write the generated reference pages, or fail if they are stale
   frameworks [--only NAME]       install the frameworks of the examples, pinned, outside the tree
-  frameworks --test              run their examples: one suite of `test`
+  frameworks --test [--only NAME]  run their examples: one suite of `test`
   cluster up|down|status|...     a real Kubernetes on this machine; `cluster help` tells more
   record                         write docs/smoke.svg: the smoke job with a killed rank
   bench core                     measure the figures that the core must reach
@@ -55,6 +56,7 @@ Commands:
   bench plan [--fit]             predictions beside published runs, or the shares fitted to them
   bench lint                     measure the linter on 10,000 manifests, beside its peers
   bench attack [--seconds N]     attack the operator on a real cluster and measure, beside the Go one
+  bench progress [--jobs N]      measure how old the progress of 100 and 1,000 jobs is, and what it costs
   bench preflight                measure the search, a stream beside iperf3, memory and the static binary
 
 Exit codes: 0 done, 1 the thing asked about failed, 2 could not do it.
@@ -93,7 +95,10 @@ fn main() -> ExitCode {
         ["gen"] => generate::run(generate::Mode::Write),
         ["gen", "--check"] => generate::run(generate::Mode::Check),
         ["frameworks"] => frameworks::run(None),
-        ["frameworks", "--test"] => frameworks::suite().map(|ran| println!("{ran}")),
+        ["frameworks", "--test"] => frameworks::suite(None).map(|ran| println!("{ran}")),
+        ["frameworks", "--test", "--only", name] => {
+            frameworks::suite(Some(name)).map(|ran| println!("{ran}"))
+        }
         ["frameworks", "--only", name] => frameworks::run(Some(name)),
         ["cluster", rest @ ..] => cluster::run(rest),
         ["record"] => record::run(),
@@ -108,6 +113,7 @@ fn main() -> ExitCode {
         ["bench", "plan", "--fit"] => bench::plan(true),
         ["bench", "lint"] => bench::lint(),
         ["bench", "preflight"] => bench::preflight(),
+        ["bench", "progress", rest @ ..] => bench::progress(rest),
         words => Err(Failure::CouldNotRun(format!(
             "unknown command `{}`\n\nhint: run `cargo xtask help` to see the commands",
             words.join(" ")

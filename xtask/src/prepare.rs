@@ -211,6 +211,7 @@ mod tests {
             "cluster: Helm",
             "cluster: Kueue and the kinds of other schedulers",
             "cluster: Multus",
+            "cluster: SDK and end-to-end tests of the Training Operator",
             "framework: pytorch",
             "peer: training-operator",
         ] {

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::{Failure, bench, cluster::Fixture, report, step};
 
-/// The name of the cluster that is made and removed.
+/// The name of the cluster that is made and removed, unless the call gives another: runs of different names do not meet.
 const NAME: &str = "soak";
 /// Simulated nodes of eight GPUs: fewer than the jobs want at times, so that gangs wait.
 const NODES: usize = 12;
@@ -31,8 +31,8 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failure> {
         "soak",
     ]))?;
     let soak = step::released("examples/soak")?;
-    let logs = step::released("soak-logs")?;
-    let fixture = Fixture::fresh(NAME, NODES)?;
+    let logs = step::released(&format!("soak-logs/{}", arguments.name))?;
+    let fixture = Fixture::fresh(&arguments.name, NODES)?;
     let mut install = fixture.command("kubectl");
     install.args(["apply", "--server-side", "--kustomize", "deploy/crds"]);
     step::capture(&mut install)?;
@@ -62,6 +62,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failure> {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Arguments {
+    name: String,
     minutes: u64,
     seed: Option<u64>,
     without: Vec<String>,
@@ -69,6 +70,7 @@ struct Arguments {
 
 fn read(words: &[&str]) -> Result<Arguments, Failure> {
     let mut arguments = Arguments {
+        name: NAME.to_owned(),
         minutes: MINUTES,
         seed: None,
         without: Vec::new(),
@@ -83,6 +85,12 @@ fn read(words: &[&str]) -> Result<Arguments, Failure> {
         match *word {
             "--minutes" => arguments.minutes = number()?,
             "--seed" => arguments.seed = Some(number()?),
+            "--name" => {
+                let name = value.ok_or_else(|| {
+                    Failure::CouldNotRun("`--name` needs the name of a cluster".to_owned())
+                })?;
+                name.clone_into(&mut arguments.name);
+            }
             "--without" => {
                 let fault = value.ok_or_else(|| {
                     Failure::CouldNotRun("`--without` needs the name of a fault".to_owned())
@@ -91,7 +99,7 @@ fn read(words: &[&str]) -> Result<Arguments, Failure> {
             }
             other => {
                 return Err(Failure::CouldNotRun(format!(
-                    "unknown argument `{other}`; expected `--minutes N`, `--seed S` or `--without FAULT`"
+                    "unknown argument `{other}`; expected `--minutes N`, `--seed S`, `--name NAME` or `--without FAULT`"
                 )));
             }
         }
@@ -119,8 +127,12 @@ mod tests {
     fn arguments() {
         let plain = read(&[]).unwrap();
         assert_eq!((plain.minutes, plain.seed), (30, None));
-        let all = read(&["--minutes", "3", "--seed", "7", "--without", "api-kill"]).unwrap();
+        assert_eq!(plain.name, "soak");
+        let words = "--minutes 3 --seed 7 --name other --without api-kill";
+        let words: Vec<&str> = words.split(' ').collect();
+        let all = read(&words).unwrap();
         let want = Arguments {
+            name: "other".to_owned(),
             minutes: 3,
             seed: Some(7),
             without: vec!["api-kill".to_owned()],
@@ -131,6 +143,7 @@ mod tests {
             &["--minutes", "0"],
             &["--seed", "x"],
             &["--without"],
+            &["--name"],
             &["--hours", "1"],
         ] {
             assert!(read(wrong).is_err(), "{wrong:?}");

@@ -4,12 +4,15 @@
 //! missing tool is never taken for a pass or for a failed check.
 
 use std::{
-    io::{BufRead as _, BufReader, Write as _},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Command, ExitStatus, Stdio},
 };
 
 use crate::Failure;
+
+mod stream;
+
+pub(crate) use self::stream::{stream, stream_within};
 
 /// The root of the repository.
 pub(crate) fn root() -> PathBuf {
@@ -31,6 +34,10 @@ pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
     let status = command
         .status()
         .map_err(|error| not_started(command, &error))?;
+    must_succeed(command, status)
+}
+
+fn must_succeed(command: &Command, status: ExitStatus) -> Result<(), Failure> {
     if status.success() {
         Ok(())
     } else {
@@ -60,31 +67,6 @@ pub(crate) fn capture(command: &mut Command) -> Result<String, Failure> {
             line(command)
         ))
     })
-}
-
-/// Runs `command` to its end, passing its stdout on line by line and giving each line to `watch`.
-pub(crate) fn stream(command: &mut Command, mut watch: impl FnMut(&str)) -> Result<(), Failure> {
-    let mut child = command
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|error| not_started(command, &error))?;
-    let output = child.stdout.take().expect("stdout is piped");
-    for text in BufReader::new(output).split(b'\n') {
-        let text = text.map_err(|error| lost(command, &error))?;
-        let text = String::from_utf8_lossy(&text);
-        println!("{text}");
-        watch(&text);
-    }
-    drop(std::io::stdout().flush());
-    let status = child.wait().map_err(|error| lost(command, &error))?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(Failure::Failed(format!(
-            "`{}` ended with {status}",
-            line(command)
-        )))
-    }
 }
 
 /// Whether `cargo <subcommand>` is installed.

@@ -6,7 +6,10 @@
 mod files;
 pub(crate) mod hosts;
 
-use std::{process::Command, time::Instant};
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use crate::{Failure, check, cluster, frameworks, report, seed_hunt, step};
 
@@ -32,10 +35,13 @@ const SUITES: &[Suite] = &[
     ("sim", sim),
     ("mutants", mutants),
     ("hosts", hosts::suite),
-    ("frameworks", frameworks::suite),
+    ("frameworks", || frameworks::suite(None)),
     ("cluster", cluster::suite),
 ];
 
+/// The limit on one command of a suite, so that one that never ends does not cost the table of the others. The longest takes a
+/// third of this on two shared cores.
+const LIMIT: Duration = Duration::from_mins(30);
 /// Seeds that every run of the tests goes through.
 const SEEDS: &str = "20000";
 
@@ -136,14 +142,14 @@ fn mutants() -> Result<String, Failure> {
 }
 
 fn sim() -> Result<String, Failure> {
-    step::stream(&mut seed_hunt::command(&["--seeds", SEEDS]), |_| {})?;
+    step::stream_within(&mut seed_hunt::command(&["--seeds", SEEDS]), LIMIT, |_| {})?;
     Ok(format!("{SEEDS} seeds"))
 }
 
 /// Runs a test command; no test at all is a failure.
 pub(crate) fn counted(command: &mut Command) -> Result<String, Failure> {
     let mut tally = Tally::default();
-    let outcome = step::stream(command, |line| tally.read(line));
+    let outcome = step::stream_within(command, LIMIT, |line| tally.read(line));
     match outcome {
         Err(Failure::Failed(message)) => {
             Err(Failure::Failed(format!("{}; {message}", tally.words())))

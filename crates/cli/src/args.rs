@@ -12,6 +12,7 @@ mod operator;
 mod place;
 mod plan;
 mod preflight;
+mod run;
 mod simulate;
 
 use std::{
@@ -22,6 +23,8 @@ use std::{
 use clap::{
     Args as ClapArgs, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
 };
+use jiff::{SignedDuration, Timestamp};
+use regex::bytes::{Regex, RegexBuilder};
 use trainyard_core::spec::Role;
 
 pub(crate) use self::{
@@ -30,13 +33,14 @@ pub(crate) use self::{
     fabric::Fabric,
     lint::{Against, Lint, LintFormat},
     new::{New, NewAnswers},
-    operator::{LogFormat, NetworkPolicy, Operator},
+    operator::{LogFormat, NetworkPolicy, Operator, ProgressSource},
     place::{Nodes, PlaceJob, Yard},
     plan::{
         Emit, GroupOrder, Model as PlanModel, Plan, Recompute, Recovery as PlanRecovery, Saving,
         Sharding,
     },
     preflight::Preflight,
+    run::{Attach, Gpus, Run, Stop},
     simulate::{PathName, Simulate},
 };
 
@@ -52,6 +56,7 @@ pub(crate) use self::{
     after_long_help = "\
 Examples:
   trainyard run job.yaml                 train here, with the ranks as processes of this machine
+  trainyard run --nproc 4 -- python train.py   the same for a command, without a job file
   trainyard new                          write a commented job file
   trainyard lint job.yaml                what would go wrong, before anything is started
   trainyard render job.yaml              every object the job becomes
@@ -84,10 +89,10 @@ pub(crate) struct Global {
     /// by colour alone.
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: Color,
-    /// Say errors only
+    /// Print only errors
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
-    /// Say what is being done
+    /// Print details of each step
     #[arg(short, long, global = true)]
     pub(crate) verbose: bool,
 }
@@ -106,7 +111,9 @@ pub(crate) enum Color {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Run(Run),
+    Run(Box<Run>),
+    Attach(Attach),
+    Stop(Stop),
     Ps(Ps),
     Status(Status),
     Logs(Logs),
@@ -132,62 +139,6 @@ pub(crate) enum Command {
     Reference(Reference),
 }
 
-/// Run the job of a file on this machine, to its end
-///
-/// Every pod becomes processes of this user, with the environment, ranks, restarts and status that it
-/// would have on a cluster. Nothing is installed, no image is pulled, and root is not needed.
-///
-/// What ranks write goes to stdout, each line with its pod in front (`·` marks stderr) and identical
-/// lines of several pods told once; all of it is kept in the logs. What trainyard says, and the report
-/// at the end, go to stderr.
-///
-/// Ctrl-C once stops the job in order: pods get SIGTERM and their grace period to save. Ctrl-C again
-/// ends them at once.
-///
-/// Exit code 0: the job succeeded. 1: it failed or was stopped. 2: it could not be run.
-#[derive(Debug, ClapArgs)]
-#[command(after_long_help = "\
-Examples:
-  trainyard run job.yaml
-  trainyard run job.yaml --cpu --replicas Worker=2
-  trainyard run job.yaml --image-env nvcr.io/nvidia/pytorch=./venv
-  trainyard run job.yaml --inject 'kill rank=3 at=5s'
-  trainyard run job.yaml --format json -q > report.json")]
-pub(crate) struct Run {
-    /// Job file, YAML or JSON, with the objects it needs beside it; `-` reads stdin
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
-    /// More files with objects that the job needs; may be repeated
-    #[arg(short = 'f', long = "file", value_name = "FILE")]
-    pub(crate) more: Vec<PathBuf>,
-    /// Which job to run, where the files hold several
-    #[arg(long, value_name = "NAME")]
-    pub(crate) job: Option<String>,
-    /// Run without GPUs, whatever the job asks for
-    #[arg(long)]
-    pub(crate) cpu: bool,
-    /// How many pods a role has, such as `Worker=2`; may be repeated
-    #[arg(long, value_name = "ROLE=COUNT", value_parser = parse_replicas)]
-    pub(crate) replicas: Vec<(Role, u32)>,
-    /// Virtual environment that stands for an image; may be repeated
-    ///
-    /// Containers of the image find the programs of the environment first. Tag and digest are ignored
-    /// unless they are stated.
-    #[arg(long, value_name = "IMAGE=PATH", value_parser = parse_image_env)]
-    pub(crate) image_env: Vec<(String, PathBuf)>,
-    /// Fault on purpose, to see the job recover; may be repeated
-    ///
-    /// `kill rank=3 at=5s`, `hang rank=1 at=step:100`, `exit code=137 rank=0 at=2s`,
-    /// `node-loss pods=2,3 at=8s`, `slow rank=2 factor=5 at=10s`.
-    #[arg(long, value_name = "FAULT", value_parser = parse_injection)]
-    pub(crate) inject: Vec<trainyard_host::Injection>,
-    #[command(flatten)]
-    pub(crate) state: State,
-    /// How to write the report
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    pub(crate) format: Format,
-}
-
 /// List what runs and ran here, or the jobs of a cluster
 ///
 /// The last run of every job, newest first; with `--cluster` every job of the namespace.
@@ -196,12 +147,20 @@ pub(crate) struct Run {
 Examples:
   trainyard ps
   trainyard ps --all
+  trainyard ps --watch
   trainyard ps --cluster -n team-a
   trainyard ps --format json | jq -r '.runs[] | select(.live) | .job'")]
 pub(crate) struct Ps {
     /// List every run of every job
     #[arg(short, long)]
     pub(crate) all: bool,
+    /// Print the list again every two seconds, until Ctrl-C
+    #[arg(
+        short,
+        long,
+        conflicts_with_all = ["format", "cluster", "namespace", "all_namespaces", "context", "kubeconfig"]
+    )]
+    pub(crate) watch: bool,
     /// The jobs of every namespace of the cluster; implies `--cluster`
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub(crate) all_namespaces: bool,
@@ -249,6 +208,7 @@ Examples:
   trainyard logs mnist --rank 3 --attempt 1
   trainyard logs mnist --first-failure
   trainyard logs mnist --follow
+  trainyard logs mnist --since 10m --grep 'loss|error' --tail 20
   trainyard logs mnist --cluster -n team-a --first-failure")]
 pub(crate) struct Logs {
     #[command(flatten)]
@@ -268,6 +228,17 @@ pub(crate) struct Logs {
     /// Go on printing until the run is over
     #[arg(short, long)]
     pub(crate) follow: bool,
+    /// Only the last N lines of each container; with `--grep`, of those that match
+    #[arg(long, value_name = "N")]
+    pub(crate) tail: Option<u64>,
+    /// Only what was written since then, such as `10m`, `1h30m` or `2025-01-01T12:00:00Z`
+    #[arg(long, value_name = "TIME", value_parser = parse_since)]
+    pub(crate) since: Option<Timestamp>,
+    /// Only lines that match this regular expression
+    ///
+    /// Of a line longer than 64 KiB the beginning is searched. `(?i)` at the start ignores upper and lower case.
+    #[arg(long, value_name = "PATTERN", value_parser = parse_pattern)]
+    pub(crate) grep: Option<Regex>,
     /// Of the container before its last restart in place; implies `--cluster`
     #[arg(long, conflicts_with = "follow")]
     pub(crate) previous: bool,
@@ -509,31 +480,22 @@ fn parse_role(name: &str) -> Result<Role, String> {
     })
 }
 
-fn parse_replicas(text: &str) -> Result<(Role, u32), String> {
-    let (name, count) = text
-        .split_once('=')
-        .ok_or("a role and a count are needed, such as `Worker=2`")?;
-    let role = parse_role(name)?;
-    let count = count
-        .parse()
-        .ok()
-        .filter(|count| *count > 0)
-        .ok_or_else(|| format!("`{count}` is not a number of pods, 1 or more"))?;
-    Ok((role, count))
-}
-
-fn parse_image_env(text: &str) -> Result<(String, PathBuf), String> {
-    match text.split_once('=') {
-        Some((image, path)) if !image.is_empty() && !path.is_empty() => {
-            Ok((image.to_owned(), path.into()))
-        }
-        _ => Err("an image and a path are needed, such as `example.com/train=./venv`".to_owned()),
+fn parse_since(text: &str) -> Result<Timestamp, String> {
+    let bad = || format!("`{text}` is not a time such as `10m`, `1h30m` or `2025-01-01T12:00:00Z`");
+    if let Ok(at) = text.parse() {
+        return Ok(at);
     }
+    let ago: SignedDuration = text.parse().map_err(|_| bad())?;
+    if ago.is_negative() {
+        return Err(bad());
+    }
+    Timestamp::now().checked_sub(ago).map_err(|_| bad())
 }
 
-fn parse_injection(text: &str) -> Result<trainyard_host::Injection, String> {
-    text.parse()
-        .map_err(|error: trainyard_host::InjectionError| error.to_string())
+fn parse_pattern(text: &str) -> Result<Regex, String> {
+    // Lines need not be text, and bytes are all that is compared.
+    let built = RegexBuilder::new(text).unicode(false).build();
+    built.map_err(|error| format!("`{text}` is not a regular expression: {error}"))
 }
 
 /// Reads a command line; the refusal holds help and version too.

@@ -1,23 +1,32 @@
-//! Where the seconds went, as one line of blocks with a legend.
+//! Where the seconds went: a line of blocks in order of time, where attempts begin, and a legend.
 //!
-//! Invariant: the bar is exactly as wide as asked; every phase that took time has at least one
-//! block while there is room for all of them; each phase has its own sign, so that it reads
-//! without colour.
+//! Invariant: the bar is exactly as wide as asked; where there are few spans, every one has at least one block; each
+//! phase has its own sign, so that it reads without colour. The legend holds exact sums, also of what is too short to be
+//! drawn.
 
 use std::{fmt::Write as _, time::Duration};
 
-use trainyard_core::ledger::{Phase, PhaseMillis};
+use trainyard_core::ledger::{Phase, PhaseMillis, Span, coarsen};
 
 use crate::{printer::Paint, words};
 
 /// Width where there is no terminal.
 const WIDTH: usize = 80;
+/// So many spans are drawn however short they are, in a bar of this width for each.
+const FEW: usize = 12;
+const WIDTH_OF_FEW: usize = 5;
 
-/// The bar and its legend: two lines or more, without the last newline.
+/// The bar and its legend, without the last newline.
 ///
-/// `width` is the room for a line; legends go on to as many lines as they need. Empty where no
-/// time has passed.
-pub(crate) fn render(millis: &PhaseMillis, width: Option<usize>, paint: Paint) -> Vec<String> {
+/// `spans` are the same time as `millis`, in order; nothing is drawn without them, because sums by phase would look like
+/// an order of time. `width` is the room for a line; legends go on to as many lines as they need. Empty where no time has
+/// passed.
+pub(crate) fn render(
+    millis: &PhaseMillis,
+    spans: &[Span],
+    width: Option<usize>,
+    paint: Paint,
+) -> Vec<String> {
     let width = width.unwrap_or(WIDTH);
     let spent: Vec<(Phase, u64)> = Phase::ALL
         .into_iter()
@@ -29,15 +38,62 @@ pub(crate) fn render(millis: &PhaseMillis, width: Option<usize>, paint: Paint) -
     if total == 0 {
         return Vec::new();
     }
-    let mut bar = String::new();
-    for ((phase, _), cells) in spent.iter().zip(cells(&spent, width.clamp(10, 60))) {
-        let look = Look::of(*phase);
+    let mut lines = in_order(spans, width.clamp(10, 60), paint);
+    lines.extend(legend(&spent, total, width, paint));
+    // Time of an earlier version, which kept no order: its sums are in the legend.
+    if let Some(first) = spans.first()
+        && first.phase == Phase::Other
+        && !millis.contains_key(&Phase::Other)
+    {
+        let look = Look::of(Phase::Other);
+        let time = words::duration(Duration::from_millis(first.millis));
+        lines.push(format!("{} {time} whose order was not recorded", look.sign));
+    }
+    lines
+}
+
+/// The blocks in order of time, and below them where attempts begin, where there are several.
+fn in_order(spans: &[Span], width: usize, paint: Paint) -> Vec<String> {
+    let mut spans: Vec<Span> = spans.iter().copied().filter(|it| it.millis > 0).collect();
+    let total: u64 = spans.iter().map(|span| span.millis).sum();
+    let few = (width / WIDTH_OF_FEW).min(FEW);
+    // Less than half a block.
+    coarsen(&mut spans, width, few, total / (2 * width as u64));
+    if spans.is_empty() {
+        return Vec::new();
+    }
+    let spent: Vec<(Phase, u64)> = spans.iter().map(|span| (span.phase, span.millis)).collect();
+    let cells = cells(&spent, width);
+    let (mut bar, mut marks) = (String::new(), String::new());
+    let (mut at, mut attempt, mut begun) = (0, 0, 0);
+    for (span, cells) in spans.iter().zip(cells) {
+        if span.attempt > attempt {
+            attempt = span.attempt;
+            begun += 1;
+            let used = marks.chars().count();
+            // One that has no room beside the last is left out.
+            if used == 0 || used < at {
+                marks.extend(std::iter::repeat_n(' ', at - used));
+                write!(marks, "#{attempt}").expect("a string takes whatever is written");
+            }
+        }
+        let look = Look::of(span.phase);
         let blocks: String = std::iter::repeat_n(look.sign, cells).collect();
         bar.push_str(&paint.apply(look.colour, &blocks));
+        at += cells;
     }
     let mut lines = vec![bar];
+    if begun > 1 {
+        lines.push(marks);
+    }
+    lines
+}
+
+/// Each phase with its sum.
+fn legend(spent: &[(Phase, u64)], total: u64, width: usize, paint: Paint) -> Vec<String> {
+    let mut lines = Vec::new();
     let (mut line, mut used) = (String::new(), 0);
-    for (phase, millis) in &spent {
+    for (phase, millis) in spent {
         let look = Look::of(*phase);
         let words = format!(
             " {} {} ({})",
@@ -62,9 +118,12 @@ pub(crate) fn render(millis: &PhaseMillis, width: Option<usize>, paint: Paint) -
     lines
 }
 
-/// The sentence about the share of the time that trained.
-pub(crate) fn trained(ratio: f64) -> String {
+/// The sentence about the share of the wall time spent training; without a ratio no step was reported.
+pub(crate) fn trained(ratio: Option<f64>) -> String {
     const WHOLE: u64 = 1_000_000;
+    let Some(ratio) = ratio else {
+        return "wall time spent training (ETTR) is unknown: no step was reported".to_owned();
+    };
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -72,7 +131,10 @@ pub(crate) fn trained(ratio: f64) -> String {
         reason = "a share of a million is a small number"
     )]
     let part = (ratio.clamp(0.0, 1.0) * WHOLE as f64) as u64;
-    format!("{} of the time trained (ETTR)", percent(part, WHOLE))
+    format!(
+        "{} of wall time spent training (ETTR)",
+        percent(part, WHOLE)
+    )
 }
 
 /// A share as a whole percentage that is 0 or 100 only where it is exactly that.
@@ -125,7 +187,7 @@ impl Look {
             Phase::Starting => ("starting", '░', "38;5;32"),
             Phase::Training => ("training", '█', "38;5;28"),
             Phase::Saving => ("saving", '▓', "38;5;30"),
-            Phase::Hanging => ("without progress", '!', "38;5;160"),
+            Phase::Stalled => ("stalled", '!', "38;5;160"),
             Phase::Restarting => ("restarting", '▒', "38;5;166"),
             Phase::Redoing => ("redoing lost steps", '▄', "38;5;136"),
             Phase::Suspended => ("suspended", '_', "38;5;102"),
@@ -142,7 +204,24 @@ mod tests {
     use super::*;
 
     fn spent(parts: &[(Phase, u64)]) -> PhaseMillis {
-        parts.iter().copied().collect()
+        let mut sums = PhaseMillis::new();
+        for (phase, millis) in parts {
+            *sums.entry(*phase).or_default() += millis;
+        }
+        sums
+    }
+
+    fn spans(parts: &[(u32, Phase, u64)]) -> Vec<Span> {
+        parts.iter().copied().map(Span::from).collect()
+    }
+
+    /// The lines of one attempt.
+    fn lines(parts: &[(Phase, u64)], width: usize) -> Vec<String> {
+        let all: Vec<(u32, Phase, u64)> = parts
+            .iter()
+            .map(|(phase, millis)| (1, *phase, *millis))
+            .collect();
+        render(&spent(parts), &spans(&all), Some(width), Paint::Plain)
     }
 
     #[test]
@@ -166,27 +245,24 @@ mod tests {
             ),
         ];
         for (parts, want) in cases {
-            let lines = render(&spent(parts), Some(20), Paint::Plain);
-            assert_eq!(lines[0], want);
+            assert_eq!(lines(parts, 20)[0], want);
         }
-        assert!(render(&spent(&[(Training, 0)]), Some(20), Paint::Plain).is_empty());
+        assert!(lines(&[(Training, 0)], 20).is_empty());
         let all: Vec<(Phase, u64)> = Phase::ALL.into_iter().map(|phase| (phase, 7)).collect();
         for width in [10, 11, 12, 40, 60] {
-            let bar = &render(&spent(&all), Some(width), Paint::Plain)[0];
-            assert_eq!(bar.chars().count(), width.max(all.len()));
+            assert_eq!(lines(&all, width)[0].chars().count(), width);
         }
     }
 
     #[test]
     fn legends_wrap_and_percentages_do_not_lie() {
-        let lines = render(
-            &spent(&[
+        let lines = lines(
+            &[
                 (Phase::Creating, 40),
                 (Phase::Starting, 12_000),
                 (Phase::Training, 187_000),
-            ]),
-            Some(44),
-            Paint::Plain,
+            ],
+            44,
         );
         assert_eq!(
             lines[1..],
@@ -195,10 +271,59 @@ mod tests {
                 "█ training 3m07s (94 %)"
             ]
         );
-        assert_eq!(trained(0.9999), ">99 % of the time trained (ETTR)");
+        assert_eq!(
+            trained(Some(0.9999)),
+            ">99 % of wall time spent training (ETTR)"
+        );
+        assert_eq!(
+            trained(None),
+            "wall time spent training (ETTR) is unknown: no step was reported"
+        );
         assert_eq!(percent(9_999, 10_000), ">99 %");
         assert_eq!(percent(0, 10), "0 %");
         assert_eq!(percent(10, 10), "100 %");
+    }
+
+    #[test]
+    fn time_is_drawn_in_order_with_attempts() {
+        use Phase::{Other, Redoing, Restarting, Stalled, Starting, Training};
+        let all = [
+            (1, Starting, 2_000),
+            (1, Training, 6_000),
+            (2, Restarting, 1_000),
+            (2, Starting, 1_000),
+            (2, Redoing, 2_000),
+            (2, Training, 4_000),
+            (2, Stalled, 4_000),
+        ];
+        let parts: Vec<(Phase, u64)> = all
+            .iter()
+            .map(|(_, phase, millis)| (*phase, *millis))
+            .collect();
+        let lines = render(&spent(&parts), &spans(&all), Some(20), Paint::Plain);
+        assert_eq!(lines[0], "░░██████▒░▄▄████!!!!");
+        assert_eq!(lines[1], "#1      #2");
+        assert!(
+            lines.contains(&"█ training 10s (50 %)".to_owned()),
+            "{lines:?}"
+        );
+        // Marks without room are left out.
+        let quick: Vec<(u32, Phase, u64)> =
+            (1..=20).map(|attempt| (attempt, Training, 1_000)).collect();
+        let sums = spent(&[(Training, 20_000)]);
+        let lines = render(&sums, &spans(&quick), Some(20), Paint::Plain);
+        assert_eq!(lines[1], "#1 #4 #7 #10 #14 #18");
+        // A thousand short spans leave room for what is long.
+        let mut many = spans(&[(1, Training, 1_000_000)]);
+        many.extend(spans(&[(2, Restarting, 10), (2, Training, 20)]).repeat(30));
+        let lines = render(&sums, &many, Some(20), Paint::Plain);
+        assert!(lines[0].starts_with("████████"), "{lines:?}");
+        assert_eq!(lines[0].chars().count(), 20);
+        // Sums alone are no order of time.
+        let lines = render(&sums, &[], Some(40), Paint::Plain);
+        assert_eq!(lines, ["█ training 20s (100 %)"]);
+        let lines = render(&sums, &spans(&[(0, Other, 20_000)]), Some(40), Paint::Plain);
+        assert_eq!(lines[2], "? 20s whose order was not recorded");
     }
 
     #[test]

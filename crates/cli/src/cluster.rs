@@ -160,6 +160,9 @@ pub(crate) fn refused(error: LookError) -> Failure {
         LookError::Call { code: 401, .. } => "log in to the cluster again",
         LookError::Call { code: 403, .. } => "ask whoever runs the cluster for that right",
         LookError::Call { code: 409, .. } => "the job has changed meanwhile; try again",
+        LookError::Unreachable { .. } => {
+            "check that the cluster is up and that the kubeconfig names its address: `kubectl cluster-info`"
+        }
         LookError::Call { code: 0, .. } => "check the server in the kubeconfig and the network",
         LookError::Call { .. } => return Failure::from(anyhow::Error::new(error)),
     };

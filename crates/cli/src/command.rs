@@ -1,5 +1,6 @@
 //! What each command does: one file per command.
 
+mod attach;
 mod completions;
 mod delete;
 mod doctor;
@@ -22,13 +23,15 @@ mod resume;
 mod run;
 mod simulate;
 pub(crate) mod status;
+mod stop;
 mod suspend;
 
 use std::path::Path;
 
 use trainyard_core::{
     finding::{Finding, Severity},
-    spec::{self, File},
+    lint as rules,
+    spec::{self, Contents, File},
 };
 
 use crate::{
@@ -48,6 +51,8 @@ pub(crate) fn run(
 ) -> Result<Exit, Failure> {
     match command {
         Command::Run(args) => run::run(&args, environment, printer),
+        Command::Attach(args) => attach::run(&args, environment, printer),
+        Command::Stop(args) => stop::run(&args, printer),
         Command::Ps(args) => ps::run(&args, printer),
         Command::Status(args) => status::run(&args, printer),
         Command::Logs(args) => logs::run(&args, printer),
@@ -79,28 +84,73 @@ fn tell(finding: &Finding, file: &str, text: &str, printer: &mut Printer) {
     printer.message(&block);
 }
 
+/// What stands in the way of a set of files, printed; whether anything does.
+fn refuse(files: &[(&str, &File)], printer: &mut Printer) -> bool {
+    let together: Vec<&File> = files.iter().map(|(_, file)| *file).collect();
+    let mut refused = false;
+    for ((name, file), findings) in files.iter().zip(rules::lint_together(&together)) {
+        for finding in &findings {
+            let is_error = finding.severity == Severity::Error;
+            refused |= is_error;
+            if is_error || printer.wants_warnings() {
+                tell(finding, name, &file.text, printer);
+            }
+        }
+    }
+    refused
+}
+
+/// What objects of other kinds are beside the jobs, and what becomes of them.
+fn tell_foreign(files: &[&File], fate: &str, printer: &mut Printer) {
+    /// Objects that are named before the rest is only counted.
+    const NAMED: usize = 5;
+    let contents = Contents::of(files.iter().copied());
+    let foreign: Vec<String> = files
+        .iter()
+        .flat_map(|file| contents.foreign(file))
+        .collect();
+    if foreign.is_empty() {
+        return;
+    }
+    let mut named = foreign.iter().take(NAMED).cloned().collect::<Vec<_>>();
+    if let Some(more) = foreign.len().checked_sub(NAMED).filter(|more| *more > 0) {
+        named.push(format!("and {more} more"));
+    }
+    let (are, noun) = if foreign.len() == 1 {
+        ("is", "is no training job")
+    } else {
+        ("are", "are no training jobs")
+    };
+    printer.summary(&format!(
+        "note: {} {noun} and {are} {fate}",
+        named.join(", ")
+    ));
+}
+
+/// What the jobs of a file are called whose name the cluster would make up.
+fn tell_names(names: &[String], printer: &mut Printer) {
+    for name in names {
+        printer.summary(&format!(
+            "note: `generateName` becomes `{name}`; the cluster chooses the last five characters itself"
+        ));
+    }
+}
+
 /// A file of jobs without mistakes, and the fabrics in it; none where it has some, which are told.
 fn jobs_file(path: &Path, printer: &mut Printer) -> Result<Option<(File, Fabrics)>, Failure> {
     let name = source::name(path);
     let bytes = source::read(path, spec::MAX_BYTES)?;
-    let file = match spec::read(&bytes) {
+    let mut file = match spec::read(&bytes) {
         Ok(file) => file,
         Err(finding) => {
             tell(&finding, &name, &spec::source_text(&bytes), printer);
             return Ok(None);
         }
     };
-    let mut refused = false;
-    for finding in &trainyard_core::lint::lint(&file) {
-        let is_error = finding.severity == Severity::Error;
-        refused |= is_error;
-        if is_error || printer.wants_warnings() {
-            tell(finding, &name, &file.text, printer);
-        }
-    }
-    if refused {
+    if refuse(&[(&name, &file)], printer) {
         return Ok(None);
     }
+    tell_names(&file.name_jobs(None), printer);
     let mut fabrics = Fabrics::default();
     for document in &file.documents {
         fabrics.add(document);

@@ -1,6 +1,6 @@
 //! How a command that could not be done says so.
 
-use std::{fmt::Write as _, process::ExitCode};
+use std::{fmt::Write as _, io, process::ExitCode};
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,7 +53,10 @@ impl Failure {
         let mut above = self.error.to_string();
         let mut text = above.clone();
         for cause in self.error.chain().skip(1) {
-            let cause = cause.to_string();
+            let cause = match cause.downcast_ref::<io::Error>() {
+                Some(error) => system(error),
+                None => cause.to_string(),
+            };
             if above.contains(&cause) {
                 continue;
             }
@@ -64,6 +67,27 @@ impl Failure {
             write!(text, "\n\nhint: {hint}").expect("a string takes whatever is written");
         }
         text
+    }
+}
+
+/// An error of the operating system, in words.
+fn system(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound if error.get_ref().is_none() => {
+            "there is no such file or folder".to_owned()
+        }
+        io::ErrorKind::IsADirectory => "it is a folder".to_owned(),
+        io::ErrorKind::NotADirectory => "a part of the path is not a folder".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        io::ErrorKind::StorageFull => "the disk is full".to_owned(),
+        io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only".to_owned(),
+        _ => {
+            let text = error.to_string();
+            text.split(" (os error ")
+                .next()
+                .unwrap_or_default()
+                .to_owned()
+        }
     }
 }
 
@@ -101,6 +125,26 @@ mod tests {
         for (error, want) in cases {
             assert_eq!(Failure::from(error).text(), want);
         }
+    }
+
+    #[test]
+    fn errors_of_the_system_are_words() {
+        let cases = [
+            (2, "there is no such file or folder"),
+            (13, "permission denied"),
+            (20, "a part of the path is not a folder"),
+            (28, "the disk is full"),
+            (24, "Too many open files"),
+        ];
+        for (number, want) in cases {
+            let error =
+                anyhow::Error::new(io::Error::from_raw_os_error(number)).context("cannot write");
+            let text = Failure::from(error).text();
+            assert_eq!(text, format!("cannot write\n  caused by: {want}"));
+        }
+        let own = io::Error::new(io::ErrorKind::NotFound, "it is a link to nothing");
+        let text = Failure::from(anyhow::Error::new(own).context("cannot write")).text();
+        assert_eq!(text, "cannot write\n  caused by: it is a link to nothing");
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod hidden;
 mod output;
 mod preflight;
 mod printer;
+mod processes;
 mod run;
 mod session;
 mod snippet;

@@ -27,4 +27,4 @@ mod watch;
 pub(crate) use queue::Queue;
 pub(crate) use screen::{Screen, Target};
 pub(crate) use view::{Look, View};
-pub(crate) use watch::{Signals, watch};
+pub(crate) use watch::{Signals, show, watch};

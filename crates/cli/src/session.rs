@@ -50,7 +50,8 @@ pub(crate) fn refuse(refusal: &clap::Error, environment: &Environment) -> ExitCo
         Paint::Styled => refusal.render().ansi().to_string(),
     };
     if refusal.use_stderr() {
-        printer.message(&text(printer.stderr_paint()));
+        let text = plain(text(printer.stderr_paint()));
+        printer.message(&text);
         return Exit::CouldNot.into();
     }
     let text = text(printer.stdout_paint());
@@ -61,6 +62,33 @@ pub(crate) fn refuse(refusal: &clap::Error, environment: &Environment) -> ExitCo
             Exit::CouldNot.into()
         }
     }
+}
+
+/// A refusal of the command line without the words of the standard library's parsers.
+fn plain(mut text: String) -> String {
+    let words = [
+        ("invalid digit found in string", "not a whole number"),
+        (
+            "cannot parse integer from empty string",
+            "not a whole number",
+        ),
+        (
+            "number too large to fit in target type",
+            "the number is too large",
+        ),
+        (
+            "number too small to fit in target type",
+            "the number is too small",
+        ),
+        ("invalid float literal", "not a number"),
+        ("cannot parse float from empty string", "not a number"),
+    ];
+    for (theirs, ours) in words {
+        if text.contains(theirs) {
+            text = text.replace(theirs, ours);
+        }
+    }
+    text
 }
 
 fn paint(color: Color, environment: &Environment, terminal: bool) -> Paint {

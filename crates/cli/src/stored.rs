@@ -4,8 +4,8 @@ use std::ops::RangeInclusive;
 
 use jiff::Timestamp;
 use trainyard_core::{
-    job::{ConditionStatus, JobStatus},
-    ledger::PhaseMillis,
+    job::{ConditionStatus, JobStatus, ProgressRecord},
+    ledger::{PhaseMillis, Span},
     spec::{self, Kind, Slot},
 };
 use trainyard_host::{
@@ -102,12 +102,43 @@ impl Stored {
         told.max(self.status.trainyard.ledger.best_step)
     }
 
-    /// The last loss that is known.
+    /// The last loss that is known. It can be NaN.
     pub(crate) fn last_loss(&self) -> Option<f64> {
+        if let Some(loss) = self.progress_record().and_then(|record| record.loss) {
+            return Some(loss.0);
+        }
         match &self.report {
             Some(report) => report.last_loss,
             None => self.progress.as_ref().and_then(|told| told.loss),
         }
+    }
+
+    /// What its last attempt that reported a step reported last.
+    pub(crate) fn progress_record(&self) -> Option<&ProgressRecord> {
+        let of_report = self.report.as_ref();
+        let of_report = of_report.and_then(|report| report.progress.as_ref());
+        let written = self.progress.as_ref();
+        let written = written.and_then(|told| told.progress.as_ref());
+        let of_status = self.status.trainyard.progress.as_ref();
+        let newest = written
+            .into_iter()
+            .chain(of_status)
+            .max_by_key(|record| (record.attempt, record.last_step_at));
+        of_report.or(newest)
+    }
+
+    /// While it is stalled: how long no step came, and how long steps took.
+    pub(crate) fn stall(&self, now: Timestamp) -> Option<String> {
+        self.live
+            .then(|| self.status_now().trainyard.stall(now))
+            .flatten()
+    }
+
+    /// Its status, with the newest of what is known of its progress.
+    pub(crate) fn status_now(&self) -> JobStatus {
+        let mut status = self.status.clone();
+        status.trainyard.progress = self.progress_record().cloned();
+        status
     }
 
     /// How far its last attempt is, where that has told.
@@ -127,12 +158,22 @@ impl Stored {
             return (report.ledger.clone(), report.trained_ratio);
         }
         let ledger = &self.status.trainyard.ledger;
-        // Nothing is known of the time after an engine died.
-        let until = match (self.live, ledger.open) {
-            (false, Some(span)) => span.since,
-            _ => now,
-        };
+        let until = self.known_until(now);
         (ledger.totals(until), ledger.ettr(until))
+    }
+
+    /// The same in order of time.
+    pub(crate) fn spans(&self, now: Timestamp) -> Vec<Span> {
+        self.status.trainyard.ledger.spans(self.known_until(now))
+    }
+
+    /// Nothing is known of the time after an engine died.
+    fn known_until(&self, now: Timestamp) -> Timestamp {
+        match (&self.report, self.status.trainyard.ledger.open) {
+            (Some(report), _) => report.ended_at,
+            (None, Some(span)) if !self.live => span.since,
+            _ => now,
+        }
     }
 
     /// The kind of the job; `None` for one that this program does not know.
@@ -200,6 +241,38 @@ pub(crate) fn find(store: &Store, which: &Which) -> Result<Stored, Failure> {
     };
     let folder = folder.ok_or_else(|| unknown_job(&which.job, &[], store))?;
     Stored::read(folder).map_err(refused)
+}
+
+/// Every run whose engine lives, by job.
+pub(crate) fn live_runs(store: &Store) -> Result<Vec<Stored>, Failure> {
+    let mut runs = Vec::new();
+    for job in store.jobs().map_err(refused)? {
+        if let Some(id) = store.live_run(&job) {
+            let which = Which { job, run: Some(id) };
+            runs.push(find(store, &which)?);
+        }
+    }
+    Ok(runs)
+}
+
+/// The only run whose engine lives, for someone to `verb` it.
+pub(crate) fn only_live(store: &Store, verb: &str) -> Result<Stored, Failure> {
+    let mut runs = live_runs(store)?;
+    match runs.len() {
+        0 => Err(Failure::new("nothing is running here")
+            .hint("`trainyard ps` lists what ran; `--state-dir` names another folder")),
+        1 => Ok(runs.remove(0)),
+        count => {
+            let names: Vec<String> = runs
+                .iter()
+                .map(|run| format!("`{}`", run.record.name))
+                .collect();
+            Err(
+                Failure::new(format!("{count} jobs are running: {}", names.join(", ")))
+                    .hint(format!("name the one to {verb}")),
+            )
+        }
+    }
 }
 
 /// The last run of the job, which must live for someone to `verb` it.

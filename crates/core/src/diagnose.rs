@@ -22,10 +22,12 @@
 pub(crate) mod codes;
 mod flight;
 mod group;
-mod line;
+mod known;
+pub(crate) mod line;
 mod nccl;
 mod report;
 mod rules;
+mod signature;
 mod source;
 mod stamp;
 mod steps;
@@ -41,7 +43,10 @@ use std::{
 
 pub use self::{
     flight::{Dump, FlightError, looks_like_dump},
-    report::{Collective, Evidence, Facts, Moment, RankFacts, Report, Verdict, account_word},
+    known::{End, Known},
+    report::{
+        Collective, Ended, Evidence, Facts, Moment, RankFacts, Report, Verdict, account_word,
+    },
     rules::{Confidence, Label, LabelKind, Retry, Rule, Rules, RulesError, Stage},
     source::MAX_LINE,
     steps::SlowRank,
@@ -49,6 +54,11 @@ pub use self::{
     transport::TransportSeen,
 };
 use self::{group::Group, rules::Part, source::Source, stamp::Stamp};
+
+/// Pods whose end is kept; the first is among them however many there are.
+const MAX_KNOWN: usize = 8192;
+/// Ends that a report names.
+const MAX_ENDED: usize = 64;
 
 /// Which source bytes belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,6 +70,7 @@ pub struct Doctor {
     rules: Arc<Rules>,
     sources: Vec<Source>,
     dumps: Vec<Dump>,
+    known: Vec<Known>,
 }
 
 impl Doctor {
@@ -69,6 +80,14 @@ impl Doctor {
             rules,
             sources: Vec::new(),
             dumps: Vec::new(),
+            known: Vec::new(),
+        }
+    }
+
+    /// Adds how a pod ended, as whoever ran it knows. Lines explain it; none contradicts it.
+    pub fn know(&mut self, known: Known) {
+        if self.known.len() < MAX_KNOWN {
+            self.known.push(known);
         }
     }
 
@@ -118,6 +137,7 @@ impl Doctor {
     pub fn absorb(&mut self, other: Self) {
         self.sources.extend(other.sources);
         self.dumps.extend(other.dumps);
+        self.known.extend(other.known);
     }
 
     /// Puts sources in the order of their names, so that a report does not depend on which thread was
@@ -135,7 +155,8 @@ impl Doctor {
     /// What can be said so far.
     pub fn report(&self) -> Report {
         let mut group = Group::new(&self.sources, &self.dumps);
-        let concluded = verdict::conclude(&self.rules, &self.sources, &group);
+        group.ended(&self.known);
+        let concluded = verdict::conclude(&self.rules, &self.sources, &group, &self.known);
         self.place(&mut group.ranks);
         let problems: BTreeSet<&str> = concluded
             .verdicts
@@ -162,10 +183,17 @@ impl Doctor {
                 disagreements: group.disagreements,
                 slowest: group.slowest,
                 timeline: concluded.timeline,
+                ended: self.ended(),
                 lines: self.sources.iter().map(|source| source.lines).sum(),
                 bytes: self.sources.iter().map(|source| source.bytes).sum(),
             },
         }
+    }
+
+    /// How pods ended, in order of time.
+    fn ended(&self) -> Vec<Ended> {
+        let ends = known::in_time(&self.known).into_iter();
+        ends.take(MAX_ENDED).map(Ended::of).collect()
     }
 
     /// Puts ranks that do not name their host where whoever gave their log says. Nothing is concluded from it.

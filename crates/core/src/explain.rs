@@ -100,7 +100,7 @@ macro_rules! causes {
 causes! {
     /// Nothing keeps it from running.
     Running,
-    /// It runs and makes no progress.
+    /// It runs and is stalled: it has reported no step for much longer than steps took.
     Hanging,
     /// It runs with fewer workers than it wants.
     Degraded,
@@ -184,6 +184,8 @@ causes! {
     DeadlineExceeded,
     /// It failed, and nothing that is left tells why.
     Failed,
+    /// It runs, and its loss or gradients are NaN or infinite.
+    NotFinite,
 }
 
 /// Explains the facts.

@@ -58,7 +58,7 @@ use self::{
 pub use line::{Edition, Line, Looked, Sitter, waits_for_seats};
 pub use placement::{Eviction, Place, Placement, Seat, Seating, Span};
 pub use priority::{PreemptionScope, PriorityClass, PriorityClasses};
-pub use refusal::{Change, Refusal};
+pub use refusal::{Change, NEVER_FITS, Refusal};
 pub use resources::Resources;
 pub use snapshot::{
     GangKey, Node, NotACluster, PodKey, QUARANTINED, Resident, Snapshot, Taint, TaintEffect,

@@ -27,6 +27,7 @@
 //!   any more.
 
 mod action;
+mod alone;
 mod asked;
 mod budget;
 mod cause;
@@ -61,15 +62,17 @@ mod verdict;
 use jiff::Timestamp;
 
 pub use action::{Action, Decision, Event, EventKind, Removal, Seat};
+pub use alone::unjudged_ends;
 pub use index_set::IndexSet;
 pub use observed::{
-    Autoscaler, Disruption, Exit, Grouping, NodeHealth, Observed, ObservedPod, PodPhase, PodUid,
-    PreflightRun, Preflights, Progress, Refusal, Seating, SeenFabric, SeenPreflight, SharedInputs,
-    TransportsTold, Wait,
+    Autoscaler, Disruption, Exit, Grouping, JudgedEnd, NodeHealth, Observed, ObservedPod, PodPhase,
+    PodUid, PreflightRun, Preflights, Progress, Refusal, Seating, SeenFabric, SeenPreflight,
+    SharedInputs, TransportsTold, Wait,
 };
 pub use status::{
-    Account, Condition, ConditionStatus, ConditionType, FabricInUse, JobStatus, Kept, LastFailure,
-    PreflightState, RoleStatus, Spent, Unreadable, Yard, read as read_status,
+    Account, Condition, ConditionStatus, ConditionType, FabricInUse, JobStatus, Kept, LastEnd,
+    LastFailure, PreflightState, ProgressRecord, RECORD_EVERY, RoleStatus, Spent, Unreadable, Yard,
+    read as read_status, time_words,
 };
 
 pub use transport::asks_for_transport;
@@ -124,6 +127,7 @@ fn story(pass: &mut Pass<'_>) {
         return;
     }
     pass.note_created();
+    pass.book_first_step();
     if pass.job.run_policy.suspend && !mutant::is(Mutant::CreatesWhileSuspended) {
         return suspend::suspend(pass);
     }

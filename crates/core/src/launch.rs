@@ -30,6 +30,7 @@ mod paddle;
 mod plan;
 mod pod;
 pub mod preflight;
+pub mod push;
 mod pytorch;
 mod scheduler;
 mod seat;

@@ -4,6 +4,9 @@
 //! the first belongs to exactly one phase of one attempt. It is derived from what is observed and
 //! kept in the status; it is written only when the phase changes.
 //!
+//! Nothing trains before its program has reported a step, and nothing trains while it is stalled: a phase that began
+//! before it was noticed takes its time back from the open span. What is closed stays as it was booked.
+//!
 //! Invariant: the phases add up to the wall time, at every moment, also when the clock steps back
 //! (such a step is counted as no time at all).
 
@@ -18,8 +21,10 @@ use serde::{
 use crate::job::mutant::{self, Mutant};
 
 mod phase;
+mod timeline;
 
-pub use phase::{Phase, Scene};
+pub use phase::{Phase, Scene, Turn, patience};
+pub use timeline::{SPANS_KEPT, Span, Timeline, coarsen};
 
 /// Attempts kept one by one; older ones are added up, so that a job that restarts for ever has a
 /// status of bounded size.
@@ -53,6 +58,9 @@ pub struct Ledger {
     /// The furthest step of any attempt before the current one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub best_step: Option<u64>,
+    /// Closed spans in order of time, to be drawn. Earlier versions kept none.
+    #[serde(skip_serializing_if = "Timeline::is_empty")]
+    pub timeline: Timeline,
 }
 
 /// The span that time now goes to.
@@ -156,9 +164,48 @@ impl Ledger {
         totals
     }
 
+    /// The spans in order of time, the open one included: together they are the wall time.
+    ///
+    /// Time before the first span that was kept one by one, by an earlier version, comes first, as [`Phase::Other`] of
+    /// attempt 0.
+    pub fn spans(&self, now: Timestamp) -> Vec<Span> {
+        let open = self.open.map(|open| Span {
+            attempt: open.attempt,
+            phase: open.phase,
+            millis: millis(between(open.since, self.clamp(now))),
+        });
+        let mut spans = self.timeline.0.clone();
+        spans.extend(open);
+        let known = spans
+            .iter()
+            .fold(0_u64, |sum, span| sum.saturating_add(span.millis));
+        let before = millis(self.wall(now)).saturating_sub(known);
+        if before > 0 {
+            let earlier = Span {
+                attempt: 0,
+                phase: Phase::Other,
+                millis: before,
+            };
+            spans.insert(0, earlier);
+        }
+        spans
+    }
+
+    /// Whether any attempt reported a step.
+    pub fn has_steps(&self) -> bool {
+        let closed = self.attempts.iter().flat_map(|spans| spans.millis.keys());
+        let open = self.open.as_ref().map(|open| &open.phase);
+        let mut phases = closed.chain(self.earlier.keys()).chain(open);
+        self.best_step.is_some() || phases.any(|phase| phase.follows_step())
+    }
+
     /// The effective training time ratio: time that trained over time in which the job was meant
-    /// to train (all but suspension). `None` before any such time has passed.
+    /// to train (all but suspension). `None`, which is unknown, before any such time has passed and while no step was
+    /// reported.
     pub fn ettr(&self, now: Timestamp) -> Option<f64> {
+        if !self.has_steps() {
+            return None;
+        }
         let totals = self.totals(now);
         let of = |phase| totals.get(&phase).copied().unwrap_or(0);
         let meant = totals.values().sum::<u64>() - of(Phase::Suspended);
@@ -181,6 +228,11 @@ impl Ledger {
     }
 
     fn add(&mut self, span: OpenSpan, millis: u64) {
+        self.timeline.push(Span {
+            attempt: span.attempt,
+            phase: span.phase,
+            millis,
+        });
         if self
             .attempts
             .last()

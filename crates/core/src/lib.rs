@@ -22,7 +22,8 @@
 //! 13. [`template`]: commented job files from a few answers;
 //! 14. [`fabric`]: the network that gradients travel on, and what it adds to the pods of a job;
 //! 15. [`probe`]: from measurements to what is fit for a job;
-//! 16. [`quantity`]: Kubernetes quantities as whole numbers.
+//! 16. [`progress`]: from what a training program prints to its step and loss;
+//! 17. [`quantity`]: Kubernetes quantities as whole numbers.
 #![forbid(unsafe_code)]
 
 pub mod diagnose;
@@ -37,6 +38,7 @@ pub mod lint;
 pub mod outlook;
 pub mod plan;
 pub mod probe;
+pub mod progress;
 pub mod quantity;
 pub mod reason;
 pub mod remote_shell;

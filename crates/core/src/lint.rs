@@ -3,16 +3,16 @@
 //! Owns the rules and the two questions that can be asked of them. [`lint`] says whether a file can be
 //! run at all, as [`crate::spec::check`] finds it. [`review`] says besides what would go wrong.
 //!
-//! Invariant: `review` never leaves out what `lint` says of a job, whatever profile or annotation, but
-//! for one thing: that only the cluster can fill in `generateName`. A file that is made for
-//! `kubectl create` is right, and still cannot be run here.
+//! Invariant: `review` never leaves out what `lint` says of a job, whatever profile or annotation. Both
+//! take the same documents for jobs ([`Contents`]), and judge a job with `generateName` as the cluster
+//! would name it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     fabric::fit,
     finding::{Finding, Span},
-    spec::{self, Collector, Document, File, Place, RoleInFile},
+    spec::{self, Collector, Contents, Document, File, Part, Place, RoleInFile},
 };
 
 mod admit;
@@ -67,21 +67,33 @@ pub fn examples(code: &str) -> Option<(Example, Example)> {
 
 /// The findings of every job document of `file`, in the order of their position.
 pub fn lint(file: &File) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for document in &file.documents {
-        if document.is_fabric() {
-            findings.extend(crate::fabric::read(document).findings);
-        } else if document.role_in_file() != RoleInFile::Companion {
-            findings.extend(spec::check(document).findings);
+    lint_together(&[file]).concat()
+}
+
+/// The same for files that belong together, one list for each. Where one of them holds a job, the others
+/// need not, and objects of other kinds are passed over ([`Contents::foreign`]).
+pub fn lint_together(files: &[&File]) -> Vec<Vec<Finding>> {
+    let contents = Contents::of(files.iter().copied());
+    files.iter().map(|file| lint_one(file, contents)).collect()
+}
+
+fn lint_one(file: &File, contents: Contents) -> Vec<Finding> {
+    let mut findings = of_the_file(file, contents);
+    for (part, document) in contents.parts(file) {
+        match part {
+            Part::Fabric => findings.extend(crate::fabric::read(document).findings),
+            Part::Job(_) | Part::Refused => {
+                findings.extend(spec::check(&document.as_named()).findings);
+            }
+            Part::Companion | Part::Foreign => {}
         }
     }
-    findings.extend(of_the_file(file));
     sort(&mut findings);
     findings
 }
 
 /// What can only be seen with all documents of a file at hand.
-fn of_the_file(file: &File) -> Vec<Finding> {
+fn of_the_file(file: &File, contents: Contents) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut seen: BTreeMap<(&str, String, String), Span> = BTreeMap::new();
     let mut companions_only = true;
@@ -126,7 +138,9 @@ fn of_the_file(file: &File) -> Vec<Finding> {
             seen.insert(object, span);
         }
     }
-    if let (true, Some(first)) = (companions_only, file.documents.first()) {
+    if let (true, false, Some(first)) =
+        (companions_only, contents.has_job(), file.documents.first())
+    {
         findings.push(
             Finding::new(
                 &catalogue::NO_JOB,
@@ -146,7 +160,7 @@ fn of_the_file(file: &File) -> Vec<Finding> {
 /// without that it is a demo. Where the files hold a job, those that hold none and documents of kinds
 /// that are not ours are passed over: they are the rest of a folder or of a chart.
 pub fn review(files: &[&File], profile: Option<Profile>) -> Vec<Vec<Finding>> {
-    let context = Context::of(files.iter().copied(), profile);
+    let context = Context::of(files, profile);
     files.iter().map(|file| context.review(file)).collect()
 }
 
@@ -156,7 +170,7 @@ pub fn review_in(
     profile: Option<Profile>,
     cluster: &ClusterFacts,
 ) -> Vec<Vec<Finding>> {
-    let mut context = Context::of(files.iter().copied(), profile);
+    let mut context = Context::of(files, profile);
     context.companions.cluster = Some(cluster);
     files.iter().map(|file| context.review(file)).collect()
 }
@@ -174,32 +188,30 @@ pub fn review_object(object: &serde_json::Value, profile: Option<Profile>) -> Ve
 /// What a file is judged with.
 struct Context<'a> {
     companions: Companions<'a>,
-    has_job: bool,
+    contents: Contents,
     profile: Option<Profile>,
 }
 
 impl<'a> Context<'a> {
-    fn of(files: impl Iterator<Item = &'a File>, profile: Option<Profile>) -> Self {
-        let mut context = Self {
-            companions: Companions::default(),
-            has_job: false,
-            profile,
-        };
-        for document in files.flat_map(|file| &file.documents) {
-            context.has_job |= document.job_kind().is_some();
+    fn of(files: &[&'a File], profile: Option<Profile>) -> Self {
+        let mut companions = Companions::default();
+        for document in files.iter().flat_map(|file| &file.documents) {
             if document.role_in_file() == RoleInFile::Companion {
-                context.companions.add(document);
+                companions.add(document);
             }
         }
-        context
+        Self {
+            companions,
+            contents: Contents::of(files.iter().copied()),
+            profile,
+        }
     }
 
     /// The findings of `file`, which is one of those the context is made of.
     fn review(&self, file: &File) -> Vec<Finding> {
-        let mut findings = of_the_file(file);
-        findings.retain(|finding| !self.has_job || finding.code != catalogue::NO_JOB.code);
-        for document in &file.documents {
-            if !(self.has_job && is_foreign(document)) {
+        let mut findings = of_the_file(file, self.contents);
+        for (part, document) in self.contents.parts(file) {
+            if part != Part::Foreign {
                 findings.extend(review_document(document, &self.companions, self.profile));
             }
         }
@@ -208,33 +220,13 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Whether a document is a whole object of somebody else's kind, or no object at all, such as the values
-/// of a chart or a `kustomization.yaml`.
-fn is_foreign(document: &Document) -> bool {
-    const OF_OBJECTS: [&str; 4] = ["apiVersion", "kind", "metadata", "spec"];
-    if OF_OBJECTS
-        .iter()
-        .all(|key| document.tree.get(key).is_none())
-    {
-        return true;
-    }
-    let (Some(version), Some(kind)) = (document.api_version(), document.kind()) else {
-        return false;
-    };
-    let names = spec::Kind::ALL.map(spec::Kind::name);
-    document.role_in_file() == RoleInFile::Unsupported
-        && !version.starts_with("kubeflow.org/")
-        && !kind.ends_with("List")
-        && spec::nearest(kind, names).is_none()
-}
-
 fn review_document(
     document: &Document,
     companions: &Companions<'_>,
     profile: Option<Profile>,
 ) -> Vec<Finding> {
-    let named = document.with_generated_name();
-    let document = named.as_ref().unwrap_or(document);
+    let named = document.as_named();
+    let document = &*named;
     let collector = Collector::default();
     let root = Place::root(&document.tree, &collector);
     let stated = document.annotation(spec::annotation::PROFILE);
@@ -294,7 +286,8 @@ fn review_document(
     let could_see = |code: &str| match advice::look_of(code) {
         Some(Look::Beside(_)) => !companions.is_empty() || companions.cluster.is_some(),
         Some(Look::Cluster(_) | Look::ClusterCompanion(_)) => companions.cluster.is_some(),
-        _ => true,
+        // Not looked for in this profile; in the other one the entry may be needed.
+        _ => rule(code).is_none_or(|rule| rule.severity(profile).is_some()),
     };
     let root = Place::root(&document.tree, &notes);
     allow::apply(document, &root, &mut found, could_see);

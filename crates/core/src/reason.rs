@@ -50,6 +50,8 @@ pub enum Code {
     BeingDeleted,
     /// Pods are being removed.
     CleaningUp,
+    /// The job has ended: it failed in a way that a retry does not help, and its user set no limit.
+    RetryDoesNotHelp,
     /// The operator crashed or panicked on the job and leaves it alone.
     SetAside,
     /// A code of another version. Never written: what is stored keeps the code it has.

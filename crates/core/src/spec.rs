@@ -11,8 +11,10 @@
 //! Invariant: a [`Job`] is complete. Defaults are applied, names are valid, role counts are in
 //! range; no later code checks again.
 
+mod assign;
 mod check;
 mod collector;
+mod contents;
 pub mod count;
 mod decode;
 mod defaults;
@@ -33,17 +35,19 @@ mod validate;
 pub mod wire;
 mod write;
 
+pub use assign::{AssignError, assign, set_variable};
 pub(crate) use check::document_from_value;
 pub(crate) use check::kinds_read;
 pub use check::{Checked, check, job_from_value};
 pub(crate) use collector::{Collector, Place};
+pub use contents::{Contents, Part};
 pub(crate) use decode::decode;
 pub use document::{Document, RoleInFile};
 pub use fill::{Filled, fill};
 pub use kind::{Kind, Role};
 pub use knobs::{
-    AccountLimits, Compat, GangBy, Knobs, Limit, MpiTransport, Preflight, RestartScope, Switch,
-    annotation,
+    AccountLimits, Compat, GangBy, Knobs, Limit, MpiTransport, Preflight, ProgressBy, RestartScope,
+    Switch, annotation,
 };
 pub(crate) use name::is_subdomain;
 pub use name::{JobName, NameError, Namespace};

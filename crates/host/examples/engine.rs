@@ -159,12 +159,15 @@ fn request(file: File) -> Result<RunRequest, Box<dyn std::error::Error>> {
         replicas: file.replicas,
         image_env: file.image_env,
         inject: inject.collect::<Result<_, _>>()?,
+        fresh: false,
+        rules: None,
         environment: std::env::vars().collect(),
         working_dir: file.working_dir,
         program: std::env::current_exe()?,
     };
     Ok(RunRequest {
         job,
+        manifest: Value::Null,
         companions: file.companions,
         state_dir: file.state_dir,
         options,

@@ -6,6 +6,7 @@
 //! Invariant: whatever way [`run`] is left, every pod is gone by then.
 
 mod act;
+mod ends;
 mod events;
 mod faults;
 mod keeper;
@@ -40,10 +41,11 @@ use nix::{
 use trainyard_core::{
     job::{
         self, Autoscaler, ConditionStatus, ConditionType, Grouping, IndexSet, JobStatus,
-        NodeHealth, Observed, Progress, Refusal, Seating, SeenFabric, SeenPreflight, SharedInputs,
+        NodeHealth, Observed, Refusal, Seating, SeenFabric, SeenPreflight, SharedInputs,
     },
     launch::Plan,
-    spec::{Job, Role},
+    progress::{Speakers, Track},
+    spec::{Job, RestartScope, Role},
 };
 
 use self::{
@@ -63,6 +65,7 @@ use crate::{
     request::{RunEvent, RunRequest},
     stop::StopHandle,
     store::{FailedRank, RunRecord, RunReport, RunWriter, Store},
+    volumes::Volumes,
 };
 
 /// How often progress alone leads to a decision, and to a write.
@@ -97,6 +100,9 @@ pub fn run(
         drop(fs::remove_dir_all(&folder));
     })?;
     engine.faults = faults;
+    engine.renew_volumes(&store).inspect_err(|_| {
+        drop(fs::remove_dir_all(&folder));
+    })?;
     let outcome = engine.go(stop);
     engine.end_everything();
     outcome
@@ -148,6 +154,8 @@ struct Engine<'a> {
     next_watch: u64,
     pods: BTreeMap<Key, Entry>,
     next_key: Key,
+    /// The store does not have the pods as they are.
+    pods_changed: bool,
     buffer: output::Buffer,
     /// Streams that are next looked at then.
     resting: BTreeSet<(Instant, u64)>,
@@ -158,11 +166,20 @@ struct Engine<'a> {
     autoscaler: bool,
     nodes: BTreeMap<String, NodeHealth>,
     refusals: Vec<Refusal>,
-    progress: Option<Progress>,
+    /// The stream that speaks for the attempt `tracked`, and what it reported.
+    speakers: Speakers<(Key, usize)>,
+    track: Track,
+    tracked: u32,
+    /// The first step that was reported in the run.
+    first_step: Option<u64>,
+    /// The furthest step of all attempts.
     last_step: Option<u64>,
+    /// The last loss of any attempt. It can be NaN.
     last_loss: Option<f64>,
     failures: Vec<FailedRank>,
     listener: Listener,
+    /// Containers that ended in place, and are started again once that was decided.
+    to_start_again: Vec<(Key, String)>,
     untold: Untold,
     /// Whether something was seen since the last decision.
     changed: bool,
@@ -174,6 +191,7 @@ struct Engine<'a> {
     first_pod: Option<Instant>,
     stops: usize,
     faults: Faults,
+    volumes: Volumes,
     remote: Remote,
     complained: Complained,
     /// The cgroups of the run, where a container has a limit and this user may make them.
@@ -198,11 +216,13 @@ impl<'a> Engine<'a> {
         // A pod takes four descriptors and more; what programs may open is passed on unchanged.
         setrlimit(Resource::RLIMIT_NOFILE, most, most)
             .map_err(HostError::system_errno("raise the limit of open files"))?;
+        let volumes = Volumes::plan(request, &prepared.job, store, &writer.folder().id)?;
         let surroundings = Surroundings {
             environment: request.options.environment.iter().cloned().collect(),
             image_env: request.options.image_env.clone(),
             working_dir: request.options.working_dir.clone(),
             volumes: store.volumes(),
+            own_volumes: volumes.own(&folder),
             hosts: folder.join("hosts"),
             stage: folder.join("mnt"),
             open_files,
@@ -235,6 +255,7 @@ impl<'a> Engine<'a> {
             next_watch: 0,
             pods: BTreeMap::new(),
             next_key: 0,
+            pods_changed: false,
             buffer: output::Buffer::new(),
             resting: BTreeSet::new(),
             status: JobStatus::default(),
@@ -244,11 +265,19 @@ impl<'a> Engine<'a> {
             autoscaler: false,
             nodes: BTreeMap::new(),
             refusals: Vec::new(),
-            progress: None,
+            speakers: Speakers::default(),
+            track: Track::default(),
+            tracked: 0,
+            first_step: None,
             last_step: None,
             last_loss: None,
             failures: Vec::new(),
-            listener: Listener::new(Instant::now()),
+            listener: Listener::new(
+                Instant::now(),
+                prepared.job.restart_scope() == RestartScope::Pod,
+                request.options.rules.clone(),
+            ),
+            to_start_again: Vec::new(),
             untold: Untold::default(),
             changed: true,
             decide_at: None,
@@ -257,6 +286,7 @@ impl<'a> Engine<'a> {
             first_pod: None,
             stops: 0,
             faults: Faults::default(),
+            volumes,
             remote,
             complained: Complained::default(),
             limits: None,
@@ -283,6 +313,7 @@ impl<'a> Engine<'a> {
             .map_err(write(self.surroundings.stage.clone()))?;
         let run_id = self.writer.folder().id.clone();
         let mut record = RunRecord::new(self.job, run_id.clone(), self.started_at);
+        record.job = request.manifest.clone();
         record.injections = request
             .options
             .inject
@@ -301,7 +332,8 @@ impl<'a> Engine<'a> {
             folder,
             pods: self.job.total_replicas(),
         });
-        for note in self.prepared.notes.clone() {
+        let notes = self.prepared.notes.iter().cloned();
+        for note in notes.chain(self.volumes.note()) {
             (self.sink)(RunEvent::Note(note));
         }
         self.make_limits();
@@ -353,7 +385,10 @@ impl<'a> Engine<'a> {
         self.decided = Instant::now();
         self.view += 1;
         self.conclude();
-        let observed = self.observe();
+        let mut observed = self.observe();
+        if self.listener.is_by_pod() {
+            observed.judged = self.judge_ends(self.job, &observed);
+        }
         let edited = self.edited_job.as_ref();
         let job = self.stopped_job.as_ref().or(edited).unwrap_or(self.job);
         let now = Timestamp::now();
@@ -375,6 +410,7 @@ impl<'a> Engine<'a> {
         for action in decision.actions {
             self.carry_out(action)?;
         }
+        self.start_again();
         Ok(())
     }
 
@@ -393,13 +429,16 @@ impl<'a> Engine<'a> {
                 Autoscaler::Missing
             },
             refusals: std::mem::take(&mut self.refusals),
-            progress: self.progress,
+            // All that was written is read as it comes.
+            progress: self.track.progress(self.tracked, start::now()),
             seating: Seating::Open,
             grouping: Grouping::Unused,
             verdict: self.failures.last().and_then(|last| last.verdict.clone()),
+            judged: Vec::new(),
             transports: self.listener.transports(),
             fabric: SeenFabric::Unused,
             preflight: SeenPreflight::Unused,
+            attended: true,
         }
     }
 
@@ -465,6 +504,14 @@ impl<'a> Engine<'a> {
             .add(descriptor, EpollEvent::new(EpollFlags::EPOLLIN, number))
             .map_err(HostError::system_errno("watch a descriptor"))?;
         self.watches.insert(number, watch);
+        Ok(())
+    }
+
+    /// Empties the volumes that are to start fresh; what they held is kept beside them.
+    fn renew_volumes(&mut self, store: &Store) -> Result<(), HostError> {
+        for note in self.volumes.renew(store)? {
+            (self.sink)(RunEvent::Note(note));
+        }
         Ok(())
     }
 

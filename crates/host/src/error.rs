@@ -45,6 +45,20 @@ pub enum HostError {
         /// What is here.
         available: usize,
     },
+    /// `--fresh` while another job of the same folder runs.
+    #[error("cannot empty volume `{claim}` for `--fresh`: job `{other}` is running and may use it")]
+    VolumeInUse {
+        /// The volume.
+        claim: String,
+        /// The job that runs.
+        other: String,
+    },
+    /// `--fresh` of a volume that lies elsewhere.
+    #[error("cannot empty volume `{claim}` for `--fresh`: it is a symbolic link to other data")]
+    VolumeElsewhere {
+        /// The volume.
+        claim: String,
+    },
     /// A container that relies on its image's entrypoint.
     #[error(
         "container `{container}` of pod `{pod}` states no `command`, and there is no image here \
@@ -176,6 +190,14 @@ impl HostError {
             ),
             Self::MissingObject { .. } => {
                 "add its file with `-f FILE`, or put the object into the job's file".to_owned()
+            }
+            Self::VolumeInUse { other, .. } => {
+                format!(
+                    "wait until job `{other}` has ended, or stop it with `trainyard stop {other}`"
+                )
+            }
+            Self::VolumeElsewhere { claim } => {
+                format!("empty the folder that `volumes/{claim}` leads to, or remove the link")
             }
             Self::NoNamespaces { cures, .. } => namespaces::hint(cures),
             _ => return None,

@@ -25,6 +25,7 @@
 //!   [`pod_init_main`] and [`pod_exec_main`].
 
 mod channel;
+pub mod detach;
 mod engine;
 mod error;
 mod inject;
@@ -35,12 +36,12 @@ mod objects;
 mod pod_init;
 mod pod_spec;
 mod prepare;
-mod progress;
 mod ranks;
 mod remote;
 mod request;
 mod stop;
 pub mod store;
+mod volumes;
 mod wire;
 
 use trainyard_core::quantity;
@@ -49,8 +50,9 @@ pub use engine::run;
 pub use error::HostError;
 pub use inject::{Injection, InjectionError};
 pub use pod_init::pod_init_main;
+pub use prepare::{NO_IMAGE, gpu_count};
 pub use ranks::Ranks;
 pub use remote::pod_exec_main;
 pub use request::{Accelerators, RunEvent, RunOptions, RunRequest, Stream, count_lines};
 pub use stop::StopHandle;
-pub use store::{FailedRank, Outcome, RunReport};
+pub use store::{FailedRank, InjectionResult, Outcome, RunReport};

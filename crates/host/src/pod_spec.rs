@@ -46,6 +46,8 @@ pub(crate) struct Surroundings {
     pub(crate) working_dir: PathBuf,
     /// Folder of persistent volumes.
     pub(crate) volumes: PathBuf,
+    /// Persistent volumes that are the run's own, by claim.
+    pub(crate) own_volumes: BTreeMap<String, PathBuf>,
     pub(crate) hosts: PathBuf,
     pub(crate) stage: PathBuf,
     /// How many files programs may have open, as this user set it.
@@ -127,6 +129,7 @@ pub(crate) fn translate(
         .collect();
     let places = volumes::Places {
         persistent: &surroundings.volumes,
+        own: &surroundings.own_volumes,
         scratch,
     };
     let declared = spec.volumes.iter().flatten();
@@ -175,6 +178,7 @@ pub(crate) fn volume_files(
     let nowhere = Path::new("/");
     let places = volumes::Places {
         persistent: nowhere,
+        own: &BTreeMap::new(),
         scratch: nowhere,
     };
     let mut declared = pod

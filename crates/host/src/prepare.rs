@@ -23,6 +23,14 @@ use addresses::Addresses;
 use gpus::Gpus;
 use ports::Ports;
 
+/// The image of a job that was made from a command: there is none, and nothing to say about it.
+pub const NO_IMAGE: &str = "none";
+
+/// How many GPUs this machine has that a user whose `CUDA_VISIBLE_DEVICES` is `visible` may use.
+pub fn gpu_count(visible: Option<&str>) -> usize {
+    devices::Devices::detect().restricted_to(visible).len()
+}
+
 /// A job that can run here.
 #[derive(Debug)]
 pub(crate) struct Prepared {
@@ -107,6 +115,7 @@ fn image_notes(job: &Job, image_env: &[(String, std::path::PathBuf)]) -> Vec<Str
         let spec = role.template.spec.as_ref();
         for container in spec.iter().flat_map(|spec| &spec.containers) {
             if let Some(image) = container.image.as_deref()
+                && image != NO_IMAGE
                 && virtual_environment(image, image_env).is_none()
             {
                 images.insert(format!("`{image}`"));

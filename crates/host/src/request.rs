@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use serde_json::Value;
 use trainyard_core::{
+    diagnose::Rules,
     job::{Event, Exit, JobStatus},
     spec::{Job, Role, Slot},
 };
@@ -18,6 +19,8 @@ use crate::{
 pub struct RunRequest {
     /// The job.
     pub job: Job,
+    /// The same as it was written, to be kept with the run.
+    pub manifest: Value,
     /// The other objects of its files: `ConfigMap`s, Secrets, `PersistentVolumeClaim`s.
     pub companions: Vec<Value>,
     /// The `.trainyard` folder: runs and volumes.
@@ -38,6 +41,10 @@ pub struct RunOptions {
     pub image_env: Vec<(String, PathBuf)>,
     /// Faults on purpose.
     pub inject: Vec<Injection>,
+    /// Start with empty volumes; what they hold is moved aside.
+    pub fresh: bool,
+    /// Rules that progress and verdicts are read with; `None` for those of the program.
+    pub rules: Option<Arc<Rules>>,
     /// The environment that containers inherit beneath their own.
     pub environment: Vec<(String, String)>,
     /// The folder in which containers without `workingDir` start.

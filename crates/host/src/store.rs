@@ -4,11 +4,13 @@
 //! .trainyard/
 //!   version                          the layout of the folder
 //!   volumes/<claim>/                 persistent volumes; they outlive runs
+//!   replaced/<run id>/<claim>/       what they held before a run that started fresh
 //!   runs/<job>/run.lock              held while a run of the job lives; names its process
 //!   runs/<job>/<run id>/job.json     what was asked for
 //!                       status.json  the status as last decided
 //!                       failures.json  what failed first in each attempt, as it happens
 //!                       progress.json  how far the attempt is, at most once a second
+//!                       pods.json    the pods that are there, with their processes
 //!                       report.json  the report, once the run is over
 //!                       attempts/<n>/<pod>/<container>.log
 //! ```
@@ -26,6 +28,7 @@ mod log;
 mod record;
 mod report;
 mod ring;
+mod times;
 mod trust;
 mod writer;
 
@@ -43,8 +46,8 @@ use crate::remote::{Answer, Request};
 
 pub use error::StoreError;
 pub use log::{LogFile, LogReader};
-pub use record::{RunRecord, StoredFailures, StoredProgress, StoredStatus};
-pub use report::{FailedRank, Outcome, RunReport};
+pub use record::{RunRecord, StoredFailures, StoredPod, StoredPods, StoredProgress, StoredStatus};
+pub use report::{FailedRank, InjectionResult, Outcome, RunReport};
 
 pub(crate) use log::LogWriter;
 pub(crate) use trust::check_volume;
@@ -59,10 +62,12 @@ const RECORD: &str = "job.json";
 const STATUS: &str = "status.json";
 const FAILURES: &str = "failures.json";
 const PROGRESS: &str = "progress.json";
+const PODS: &str = "pods.json";
 const REPORT: &str = "report.json";
 const ATTEMPTS: &str = "attempts";
 const RUNS: &str = "runs";
 const VOLUMES: &str = "volumes";
+const REPLACED: &str = "replaced";
 /// More than any version takes.
 const MAX_VERSION: u64 = 64;
 
@@ -144,6 +149,15 @@ impl Store {
         self.root.join(VOLUMES)
     }
 
+    /// The folder of what volumes held before the run `run_id` started with empty ones.
+    pub(crate) fn replaced(&self, run_id: &str) -> Result<PathBuf, StoreError> {
+        let root = self.root.join(REPLACED);
+        trust::make_folder(&root)?;
+        let folder = root.join(run_id);
+        trust::make_folder(&folder)?;
+        Ok(folder)
+    }
+
     /// The run of `job` whose engine lives.
     pub fn live_run(&self, job: &str) -> Option<String> {
         holder(&self.job_folder(job))
@@ -214,6 +228,12 @@ impl RunFolder {
     /// How far the run was when it last told.
     pub fn progress(&self) -> Result<Option<StoredProgress>, StoreError> {
         self.read_if_there(PROGRESS)
+    }
+
+    /// The pods that are there while the run goes on, in listing order.
+    pub fn pods(&self) -> Result<Vec<StoredPod>, StoreError> {
+        let stored: Option<StoredPods> = self.read_if_there(PODS)?;
+        Ok(stored.map(|stored| stored.pods).unwrap_or_default())
     }
 
     /// The report, once the run is over. A run whose engine was killed has none.

@@ -38,6 +38,8 @@ use self::confined::Confined;
 
 /// How long the operator may take to start.
 const START: Duration = Duration::from_mins(2);
+/// How long honest reviews are measured before the attack: what the machine's other load alone costs them.
+const CALM: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
 struct Plan {
@@ -129,9 +131,14 @@ async fn measure(plan: Plan) {
         0 => None,
         _ => Some(honest::Jobs::prepare().await),
     };
+    let mut calm_job = 0.0;
     if let Some(jobs) = &jobs {
-        jobs.until_pods("before", START).await.unwrap();
+        // The first one waits for whatever else has just started, too.
+        jobs.until_pods("first", START).await.unwrap();
+        let before = jobs.until_pods("before", START).await.unwrap();
+        calm_job = before.as_secs_f64();
     }
+    let calm_reviews = honest::reviews(&plan, &secure, Instant::now() + CALM).await;
     let calm = operator.peak();
     eprintln!("attacking for {:?}", plan.duration);
     let done = Arc::new(Done::default());
@@ -154,6 +161,8 @@ async fn measure(plan: Plan) {
             "limit": operator.limit(),
             "survived": u8::from(survived),
             "calmRssBytes": calm,
+            "calmReviewP99Seconds": calm_reviews.percentile(99),
+            "calmJobSeconds": calm_job,
             "peakRssBytes": operator.peak(),
             "reviews": reviews.answered.len(),
             "reviewsFailed": reviews.failed,

@@ -82,6 +82,12 @@ fn files() -> Vec<(String, String)> {
     ];
     files.extend(component_rights("launchers", Place::Launchers));
     files.extend(component_rights("network-policies", Place::NetworkPolicies));
+    // Only beside webhooks, which need the whole cluster.
+    let [role, binding] = role("ClusterRole", "trainyard-pushes", None, &[Place::Pushes]);
+    files.push((
+        "kustomize/components/progress-push/rbac.yaml".to_owned(),
+        documents(&[role, binding]),
+    ));
     for (file, definition) in &definitions {
         files.push((format!("crds/{file}"), documents(&[to_yaml(definition)])));
     }

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tracing::info;
 use trainyard_core::{
     job::{Action, Refusal, Removal, Seat, SharedInputs},
-    launch::{self, Cluster, Keys, LaunchedPod, Object, Plan},
+    launch::{self, Cluster, Keys, LaunchedPod, Object, Plan, push::Push},
     spec::{Job, Kind, MpiTransport, Role, Slot},
 };
 
@@ -62,6 +62,8 @@ pub(crate) struct Actor<'a> {
     pub(crate) job: &'a Job,
     pub(crate) uid: &'a str,
     pub(crate) cluster: &'a Cluster,
+    /// Where the pods of the job report their progress, if anywhere.
+    pub(crate) push: Option<&'a Push>,
     /// Whether the job has pods, so that the objects which come before them are most likely there.
     pub(crate) began: bool,
 }
@@ -222,6 +224,9 @@ impl Actor<'_> {
             })
         })?;
         launch::take_seat(&mut launched, seat);
+        if let Some(push) = self.push {
+            launch::push::add(&mut launched, self.job, push);
+        }
         let is_batch = matches!(launched, LaunchedPod::Job(_));
         let object = Object::from(launched);
         if is_batch {

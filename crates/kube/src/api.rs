@@ -18,12 +18,14 @@ use thiserror::Error;
 use tokio::sync::Semaphore;
 use tracing::{Instrument as _, field::Empty, info_span};
 
-use crate::{lease::Fence, metrics::Metrics, trace};
+use crate::{kubeconfig, lease::Fence, metrics::Metrics, plain, trace};
 
 /// The name under which fields are applied.
 pub(crate) const FIELD_MANAGER: &str = "trainyard";
 /// One call takes at most this long.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Logs that are read at once.
+const LOGS_AT_ONCE: usize = 32;
 
 /// What is done to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,20 +76,38 @@ impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             kube::Error::Api(status) if !status.message.is_empty() => f.write_str(&status.message),
-            error => {
-                write!(f, "{error}")?;
-                let mut source = std::error::Error::source(error);
-                while let Some(cause) = source {
-                    write!(f, ": {cause}")?;
-                    source = cause.source();
-                }
-                Ok(())
+            kube::Error::Api(status) => write!(f, "it answered with HTTP status {}", status.code),
+            error @ (kube::Error::Service(_) | kube::Error::HyperError(_)) => {
+                write!(f, "cannot reach the API server: {}", plain::reason(error))
             }
+            error @ kube::Error::ReadEvents(_) => {
+                let why = plain::reason(error);
+                write!(f, "the connection to the API server broke: {why}")
+            }
+            kube::Error::SerdeError(error) => {
+                write!(f, "what the API server answered cannot be read: {error}")
+            }
+            error @ kube::Error::Auth(_) => f.write_str(&kubeconfig::unusable(error)),
+            error => f.write_str(&plain::reason(error)),
         }
     }
 }
 
 impl CallError {
+    /// The status code of the answer, where there was one.
+    pub(crate) fn code(&self) -> Option<u16> {
+        self.status().map(|(code, _)| code)
+    }
+
+    /// How long the API server asks to wait.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        let Self::Kube(Answer(kube::Error::Api(status))) = self else {
+            return None;
+        };
+        let seconds = status.details.as_ref()?.retry_after_seconds;
+        (seconds > 0).then(|| Duration::from_secs(seconds.into()))
+    }
+
     fn status(&self) -> Option<(u16, &str)> {
         match self {
             Self::Kube(Answer(kube::Error::Api(status))) => Some((status.code, &status.reason)),
@@ -132,6 +152,8 @@ pub(crate) struct Caller {
     pub(crate) fence: Fence,
     pub(crate) metrics: Arc<Metrics>,
     turns: Arc<Semaphore>,
+    /// A log comes from the pod's node, which may be dead: those who wait for one take no turn from other calls.
+    log_turns: Arc<Semaphore>,
 }
 
 impl Caller {
@@ -142,6 +164,7 @@ impl Caller {
             fence,
             metrics,
             turns: Arc::new(Semaphore::new(at_once)),
+            log_turns: Arc::new(Semaphore::new(LOGS_AT_ONCE)),
         }
     }
 
@@ -307,7 +330,7 @@ impl Caller {
         let request = Request::new(path).logs(name, params);
         let request =
             request.map_err(|error| CallError::Kube(Answer(kube::Error::BuildRequest(error))))?;
-        let _turn = self.turns.acquire().await;
+        let _turn = self.log_turns.acquire().await;
         let span = info_span!(
             target: trace::TARGET, "call", verb = Verb::Get.name(), resource = "pods/log", code = Empty,
         );

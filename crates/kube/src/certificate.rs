@@ -129,6 +129,13 @@ impl Certificate {
         }
     }
 
+    /// The authority that clients need to trust what is served now, where it is known.
+    pub(crate) fn authority(&self) -> Option<String> {
+        let state = self.read();
+        let (bundle, _) = state.served.as_ref()?;
+        Some(bundle.authority.clone()).filter(|authority| !authority.is_empty())
+    }
+
     /// How connections are secured with whatever is served at the time. Where there is a `verifier`, it judges the certificates
     /// that clients show.
     pub(crate) fn server_config(

@@ -4,8 +4,10 @@
 //! lines mean `trainyard_core::diagnose`'s.
 //!
 //! Invariants: at most [`AT_ONCE`] logs are read at once; a job waits for one at most [`PATIENCE`], once in an
-//! attempt, and holds no other job up. Where logs cannot be had, nobody waits for them: after
+//! attempt (for a few at once after each end of pods that restart alone), and holds no other job up. Where logs cannot be had, nobody waits for them: after
 //! [`FAILURES`] in a row none is asked for during [`PAUSE`].
+
+mod ends;
 
 use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
@@ -17,7 +19,7 @@ use kube::core::subresource::LogParams;
 use tokio::{sync::Semaphore, time::Instant};
 use tracing::debug;
 use trainyard_core::{
-    diagnose::{Doctor, Report, Rules, TransportSeen, VerdictSummary},
+    diagnose::{Doctor, Known, Report, Rules, TransportSeen, VerdictSummary},
     job::{self, Observed, ObservedPod, PodPhase},
     spec::Job,
 };
@@ -110,7 +112,7 @@ impl Operator {
     ) -> bool {
         let attempt = observed.status.trainyard.attempt;
         let Some(failed) = job::failed_first(job, observed) else {
-            return false;
+            return self.consult_ends(key, uid, job, observed).await;
         };
         let known = self.state.memory(key).verdict;
         if let Some(known) = known.filter(|known| known.is_of(uid, attempt)) {
@@ -124,12 +126,14 @@ impl Operator {
             namespace: &key.namespace,
             pod: &pod,
             container: container(job, failed),
+            previous: false,
         };
         // Their pods go when the attempt does, so they are read meanwhile.
         self.keep_others(key, uid, attempt, self.others(key, job, observed, failed));
+        let ends = ends_of(job, observed, failed, &pod);
         let verdict = match self.consultation.log(&self.caller, asked).await {
             Ok(log) => {
-                let report = self.consultation.report(&pod, failed, &log);
+                let report = self.consultation.report(&pod, failed, ends, &log);
                 let first = report.verdicts.first();
                 let telling = first.and_then(|first| Some(first.evidence.first()?.line));
                 let container = asked.container.unwrap_or_default();
@@ -144,7 +148,9 @@ impl Operator {
             }
             Err(reason) => {
                 debug!(job = %key, pod, reason, "no log of the pod that failed");
-                None
+                // How its pods ended is known all the same.
+                let report = self.consultation.report(&pod, failed, ends, &[]);
+                report.summary(attempt)
             }
         };
         self.state.remember(key, |memory| {
@@ -243,6 +249,8 @@ struct Asked<'a> {
     namespace: &'a str,
     pod: &'a str,
     container: Option<&'a str>,
+    /// Whether that of the container before the one that runs is meant.
+    previous: bool,
 }
 
 impl Consultation {
@@ -257,6 +265,7 @@ impl Consultation {
         let path = object_path(asked.namespace, "pods");
         let params = LogParams {
             container: asked.container.map(str::to_owned),
+            previous: asked.previous,
             tail_lines: Some(LINES),
             limit_bytes: i64::try_from(BYTES).ok(),
             ..LogParams::default()
@@ -308,8 +317,11 @@ impl Consultation {
         Some((other.pod, keep::excerpt_of_other(&log, telling)))
     }
 
-    fn report(&self, pod: &str, failed: &ObservedPod, log: &[u8]) -> Report {
+    fn report(&self, pod: &str, failed: &ObservedPod, known: Vec<Known>, log: &[u8]) -> Report {
         let mut doctor = self.doctor();
+        for known in known {
+            doctor.know(known);
+        }
         let source = doctor.source(pod);
         doctor.belongs_to(source, None, failed.node.as_deref());
         doctor.bytes(source, log);
@@ -335,6 +347,25 @@ impl Consultation {
     fn trouble(&self) -> std::sync::MutexGuard<'_, Trouble> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// How the pods of the attempt ended; that of `failed` is called `name`.
+fn ends_of(job: &Job, observed: &Observed, failed: &ObservedPod, name: &str) -> Vec<Known> {
+    let of_attempt = observed
+        .pods
+        .iter()
+        .filter(|pod| pod.attempt == failed.attempt);
+    let known = of_attempt.filter_map(|pod| {
+        let name = if pod.uid == failed.uid {
+            name.to_owned()
+        } else {
+            job.pod_name(pod.slot)
+        };
+        let node = pod.node.as_ref().and_then(|node| observed.nodes.get(node));
+        let known = Known::of_pod(pod, name, node.copied())?;
+        Some(known.limited_by(job, pod.slot.role))
+    });
+    known.collect()
 }
 
 /// Whether the API server itself said no, at once: there is no such log.

@@ -135,9 +135,7 @@ fn conversion() -> Value {
 
 fn one_version(kind: Kind) -> Value {
     let mut entry = Map::new();
-    if let Some(columns) = columns(kind) {
-        entry.insert("additionalPrinterColumns".into(), columns);
-    }
+    entry.insert("additionalPrinterColumns".into(), columns(kind));
     let sentence = format!("A {} of Kubeflow, run by Trainyard.", kind.name());
     entry.extend(schema::object(json!({
         "name": version(kind),
@@ -159,16 +157,25 @@ fn one_version(kind: Kind) -> Value {
     Value::Object(entry)
 }
 
-/// The state is the type of the last condition whatever its status, as the contract has it.
-fn columns(kind: Kind) -> Option<Value> {
-    let state =
-        json!({ "jsonPath": ".status.conditions[-1:].type", "name": "State", "type": "string" });
-    let age = json!({ "jsonPath": ".metadata.creationTimestamp", "name": "Age", "type": "date" });
-    match kind {
-        Kind::MpiV2 => None,
-        Kind::MpiV1 => Some(json!([age, state])),
-        _ => Some(json!([state, age])),
-    }
+/// The columns of the contract come first, in its order; ours follow. The state is the type of the last condition whatever its
+/// status, as the contract has it. `v2beta1` has the column that `kubectl` shows where a definition names none.
+fn columns(kind: Kind) -> Value {
+    let column = |name: &str, path: &str, form: &str| json!({ "jsonPath": path, "name": name, "type": form });
+    let state = column("State", ".status.conditions[-1:].type", "string");
+    let age = column("Age", ".metadata.creationTimestamp", "date");
+    let mut columns = match kind {
+        Kind::MpiV2 => vec![age],
+        Kind::MpiV1 => vec![age, state],
+        _ => vec![state, age],
+    };
+    let progress = |name: &str, field: &str, form: &str| {
+        column(name, &format!(".status.trainyard.progress.{field}"), form)
+    };
+    columns.push(progress("Step", "step", "integer"));
+    columns.push(progress("Loss", "loss", "string"));
+    // A date is shown as an age.
+    columns.push(progress("Last-Step", "lastStepAt", "date"));
+    Value::Array(columns)
 }
 
 fn subresources(kind: Kind) -> Value {

@@ -1,9 +1,15 @@
 //! What the operator tells of itself over HTTP: `/metrics`, `/healthz`, `/readyz`.
+//!
+//! Invariant: the page of metrics is rendered at most once in [`PAGE_LASTS`], however often it is asked for.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use futures::FutureExt as _;
 use http::{Method, StatusCode};
+use tokio::time::Instant;
 
 use crate::{
     Operator,
@@ -33,6 +39,8 @@ const INTAKE: Intake = Intake {
     bytes: 1024,
     values: None,
 };
+/// A page of metrics is sent again for this long: rendering that of ten thousand jobs takes a while, and anybody may ask.
+pub(crate) const PAGE_LASTS: Duration = Duration::from_secs(1);
 /// What `OpenMetrics` calls itself.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -46,14 +54,33 @@ pub(crate) fn admits() -> Admit {
 
 /// Answers `/metrics`.
 pub(crate) fn metrics(operator: Operator) -> Answer {
+    let page = Page::default();
     answers(move |path| {
         (path == "/metrics").then(|| Reply {
             status: StatusCode::OK,
             content_type: OPEN_METRICS,
-            body: operator.metrics().text().into_bytes(),
+            body: page.get(|| operator.metrics().text()).into_bytes(),
             last: false,
+            retry_after: None,
         })
     })
+}
+
+/// A page as it was rendered last.
+#[derive(Debug, Default)]
+struct Page(Mutex<Option<(Instant, String)>>);
+
+impl Page {
+    fn get(&self, render: impl FnOnce() -> String) -> String {
+        let mut page = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let fresh = page
+            .take()
+            .filter(|(at, _)| now.duration_since(*at) < PAGE_LASTS);
+        page.get_or_insert_with(|| fresh.unwrap_or_else(|| (now, render())))
+            .1
+            .clone()
+    }
 }
 
 /// Answers `/healthz` and `/readyz`.
@@ -181,6 +208,25 @@ mod tests {
                 .unwrap_or_default();
             assert_eq!(found, want, "{name}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_page_is_rendered_once_a_second() {
+        let page = Page::default();
+        let mut rendered = 0;
+        let mut ask = |page: &Page| {
+            page.get(|| {
+                rendered += 1;
+                rendered.to_string()
+            })
+        };
+        for _ in 0..100 {
+            assert_eq!(ask(&page), "1");
+        }
+        tokio::time::advance(PAGE_LASTS.mul_f32(0.9)).await;
+        assert_eq!(ask(&page), "1");
+        tokio::time::advance(PAGE_LASTS.mul_f32(0.2)).await;
+        assert_eq!(ask(&page), "2");
     }
 
     #[test]

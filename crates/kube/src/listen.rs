@@ -1,10 +1,11 @@
-//! What the ranks of a job that runs talk over: the beginning of their logs, read until they have told.
+//! What the ranks of a job that runs talk over: the beginning of their logs, and the end of those that are longer, read until they
+//! have told.
 //!
 //! Owns which logs are read, when, and the bounds. Who wants to know and what follows is `trainyard_core::job`'s, what lines
 //! mean `trainyard_core::diagnose`'s.
 //!
 //! Invariants: no pass waits for a log, so no job is slowed. At most [`AT_ONCE`] logs of all jobs are read at once, [`BYTES`]
-//! of each, of [`PODS`] pods of a job; after [`PATIENCE`] a read is given up, and [`LISTENS`] after the first one nobody
+//! at the beginning of each and [`TAIL_BYTES`] at its end, of [`PODS`] pods of a job; after [`PATIENCE`] a read is given up, and [`LISTENS`] after the first one nobody
 //! listens any more in that attempt. Nothing is read once every rank has told. The operator's thread searches no lines.
 
 use std::{
@@ -34,6 +35,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes at the beginning of a log that are read. Eight ranks with `NCCL_DEBUG=INFO` write less than half of it until
 /// they train.
 const BYTES: usize = 1 << 20;
+/// A program that writes more than that before its ranks meet has told nothing at the beginning. From then on so many of the
+/// last lines are read…
+const TAIL_LINES: i64 = 1_024;
+/// …and of them at most so many bytes.
+const TAIL_BYTES: usize = 256 << 10;
 /// Pods of one job whose logs are read.
 const PODS: usize = 1_024;
 /// Logs that have not told are read again after this, twice as long each time…
@@ -74,7 +80,9 @@ struct Heard {
     /// Whether logs are being read.
     reading: bool,
     pods: BTreeMap<PodUid, Vec<TransportSeen>>,
-    /// Pods whose beginning tells no more.
+    /// Pods whose beginning was read as far as it ever is, and told nothing: their end is read.
+    full: BTreeSet<PodUid>,
+    /// Pods whose logs tell no more.
     done: BTreeSet<PodUid>,
 }
 
@@ -83,8 +91,20 @@ struct Heard {
 struct Read {
     uid: PodUid,
     ranks: Vec<TransportSeen>,
-    /// Nothing can be added to what was read.
-    whole: bool,
+    /// Nothing will be added to the log any more.
+    ended: bool,
+    part: Part,
+}
+
+/// Which part of a log was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// All of it, as far as it was written.
+    All,
+    /// Its beginning; there is more.
+    Beginning,
+    /// Its end, behind a beginning that told nothing.
+    End,
 }
 
 /// What a pass does about listening.
@@ -108,6 +128,7 @@ impl Heard {
             next: now,
             reading: false,
             pods: BTreeMap::new(),
+            full: BTreeSet::new(),
             done: BTreeSet::new(),
         }
     }
@@ -128,13 +149,26 @@ impl Heard {
     }
 
     fn note(&mut self, read: Read) {
-        let spoke = read.ranks.iter().any(|rank| !rank.transports.is_empty());
-        let before = self.pods.get(&read.uid);
-        // All ranks of a pod come up together: what has not changed since the last round will not.
-        if read.whole || spoke && before == Some(&read.ranks) {
-            self.done.insert(read.uid.clone());
+        let Read {
+            uid,
+            mut ranks,
+            ended,
+            part,
+        } = read;
+        let before = self.pods.get(&uid);
+        if part == Part::End {
+            // What was told once has left the end since.
+            ranks = joined(before.map(Vec::as_slice).unwrap_or_default(), ranks);
         }
-        self.pods.insert(read.uid, read.ranks);
+        let spoke = ranks.iter().any(|rank| !rank.transports.is_empty());
+        // All ranks of a pod come up together: what has not changed since the last round will not.
+        let settled = spoke && (part == Part::Beginning || before == Some(&ranks));
+        if settled || ended && part != Part::Beginning {
+            self.done.insert(uid.clone());
+        } else if part == Part::Beginning {
+            self.full.insert(uid.clone());
+        }
+        self.pods.insert(uid, ranks);
     }
 
     fn end_round(&mut self, now: Instant) {
@@ -151,6 +185,23 @@ impl Heard {
             ranks,
         })
     }
+}
+
+/// What the same pod told before and now, by rank.
+fn joined(before: &[TransportSeen], now: Vec<TransportSeen>) -> Vec<TransportSeen> {
+    let mut all = before.to_vec();
+    for rank in now {
+        let known = all.iter_mut().find(|known| known.rank == rank.rank);
+        match known {
+            Some(known) => {
+                known.transports.extend(rank.transports);
+                known.world = rank.world.or(known.world);
+                known.host = known.host.take().or(rank.host);
+            }
+            None => all.push(rank),
+        }
+    }
+    all
 }
 
 impl Listening {
@@ -179,6 +230,8 @@ struct Log {
     container: Option<String>,
     /// Whether the program has ended, so that nothing will be added.
     ended: bool,
+    /// Whether its end is read, because its beginning told nothing.
+    end: bool,
 }
 
 impl Operator {
@@ -221,6 +274,7 @@ impl Operator {
                             pod: store.pod_called(key, &pod.uid)?,
                             container: container(job, pod).map(str::to_owned),
                             ended: pod.phase != PodPhase::Running,
+                            end: heard.full.contains(&pod.uid),
                         })
                     })
                     .collect();
@@ -250,7 +304,7 @@ impl Operator {
         let count = logs.len();
         for log in logs {
             let (this, namespace) = (self.clone(), key.namespace.clone());
-            reads.spawn(async move { this.read_beginning(&namespace, log).await });
+            reads.spawn(async move { this.hear_log(&namespace, log).await });
         }
         while let Some(read) = reads.join_next().await {
             if let Ok(Some(read)) = read {
@@ -265,15 +319,21 @@ impl Operator {
         self.look_soon(key);
     }
 
-    async fn read_beginning(&self, namespace: &str, log: Log) -> Option<Read> {
+    async fn hear_log(&self, namespace: &str, log: Log) -> Option<Read> {
         let _turn = self.listening.turns.acquire().await.ok()?;
+        let (tail_lines, most) = if log.end {
+            (Some(TAIL_LINES), TAIL_BYTES)
+        } else {
+            (None, BYTES)
+        };
         let params = LogParams {
             container: log.container,
-            limit_bytes: i64::try_from(BYTES).ok(),
+            tail_lines,
+            limit_bytes: i64::try_from(most).ok(),
             ..LogParams::default()
         };
         let path = object_path(namespace, "pods");
-        let read = self.caller.log(&path, &log.pod, &params, BYTES);
+        let read = self.caller.log(&path, &log.pod, &params, most);
         let bytes = match tokio::time::timeout(PATIENCE, read).await {
             Ok(Ok(bytes)) => bytes,
             Ok(Err(error)) => {
@@ -282,14 +342,19 @@ impl Operator {
             }
             Err(_) => return None,
         };
-        let whole = log.ended || bytes.len() >= BYTES;
+        let part = match (log.end, bytes.len() >= most) {
+            (true, _) => Part::End,
+            (false, true) => Part::Beginning,
+            (false, false) => Part::All,
+        };
         let _search = self.listening.searches.acquire().await.ok()?;
         let (consultation, pod) = (Arc::clone(&self.consultation), log.pod);
         let search = tokio::task::spawn_blocking(move || consultation.transports(&pod, &bytes));
         Some(Read {
             uid: log.uid,
             ranks: search.await.ok()?,
-            whole,
+            ended: log.ended,
+            part,
         })
     }
 }
@@ -329,11 +394,12 @@ mod tests {
         }
     }
 
-    fn read(ranks: &[TransportSeen], whole: bool) -> Read {
+    fn read(part: Part, ended: bool, ranks: &[TransportSeen]) -> Read {
         Read {
             uid: "a".to_owned(),
             ranks: ranks.to_vec(),
-            whole,
+            ended,
+            part,
         }
     }
 
@@ -364,41 +430,91 @@ mod tests {
 
     #[test]
     fn a_log_is_not_read_again_once_its_ranks_have_told() {
-        let cases: [(&str, Vec<Read>, bool); 5] = [
+        use Part::{All, Beginning, End};
+        // What was read in which round; which part is read next, if any; how many ranks have told.
+        type Case<'a> = (&'a str, Vec<Read>, Option<Part>, usize);
+        let none: &[TransportSeen] = &[];
+        let one: &[TransportSeen] = &[rank(0, &["NET/IB"])];
+        let two: &[TransportSeen] = &[rank(0, &["NET/IB"]), rank(1, &["NET/IB"])];
+        let cases: [Case<'_>; 11] = [
             (
                 "nothing told",
-                vec![read(&[], false), read(&[], false)],
-                false,
+                vec![read(All, false, none), read(All, false, none)],
+                Some(All),
+                0,
             ),
-            (
-                "told once",
-                vec![read(&[rank(0, &["NET/IB"])], false)],
-                false,
-            ),
+            ("told once", vec![read(All, false, one)], Some(All), 1),
             (
                 "told twice the same",
-                vec![
-                    read(&[rank(0, &["NET/IB"])], false),
-                    read(&[rank(0, &["NET/IB"])], false),
-                ],
-                true,
+                vec![read(All, false, one), read(All, false, one)],
+                None,
+                1,
             ),
             (
                 "another rank of the pod",
-                vec![
-                    read(&[rank(0, &["NET/IB"])], false),
-                    read(&[rank(0, &["NET/IB"]), rank(1, &["NET/IB"])], false),
-                ],
-                false,
+                vec![read(All, false, one), read(All, false, two)],
+                Some(All),
+                2,
             ),
-            ("no more will come", vec![read(&[], true)], true),
+            ("no more will come", vec![read(All, true, none)], None, 0),
+            (
+                "a long beginning told",
+                vec![read(Beginning, false, one)],
+                None,
+                1,
+            ),
+            (
+                "a long beginning told nothing",
+                vec![read(Beginning, false, none)],
+                Some(End),
+                0,
+            ),
+            (
+                "a long log that has ended",
+                vec![read(Beginning, true, none)],
+                Some(End),
+                0,
+            ),
+            (
+                "and its end",
+                vec![read(Beginning, true, none), read(End, true, one)],
+                None,
+                1,
+            ),
+            (
+                "an end that told, and has moved on",
+                vec![
+                    read(Beginning, false, none),
+                    read(End, false, one),
+                    read(End, false, none),
+                ],
+                None,
+                1,
+            ),
+            (
+                "two ends that told of one rank each",
+                vec![
+                    read(Beginning, false, none),
+                    read(End, false, &[rank(1, &["NET/IB"])]),
+                    read(End, false, one),
+                ],
+                Some(End),
+                2,
+            ),
         ];
-        for (name, reads, done) in cases {
+        for (name, reads, next, told) in cases {
             let mut heard = Heard::new("u", 1, Instant::now());
             for read in reads {
                 heard.note(read);
             }
-            assert_eq!(heard.done.contains("a"), done, "{name}");
+            let is_next = match (heard.done.contains("a"), heard.full.contains("a")) {
+                (true, _) => None,
+                (false, true) => Some(End),
+                (false, false) => Some(All),
+            };
+            assert_eq!(is_next, next, "{name}");
+            let ranks = heard.told().map_or(0, |told| told.ranks.len());
+            assert_eq!(ranks, told, "{name}");
         }
     }
 

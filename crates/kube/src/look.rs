@@ -34,12 +34,12 @@ pub use self::{
     error::LookError,
     job::JobSeen,
     kept::KeptLog,
-    logs::{Chunk, Followed, LogAsked, LogOf},
+    logs::{Chunk, Followed, LogAsked, LogOf, LogPart},
     pod::PodSeen,
     preflight::{PREFLIGHT_REPORT_BYTES, PreflightStopped, preflight_token},
 };
 pub use crate::preflight::PreflightFound;
-use crate::{crd, process, view::JobView};
+use crate::{ProcessError, crd, kubeconfig, view::JobView};
 
 /// One call takes at most this long.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -70,6 +70,8 @@ pub struct Words {
 #[derive(Clone)]
 struct Api {
     client: Client,
+    /// Its address, for messages.
+    server: String,
 }
 
 impl std::fmt::Debug for Api {
@@ -88,20 +90,31 @@ impl Look {
             .enable_all()
             .build()
             .map_err(LookError::Runtime)?;
-        let client = runtime
-            .block_on(process::client(kubeconfig, context))
-            .map_err(LookError::Connect)?;
+        // A client starts tasks, so it is made inside of the runtime.
+        let api = runtime.block_on(async {
+            let config = kubeconfig::config(kubeconfig, context).await?;
+            let server = config.cluster_url.to_string();
+            let server = server.trim_end_matches('/').to_owned();
+            let client = Client::try_from(config).map_err(ProcessError::Client)?;
+            Ok::<_, ProcessError>(Api { client, server })
+        });
         Ok(Self {
             runtime,
-            api: Api { client },
+            api: api.map_err(LookError::Connect)?,
         })
     }
 
     /// One for a test, which brings the connection.
     #[cfg(test)]
     pub(crate) fn for_test(runtime: Runtime, client: Client) -> Self {
-        let api = Api { client };
+        let server = "https://cluster.test".to_owned();
+        let api = Api { client, server };
         Self { runtime, api }
+    }
+
+    /// The address of the API server.
+    pub fn server(&self) -> &str {
+        &self.api.server
     }
 
     /// The namespace that the context names, else `default`.
@@ -154,6 +167,11 @@ struct PageMeta {
 }
 
 impl Api {
+    /// Why `tried` was not done.
+    fn failed(&self, tried: &str, error: kube::Error) -> LookError {
+        LookError::call(tried, &self.server, error)
+    }
+
     /// Asks, with a bound.
     async fn ask<T: DeserializeOwned>(
         &self,
@@ -161,9 +179,9 @@ impl Api {
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<T, LookError> {
         let request =
-            request.map_err(|error| LookError::call(tried, kube::Error::BuildRequest(error)))?;
+            request.map_err(|error| self.failed(tried, kube::Error::BuildRequest(error)))?;
         match tokio::time::timeout(PATIENCE, self.client.request(request)).await {
-            Ok(answer) => answer.map_err(|error| LookError::call(tried, error)),
+            Ok(answer) => answer.map_err(|error| self.failed(tried, error)),
             Err(_) => Err(LookError::Late {
                 tried: tried.to_owned(),
                 patience: PATIENCE,

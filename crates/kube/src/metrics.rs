@@ -3,6 +3,7 @@
 //! Invariant: no label takes a value that grows without bound while a job runs; jobs are named only
 //! in gauges that vanish with them.
 
+mod progress;
 mod trust;
 
 use std::{fmt, sync::Mutex, time::Duration};
@@ -24,7 +25,7 @@ use trainyard_core::{
     spec::Kind,
 };
 
-use self::trust::Trust;
+use self::{progress::Progress, trust::Trust};
 use crate::{api::Verb, feed::Age, key::JobKey, serve::Traffic};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -104,6 +105,8 @@ pub struct Metrics {
     nodes_on_probation: Gauge,
     /// What is not believed, and what is tried because of it.
     pub(crate) trust: Trust,
+    /// How far jobs are.
+    pub(crate) progress: Progress,
     attempts: Family<Paid, Counter>,
     phase_seconds: Family<Spent, Counter<f64, std::sync::atomic::AtomicU64>>,
     training_ratio: Family<OneJob, Gauge<f64, std::sync::atomic::AtomicU64>>,
@@ -140,6 +143,7 @@ impl Default for Metrics {
             node_preflight: Family::default(),
             nodes_on_probation: Gauge::default(),
             trust: Trust::default(),
+            progress: Progress::default(),
             attempts: Family::default(),
             phase_seconds: Family::default(),
             training_ratio: Family::default(),
@@ -225,6 +229,7 @@ impl Metrics {
             self.nodes_on_probation.clone(),
         );
         self.trust.register(own);
+        self.progress.register(own);
         own.register(
             "attempts",
             "Attempts that failed, by account",
@@ -464,8 +469,17 @@ impl Metrics {
     /// A job is gone, and its gauges with it.
     pub(crate) fn forget(&self, key: &JobKey) {
         self.training_ratio.remove(&one(key));
+        self.progress.forget(key);
         self.readable(key, true);
         self.set_aside(key, false);
+    }
+
+    /// Another operator reports the jobs from now on.
+    pub(crate) fn forget_jobs(&self) {
+        self.training_ratio.clear();
+        self.progress.forget_all();
+        self.unreadable.clear();
+        self.set_aside.clear();
     }
 }
 

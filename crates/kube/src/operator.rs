@@ -8,6 +8,7 @@
 
 mod fabrics;
 mod groups;
+mod leading;
 mod lost;
 mod seats;
 mod state;
@@ -53,6 +54,8 @@ use crate::{
     node::LEASES_EVERY,
     poison::Poison,
     preflight::{Flights, Gate},
+    progress::Reports,
+    push::Pushes,
     queue::{Outcome, Queue},
     shadow::Shadow,
     view::{Bare, BatchView, JobView, LeaseView, NodeView, PodView},
@@ -96,6 +99,18 @@ pub struct Options {
     pub own_namespace: Option<String>,
     /// The folder that says, after a crash, which job was being processed. It must outlive the process.
     pub state_dir: Option<PathBuf>,
+    /// Where the progress of jobs comes from.
+    pub progress: ProgressSource,
+}
+
+/// Where the progress of jobs comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProgressSource {
+    /// What pods print.
+    #[default]
+    Logs,
+    /// Nowhere: no log of a running pod is read for it.
+    Off,
 }
 
 /// The lease that several operators share.
@@ -129,6 +144,7 @@ impl Default for Options {
             gate: Gate::default(),
             own_namespace: None,
             state_dir: None,
+            progress: ProgressSource::Logs,
         }
     }
 }
@@ -145,6 +161,10 @@ pub struct Operator {
     pub(crate) consultation: Arc<Consultation>,
     /// The logs of what runs.
     pub(crate) listening: Arc<Listening>,
+    /// How far jobs are.
+    pub(crate) reports: Arc<Reports>,
+    /// Who sends how far jobs are.
+    pub(crate) pushes: Arc<Pushes>,
     /// The preflights that are under way.
     pub(crate) flights: Arc<Flights>,
     /// The nodes that are being put on probation, and since when.
@@ -213,6 +233,8 @@ impl Operator {
             shadow: options.shadow.then(Arc::default),
             consultation: Arc::default(),
             listening: Arc::default(),
+            reports: Arc::default(),
+            pushes: Arc::default(),
             flights: Arc::default(),
             taking: Arc::default(),
             poison: Arc::new(open_state(options.state_dir.as_deref())),
@@ -277,6 +299,21 @@ impl Operator {
         self.leads.clone()
     }
 
+    /// Whether logs are read for the progress of jobs. In shadow that is the other operator's.
+    pub(crate) fn reads_progress(&self) -> bool {
+        self.options.progress == ProgressSource::Logs && !self.options.shadow
+    }
+
+    /// Whether the progress of jobs is known from anywhere.
+    pub(crate) fn knows_progress(&self) -> bool {
+        self.reads_progress() || self.pushes.are_taken() && !self.options.shadow
+    }
+
+    /// Whether it sees everything.
+    pub(crate) fn sight(&self) -> watch::Receiver<Sight> {
+        self.feeds.sight()
+    }
+
     /// Asks for a look at a job soon.
     pub(crate) fn look_soon(&self, key: JobKey) {
         self.queue.soon(key);
@@ -296,6 +333,10 @@ impl Operator {
         }
         let this = self.clone();
         tasks.spawn(async move { this.measure().await });
+        tasks.spawn(self.clone().look_at_all_on_taking_over());
+        if self.reads_progress() {
+            tasks.spawn(self.clone().read_progress());
+        }
         if self.places() {
             let this = self.clone();
             tasks.spawn(async move { this.give_seats().await });
@@ -523,6 +564,9 @@ impl Operator {
             self.caller
                 .metrics
                 .sizes(self.queue.waiting(), jobs, pods, leads);
+            if !leads {
+                self.forget_what_leaders_know();
+            }
             tokio::time::sleep(SIZES_EVERY).await;
         }
     }

@@ -48,6 +48,7 @@ impl Operator {
             self.state.forget(key);
             self.poison.forget(key);
             self.listening.forget(key);
+            self.reports.forget(key);
             self.flights.forget(key);
             {
                 let mut store = self.state.store();
@@ -176,21 +177,31 @@ impl Operator {
         };
         self.status_is_readable(key);
         let uid = &view.metadata.uid;
+        if self.read_last_lines(key, uid, &job, &observed).await
+            && let Ok(again) = self.observe(key, view, &job)
+        {
+            (observed, on_fabric) = again;
+        }
         if self.shadow.is_none() && self.consult(key, uid, &job, &mut observed).await {
             // A log took its time, and the job went on meanwhile.
             let verdict = observed.verdict.take();
+            let judged = std::mem::take(&mut observed.judged);
             if let Ok(again) = self.observe(key, view, &job) {
                 (observed, on_fabric) = again;
             }
-            observed.verdict = verdict;
+            (observed.verdict, observed.judged) = (verdict, judged);
         }
         self.recall(key, &job, &mut observed).await?;
         let listens = match self.shadow {
             None => self.listen(key, uid, &job, &mut observed),
             Some(_) => None,
         };
+        self.add_progress(key, uid, &job, &mut observed);
         let now = clock::now();
         let decision = job::decide(&job, &observed, now);
+        if decision.status.trainyard.attempt != observed.status.trainyard.attempt {
+            self.begin_progress_of(key, uid, decision.status.trainyard.attempt);
+        }
         if decision.status.trainyard.fabric != observed.status.trainyard.fabric {
             on_fabric = fitted(&job, &decision.status, &observed.fabric);
         }
@@ -218,6 +229,7 @@ impl Operator {
             info!(job = %key, reason = event.reason, sentence = event.message, "event");
             self.tell(key, view, event).await;
         }
+        let push = self.push_of(key, view, &job, &decision).await;
         let actor = Actor {
             caller: &self.caller,
             state: &self.state,
@@ -225,6 +237,7 @@ impl Operator {
             job: on_fabric.as_ref().unwrap_or(&job),
             uid,
             cluster: &self.cluster,
+            push: push.as_ref(),
             began: !observed.pods.is_empty(),
         };
         let mut refusals = actor.prepare_preflight(&decision.actions).await?;
@@ -460,7 +473,7 @@ impl Operator {
     }
 
     /// Puts an event on the job. One that cannot be put is only logged: it holds nothing up.
-    async fn tell(&self, key: &JobKey, view: &JobView, event: &Event) {
+    pub(crate) async fn tell(&self, key: &JobKey, view: &JobView, event: &Event) {
         let now = clock::now();
         let stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let kind = crate::act::stored_as(key.kind);
@@ -515,7 +528,7 @@ fn set_aside_patch(status: &str, sentence: &str) -> Option<Value> {
     Some(json!([{"op": "add", "path": path, "value": value}]))
 }
 
-fn is_managed_elsewhere(job: &Job) -> bool {
+pub(crate) fn is_managed_elsewhere(job: &Job) -> bool {
     let manager = job.run_policy.managed_by.as_deref();
     manager.is_some_and(|manager| manager != job.kind.own_manager())
 }

@@ -49,7 +49,12 @@ pub(crate) struct PodEntry {
     tied: Option<Arc<str>>,
     gated: bool,
     restarts: u32,
+    /// How often its training container has ended.
+    ends: u32,
+    /// How often that was started again in place.
+    started_again: u32,
     exit: Option<Exit>,
+    start_error: Option<Box<str>>,
     wait: Option<Wait>,
     disruption: Option<Disruption>,
     /// Its priority, as it was admitted.
@@ -109,7 +114,10 @@ impl PodEntry {
                 .chain(&status.container_statuses)
                 .map(|container| container.restart_count)
                 .fold(0, u32::saturating_add),
+            ends: container.map_or(0, ends),
+            started_again: container.map_or(0, |container| container.restart_count),
             exit: exit(status, container),
+            start_error: start_error(container),
             wait: (phase == PodPhase::Pending).then(|| wait(status)),
             disruption: disruption(status),
             priority: pod.spec.priority.unwrap_or(0),
@@ -122,6 +130,11 @@ impl PodEntry {
     fn attempt(&self) -> u32 {
         let label = self.labels.get(annotation::ATTEMPT);
         label.and_then(|attempt| attempt.parse().ok()).unwrap_or(1)
+    }
+
+    /// Whether its training container was started again after its last end.
+    pub(crate) fn runs_again(&self) -> bool {
+        self.ends > 0 && self.ends == self.started_again
     }
 
     /// What of it matters for seats, under `name`.
@@ -155,7 +168,9 @@ impl PodEntry {
             grace_seconds: self.grace_seconds,
             node: self.node.as_deref().map(str::to_owned),
             restarts: self.restarts,
+            ends: self.ends,
             exit: self.exit,
+            start_error: self.start_error.as_deref().map(str::to_owned),
             wait: self.wait.clone(),
             disruption: self.disruption,
             gated: self.gated,
@@ -222,6 +237,27 @@ fn exit(status: &PodStatusView, container: Option<&ContainerView>) -> Option<Exi
         out_of_memory: ended.reason == "OOMKilled",
         at: ended.finished_at,
     })
+}
+
+/// How often a container has ended.
+fn ends(container: &ContainerView) -> u32 {
+    let ended = u32::from(has_ended(container));
+    container.restart_count.saturating_add(ended)
+}
+
+/// Whether a container has ended and was not started again yet. While its kubelet pauses, its state is only that it waits.
+fn has_ended(container: &ContainerView) -> bool {
+    let pauses = container.state.waiting.is_some() && container.last_state.terminated.is_some();
+    container.state.terminated.is_some() || pauses
+}
+
+/// Why the training container could not be started, in the words of the container runtime.
+fn start_error(container: Option<&ContainerView>) -> Option<Box<str>> {
+    let container = container?;
+    let now = container.state.terminated.as_ref();
+    let ended = now.or(container.last_state.terminated.as_ref())?;
+    let refused = ["StartError", "ContainerCannotRun"].contains(&ended.reason.as_str());
+    (refused && !ended.message.is_empty()).then(|| short(&ended.message).into())
 }
 
 fn wait(status: &PodStatusView) -> Wait {

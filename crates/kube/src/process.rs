@@ -8,10 +8,7 @@ use std::{
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
-use kube::{
-    Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::{Client, Config};
 use thiserror::Error;
 use tokio::{
     net::TcpListener,
@@ -32,7 +29,9 @@ use crate::{
         clients::{ClientsError, Security},
     },
     health,
+    kubeconfig::{self, config},
     poison::panic_message,
+    push,
     serve::{self, Server},
     trace::{self, Recorder},
     webhook,
@@ -76,6 +75,8 @@ pub struct Serving {
     pub health: Bind,
     /// The webhooks.
     pub webhooks: Option<Webhooks>,
+    /// Progress that training programs send; only beside webhooks, whose certificate it has.
+    pub pushes: Bind,
 }
 
 /// Where the API server asks, and with which certificate it is answered.
@@ -114,11 +115,11 @@ pub enum Importance {
 #[derive(Debug, Error)]
 pub enum ProcessError {
     /// No cluster is named anywhere.
-    #[error("cannot tell which cluster: {0}")]
+    #[error("no cluster to talk to: {0}")]
     NoCluster(String),
     /// The cluster's name or its credentials are of no use.
-    #[error("cannot use the cluster's configuration: {0}")]
-    Client(#[source] kube::Error),
+    #[error("cannot use the cluster's configuration: {}", kubeconfig::unusable(.0))]
+    Client(kube::Error),
     /// A port cannot be had.
     #[error("cannot listen on `{bind}` for {what}")]
     Listen {
@@ -165,7 +166,7 @@ impl Process {
             options.cluster.native = native_gangs(&client).await;
             options.cluster.own_account = account::find(&client).await;
             let operator = Operator::new(client, options);
-            let serves = self.serving.start(&operator).await?;
+            let serves = self.serving.start(&operator)?;
             let (end, ends) = oneshot::channel();
             let exporting = exporter.map(|exporter| tokio::spawn(exporter.run(ends)));
             operator.run(stop).await;
@@ -208,13 +209,13 @@ enum Serves {
 
 impl Serving {
     /// Listens on every port before anything is begun, and serves them.
-    async fn start(self, operator: &Operator) -> Result<Serves, ProcessError> {
-        let metrics = listen("metrics", self.metrics).await?;
-        let health = listen("health", self.health).await?;
+    fn start(self, operator: &Operator) -> Result<Serves, ProcessError> {
+        let metrics = listen("metrics", self.metrics)?;
+        let health = listen("health", self.health)?;
         let traffic = operator.metrics().traffic();
         let mut certificate = None;
         if let Some(webhooks) = self.webhooks
-            && let Some(listener) = listen("webhooks", webhooks.bind).await?
+            && let Some(listener) = listen("webhooks", webhooks.bind)?
         {
             let kept = Arc::new(Certificate::default());
             let callers = match webhooks.client_ca {
@@ -234,7 +235,13 @@ impl Serving {
                 ),
                 traffic: traffic.clone(),
             };
-            start_apart(listener, server, security).map_err(ProcessError::Runtime)?;
+            // One thread for each review that may be worked on, and one to spare.
+            let blocking = webhook::TURNS.all() + 1;
+            start_apart("webhooks", listener, server, blocking, security.keep())
+                .map_err(ProcessError::Runtime)?;
+            if let Some(listener) = listen("progress", self.pushes)? {
+                start_pushes(operator, listener, &kept)?;
+            }
             // Every replica serves webhooks, whoever leads.
             let caller = operator.caller.unfenced();
             drop(must_not_be_lost(
@@ -252,7 +259,9 @@ impl Serving {
         };
         if let Some(listener) = metrics {
             let page = plain("metrics", health::metrics(operator.clone()));
-            drop(must_not_be_lost(serve::serve(listener, page)));
+            let nothing_else = std::future::ready(());
+            start_apart("metrics", listener, page, 1, nothing_else)
+                .map_err(ProcessError::Runtime)?;
         }
         let serves = if certificate.is_some() {
             Serves::Webhooks
@@ -267,15 +276,42 @@ impl Serving {
     }
 }
 
-/// Serves webhooks on a thread of their own: whatever is sent to them, passes over jobs, the lease and probes do not wait for it.
-fn start_apart(listener: TcpListener, server: Server, security: Arc<Security>) -> io::Result<()> {
+/// Takes progress that training programs send, with the certificate of the webhooks.
+fn start_pushes(
+    operator: &Operator,
+    listener: TcpListener,
+    certificate: &Arc<Certificate>,
+) -> Result<(), ProcessError> {
+    let security = Security::new(certificate, None)?;
+    let traffic = operator.metrics().traffic();
+    let server = Server {
+        name: push::NAME,
+        bounds: push::BOUNDS,
+        tls: Some(security.acceptors()),
+        admit: push::admits(operator.clone(), traffic.clone()),
+        answer: push::updates(operator.clone()),
+        traffic,
+    };
+    let namespace = operator.pod_namespace().unwrap_or("default");
+    operator.pushes.begin(Arc::clone(certificate), namespace);
+    start_apart("progress", listener, server, 1, security.keep()).map_err(ProcessError::Runtime)
+}
+
+/// Serves on a thread of its own, with `beside` on it: whatever is sent to that port, passes over jobs, the lease and probes do not
+/// wait for it.
+fn start_apart(
+    name: &'static str,
+    listener: TcpListener,
+    server: Server,
+    blocking_threads: usize,
+    beside: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
     let listener = listener.into_std()?;
     let (started, starts) = mpsc::channel();
     let serve = move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            // One for each review that may be worked on, and one to spare.
-            .max_blocking_threads(webhook::TURNS.all() + 1)
+            .max_blocking_threads(blocking_threads)
             .build();
         let listening = runtime.and_then(|runtime| {
             let _entered = runtime.enter();
@@ -287,25 +323,24 @@ fn start_apart(listener: TcpListener, server: Server, security: Arc<Security>) -
             Ok((runtime, listener)) => {
                 drop(started.send(Ok(())));
                 runtime.block_on(async {
-                    drop(must_not_be_lost(security.keep()));
+                    drop(must_not_be_lost(beside));
                     drop(must_not_be_lost(serve::serve(listener, server)).await);
                 });
             }
         }
     };
     std::thread::Builder::new()
-        .name("webhooks".to_owned())
+        .name(name.to_owned())
         .spawn(serve)?;
     starts
         .recv()
         .unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
-async fn listen(what: &'static str, bind: Bind) -> Result<Option<TcpListener>, ProcessError> {
-    let listener =
-        bind.listen()
-            .await
-            .map_err(|error| ProcessError::Listen { what, bind, error })?;
+fn listen(what: &'static str, bind: Bind) -> Result<Option<TcpListener>, ProcessError> {
+    let listener = bind
+        .listen()
+        .map_err(|error| ProcessError::Listen { what, bind, error })?;
     if let Some(address) = listener.as_ref().and_then(|it| it.local_addr().ok()) {
         info!(what, %address, "listening");
     }
@@ -322,41 +357,6 @@ fn must_not_be_lost(task: impl Future<Output = ()> + Send + 'static) -> JoinHand
             std::process::abort();
         }
     })
-}
-
-/// A client of the cluster that the kubeconfig, its usual places, or the pod that this runs in name.
-pub async fn client(
-    kubeconfig: Option<PathBuf>,
-    context: Option<String>,
-) -> Result<Client, ProcessError> {
-    let config = config(kubeconfig, context).await?;
-    Client::try_from(config).map_err(ProcessError::Client)
-}
-
-async fn config(
-    kubeconfig: Option<PathBuf>,
-    context: Option<String>,
-) -> Result<Config, ProcessError> {
-    let no_cluster = |error: &dyn std::fmt::Display| ProcessError::NoCluster(error.to_string());
-    let options = KubeConfigOptions {
-        context,
-        ..KubeConfigOptions::default()
-    };
-    let mut config = match kubeconfig {
-        Some(path) => {
-            let file = Kubeconfig::read_from(&path).map_err(|error| no_cluster(&error))?;
-            Config::from_custom_kubeconfig(file, &options)
-                .await
-                .map_err(|error| no_cluster(&error))?
-        }
-        None if options.context.is_some() => Config::from_kubeconfig(&options)
-            .await
-            .map_err(|error| no_cluster(&error))?,
-        None => Config::infer().await.map_err(|error| no_cluster(&error))?,
-    };
-    // Compressing on the way costs more than it saves next to the API server.
-    config.disable_compression = true;
-    Ok(config)
 }
 
 /// Bounds what a connection of the operator may take. Whoever follows a log may wait longer.

@@ -40,13 +40,15 @@ pub enum Place {
     Marks,
     /// The cluster, and only where webhooks are served.
     Webhooks,
+    /// The cluster, and only where training programs may send their progress.
+    Pushes,
     /// The operator's own namespace.
     Own,
 }
 
 impl Place {
     /// Every place with the name of its rules in the chart.
-    pub const ALL: [(Self, &str); 8] = [
+    pub const ALL: [(Self, &str); 9] = [
         (Self::Jobs, "jobs"),
         (Self::Launchers, "launchers"),
         (Self::NetworkPolicies, "networkPolicies"),
@@ -54,6 +56,7 @@ impl Place {
         (Self::NodeLeases, "nodeLeases"),
         (Self::Marks, "marks"),
         (Self::Webhooks, "webhooks"),
+        (Self::Pushes, "pushes"),
         (Self::Own, "own"),
     ];
 
@@ -69,6 +72,7 @@ impl Place {
             Self::NodeLeases => "The namespace `kube-node-lease`, likewise",
             Self::Marks => "The cluster, only with `preflight.markNodes`: marks on nodes",
             Self::Webhooks => "The cluster, only where webhooks are served",
+            Self::Pushes => "The cluster, only with `--progress-bind`",
             Self::Own => "The operator's own namespace",
         }
     }
@@ -159,7 +163,7 @@ pub const OPERATOR: &[Right] = &[
         CORE,
         &["pods/log"],
         &["get"],
-        "reads the end of the log of a pod that failed, to say why",
+        "reads the end of the log of a pod that failed, to say why, and of one pod of each job that runs, to know its step",
     ),
     right(
         Place::Jobs,
@@ -316,6 +320,13 @@ pub const OPERATOR: &[Right] = &[
             "puts the authority of its certificate where jobs are completed",
         ),
         &[DEFAULTER],
+    ),
+    right(
+        Place::Pushes,
+        &["authentication.k8s.io"],
+        &["tokenreviews"],
+        &["create"],
+        "asks which pod a token is of that came with progress",
     ),
     right(
         Place::Own,

@@ -18,13 +18,14 @@ mod watched;
 use std::{sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
-use http::{Method, StatusCode, header};
+use http::{HeaderValue, Method, StatusCode, header};
 use http_body_util::Full;
 use hyper::{
     body::{Bytes, Incoming},
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
+use serde::Serialize;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -71,12 +72,15 @@ pub(crate) struct Head {
     pub(crate) path: String,
     /// The client has shown a certificate that the server trusts.
     pub(crate) verified: bool,
+    /// The header of that name, which no log shows.
+    pub(crate) authorization: Option<HeaderValue>,
 }
 
 /// A request, read to its end.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) path: String,
+    pub(crate) authorization: Option<HeaderValue>,
     pub(crate) body: Vec<u8>,
     /// What of the body is parsed at once.
     pub(crate) values: usize,
@@ -92,6 +96,8 @@ pub(crate) struct Reply {
     pub(crate) body: Vec<u8>,
     /// Whether the connection ends with it.
     pub(crate) last: bool,
+    /// After how many seconds the client should retry.
+    pub(crate) retry_after: Option<u32>,
 }
 
 impl Reply {
@@ -104,6 +110,18 @@ impl Reply {
             content_type: "text/plain; charset=utf-8",
             body: text.into_bytes(),
             last: false,
+            retry_after: None,
+        }
+    }
+
+    /// JSON.
+    pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Self {
+        Self {
+            status,
+            content_type: "application/json",
+            body: serde_json::to_vec(body).expect("objects have string keys"),
+            last: false,
+            retry_after: None,
         }
     }
 
@@ -267,8 +285,13 @@ async fn one(
     place: &Arc<Place>,
     server: &Server,
 ) -> Reply {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    let mut authorization = parts.headers.remove(header::AUTHORIZATION);
+    if let Some(value) = &mut authorization {
+        value.set_sensitive(true);
+    }
     let head = Head {
+        authorization,
         path: parts.uri.path().to_owned(),
         method: parts.method,
         verified,
@@ -281,6 +304,7 @@ async fn one(
         Ok(body) => {
             let request = Request {
                 path: head.path,
+                authorization: head.authorization,
                 body: body.bytes,
                 values: body.values,
                 place: Arc::clone(place),
@@ -297,13 +321,13 @@ fn respond(reply: Reply) -> hyper::Response<Full<Bytes>> {
     let headers = response.headers_mut();
     headers.insert(
         header::CONTENT_TYPE,
-        header::HeaderValue::from_static(reply.content_type),
+        HeaderValue::from_static(reply.content_type),
     );
+    if let Some(seconds) = reply.retry_after {
+        headers.insert(header::RETRY_AFTER, seconds.into());
+    }
     if reply.last {
-        headers.insert(
-            header::CONNECTION,
-            header::HeaderValue::from_static("close"),
-        );
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }

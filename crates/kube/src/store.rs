@@ -98,6 +98,10 @@ impl Store {
         self.jobs.get(key).cloned()
     }
 
+    pub(crate) fn job_keys(&self) -> Vec<JobKey> {
+        self.jobs.keys().cloned().collect()
+    }
+
     pub(crate) fn job_count(&self) -> usize {
         self.jobs.len()
     }
@@ -115,6 +119,20 @@ impl Store {
         let own = pods.filter(|(_, pod)| &*pod.uid == uid || &*pod.owner == uid);
         let (name, _) = own.max_by_key(|(_, pod)| pod.version)?;
         Some(name.to_string())
+    }
+
+    /// Who owns the pod `uid` of a job: the job, or the batch Job of its launcher.
+    pub(crate) fn pod_owner(&self, key: &JobKey, uid: &str) -> Option<String> {
+        let mut pods = self.children.get(key)?.pods.values();
+        let pod = pods.find(|pod| &*pod.uid == uid)?;
+        Some(pod.owner.to_string())
+    }
+
+    /// Whether the training container of the pod `uid` has been started again after its last end.
+    pub(crate) fn runs_again(&self, key: &JobKey, uid: &str) -> bool {
+        let children = self.children.get(key);
+        let mut pods = children.into_iter().flat_map(|children| &children.pods);
+        pods.any(|(_, pod)| &*pod.uid == uid && pod.runs_again())
     }
 
     /// What `decide` may know of `job`; nothing is decided on a status that cannot be read.
@@ -485,7 +503,9 @@ impl Launcher {
                 grace_seconds: 30,
                 node: None,
                 restarts: 0,
+                ends: 0,
                 exit: None,
+                start_error: None,
                 wait: Some(Wait::Create),
                 disruption: None,
                 gated: false,

@@ -338,6 +338,7 @@ pub(crate) struct WaitingView {
 pub(crate) struct TerminatedView {
     pub(crate) exit_code: i32,
     pub(crate) reason: String,
+    pub(crate) message: String,
     pub(crate) finished_at: Option<Timestamp>,
 }
 

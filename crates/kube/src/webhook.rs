@@ -245,6 +245,7 @@ async fn answer(request: Request, lanes: Arc<Lanes>, cluster: Arc<Cluster>) -> R
             content_type: "application/json",
             body,
             last: false,
+            retry_after: None,
         },
         Err(error) => {
             error!(path, %error, "a review panicked");

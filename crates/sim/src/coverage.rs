@@ -105,6 +105,16 @@ marks! {
     Collected = "pod: collected after its end",
     /// Container restarted in its pod.
     RestartInPlace = "pod: restarted in place",
+    /// Failure that the doctor explains.
+    Judged = "doctor: a failure explained",
+    /// Job that ended because a retry does not help.
+    EndInVain = "end: Failed, a retry does not help",
+    /// Program that reports steps.
+    Trains = "training: steps",
+    /// Program that reports steps again.
+    Redoes = "training: steps of an earlier attempt",
+    /// Program that falls silent.
+    Stalls = "training: stalled",
     /// Replicas edited.
     Scaled = "user: scaled",
     /// Limit edited.

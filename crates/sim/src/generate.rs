@@ -186,7 +186,7 @@ fn knobs(dice: &mut Dice) -> Knobs {
         },
         budget,
         lost_after: Duration::from_secs(u64::from(5 + dice.below(60))),
-        hang_after: Duration::from_secs(u64::from(30 + dice.below(600))),
+        hang_after: Some(Duration::from_secs(u64::from(30 + dice.below(600)))),
         start_within: Duration::from_secs(u64::from(60 + dice.below(900))),
         compat,
         restart: dice.chance(5).then(|| "as written".to_owned()),

@@ -9,6 +9,7 @@ mod budget;
 mod conditions;
 mod ends;
 mod foreign;
+mod in_vain;
 mod leaks;
 mod ledger;
 mod preflight;
@@ -92,6 +93,8 @@ pub(crate) fn check_pass(pass: &Pass<'_>, world: &World) -> Verdict {
     suspension::creates_nothing(pass)?;
     budget::spent_up_means_over(pass)?;
     transport::wrong_ends_the_attempt(pass)?;
+    in_vain::ends_in_time(pass)?;
+    in_vain::ends_for_a_reason(pass)?;
     verdicts::fatal_is_fatal(pass)?;
     verdicts::done_is_done(pass, world)?;
     verdicts::nodes_are_given_time(pass)?;

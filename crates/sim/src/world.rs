@@ -8,6 +8,7 @@
 
 pub(crate) mod api;
 pub(crate) mod controller;
+mod doctor;
 pub(crate) mod faults;
 mod line;
 pub(crate) mod nodes;
@@ -22,11 +23,13 @@ use std::{
     cmp::Ordering,
     collections::{BTreeSet, BinaryHeap, VecDeque},
     rc::Rc,
+    time::Duration,
 };
 
 use jiff::Timestamp;
 use trainyard_core::{
     job::{Action, JobStatus, PodPhase, Progress},
+    progress::Figure,
     reason::Reason,
     spec::{Job, Preflight, RequiredTransport},
 };
@@ -217,7 +220,7 @@ impl Temper {
             chaos: dice.within(60_000..=900_000),
             reads_its_writes: dice.chance(60),
             hides_phases: dice.chance(30),
-            reports_progress: dice.chance(40),
+            reports_progress: dice.chance(70),
             endless: dice.chance(20),
             starved: dice.chance(8),
             nodes_return: dice.chance(70),
@@ -417,6 +420,11 @@ impl World {
         self.now >= self.temper.chaos
     }
 
+    /// What the training reported last.
+    pub(crate) fn progress(&self) -> Option<Progress> {
+        self.progress
+    }
+
     fn tamed(&self, birth: usize) -> bool {
         self.mask.tame.contains(&birth)
     }
@@ -426,24 +434,35 @@ impl World {
             return;
         }
         self.schedule(7_000 + self.now % 5_000, Happening::Progress);
-        if self
-            .pods
-            .iter()
-            .any(|pod| pod.shown.phase == PodPhase::Running)
+        // Now and then it is silent for minutes.
+        let silent = self.now / 200_000 % 3 == 2;
+        if !silent
+            && self
+                .pods
+                .iter()
+                .any(|pod| pod.shown.phase == PodPhase::Running)
         {
+            let attempt = self.pods.iter().map(|pod| pod.shown.attempt).max();
+            let attempt = attempt.unwrap_or(0);
+            let now = self.timestamp();
+            let before = self.progress.filter(|seen| seen.attempt == attempt);
             let step = self.progress.map_or(0, |progress| progress.step);
-            // Now and then the training goes back to its last checkpoint.
-            let step = if self.now % 7 == 0 {
+            // Reports come in whole seconds.
+            let beat = self.now / 1_000;
+            // A new attempt, and now and then one that goes on, begins again at its last checkpoint.
+            let step = if before.is_none() || beat % 13 == 0 {
                 step / 2
             } else {
                 step + 10
             };
-            let attempt = self.pods.iter().map(|pod| pod.shown.attempt).max();
             self.progress = Some(Progress {
-                attempt: attempt.unwrap_or(0),
-                step,
-                at: self.timestamp(),
-                saving: self.now % 5 == 0,
+                first_at: before.map_or(now, |seen| seen.first_at),
+                saving: beat % 5 == 0,
+                // One of three programs tells often enough for its rhythm to be known.
+                rhythm: (beat % 3 == 0).then_some(Duration::from_secs(9)),
+                loss: Some(Figure(if beat % 11 == 0 { f64::NAN } else { 0.5 })),
+                nan_since: (beat % 11 == 0).then_some(step),
+                ..Progress::new(attempt, step, now)
             });
             self.progress_changed();
         }

@@ -19,8 +19,9 @@ A small data-parallel trainer: hand-written digits, real gradients, ring all-red
 
 Usage: smoke-trainer [OPTIONS]
 
-Reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun and a PyTorchJob set them;
-without RANK it trains alone.
+Reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun and a PyTorchJob set them, and the
+variables of a JAXJob and of Open MPI;
+without any of them it trains alone.
 
 Training:
       --epochs N             passes over the training images [default: 16]

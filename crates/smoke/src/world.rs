@@ -1,7 +1,7 @@
 //! Who this process is among its peers: `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT`.
 //!
-//! These are the variables that `torchrun` and a `PyTorchJob` set. Without `RANK` the process
-//! trains alone.
+//! These are the variables that `torchrun`, a `PyTorchJob` and an `XGBoostJob` set. Those of a `JAXJob` and of
+//! Open MPI are read too. Without any of them the process trains alone.
 
 use thiserror::Error;
 
@@ -9,6 +9,40 @@ use crate::interface;
 
 /// More ranks than a ring of this trainer is meant for; a bound on what a peer can make us hold.
 pub(crate) const SIZE_MAX: usize = 4096;
+
+/// The variables with which ranks are started.
+struct Names {
+    rank: &'static str,
+    size: &'static str,
+    host: &'static str,
+    port: &'static str,
+    by: &'static str,
+}
+
+/// Every way to start ranks; the first whose rank is set is taken.
+const WAYS: [Names; 3] = [
+    Names {
+        rank: "RANK",
+        size: "WORLD_SIZE",
+        host: "MASTER_ADDR",
+        port: "MASTER_PORT",
+        by: "`torchrun` and a `PyTorchJob` set both",
+    },
+    Names {
+        rank: "PROCESS_ID",
+        size: "NUM_PROCESSES",
+        host: "COORDINATOR_ADDRESS",
+        port: "COORDINATOR_PORT",
+        by: "a `JAXJob` sets both",
+    },
+    Names {
+        rank: "OMPI_COMM_WORLD_RANK",
+        size: "OMPI_COMM_WORLD_SIZE",
+        host: "MASTER_ADDR",
+        port: "MASTER_PORT",
+        by: "pass it on with `mpirun -x`",
+    },
+];
 
 /// The place of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,10 +70,14 @@ pub(crate) struct Member {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WorldError {
     /// A variable that the others call for is missing.
-    #[error("`{name}` is not set, but `RANK` is; `torchrun` and a `PyTorchJob` set both")]
+    #[error("`{name}` is not set, but `{rank}` is; {by}")]
     Missing {
         /// The variable.
         name: &'static str,
+        /// The variable that is set.
+        rank: &'static str,
+        /// Who sets it.
+        by: &'static str,
     },
     /// A value that is no number in its range.
     #[error("`{name}` is `{found}`, needed {needed}")]
@@ -52,7 +90,7 @@ pub enum WorldError {
         needed: &'static str,
     },
     /// A rank beyond the world.
-    #[error("`RANK` is {rank} but `WORLD_SIZE` is {size}: ranks go from 0 to {size} - 1")]
+    #[error("the rank is {rank} but there are {size} ranks: they go from 0 to {size} - 1")]
     Beyond {
         /// The rank.
         rank: usize,
@@ -64,14 +102,23 @@ pub enum WorldError {
 impl World {
     /// Reads the environment through `variable`.
     pub(crate) fn read(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, WorldError> {
-        let required = |name| variable(name).ok_or(WorldError::Missing { name });
-        let Some(rank) = variable("RANK") else {
+        let Some((names, rank)) = WAYS
+            .iter()
+            .find_map(|names| Some((names, variable(names.rank)?)))
+        else {
             return Ok(Self::Alone);
         };
-        let rank = number("RANK", &rank, "a number from 0", |_| true)?;
+        let required = |name| {
+            variable(name).ok_or(WorldError::Missing {
+                name,
+                rank: names.rank,
+                by: names.by,
+            })
+        };
+        let rank = number(names.rank, &rank, "a number from 0", |_| true)?;
         let size = number(
-            "WORLD_SIZE",
-            &required("WORLD_SIZE")?,
+            names.size,
+            &required(names.size)?,
             "a number from 1 to 4096",
             |size| (1..=SIZE_MAX).contains(&size),
         )?;
@@ -81,14 +128,14 @@ impl World {
         if size == 1 {
             return Ok(Self::Alone);
         }
-        let port = required("MASTER_PORT")?;
+        let port = required(names.port)?;
         let master_port = port.trim().parse::<u16>().ok().filter(|port| *port > 0);
         Ok(Self::Member(Member {
             rank,
             size,
-            master_host: required("MASTER_ADDR")?,
+            master_host: required(names.host)?,
             master_port: master_port.ok_or(WorldError::Value {
-                name: "MASTER_PORT",
+                name: names.port,
                 found: port,
                 needed: "a port from 1 to 65535",
             })?,
@@ -155,7 +202,33 @@ mod tests {
             (
                 "a member",
                 [&[("RANK", "2"), ("WORLD_SIZE", "4")], &master[..]].concat(),
+                Ok(member.clone()),
+            ),
+            (
+                "a process of a JAXJob",
+                vec![
+                    ("PROCESS_ID", "2"),
+                    ("NUM_PROCESSES", "4"),
+                    ("COORDINATOR_ADDRESS", "job-master-0"),
+                    ("COORDINATOR_PORT", "23456"),
+                ],
+                Ok(member.clone()),
+            ),
+            (
+                "a rank of Open MPI",
+                [
+                    &[("OMPI_COMM_WORLD_RANK", "2"), ("OMPI_COMM_WORLD_SIZE", "4")],
+                    &master[..],
+                ]
+                .concat(),
                 Ok(member),
+            ),
+            (
+                "a rank of Open MPI without a meeting place",
+                vec![("OMPI_COMM_WORLD_RANK", "2"), ("OMPI_COMM_WORLD_SIZE", "4")],
+                Err(
+                    "`MASTER_PORT` is not set, but `OMPI_COMM_WORLD_RANK` is; pass it on with `mpirun -x`",
+                ),
             ),
             (
                 "no size",
@@ -174,7 +247,7 @@ mod tests {
             (
                 "a rank beyond the world",
                 vec![("RANK", "4"), ("WORLD_SIZE", "4")],
-                Err("`RANK` is 4 but `WORLD_SIZE` is 4: ranks go from 0 to 4 - 1"),
+                Err("the rank is 4 but there are 4 ranks: they go from 0 to 4 - 1"),
             ),
             (
                 "a rank that is no number",

@@ -268,7 +268,12 @@ pub(super) fn tools() -> Result<(PathBuf, PathBuf), Failure> {
 
 /// A fresh cluster that knows the kinds and has what the Go operator looks for.
 pub(super) fn ready(nodes: usize) -> Result<Fixture, Failure> {
-    let fixture = Fixture::fresh(NAME, nodes)?;
+    ready_as(NAME, nodes)
+}
+
+/// The same under another name: clusters of different names do not meet.
+pub(super) fn ready_as(name: &str, nodes: usize) -> Result<Fixture, Failure> {
+    let fixture = Fixture::fresh(name, nodes)?;
     let mut install = fixture.command("kubectl");
     install.args(["apply", "--server-side", "--kustomize", "deploy/crds"]);
     step::capture(&mut install)?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{binaries, binaries::Program, need_machine, others, ssh_server};
+use super::{binaries, binaries::Program, need_machine, others, ssh_server, upstream};
 use crate::{
     Failure,
     cache::{self, cannot},
@@ -47,12 +47,24 @@ pub(crate) fn suite_caches() -> Vec<Part> {
         is_there: Box::new(ssh_server::is_there),
         make: Box::new(fetch_ssh_server),
     });
+    parts.push(Part {
+        name: "cluster: SDK and end-to-end tests of the Training Operator".to_owned(),
+        used_by: suite,
+        took: Duration::from_secs(30),
+        is_there: Box::new(upstream::is_there),
+        make: Box::new(upstream::fetch),
+    });
     parts
 }
 
 /// What benches run beside ours.
 pub(crate) fn peer_caches() -> Vec<Part> {
-    let operator = programs("training-operator", "bench operator", 255, binaries::PEER);
+    let operator = programs(
+        "training-operator",
+        "cluster, bench operator",
+        255,
+        binaries::PEER,
+    );
     let linters = programs("linters", "bench lint", 180, binaries::LINTERS);
     [operator, linters]
         .into_iter()

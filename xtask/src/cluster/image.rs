@@ -195,21 +195,7 @@ fn tools(state: &State) -> Result<Vec<PathBuf>, Failure> {
     files.extend(expanded(state, OPEN_MPI)?);
     let ssh_server = ssh_server(state)?;
     files.extend(libraries(state, files.iter().chain(&ssh_server.files))?);
-    let list = state.file("images/tools.list");
-    let mut text = String::new();
-    for file in &files {
-        let relative = file.strip_prefix("/").unwrap_or(file);
-        text.push_str(&relative.display().to_string());
-        text.push('\n');
-    }
-    fs::write(&list, text).map_err(cannot("write", &list))?;
-    let layer = layer(state, "tools");
-    // Links are followed, so that what they lead to is there under both names.
-    let mut command = archiver(state, &layer);
-    command
-        .args(["--dereference", "--directory=/", "--files-from"])
-        .arg(&list);
-    step::run(&mut command)?;
+    let layer = in_place(state, "tools", &files)?;
     let mut layers = vec![layer, root_layer(state)?];
     layers.extend(ssh_server.layer);
     Ok(layers)
@@ -243,6 +229,30 @@ fn ssh_server(state: &State) -> Result<SshServer, Failure> {
         layer: Some(layer),
         files,
     })
+}
+
+/// A layer that holds `files` of this machine where they lie here.
+pub(super) fn in_place(
+    state: &State,
+    name: &str,
+    files: &BTreeSet<PathBuf>,
+) -> Result<PathBuf, Failure> {
+    let list = state.file(&format!("images/{name}.list"));
+    let mut text = String::new();
+    for file in files {
+        let relative = file.strip_prefix("/").unwrap_or(file);
+        text.push_str(&relative.display().to_string());
+        text.push('\n');
+    }
+    fs::write(&list, text).map_err(cannot("write", &list))?;
+    let layer = layer(state, name);
+    // Links are followed, so that what they lead to is there under both names.
+    let mut command = archiver(state, &layer);
+    command
+        .args(["--dereference", "--directory=/", "--files-from"])
+        .arg(&list);
+    step::run(&mut command)?;
+    Ok(layer)
 }
 
 /// The files of a system that programs expect.
@@ -286,7 +296,11 @@ fn root_layer(state: &State) -> Result<PathBuf, Failure> {
 }
 
 /// A layer that holds `files` under the names they are given.
-fn packed(state: &State, name: &str, files: &[(&Path, &str)]) -> Result<PathBuf, Failure> {
+pub(super) fn packed(
+    state: &State,
+    name: &str,
+    files: &[(&Path, &str)],
+) -> Result<PathBuf, Failure> {
     let root = state.file(&format!("images/{name}-files"));
     for (from, to) in files {
         let to = root.join(to);
@@ -302,12 +316,12 @@ fn packed(state: &State, name: &str, files: &[(&Path, &str)]) -> Result<PathBuf,
 }
 
 /// The file of a layer.
-fn layer(state: &State, name: &str) -> PathBuf {
+pub(super) fn layer(state: &State, name: &str) -> PathBuf {
     state.file(&format!("images/{name}-layer.tar"))
 }
 
 /// `tar` that writes the same bytes for the same files.
-fn archiver(state: &State, target: &Path) -> Command {
+pub(super) fn archiver(state: &State, target: &Path) -> Command {
     let mut command = namespace::helper(state, "tar");
     command
         .args(["--create", "--sort=name", "--mtime=@0", "--numeric-owner"])
@@ -318,7 +332,7 @@ fn archiver(state: &State, target: &Path) -> Command {
 }
 
 /// An archive of one image; `settings` is JSON.
-fn image(
+pub(super) fn image(
     state: &State,
     name: &str,
     tags: &[&str],
@@ -387,7 +401,7 @@ fn expanded(state: &State, patterns: &[&str]) -> Result<Vec<PathBuf>, Failure> {
 }
 
 /// Every library that `files` are linked with, those of libraries too.
-fn libraries<'a>(
+pub(super) fn libraries<'a>(
     state: &State,
     files: impl Iterator<Item = &'a PathBuf>,
 ) -> Result<Vec<PathBuf>, Failure> {

@@ -16,8 +16,8 @@ use std::{
     time::Duration,
 };
 
-use super::{process::Process, state::State, wait};
-use crate::{Failure, cache::cannot};
+use super::{state::State, wait};
+use crate::{Failure, cache::cannot, process::Process};
 
 /// What process 1 does before it becomes `pause`. Addresses lie on the loopback device, which needs
 /// no device that a kernel may lack; pods reach them through their bridges.

@@ -38,6 +38,27 @@ const KINDS: &[(&str, &str, &str, &str)] = &[
     ("kueue", "kueue", "sigs.k8s.io/kueue", "config"),
 ];
 
+/// The operator that ours takes the place of: the folder that pins it, and its module.
+const UPSTREAM: (&str, &str) = ("peer", "github.com/kubeflow/training-operator");
+
+/// The module of the operator that ours takes the place of, in Go's cache.
+pub(super) fn upstream() -> Result<PathBuf, Failure> {
+    download(UPSTREAM.0, UPSTREAM.1)
+}
+
+/// Whether that module is there already.
+pub(super) fn upstream_is_there() -> bool {
+    let source = step::root().join("tools/cluster").join(UPSTREAM.0);
+    let folder = step::capture(
+        Command::new("go")
+            .args(["list", "-m", "-f", "{{.Dir}}", UPSTREAM.1])
+            .current_dir(source)
+            .env("GOWORK", "off")
+            .env("GOPROXY", "off"),
+    );
+    folder.is_ok_and(|folder| !folder.trim().is_empty())
+}
+
 /// Gives a cluster the definitions of the kinds, and the program. It does not teach it any kind, and
 /// starts nothing: tests do.
 pub(super) fn provide(state: &State) -> Result<(), Failure> {

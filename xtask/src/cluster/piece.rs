@@ -6,8 +6,8 @@
 
 use std::{fmt::Write as _, fs, path::Path, process::Stdio, time::Duration};
 
-use super::{Cluster, process::Process, wait};
-use crate::{Failure, cache::cannot};
+use super::{Cluster, wait};
+use crate::{Failure, cache::cannot, process::Process};
 
 /// The limit on a piece's first moment: that its script has told its number.
 const START_LIMIT: Duration = Duration::from_secs(10);

@@ -157,9 +157,17 @@ mod tests {
             .expect("a channel is pinned")
             .trim_matches('"');
         let minor = channel.rsplit_once('.').map_or(channel, |(minor, _)| minor);
-        assert!(text.contains(&format!(
-            "ARG RUST_IMAGE=docker.io/library/rust:{minor}-alpine\nFROM ${{RUST_IMAGE}} AS build\n"
-        )));
+        let image = format!("ARG RUST_IMAGE=docker.io/library/rust:{minor}-alpine@sha256:");
+        let pinned = text.lines().find_map(|line| line.strip_prefix(&image));
+        let digest = pinned.expect("the image of the toolchain is pinned by its digest");
+        let is_digest = digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+        assert!(is_digest, "`{digest}` is no digest");
+        // Nothing else is the base of a stage.
+        let bases: Vec<&str> = text
+            .lines()
+            .filter(|line| line.starts_with("FROM"))
+            .collect();
+        assert_eq!(bases, ["FROM ${RUST_IMAGE} AS build", "FROM scratch"]);
         // As the user that the pods of the operator say they run as.
         for file in [
             "deploy/kustomize/operator/deployment.yaml",

@@ -13,13 +13,13 @@ use super::{
     Cluster, Nodes, binaries, cgroups, fabric, image,
     namespace::{Namespaces, is_helper},
     others, piece,
-    process::Process,
     state::State,
-    wait,
+    upstream, wait,
 };
 use crate::{
     Failure,
     cache::{self, cannot},
+    process::Process,
     report, step, test,
 };
 
@@ -174,12 +174,13 @@ fn tests() -> Result<Option<String>, Failure> {
 }
 
 /// Teaches the cluster the kinds, and gives its real nodes the images, as this checkout has them; and
-/// gives the tests what installs charts, what other schedulers define, and Kueue.
+/// gives the tests what installs charts, what other schedulers define, Kueue, and upstream's own tests.
 fn install(fixture: &Fixture) -> Result<(), Failure> {
     fabric::provide(&fixture.cluster)?;
     image::project(&fixture.cluster)?;
     binaries::provide(binaries::HELM, &fixture.cluster.state.file("bin"))?;
     others::provide(&fixture.cluster.state)?;
+    upstream::provide(&fixture.cluster)?;
     let mut command = fixture.command("kubectl");
     command
         .args(["apply", "--server-side", "--force-conflicts", "--kustomize"])

@@ -12,7 +12,7 @@ use std::{
     time::Instant,
 };
 
-use super::{Framework, Need, stand_ins};
+use super::{Framework, Need, named, stand_ins};
 use crate::{
     Failure,
     cache::{self, cannot, fnv},
@@ -26,13 +26,22 @@ const RECIPE: &str = "1";
 
 /// Whether the environment of `framework` is there and whole.
 pub(super) fn is_whole(framework: &Framework) -> Result<bool, Failure> {
+    for base in framework.bases {
+        if !is_whole(named(base))? {
+            return Ok(false);
+        }
+    }
     Ok(place(framework)?.join(WHOLE).exists())
 }
 
 /// Where the environment of `framework` is or will be.
 fn place(framework: &Framework) -> Result<PathBuf, Failure> {
     let pins = pins(framework)?;
-    let hash = fnv([RECIPE, &python()?, &pins].join("\n").as_bytes());
+    let mut made_from = vec![RECIPE.to_owned(), python()?, pins];
+    for base in framework.bases {
+        made_from.push(place(named(base))?.display().to_string());
+    }
+    let hash = fnv(made_from.join("\n").as_bytes());
     let parent = cache::folder()?.join("frameworks");
     Ok(parent.join(format!("{}-{hash:016x}", framework.name)))
 }
@@ -49,6 +58,10 @@ fn requirements(framework: &Framework) -> PathBuf {
 /// The environment of `framework`, made if it is not there.
 pub(super) fn environment(framework: &Framework) -> Result<PathBuf, Failure> {
     machine_has(framework.need)?;
+    let mut bases = Vec::new();
+    for base in framework.bases {
+        bases.push(environment(named(base))?);
+    }
     let requirements = requirements(framework);
     let pins = pins(framework)?;
     let folder = place(framework)?;
@@ -69,7 +82,7 @@ pub(super) fn environment(framework: &Framework) -> Result<PathBuf, Failure> {
         folder.display()
     ));
     let began = Instant::now();
-    make(framework, &folder, &requirements)?;
+    make(framework, &folder, &requirements, &bases)?;
     fs::write(folder.join(WHOLE), &pins).map_err(cannot("write", &folder))?;
     report::progress(&format!(
         "the environment of {} is whole after {}",
@@ -79,7 +92,12 @@ pub(super) fn environment(framework: &Framework) -> Result<PathBuf, Failure> {
     Ok(folder)
 }
 
-fn make(framework: &Framework, folder: &Path, requirements: &Path) -> Result<(), Failure> {
+fn make(
+    framework: &Framework,
+    folder: &Path,
+    requirements: &Path,
+    bases: &[PathBuf],
+) -> Result<(), Failure> {
     let hint = "hint: Debian has the module in the package `python3-venv`";
     told(
         Command::new("python3").args(["-m", "venv"]).arg(folder),
@@ -96,6 +114,15 @@ fn make(framework: &Framework, folder: &Path, requirements: &Path) -> Result<(),
         "hint: the packages come from the index that `pip config list` names, by default \
          https://pypi.org",
     )?;
+    if !bases.is_empty() {
+        // A gigabyte of PyTorch is not installed twice.
+        let mut paths = Vec::new();
+        for base in bases {
+            paths.push(packages(base)?.display().to_string());
+        }
+        let file = packages(folder)?.join("trainyard-bases.pth");
+        fs::write(&file, paths.join("\n")).map_err(cannot("write", &file))?;
+    }
     if framework.need == Need::StandIns {
         stand_ins::make(&folder.join("lib"))?;
     }
@@ -105,6 +132,19 @@ fn make(framework: &Framework, folder: &Path, requirements: &Path) -> Result<(),
             .env_remove("PYTHONDONTWRITEBYTECODE"),
         "hint: the packages are installed, but not usable with this Python",
     )
+}
+
+/// Where the packages of an environment lie.
+fn packages(environment: &Path) -> Result<PathBuf, Failure> {
+    let library = environment.join("lib");
+    let entries = fs::read_dir(&library).map_err(cannot("list", &library))?;
+    entries
+        .filter_map(Result::ok)
+        .map(|entry| entry.path().join("site-packages"))
+        .find(|packages| packages.is_dir())
+        .ok_or_else(|| {
+            Failure::CouldNotRun(format!("no packages lie below `{}`", library.display()))
+        })
 }
 
 /// What tells two interpreters apart whose environments cannot be shared.

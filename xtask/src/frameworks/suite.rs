@@ -1,7 +1,7 @@
 //! Every example of a framework, really run by `trainyard run`: undisturbed, then with a fault.
 //!
 //! An example states the accuracy or loss that it must reach and fails where it does not, so the
-//! exit code alone says whether it trained.
+//! exit code alone says whether it trained. The report must say the step and the loss that it reached.
 
 use std::{
     fs::{self, File},
@@ -11,7 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{FRAMEWORKS, Framework, Trial};
+use super::{
+    Framework, Trial, chosen,
+    trainers::{self, Known},
+};
 use crate::{Failure, report, step};
 
 /// Bound on one run. On two busy cores the slowest takes about 40 s.
@@ -21,11 +24,12 @@ const GLANCE: Duration = Duration::from_millis(50);
 /// Lines of a failed run that are shown.
 const SHOWN_LINES: usize = 40;
 
-/// Runs every example; a framework that cannot be had is told after all others have run.
-pub(crate) fn suite() -> Result<String, Failure> {
+/// Runs every example, or those of the framework that is named; a framework that cannot be had is told after all others have run.
+pub(crate) fn suite(only: Option<&str>) -> Result<String, Failure> {
+    let chosen = chosen(only)?;
     let binary = binary()?;
     let (mut ran, mut failed, mut absent) = (0_usize, Vec::new(), Vec::new());
-    for framework in FRAMEWORKS {
+    for framework in &chosen {
         let environment = match framework.environment() {
             Ok(environment) => environment,
             Err(Failure::CouldNotRun(message) | Failure::Failed(message)) => {
@@ -52,13 +56,30 @@ pub(crate) fn suite() -> Result<String, Failure> {
             }
         }
     }
+    let began = Instant::now();
+    let mut trained = 0;
+    if only.is_none_or(|name| name == trainers::FRAMEWORK) {
+        let (count, wrong) = trainers::run(&binary)?;
+        report::progress(&format!(
+            "progress of {count} trainers: {}",
+            report::seconds(began.elapsed())
+        ));
+        trained = count;
+        failed.extend(wrong);
+    }
     if !failed.is_empty() {
         return Err(Failure::Failed(failed.join("\n")));
     }
     if !absent.is_empty() {
         return Err(Failure::CouldNotRun(absent.join("\n")));
     }
-    Ok(format!("{ran} runs of {} frameworks", FRAMEWORKS.len()))
+    Ok(format!(
+        "{ran} runs of {} frameworks, progress of {trained} trainers",
+        chosen
+            .iter()
+            .filter(|framework| !framework.trials.is_empty())
+            .count()
+    ))
 }
 
 /// One run of one example.
@@ -83,14 +104,8 @@ impl std::fmt::Display for Call<'_> {
 impl Call<'_> {
     fn run(&self) -> Result<Duration, Failure> {
         let scratch = Scratch::new()?;
-        let (report_path, output_path) = (scratch.0.join("report"), scratch.0.join("output"));
-        let create = |path: &Path| {
-            File::create(path)
-                .map_err(|error| Failure::CouldNotRun(format!("cannot make a file: {error}")))
-        };
-        let mut command = Command::new(self.binary);
+        let mut command = scratch.command(self.binary);
         command
-            .arg("run")
             .arg(format!(
                 "examples/{}/{}",
                 self.framework.name, self.trial.file
@@ -101,37 +116,11 @@ impl Call<'_> {
                 self.framework.image(),
                 self.environment.display()
             ))
-            .arg("--state-dir")
-            .arg(scratch.0.join("state"))
-            .args(["--format", "json"])
-            .args(self.fault.iter().flat_map(|fault| ["--inject", fault]))
-            .current_dir(step::root())
-            // Two ranks and more share the machine.
-            .env("OMP_NUM_THREADS", "1")
-            .stdin(Stdio::null())
-            .stdout(create(&report_path)?)
-            .stderr(create(&output_path)?);
-        let began = Instant::now();
-        let success = finish(&mut command)?;
-        let time = began.elapsed();
-        let read = |path: &Path| {
-            let bytes = fs::read(path).unwrap_or_default();
-            String::from_utf8_lossy(&bytes).into_owned()
-        };
-        let (report, output) = (read(&report_path), read(&output_path));
-        let complaint = match success {
-            None => Some(format!("still ran after {}", report::seconds(PATIENCE))),
-            Some(false) => Some("failed".to_owned()),
-            Some(true) => self.complaint(&report, &output),
-        };
-        match complaint {
-            None => Ok(time),
-            Some(complaint) => {
-                let lines: Vec<&str> = output.lines().collect();
-                let last = lines.get(lines.len().saturating_sub(SHOWN_LINES)..);
-                let last = last.unwrap_or_default().join("\n");
-                Err(Failure::Failed(format!("{complaint}\n{last}\n")))
-            }
+            .args(self.fault.iter().flat_map(|fault| ["--inject", fault]));
+        let ended = scratch.run(&mut command)?;
+        match ended.complaint(|report, output| self.complaint(report, output)) {
+            None => Ok(ended.time),
+            Some(complaint) => Err(Failure::Failed(complaint)),
         }
     }
 
@@ -154,7 +143,55 @@ impl Call<'_> {
                 return Some(format!("no rank said `{}`", self.trial.resumed));
             }
         }
-        None
+        self.misread(report, output)
+    }
+
+    /// What the report says wrongly about the progress. An example prints its last step with the loss, and some print
+    /// the loss once more at the end.
+    fn misread(&self, report: &str, output: &str) -> Option<String> {
+        let steps = self.framework.steps;
+        let loss = output
+            .lines()
+            .filter_map(|line| {
+                let (_, loss) = line
+                    .split_once(&format!("step {steps}/{steps} loss "))
+                    .or_else(|| line.split_once("done: loss "))?;
+                loss.split(' ').next()?.trim().parse().ok()
+            })
+            .next_back();
+        let known = [
+            Known::new("step", Some(f64::from(steps))),
+            Known::new("totalSteps", Some(f64::from(steps))),
+            Known::new("loss", loss),
+        ];
+        trainers::misread(report, &known)
+    }
+}
+
+/// What came of one call of `trainyard run --format json`.
+pub(super) struct Ended {
+    /// `None` where it was ended because it took too long.
+    success: Option<bool>,
+    report: String,
+    output: String,
+    pub(super) time: Duration,
+}
+
+impl Ended {
+    /// What is wrong with it, with its last lines; `judge` sees report and output of a run that succeeded.
+    pub(super) fn complaint(
+        &self,
+        judge: impl FnOnce(&str, &str) -> Option<String>,
+    ) -> Option<String> {
+        let complaint = match self.success {
+            None => format!("still ran after {}", report::seconds(PATIENCE)),
+            Some(false) => "failed".to_owned(),
+            Some(true) => judge(&self.report, &self.output)?,
+        };
+        let lines: Vec<&str> = self.output.lines().collect();
+        let last = lines.get(lines.len().saturating_sub(SHOWN_LINES)..);
+        let last = last.unwrap_or_default().join("\n");
+        Some(format!("{complaint}\n{last}\n"))
     }
 }
 
@@ -190,10 +227,48 @@ fn binary() -> Result<PathBuf, Failure> {
 }
 
 /// Runs, volumes and output of one call, removed with it.
-struct Scratch(PathBuf);
+pub(super) struct Scratch(pub(super) PathBuf);
 
 impl Scratch {
-    fn new() -> Result<Self, Failure> {
+    /// `trainyard run`, without what it runs.
+    pub(super) fn command(&self, binary: &Path) -> Command {
+        let mut command = Command::new(binary);
+        command
+            .args(["run", "--format", "json", "--state-dir"])
+            .arg(self.0.join("state"));
+        command
+    }
+
+    /// Runs such a command.
+    pub(super) fn run(&self, command: &mut Command) -> Result<Ended, Failure> {
+        let (report_path, output_path) = (self.0.join("report"), self.0.join("output"));
+        let create = |path: &Path| {
+            File::create(path)
+                .map_err(|error| Failure::CouldNotRun(format!("cannot make a file: {error}")))
+        };
+        command
+            .current_dir(step::root())
+            // Two ranks and more share the machine.
+            .env("OMP_NUM_THREADS", "1")
+            .stdin(Stdio::null())
+            .stdout(create(&report_path)?)
+            .stderr(create(&output_path)?);
+        let began = Instant::now();
+        let success = finish(command)?;
+        let time = began.elapsed();
+        let read = |path: &Path| {
+            let bytes = fs::read(path).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        Ok(Ended {
+            success,
+            report: read(&report_path),
+            output: read(&output_path),
+            time,
+        })
+    }
+
+    pub(super) fn new() -> Result<Self, Failure> {
         let name = format!("trainyard-frameworks-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         fs::create_dir_all(&path)

@@ -4,7 +4,7 @@ use clap::Args as ClapArgs;
 
 use super::{Named, Place, State, Which};
 
-/// Take the pods of a job away until it is resumed
+/// Suspend a job: delete its pods until it is resumed
 ///
 /// Pods get SIGTERM and their grace period to save. On this machine the run stays, without processes,
 /// until it is resumed or stopped.
@@ -18,7 +18,7 @@ pub(crate) struct Suspend {
     pub(crate) job: Named,
 }
 
-/// Let a suspended job go on, as a new attempt
+/// Resume a suspended job, as a new attempt
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = "\
 Examples:
@@ -29,7 +29,7 @@ pub(crate) struct Resume {
     pub(crate) job: Named,
 }
 
-/// Begin one new attempt of the whole job
+/// Restart all pods of a job, as a new attempt
 ///
 /// Every pod is replaced. It is on nobody's account: no budget is spent. A job that has ended stays
 /// ended.

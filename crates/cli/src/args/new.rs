@@ -16,6 +16,7 @@ use super::{Format, lint::LintProfile};
 Examples:
   trainyard new
   trainyard new --list
+  trainyard new --template quickstart -o job.yaml && trainyard run job.yaml
   trainyard new pytorch-ddp --name mnist --command 'torchrun train.py'
   trainyard new pytorch-fsdp@1 --profile production --image registry.example.com/team/llm:1.4.0 \\
       --workers 16 --gpus 8 --storage-class shared -o llm.yaml
@@ -24,6 +25,13 @@ pub(crate) struct New {
     /// Which template, or which version of it, such as `pytorch-ddp@1`
     #[arg(value_name = "TEMPLATE", conflicts_with = "list")]
     pub(crate) template: Option<String>,
+    /// The same as a flag
+    #[arg(
+        long = "template",
+        value_name = "TEMPLATE",
+        conflicts_with_all = ["list", "template"]
+    )]
+    pub(crate) template_flag: Option<String>,
     /// List the templates and do nothing else
     #[arg(long)]
     pub(crate) list: bool,
@@ -44,7 +52,7 @@ pub(crate) struct New {
         long,
         value_name = "FORMAT",
         default_value = "text",
-        conflicts_with = "template"
+        conflicts_with_all = ["template", "template_flag"]
     )]
     pub(crate) format: Format,
     #[command(flatten)]

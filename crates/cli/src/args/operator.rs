@@ -7,7 +7,7 @@ use trainyard_core::{gang::PreemptionScope, spec::duration};
 
 use super::Cluster;
 
-/// Look after the jobs of a cluster
+/// Run the Kubernetes operator
 ///
 /// Watches jobs of the `kubeflow.org` kinds and runs them, as the Kubeflow Training Operator and the MPI
 /// Operator do. Several operators may run; the one that holds the lease acts.
@@ -121,6 +121,13 @@ pub(crate) struct Operator {
     /// operator is upgraded. Without a folder only panics are counted.
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
+    /// Where the step and the loss of jobs come from
+    ///
+    /// `logs` reads the end of the log of one pod of each job that runs, at most 20 logs in a second of all jobs together:
+    /// 100 jobs are read every 8 s, 1,000 jobs every minute. With `off` no log of a running pod is read for this, and the time
+    /// of jobs before and after their first step cannot be told apart.
+    #[arg(long, value_name = "SOURCE", default_value = "logs")]
+    pub(crate) progress: ProgressSource,
     /// Change nothing, and say what the operator that runs does otherwise
     ///
     /// Each object that is there and would have been made otherwise, each one that would have been made
@@ -168,6 +175,19 @@ pub(crate) struct Operator {
     /// Service of the webhooks. Conversion stays open to clients without one: the API server never presents any there.
     #[arg(long, value_name = "FILE", help_heading = "Serving")]
     pub(crate) webhook_client_ca: Option<PathBuf>,
+    /// Take progress that training programs send here, such as `:10443`; `0` for not at all
+    ///
+    /// Programs that report to Kubeflow Trainer need no change: pods of jobs with the annotation `trainyard.dev/progress: push`
+    /// get the address (port 10443 of the Service `trainyard`), a token and the authority to trust. Needs `--webhook-bind`, whose
+    /// certificate it uses, and the right to create `TokenReview`s.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "0",
+        conflicts_with = "shadow",
+        help_heading = "Serving"
+    )]
+    pub(crate) progress_bind: trainyard_kube::Bind,
     /// Send spans of passes and calls to this OpenTelemetry collector, by OTLP over HTTP
     ///
     /// Such as `http://otel-collector:4318`. Nothing is recorded otherwise.
@@ -178,6 +198,15 @@ pub(crate) struct Operator {
     pub(crate) log_format: LogFormat,
     #[command(flatten)]
     pub(crate) cluster: Cluster,
+}
+
+/// Where the step and the loss of jobs come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProgressSource {
+    /// What pods print
+    Logs,
+    /// Nowhere
+    Off,
 }
 
 /// Which gangs may be evicted.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use trainyard_core::{
-    diagnose::{Doctor as Reader, Rules, SourceId},
+    diagnose::{Doctor as Reader, Known, Rules, SourceId},
     job::PodPhase,
 };
 use trainyard_host::Ranks;
@@ -36,6 +36,12 @@ pub(crate) fn read(
     let mut doctor = Reader::new(Arc::clone(rules));
     let mut asked: Vec<LogAsked> = Vec::new();
     let mut sources: Vec<SourceId> = Vec::new();
+    for known in pods
+        .iter()
+        .filter_map(|pod| Known::of_facts(&pod.facts, rank_of(&job, pod)))
+    {
+        doctor.know(known);
+    }
     let started = pods
         .iter()
         .filter(|pod| pod.facts.phase != PodPhase::Pending);
@@ -64,6 +70,12 @@ pub(crate) fn read(
                 first.attempt,
                 words::counted(kept.len() as u64, "pod")
             ));
+            let last = job.status.trainyard.last_failure.as_ref();
+            let last = last.filter(|last| last.attempt == first.attempt);
+            if let Some(known) = last.and_then(Known::of_last_failure) {
+                let rank = rank_of_pod(&job, &known.pod);
+                doctor.know(Known { rank, ..known });
+            }
             for log in &kept {
                 let source = doctor.source(&format!("{}/{}", log.pod, log.container));
                 doctor.belongs_to(source, rank_of_pod(&job, &log.pod), None);

@@ -9,12 +9,12 @@ use trainyard_core::{
     spec::{Job, Slot},
 };
 use trainyard_host::Ranks;
-use trainyard_kube::look::{Chunk, JobSeen, KeptLog, LogOf, PodSeen};
+use trainyard_kube::look::{Chunk, JobSeen, KeptLog, LogOf, LogPart, PodSeen};
 
 use super::{Site, connect, refused};
 use crate::{
     args::Logs,
-    command::logs::{Label, Pieces, Writer},
+    command::logs::{Counter, Label, Pieces, Writer},
     failure::{Exit, Failure},
     printer::{Paint, Printer},
     run::names,
@@ -23,6 +23,11 @@ use crate::{
 
 /// Prints the lines.
 pub(crate) fn run(args: &Logs, printer: &mut Printer) -> Result<Exit, Failure> {
+    if args.follow && args.tail.is_some() && args.grep.is_some() {
+        let message = "`--tail` with `--grep` and `--follow` is for runs of this machine: the API server counts all lines";
+        let hint = "leave `--tail` out, or use `--since`, such as `--since 10m`";
+        return Err(Failure::new(message).hint(hint));
+    }
     let site = connect(&args.place)?;
     let job = site.find(&args.which.job)?;
     let pods = site.look.pods(&job).map_err(refused)?;
@@ -70,8 +75,20 @@ pub(crate) fn run(args: &Logs, printer: &mut Printer) -> Result<Exit, Failure> {
     let mut read_any = false;
     for ((_, log), label) in logs.iter().zip(&labels) {
         let mut pieces = Pieces::default();
+        let mut part = part(args);
+        if let Some(tail) = args.tail.filter(|_| args.grep.is_some()) {
+            // Of the lines that match, which the API server does not know: they are counted first.
+            part.tail = None;
+            let mut counter = Counter::default();
+            let read = site.look.log(&job, log, args.previous, part, &mut |bytes| {
+                writer.count_more(&mut &*bytes, &mut counter).is_ok()
+            });
+            // Why it cannot be read is told below.
+            drop(read);
+            pieces.skip = writer.count_end(counter).saturating_sub(tail);
+        }
         let mut written = Ok(());
-        let read = site.look.log(&job, log, args.previous, &mut |bytes| {
+        let read = site.look.log(&job, log, args.previous, part, &mut |bytes| {
             written = writer.copy(label, &mut &*bytes, &mut pieces);
             written.is_ok() && writer.printer.has_reader()
         });
@@ -100,6 +117,14 @@ pub(crate) fn run(args: &Logs, printer: &mut Printer) -> Result<Exit, Failure> {
     }
 }
 
+/// The lines that the API server is asked for.
+fn part(args: &Logs) -> LogPart {
+    LogPart {
+        tail: args.tail,
+        since: args.since,
+    }
+}
+
 /// Prints what is there and what comes, until the job is over.
 fn follow(
     args: &Logs,
@@ -112,9 +137,11 @@ fn follow(
     let mut writer = Writer::new(args, wanted.slot.is_none() && job.pods() > 1, printer);
     let mut open: BTreeMap<LogOf, (Label, Pieces)> = BTreeMap::new();
     let mut written = Ok(());
-    let followed = site
-        .look
-        .follow(job, &|pod| wanted.containers(pod), &mut |log, chunk| {
+    let followed = site.look.follow(
+        job,
+        &|pod| wanted.containers(pod),
+        part(args),
+        &mut |log, chunk| {
             let (label, pieces) = open
                 .entry(log.clone())
                 .or_insert_with(|| (label(log, None, job, paint), Pieces::default()));
@@ -128,7 +155,8 @@ fn follow(
             }
             .and_then(|()| writer.printer.flush());
             written.is_ok() && writer.printer.has_reader()
-        });
+        },
+    );
     written?;
     let followed = followed.map_err(refused)?;
     if followed.left_out > 0 {
@@ -219,6 +247,10 @@ fn print_kept(
         ));
     }
     let paint = printer.stdout_paint();
+    if args.since.is_some() {
+        printer
+            .summary("warning: `--since`: it is not kept when lines were written; all are printed");
+    }
     let mut writer = Writer::new(args, kept.len() > 1, printer);
     for kept in kept {
         let log = LogOf {
@@ -229,6 +261,11 @@ fn print_kept(
         };
         let label = label(&log, None, job, paint);
         let mut pieces = Pieces::default();
+        if let Some(tail) = args.tail {
+            let mut counter = Counter::default();
+            writer.count_more(&mut kept.text.as_bytes(), &mut counter)?;
+            pieces.skip = writer.count_end(counter).saturating_sub(tail);
+        }
         writer.copy(&label, &mut kept.text.as_bytes(), &mut pieces)?;
         writer.end(&label, &mut pieces)?;
     }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use trainyard_kube::look::JobSeen;
 
-use super::{connect, refused};
+use super::{connect, refused, status::last_step};
 use crate::{
     args::{Format, Ps},
     command::{ps::columns, status::since},
@@ -51,7 +51,7 @@ impl<'a> Entry<'a> {
             pods: job.pods(),
             started_at: job.status.start_time.or(job.created_at),
             ended_at: job.status.completion_time,
-            last_step: job.status.trainyard.ledger.best_step,
+            last_step: last_step(job),
         }
     }
 }
@@ -97,7 +97,7 @@ fn table(jobs: &[JobSeen], with_namespace: bool, now: Timestamp) -> String {
         let age = job
             .created_at
             .map_or("-".to_owned(), |at| words::age(since(at, now)));
-        let step = job.status.trainyard.ledger.best_step;
+        let step = last_step(job);
         let mut row = vec![
             job.key.name.to_string(),
             job.kind().name().to_owned(),

@@ -5,12 +5,17 @@ use std::{collections::BTreeMap, time::Duration};
 use anyhow::Context as _;
 use jiff::Timestamp;
 use serde::Serialize;
-use trainyard_core::{job::JobStatus, ledger::PhaseMillis, reason::Code, spec::Job};
+use trainyard_core::{
+    job::{JobStatus, ProgressRecord},
+    ledger::{PhaseMillis, Span},
+    reason::Code,
+    spec::Job,
+};
 use trainyard_kube::look::{JobSeen, PodSeen};
 
 use super::{Site, connect, refused};
 use crate::{
-    args::{Format, Status},
+    args::{Format, Place, Status},
     command::status::{Budget, Page, budget, since},
     failure::{Exit, Failure},
     printer::{Paint, Printer},
@@ -39,7 +44,10 @@ struct Document<'a> {
     pods: u32,
     last_step: Option<u64>,
     budget: BTreeMap<&'static str, Budget>,
+    progress: Option<&'a ProgressRecord>,
+    stalled: Option<String>,
     ledger: PhaseMillis,
+    timeline: Vec<Span>,
     trained_ratio: Option<f64>,
     places: Vec<Placed<'a>>,
     status: &'a JobStatus,
@@ -94,9 +102,12 @@ fn document<'a>(job: &'a JobSeen, pods: &'a [PodSeen], now: Timestamp) -> Docume
         ended_at: job.status.completion_time,
         attempts: job.status.trainyard.attempt,
         pods: job.pods(),
-        last_step: ledger.best_step,
+        last_step: last_step(job),
         budget: budget(&job.status, &job.limits()),
+        progress: job.status.trainyard.progress.as_ref(),
+        stalled: stall(job, now),
         ledger: ledger.totals(until(job, now)),
+        timeline: ledger.spans(until(job, now)),
         trained_ratio: ledger.ettr(until(job, now)),
         places: pods
             .iter()
@@ -139,9 +150,13 @@ fn render(
     }
     if let Some(failed) = &job.status.trainyard.last_failure {
         let (pod, attempt) = (&failed.pod, failed.attempt);
+        let same = match failed.since_attempt {
+            Some(since) => format!(", the same since attempt {since}"),
+            None => String::new(),
+        };
         page.line(
             "failed last",
-            &format!("{pod} in attempt {attempt}: {}", failed.message),
+            &format!("{pod} in attempt {attempt}: {}{same}", failed.message),
         );
         if let Some(verdict) = &failed.verdict {
             page.verdict(verdict);
@@ -160,14 +175,62 @@ fn render(
     page.pods(&replicas, &job.status);
     page.lines("places", &places(pods));
     page.line("attempts", &job.status.trainyard.attempt.to_string());
+    if let Some(told) = &job.status.trainyard.progress {
+        page.line("step", &step(told, now));
+    }
+    if let Some(stall) = stall(job, now) {
+        page.line("stalled", &stall);
+    }
+    page.complaint(job.status.trainyard.attempt_progress());
     page.budget(&job.status, &job.limits());
     let ledger = &job.status.trainyard.ledger;
     let until = until(job, now);
-    page.time(&ledger.totals(until), ledger.ettr(until));
+    page.time(
+        &ledger.totals(until),
+        &ledger.spans(until),
+        ledger.ettr(until),
+    );
     page.conditions(&job.status, now);
     page.line("namespace", &job.key.namespace);
     page.line("why", &format!("`{}`", site.command("explain", word)));
     page.text
+}
+
+/// The furthest step that is known.
+pub(super) fn last_step(job: &JobSeen) -> Option<u64> {
+    let yard = &job.status.trainyard;
+    let told = yard.progress.as_ref().map(|told| told.step);
+    told.max(yard.ledger.best_step)
+}
+
+/// Of the job called `name`: its attempt, how it is stalled, and what is wrong with the numbers that it reports.
+pub(crate) fn progress(
+    place: &Place,
+    name: &str,
+    now: Timestamp,
+) -> Result<(u32, Option<String>, Option<String>), Failure> {
+    let job = connect(place)?.find(name)?;
+    let yard = &job.status.trainyard;
+    let complaint = yard.attempt_progress().and_then(ProgressRecord::complaint);
+    Ok((yard.attempt, stall(&job, now), complaint))
+}
+
+fn stall(job: &JobSeen, now: Timestamp) -> Option<String> {
+    let stall = job.status.trainyard.stall(now);
+    stall.filter(|_| !job.has_ended())
+}
+
+/// The last step, its loss and its age.
+fn step(told: &ProgressRecord, now: Timestamp) -> String {
+    let mut text = words::grouped(told.step);
+    if let Some(total) = told.total_steps {
+        text = format!("{text} of {}", words::grouped(total));
+    }
+    if let Some(loss) = told.loss {
+        text = format!("{text}, loss {}", words::loss(loss.0));
+    }
+    let age = words::age(since(told.last_step_at, now));
+    format!("{text}, reported {age} ago in attempt {}", told.attempt)
 }
 
 /// Which pods are where; of many, only those that do not run as they should.

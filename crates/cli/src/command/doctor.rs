@@ -8,12 +8,14 @@
 mod expand;
 mod follow;
 mod input;
+mod progress;
 mod svg;
 mod table;
 mod text;
 
 use std::{
     fs,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -22,6 +24,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use serde::Serialize;
 use trainyard_core::diagnose::{Doctor as Reader, Report, Rules};
 
 use self::{expand::Bounds, input::Input};
@@ -31,6 +34,7 @@ use crate::{
     failure::{Exit, Failure},
     output,
     printer::Printer,
+    run::clean,
     words,
 };
 
@@ -39,7 +43,7 @@ const MAX_READERS: usize = 4;
 
 /// Prints the report.
 pub(super) fn run(args: &Doctor, printer: &mut Printer) -> Result<Exit, Failure> {
-    let rules = Arc::new(rules(args)?);
+    let rules = Arc::new(rules(&args.rules)?);
     let of_cluster = args.place.is_cluster() && args.job.is_some();
     if args.place.is_cluster() && !args.place.plugin && !of_cluster {
         return Err(Failure::new("which job of the cluster is meant?")
@@ -57,7 +61,10 @@ pub(super) fn run(args: &Doctor, printer: &mut Printer) -> Result<Exit, Failure>
         Some(job) if of_cluster => cluster::doctor::read(args, job, &rules, printer)?,
         _ => {
             let inputs = input::find(args)?;
-            let (doctor, failures, cut) = read_all(&inputs, &rules);
+            let (mut doctor, failures, cut) = read_all(&inputs, &rules);
+            for known in input::known(args)? {
+                doctor.know(known);
+            }
             for failure in &cut {
                 printer.error(failure);
             }
@@ -72,8 +79,10 @@ pub(super) fn run(args: &Doctor, printer: &mut Printer) -> Result<Exit, Failure>
     if !failures.is_empty() && failures.len() == sources {
         return Ok(Exit::CouldNot);
     }
-    let report = doctor.finish();
-    print(args, &report, printer)?;
+    let mut report = doctor.finish();
+    let warnings = progress::warnings(args)?;
+    progress::amend(&mut report, &warnings);
+    print(args, &report, &warnings, printer)?;
     if let Some(path) = &args.svg {
         let picture = svg::render(&report);
         output::write(path, picture.as_bytes())
@@ -90,7 +99,7 @@ pub(super) fn run(args: &Doctor, printer: &mut Printer) -> Result<Exit, Failure>
     ));
     Ok(if in_part || !failures.is_empty() {
         Exit::CouldNot
-    } else if report.is_healthy() {
+    } else if report.is_healthy() && warnings.is_empty() {
         Exit::Done
     } else {
         Exit::Failed
@@ -98,9 +107,9 @@ pub(super) fn run(args: &Doctor, printer: &mut Printer) -> Result<Exit, Failure>
 }
 
 /// Our rules, and those of the files that are named.
-fn rules(args: &Doctor) -> Result<Rules, Failure> {
+pub(super) fn rules(paths: &[PathBuf]) -> Result<Rules, Failure> {
     let mut texts = Vec::new();
-    for path in &args.rules {
+    for path in paths {
         let text = fs::read_to_string(path)
             .with_context(|| format!("cannot read the rules in `{}`", path.display()))?;
         texts.push(text);
@@ -151,16 +160,36 @@ fn read_all(inputs: &[Input], rules: &Arc<Rules>) -> (Reader, Vec<Failure>, Vec<
     (doctor, failures, cut)
 }
 
-fn print(args: &Doctor, report: &Report, printer: &mut Printer) -> Result<(), Failure> {
+/// The JSON form.
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    /// What is wrong with the progress of the job, which no log tells.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    warnings: &'a [String],
+}
+
+fn print(
+    args: &Doctor,
+    report: &Report,
+    warnings: &[String],
+    printer: &mut Printer,
+) -> Result<(), Failure> {
     match args.format {
         Format::Text => {
-            let width = printer.width();
-            let text = text::render(report, width, printer.stdout_paint());
+            let (width, paint) = (printer.width(), printer.stdout_paint());
+            let mut text = String::new();
+            for warning in warnings {
+                text.push_str(&paint.apply("1;33", &clean::text(warning)));
+                text.push_str("\n\n");
+            }
+            text.push_str(&text::render(report, width, paint));
             printer.data(text.as_bytes())
         }
         Format::Json => {
-            let mut json =
-                serde_json::to_vec_pretty(report).context("cannot write the report as JSON")?;
+            let mut json = serde_json::to_vec_pretty(&Document { report, warnings })
+                .context("cannot write the report as JSON")?;
             json.push(b'\n');
             printer.data(&json)
         }

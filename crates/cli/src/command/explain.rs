@@ -122,7 +122,7 @@ fn here(run: &Stored) -> Facts {
             created_at: Some(run.record.started_at),
             ..Subject::default()
         },
-        status: run.status.clone(),
+        status: run.status_now(),
         unreadable: None,
         limits: run.record.limits.clone(),
         errors: Vec::new(),

@@ -105,6 +105,7 @@ pub(super) fn run(args: &Lint, printer: &mut Printer) -> Result<Exit, Failure> {
         }
     }
     printer.flush()?;
+    super::tell_foreign(&readable(&opened), "not linted", printer);
     printer.summary(&words(summary));
     Ok(match summary {
         Summary {

@@ -7,6 +7,7 @@ mod piece;
 use std::{io::Read, thread, time::Duration};
 
 use anyhow::Context as _;
+use regex::bytes::Regex;
 use serde::Serialize;
 use trainyard_core::spec::{self, Kind, Slot};
 use trainyard_host::store::LogFile;
@@ -82,8 +83,8 @@ pub(super) fn run(args: &Logs, printer: &mut Printer) -> Result<Exit, Failure> {
     }
     let mut writer = Writer::new(args, logs.len() > 1, printer);
     for log in &logs {
-        let mut reader = log.log.open(0).map_err(stored::refused)?;
-        let mut pieces = Pieces::default();
+        let (offset, mut pieces) = writer.begin(args, &log.log)?;
+        let mut reader = log.log.open(offset).map_err(stored::refused)?;
         writer.copy(&log.label, &mut reader, &mut pieces)?;
         writer.end(&log.label, &mut pieces)?;
     }
@@ -112,7 +113,8 @@ fn follow(
         }) {
             for log in wanted.logs(run, attempt, paint)? {
                 if !open.iter().any(|(known, ..)| known.log == log.log) {
-                    open.push((log, 0, Pieces::default()));
+                    let (offset, pieces) = writer.begin(args, &log.log)?;
+                    open.push((log, offset, pieces));
                 }
             }
         }
@@ -296,12 +298,22 @@ fn nothing_yet(run: &Stored) -> Failure {
         .hint(format!("`trainyard status {job}` says where it is"))
 }
 
+/// Lines that match, counted as they are read.
+#[derive(Debug, Default)]
+pub(crate) struct Counter {
+    pieces: Pieces,
+    count: u64,
+}
+
 /// Writes pieces of logs in the form asked for.
 pub(crate) struct Writer<'a> {
     format: Format,
     /// Lines have their pod in front.
     named: bool,
     terminal: bool,
+    grep: Option<Regex>,
+    /// Whether it was said that a log does not tell its times.
+    untimed: bool,
     pub(crate) printer: &'a mut Printer,
 }
 
@@ -311,8 +323,81 @@ impl<'a> Writer<'a> {
             format: args.format,
             named,
             terminal: printer.stdout_is_terminal(),
+            grep: args.grep.clone(),
+            untimed: false,
             printer,
         }
+    }
+
+    /// Where in `log` to begin, and which of its lines to pass over.
+    fn begin(&mut self, args: &Logs, log: &LogFile) -> Result<(u64, Pieces), Failure> {
+        let mut pieces = Pieces::default();
+        let mut offset = 0;
+        if let Some(at) = args.since {
+            match log.offset_since(at).map_err(stored::refused)? {
+                Some(since) => offset = since,
+                None if !self.untimed => {
+                    self.untimed = true;
+                    self.printer.summary(
+                        "warning: `--since`: this run was made by an older version and did not note when lines \
+                         were written; all are printed",
+                    );
+                }
+                None => {}
+            }
+        }
+        if let Some(tail) = args.tail {
+            let mut reader = log.open(offset).map_err(stored::refused)?;
+            pieces.skip = self.count(&mut reader)?.saturating_sub(tail);
+        }
+        Ok((offset, pieces))
+    }
+
+    /// How many lines match.
+    fn count(&self, reader: &mut impl Read) -> Result<u64, Failure> {
+        let mut counter = Counter::default();
+        self.count_more(reader, &mut counter)?;
+        Ok(self.count_end(counter))
+    }
+
+    /// Counts the lines that match of what `reader` has now.
+    pub(crate) fn count_more(
+        &self,
+        reader: &mut impl Read,
+        counter: &mut Counter,
+    ) -> Result<(), Failure> {
+        loop {
+            let read = counter.pieces.fill(reader).context("cannot read a log")?;
+            while let Some(piece) = counter.pieces.next() {
+                counter.count += u64::from(piece.starts_line && self.matches(&piece));
+            }
+            if read == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// How many matched of a log that is read to its end.
+    pub(crate) fn count_end(&self, mut counter: Counter) -> u64 {
+        let last = counter.pieces.rest();
+        let matches = last.is_some_and(|piece| piece.starts_line && self.matches(&piece));
+        counter.count + u64::from(matches)
+    }
+
+    fn matches(&self, piece: &Piece) -> bool {
+        let grep = self.grep.as_ref();
+        grep.is_none_or(|grep| grep.is_match(&piece.bytes))
+    }
+
+    /// Whether the line of `piece` is shown.
+    fn shows(&self, piece: &Piece, pieces: &mut Pieces) -> bool {
+        if piece.starts_line {
+            pieces.shown = self.matches(piece) && pieces.skip == 0;
+            if !pieces.shown && pieces.skip > 0 && self.matches(piece) {
+                pieces.skip -= 1;
+            }
+        }
+        pieces.shown
     }
 
     /// Writes all that `reader` has now.
@@ -327,7 +412,9 @@ impl<'a> Writer<'a> {
                 .fill(reader)
                 .with_context(|| format!("cannot read the log of pod `{}`", log.pod))?;
             while let Some(piece) = pieces.next() {
-                self.piece(log, &piece)?;
+                if self.shows(&piece, pieces) {
+                    self.piece(log, &piece)?;
+                }
             }
             if count == 0 || !self.printer.has_reader() {
                 return Ok(());
@@ -338,8 +425,8 @@ impl<'a> Writer<'a> {
     /// Writes what is left of a log that gets no more.
     pub(crate) fn end(&mut self, log: &Label, pieces: &mut Pieces) -> Result<(), Failure> {
         match pieces.rest() {
-            Some(piece) => self.piece(log, &piece),
-            None => Ok(()),
+            Some(piece) if self.shows(&piece, pieces) => self.piece(log, &piece),
+            _ => Ok(()),
         }
     }
 

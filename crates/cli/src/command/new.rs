@@ -56,13 +56,14 @@ pub(super) fn run(args: &New, printer: &mut Printer) -> Result<Exit, Failure> {
         return list(args.format, printer);
     }
     let asks = !args.yes && io::stdin().is_terminal() && printer.stderr_is_terminal();
-    let template = match (&args.template, asks) {
+    let named = args.template.as_ref().or(args.template_flag.as_ref());
+    let template = match (named, asks) {
         (Some(name), _) => template::find(name).map_err(|refusal| refused(&refusal))?,
         (None, true) => ask::template(printer)?,
         (None, false) => {
             return Err(
                 Failure::new("no template is named, and there is no terminal to ask on")
-                    .hint("`trainyard new --list` shows all of them"),
+                    .hint("`trainyard new --template quickstart` writes a job that trains as it is; `--list` shows all templates"),
             );
         }
     };
@@ -135,6 +136,12 @@ fn write(path: &Path, text: &str, force: bool) -> Result<(), Failure> {
             let message = format!("cannot write `{shown}`: there is such a file already");
             return Failure::new(message)
                 .hint("name another with `--output`, or replace it with `--force`");
+        }
+        let folder = path.parent().filter(|folder| !folder.exists());
+        if let (io::ErrorKind::NotFound, Some(folder)) = (error.kind(), folder) {
+            let folder = folder.display();
+            let message = format!("cannot write `{shown}`: there is no folder `{folder}`");
+            return Failure::new(message).hint(format!("make it first: `mkdir -p {folder}`"));
         }
         anyhow::Error::new(error).context(cannot()).into()
     })?;

@@ -2,12 +2,12 @@
 
 use trainyard_core::{launch, probe::Cap, spec::Kind};
 use trainyard_kube::{
-    CertificateSource, Gate, Importance, Lease, Logs, Options, Process, ProcessError, Serving,
-    Webhooks,
+    Bind, CertificateSource, Gate, Importance, Lease, Logs, Options, Process, ProcessError,
+    Serving, Webhooks,
 };
 
 use crate::{
-    args::{LogFormat, NetworkPolicy, Operator},
+    args::{LogFormat, NetworkPolicy, Operator, ProgressSource},
     failure::{Exit, Failure},
     printer::{Printer, Verbosity},
 };
@@ -15,7 +15,14 @@ use crate::{
 /// Runs the operator until it is asked to end.
 pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
     let namespace = args.namespace.filter(|name| !name.is_empty());
+    if args.progress_bind != Bind::Off && args.webhook_bind == Bind::Off {
+        return Err(Failure::new(
+            "`--progress-bind` needs the certificate of the webhooks, and none are served",
+        )
+        .hint("serve them with `--webhook-bind :9443`, or leave `--progress-bind` out"));
+    }
     let serving = Serving {
+        pushes: args.progress_bind,
         metrics: args.metrics_bind,
         health: args.health_bind,
         webhooks: (!args.shadow).then(|| Webhooks {
@@ -66,6 +73,10 @@ pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
             },
             own_namespace,
             state_dir: args.state_dir,
+            progress: match args.progress {
+                ProgressSource::Logs => trainyard_kube::ProgressSource::Logs,
+                ProgressSource::Off => trainyard_kube::ProgressSource::Off,
+            },
         },
         kubeconfig: args.cluster.kubeconfig,
         context: args.cluster.context,

@@ -3,6 +3,7 @@
 use std::{
     cmp::Reverse,
     path::{Path, PathBuf},
+    thread,
     time::Duration,
 };
 
@@ -16,10 +17,16 @@ use crate::{
     cluster,
     failure::{Exit, Failure},
     printer::Printer,
+    processes::{self, Processes},
     run::clean,
     stored::{self, Stored},
     words,
 };
+
+/// How often the list is printed again.
+const WATCH_EVERY: Duration = Duration::from_secs(2);
+/// Empties the terminal.
+const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
 /// The JSON form. Documented in `docs/reference/json.md`; fields are only ever added.
 #[derive(Debug, Serialize)]
@@ -46,6 +53,8 @@ struct Entry<'a> {
     last_step: Option<u64>,
     last_loss: Option<f64>,
     attempt_step: Option<u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    processes: Vec<Processes>,
     folder: &'a Path,
 }
 
@@ -65,6 +74,7 @@ impl<'a> Entry<'a> {
             last_step: run.last_step(),
             last_loss: run.last_loss(),
             attempt_step: run.attempt_progress().map(|told| told.step),
+            processes: processes::of(run),
             folder: &run.folder.path,
         }
     }
@@ -145,6 +155,33 @@ pub(super) fn run(args: &Ps, printer: &mut Printer) -> Result<Exit, Failure> {
     if args.all_namespaces || args.place.is_cluster() {
         return cluster::ps::run(args, printer);
     }
+    if args.watch {
+        return watch(args, printer);
+    }
+    print(args, printer)?;
+    Ok(Exit::Done)
+}
+
+/// Prints the list again and again, until nobody takes it.
+fn watch(args: &Ps, printer: &mut Printer) -> Result<Exit, Failure> {
+    let both = printer.stdout_is_terminal() && printer.stderr_is_terminal();
+    loop {
+        if both {
+            printer.draw(CLEAR);
+        }
+        print(args, printer)?;
+        if !both {
+            printer.data(b"\n")?;
+        }
+        printer.flush()?;
+        if !printer.has_reader() {
+            return Ok(Exit::Done);
+        }
+        thread::sleep(WATCH_EVERY);
+    }
+}
+
+fn print(args: &Ps, printer: &mut Printer) -> Result<(), Failure> {
     let store = stored::open(&args.state)?;
     let (runs, unreadable) = list(&store, args.all)?;
     match args.format {
@@ -170,7 +207,7 @@ pub(super) fn run(args: &Ps, printer: &mut Printer) -> Result<Exit, Failure> {
             printer.data(table.as_bytes())?;
         }
     }
-    Ok(Exit::Done)
+    Ok(())
 }
 
 fn table(runs: &[Stored], unreadable: &[Unreadable], all: bool, now: Timestamp) -> String {
@@ -189,7 +226,7 @@ fn table(runs: &[Stored], unreadable: &[Unreadable], all: bool, now: Timestamp) 
         // While a run goes on, what its attempt has not done again yet does not count.
         let (step, loss) = match run.attempt_progress() {
             _ if run.report.is_some() => (run.last_step(), run.last_loss()),
-            Some(told) => (Some(told.step), told.loss),
+            Some(told) => (Some(told.step), run.last_loss()),
             None => (None, None),
         };
         let step = step.map_or("-".to_owned(), words::grouped);

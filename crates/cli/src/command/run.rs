@@ -1,31 +1,35 @@
-//! `trainyard run`: the job of a file, on this machine, to its end.
+//! `trainyard run`: the job of a file, or a command as ranks, on this machine, to its end.
 
 mod choose;
+mod detach;
+mod gather;
+mod plain;
 
-use std::{path::Path, sync::Arc, thread, time::Instant};
+use std::{sync::Arc, thread, time::Instant};
 
 use anyhow::Context as _;
 use jiff::Timestamp;
-use serde_json::Value;
 use trainyard_core::{
-    finding::Severity,
     job::{self, Account},
-    lint,
-    spec::{self, Document, Job, RoleInFile},
+    spec::Job,
 };
 use trainyard_host::{
     Accelerators, HostError, Outcome, RunOptions, RunReport, RunRequest, StopHandle,
 };
 
-use super::tell;
+use self::gather::Gathering;
+use super::doctor;
 use crate::{
-    args::{Format, Run},
+    args::{Format, Gpus, Run},
     environment::{self, Environment},
-    fabrics::Fabrics,
     failure::{Exit, Failure},
     printer::{Printer, Verbosity},
-    run::{Look, Queue, Screen, Signals, Target, View, report, watch},
-    source,
+    run::{
+        Look, Queue, Screen, Signals, Target, View,
+        report::{self, Limits},
+        watch,
+    },
+    words,
 };
 
 /// Runs the job.
@@ -34,18 +38,45 @@ pub(super) fn run(
     environment: &Environment,
     printer: &mut Printer,
 ) -> Result<Exit, Failure> {
-    let mut gathered = Gathered::default();
-    for path in std::iter::once(&args.file).chain(&args.more) {
+    if args.detach && !args.detached_engine {
+        return detach::start(args, printer);
+    }
+    let options = options(args)?;
+    let mut gathered = Gathering::new(args);
+    match &args.file {
+        Some(file) if args.command.is_empty() => {
+            plain::refuse_options(args, file)?;
+            gathered.read(file, printer)?;
+        }
+        None if !args.command.is_empty() => {
+            let bytes = plain::job(args, &options.environment, printer)?;
+            gathered.take(&bytes, "the command", false, printer)?;
+        }
+        Some(_) => {
+            return Err(Failure::new(
+                "`run` takes a job file or a command after `--`, not both",
+            ));
+        }
+        None => {
+            return Err(
+                Failure::new("`run` needs a job file, or a command after `--`").hint(
+                    "`trainyard run job.yaml`, or `trainyard run --nproc 4 -- python train.py`",
+                ),
+            );
+        }
+    }
+    for path in &args.more {
         gathered.read(path, printer)?;
     }
-    if gathered.refused {
+    let Some(gathered) = gathered.judge(printer)? else {
         return Ok(Exit::CouldNot);
-    }
-    let job = choose::choose(gathered.jobs, args.job.as_deref())?;
+    };
+    let renamed = args.name.as_deref().filter(|_| args.job.is_some());
+    let (job, manifest) = choose::choose(gathered.jobs, renamed.or(args.job.as_deref()))?;
     let mut job = gathered.fabrics.fit_locally(job, printer);
-    let options = options(args)?;
     let request = RunRequest {
         job: job.clone(),
+        manifest,
         companions: gathered.companions,
         state_dir: args.state.state_dir.clone(),
         options,
@@ -56,8 +87,15 @@ pub(super) fn run(
             spec.replicas = *count;
         }
     }
+    if args.detached_engine {
+        return detach::engine(&request, printer);
+    }
     let report = supervise(&request, &job, args.format, environment, printer)?;
-    finish(&report, &job, args.format, printer)?;
+    let limits = Account::ALL
+        .into_iter()
+        .filter_map(|account| Some((account, job::budget_limit(&job, account)?)))
+        .collect();
+    finish(&report, &limits, args.format, printer)?;
     Ok(match report.outcome {
         Outcome::Succeeded => Exit::Done,
         Outcome::Failed | Outcome::Stopped => Exit::Failed,
@@ -77,7 +115,7 @@ fn supervise(
     stop.listen_to_signals()
         .context("cannot listen to signals")?;
 
-    let (mut view, mut screen) = stage(job, format, environment, printer);
+    let (mut view, mut screen) = stage(job, format, Timestamp::now(), environment, printer);
     let queue = Queue::new();
     let began = Instant::now();
     thread::scope(|scope| {
@@ -97,9 +135,10 @@ fn supervise(
 }
 
 /// The view and the screen that fit the streams of this process.
-fn stage(
+pub(super) fn stage(
     job: &Job,
     format: Format,
+    began: Timestamp,
     environment: &Environment,
     printer: &Printer,
 ) -> (View, Screen) {
@@ -122,31 +161,32 @@ fn stage(
     let live = terminal && !quiet && !environment.dumb_terminal;
     let ranks = !(quiet && format == Format::Json);
     (
-        View::new(job, look, Timestamp::now()),
+        View::new(job, look, began),
         Screen::new(target, ranks, live),
     )
 }
 
 /// Prints the report.
-fn finish(
+pub(super) fn finish(
     report: &RunReport,
-    job: &Job,
+    limits: &Limits,
     format: Format,
     printer: &mut Printer,
 ) -> Result<(), Failure> {
-    let limits = Account::ALL
-        .into_iter()
-        .filter_map(|account| Some((account, job::budget_limit(job, account)?)))
-        .collect();
     let failed = report.outcome != Outcome::Succeeded;
+    warn_of_faults(report, printer);
     match format {
         Format::Text if failed || printer.wants_warnings() => {
-            let text = report::render(report, &limits, printer.width(), printer.stderr_paint());
+            let text = report::render(report, limits, printer.width(), printer.stderr_paint());
             printer.message(&text);
             Ok(())
         }
         Format::Text => Ok(()),
         Format::Json => {
+            // In the other form it is a line of the report.
+            if let Some(complaint) = report::complaint(report) {
+                printer.summary(&format!("warning: {complaint}"));
+            }
             let mut json =
                 serde_json::to_vec_pretty(report).context("cannot write the report as JSON")?;
             json.push(b'\n');
@@ -155,10 +195,26 @@ fn finish(
     }
 }
 
+/// Faults that did not take place were asked for in vain, whatever became of the job.
+fn warn_of_faults(report: &RunReport, printer: &mut Printer) {
+    let all = report.injections.len();
+    let missed = report
+        .injections
+        .iter()
+        .filter(|fault| !fault.fired)
+        .count();
+    if missed > 0 {
+        let faults = words::counted(all as u64, "fault");
+        printer.summary(&format!(
+            "\nwarning: {missed} of {faults} on purpose did not fire; the report says why"
+        ));
+    }
+}
+
 fn options(args: &Run) -> Result<RunOptions, Failure> {
     let program = std::env::current_exe().context("cannot tell where this program is")?;
     Ok(RunOptions {
-        accelerators: if args.cpu {
+        accelerators: if args.cpu || args.gpus == Some(Gpus::Each(0)) {
             Accelerators::Ignore
         } else {
             Accelerators::Detect
@@ -166,66 +222,16 @@ fn options(args: &Run) -> Result<RunOptions, Failure> {
         replicas: args.replicas.iter().copied().collect(),
         image_env: args.image_env.clone(),
         inject: args.inject.clone(),
+        fresh: args.fresh,
+        rules: if args.rules.is_empty() {
+            None
+        } else {
+            Some(Arc::new(doctor::rules(&args.rules)?))
+        },
         environment: environment::inherited(program.parent()),
         working_dir: std::env::current_dir().context("cannot tell the current folder")?,
         program,
     })
-}
-
-/// What the files hold.
-#[derive(Default)]
-struct Gathered {
-    jobs: Vec<choose::Candidate>,
-    companions: Vec<Value>,
-    fabrics: Fabrics,
-    /// A file has an error; all of them were told.
-    refused: bool,
-}
-
-impl Gathered {
-    fn read(&mut self, path: &Path, printer: &mut Printer) -> Result<(), Failure> {
-        let name: Arc<str> = source::name(path).into();
-        let bytes = source::read(path, spec::MAX_BYTES)?;
-        let file = match spec::read(&bytes) {
-            Ok(file) => file,
-            Err(finding) => {
-                tell(&finding, &name, &spec::source_text(&bytes), printer);
-                self.refused = true;
-                return Ok(());
-            }
-        };
-        let companion = |document: &Document| {
-            document.role_in_file() == RoleInFile::Companion && !document.is_fabric()
-        };
-        // A file beside the job's need not hold one; that no file does is said later.
-        let findings = if file.documents.iter().all(companion) {
-            Vec::new()
-        } else {
-            lint::lint(&file)
-        };
-        for finding in &findings {
-            let error = finding.severity == Severity::Error;
-            self.refused |= error;
-            if error || printer.wants_warnings() {
-                tell(finding, &name, &file.text, printer);
-            }
-        }
-        for document in &file.documents {
-            match document.role_in_file() {
-                RoleInFile::Job(_) => {
-                    self.jobs
-                        .extend(spec::check(document).job.map(|job| choose::Candidate {
-                            job,
-                            file: Arc::clone(&name),
-                        }));
-                }
-                RoleInFile::Companion if document.is_fabric() => self.fabrics.add(document),
-                RoleInFile::Companion => self.companions.push(document.tree.to_json()),
-                RoleInFile::Unsupported => {}
-            }
-        }
-        Ok(())
-    }
 }
 
 fn refused(error: HostError) -> Failure {

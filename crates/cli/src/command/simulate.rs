@@ -64,7 +64,7 @@ pub(super) fn run(args: &Simulate, printer: &mut Printer) -> Result<Exit, Failur
         }
         Format::Text => {
             let paint = printer.stdout_paint();
-            let bar = bar::render(&millis(&report.outlook), printer.width(), paint);
+            let bar = bar::render(&millis(&report.outlook), &[], printer.width(), paint);
             printer.data(text(&report, args, &bar).as_bytes())?;
         }
     }

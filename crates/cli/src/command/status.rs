@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 use trainyard_core::{
     diagnose::VerdictSummary,
-    job::{Account, ConditionStatus, JobStatus},
-    ledger::PhaseMillis,
+    job::{Account, ConditionStatus, JobStatus, ProgressRecord},
+    ledger::{PhaseMillis, Span},
     reason::Code,
     spec::Replicas,
 };
@@ -19,6 +19,7 @@ use crate::{
     bar, cluster,
     failure::{Exit, Failure},
     printer::{Paint, Printer},
+    processes::{self, Processes},
     run::{
         clean,
         report::{self, Limits},
@@ -51,9 +52,17 @@ struct Document<'a> {
     last_loss: Option<f64>,
     attempt_step: Option<u64>,
     budget: BTreeMap<&'static str, Budget>,
+    /// What the last attempt that reported a step reported last.
+    progress: Option<&'a ProgressRecord>,
+    /// While it is stalled: how long no step came, and how long steps took.
+    stalled: Option<String>,
     ledger: PhaseMillis,
+    /// In order of time: attempt, phase, milliseconds.
+    timeline: Vec<Span>,
     trained_ratio: Option<f64>,
     failures: &'a [FailedRank],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    processes: Vec<Processes>,
     status: &'a JobStatus,
 }
 
@@ -108,9 +117,13 @@ fn document(run: &Stored, now: Timestamp) -> Document<'_> {
         last_loss: run.last_loss(),
         attempt_step: run.attempt_progress().map(|told| told.step),
         budget: budget(&run.status, &run.record.limits),
+        progress: run.progress_record(),
+        stalled: run.stall(now),
         ledger,
+        timeline: run.spans(now),
         trained_ratio,
         failures: &run.failures,
+        processes: processes::of(run),
         status: &run.status,
     }
 }
@@ -154,11 +167,17 @@ fn render(run: &Stored, now: Timestamp, width: Option<usize>, paint: Paint) -> S
     }
     page.failures(run);
     page.pods(&run.record.replicas, &run.status);
+    page.lines("processes", &processes::lines(run));
     page.line("attempts", &run.attempts().to_string());
     page.step(run);
+    if let Some(stall) = run.stall(now) {
+        page.line("stalled", &stall);
+    }
+    let told = run.progress_record();
+    page.complaint(told.filter(|told| told.attempt == run.attempts()));
     page.budget(&run.status, &run.record.limits);
     let (ledger, ratio) = run.ledger(now);
-    page.time(&ledger, ratio);
+    page.time(&ledger, &run.spans(now), ratio);
     page.conditions(&run.status, now);
     page.line("run", &run.folder.path.display().to_string());
     page.text
@@ -211,10 +230,10 @@ impl Page {
 
     /// The first failure of the run, and that of its last attempt that had one.
     fn failures(&mut self, run: &Stored) {
-        if let [first, others @ ..] = run.failures.as_slice() {
-            self.line("failed first", &report::failed(first));
+        if let [first, others @ ..] = report::repeated(&run.failures).as_slice() {
+            self.line("failed first", &first.words());
             if let Some(last) = others.last() {
-                self.line("failed last", &report::failed(last));
+                self.line("failed last", &last.words());
             }
         }
         // An attempt may also end for what its ranks talk over, without any that failed.
@@ -300,9 +319,16 @@ impl Page {
         self.lines("budget", &lines);
     }
 
-    pub(crate) fn time(&mut self, ledger: &PhaseMillis, ratio: Option<f64>) {
-        let mut lines = bar::render(ledger, self.width, self.paint);
-        if let (Some(ratio), false) = (ratio, lines.is_empty()) {
+    /// What is wrong with the numbers that the program reports.
+    pub(crate) fn complaint(&mut self, record: Option<&ProgressRecord>) {
+        if let Some(complaint) = record.and_then(ProgressRecord::complaint) {
+            self.line("warning", &complaint);
+        }
+    }
+
+    pub(crate) fn time(&mut self, ledger: &PhaseMillis, spans: &[Span], ratio: Option<f64>) {
+        let mut lines = bar::render(ledger, spans, self.width, self.paint);
+        if !lines.is_empty() {
             lines.push(bar::trained(ratio));
         }
         self.lines("time", &lines);

@@ -32,6 +32,10 @@ pub(crate) struct Live {
     waiting: Option<String>,
     /// When the attempt begins, where it is held back.
     begins_at: Option<Duration>,
+    /// Since when no step came, while that counts as a stall.
+    stalled_since: Option<Duration>,
+    /// What is wrong with the numbers that it reports.
+    complaint: Option<String>,
 }
 
 impl Live {
@@ -56,6 +60,8 @@ impl Live {
             self.step = None;
             self.loss = None;
             self.samples.clear();
+            self.stalled_since = None;
+            self.complaint = None;
         }
     }
 
@@ -79,6 +85,16 @@ impl Live {
     /// When the attempt begins, where it is held back.
     pub(crate) fn begins_at(&mut self, at: Option<Duration>) {
         self.begins_at = at;
+    }
+
+    /// Since when no step came, while that counts as a stall.
+    pub(crate) fn stalled(&mut self, since: Option<Duration>) {
+        self.stalled_since = since;
+    }
+
+    /// What is wrong with the numbers that it reports.
+    pub(crate) fn complains(&mut self, complaint: Option<String>) {
+        self.complaint = complaint;
     }
 
     /// A rank reported how far it is. The rank that is furthest speaks for all.
@@ -139,10 +155,15 @@ impl Live {
         if let Some(step) = self.step {
             parts.push(format!("step {}", words::grouped(step)));
         }
-        if let Some(loss) = self.loss {
+        if let Some(complaint) = &self.complaint {
+            parts.push(complaint.clone());
+        } else if let Some(loss) = self.loss {
             parts.push(format!("loss {}", words::loss(loss)));
         }
-        if let Some(rate) = self.rate(now) {
+        if let Some(since) = self.stalled_since {
+            let silent = now.saturating_sub(since);
+            parts.push(format!("no step for {}", words::duration(silent)));
+        } else if let Some(rate) = self.rate(now) {
             parts.push(match rate {
                 0.1.. => format!("{rate:.1} steps/s"),
                 rate => format!("{:.0} s/step", 1.0 / rate),
@@ -218,6 +239,19 @@ mod tests {
             live.render(now, 10, Paint::Styled),
             "\u{1b}[1mmnist\u{1b}[0m"
         );
+    }
+
+    #[test]
+    fn stalls_and_nan_are_on_the_line() {
+        let mut live = training();
+        live.stalled(Some(seconds(65.0)));
+        live.complains(Some("loss is NaN since step 20".to_owned()));
+        let shown = live.render(seconds(110.0), 120, Paint::Plain);
+        let want = "mnist · attempt 2 · pods 3/4 · 1m50s · step 1,250 · loss is NaN since step 20 · no step for 45s";
+        assert_eq!(shown, want);
+        live.attempt(3);
+        let shown = live.render(seconds(110.0), 120, Paint::Plain);
+        assert_eq!(shown, "mnist · attempt 3 · pods 0/4 · 1m50s");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use trainyard_core::{
     diagnose::VerdictSummary,
     job::{Account, Spent},
 };
-use trainyard_host::{FailedRank, Outcome, RunReport};
+use trainyard_host::{FailedRank, InjectionResult, Outcome, RunReport};
 
 use super::clean;
 use crate::{bar, printer::Paint, words};
@@ -36,12 +36,13 @@ pub(crate) fn render(
         paint,
     };
     page.headline(report);
-    if let Some((first, others)) = report.failures.split_first() {
+    if let Some((first, others)) = repeated(&report.failures).split_first() {
         page.first_failure(first);
         page.other_failures(others);
         let last = report.verdict.as_ref().filter(|last| {
-            let known = first.verdict.as_ref();
-            known.is_none_or(|known| known.sentence != last.sentence)
+            let known = first.failed.verdict.as_ref();
+            known
+                .is_none_or(|known| known.sentence != last.sentence && !known.is_same_failure(last))
         });
         if let Some(last) = last {
             page.verdict("last verdict", last);
@@ -56,18 +57,31 @@ pub(crate) fn render(
         page.entry("failures paid", &paid);
     }
     if let Some(step) = report.last_step {
-        let loss = report
-            .last_loss
+        let last = report.progress.as_ref().and_then(|told| told.loss);
+        let loss = last
+            .map(|loss| loss.0)
+            .or(report.last_loss)
             .map(|loss| format!(", loss {}", words::loss(loss)));
         page.entry(
             "reached",
             &format!("step {}{}", words::grouped(step), loss.unwrap_or_default()),
         );
     }
-    page.time(report);
+    if let Some(complaint) = complaint(report) {
+        page.entry("warning", &complaint);
+    }
+    page.faults(report);
+    if report.already_succeeded.is_none() {
+        page.time(report);
+    }
     page.entry("logs", &report.folder.display().to_string());
     page.entry("next", &next(report));
     page.text
+}
+
+/// What is wrong with the numbers that the program reported, although it may have ended well.
+pub(crate) fn complaint(report: &RunReport) -> Option<String> {
+    report.progress.as_ref()?.complaint()
 }
 
 /// What each account paid, of those that paid anything.
@@ -120,6 +134,81 @@ pub(crate) fn failed(failed: &FailedRank) -> String {
     text
 }
 
+/// What became of one fault: `fired at 3.0s, step 120, in attempt 1, on …`, or `did not fire: …`.
+pub(crate) fn fault_words(fault: &InjectionResult) -> String {
+    let name = &fault.fault;
+    if !fault.fired {
+        let reason = fault.reason.as_deref();
+        let reason = reason.unwrap_or("the run has no record of it");
+        return format!("`{name}` did not fire: {reason}");
+    }
+    let after = fault.after_millis.map(Duration::from_millis);
+    let parts = [
+        after.map(|after| format!(" at {}", words::duration(after))),
+        fault
+            .step
+            .map(|step| format!(", step {}", words::grouped(step))),
+        fault
+            .attempt
+            .map(|attempt| format!(", in attempt {attempt}")),
+        Some(format!(", on `{}`", fault.pods.join("`, `"))),
+    ];
+    let parts: String = parts.into_iter().flatten().collect();
+    format!("`{name}` fired{parts}")
+}
+
+/// A failure, and the attempts that ended with it.
+pub(crate) struct Repeated<'a> {
+    pub(crate) failed: &'a FailedRank,
+    attempts: Vec<u32>,
+}
+
+/// The failures in order of time, each one once.
+pub(crate) fn repeated(failures: &[FailedRank]) -> Vec<Repeated<'_>> {
+    let mut found: Vec<Repeated<'_>> = Vec::new();
+    for failed in failures {
+        match found.iter_mut().find(|known| is_same(known.failed, failed)) {
+            Some(known) => known.attempts.push(failed.attempt),
+            None => found.push(Repeated {
+                failed,
+                attempts: vec![failed.attempt],
+            }),
+        }
+    }
+    found
+}
+
+/// Whether two attempts ended with the same failure: the same verdict, or without one the same end of the same pod.
+fn is_same(one: &FailedRank, other: &FailedRank) -> bool {
+    match (&one.verdict, &other.verdict) {
+        (Some(one), Some(other)) => one.is_same_failure(other),
+        (None, None) => {
+            let end = |failed: &FailedRank| (failed.slot, failed.code, failed.out_of_memory);
+            end(one) == end(other) && one.injected == other.injected
+        }
+        _ => false,
+    }
+}
+
+impl Repeated<'_> {
+    /// Who failed, how, and in which attempts.
+    pub(crate) fn words(&self) -> String {
+        let first = failed(self.failed);
+        match self.attempts.as_slice() {
+            [] | [_] => first,
+            [_, again] => format!("{first}; the same in attempt {again}"),
+            attempts => {
+                let again: Vec<String> = attempts.iter().skip(1).map(u32::to_string).collect();
+                let times = attempts.len();
+                format!(
+                    "{first}; the same in attempts {} ({times} times)",
+                    again.join(", ")
+                )
+            }
+        }
+    }
+}
+
 struct Page {
     text: String,
     /// Room beside the headings.
@@ -153,13 +242,26 @@ impl Page {
         let word = self.paint.apply(codes, word);
         let job = self.paint.apply("1", &report.job);
         let after = words::duration(elapsed(report));
+        if let Some(run) = &report.already_succeeded {
+            let at = report
+                .last_step
+                .map(|step| format!(" at step {}", words::grouped(step)));
+            writeln!(
+                self.text,
+                "\n{job} had already {word} in run {run}: this run resumed{} and trained nothing ({after})",
+                at.unwrap_or_default()
+            )
+            .expect("a string takes whatever is written");
+            return;
+        }
         let attempts = words::counted(report.attempts.into(), "attempt");
         writeln!(self.text, "\n{job} {word} after {after}, {attempts}")
             .expect("a string takes whatever is written");
     }
 
-    fn first_failure(&mut self, failed: &FailedRank) {
-        self.entry("failed first", &self::failed(failed));
+    fn first_failure(&mut self, first: &Repeated<'_>) {
+        self.entry("failed first", &first.words());
+        let failed = first.failed;
         let lines = failed.last_lines.as_slice();
         let blank = lines.iter().rev().take_while(|line| line.trim().is_empty());
         let lines = lines.get(..lines.len() - blank.count()).unwrap_or_default();
@@ -180,10 +282,10 @@ impl Page {
         self.entry(heading, &format!("{headline}\n{}", verdict.weight()));
     }
 
-    fn other_failures(&mut self, others: &[FailedRank]) {
+    fn other_failures(&mut self, others: &[Repeated<'_>]) {
         for (at, failed) in others.iter().take(OTHERS_LISTED).enumerate() {
             let heading = if at == 0 { "then" } else { "" };
-            self.line(heading, &self::failed(failed));
+            self.entry(heading, &failed.words());
         }
         if let Some(more) = others
             .len()
@@ -194,10 +296,22 @@ impl Page {
         }
     }
 
+    /// What became of each fault on purpose.
+    fn faults(&mut self, report: &RunReport) {
+        for (at, fault) in report.injections.iter().enumerate() {
+            let heading = if at == 0 { "faults" } else { "" };
+            let lines = words::wrapped(&fault_words(fault), self.width);
+            for (at, line) in lines.iter().enumerate() {
+                self.line(if at == 0 { heading } else { "" }, line);
+            }
+        }
+    }
+
     fn time(&mut self, report: &RunReport) {
-        let mut lines = bar::render(&report.ledger, self.width, self.paint);
-        if let Some(ratio) = report.trained_ratio {
-            lines.push(bar::trained(ratio));
+        let spans = report.status.trainyard.ledger.spans(report.ended_at);
+        let mut lines = bar::render(&report.ledger, &spans, self.width, self.paint);
+        if !lines.is_empty() {
+            lines.push(bar::trained(report.trained_ratio));
         }
         for (at, line) in lines.iter().enumerate() {
             self.line(if at == 0 { "time" } else { "" }, line);
@@ -214,6 +328,10 @@ fn elapsed(report: &RunReport) -> Duration {
 fn next(report: &RunReport) -> String {
     let job = &report.job;
     match (report.outcome, report.failures.first()) {
+        (Outcome::Succeeded, _) if report.already_succeeded.is_some() => {
+            "run it with `--fresh` to start again with empty volumes; what they hold is kept"
+                .to_owned()
+        }
         (Outcome::Succeeded, _) => format!("`trainyard logs {job}` shows what every rank wrote"),
         (Outcome::Stopped, _) => {
             "run the same command again; volumes, and checkpoints in them, are kept".to_owned()

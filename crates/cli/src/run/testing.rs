@@ -72,6 +72,7 @@ pub(crate) fn verdict() -> VerdictSummary {
         confidence: Confidence::High,
         depth: Depth::Cause,
         place: Some("KeyError at File \"/app/train.py\", line 7, in main".to_owned()),
+        signature: None,
         next: "read the innermost frame".to_owned(),
     }
 }
@@ -105,8 +106,30 @@ pub(crate) fn report() -> RunReport {
         trained_ratio: Some(0.802),
         last_step: Some(12_000),
         last_loss: Some(0.0312),
-        status: JobStatus::default(),
+        progress: None,
+        injections: Vec::new(),
+        already_succeeded: None,
+        status: status(),
     }
+}
+
+/// The status of that run, with its time in order.
+fn status() -> JobStatus {
+    let mut status = JobStatus::default();
+    let ledger = &mut status.trainyard.ledger;
+    for (attempt, phase, seconds) in [
+        (1, Phase::Creating, 0),
+        (1, Phase::Starting, 1),
+        (1, Phase::Training, 10),
+        (2, Phase::Restarting, 60),
+        (2, Phase::Starting, 68),
+        (2, Phase::Redoing, 76),
+        (2, Phase::Training, 88),
+    ] {
+        ledger.enter(attempt, phase, at(seconds));
+    }
+    ledger.end(at(187));
+    status
 }
 
 /// Compares `got` with the golden file `name`, or writes it where `UPDATE` is set.

@@ -11,7 +11,7 @@ use std::{
 
 use jiff::Timestamp;
 use trainyard_core::{
-    job::{EventKind, Exit, JobStatus},
+    job::{EventKind, Exit, JobStatus, ProgressRecord, Yard},
     reason::Code,
     spec::{Job, Slot},
 };
@@ -78,9 +78,15 @@ pub(crate) struct View {
     left_out_due: Duration,
     /// The attempt whose first failure was told, and the pod that failed.
     failure_told: (u32, Option<Slot>),
+    /// Pods that failed in an attempt, and how, until it is known which of them was the first.
+    failed: Vec<(Slot, u32, String)>,
     attempt: u32,
     /// The time at which the next attempt begins, once it was told.
     retry_told: Option<Timestamp>,
+    /// The stall that was told: its attempt, and since when it lasts.
+    stall_told: Option<(u32, Timestamp)>,
+    /// What is wrong with the numbers of which attempt, once it was told.
+    complaint_told: Option<(u32, String)>,
     /// To be said after what is on its way.
     pause: Option<String>,
     /// The time at which the run began.
@@ -104,8 +110,11 @@ impl View {
             left_out: BTreeMap::new(),
             left_out_due: Duration::ZERO,
             failure_told: (0, None),
+            failed: Vec::new(),
             attempt: 0,
             retry_told: None,
+            stall_told: None,
+            complaint_told: None,
             pause: None,
             began,
             width: None,
@@ -130,6 +139,7 @@ impl View {
             *self.left_out.entry(slot).or_default() += lines;
         }
         if let Some(pause) = self.pause.take() {
+            self.name_failed();
             self.own(&pause);
         }
     }
@@ -155,6 +165,7 @@ impl View {
     /// The lines that are left at the end.
     pub(crate) fn finish(&mut self) -> Vec<Said> {
         self.let_out_all();
+        self.name_failed();
         if !self.left_out.is_empty() {
             self.tell_left_out();
         }
@@ -212,6 +223,7 @@ impl View {
             RunEvent::PodRunning { slot, attempt } => self.live.up(slot, attempt),
             RunEvent::FailedFirst(failed) => {
                 self.failed_first(failed.slot, failed.attempt, &words::failed(&failed));
+                self.name_failed();
             }
             RunEvent::PodEnded {
                 slot,
@@ -224,6 +236,7 @@ impl View {
                 self.ended(slot, attempt, exit, stopped);
             }
             RunEvent::Event(event) if event.kind == EventKind::Warning => {
+                self.name_failed();
                 self.own(&event.message);
             }
             RunEvent::Event(event) => self.detail(&event.message),
@@ -287,10 +300,51 @@ impl View {
                 words::duration(after.saturating_sub(now))
             ));
         }
+        self.progress_of(yard, now);
         let waiting = yard.waiting.as_ref();
         let waiting = waiting.filter(|reason| !matches!(reason.code, Code::Training | Code::Ended));
         self.live
             .waits(waiting.map(|reason| reason.message.clone()));
+    }
+
+    /// Tells once that it is stalled, that it no longer is, and that its numbers are not finite.
+    fn progress_of(&mut self, yard: &Yard, now: Duration) {
+        let moment = self.began.checked_add(now).unwrap_or(self.began);
+        let stall = yard.stall(moment);
+        let last = yard.attempt_progress().map(|told| told.last_step_at);
+        let open = yard.ledger.open.filter(|_| stall.is_some());
+        let since = open.map(|open| last.unwrap_or(open.since));
+        self.live.stalled(since.map(|since| {
+            let after = since.duration_since(self.began);
+            after.try_into().unwrap_or_default()
+        }));
+        let told = self.stall_told.map(|(attempt, _)| attempt);
+        match (stall, open) {
+            (Some(stall), Some(open)) if self.stall_told != Some((yard.attempt, open.since)) => {
+                self.stall_told = Some((yard.attempt, open.since));
+                self.own(&format!("stalled: {stall}"));
+            }
+            (None, _) if told == Some(yard.attempt) && yard.ledger.ended.is_none() => {
+                self.stall_told = None;
+                if yard
+                    .ledger
+                    .open
+                    .is_some_and(|open| open.phase.follows_step())
+                {
+                    self.own("steps are reported again");
+                }
+            }
+            _ => {}
+        }
+        let complaint = yard.attempt_progress().and_then(ProgressRecord::complaint);
+        self.live.complains(complaint.clone());
+        let complaint = complaint.map(|complaint| (yard.attempt, complaint));
+        if complaint != self.complaint_told {
+            if let Some((_, complaint)) = &complaint {
+                self.own(&format!("warning: {complaint}"));
+            }
+            self.complaint_told = complaint;
+        }
     }
 
     /// The first pod of an attempt was started.
@@ -300,6 +354,7 @@ impl View {
         if attempt <= self.attempt {
             return;
         }
+        self.name_failed();
         if attempt > 1 {
             self.own(&format!("attempt {attempt} begins"));
         }
@@ -318,9 +373,21 @@ impl View {
         } else if stopped {
             self.detail(&format!("{name} was stopped: {how}"));
         } else if self.failure_told.0 < attempt {
-            self.failed_first(slot, attempt, &how);
+            // Pods that fail together end in any order; which of them was the first is an event of its own.
+            self.failed.push((slot, attempt, how));
         } else if self.failure_told != (attempt, Some(slot)) {
             self.own(&format!("{name} failed too: {how}"));
+        }
+    }
+
+    /// Names the pods that failed, the first of an attempt as the first unless that is known already.
+    fn name_failed(&mut self) {
+        for (slot, attempt, how) in std::mem::take(&mut self.failed) {
+            if self.failure_told.0 < attempt {
+                self.failed_first(slot, attempt, &how);
+            } else if self.failure_told != (attempt, Some(slot)) {
+                self.own(&format!("{} failed too: {how}", names::short(slot)));
+            }
         }
     }
 

@@ -38,7 +38,8 @@ impl Signals {
         Ok(Self(asked))
     }
 
-    fn take(&self) -> bool {
+    /// Whether one came since the last call.
+    pub(crate) fn take(&self) -> bool {
         self.0.swap(false, Ordering::Relaxed)
     }
 }
@@ -88,7 +89,8 @@ pub(crate) fn watch(
     }
 }
 
-fn show(frame: &Frame, printer: &mut Printer) -> Result<(), Failure> {
+/// Writes a frame to both streams.
+pub(crate) fn show(frame: &Frame, printer: &mut Printer) -> Result<(), Failure> {
     if !frame.before.is_empty() {
         printer.draw(&frame.before);
     }

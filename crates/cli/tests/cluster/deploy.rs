@@ -248,6 +248,7 @@ fn every_kustomization_is_taken() {
                     "prometheus",
                     "launchers",
                     "network-policies",
+                    "progress-push",
                 ],
             ),
             (

@@ -26,10 +26,13 @@ pub(crate) struct Hooks<'a> {
     _only: MutexGuard<'static, ()>,
 }
 
-/// Waits for the configurations, without making them.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    // A test that failed has told why.
-    ONLY.lock().unwrap_or_else(PoisonError::into_inner)
+/// Waits for the configurations, and removes those that another test left: an installation that takes them over would keep
+/// their selector, and ask about jobs of that test's namespace only.
+pub(crate) fn alone(yard: &Yard) -> MutexGuard<'static, ()> {
+    // A test that failed has said why.
+    let only = ONLY.lock().unwrap_or_else(PoisonError::into_inner);
+    remove(yard);
+    only
 }
 
 impl<'a> Hooks<'a> {
@@ -48,9 +51,7 @@ impl<'a> Hooks<'a> {
     }
 
     fn with(yard: &'a Yard, change: impl Fn(&mut Value)) -> Self {
-        let only = alone();
-        // Another test's may be left, with an authority that is none any more.
-        remove(yard);
+        let only = alone(yard);
         for mut admission in deployed("kustomize/base/webhook.yaml") {
             for webhook in admission["webhooks"].as_array_mut().unwrap() {
                 webhook["clientConfig"]["service"]["namespace"] = json!(yard.namespace);
@@ -90,13 +91,18 @@ impl<'a> Hooks<'a> {
 
     /// Waits until the API server has learned of a change, and asks.
     pub(crate) fn until_asked(&self) {
-        let mut wrong = job("probe");
-        template(&mut wrong)["spec"]["containers"][0]["name"] = json!("other");
-        self.yard.wait("a wrong job is refused by our webhook", || {
-            let answer = self.yard.try_put(&wrong, &["--dry-run=server"]);
-            answer.stderr.contains("denied the request").then_some(())
-        });
+        until_asked(self.yard);
     }
+}
+
+/// Waits until the API server asks about jobs of the namespace of `yard`.
+pub(crate) fn until_asked(yard: &Yard) {
+    let mut wrong = job("probe");
+    template(&mut wrong)["spec"]["containers"][0]["name"] = json!("other");
+    yard.wait("a wrong job is refused by our webhook", || {
+        let answer = yard.try_put(&wrong, &["--dry-run=server"]);
+        answer.stderr.contains("denied the request").then_some(())
+    });
 }
 
 /// Removes the configurations of admission.

@@ -65,6 +65,32 @@ fn until_succeeded(yard: &Yard, name: &str) {
     assert_eq!(status["state"], "Succeeded", "{status:#}");
 }
 
+/// Installs the chart into the namespace, under the restricted standard, with further `settings`.
+pub(crate) fn install_chart(yard: &Yard, settings: &[&str]) {
+    yard.kubectl(&[
+        "label",
+        "namespace",
+        &yard.namespace,
+        "pod-security.kubernetes.io/enforce=restricted",
+    ]);
+    let words = [
+        "install",
+        "trainyard",
+        CHART,
+        "--set=nodeSelector.test\\.trainyard\\.dev/node=real",
+        // The suite has installed the definitions before.
+        "--take-ownership",
+        "--wait",
+        "--timeout=2m",
+    ];
+    yard.helm(&[&words, settings].concat());
+}
+
+/// Removes what the chart installed, without the definitions.
+pub(crate) fn uninstall_chart(yard: &Yard) {
+    yard.helm(&["uninstall", "trainyard", "--wait", "--timeout=1m"]);
+}
+
 /// Asks for a job until the webhooks that it needs are asked.
 fn put_at_last(yard: &Yard, job: &Value) {
     yard.wait("the job is taken", || {
@@ -75,23 +101,8 @@ fn put_at_last(yard: &Yard, job: &Value) {
 #[test]
 fn an_installed_chart_runs_jobs_survives_its_leader_and_leaves_the_jobs_when_it_goes() {
     alone_on_real_nodes("helm", |yard| {
-        let _hooks = hooks::alone();
-        yard.kubectl(&[
-            "label",
-            "namespace",
-            &yard.namespace,
-            "pod-security.kubernetes.io/enforce=restricted",
-        ]);
-        yard.helm(&[
-            "install",
-            "trainyard",
-            CHART,
-            "--set=nodeSelector.test\\.trainyard\\.dev/node=real",
-            // The suite has installed the definitions before.
-            "--take-ownership",
-            "--wait",
-            "--timeout=2m",
-        ]);
+        let _hooks = hooks::alone(yard);
+        install_chart(yard, &[]);
         // Jobs belong to people, in a namespace without restrictions.
         let people = yard.beside("people");
         put_at_last(&people, &smoke("first"));
@@ -128,7 +139,7 @@ fn an_installed_chart_runs_jobs_survives_its_leader_and_leaves_the_jobs_when_it_
         ]);
         assert!(metrics.contains("trainyard_leader"), "{metrics}");
 
-        yard.helm(&["uninstall", "trainyard", "--wait", "--timeout=1m"]);
+        uninstall_chart(yard);
         let left = people.kubectl(&["get", "pytorchjobs", "-o", "name"]);
         assert_eq!(left.lines().count(), 2, "{left}");
         let kinds = "validatingwebhookconfigurations,mutatingwebhookconfigurations";
@@ -141,7 +152,7 @@ fn an_installed_chart_runs_jobs_survives_its_leader_and_leaves_the_jobs_when_it_
 #[test]
 fn an_applied_kustomization_runs_jobs() {
     alone_on_real_nodes("kustomized", |yard| {
-        let _hooks = hooks::alone();
+        let _hooks = hooks::alone(yard);
         let apply = [
             "apply",
             "--server-side",

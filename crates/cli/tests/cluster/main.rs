@@ -22,6 +22,7 @@ mod operator;
 mod preflight;
 mod shadow;
 mod spans;
+mod upstream;
 mod webhooks;
 mod yard;
 

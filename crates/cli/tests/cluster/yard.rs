@@ -60,6 +60,16 @@ fn on(name: &str, variable: &str, test: impl FnOnce(&Yard)) {
     yard.clear();
 }
 
+/// Where the suite keeps what it gives the tests of a cluster.
+pub(crate) fn suite_folder() -> PathBuf {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "how the suite says what there is"
+    )]
+    let folder = std::env::var_os("TRAINYARD_CLUSTER");
+    PathBuf::from(folder.unwrap())
+}
+
 /// The job of an example.
 pub(crate) fn example(file: &str) -> Value {
     let path = format!("{}/../../examples/{file}", env!("CARGO_MANIFEST_DIR"));
@@ -249,7 +259,12 @@ impl Yard {
         self.wait_or(look, || what.to_owned())
     }
 
-    fn wait_or<T>(&self, mut look: impl FnMut() -> Option<T>, what: impl Fn() -> String) -> T {
+    /// Looks until there is something to return; `what` tells what should have been.
+    pub(crate) fn wait_or<T>(
+        &self,
+        mut look: impl FnMut() -> Option<T>,
+        what: impl Fn() -> String,
+    ) -> T {
         let began = Instant::now();
         loop {
             if let Some(found) = look() {

@@ -112,18 +112,32 @@ impl Yard {
             .args(["agent", "serve"])
             .args(if beside.is_empty() { &[][..] } else { &["--"] })
             .args(beside)
+            // As in a pod, which has a /tmp of its own: two daemons of Open MPI that share a host name and a folder for
+            // their session remove each other's files.
+            .env("TMPDIR", self.scratch(&number.to_string()))
+            // What a test leaves behind must not hold the output of the tests open.
+            .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let log = BufReader::new(child.stderr.take().unwrap());
+        let mut worker = Worker { child, log };
         let mut line = String::new();
-        log.read_line(&mut line).unwrap();
+        worker.log.read_line(&mut line).unwrap();
         let want = format!(
             "trainyard: ready for commands of attempt {} on port {}\n",
             self.attempt, self.port
         );
         assert_eq!(line, want);
-        Worker { child, log }
+        worker
+    }
+
+    /// A folder for temporary files that every user may write to.
+    fn scratch(&self, name: &str) -> PathBuf {
+        let folder = self.folder.path().join(name);
+        fs::create_dir_all(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        folder
     }
 
     /// The remote shell, asked to run `line` at 127.0.0.`number`.
@@ -510,7 +524,7 @@ fn mpirun_starts_its_ranks_through_the_agent() {
                 "OMPI_MCA_plm_rsh_agent",
                 format!("/bin/sh {}", script.display()),
             )
-            .env("OMPI_MCA_orte_tmpdir_base", "/tmp")
+            .env("TMPDIR", yard.scratch("launcher"))
             .env("HOME", "/tmp")
             .args(["-np", "3", "--hostfile"])
             .arg(folder.join("hostfile"))

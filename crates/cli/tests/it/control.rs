@@ -15,7 +15,7 @@ use crate::{
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Calls `words` until what it prints is as `wanted`.
-fn until(call: &Call, words: &[&str], wanted: impl Fn(&Outcome) -> bool) -> Outcome {
+pub(crate) fn until(call: &Call, words: &[&str], wanted: impl Fn(&Outcome) -> bool) -> Outcome {
     let began = Instant::now();
     loop {
         let outcome = call.again(words).run();

@@ -6,24 +6,32 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod agreement;
 mod bad_input;
 mod call;
 mod control;
+mod detached;
 mod doctor;
 mod examples;
 mod fabrics;
+mod faults;
 mod findings;
 mod golden;
+mod looking;
 mod new;
 #[path = "../../../probe/src/read/tests/node.rs"]
 mod node;
 mod objects;
 mod placement;
+mod plain;
+mod plain_words;
 mod planning;
 mod preflight;
 mod program;
+mod readme;
 mod run;
 mod stored;
 mod streams;
 mod trust;
+mod truth;
 mod verdict;

@@ -55,7 +55,7 @@ fn lists_and_refusals_read_well() {
 #[test]
 fn every_template_is_free_of_findings_and_renders() {
     let names = templates();
-    assert_eq!(names.len(), 11);
+    assert_eq!(names.len(), 12);
     for name in names {
         for profile in ["demo", "production"] {
             let file = format!("{name}.yaml");
@@ -81,6 +81,19 @@ fn every_template_is_free_of_findings_and_renders() {
             );
         }
     }
+}
+
+/// By flag as by position, and the file trains without a framework.
+#[test]
+fn quickstart_trains_as_it_is() {
+    let call = Call::new(&["new", "--template", "quickstart", "-o", "job.yaml"]);
+    let written = call.run();
+    assert_eq!(written.code, Some(0), "{written:?}");
+    let run = call.again(&["run", "job.yaml", "--cpu"]).run();
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(run.stdout.contains("done: test accuracy"), "{}", run.stdout);
+    let both = call.again(&["new", "jax", "--template", "jax"]).run();
+    assert_eq!(both.code, Some(2), "{both:?}");
 }
 
 #[test]
@@ -116,16 +129,10 @@ fn demos_train() {
     for name in trained {
         let line = "trainyard smoke-trainer --epochs=1 --target-accuracy=0";
         // The trainer is one process for each pod, so a pod may have one GPU at most.
-        let words = [
-            "new",
-            name,
-            "--command",
-            line,
-            "--gpus",
-            "1",
-            "-o",
-            "job.yaml",
-        ];
+        let mut words = vec!["new", name, "--command", line, "-o", "job.yaml"];
+        if name != "quickstart" {
+            words.extend(["--gpus", "1"]);
+        }
         let call = Call::new(&words);
         let written = call.run();
         assert_eq!(written.code, Some(0), "{written:?}");

@@ -84,6 +84,7 @@ fn manual_pages() {
     assert_eq!(
         pages,
         [
+            "trainyard-attach.1",
             "trainyard-completions.1",
             "trainyard-delete.1",
             "trainyard-doctor.1",
@@ -105,6 +106,7 @@ fn manual_pages() {
             "trainyard-run.1",
             "trainyard-simulate.1",
             "trainyard-status.1",
+            "trainyard-stop.1",
             "trainyard-suspend.1",
             "trainyard.1"
         ]

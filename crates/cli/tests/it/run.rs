@@ -173,7 +173,7 @@ pub(crate) fn interrupted(call: &Call, then: impl FnOnce(u32)) -> (Option<i32>, 
     (output.status.code(), text + &rest, stderr)
 }
 
-fn send(signal: &str, pid: u32) {
+pub(crate) fn send(signal: &str, pid: u32) {
     let sent = Command::new("kill")
         .args([signal, &pid.to_string()])
         .status();
@@ -378,7 +378,12 @@ fn what_cannot_be_run_is_said() {
             &two,
             "the files hold no job `c`",
         ),
-        ("no job", &[], config, "the files hold no job, only objects"),
+        (
+            "no job",
+            &[],
+            config,
+            "the file has no job in it, only objects",
+        ),
         ("bad file", &[], "kind: [", "error[TY"),
         (
             "no program",

@@ -61,7 +61,10 @@ fn fill(root: &Path) {
         "trainyard": {
             "attempt": 2, "seen": 40, "formed": true,
             "spent": {"user": 3, "platform": 0, "infrastructure": 0, "preemption": 0},
-            "ledger": {},
+            "ledger": {"timeline": [
+                [1, "creating", 1000], [1, "starting", 400_000], [1, "training", 1_000_000],
+                [2, "starting", 499_000], [2, "training", 2_000_000],
+            ]},
         },
     });
     write(

@@ -53,9 +53,11 @@ fn on_a_terminal(call: &Call) -> String {
 
 /// What in `shown` makes a terminal do more than show text in colours.
 fn obeyed(shown: &str) -> Option<String> {
-    // The live line of `run` erases itself; no hostile text here does that.
+    // The live line of `run` erases itself, and is written over once more if the run lasts that long; no hostile text here
+    // does that.
     let text = shown
         .replace("\r\n", "\n")
+        .replace("\r\u{1b}[1mj · pods ", "")
         .replace("\r\u{1b}[K", "")
         .replace("\u{1b}[K", "");
     let mut rest = text.as_str();

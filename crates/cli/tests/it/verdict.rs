@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 
-use crate::run::{job, run};
+use crate::{
+    call::{Call, Outcome},
+    run::{job, run},
+};
 
 /// Rank 1 raises an exception, as Python writes it; the others wait for it.
 fn mistake(line: &str) -> String {
@@ -26,24 +29,36 @@ fn tries(job: &str, limit: u32) -> String {
     job.replace("backoffLimit: 2", &format!("backoffLimit: {limit}"))
 }
 
+/// The job without any limit on retries.
+fn unlimited(job: &str) -> String {
+    job.replace("  runPolicy:\n    backoffLimit: 2\n", "")
+}
+
+fn report_of(outcome: &Outcome) -> Value {
+    serde_json::from_str(&outcome.stdout).expect("stdout is one JSON document")
+}
+
 #[test]
-fn the_same_mistake_twice_ends_the_job_and_is_told() {
-    let job = tries(&job(2, &mistake("7")), 9);
-    let call = run(&["--format", "json"], &job);
+fn a_mistake_ends_a_job_without_a_limit_at_once_and_is_told() {
+    let call = run(&["--format", "json"], &unlimited(&job(2, &mistake("7"))));
     let outcome = call.run();
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    let report: Value = serde_json::from_str(&outcome.stdout).expect("stdout is one JSON document");
-    assert_eq!(report["attempts"], 2, "{}", outcome.stdout);
+    let report = report_of(&outcome);
+    assert_eq!(report["attempts"], 1, "{}", outcome.stdout);
     let message = report["message"].as_str().expect("a sentence");
-    let sentence = "attempts 1 and 2 ended with the same error at the same place";
-    assert!(message.contains(sentence), "{message}");
+    for part in [
+        "because a retry does not help: ",
+        "KeyError: 'rate'",
+        "set `backoffLimit`",
+    ] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
     let verdict = &report["verdict"];
     assert_eq!(verdict["label"], "user_code_error");
     assert_eq!(verdict["ranks"], serde_json::json!([1]));
     assert_eq!(verdict["account"], "user");
-    assert_eq!(verdict["attempt"], 2);
+    assert_eq!(verdict["attempt"], 1);
     assert_eq!(report["failures"][0]["verdict"]["label"], "user_code_error");
-    assert_eq!(report["failures"][0]["verdict"]["attempt"], 1);
 
     let status = call.again(&["status", "j"]).run();
     for part in ["verdict", "user_code_error: ", "in main) [rank 1]"] {
@@ -59,6 +74,202 @@ fn the_same_mistake_twice_ends_the_job_and_is_told() {
         "{}",
         doctor.stdout
     );
+    let first = "ended first: pod j-worker-0 (rank 1) ended with exit code 1 at ";
+    assert!(doctor.stdout.contains(first), "{}", doctor.stdout);
+}
+
+#[test]
+fn a_budget_rules_where_one_is_set_and_the_same_failure_is_told_once() {
+    let outcome = run(&[], &job(2, &mistake("7"))).run();
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    for part in [
+        "has reached the specified backoff limit",
+        "user 2 of 2",
+        "in attempt 1: exit code 1; the same in attempt 2\n",
+    ] {
+        assert!(outcome.stderr.contains(part), "{part}: {}", outcome.stderr);
+    }
+    assert_eq!(
+        outcome.stderr.matches("verdict   ").count(),
+        1,
+        "{}",
+        outcome.stderr
+    );
+}
+
+#[test]
+fn a_typo_in_a_path_or_a_command_ends_a_job_without_a_limit_at_once() {
+    let python = "echo \"python: can't open file '/app/trian.py': [Errno 2] No such file or directory\" >&2; exit 2";
+    let argparse = "echo 'torchrun: error: unrecognized arguments: --nporc=2' >&2; exit 2";
+    let cases = [
+        ("exec sh /nowhere/trian.sh", "/nowhere/trian.sh"),
+        ("exec /nowhere/trian", "/nowhere/trian"),
+        ("trian-the-model", "trian-the-model"),
+        (python, "trian.py"),
+        (argparse, "--nporc=2"),
+    ];
+    for (script, word) in cases {
+        let outcome = run(&["--format", "json"], &unlimited(&job(1, script))).run();
+        assert_eq!(outcome.code, Some(1), "{script}: {outcome:?}");
+        let report = report_of(&outcome);
+        assert_eq!(report["attempts"], 1, "{script}: {}", outcome.stdout);
+        let message = report["message"].as_str().expect("a sentence");
+        assert!(
+            message.contains("a retry does not help: "),
+            "{script}: {message}"
+        );
+        let evidence = report["verdict"].to_string() + message;
+        assert!(evidence.contains(word), "{script}: {evidence}");
+    }
+}
+
+/// A `TFJob` of one worker, whose pods restart alone.
+fn restarts_alone(policy: &str, script: &str) -> String {
+    format!(
+        "\
+apiVersion: kubeflow.org/v1
+kind: TFJob
+metadata:
+  name: j
+spec:
+  tfReplicaSpecs:
+    Worker:
+      replicas: 1
+      restartPolicy: {policy}
+      template:
+        spec:
+          terminationGracePeriodSeconds: 5
+          containers:
+            - name: tensorflow
+              image: example.com/train:1
+              command: [sh, -c, {script:?}]
+"
+    )
+}
+
+/// How often the container was started: each start leaves a mark.
+fn starts(call: &Call) -> usize {
+    let marks = std::fs::read_to_string(call.folder().join("starts"));
+    marks.expect("it was started").lines().count()
+}
+
+#[test]
+fn a_pod_that_restarts_alone_is_not_started_again_in_vain() {
+    let script = "echo start >> starts; exec sh /nowhere/trian.sh";
+    for policy in ["OnFailure", "Always"] {
+        let call = run(&["--format", "json"], &restarts_alone(policy, script));
+        let outcome = call.run();
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        let report = report_of(&outcome);
+        let message = report["message"].as_str().expect("a sentence");
+        for part in [
+            "a retry does not help: ",
+            "/nowhere/trian.sh",
+            "set `backoffLimit`",
+        ] {
+            assert!(message.contains(part), "{policy}: {part}: {message}");
+        }
+        assert_eq!(report["attempts"], 1, "{}", outcome.stdout);
+        assert_eq!(report["spent"]["user"], 1, "{}", outcome.stdout);
+        let label = "data_path_missing";
+        assert_eq!(report["verdict"]["label"], label, "{}", outcome.stdout);
+        assert_eq!(report["failures"][0]["verdict"]["label"], label);
+        assert_eq!(starts(&call), 1, "{policy}");
+    }
+}
+
+#[test]
+fn a_pod_that_restarts_alone_after_it_trained_has_a_second_chance() {
+    let trains = format!(
+        "echo start >> starts; echo step 1 loss 2.0; {}",
+        mistake("7")
+    );
+    let trains = trains.replace("test $RANK = 1 && ", "");
+    let call = run(&["--format", "json"], &restarts_alone("OnFailure", &trains));
+    let outcome = call.run();
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let report = report_of(&outcome);
+    let message = report["message"].as_str().expect("a sentence");
+    let twice = "pod `j-worker-0` ended twice in a row with the same error at the same place: ";
+    assert!(message.contains(twice), "{message}");
+    assert_eq!(report["spent"]["user"], 2, "{}", outcome.stdout);
+    assert_eq!(starts(&call), 2);
+}
+
+#[test]
+fn a_rank_that_was_killed_is_named_and_not_the_peer_that_lost_it() {
+    let lost = "RuntimeError: [/w/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.7]:4711";
+    let script = format!(
+        "test $RANK = 0 && {{ echo '{lost}' >&2; touch said; sleep 60; }}; \
+         until test -e said; do sleep 0.05; done; kill -9 $$$$"
+    );
+    let call = run(&["--format", "json"], &tries(&job(2, &script), 1));
+    let outcome = call.run();
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let report = report_of(&outcome);
+    let verdict = &report["verdict"];
+    assert_eq!(verdict["label"], "killed_from_outside", "{verdict}");
+    assert_eq!(verdict["ranks"], serde_json::json!([1]), "{verdict}");
+    let doctor = call.again(&["doctor", "--job", "j"]).run();
+    let sentence = "rank 1 (pod `j-worker-0`) was killed by signal 9 (SIGKILL); by whom is unknown";
+    assert!(doctor.stdout.contains(sentence), "{}", doctor.stdout);
+    let followed = call.again(&["doctor", "--job", "j", "--follow"]).run();
+    assert_eq!(followed.code, doctor.code, "{followed:?}");
+    assert!(followed.stdout.contains(sentence), "{}", followed.stdout);
+
+    // What the engine of another machine stored: the kernel killed it for its memory.
+    let runs = call.folder().join(".trainyard/runs/j");
+    let mut folders = std::fs::read_dir(runs).expect("a run").flatten();
+    let stored = folders.find_map(|folder| {
+        let path = folder.path().join("report.json");
+        let text = std::fs::read_to_string(&path).ok()?;
+        Some((path, text))
+    });
+    let (path, text) = stored.expect("a report");
+    let text = text.replace("\"outOfMemory\": false", "\"outOfMemory\": true");
+    std::fs::write(
+        path,
+        text.replace("\"outOfMemory\":false", "\"outOfMemory\":true"),
+    )
+    .expect("the report can be written");
+    let doctor = call.again(&["doctor", "--job", "j"]).run();
+    assert!(
+        doctor.stdout.starts_with("host_oom_killed: "),
+        "{}",
+        doctor.stdout
+    );
+    assert!(doctor.stdout.contains("rank 1"), "{}", doctor.stdout);
+}
+
+#[test]
+fn a_worker_out_of_memory_is_the_cause_and_not_its_peer() {
+    let lost = "RuntimeError: [/w/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.7]:4711";
+    let script = format!(
+        "test $RANK = 0 && {{ echo '{lost}' >&2; touch said; sleep 20; }}; \
+         until test -e said; do sleep 0.05; done; \
+         x=$(head -c 100000000 /dev/zero | tr '\\0' x); echo $x | wc -c"
+    );
+    let limited = unlimited(&job(2, &script)).replace(
+        "              command:",
+        "              resources: {limits: {memory: 32Mi}}\n              command:",
+    );
+    let call = run(&["--format", "json"], &limited);
+    let outcome = call.run();
+    let report = report_of(&outcome);
+    if report["failures"].as_array().is_none_or(Vec::is_empty) {
+        println!(
+            "SKIPPED: this user may not make cgroups here: {}",
+            outcome.stderr
+        );
+        return;
+    }
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert_eq!(report["attempts"], 1, "{}", outcome.stdout);
+    let verdict = &report["verdict"];
+    assert_eq!(verdict["label"], "host_oom_killed", "{verdict}");
+    assert_eq!(verdict["ranks"], serde_json::json!([1]), "{verdict}");
+    let sentence = verdict["sentence"].as_str().expect("a sentence");
+    assert!(sentence.contains("limit of 32Mi"), "{sentence}");
 }
 
 #[test]

@@ -9,11 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     flight::Dump,
+    known::{End, Known},
     nccl::Told,
     report::{Collective, RankFacts},
     source::{Member, Source},
     steps::{SlowRank, slowest},
 };
+use crate::explain::exit;
 
 /// All ranks, and what comparing them shows.
 #[derive(Debug, Default)]
@@ -176,6 +178,28 @@ impl Group {
         self.world = self.ranks.iter().filter_map(|facts| facts.world).max();
         self.missing = missing(&self.ranks, self.world);
         self.disagreements = disagreements(&self.ranks);
+    }
+
+    /// Puts beside each rank how it ended, where whoever ran it knows: that stands above what a log says.
+    pub(super) fn ended(&mut self, known: &[Known]) {
+        for known in known {
+            let Some(rank) = known.rank else { continue };
+            let word = match &known.end {
+                End::OutOfMemory(_) => "out of memory".to_owned(),
+                End::Exit(code) => match exit::signal_of(*code) {
+                    Some(signal) => format!("signal {}", signal.number),
+                    None => format!("code {code}"),
+                },
+                End::NodeDeleted | End::NodeSilent => "node lost".to_owned(),
+                End::Disrupted(_) => "taken away".to_owned(),
+                End::NotStarted(_) => "not started".to_owned(),
+                End::Unknown => continue,
+            };
+            let same = self.ranks.iter_mut().find(|facts| facts.rank == Some(rank));
+            if let Some(facts) = same {
+                facts.exit = Some(word);
+            }
+        }
     }
 
     fn transports(&mut self, members: &[(usize, &Member)]) {

@@ -10,8 +10,8 @@ use super::stamp::{self, Stamp};
 
 /// A line, taken apart.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Line<'a> {
-    pub(super) text: &'a [u8],
+pub(crate) struct Line<'a> {
+    pub(crate) text: &'a [u8],
     pub(super) stamp: Option<Stamp>,
     /// As the prefix tells it.
     pub(super) rank: Option<u32>,
@@ -20,7 +20,7 @@ pub(super) struct Line<'a> {
 }
 
 /// Takes `raw` apart; `scratch` holds the text where it had to be decoded.
-pub(super) fn read<'a>(raw: &'a [u8], scratch: &'a mut Vec<u8>) -> Line<'a> {
+pub(crate) fn read<'a>(raw: &'a [u8], scratch: &'a mut Vec<u8>) -> Line<'a> {
     let docker = raw.starts_with(b"{\"log\":\"") && docker(raw, scratch);
     if docker || memchr::memchr(0x1b, raw).is_some() {
         if !docker {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Serialize, Serializer};
 
 use super::{
+    known::Known,
     rules::{Confidence, Retry, Stage},
     steps::SlowRank,
 };
@@ -15,7 +16,7 @@ use crate::job::Account;
 pub struct Evidence {
     /// File or source.
     pub file: String,
-    /// Line, from 1.
+    /// Line, from 1; 0 for what is known without a log, such as an exit code.
     pub line: u64,
     /// The line without its prefixes, cut where it is long.
     pub text: String,
@@ -51,6 +52,9 @@ pub struct Verdict {
     pub refuted_by: String,
     /// What to do.
     pub next: String,
+    /// What two attempts that failed for the same reason have in common; numbers are left out.
+    #[serde(skip)]
+    pub signature: Option<String>,
     /// What it rests on: lines that explain, or lines that follow from something else.
     #[serde(skip)]
     pub stage: Stage,
@@ -184,6 +188,36 @@ pub struct Moment {
     pub line: u64,
 }
 
+/// How a pod ended, as whoever ran it knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Ended {
+    /// The pod.
+    pub pod: String,
+    /// Its rank, where it holds only one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+    /// Its node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// When, in RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+    /// How, as the end of a sentence about the pod.
+    pub how: String,
+}
+
+impl Ended {
+    pub(super) fn of(known: &Known) -> Self {
+        Self {
+            pod: known.pod.clone(),
+            rank: known.rank,
+            node: known.node.clone(),
+            at: known.at.map(|at| at.to_string()),
+            how: known.end.words(),
+        }
+    }
+}
+
 /// What is known apart from the verdicts.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Facts {
@@ -200,6 +234,9 @@ pub struct Facts {
     pub slowest: Option<SlowRank>,
     /// First sightings with a time, in order.
     pub timeline: Vec<Moment>,
+    /// How pods ended, in order of time, where whoever ran them is asked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ended: Vec<Ended>,
     /// Lines that were read.
     pub lines: u64,
     /// Bytes that were read.

@@ -8,7 +8,7 @@
 
 mod anchors;
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use aho_corasick::AhoCorasick;
 use regex::bytes::{Regex, RegexBuilder};
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use self::anchors::Anchors;
 pub(super) use self::anchors::Part;
-use crate::job::Account;
+use crate::{job::Account, progress::UserRules};
 
 const LABELS: &str = include_str!("labels.toml");
 const RULES: &str = include_str!("rules.toml");
@@ -320,6 +320,7 @@ pub struct Rules {
     anchors: Anchors,
     pub(super) finder: Finder,
     pub(super) samples: Finder,
+    progress: Arc<UserRules>,
 }
 
 impl Rules {
@@ -333,12 +334,17 @@ impl Rules {
     pub fn with(texts: &[&str]) -> Result<Self, RulesError> {
         let mut file = parse(LABELS)?;
         let builtin = parse(RULES)?;
+        let mut progress = UserRules::default();
         let (mut anchors, at_ends) = (builtin.anchors, builtin.anchors_of_ends);
         file.rule = builtin.rule;
         for text in texts {
             let added = parse(text)?;
             for rule in &added.rule {
                 rule.check()?;
+                if let Some(pattern) = rule.regex().filter(|_| rule.stage == Stage::Progress) {
+                    let unless = lazily(&rule.refusing, rule.unless.as_deref());
+                    progress.add(pattern, unless);
+                }
             }
             for literal in added.rule.iter().flat_map(|rule| &rule.any) {
                 if !anchors.iter().any(|anchor| literal.contains(anchor)) {
@@ -364,6 +370,7 @@ impl Rules {
             labels: file.label,
             list: file.rule,
             anchors: Anchors::new(&anchors, &at_ends),
+            progress: Arc::new(progress),
         })
     }
 
@@ -375,6 +382,11 @@ impl Rules {
     /// Every rule, in the order of the file.
     pub fn rules(&self) -> &[Rule] {
         &self.list
+    }
+
+    /// How the rules that a user added read steps; for a [`Reader`](crate::progress::Reader).
+    pub fn progress(&self) -> &Arc<UserRules> {
+        &self.progress
     }
 
     /// The label called `name`.

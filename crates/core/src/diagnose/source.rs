@@ -9,6 +9,7 @@
 mod first_ranks;
 mod last_lines;
 mod members;
+mod samples;
 mod text;
 mod words;
 
@@ -16,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) use self::first_ranks::FirstRanks;
 use self::last_lines::LastLines;
-use self::text::{host, leading_nuls, lossy, newer, newlines, numbers, shown, signal_number};
+use self::text::{host, leading_nuls, lossy, newlines, numbers, shown, signal_number, stays};
 use super::{
     line::{self, Line},
     nccl::{self, Known, Told},
@@ -26,6 +27,7 @@ use super::{
     steps::StepTimes,
     torch::{self, Trace, Work},
 };
+use crate::progress::{self, LineReader};
 
 /// How much of one line is looked at.
 pub const MAX_LINE: usize = 16 << 10;
@@ -136,6 +138,10 @@ pub(super) struct Source {
     carry: Vec<u8>,
     /// How many of the next lines are looked at whatever they hold.
     watched: u32,
+    /// The last line whose step and loss were read.
+    sampled: u64,
+    /// What lines of each rank said of its progress; `None` where lines name no rank.
+    readers: BTreeMap<Option<u32>, LineReader>,
     /// Whether the rest of a line that is too long is being skipped.
     skipping: bool,
     last_stamp: Option<Stamp>,
@@ -267,44 +273,22 @@ impl Source {
             Part::Middle => SAMPLED_IN_MIDDLE,
             Part::End => SAMPLED_LINES,
         };
-        let mut end = block.len();
-        for back in 0..sampled {
-            let Some(before) = end.checked_sub(1) else {
-                break;
-            };
-            let start = memchr::memrchr(b'\n', block.get(..before).unwrap_or_default())
+        let mut begin = block.len();
+        let mut count = 0;
+        while count < sampled
+            && let Some(before) = begin.checked_sub(1)
+        {
+            begin = memchr::memrchr(b'\n', block.get(..before).unwrap_or_default())
                 .map_or(0, |newline| newline + 1);
-            let text = block
-                .get(start..before.min(start + MAX_LINE))
-                .unwrap_or_default();
-            self.sample(rules, text, self.lines - back as u64, None);
-            end = start;
+            count += 1;
         }
-    }
-
-    /// Step and loss of one line.
-    fn sample(&mut self, rules: &Rules, raw: &[u8], number: u64, rank: Option<u32>) {
-        let mut found = std::mem::take(&mut self.found);
-        rules.samples.rules_in(raw, &mut found);
-        if !found.is_empty() {
-            let mut scratch = std::mem::take(&mut self.scratch);
-            let last = raw
-                .rsplit(|byte| *byte == b'\r')
-                .find(|part| !part.is_empty());
-            let line = line::read(last.unwrap_or(raw), &mut scratch);
-            self.last_stamp = line.stamp.or(self.last_stamp);
-            for index in &found {
-                let rule = rules.rule(*index);
-                if rule.takes(line.text) {
-                    if rule.stage == Stage::Progress {
-                        self.progress_line = self.progress_line.max(number);
-                    }
-                    self.fields(rule, line.text, rank.or(line.rank), Order::Older);
-                }
-            }
-            self.scratch = scratch;
+        let last = block.get(begin..).unwrap_or_default();
+        let last = last.strip_suffix(b"\n").unwrap_or(last);
+        for (after, text) in last.split(|byte| *byte == b'\n').enumerate().take(count) {
+            let text = text.get(..text.len().min(MAX_LINE)).unwrap_or_default();
+            let number = (self.lines + 1 + after as u64).saturating_sub(count as u64);
+            self.sample(rules, text, number, None);
         }
-        self.found = found;
     }
 
     /// A line that may matter.
@@ -439,7 +423,7 @@ impl Source {
                     .map(|member| (member.rank, member.node.clone()));
                 self.see(rules, *index, line, number, rank);
             } else {
-                self.fields(rule, line.text, line.rank, Order::Newer);
+                self.fields(rule, line.text, line.rank);
             }
         }
         self.found = found;
@@ -507,7 +491,7 @@ impl Source {
     }
 
     /// Named groups of a rule that are facts of the rank.
-    fn fields(&mut self, rule: &Rule, text: &[u8], rank: Option<u32>, order: Order) {
+    fn fields(&mut self, rule: &Rule, text: &[u8], rank: Option<u32>) {
         let Some(regex) = rule.regex() else { return };
         let Some(captures) = regex.captures(text) else {
             return;
@@ -527,12 +511,15 @@ impl Source {
             let Some(found) = captures.name(name).filter(|found| !found.is_empty()) else {
                 continue;
             };
-            let value = lossy(found.as_bytes());
-            member.steps.note(name, &value);
-            // Lines of a block are sampled from its end backwards: what is there is newer.
-            let kept = order == Order::Older && newer(member.fields.get(name), &value, name);
+            // Steps have one reader.
+            if rule.stage == Stage::Progress && progress::GROUPS.contains(&name) {
+                continue;
+            }
+            let kept = stays(member.fields.get(name), name);
             if (member.fields.contains_key(name) || member.fields.len() < MAX_FIELDS) && !kept {
-                member.fields.insert(name.to_owned(), value);
+                member
+                    .fields
+                    .insert(name.to_owned(), lossy(found.as_bytes()));
             }
         }
     }
@@ -546,13 +533,6 @@ impl Source {
             node: line.node.map(lossy).or_else(|| self.node.clone()),
         }
     }
-}
-
-/// Whether what is sampled comes before or after what is known.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Order {
-    Older,
-    Newer,
 }
 
 impl Seen {

@@ -31,19 +31,11 @@ pub(super) struct StepTimes {
 }
 
 impl StepTimes {
-    /// Takes a fact of the rank, where it is the time of a step.
-    pub(super) fn note(&mut self, name: &str, value: &str) {
-        let millis = match name {
-            "step_ms" => 1.0,
-            "step_seconds" => 1000.0,
-            _ => return,
-        };
-        let Ok(value) = value.parse::<f64>() else {
-            return;
-        };
-        if value.is_finite() && value > 0.0 {
+    /// Takes the time of one step.
+    pub(super) fn note(&mut self, seconds: f64) {
+        if seconds.is_finite() && seconds > 0.0 {
             self.count = self.count.saturating_add(1);
-            self.millis += value * millis;
+            self.millis += seconds * 1000.0;
         }
     }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     report::{Report, Verdict},
     rules::{Confidence, Retry, Stage},
+    signature,
     verdict::words_of,
 };
 use crate::job::Account;
@@ -44,6 +45,9 @@ pub struct VerdictSummary {
     /// The exception and where in the program it was raised, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
+    /// What two attempts that failed for the same reason have in common, where that can be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<String>,
     /// What to do.
     pub next: String,
 }
@@ -59,6 +63,24 @@ pub enum Depth {
 }
 
 impl VerdictSummary {
+    /// Whether `other` is about the same failure of another attempt: the same label, and the same place in the
+    /// program or, where no exception names one, the same line without its numbers.
+    pub fn is_same_failure(&self, other: &Self) -> bool {
+        let same = match (&self.place, &other.place) {
+            (Some(place), Some(other)) => place == other,
+            (None, None) => self.signature.is_some() && self.signature == other.signature,
+            _ => false,
+        };
+        self.label == other.label && same
+    }
+
+    /// What equal failures have in common, in few letters; nothing where that cannot be told.
+    pub fn digest(&self) -> Option<String> {
+        let common = self.place.as_ref().or(self.signature.as_ref())?;
+        let kind = if self.place.is_some() { "at" } else { "as" };
+        Some(signature::digest(&[&self.label, kind, common]))
+    }
+
     /// Label, sentence, ranks and nodes in one line.
     pub fn headline(&self) -> String {
         let ranks: BTreeSet<u32> = self.ranks.iter().copied().collect();
@@ -113,6 +135,7 @@ impl Verdict {
                 Depth::Symptom
             },
             place: self.place.as_deref().map(short),
+            signature: self.signature.as_deref().map(short),
             next: short(&self.next),
         }
     }

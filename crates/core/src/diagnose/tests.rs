@@ -4,6 +4,9 @@ use std::path::Path;
 
 use super::*;
 
+mod known;
+mod traps;
+
 #[expect(
     clippy::disallowed_methods,
     reason = "a test reads its data; nothing of the library does"
@@ -270,4 +273,22 @@ fn a_host_whose_name_was_taken_out_of_the_log_has_none() {
     let report = doctor.finish();
     assert_eq!(report.facts.ranks.len(), 1);
     assert_eq!(report.facts.ranks[0].node, None);
+}
+
+#[test]
+fn an_epoch_is_not_shown_as_the_step() {
+    let step = |text: &str| {
+        let mut doctor = Doctor::new(Arc::new(Rules::builtin()));
+        let source = doctor.source("rank0.log");
+        doctor.bytes(source, text.as_bytes());
+        let facts = doctor.finish().facts;
+        let rank = facts.ranks.first();
+        rank.and_then(|rank| rank.fields.get("step").cloned())
+    };
+    assert_eq!(step("Epoch 3 loss 0.5\n"), None);
+    assert_eq!(step("{'loss': 0.5, 'epoch': 3.0}\n"), None);
+    assert_eq!(step("Epoch 3 step 40 loss 0.5\n").as_deref(), Some("40"));
+    let bar = "Epoch 0: 10%|#| 10/100 [00:01<00:09, 8.00it/s, v_num=0]\r\
+               Epoch 3: 12%|#| 12/100 [00:01<00:09, 8.00it/s, v_num=0]\n";
+    assert_eq!(step(bar).as_deref(), Some("312"));
 }

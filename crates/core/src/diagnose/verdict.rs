@@ -3,17 +3,22 @@
 //! Owns the order: a cause before a symptom, among causes the first in time, among symptoms the one that
 //! says most; and what follows only from several lines or ranks together.
 //!
-//! Invariant: a verdict rests on at least one line, except `healthy` and `inconclusive`.
+//! Invariant: a verdict rests on at least one line or on how a pod is known to have ended, except `healthy` and
+//! `inconclusive`.
 
 mod compare;
+mod known;
+mod traps;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     codes,
     group::Group,
+    known::Known,
     report::{Evidence, Moment, Verdict},
     rules::{Confidence, Label, LabelKind, Rules, Stage},
+    signature,
     source::{Seen, Source},
     stamp::Stamp,
 };
@@ -31,6 +36,11 @@ const QUIET_LINES: u64 = 10;
 /// An exception that is further than this from the end of a log may have been caught: what follows the one
 /// that ends a program are those of other ranks and the summary of a launcher.
 const LAST_LINES: u64 = 200;
+
+/// The fields that a sentence ends with, where a rule has one: alternatives of a pattern need names of their own.
+const DETAILS: [&str; 7] = [
+    "detail", "script", "program", "file", "word", "click", "url",
+];
 
 /// What speaks for one label.
 #[derive(Clone, Debug)]
@@ -51,6 +61,10 @@ struct Case<'a> {
     evidence: Vec<(Option<Stamp>, (usize, u64), Evidence)>,
     detail: Option<String>,
     account: Account,
+    /// How a pod is known to have ended, where that speaks for it.
+    fact: Option<Evidence>,
+    /// Whether it is in the log of the pod that is known to have ended first.
+    of_first: bool,
 }
 
 /// The conclusions, and the labels of facts and of problems that were got over.
@@ -61,11 +75,17 @@ pub(super) struct Concluded {
 }
 
 /// Concludes.
-pub(super) fn conclude(rules: &Rules, sources: &[Source], group: &Group) -> Concluded {
+pub(super) fn conclude(
+    rules: &Rules,
+    sources: &[Source],
+    group: &Group,
+    known: &[Known],
+) -> Concluded {
     let mut judge = Judge {
         rules,
         sources,
         group,
+        known,
         cases: BTreeMap::new(),
         facts: BTreeSet::new(),
     };
@@ -76,6 +96,9 @@ pub(super) fn conclude(rules: &Rules, sources: &[Source], group: &Group) -> Conc
     judge.collectives();
     judge.devices();
     judge.transports();
+    judge.launcher();
+    judge.stale_store();
+    judge.known();
     judge.last_words();
     judge.conclude()
 }
@@ -84,6 +107,7 @@ struct Judge<'a> {
     rules: &'a Rules,
     sources: &'a [Source],
     group: &'a Group,
+    known: &'a [Known],
     cases: BTreeMap<&'a str, Case<'a>>,
     facts: BTreeSet<&'a str>,
 }
@@ -266,6 +290,7 @@ impl Judge<'_> {
             };
             (
                 std::cmp::Reverse(case.stage),
+                (case.fact.is_none(), !case.of_first),
                 weight,
                 when,
                 place,
@@ -349,9 +374,10 @@ impl Judge<'_> {
             // The peer is the one to read, not the rank that tells of it.
             nodes.clone_from(&case.peers);
         }
+        let told = DETAILS.iter().find_map(|name| case.fields.get(*name));
         let detail = case
             .detail
-            .or_else(|| case.fields.get("detail").cloned())
+            .or_else(|| told.cloned())
             .filter(|detail| !detail.trim().is_empty());
         let mut sentence = label.sentence.clone();
         if let Some(detail) = detail {
@@ -360,7 +386,10 @@ impl Judge<'_> {
         if let Some(frame) = case.fields.get("frame") {
             sentence = format!("{sentence} ({frame})");
         }
-        let place = self.place(&case.ranks);
+        let place = match &case.fact {
+            Some(_) => None,
+            None => self.place(&case.ranks),
+        };
         let mut evidence = case.evidence;
         evidence.sort_by_key(|(_, place, _)| *place);
         let first = evidence
@@ -370,6 +399,16 @@ impl Judge<'_> {
             let decisive = evidence.remove(first);
             evidence.insert(0, decisive);
         }
+        let known = case.fact;
+        let evidence = evidence
+            .into_iter()
+            .map(|(_, _, evidence)| evidence)
+            .filter(|evidence| evidence.line > 0);
+        let evidence: Vec<Evidence> = known
+            .into_iter()
+            .chain(evidence)
+            .take(MAX_EVIDENCE)
+            .collect();
         Verdict {
             label: label.name.clone(),
             sentence,
@@ -378,12 +417,10 @@ impl Judge<'_> {
             account: case.account,
             retry: label.retry,
             confidence: case.confidence,
-            evidence: evidence
-                .into_iter()
-                .map(|(_, _, evidence)| evidence)
-                .filter(|evidence| evidence.line > 0)
-                .take(MAX_EVIDENCE)
-                .collect(),
+            signature: evidence
+                .first()
+                .map(|evidence| signature::normal(&evidence.text)),
+            evidence,
             refuted_by: label.refuted_by.clone(),
             next: label.next.clone(),
             stage: case.stage,
@@ -501,6 +538,8 @@ impl<'a> Case<'a> {
             evidence: Vec::new(),
             detail: None,
             account: label.account,
+            fact: None,
+            of_first: false,
         }
     }
 

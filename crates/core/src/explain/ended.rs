@@ -3,7 +3,7 @@
 use super::{Answer, Cause, CutOff, Facts, FailedPod, PodFacts, Standing, Told, exit};
 use crate::{
     diagnose::VerdictSummary,
-    job::{Account, ConditionType, Disruption, Exit, LastFailure, PodPhase},
+    job::{Account, ConditionType, Disruption, Exit, LastFailure, PodPhase, ProgressRecord},
 };
 
 /// The answer for a job that is over.
@@ -12,15 +12,26 @@ pub(super) fn ended(facts: &Facts) -> Option<Answer> {
         return Some(was_cut_off(cut_off));
     }
     if let Some(succeeded) = facts.condition(ConditionType::Succeeded) {
+        let progress = facts.status.trainyard.attempt_progress();
+        let complaint = progress.and_then(ProgressRecord::complaint);
+        let logs = facts.ours("logs");
         let answer = Answer {
             standing: Standing::Succeeded,
             cause: Cause::Succeeded,
             sentence: format!(
-                "it succeeded in attempt {}",
-                facts.status.trainyard.attempt.max(1)
+                "it succeeded in attempt {}{}",
+                facts.status.trainyard.attempt.max(1),
+                complaint
+                    .as_ref()
+                    .map_or_else(String::new, |complaint| format!(", but {complaint}"))
             ),
             evidence: Vec::new(),
-            next: format!("nothing; {} prints what it wrote", facts.ours("logs")),
+            next: match complaint {
+                None => format!("nothing; {logs} prints what it wrote"),
+                Some(_) => format!(
+                    "check what it saved since that step before you use it; {logs} prints what it wrote"
+                ),
+            },
         };
         return Some(answer.because("condition Succeeded", succeeded.message.clone()));
     }
@@ -97,6 +108,13 @@ pub(super) fn ended(facts: &Facts) -> Option<Answer> {
         }
     }
     answer = answer.because("condition Failed", failed.message.clone());
+    // The same failure is told once, with its attempts.
+    let kept = facts.status.trainyard.last_failure.as_ref();
+    let same = kept.and_then(|kept| Some((kept.since_attempt?, kept.attempt)));
+    if let Some((since, attempt)) = same {
+        let says = format!("attempts {since} to {attempt} ended with this same failure");
+        return Some(answer.because("attempts", says));
+    }
     for told in restarts_told(facts).take(3) {
         answer = answer.because_of(told);
     }

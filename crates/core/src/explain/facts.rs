@@ -106,6 +106,8 @@ pub struct PodFacts {
     pub container: String,
     /// How that ended, once it has.
     pub exit: Option<Exit>,
+    /// Why that could not be started, where it could not; the runtime's words.
+    pub start_error: Option<String>,
     /// Why the platform takes it away.
     pub disruption: Option<Disruption>,
     /// Restarts of its containers in place.
@@ -132,6 +134,7 @@ impl PodFacts {
             trouble: None,
             container: String::new(),
             exit: None,
+            start_error: None,
             disruption: None,
             restarts: 0,
             memory_limit: None,

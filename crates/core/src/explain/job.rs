@@ -1,7 +1,10 @@
 //! What the job itself and its status tell.
 
 use super::{Answer, Cause, Facts, Operator, PodFacts, Standing, UNTOUCHED, ended, pods_of, seats};
-use crate::{job::ConditionType, ledger::Phase, reason::Code};
+use crate::{
+    job::{ConditionType, ProgressRecord, time_words},
+    reason::Code,
+};
 
 pub(super) fn being_deleted(facts: &Facts) -> Option<Answer> {
     facts.job.deleted_at?;
@@ -300,30 +303,38 @@ pub(super) fn by_status(facts: &Facts) -> Option<Answer> {
 pub(super) fn runs(facts: &Facts) -> Answer {
     let yard = &facts.status.trainyard;
     let running = facts.condition(ConditionType::Running);
-    let hangs = yard.ledger.open.filter(|span| span.phase == Phase::Hanging);
+    let stall = yard.stall(facts.now);
+    let complaint = yard.attempt_progress().and_then(ProgressRecord::complaint);
     let attempt = match yard.attempt {
         0 | 1 => String::new(),
         attempt => format!(", in attempt {attempt}"),
     };
-    let (cause, sentence, next) = match (running, hangs, facts.condition(ConditionType::Degraded)) {
+    let degraded = facts.condition(ConditionType::Degraded);
+    let (cause, sentence, next) = match (running, stall, complaint, degraded) {
         (None, ..) => (
             Cause::Starting,
             "it was seen and is about to start".to_owned(),
             format!("wait a moment; {} follows it", facts.ours("status")),
         ),
-        (Some(_), Some(span), _) => (
+        (Some(_), Some(stall), ..) => (
             Cause::Hanging,
-            format!(
-                "it runs{attempt}, but has told no progress since before {}",
-                span.since
-            ),
+            format!("it runs{attempt}, but is stalled: {stall}"),
             format!(
                 "{} shows the last lines of every rank; {} begins a new attempt",
                 facts.ours("logs"),
                 facts.ours("restart")
             ),
         ),
-        (Some(_), None, Some(degraded)) => (
+        (Some(_), None, Some(complaint), _) => (
+            Cause::NotFinite,
+            format!("it runs{attempt}, but {complaint}"),
+            format!(
+                "stop it, and begin again from a checkpoint before that step with a lower learning rate or clipped \
+                 gradients; {} shows the steps around it",
+                facts.ours("logs")
+            ),
+        ),
+        (Some(_), None, None, Some(degraded)) => (
             Cause::Degraded,
             format!(
                 "it runs{attempt} with fewer workers than it wants: {}",
@@ -331,9 +342,19 @@ pub(super) fn runs(facts: &Facts) -> Answer {
             ),
             format!("{} shows which are missing", facts.ours("status")),
         ),
-        (Some(_), None, None) => (
+        (Some(running), None, None, None) => (
             Cause::Running,
-            format!("it runs{attempt}; nothing holds it up"),
+            match yard.attempt_progress() {
+                Some(told) => format!(
+                    "it runs{attempt}; nothing holds it up: step {} was reported {} ago",
+                    told.step,
+                    time_words(facts.since(Some(told.last_step_at)))
+                ),
+                None => format!(
+                    "it runs{attempt}, and no step was reported in the last {}, so it is not known whether it trains",
+                    time_words(facts.since(Some(running.last_transition_time)))
+                ),
+            },
             format!("{} follows what it writes", facts.ours("logs --follow")),
         ),
     };

@@ -2,6 +2,7 @@
 
 use super::{Answer, Cause, ClaimState, Facts, PodFacts, Told, Trouble, ended, pods_of, seats};
 use crate::{
+    gang::NEVER_FITS,
     job::{NodeHealth, PodPhase, Wait},
     launch,
     reason::Code,
@@ -331,14 +332,23 @@ fn gates(facts: &Facts, pods: &[&PodFacts]) -> Option<Answer> {
     if first.gates == [launch::GATE]
         && let Some(reason) = reason.filter(|reason| reason.code == Code::WaitingForSeats)
     {
-        let answer = Answer::waits(
-            Cause::Unschedulable,
-            format!("the gang waits for seats: {}", reason.message),
+        let next = if reason.message.contains(NEVER_FITS) {
+            format!(
+                "ask for less, or add nodes that have what it asks for: it never starts on these; `{} nodes` shows \
+                 what they have",
+                facts.job.program
+            )
+        } else {
             format!(
                 "nothing: it starts as soon as all of it fits; `{} nodes` shows who holds the seats, and \
                  the annotation `trainyard.dev/gang: \"off\"` gives up on starting all at once",
                 facts.job.program
-            ),
+            )
+        };
+        let answer = Answer::waits(
+            Cause::Unschedulable,
+            format!("the gang waits for seats: {}", reason.message),
+            next,
         );
         return Some(answer.because("status.trainyard.waiting", reason.message.clone()));
     }

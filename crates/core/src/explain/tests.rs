@@ -7,14 +7,18 @@ mod refusals;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::SignedDuration;
+
 use super::*;
 use crate::{
     finding::{Finding, Severity, Span},
     job::{
-        Account, Disruption, Exit, JobStatus, LastFailure, NodeHealth, PodPhase, Spent, Wait, Yard,
+        Account, Disruption, Exit, JobStatus, LastFailure, NodeHealth, PodPhase, Progress,
+        ProgressRecord, Spent, Wait, Yard,
         testing::{at, mistake},
     },
     ledger::{OpenSpan, Phase},
+    progress::Figure,
     reason::{Code, Reason},
 };
 

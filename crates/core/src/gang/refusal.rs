@@ -18,6 +18,9 @@ use super::{
 };
 use crate::spec::Wish;
 
+/// What a refusal says of a gang for which it is not enough that others end.
+pub const NEVER_FITS: &str = "does not fit even when all other gangs have ended";
+
 /// Why a gang gets no seats.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -80,7 +83,7 @@ pub(super) fn refusal<'a>(
     let changes = changes(yard, eligibility, ask, &count);
     let mut parts = words::sentence(yard, ask, &groups, &count, promised);
     if !fits_when_empty {
-        parts.push("does not fit even when all other gangs have ended".to_owned());
+        parts.push(NEVER_FITS.to_owned());
     }
     if !changes.is_empty() {
         let fits: Vec<String> = changes.iter().map(|change| change.words(ask)).collect();

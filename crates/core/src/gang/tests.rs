@@ -319,11 +319,41 @@ fn a_launcher_has_a_seat_beside_the_ranks() {
     assert_eq!(
         why(&placement, "a"),
         "needs 2 nodes with 8 free GPUs under one rack; there are that many, but not 1 more with 200 \
-         CPUs for role Launcher; does not fit even when all other gangs have ended"
+         CPUs for role Launcher; no node is that large; does not fit even when all other gangs have ended"
     );
     job.shapes[1].requests.set(resources::CPU, 96_000);
     let placement = run(&snapshot, &[job]);
     assert_eq!(nodes(&placement, "a"), ["b0r0h0", "b0r0h1", "cpu-0"]);
+}
+
+#[test]
+fn a_resource_that_no_node_reports_is_named() {
+    const STORAGE: &str = "ephemeral-storage";
+    let mut snapshot = cluster(1, 1, 2);
+    let mut job = gang("a", 2, 8);
+    job.shapes.push(Shape {
+        requests: amounts(&[(STORAGE, 5 << 30), (resources::PODS, 1)]),
+        ..Shape::default()
+    });
+    job.pods.push(Member {
+        name: "a-launcher".to_owned(),
+        role: crate::spec::Role::Launcher,
+        shape: 1,
+    });
+    job.minimum = 3;
+    let words = why(&run(&snapshot, &[job.clone()]), "a");
+    assert!(
+        words.contains("no node reports any `ephemeral-storage`; does not fit even when"),
+        "{words}"
+    );
+    for node in snapshot.nodes.values_mut() {
+        node.allocatable.set(STORAGE, 1 << 30);
+    }
+    let words = why(&run(&snapshot, &[job]), "a");
+    assert!(
+        words.contains("no node has 5120 MiB `ephemeral-storage`"),
+        "{words}"
+    );
 }
 
 #[test]

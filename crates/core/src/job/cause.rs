@@ -119,8 +119,9 @@ impl fmt::Display for Cause {
     }
 }
 
-/// The failure that explains the others: what came from outside before what the program did,
-/// then the first in time, then by slot.
+/// The failure that explains the others: what came from outside before what the program did, then the first in time.
+/// Kubelets tell whole seconds: of ends in the same one, a process that was killed, for its memory before all, explains
+/// those that exited. Then by slot.
 pub(super) fn headline(failures: &[Failure]) -> Option<&Failure> {
     failures.iter().min_by_key(|failure| {
         let outside = match failure.cause.account() {
@@ -129,7 +130,21 @@ pub(super) fn headline(failures: &[Failure]) -> Option<&Failure> {
             Account::Platform => 2,
             Account::User => 3,
         };
-        (outside, failure.at.unwrap_or(Timestamp::MAX), failure.slot)
+        let memory = matches!(
+            failure.cause,
+            Cause::Exited {
+                out_of_memory: true,
+                ..
+            }
+        );
+        let killed = matches!(failure.cause.exit_code(), Some(135 | 137 | 139));
+        (
+            outside,
+            failure.at.unwrap_or(Timestamp::MAX),
+            !memory,
+            !killed,
+            failure.slot,
+        )
     })
 }
 
@@ -198,6 +213,44 @@ mod tests {
         }
         assert_eq!(Cause::NodeLost.account(), Account::Infrastructure);
         assert_eq!(Cause::Vanished.account(), Account::Platform);
+    }
+
+    #[test]
+    fn a_killed_worker_explains_the_peers_that_lost_it() {
+        let failure = |index, code, out_of_memory, second| Failure {
+            slot: Slot::new(Role::Worker, index),
+            cause: Cause::Exited {
+                code,
+                out_of_memory,
+            },
+            at: Timestamp::from_second(second).ok(),
+        };
+        let cases = [
+            ("memory, a second later", [(1, false, 7), (137, true, 8)], 0),
+            (
+                "memory, in the same second",
+                [(137, false, 7), (137, true, 7)],
+                1,
+            ),
+            (
+                "killed, in the same second",
+                [(1, false, 7), (137, false, 7)],
+                1,
+            ),
+            ("killed, later", [(1, false, 7), (137, false, 8)], 0),
+            (
+                "told to stop, in the same second",
+                [(1, false, 7), (143, false, 7)],
+                0,
+            ),
+        ];
+        for (name, ends, want) in cases {
+            let failures: Vec<Failure> = (0..)
+                .zip(ends)
+                .map(|(index, (code, memory, at))| failure(index, code, memory, at))
+                .collect();
+            assert_eq!(headline(&failures), failures.get(want), "{name}");
+        }
     }
 
     #[test]

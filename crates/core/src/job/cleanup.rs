@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use jiff::Timestamp;
+
 use super::{
     Action, Autoscaler, ConditionType, EventKind, PodPhase, grouping, messages, mutant, pass::Pass,
 };
@@ -10,9 +12,9 @@ use crate::{
     spec::{CleanPodPolicy, Slot},
 };
 
-/// What an open `cleanPodPolicy` means. The old operator's `None` leaves the peers of a failed
-/// rank running on their GPUs until someone looks.
-const DEFAULT_POLICY: CleanPodPolicy = CleanPodPolicy::Running;
+/// How long pods of a job without `cleanPodPolicy` may still run after its success: long enough to write results,
+/// short enough that nobody pays for a night of idle GPUs.
+const RUNS_ON_FOR: Duration = Duration::from_mins(5);
 
 /// The job has succeeded.
 pub(super) fn succeed(pass: &mut Pass<'_>) {
@@ -77,35 +79,58 @@ fn end(pass: &mut Pass<'_>, kind: ConditionType, event: EventKind, message: Stri
     pass.tell(event, kind.name(), message);
 }
 
+/// What happens to the pods of a job that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cleaning {
+    /// The policy holds from now on.
+    Policy(CleanPodPolicy),
+    /// Every pod that has started is kept; those that still run then are deleted.
+    KeepUntil(Timestamp),
+}
+
+/// What `cleanPodPolicy` means for this job now. Where it is not stated, a failed job is cleaned at once: its peers
+/// wait for a rank that is gone. A job that succeeded keeps its pods as upstream does, but not on GPUs for ever.
+fn cleaning(pass: &Pass<'_>) -> Cleaning {
+    if let Some(stated) = pass.job.run_policy.clean_pod_policy {
+        return Cleaning::Policy(stated);
+    }
+    let succeeded = pass.holds(ConditionType::Succeeded);
+    let end = pass.status.completion_time.filter(|_| succeeded);
+    let until = end.and_then(|end| end.checked_add(RUNS_ON_FOR).ok());
+    match until {
+        Some(at) if pass.now < at => Cleaning::KeepUntil(at),
+        _ => Cleaning::Policy(CleanPodPolicy::Running),
+    }
+}
+
 /// Applies `cleanPodPolicy` and `ttlSecondsAfterFinished` to a job that has ended.
 fn clean(pass: &mut Pass<'_>) {
     let observed = pass.observed;
-    let policy = pass
-        .job
-        .run_policy
-        .clean_pod_policy
-        .unwrap_or(DEFAULT_POLICY);
+    let cleaning = cleaning(pass);
     let mut kept: BTreeSet<Slot> = BTreeSet::new();
-    let mut leaving = 0u32;
+    let (mut leaving, mut running) = (0u32, 0u32);
     for pod in &observed.pods {
         let yard = &pass.status.trainyard;
         let replaced = pod.attempt < yard.attempt || yard.dismissed.contains(&pod.uid);
         let finished = matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed);
-        let goes = match policy {
+        let goes = match cleaning {
             _ if mutant::is(mutant::Mutant::LeaksAtEnd) => false,
             _ if mutant::is(mutant::Mutant::CleansEverything) => true,
-            CleanPodPolicy::All => true,
-            CleanPodPolicy::Running => !finished || replaced,
-            CleanPodPolicy::None => replaced,
+            Cleaning::Policy(CleanPodPolicy::All) => true,
+            Cleaning::Policy(CleanPodPolicy::Running) => !finished || replaced,
+            Cleaning::Policy(CleanPodPolicy::None) => replaced,
+            // A pod that the operator holds back has no node and never will have one.
+            Cleaning::KeepUntil(_) => replaced || pod.gated,
         };
         if goes {
             leaving += 1;
             pass.remove(pod);
         } else {
+            running += u32::from(!finished);
             kept.insert(pod.slot);
         }
     }
-    if policy != CleanPodPolicy::None {
+    if cleaning != Cleaning::Policy(CleanPodPolicy::None) {
         for (role, indices) in &observed.services {
             for index in indices.iter() {
                 let slot = Slot::new(*role, index);
@@ -123,6 +148,20 @@ fn clean(pass: &mut Pass<'_>) {
         pass.say(
             Code::CleaningUp,
             format!("the job has ended; {leaving} pods are not gone yet"),
+        );
+    }
+    if let Cleaning::KeepUntil(at) = cleaning
+        && running > 0
+    {
+        if !mutant::is(mutant::Mutant::LetsPodsRunOn) {
+            pass.wake(at);
+        }
+        pass.say(
+            Code::CleaningUp,
+            format!(
+                "the job has succeeded; {running} pods still run and are deleted at {at} (set `cleanPodPolicy` to \
+                 `None` to keep them, to `Running` to delete them at once)"
+            ),
         );
     }
     expire(pass);

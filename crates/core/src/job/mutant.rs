@@ -45,6 +45,8 @@ pub enum Mutant {
     SleepsThroughDeadline,
     /// Nobody wakes up to delete the job.
     SleepsThroughTtl,
+    /// Nobody wakes up for the pods that still run after the success.
+    LetsPodsRunOn,
     /// A pod that succeeded and is gone runs again.
     RerunsSucceeded,
     /// A job of another controller is touched.
@@ -57,8 +59,12 @@ pub enum Mutant {
     WaitsInSilence,
     /// An exit code that means stop is restarted.
     RestartsPermanentFailures,
+    /// A failure of which a retry does not help is tried again for ever.
+    RetriesInVain,
     /// Time between two phases is lost.
     LedgerDropsSpan,
+    /// A job trains as soon as its pods run.
+    TrainsWithoutSteps,
     /// A restart that was asked for is never begun.
     IgnoresRestart,
     /// A restart that was asked for is begun in every pass.
@@ -87,7 +93,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// Every one.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 41] = [
         Self::CountsOldAttempts,
         Self::StartsOverOldPods,
         Self::ForgetsCharge,
@@ -107,13 +113,16 @@ impl Mutant {
         Self::GivesUpNodesAtOnce,
         Self::SleepsThroughDeadline,
         Self::SleepsThroughTtl,
+        Self::LetsPodsRunOn,
         Self::RerunsSucceeded,
         Self::TouchesForeignJobs,
         Self::ResumesOldAttempt,
         Self::AlwaysRunning,
         Self::WaitsInSilence,
         Self::RestartsPermanentFailures,
+        Self::RetriesInVain,
         Self::LedgerDropsSpan,
+        Self::TrainsWithoutSteps,
         Self::IgnoresRestart,
         Self::ForgetsRestart,
         Self::StartsHalfGangs,

@@ -1,6 +1,6 @@
 //! What an adapter has seen of a job's world, as one owned value.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 
@@ -9,6 +9,7 @@ use crate::{
     diagnose::{TransportSeen, VerdictSummary},
     fabric::FabricSpec,
     probe::{Judgement, NodeRecord},
+    progress::Figure,
     spec::{Replicas, Slot},
 };
 
@@ -50,12 +51,27 @@ pub struct Observed {
     pub grouping: Grouping,
     /// What the doctor concludes from what the pods of an attempt wrote, once one of them has failed.
     pub verdict: Option<VerdictSummary>,
+    /// What the doctor concludes about single ends of pods that restart alone.
+    pub judged: Vec<JudgedEnd>,
     /// What ranks told that they talk over.
     pub transports: Option<TransportsTold>,
     /// What there is of the fabric that the job names.
     pub fabric: SeenFabric,
     /// What is known of the nodes of the gang's seats, where nodes are looked at.
     pub preflight: SeenPreflight,
+    /// Whether somebody waits for the outcome and can correct a mistake at once, as with `trainyard run`.
+    pub attended: bool,
+}
+
+/// What the doctor concludes about one end of the training container of a pod that restarts alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JudgedEnd {
+    /// The incarnation of the pod.
+    pub uid: PodUid,
+    /// Which end of it, counted as [`ObservedPod::ends`] does.
+    pub ends: u32,
+    /// The verdict; none where nothing explains the end.
+    pub verdict: Option<VerdictSummary>,
 }
 
 /// What is known of preflights.
@@ -189,8 +205,12 @@ pub struct ObservedPod {
     pub node: Option<String>,
     /// Restarts of its containers in place.
     pub restarts: u32,
-    /// How its training container ended, once it has.
+    /// How often its training container has ended, whether or not it was started again in place.
+    pub ends: u32,
+    /// How its training container ended last, once it has.
     pub exit: Option<Exit>,
+    /// Why its training container could not be started, where it could not; the runtime's words.
+    pub start_error: Option<String>,
     /// What its containers wait for.
     pub wait: Option<Wait>,
     /// Why the platform takes it away, where it does.
@@ -284,15 +304,60 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// How far the training is.
+/// How far the training of one attempt is; [`crate::progress::Track::progress`] makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The attempt that reported it.
     pub attempt: u32,
     /// The last step reported.
     pub step: u64,
-    /// When it was reported.
+    /// The number of steps after which the training ends.
+    pub total_steps: Option<u64>,
+    /// The last epoch reported.
+    pub epoch: Option<Figure>,
+    /// The last loss reported. It can be NaN.
+    pub loss: Option<Figure>,
+    /// The step since which the loss is NaN or infinite.
+    pub nan_since: Option<u64>,
+    /// The step since which the norm of the gradients is NaN or infinite.
+    pub grad_nan_since: Option<u64>,
+    /// How often loss or norm were NaN or infinite and recovered.
+    pub overflows: u64,
+    /// When the first step of the attempt was reported.
+    pub first_at: Timestamp,
+    /// When the last step was reported.
     pub at: Timestamp,
+    /// Until when the output was read: what came later is not known, so there is no silence after it.
+    pub read_at: Timestamp,
     /// Whether it is saving a checkpoint.
     pub saving: bool,
+    /// Whether it is evaluating.
+    pub evaluating: bool,
+    /// The median time between reports, once it is known.
+    pub rhythm: Option<Duration>,
+    /// The median time of one step, once it is known.
+    pub step_seconds: Option<Figure>,
+}
+
+impl Progress {
+    /// Attempt `attempt` has reported `step` and nothing else, at `at`.
+    pub fn new(attempt: u32, step: u64, at: Timestamp) -> Self {
+        Self {
+            attempt,
+            step,
+            total_steps: None,
+            epoch: None,
+            loss: None,
+            nan_since: None,
+            grad_nan_since: None,
+            overflows: 0,
+            first_at: at,
+            at,
+            read_at: at,
+            saving: false,
+            evaluating: false,
+            rhythm: None,
+            step_seconds: None,
+        }
+    }
 }

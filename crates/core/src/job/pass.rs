@@ -6,11 +6,12 @@ use jiff::Timestamp;
 
 use super::{
     Action, Condition, ConditionStatus, ConditionType, Decision, Event, EventKind, JobStatus,
-    Observed, ObservedPod, PodPhase, PreflightState, Removal, conditions, fabric, messages, mutant,
+    Observed, ObservedPod, PodPhase, PreflightState, Progress, ProgressRecord, Removal, conditions,
+    fabric, messages, mutant,
     roster::{self, Contact, Roster},
 };
 use crate::{
-    ledger::{Phase, Scene},
+    ledger::{OpenSpan, Phase, Scene},
     reason::{Code, Reason},
     spec::{Compat, Job},
 };
@@ -153,10 +154,11 @@ impl<'a> Pass<'a> {
         self.reasons
             .retain(|reason| reason.code != Code::NodeSilent);
         let yard = &mut self.status.trainyard;
-        if let Some(progress) = self.observed.progress
-            && progress.attempt == yard.attempt
-        {
-            yard.ledger.reached(progress.step);
+        let seen = self.observed.progress;
+        let seen = seen.filter(|seen| seen.attempt == yard.attempt);
+        let kept = yard.attempt_progress().map(|kept| kept.step);
+        if let Some(step) = seen.map(|seen| seen.step).max(kept) {
+            yard.ledger.reached(step);
         }
         yard.attempt += 1;
         yard.formed = false;
@@ -164,6 +166,7 @@ impl<'a> Pass<'a> {
         yard.succeeded.clear();
         yard.dismissed.clear();
         yard.restarts.clear();
+        yard.last_ends.clear();
         yard.retry_at = None;
         yard.seated_at = None;
         yard.whole = false;
@@ -224,25 +227,88 @@ impl<'a> Pass<'a> {
         if roster.missing.iter().any(|slot| !yard.has_succeeded(*slot)) {
             scene.missing();
         }
-        let progress = self
-            .observed
-            .progress
-            .filter(|seen| seen.attempt == yard.attempt);
-        let (phase, turns_at) = scene.phase(
+        let progress = self.progress();
+        let open = yard.ledger.open;
+        let open = open.filter(|open| {
+            // An earlier version took pods that run for training.
+            let told = progress.is_some() || yard.attempt_progress().is_some();
+            told && open.attempt == yard.attempt
+        });
+        let turn = scene.phase(
             progress.as_ref(),
+            open.map(|open| open.phase),
             yard.ledger.best_step,
             self.job.knobs.hang_after,
-            self.now,
         );
-        self.spend_time_on(phase);
-        if let Some(at) = turns_at {
+        self.spend_time_since(turn.since.unwrap_or(self.now), turn.phase);
+        if let Some(at) = turn.turns_at {
             self.wake(at);
         }
     }
 
+    /// Books that the attempt trained since its first step, however much later that was read, and however soon it ended.
+    pub(super) fn book_first_step(&mut self) {
+        let yard = &self.status.trainyard;
+        let Some(progress) = self.progress() else {
+            return;
+        };
+        // A short attempt may have ended before anybody saw that its pods run. One whose steps are known already may
+        // create a pod again.
+        let unknown = yard.attempt_progress().is_none();
+        let is_before = |open: OpenSpan| {
+            let before = open.phase == Phase::Starting || unknown && open.phase.precedes_training();
+            open.attempt == yard.attempt && before
+        };
+        if !yard.ledger.open.is_some_and(is_before) {
+            return;
+        }
+        let best = yard.ledger.best_step;
+        let phase = if best.is_some_and(|best| progress.step <= best) {
+            Phase::Redoing
+        } else {
+            Phase::Training
+        };
+        self.spend_time_since(progress.first_at, phase);
+    }
+
+    /// How far the training of this attempt is.
+    fn progress(&self) -> Option<Progress> {
+        let attempt = self.status.trainyard.attempt;
+        self.observed
+            .progress
+            .filter(|seen| seen.attempt == attempt)
+    }
+
     pub(super) fn spend_time_on(&mut self, phase: Phase) {
+        self.spend_time_since(self.now, phase);
+    }
+
+    /// A phase that began before it was noticed takes its time back from the open span.
+    fn spend_time_since(&mut self, since: Timestamp, phase: Phase) {
         let yard = &mut self.status.trainyard;
-        yard.ledger.enter(yard.attempt, phase, self.now);
+        let since = since.min(self.now);
+        yard.ledger.enter(yard.attempt, phase, since);
+    }
+
+    /// Keeps how far the training is, where that is worth a write.
+    fn record_progress(&mut self) {
+        let Some(progress) = self.observed.progress else {
+            return;
+        };
+        let newer = ProgressRecord::from(&progress);
+        let kept = self.status.trainyard.progress.as_ref();
+        if kept == Some(&newer) || kept.is_some_and(|kept| kept.attempt > newer.attempt) {
+            return;
+        }
+        let due_at = kept.map(ProgressRecord::due_at);
+        let due = kept.is_none_or(|kept| kept.is_outdated_by(&newer))
+            || due_at.is_some_and(|at| at <= self.now)
+            || self.status != self.observed.status;
+        if due {
+            self.status.trainyard.progress = Some(newer);
+        } else if let Some(at) = due_at {
+            self.wake(at);
+        }
     }
 
     pub(super) fn finish(mut self) -> Decision {
@@ -260,6 +326,7 @@ impl<'a> Pass<'a> {
         if !ended && !untouched {
             let waiting = !conditions::ended(&self.status.conditions);
             self.status.trainyard.waiting = self.reasons.first().filter(|_| waiting).cloned();
+            self.record_progress();
             if self.status != self.observed.status {
                 self.status.trainyard.seen = self.observed.version;
             }

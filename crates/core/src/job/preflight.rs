@@ -66,13 +66,17 @@ pub(super) fn cleared(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]
         Seating::Given(seats) => seats,
         Seating::Open => {
             warn_not_applied(pass);
+            stop_waiting(pass);
             return true;
         }
         // No pod goes anywhere.
         _ => return true,
     };
     let here = match &observed.preflight {
-        SeenPreflight::Unused => return true,
+        SeenPreflight::Unused => {
+            stop_waiting(pass);
+            return true;
+        }
         SeenPreflight::Unable(why) => {
             wait(
                 pass,
@@ -84,6 +88,8 @@ pub(super) fn cleared(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]
     };
     let wanted = wanted(pass, roster, missing, seats);
     if wanted.is_empty() {
+        // A size without pods for nodes, such as no workers: whatever was begun for a larger one is over.
+        stop_waiting(pass);
         return true;
     }
     if !take_in(pass, here, &wanted) {
@@ -116,9 +122,16 @@ fn is_passed(state: &PreflightState, here: &Preflights, node: &String, now: Time
 
 /// A gang without seats has nothing to look at: what was begun for others is over.
 pub(super) fn unseated(pass: &mut Pass<'_>) {
+    stop_waiting(pass);
+    if let Some(state) = &mut pass.status.trainyard.preflight {
+        state.passed.clear();
+    }
+}
+
+/// No pod is to start on a node that is being looked at: what was begun is ended, see [`leave`].
+fn stop_waiting(pass: &mut Pass<'_>) {
     if let Some(state) = &mut pass.status.trainyard.preflight {
         state.since = None;
-        state.passed.clear();
     }
 }
 
@@ -236,7 +249,13 @@ fn look(pass: &mut Pass<'_>, here: &Preflights, wanted: BTreeMap<String, Slot>) 
     let state = pass.status.trainyard.preflight.get_or_insert_default();
     let count = wanted.len();
     if state.since.is_none() {
-        state.round += 1;
+        // One that has ended and that this status knows nothing of was started by a pass whose status is not seen yet. What it
+        // found is of its own nodes: no later round is mistaken for it.
+        let ended = match here.run {
+            PreflightRun::Ended(round, _) => round,
+            _ => 0,
+        };
+        state.round = state.round.max(ended) + 1;
     }
     let since = *state.since.get_or_insert(stamp);
     let round = state.round;

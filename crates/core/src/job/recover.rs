@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, time::Duration};
 use jiff::Timestamp;
 
 use super::{
-    Account, ConditionType, EventKind, LastFailure, ObservedPod, PodPhase, asked, budget,
+    Account, ConditionType, EventKind, LastFailure, ObservedPod, PodPhase, alone, asked, budget,
     cause::{Cause, Failure, headline},
     converge, messages, mutant,
     pass::Pass,
@@ -96,11 +96,12 @@ fn recover_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> 
     if restart::response(pass.job, first) == Response::Fail {
         return Err(fails(pass, first, &failures));
     }
-    if let Some(message) = verdict::repeated(pass, first) {
+    if let Some(message) = verdict::in_vain(pass, first) {
         remember(pass, first, Account::User);
         let spent = &mut pass.status.trainyard.spent;
         // Whether or not the account could bear more, it is in vain.
         budget::charge(spent, pass.job, Account::User, 1).ok();
+        pass.say(Code::RetryDoesNotHelp, message.clone());
         return Err(message);
     }
     let account = verdict::account(pass, first);
@@ -113,6 +114,7 @@ fn recover_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> 
 
 fn recover_pods(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> {
     pay_for_restarts_in_place(pass, roster)?;
+    alone::note_ends(pass, roster)?;
     let failures = failures(pass, roster);
     // One pod that ends the job ends it, whatever else is seen.
     if let Some(fatal) = failures
@@ -127,7 +129,8 @@ fn recover_pods(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> 
         .take(CHARGES_PER_PASS);
     let mut charged = BTreeSet::new();
     for failure in answered {
-        pay(pass, failure, failure.cause.account())?;
+        let account = verdict::account(pass, failure);
+        pay(pass, failure, account)?;
         charged.insert(failure.slot);
     }
     if !mutant::is(mutant::Mutant::ChargesUntilGone) {
@@ -274,13 +277,16 @@ fn pay_for_restarts_in_place(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result
             && (paid > 0 || yard.restarts.len() < RESTARTS_TRACKED);
         if counts {
             yard.restarts.insert(pod.uid.clone(), pod.restarts);
-            budget::charge(
+            let charged = budget::charge(
                 &mut yard.spent,
                 pass.job,
                 Account::User,
                 pod.restarts - paid,
-            )
-            .map_err(|exhausted| exhausted.message(pass.job))?;
+            );
+            if pod.exit.is_some_and(|exit| exit.code != 0) {
+                remember(pass, &alone::failure_of(pod), Account::User);
+            }
+            charged.map_err(|exhausted| exhausted.message(pass.job))?;
         }
     }
     Ok(())
@@ -310,15 +316,7 @@ pub(super) fn pay(pass: &mut Pass<'_>, failure: &Failure, account: Account) -> R
 
 /// Lets a job that keeps failing wait before it tries again, and marks it as restarting.
 pub(super) fn pause(pass: &mut Pass<'_>, failure: &Failure) {
-    let steady = pass
-        .condition(ConditionType::Running)
-        .filter(|_| pass.holds(ConditionType::Running))
-        .is_some_and(|running| {
-            running
-                .last_transition_time
-                .checked_add(STEADY)
-                .is_ok_and(|steady_at| steady_at <= pass.now)
-        });
+    let steady = ran_steadily(pass);
     let yard = &mut pass.status.trainyard;
     let user = failure.cause.account() == Account::User;
     yard.quick_failures = match (user, steady) {
@@ -337,14 +335,27 @@ pub(super) fn pause(pass: &mut Pass<'_>, failure: &Failure) {
     );
 }
 
+/// Whether the attempt ran for so long that its end was not a quick failure.
+pub(super) fn ran_steadily(pass: &Pass<'_>) -> bool {
+    pass.condition(ConditionType::Running)
+        .filter(|_| pass.holds(ConditionType::Running))
+        .is_some_and(|running| {
+            running
+                .last_transition_time
+                .checked_add(STEADY)
+                .is_ok_and(|steady_at| steady_at <= pass.now)
+        })
+}
+
 /// Keeps what failed where people look first.
-fn remember(pass: &mut Pass<'_>, failure: &Failure, account: Account) {
+pub(super) fn remember(pass: &mut Pass<'_>, failure: &Failure, account: Account) {
     pass.status.trainyard.last_failure = Some(LastFailure {
         attempt: pass.status.trainyard.attempt,
         pod: pass.job.pod_name(failure.slot),
         account,
         message: failure.cause.to_string(),
         step: verdict::step(pass),
+        since_attempt: verdict::same_since(pass, failure),
         verdict: verdict::about(pass, failure).cloned(),
     });
 }

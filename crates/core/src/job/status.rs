@@ -8,6 +8,7 @@
 //! this version understands and keeps the rest in [`Kept`]; writing the status puts it back.
 
 mod kept;
+mod progress;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use serde_json::Value;
 
 pub use self::{
     kept::Kept,
+    progress::{ProgressRecord, RECORD_EVERY, time_words},
     read::{Unreadable, read},
 };
 use super::{IndexSet, PodUid};
@@ -204,6 +206,9 @@ pub struct Yard {
     /// Restarts in place that are paid for, by incarnation.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub restarts: BTreeMap<PodUid, u32>,
+    /// The last end of pods that restart alone, by name, once the doctor was asked about it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub last_ends: BTreeMap<String, LastEnd>,
     /// What failed last, and why: the one sentence that whoever asks first wants to read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<LastFailure>,
@@ -240,6 +245,9 @@ pub struct Yard {
     /// What the job waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Reason>,
+    /// How far the training is, once its program reported a step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<ProgressRecord>,
     /// Where the seconds went.
     pub ledger: Ledger,
 }
@@ -323,9 +331,29 @@ pub struct LastFailure {
     /// The furthest step of that attempt, where it told any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<u64>,
-    /// What the doctor concludes from what its pods wrote.
+    /// The first of the attempts in a row that ended with this same failure, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_attempt: Option<u32>,
+    /// What the doctor concludes from how its pods ended and from what they wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<VerdictSummary>,
+}
+
+/// One end of a pod that restarts alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LastEnd {
+    /// The incarnation of the pod.
+    pub uid: PodUid,
+    /// Which end of it, from 1.
+    pub ends: u32,
+    /// What equal failures have in common, where a retry does not help ([`VerdictSummary::digest`]); else nothing.
+    pub failure: String,
+    /// The furthest step of the job by then, where it told any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<u64>,
+    /// When.
+    pub at: Timestamp,
 }
 
 /// On whose account a failure is paid.

@@ -119,6 +119,7 @@ pub(crate) fn mistake() -> VerdictSummary {
         confidence: Confidence::High,
         depth: Depth::Cause,
         place: Some("KeyError at File \"/app/train.py\", line 7, in main".into()),
+        signature: None,
         next: "read the innermost frame".into(),
     }
 }
@@ -141,7 +142,9 @@ impl ObservedPod {
             grace_seconds: 30,
             node: Some(format!("node-{}", slot.index)),
             restarts: 0,
+            ends: 0,
             exit: None,
+            start_error: None,
             wait: None,
             disruption: None,
             gated: false,

@@ -362,6 +362,7 @@ fn remember(pass: &mut Pass<'_>, mismatch: Mismatch, sentence: &str) {
         confidence: Confidence::High,
         depth: Depth::Cause,
         place: Some(mismatch.used.clone()),
+        signature: None,
         next: "see why NCCL does not choose it: its lines with `NET/` name the devices that it finds in the pod"
             .to_owned(),
     };
@@ -371,6 +372,7 @@ fn remember(pass: &mut Pass<'_>, mismatch: Mismatch, sentence: &str) {
         account: Account::Platform,
         message: format!("its ranks use {}", mismatch.used),
         step: verdict::step(pass),
+        since_attempt: None,
         verdict: Some(verdict),
     });
 }

@@ -24,6 +24,7 @@ pub fn may_wait(before: &JobStatus, decision: &Decision) -> bool {
     yard.formed = before.trainyard.formed;
     yard.seen = before.trainyard.seen;
     yard.ledger.clone_from(&before.trainyard.ledger);
+    yard.progress.clone_from(&before.trainyard.progress);
     after == *before
 }
 

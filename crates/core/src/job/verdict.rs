@@ -4,11 +4,11 @@
 //! without a verdict, and for a job that asks for old behaviour, all is as the exit code says.
 
 use super::{
-    Account, Action, Observed, ObservedPod, PodPhase, Seating,
+    Account, Action, LastFailure, Observed, ObservedPod, PodPhase, Seating, alone,
     cause::{Cause, Failure},
-    conditions,
+    conditions, mutant,
     pass::Pass,
-    restart,
+    recover, restart,
 };
 use crate::{
     diagnose::{Confidence, Depth, Retry, VerdictSummary},
@@ -27,14 +27,10 @@ const PASSING: [&str; 7] = [
 ];
 
 /// The pod about whose log the doctor is to be asked: the first of the attempt that runs whose program failed by
-/// itself. None where no verdict would change anything.
+/// itself, and before all others one that the kernel killed for its memory. None where no verdict would change anything.
 pub fn failed_first<'a>(job: &Job, observed: &'a Observed) -> Option<&'a ObservedPod> {
     let status = &observed.status;
-    let over = conditions::ended(&status.conditions)
-        || observed.being_deleted
-        || job.run_policy.suspend
-        || job.restart_scope() != RestartScope::Gang;
-    if over {
+    if is_over(job, observed) || job.restart_scope() != RestartScope::Gang {
         return None;
     }
     let failed = observed.pods.iter().filter(|pod| {
@@ -46,13 +42,25 @@ pub fn failed_first<'a>(job: &Job, observed: &'a Observed) -> Option<&'a Observe
     });
     failed.min_by_key(|pod| {
         let at = pod.exit.and_then(|exit| exit.at);
-        (at.is_none(), at, pod.slot)
+        let memory = pod.exit.is_some_and(|exit| exit.out_of_memory);
+        let killed = matches!(pod.exit.map(|exit| exit.code), Some(135 | 137 | 139));
+        (!memory, at.is_none(), at, !killed, pod.slot)
     })
+}
+
+/// Whether no failure of the job is answered any more.
+pub(super) fn is_over(job: &Job, observed: &Observed) -> bool {
+    conditions::ended(&observed.status.conditions)
+        || observed.being_deleted
+        || job.run_policy.suspend
 }
 
 /// What the doctor says about `failure`.
 pub(super) fn about<'a>(pass: &Pass<'a>, failure: &Failure) -> Option<&'a VerdictSummary> {
-    let verdict = pass.observed.verdict.as_ref()?;
+    let verdict = match pass.job.restart_scope() {
+        RestartScope::Gang => pass.observed.verdict.as_ref()?,
+        RestartScope::Pod => alone::verdict_of(pass, failure.slot)?,
+    };
     let ended_itself = matches!(failure.cause, Cause::Exited { .. } | Cause::NoExitCode);
     let of_this_attempt = verdict.attempt == pass.status.trainyard.attempt;
     (ended_itself && of_this_attempt).then_some(verdict)
@@ -80,28 +88,108 @@ fn deciding<'a>(pass: &Pass<'a>, failure: &Failure) -> Option<&'a VerdictSummary
     (sure && pass.job.knobs.compat.is_empty()).then_some(verdict)
 }
 
-/// The sentence with which the job fails, where the program has made the same mistake at the same place
-/// as in the attempt before, and came no further.
-pub(super) fn repeated(pass: &Pass<'_>, failure: &Failure) -> Option<String> {
-    let verdict = deciding(pass, failure)?;
-    let last = pass.status.trainyard.last_failure.as_ref()?;
-    let before = last.verdict.as_ref()?;
-    let place = verdict.place.as_deref()?;
-    let exception = place.split(" at ").next().unwrap_or_default();
-    let may_pass = PASSING.iter().any(|part| exception.contains(part));
-    let in_vain = !may_pass
-        && verdict.account == Account::User
+/// The sentence with which the job fails, where a retry does not help and its user set no limit on retries: after two
+/// equal failures of which the second came no further; at once where somebody waits for the outcome and the attempt
+/// never trained.
+pub(super) fn in_vain(pass: &Pass<'_>, failure: &Failure) -> Option<String> {
+    if has_own_limit(pass.job) {
+        return None;
+    }
+    let verdict = hopeless(pass, failure)?;
+    let attempts = match same_before(pass, verdict) {
+        Some(last)
+            if !came_further(pass, last, verdict) && !mutant::is(mutant::Mutant::RetriesInVain) =>
+        {
+            let place = match verdict.place {
+                Some(_) => " at the same place",
+                None => "",
+            };
+            format!(
+                "attempts {} and {} ended with the same error{place}",
+                last.attempt, verdict.attempt
+            )
+        }
+        _ if pass.observed.attended && step(pass).is_none() => "a retry does not help".to_owned(),
+        _ => return None,
+    };
+    Some(end_sentence(pass.job, &attempts, verdict))
+}
+
+/// The sentence with which a job ends for `why`.
+pub(super) fn end_sentence(job: &Job, why: &str, verdict: &VerdictSummary) -> String {
+    format!(
+        "Job {} has failed because {why}: {}. To fix it: {}. To retry in any case, set `backoffLimit`",
+        job.name, verdict.sentence, verdict.next
+    )
+}
+
+/// Whether the user said how often, or for how long, the job is tried.
+pub(super) fn has_own_limit(job: &Job) -> bool {
+    let policy = &job.run_policy;
+    policy.backoff_limit.is_some()
+        || policy.active_deadline_seconds.is_some()
+        || job.knobs.budget.user.is_some()
+}
+
+/// The verdict on `failure`, where it is the program's own and a retry does not help.
+pub(super) fn hopeless<'a>(pass: &Pass<'a>, failure: &Failure) -> Option<&'a VerdictSummary> {
+    let by_kernel = matches!(
+        failure.cause,
+        Cause::Exited {
+            out_of_memory: true,
+            ..
+        }
+    );
+    let verdict = if by_kernel {
+        // The log explains the kernel's word; it does not replace it.
+        about(pass, failure)
+            .filter(|verdict| verdict.label == "host_oom_killed")
+            .filter(|_| pass.job.knobs.compat.is_empty())
+    } else {
+        deciding(pass, failure)
+    }?;
+    let in_vain = verdict.account == Account::User
         && verdict.retry == Retry::DoesNotHelp
-        && verdict.confidence == Confidence::High;
-    let same = before.label == verdict.label && before.place.as_deref() == Some(place);
+        && verdict.confidence == Confidence::High
+        && verdict.depth == Depth::Cause;
+    (in_vain && !may_pass(verdict)).then_some(verdict)
+}
+
+/// Whether the program failed over something outside of it, which may be there the next time.
+fn may_pass(verdict: &VerdictSummary) -> bool {
+    if verdict.label != "user_code_error" {
+        return false;
+    }
+    let exception = match &verdict.place {
+        Some(place) => place.split(" at ").next(),
+        None => verdict.signature.as_deref(),
+    };
+    let exception = exception.unwrap_or_default();
+    PASSING.iter().any(|part| exception.contains(part))
+}
+
+/// The failure of the attempt before, where it was the same.
+fn same_before<'a>(pass: &'a Pass<'_>, verdict: &VerdictSummary) -> Option<&'a LastFailure> {
+    let last = pass.status.trainyard.last_failure.as_ref()?;
     let in_a_row = last.attempt.checked_add(1) == Some(verdict.attempt);
-    let further = step(pass).is_some_and(|step| last.step.is_some_and(|before| step > before));
-    (in_vain && same && in_a_row && !further).then(|| {
-        format!(
-            "Job {} has failed because attempts {} and {} ended with the same error at the same place: {}",
-            pass.job.name, last.attempt, verdict.attempt, verdict.sentence
-        )
-    })
+    let before = last.verdict.as_ref()?;
+    (in_a_row && verdict.is_same_failure(before)).then_some(last)
+}
+
+/// Whether this attempt came further than the one before, or may have: where no step is known and no place in the
+/// program says that it is the same one, a long attempt may have.
+fn came_further(pass: &Pass<'_>, last: &LastFailure, verdict: &VerdictSummary) -> bool {
+    match step(pass).zip(last.step) {
+        Some((step, before)) => step > before,
+        None => verdict.place.is_none() && recover::ran_steadily(pass),
+    }
+}
+
+/// The first of the attempts in a row that ended as this one does, where there are several.
+pub(super) fn same_since(pass: &Pass<'_>, failure: &Failure) -> Option<u32> {
+    let verdict = about(pass, failure)?;
+    let last = same_before(pass, verdict)?;
+    Some(last.since_attempt.unwrap_or(last.attempt))
 }
 
 /// The furthest step of this attempt, where it told any.

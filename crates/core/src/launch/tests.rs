@@ -6,6 +6,7 @@ mod build;
 mod golden;
 mod group;
 mod preflight;
+mod push;
 mod template;
 mod transport;
 mod trust;

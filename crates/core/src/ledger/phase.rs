@@ -5,7 +5,18 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::job::{ObservedPod, PodPhase, Progress, Wait};
+use crate::{
+    job::{
+        ObservedPod, PodPhase, Progress, Wait,
+        mutant::{self, Mutant},
+    },
+    spec::Knobs,
+};
+
+/// Silence of this many reports is a stall.
+const STALLED_REPORTS: u32 = 10;
+/// Shorter silence is none: programs print in blocks, and collect garbage.
+const STALLED_LEAST: Duration = Duration::from_secs(30);
 
 /// What a second was spent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -19,14 +30,15 @@ pub enum Phase {
     Creating,
     /// Images are pulled.
     Pulling,
-    /// Runs, but has not trained yet.
+    /// Runs, and no step of this attempt was reported yet.
     Starting,
-    /// Trains.
+    /// Trains. Evaluation between two steps counts.
     Training,
     /// Saves a checkpoint.
     Saving,
-    /// Runs without progress.
-    Hanging,
+    /// Runs, and has reported no step for much longer than steps took. Earlier versions stored it as `hanging`.
+    #[serde(alias = "hanging")]
+    Stalled,
     /// An attempt ended and the next one is not up.
     Restarting,
     /// Trains again what was trained before.
@@ -48,11 +60,72 @@ impl Phase {
         Self::Starting,
         Self::Training,
         Self::Saving,
-        Self::Hanging,
+        Self::Stalled,
         Self::Restarting,
         Self::Redoing,
         Self::Suspended,
     ];
+
+    /// Whether a job is in it only after its program reported a step.
+    pub fn follows_step(self) -> bool {
+        matches!(
+            self,
+            Self::Training | Self::Saving | Self::Stalled | Self::Redoing
+        )
+    }
+
+    /// Whether an attempt that has not trained yet can be in it.
+    pub(crate) fn precedes_training(self) -> bool {
+        matches!(
+            self,
+            Self::Queued
+                | Self::Placing
+                | Self::Creating
+                | Self::Pulling
+                | Self::Starting
+                | Self::Restarting
+        )
+    }
+}
+
+/// How long a training program may report no step before it counts as stalled.
+///
+/// `set` is what the job says. Without it, ten times its rhythm and at least 30 s; while it saves or evaluates, or before
+/// its rhythm is known (it compiles, it warms up), at least [`Knobs::HANG_AFTER`].
+pub fn patience(progress: &Progress, set: Option<Duration>) -> Duration {
+    if let Some(set) = set {
+        return set;
+    }
+    let learned = progress.rhythm.map_or(Duration::ZERO, |rhythm| {
+        rhythm.saturating_mul(STALLED_REPORTS).max(STALLED_LEAST)
+    });
+    let busy = progress.rhythm.is_none() || progress.saving || progress.evaluating;
+    if busy {
+        learned.max(Knobs::HANG_AFTER)
+    } else {
+        learned
+    }
+}
+
+/// A phase, and when it is entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// The phase.
+    pub phase: Phase,
+    /// Since when it lasts, where that is known to be before now.
+    pub since: Option<Timestamp>,
+    /// When it turns into another if nothing is observed.
+    pub turns_at: Option<Timestamp>,
+}
+
+impl From<Phase> for Turn {
+    fn from(phase: Phase) -> Self {
+        Self {
+            phase,
+            since: None,
+            turns_at: None,
+        }
+    }
 }
 
 /// What the phase is told from. Feed it every wanted pod, then ask.
@@ -63,7 +136,6 @@ pub struct Scene {
     restarted: bool,
     enough: u32,
     running: u32,
-    unready: bool,
     slowest: Option<Phase>,
 }
 
@@ -75,7 +147,6 @@ impl Scene {
             restarted,
             enough,
             running: 0,
-            unready: false,
             slowest: None,
         }
     }
@@ -95,7 +166,6 @@ impl Scene {
         match pod.phase {
             PodPhase::Running if pod.deleted_at.is_none() => {
                 self.running += 1;
-                self.unready |= !pod.ready;
             }
             PodPhase::Succeeded => {}
             PodPhase::Pending if pod.deleted_at.is_none() => self.hold(match &pod.wait {
@@ -109,14 +179,15 @@ impl Scene {
         }
     }
 
-    /// The phase at `now`, and when it would turn into another if nothing is observed.
+    /// The phase of a job whose open span is in `open`, where that is of this attempt. `set` is how long it may be silent,
+    /// where the job says so.
     pub fn phase(
         &self,
         progress: Option<&Progress>,
+        open: Option<Phase>,
         best_step: Option<u64>,
-        hang_after: Duration,
-        now: Timestamp,
-    ) -> (Phase, Option<Timestamp>) {
+        set: Option<Duration>,
+    ) -> Turn {
         if let Some(slowest) = self.slowest
             && (self.running < self.enough || self.running == 0)
         {
@@ -126,27 +197,30 @@ impl Scene {
             } else {
                 slowest
             };
-            return (phase, None);
+            return phase.into();
         }
         let Some(progress) = progress else {
-            // Training that has reported before and has not yet in this attempt is still on its
-            // way; a job that never reports counts as training once its pods are ready.
-            let starting = self.unready || best_step.is_some();
-            return (
-                if starting {
-                    Phase::Starting
-                } else {
-                    Phase::Training
-                },
-                None,
-            );
+            if mutant::is(Mutant::TrainsWithoutSteps) {
+                return Phase::Training.into();
+            }
+            // Whoever reads the output may have begun again, and has not read a step yet.
+            return open
+                .filter(|open| open.follows_step())
+                .unwrap_or(Phase::Starting)
+                .into();
         };
-        let hangs_at = progress
+        let stalls_at = progress
             .at
-            .checked_add(hang_after)
+            .checked_add(patience(progress, set))
             .unwrap_or(Timestamp::MAX);
-        if now >= hangs_at {
-            return (Phase::Hanging, None);
+        if progress.read_at >= stalls_at {
+            // It made nothing of the time since its last step.
+            let trained = matches!(open, Some(Phase::Training | Phase::Redoing));
+            return Turn {
+                phase: Phase::Stalled,
+                since: trained.then_some(progress.at),
+                turns_at: None,
+            };
         }
         let phase = if progress.saving {
             Phase::Saving
@@ -155,7 +229,11 @@ impl Scene {
         } else {
             Phase::Training
         };
-        (phase, Some(hangs_at))
+        Turn {
+            phase,
+            since: (open == Some(Phase::Stalled)).then_some(progress.at),
+            turns_at: Some(stalls_at),
+        }
     }
 
     fn hold(&mut self, phase: Phase) {

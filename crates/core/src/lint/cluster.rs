@@ -73,7 +73,8 @@ pub fn namespaces(files: &[&File], namespace: &str) -> BTreeSet<String> {
     let companions = Companions::default();
     let mut needed = BTreeSet::new();
     for document in files.iter().flat_map(|file| &file.documents) {
-        let Some(job) = spec::check(document).job else {
+        let document = document.as_named();
+        let Some(job) = spec::check(&document).job else {
             continue;
         };
         let collector = Collector::default();

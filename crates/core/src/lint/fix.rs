@@ -51,8 +51,10 @@ pub fn fix(file: &File, others: &[&File], profile: Option<Profile>) -> Option<Fi
 }
 
 fn findings(file: &File, others: &[&File], profile: Option<Profile>) -> Vec<Finding> {
-    let together = std::iter::once(file).chain(others.iter().copied());
-    Context::of(together, profile).review(file)
+    let together: Vec<&File> = std::iter::once(file)
+        .chain(others.iter().copied())
+        .collect();
+    Context::of(&together, profile).review(file)
 }
 
 /// How bad a file is. A job that is not valid is not looked at further, so making it valid may lay open

@@ -71,7 +71,17 @@ fn files_are_judged_as_a_whole() {
         (
             "a name that the cluster makes",
             JOB.replace("name: j}", "generateName: j-}"),
-            vec!["TY107 3:1 the job has no `metadata.name` | `generateName` is filled in by the cluster only; state a name".to_owned()],
+            vec![],
+        ),
+        (
+            "a job and objects of others",
+            format!("{JOB}---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d}}\n---\napiVersion: resource.nvidia.com/v1beta1\nkind: ComputeDomain\nmetadata: {{name: c}}\n"),
+            vec![],
+        ),
+        (
+            "a job and no object",
+            format!("{JOB}---\nreplicas: 4\n"),
+            vec![format!("TY101 9:1 the document has no `kind` | {KINDS}")],
         ),
         (
             "a misspelled kind",

@@ -305,7 +305,7 @@ impl Story<'_> {
             }
             Strike::Preemption => self.run.preemptions += 1,
         }
-        self.spend(Phase::Hanging, notice);
+        self.spend(Phase::Stalled, notice);
         if strike == Strike::Preemption {
             self.spend(Phase::Queued, world.preemptions.wait);
         }

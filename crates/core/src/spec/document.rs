@@ -1,8 +1,8 @@
 //! One document of a file, and what it is there for.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
-use super::{Entry, Kind, Node, Value};
+use super::{Entry, File, Kind, Node, Value};
 use crate::{fabric, finding::Span};
 
 /// One document: a map.
@@ -24,6 +24,9 @@ pub enum RoleInFile {
     /// Anything else.
     Unsupported,
 }
+
+/// What stands for the five characters that the cluster adds to `metadata.generateName`.
+const GENERATED: &str = "xxxxx";
 
 /// Kinds that go with a job.
 const COMPANIONS: &[&str] = &[
@@ -86,12 +89,10 @@ impl Document {
     }
 
     /// The document with the name that the cluster would make of `metadata.generateName`, where it has
-    /// that and no name. The place of the name is that of what it is made of.
-    pub(crate) fn with_generated_name(&self) -> Option<Self> {
-        /// What stands for the five characters that the cluster adds.
-        const ADDED: &str = "xxxxx";
+    /// that and no name: its beginning, and `end`. The place of the name is that of what it is made of.
+    fn with_generated_name(&self, end: &str) -> Option<Self> {
         /// Characters of the beginning that the cluster keeps.
-        const KEPT: usize = 63 - ADDED.len();
+        const KEPT: usize = 63 - GENERATED.len();
         let metadata = &self.tree.get("metadata")?.value;
         let stated = metadata.get("generateName")?;
         if metadata.get("name").is_some() {
@@ -103,7 +104,7 @@ impl Document {
             key: "name".to_owned(),
             key_span: stated.key_span,
             value: Node {
-                value: Value::String(begin + ADDED),
+                value: Value::String(begin + end),
                 span: stated.value.span,
             },
         };
@@ -116,6 +117,12 @@ impl Document {
         };
         entries.push(entry);
         Some(named)
+    }
+
+    /// The document as the cluster would name it, with a name that is the same each time.
+    pub(crate) fn as_named(&self) -> Cow<'_, Self> {
+        self.with_generated_name(GENERATED)
+            .map_or(Cow::Borrowed(self), Cow::Owned)
     }
 
     /// `metadata.namespace`, where it is text.
@@ -146,9 +153,67 @@ impl Document {
     }
 }
 
+impl File {
+    /// Gives every job that has `metadata.generateName` and no name one, as the cluster does when it creates the
+    /// job. `end` makes the last five characters; without it they are the same each time. The names
+    /// that were made.
+    pub fn name_jobs(&mut self, mut end: Option<&mut dyn FnMut() -> String>) -> Vec<String> {
+        let mut made = Vec::new();
+        for document in &mut self.documents {
+            if document.job_kind().is_none() {
+                continue;
+            }
+            let end = match (&mut end, made.len()) {
+                (Some(end), _) => end(),
+                (None, 0) => GENERATED.to_owned(),
+                (None, earlier) => format!("{:x>5}", earlier + 1),
+            };
+            if let Some(named) = document.with_generated_name(&end) {
+                *document = named;
+                made.extend(document.name().map(|(name, _)| name.to_owned()));
+            }
+        }
+        made
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn generated_names() {
+        let job = "apiVersion: kubeflow.org/v1\nkind: JAXJob\nmetadata: {generateName: train-}\n";
+        let named = "apiVersion: kubeflow.org/v1\nkind: JAXJob\nmetadata: {name: n, generateName: train-}\n";
+        let claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {generateName: c-}\n";
+        let text = format!("{job}---\n{named}---\n{claim}---\n{job}");
+        let mut file = super::super::read(text.as_bytes()).unwrap();
+        let unnamed = file.clone();
+        assert_eq!(file.name_jobs(None), ["train-xxxxx", "train-xxxx2"]);
+        assert_eq!(file.documents[1], unnamed.documents[1]);
+        assert_eq!(file.documents[2], unnamed.documents[2]);
+        assert_eq!(file.name_jobs(None), Vec::<String>::new());
+        let mut count = 0;
+        let mut end = || {
+            count += 1;
+            format!("{count:0>5}")
+        };
+        let mut file = unnamed;
+        let made = file.name_jobs(Some(&mut end));
+        assert_eq!(made.len(), 2);
+        assert!(made.iter().all(|name| name.starts_with("train-0000")));
+    }
+
+    #[test]
+    fn long_generated_names_are_cut() {
+        let begin = "a".repeat(80);
+        let text = format!(
+            "apiVersion: kubeflow.org/v1\nkind: JAXJob\nmetadata: {{generateName: {begin}}}\n"
+        );
+        let mut file = super::super::read(text.as_bytes()).unwrap();
+        let made = file.name_jobs(None);
+        assert_eq!(made[0].len(), 63);
+    }
 
     #[test]
     fn companions_are_sorted_for_the_search() {

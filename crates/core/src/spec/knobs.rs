@@ -17,7 +17,7 @@ pub mod annotation {
     pub const BUDGET: &str = "trainyard.dev/budget";
     /// How long a node may be unreachable before its pods count as lost, e.g. `90s`.
     pub const LOST_AFTER: &str = "trainyard.dev/lost-after";
-    /// How long a job may make no progress before its time counts as hanging, e.g. `10m`.
+    /// How long a job may report no step before its time counts as stalled, e.g. `10m`.
     pub const HANG_AFTER: &str = "trainyard.dev/hang-after";
     /// How long a gang that has seats may take until all of its pods run, e.g. `10m`.
     pub const START_WITHIN: &str = "trainyard.dev/start-within";
@@ -45,6 +45,10 @@ pub mod annotation {
     pub const FABRIC: &str = "trainyard.dev/fabric";
     /// `required`: the gang starts only on nodes that passed a preflight. On nodes: what the last one found.
     pub const PREFLIGHT: &str = "trainyard.dev/preflight";
+    /// `push` or `logs`: whether the training program is given an address to which it reports its progress.
+    pub const PROGRESS: &str = "trainyard.dev/progress";
+    /// Annotation on pods: the authority of the server that takes their progress, as PEM.
+    pub const PROGRESS_CA: &str = "trainyard.dev/progress-ca";
     /// `demo` or `production`: what the linter takes the file to be written for.
     pub const PROFILE: &str = "trainyard.dev/profile";
     /// `TY402: reason; TY403: reason`: findings of the linter that are meant to be there.
@@ -64,8 +68,9 @@ pub struct Knobs {
     pub budget: AccountLimits,
     /// How long a node may be unreachable before its pods count as lost.
     pub lost_after: Duration,
-    /// How long a job may make no progress before its time counts as hanging.
-    pub hang_after: Duration,
+    /// How long a job may report no step before its time counts as stalled, where stated; otherwise that follows from
+    /// how long its steps took.
+    pub hang_after: Option<Duration>,
     /// How long a gang that has seats may take until all of its pods run.
     pub start_within: Duration,
     /// Old behaviours brought back.
@@ -90,13 +95,16 @@ pub struct Knobs {
     pub fabric: Option<String>,
     /// Whether the gang starts only on nodes that passed a preflight.
     pub preflight: Preflight,
+    /// How the training program reports its progress.
+    pub progress: ProgressBy,
 }
 
 impl Knobs {
     /// Pods on a node are lost after this: the control plane itself waits 40 s before it calls a
     /// node unreachable, so 60 s more of silence is not a blip.
     pub const LOST_AFTER: Duration = Duration::from_mins(1);
-    /// NCCL's own watchdog gives up after 10 minutes; a job that is silent for longer hangs.
+    /// Silence that counts as a stall while it is not known how long steps take: NCCL's own watchdog gives up after
+    /// 10 minutes.
     pub const HANG_AFTER: Duration = Duration::from_mins(10);
     /// Long enough to pull a large image, short enough that seats nobody uses are not idle all night.
     pub const START_WITHIN: Duration = Duration::from_mins(15);
@@ -108,7 +116,7 @@ impl Default for Knobs {
             restart_scope: None,
             budget: AccountLimits::default(),
             lost_after: Self::LOST_AFTER,
-            hang_after: Self::HANG_AFTER,
+            hang_after: None,
             start_within: Self::START_WITHIN,
             compat: BTreeSet::new(),
             restart: None,
@@ -121,6 +129,7 @@ impl Default for Knobs {
             require_transport: Vec::new(),
             fabric: None,
             preflight: Preflight::default(),
+            progress: ProgressBy::default(),
         }
     }
 }
@@ -201,6 +210,16 @@ pub enum Preflight {
     Off,
     /// The gang starts on none that did not pass.
     Required,
+}
+
+/// How a training program reports its progress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProgressBy {
+    /// It prints it.
+    #[default]
+    Logs,
+    /// It also sends it, by the protocol of Kubeflow Trainer.
+    Push,
 }
 
 /// A setting that is stated to hold, or not to.

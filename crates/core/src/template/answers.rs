@@ -17,6 +17,8 @@ use crate::{
 
 /// The image where none is named.
 const PLACEHOLDER: &str = "registry.example.com/team/train:1.0.0";
+/// The image of this program, which holds the trainer that is built in.
+const OWN_IMAGE: &str = concat!("trainyard:", env!("CARGO_PKG_VERSION"));
 /// Room for checkpoints where nothing is said.
 const STORAGE: &str = "1Ti";
 /// More than any node has; what is worked out from it stays far from overflow.
@@ -126,6 +128,7 @@ impl Answers {
             Question::LeastWorkers => self.template.variant == Variant::Elastic,
             Question::Parallelism => self.template.variant == Variant::Parallel,
             Question::StorageClass | Question::Storage => self.profile == Profile::Production,
+            Question::Gpus => !self.is_built_in(),
             _ => true,
         }
     }
@@ -205,7 +208,17 @@ impl Answers {
     }
 
     pub(super) fn image(&self) -> &str {
-        self.image.as_deref().unwrap_or(PLACEHOLDER)
+        let default = if self.is_built_in() {
+            OWN_IMAGE
+        } else {
+            PLACEHOLDER
+        };
+        self.image.as_deref().unwrap_or(default)
+    }
+
+    /// Whether the defaults train, so that nothing is a placeholder.
+    pub(super) fn is_built_in(&self) -> bool {
+        self.template.variant == Variant::BuiltIn
     }
 
     pub(super) fn command(&self) -> Vec<String> {

@@ -53,6 +53,8 @@ pub(super) enum Variant {
     Servers,
     /// Collective, of a kind whose pods would restart alone.
     Gang,
+    /// Runs the trainer of this program, which uses no GPU.
+    BuiltIn,
 }
 
 impl Template {
@@ -77,7 +79,7 @@ const fn size(workers: u32, gpus: u32) -> Size {
 const TORCHRUN: &[&str] = &["torchrun", "/app/train.py"];
 const PYTHON: &[&str] = &["python", "/app/train.py"];
 
-static TEMPLATES: [Template; 11] = [
+static TEMPLATES: [Template; 12] = [
     Template {
         name: "pytorch-ddp",
         version: 1,
@@ -203,6 +205,17 @@ static TEMPLATES: [Template; 11] = [
         demo: size(2, 2),
         production: size(4, 8),
         text: include_str!("v1/megatron-3d.yaml"),
+    },
+    Template {
+        name: "quickstart",
+        version: 1,
+        kind: Kind::PyTorch,
+        summary: "Trains as it is: hand-written digits, with a trainer that is built in and needs no framework",
+        variant: Variant::BuiltIn,
+        command: &["trainyard", "smoke-trainer", "--step-delay=10"],
+        demo: size(4, 0),
+        production: size(4, 0),
+        text: include_str!("v1/quickstart.yaml"),
     },
 ];
 

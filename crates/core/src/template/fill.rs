@@ -54,7 +54,7 @@ impl Answers {
         values.set("storage", &spec::yaml_word(&self.storage));
         let words = |words: &[String]| words.iter().map(|word| spec::yaml_word(word)).collect();
         values.set_list("command", words(&self.command()));
-        let placeholder = self.image.is_none() || self.command.is_none();
+        let placeholder = !self.is_built_in() && (self.image.is_none() || self.command.is_none());
         values.flag("placeholder", placeholder);
         values.flag("namespace", self.namespace.is_some());
         if let Some(namespace) = &self.namespace {
@@ -66,7 +66,8 @@ impl Answers {
         }
         let parallel = self.template.variant == Variant::Parallel;
         values.flag("parallelism", parallel);
-        values.flag("arguments", parallel && self.command.is_none());
+        let arguments = (parallel || self.is_built_in()) && self.command.is_none();
+        values.flag("arguments", arguments);
         if parallel {
             let axes = self.axes();
             values.set("parallelism", &in_megatron_order(&axes));
@@ -98,7 +99,10 @@ impl Answers {
         values.set("servers", &self.workers.div_ceil(2));
         values.set("server-cpus", &(if production { 8 } else { 1 }));
         values.set("server-memory", &(if production { 64 } else { 1 }));
-        let whole_model = matches!(self.template.variant, Variant::Plain | Variant::Gang);
+        let whole_model = matches!(
+            self.template.variant,
+            Variant::Plain | Variant::Gang | Variant::BuiltIn
+        );
         values.set("grace", &(if whole_model { 120 } else { 300 }));
         let failures = self.failures();
         values.set("all-gpus", &(u64::from(gpus) * u64::from(self.workers)));

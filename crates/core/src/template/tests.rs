@@ -54,7 +54,9 @@ fn every_size_of_every_template_is_free_of_findings() {
             answers
                 .set(Question::Workers, &workers.to_string())
                 .unwrap();
-            answers.set(Question::Gpus, &gpus.to_string()).unwrap();
+            if answers.applies(Question::Gpus) {
+                answers.set(Question::Gpus, &gpus.to_string()).unwrap();
+            }
             let case = format!("{} {}: {workers} × {gpus}", template.name, profile.name());
             let text = answers
                 .write()
@@ -298,6 +300,21 @@ fn names_that_yaml_takes_for_something_else_stay_names() {
                 assert_eq!(object["metadata"]["namespace"], "123", "{text}");
             }
         }
+    }
+}
+
+#[test]
+fn quickstart_holds_no_placeholder() {
+    for profile in Profile::ALL {
+        let text = Answers::new(find("quickstart").unwrap(), profile)
+            .write()
+            .unwrap();
+        assert!(
+            !text.contains("placeholder") && !text.contains("example.com"),
+            "{text}"
+        );
+        let words = command(&job(&text));
+        assert_eq!(words[..2], ["trainyard", "smoke-trainer"]);
     }
 }
 

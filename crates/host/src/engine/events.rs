@@ -17,10 +17,7 @@ use super::{
     untold::End,
 };
 use crate::{
-    HostError, channel, namespaces, remote,
-    request::RunEvent,
-    stop::StopHandle,
-    wire::{Order, Report},
+    HostError, channel, namespaces, remote, request::RunEvent, stop::StopHandle, wire::Report,
 };
 
 impl Engine<'_> {
@@ -135,6 +132,7 @@ impl Engine<'_> {
         };
         self.changed = true;
         entry.phase = PodPhase::Failed;
+        entry.ends += u32::from(entry.exit.is_none());
         entry.exit.get_or_insert(Exit {
             code,
             out_of_memory: false,
@@ -158,10 +156,13 @@ impl Engine<'_> {
         match report {
             Report::Started { pid } => {
                 let (slot, attempt) = (entry.slot, entry.attempt);
+                entry.pid = Some(pid);
+                self.pods_changed = true;
                 (self.sink)(RunEvent::PodStarted { slot, attempt, pid });
             }
             Report::Running => {
                 entry.phase = PodPhase::Running;
+                self.pods_changed = true;
                 let (slot, attempt) = (entry.slot, entry.attempt);
                 self.changed = true;
                 (self.sink)(RunEvent::PodRunning { slot, attempt });
@@ -175,15 +176,25 @@ impl Engine<'_> {
             } => {
                 self.changed = true;
                 entry.restarts.insert(container.clone(), restarts);
+                let out_of_memory = self.ended_for_memory(key, &container, code);
+                let is_training = container == self.training_container(key);
+                if is_training && let Some(entry) = self.pods.get_mut(&key) {
+                    entry.ends += 1;
+                    entry.last_end = Some(Exit {
+                        code,
+                        out_of_memory,
+                        at: Some(start::now()),
+                    });
+                }
                 let end = End {
                     container: &container,
                     code,
                     signaled,
-                    out_of_memory: self.ended_for_memory(key, &container, code),
+                    out_of_memory,
                     starts_again: true,
                 };
                 self.note_failure(key, end);
-                self.order(key, &Order::Again { container }, &[]);
+                self.ended_in_place(key, container);
             }
             Report::Exited {
                 container,
@@ -223,6 +234,7 @@ impl Engine<'_> {
         let is_training = container == training || !names.into_iter().any(|name| name == training);
         // An init container that fails is the program's failure as well: nothing else will end.
         if is_training || entry.phase == PodPhase::Pending && code != 0 {
+            entry.ends += 1;
             entry.exit = Some(Exit {
                 code,
                 out_of_memory,
@@ -275,6 +287,7 @@ impl Engine<'_> {
             return;
         };
         entry.gone = true;
+        self.pods_changed = true;
         entry.control = None;
         entry.kill_at = None;
         entry.outputs.clear();

@@ -1,23 +1,33 @@
 //! Faults on purpose, when they are due.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use trainyard_core::{
     job::{NodeHealth, PodPhase},
     spec::{Job, Slot},
 };
 
-use super::{Engine, table::Key};
+use super::{Engine, start, table::Key};
 use crate::{
     HostError, Ranks,
     inject::{At, Fault, Injection, Targets},
     request::RunEvent,
+    store::{InjectionResult, Outcome},
     wire::Order,
 };
 
-/// The faults that have not taken place yet, with the pods they befall.
+/// The faults on purpose of a run, as they were asked for.
 #[derive(Debug, Default)]
-pub(super) struct Faults(Vec<(Injection, Vec<Slot>)>);
+pub(super) struct Faults(Vec<Planned>);
+
+/// One fault, with the pods it befalls.
+#[derive(Debug)]
+struct Planned {
+    injection: Injection,
+    slots: Vec<Slot>,
+    /// What it came to, once it took place.
+    fired: Option<InjectionResult>,
+}
 
 impl Faults {
     /// Refuses a fault that names a rank or pod that the job lacks.
@@ -46,7 +56,11 @@ impl Faults {
                     })
                     .collect::<Result<_, _>>()?,
             };
-            faults.push((injection.clone(), slots));
+            faults.push(Planned {
+                injection: injection.clone(),
+                slots,
+                fired: None,
+            });
         }
         Ok(Self(faults))
     }
@@ -55,13 +69,11 @@ impl Faults {
     pub(super) fn due(&self, first_pod: Option<Instant>) -> Option<Instant> {
         let first_pod = first_pod?;
         let now = Instant::now();
-        let times = self
-            .0
-            .iter()
-            .filter_map(|(injection, _)| match injection.at {
-                At::Elapsed(elapsed) => Some(first_pod + elapsed),
-                At::Step(_) => None,
-            });
+        let pending = self.0.iter().filter(|planned| planned.fired.is_none());
+        let times = pending.filter_map(|planned| match planned.injection.at {
+            At::Elapsed(elapsed) => Some(first_pod + elapsed),
+            At::Step(_) => None,
+        });
         // An overdue one waits for its pod, whose start is an event of its own.
         times.filter(|at| *at > now).min()
     }
@@ -74,18 +86,47 @@ impl Engine<'_> {
             return;
         };
         let step = self.last_step;
-        let pending = std::mem::take(&mut self.faults.0);
-        for (injection, slots) in pending {
-            let due = match injection.at {
+        let mut faults = std::mem::take(&mut self.faults.0);
+        for planned in faults.iter_mut().filter(|planned| planned.fired.is_none()) {
+            let due = match planned.injection.at {
                 At::Elapsed(elapsed) => first_pod + elapsed <= now,
                 At::Step(wanted) => step.is_some_and(|step| step >= wanted),
             };
-            let keys: Option<Vec<Key>> = slots.iter().map(|slot| self.running(*slot)).collect();
-            match keys.filter(|_| due) {
-                Some(keys) => self.befall(&injection, &keys),
-                None => self.faults.0.push((injection, slots)),
+            let slots = planned.slots.iter();
+            let keys: Option<Vec<Key>> = slots.map(|slot| self.running(*slot)).collect();
+            if let Some(keys) = keys.filter(|_| due) {
+                let mut fired = self.befall(&planned.injection, &keys);
+                fired.after_millis = u64::try_from((now - first_pod).as_millis()).ok();
+                planned.fired = Some(fired);
             }
         }
+        self.faults.0 = faults;
+    }
+
+    /// What became of every fault in a run that ended with `outcome`.
+    pub(super) fn injection_results(
+        &self,
+        outcome: Outcome,
+        already_succeeded: Option<&str>,
+    ) -> Vec<InjectionResult> {
+        let end = End {
+            outcome,
+            ran: self.first_pod.map(|first| first.elapsed()),
+            first_step: self.first_step,
+            last_step: self.last_step,
+            already_succeeded,
+        };
+        let faults = self.faults.0.iter();
+        faults
+            .map(|planned| match &planned.fired {
+                Some(fired) => fired.clone(),
+                None => InjectionResult {
+                    fault: planned.injection.to_string(),
+                    reason: Some(end.why_not(&planned.injection)),
+                    ..InjectionResult::default()
+                },
+            })
+            .collect()
     }
 
     fn running(&self, slot: Slot) -> Option<Key> {
@@ -97,10 +138,11 @@ impl Engine<'_> {
             .map(|(key, _)| *key)
     }
 
-    fn befall(&mut self, injection: &Injection, keys: &[Key]) {
+    fn befall(&mut self, injection: &Injection, keys: &[Key]) -> InjectionResult {
         let words = injection.to_string();
         let lost_node = format!("{}-lost-{}", self.node, self.nodes.len() + 1);
         let mut names = Vec::new();
+        let mut attempt = None;
         for key in keys {
             let order = match injection.fault {
                 Fault::Kill => Order::Kill {
@@ -117,7 +159,8 @@ impl Engine<'_> {
             self.order(*key, &order, &[]);
             if let Some(entry) = self.pods.get_mut(key) {
                 entry.injected = Some(words.clone());
-                names.push(format!("`{}`", entry.name));
+                names.push(entry.name.clone());
+                attempt = Some(entry.attempt);
                 if injection.fault == Fault::NodeLoss {
                     entry.node.clone_from(&lost_node);
                 }
@@ -127,13 +170,22 @@ impl Engine<'_> {
             self.nodes.insert(lost_node, NodeHealth::Deleted);
             self.changed = true;
         }
-        let mut sentence = format!("fault on purpose: `{words}` on {}", names.join(", "));
+        let mut sentence = format!("fault on purpose: `{words}` on `{}`", names.join("`, `"));
         if let (Targets::Rank(_), [key]) = (&injection.targets, keys)
             && let Some(others) = self.beside(*key)
         {
             sentence.push_str(&others);
         }
         (self.sink)(RunEvent::Injected(sentence));
+        InjectionResult {
+            fault: words,
+            fired: true,
+            at: Some(start::now()),
+            attempt,
+            step: self.last_step,
+            pods: names,
+            ..InjectionResult::default()
+        }
     }
 
     /// The words for a rank that shares its pod, to which a fault happens as a whole.
@@ -161,5 +213,136 @@ impl Engine<'_> {
             .iter()
             .find(|output| output.container >= entry.init_containers);
         first.map_or_else(|| training.to_owned(), |output| output.name.to_string())
+    }
+}
+
+/// How a run ended, as far as it says why a fault did not take place.
+#[derive(Debug)]
+struct End<'a> {
+    outcome: Outcome,
+    /// Since the first pod was started.
+    ran: Option<Duration>,
+    first_step: Option<u64>,
+    last_step: Option<u64>,
+    already_succeeded: Option<&'a str>,
+}
+
+impl End<'_> {
+    fn why_not(&self, injection: &Injection) -> String {
+        let ended = match self.outcome {
+            Outcome::Stopped => "was stopped",
+            Outcome::Failed => "failed",
+            Outcome::Succeeded => "ended",
+        };
+        let who = match &injection.targets {
+            Targets::Rank(rank) => format!("rank {rank} was"),
+            Targets::Pods(pods) => {
+                let pods: Vec<String> = pods.iter().map(u32::to_string).collect();
+                format!("pods {} were", pods.join(", "))
+            }
+        };
+        let Some(ran) = self.ran else {
+            return format!("the job {ended} before a pod was started");
+        };
+        let reason = match (injection.at, self.first_step, self.last_step) {
+            (At::Elapsed(at), ..) if ran < at => {
+                let (ran, at) = (ran.as_secs_f64(), at.as_secs_f64());
+                format!("the job {ended} after {ran:.1}s, before {at}s")
+            }
+            (At::Elapsed(at), ..) => {
+                format!("{who} not running at {}s or later", at.as_secs_f64())
+            }
+            (At::Step(_), _, None) => "no step was found in the output".to_owned(),
+            (At::Step(wanted), _, Some(last)) if last < wanted => {
+                format!("the job {ended} at step {last}, before step {wanted}")
+            }
+            (At::Step(wanted), Some(first), _) if first > wanted => format!(
+                "the program resumed at step {first}, past step {wanted}, and {who} not running any more"
+            ),
+            (At::Step(wanted), ..) => {
+                format!("{who} not running when step {wanted} was reported, or later")
+            }
+        };
+        match self.already_succeeded {
+            Some(run) => format!("{reason}; run `{run}` had already succeeded"),
+            None => reason,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_a_fault_did_not_take_place() {
+        let none = End {
+            outcome: Outcome::Succeeded,
+            ran: Some(Duration::from_millis(1_250)),
+            first_step: None,
+            last_step: None,
+            already_succeeded: None,
+        };
+        let steps = |first, last| End {
+            first_step: Some(first),
+            last_step: Some(last),
+            ..none
+        };
+        let cases = [
+            (
+                End {
+                    ran: None,
+                    outcome: Outcome::Stopped,
+                    ..none
+                },
+                "kill rank=0 at=1s",
+                "the job was stopped before a pod was started",
+            ),
+            (
+                End { ..none },
+                "kill rank=0 at=3s",
+                "the job ended after 1.2s, before 3s",
+            ),
+            (
+                End { ..none },
+                "node-loss pods=1,2 at=1s",
+                "pods 1, 2 were not running at 1s or later",
+            ),
+            (
+                End {
+                    already_succeeded: Some("a"),
+                    ..none
+                },
+                "kill rank=0 at=3s",
+                "the job ended after 1.2s, before 3s; run `a` had already succeeded",
+            ),
+            (
+                End { ..none },
+                "hang rank=1 at=step:20",
+                "no step was found in the output",
+            ),
+            (
+                End {
+                    outcome: Outcome::Failed,
+                    ..steps(1, 12)
+                },
+                "hang rank=1 at=step:20",
+                "the job failed at step 12, before step 20",
+            ),
+            (
+                steps(784, 784),
+                "hang rank=1 at=step:20",
+                "the program resumed at step 784, past step 20, and rank 1 was not running any more",
+            ),
+            (
+                steps(1, 20),
+                "hang rank=1 at=step:20",
+                "rank 1 was not running when step 20 was reported, or later",
+            ),
+        ];
+        for (end, fault, want) in cases {
+            let injection = fault.parse().expect("the fault can be read");
+            assert_eq!(end.why_not(&injection), want, "{fault}");
+        }
     }
 }

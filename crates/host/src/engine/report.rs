@@ -1,7 +1,7 @@
 //! The report at the end of a run.
 
 use jiff::Timestamp;
-use trainyard_core::job::ConditionType;
+use trainyard_core::job::{ConditionType, ProgressRecord};
 
 use super::Engine;
 use crate::store::{Outcome, RunReport, VERSION};
@@ -16,6 +16,10 @@ impl Engine<'_> {
         } else {
             Outcome::Stopped
         };
+        let already_succeeded = self
+            .volumes
+            .already_succeeded(outcome, self.first_step)
+            .map(str::to_owned);
         let folder = self.writer.folder();
         let yard = &self.status.trainyard;
         let last = self.status.conditions.last();
@@ -23,7 +27,8 @@ impl Engine<'_> {
         let decided = yard.last_failure.as_ref();
         let decided = decided.and_then(|last| last.verdict.clone());
         let heard = self.failures.last().and_then(|last| last.verdict.clone());
-        let verdicts = decided.into_iter().chain(heard);
+        // Where pods restart alone, only the first failure of an attempt is kept, and another may have ended it.
+        let verdicts = heard.into_iter().chain(decided);
         RunReport {
             version: VERSION,
             job: folder.job.clone(),
@@ -43,6 +48,13 @@ impl Engine<'_> {
             trained_ratio: yard.ledger.ettr(now),
             last_step: self.last_step,
             last_loss: self.last_loss,
+            progress: self
+                .track
+                .progress(self.tracked, now)
+                .as_ref()
+                .map(ProgressRecord::from),
+            injections: self.injection_results(outcome, already_succeeded.as_deref()),
+            already_succeeded,
             status: self.status.clone(),
         }
     }

@@ -11,7 +11,12 @@ use std::{
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{EnvVar, Pod};
 use nix::{fcntl::OFlag, unistd::pipe2};
-use trainyard_core::{job::PodPhase, launch::LaunchedPod, spec::Slot};
+use trainyard_core::{
+    job::PodPhase,
+    launch::LaunchedPod,
+    progress::{Reader, UserRules},
+    spec::Slot,
+};
 
 use super::{
     Engine, Watch,
@@ -229,7 +234,8 @@ impl Engine<'_> {
         let scratch = run_folder.join("scratch").join(&uid);
         let spec = self.translate(&pod, slot, &uid, &scratch)?;
         self.have_keeper()?;
-        let begun = begin(&self.keeper, key, &spec).map_err(|source| HostError::StartPod {
+        let begun = begin(&self.keeper, key, &spec, self.listener.progress_rules());
+        let begun = begun.map_err(|source| HostError::StartPod {
             pod: name.clone(),
             program: self.program.clone(),
             source,
@@ -244,8 +250,11 @@ impl Engine<'_> {
                 name,
                 grace_seconds: pod_spec::grace_seconds(&pod),
                 control: Some(begun.control),
+                pid: None,
                 phase: PodPhase::Pending,
                 restarts: std::collections::BTreeMap::new(),
+                ends: 0,
+                last_end: None,
                 exit: None,
                 deleted_at: None,
                 stopped: false,
@@ -319,7 +328,12 @@ struct Begun {
     outputs: Vec<Output>,
 }
 
-fn begin(keeper: &Keeper, key: Key, spec: &PodSpec) -> io::Result<Begun> {
+fn begin(
+    keeper: &Keeper,
+    key: Key,
+    spec: &PodSpec,
+    rules: Option<&Arc<UserRules>>,
+) -> io::Result<Begun> {
     let (control, theirs) = channel::pair()?;
     let memory = channel::to_memory(spec)?;
     let mut outputs = Vec::new();
@@ -329,7 +343,11 @@ fn begin(keeper: &Keeper, key: Key, spec: &PodSpec) -> io::Result<Begun> {
         let name: Arc<str> = container.name.as_str().into();
         for stream in [Stream::Out, Stream::Err] {
             let (ours, theirs) = pipe2(OFlag::O_CLOEXEC)?;
-            outputs.push(Output::new(ours, at, Arc::clone(&name), stream)?);
+            let reader = match rules {
+                Some(rules) => Reader::with_rules(Arc::clone(rules)),
+                None => Reader::new(),
+            };
+            outputs.push(Output::new(ours, at, Arc::clone(&name), stream, reader)?);
             passed.push(theirs);
         }
     }

@@ -3,7 +3,10 @@
 use std::time::Instant;
 
 use nix::sys::epoll::{EpollEvent, EpollFlags};
-use trainyard_core::{job::Progress, spec::Slot};
+use trainyard_core::{
+    progress::{Reading, Speakers, Track},
+    spec::Slot,
+};
 
 use super::{
     Engine, PROGRESS_EVERY, Watch,
@@ -12,7 +15,7 @@ use super::{
     start,
     table::Key,
 };
-use crate::{HostError, Ranks, progress, request::RunEvent, store::LogWriter};
+use crate::{HostError, Ranks, request::RunEvent, store::LogWriter};
 
 impl Engine<'_> {
     /// Closes a stream of a pod that is gone. A program elsewhere may have been given the other end,
@@ -41,9 +44,18 @@ impl Engine<'_> {
         let Some(output) = entry.outputs.get_mut(at) else {
             return Flow::Closed;
         };
-        let (bytes, flow) = match output.read(buffer) {
-            Piece::Nothing => return Flow::Open,
-            Piece::Empty => return Flow::Empty,
+        let piece = output.read(buffer);
+        let readings = output.take_readings();
+        let (slot, attempt) = (entry.slot, entry.attempt);
+        let (bytes, flow) = match piece {
+            Piece::Nothing => {
+                self.take_readings(slot, attempt, (key, at), &readings);
+                return Flow::Open;
+            }
+            Piece::Empty => {
+                self.take_readings(slot, attempt, (key, at), &readings);
+                return Flow::Empty;
+            }
             Piece::Bytes(bytes) => (bytes, Flow::Open),
             Piece::Closed(bytes) => (bytes, Flow::Closed),
         };
@@ -59,7 +71,6 @@ impl Engine<'_> {
         };
         let told = told.filter(|(shown, left_out)| !shown.is_empty() || *left_out > 0);
         let (container, name, stream) = (output.container, output.name.clone(), output.stream);
-        let (slot, attempt) = (entry.slot, entry.attempt);
         if !bytes.is_empty()
             && !self.complained.logs
             && let Some(log) = entry.logs.get_mut(container)
@@ -96,7 +107,7 @@ impl Engine<'_> {
                 self.decide_soon();
             }
         }
-        self.read_progress(slot, attempt, bytes);
+        self.take_readings(slot, attempt, (key, at), &readings);
         if let Some((shown, left_out)) = told {
             (self.sink)(RunEvent::Output {
                 slot,
@@ -127,6 +138,9 @@ impl Engine<'_> {
         let rest = output.pace.rest(now);
         if let Some(rest) = rest {
             self.resting.insert((now + rest, number));
+        } else if let Some(until) = output.held_until() {
+            // A flood that falls silent is read to its end.
+            self.resting.insert((until.max(now), number));
         }
         if before != rest.is_some()
             && let Some(descriptor) = output.descriptor()
@@ -156,38 +170,48 @@ impl Engine<'_> {
         Ok(())
     }
 
-    fn read_progress(&mut self, slot: Slot, attempt: u32, bytes: &[u8]) {
-        let reading = progress::read(bytes);
-        if reading.loss.is_some() {
-            self.last_loss = reading.loss;
+    /// Takes what a stream reported. The stream that speaks for the attempt is learned.
+    fn take_readings(
+        &mut self,
+        slot: Slot,
+        attempt: u32,
+        stream: (Key, usize),
+        readings: &[Reading],
+    ) {
+        if readings.is_empty() || attempt < self.tracked {
+            return;
         }
-        if let Some(progress) = &mut self.progress
-            && reading.saving
-        {
-            progress.saving = true;
+        if attempt > self.tracked {
+            self.tracked = attempt;
+            self.track = Track::default();
+            self.speakers = Speakers::default();
         }
-        let Some(step) = reading.step else {
+        let now = start::now();
+        let (before, complained) = (self.track.step, self.track.nan_since);
+        for reading in readings {
+            let accepted = self.speakers.take(stream, reading);
+            // Several ranks report the same steps, and not at once. Those behind report nothing new.
+            if accepted.is_none() && reading.step.is_some() && reading.step != self.track.step {
+                continue;
+            }
+            self.track.take(reading, now);
+            self.first_step = self.first_step.or(self.track.step);
+            self.last_loss = reading.loss.or(self.last_loss);
+        }
+        let Some(step) = self.track.step else {
             return;
         };
-        let behind = self.progress.is_some_and(|known| {
-            known.attempt > attempt || known.attempt == attempt && known.step >= step
-        });
-        if behind {
+        let turned = self.track.nan_since != complained;
+        if self.track.step == before && !turned {
             return;
         }
         self.untold.progress = true;
-        self.progress = Some(Progress {
-            attempt,
-            step,
-            at: start::now(),
-            saving: reading.saving,
-        });
         self.last_step = Some(self.last_step.map_or(step, |last| last.max(step)));
         (self.sink)(RunEvent::Progress {
             slot,
             attempt,
             step,
-            loss: reading.loss,
+            loss: self.track.loss.map(|(_, loss)| loss),
         });
         self.decide_soon();
     }

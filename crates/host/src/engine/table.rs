@@ -25,9 +25,15 @@ pub(super) struct Entry {
     pub(super) grace_seconds: u32,
     /// The socket to pod init, until it is closed.
     pub(super) control: Option<OwnedFd>,
+    /// Its first process, once it has told.
+    pub(super) pid: Option<u32>,
     pub(super) phase: PodPhase,
     /// Restarts in place, by container.
     pub(super) restarts: BTreeMap<String, u32>,
+    /// How often its training container has ended.
+    pub(super) ends: u32,
+    /// How that ended the last time it was to start again in place.
+    pub(super) last_end: Option<Exit>,
     pub(super) exit: Option<Exit>,
     pub(super) deleted_at: Option<Timestamp>,
     /// Whether it was made to end before it ended by itself.
@@ -73,7 +79,9 @@ impl Entry {
             grace_seconds: self.grace_seconds,
             node: Some(self.node.clone()),
             restarts: self.restarts.values().sum(),
-            exit: self.exit,
+            ends: self.ends,
+            exit: self.exit.or(self.last_end),
+            start_error: None,
             wait: (self.phase == PodPhase::Pending).then_some(Wait::Create),
             disruption: None,
             gated: false,

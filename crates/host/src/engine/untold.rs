@@ -7,13 +7,16 @@
 use std::time::Instant;
 
 use nix::sys::signal::Signal;
-use trainyard_core::diagnose::VerdictSummary;
+use trainyard_core::{
+    diagnose::VerdictSummary,
+    job::{PodPhase, ProgressRecord},
+};
 
 use super::{Engine, PROGRESS_EVERY, start, table::Key};
 use crate::{
     Ranks,
     request::RunEvent,
-    store::{FailedRank, LogFile, StoredProgress, VERSION},
+    store::{FailedRank, LogFile, StoredPod, StoredProgress, VERSION},
 };
 
 /// First failures kept, one for each attempt: that of the run, and the last ones.
@@ -36,6 +39,11 @@ pub(super) struct Untold {
 }
 
 impl Untold {
+    /// Whether the last failure is new to the caller.
+    pub(super) fn is_news(&self) -> bool {
+        self.event
+    }
+
     /// When progress that waits may be written.
     pub(super) fn due(&self) -> Option<Instant> {
         let written = self.progress_written.filter(|_| self.progress)?;
@@ -113,6 +121,20 @@ impl Engine<'_> {
         }
     }
 
+    /// Keeps what the doctor concludes about an end of `pod`, where that is the failure that is kept of the attempt.
+    pub(super) fn note_verdict_on_end(
+        &mut self,
+        pod: &str,
+        attempt: u32,
+        verdict: Option<VerdictSummary>,
+    ) {
+        let last = self.failures.last();
+        let is_kept = last.is_some_and(|failed| failed.attempt == attempt && failed.pod == pod);
+        if is_kept && self.untold.event {
+            self.note_verdict(verdict);
+        }
+    }
+
     /// A pod has written its last.
     pub(super) fn wrote_its_last(&mut self, key: Key) {
         if self.untold.writes_on == Some(key) {
@@ -151,10 +173,26 @@ impl Engine<'_> {
             self.note_store(|writer| writer.write_failures(&failures));
             self.failures = failures;
         }
+        if std::mem::take(&mut self.pods_changed) {
+            let there = self.pods.values().filter(|entry| !entry.gone);
+            let mut pods: Vec<StoredPod> = there
+                .filter_map(|entry| {
+                    Some(StoredPod {
+                        slot: entry.slot,
+                        pod: entry.name.clone(),
+                        attempt: entry.attempt,
+                        pid: entry.pid?,
+                        running: entry.phase == PodPhase::Running,
+                    })
+                })
+                .collect();
+            pods.sort_by_key(|pod| pod.slot);
+            self.note_store(|writer| writer.write_pods(pods));
+        }
         let may = self.untold.due().is_none_or(|due| due <= now);
-        if let Some(progress) = self.progress
-            && self.untold.progress
+        if self.untold.progress
             && may
+            && let Some(progress) = self.track.progress(self.tracked, start::now())
         {
             self.untold.progress = false;
             self.untold.progress_written = Some(now);
@@ -165,6 +203,7 @@ impl Engine<'_> {
                 loss: self.last_loss,
                 at: progress.at,
                 furthest_step: self.last_step.unwrap_or(progress.step),
+                progress: Some(ProgressRecord::from(&progress)),
             };
             self.note_store(|writer| writer.write_progress(&stored));
         }
@@ -177,7 +216,7 @@ impl Engine<'_> {
     }
 
     /// Reads what a pod wrote before now: at most what its pipes hold.
-    fn read_pipes(&mut self, key: Key) {
+    pub(super) fn read_pipes(&mut self, key: Key) {
         let streams = self.pods.get(&key).map_or(0, |entry| entry.outputs.len());
         for at in 0..streams {
             self.read_output(key, at);

@@ -23,6 +23,7 @@ fn surroundings(root: &Path) -> Surroundings {
             .into(),
         image_env: vec![("torch".to_owned(), "/venvs/torch".into())],
         working_dir: "/home/ada/project".into(),
+        own_volumes: BTreeMap::new(),
         volumes: root.join("volumes"),
         hosts: "/hosts".into(),
         stage: "/stage".into(),

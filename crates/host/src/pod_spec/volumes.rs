@@ -1,6 +1,7 @@
 //! The volumes of a pod, as folders, files and memory of this machine.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
@@ -24,6 +25,8 @@ const DEFAULT_MODE: i32 = 0o644;
 pub(super) struct Places<'a> {
     /// Persistent ones.
     pub(super) persistent: &'a Path,
+    /// Persistent ones of this run alone, by claim.
+    pub(super) own: &'a BTreeMap<String, PathBuf>,
     /// Those that end with the pod.
     pub(super) scratch: &'a Path,
 }
@@ -70,7 +73,10 @@ pub(super) fn source(
         return Ok(VolumeSource::Files(files));
     }
     if let Some(claim) = &volume.persistent_volume_claim {
-        let path = path_of(places.persistent, &claim.claim_name)?;
+        let path = match places.own.get(&claim.claim_name) {
+            Some(path) => path.clone(),
+            None => path_of(places.persistent, &claim.claim_name)?,
+        };
         store::check_volume(&path).map_err(|error| Missing::BadValue(error.to_string()))?;
         make(&path)?;
         return Ok(VolumeSource::Path(path));

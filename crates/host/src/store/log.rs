@@ -12,12 +12,16 @@ use std::{
     fs::{self, File},
     io::{self, Read, Seek as _, Write as _},
     path::{Path, PathBuf},
+    time::Instant,
 };
+
+use jiff::Timestamp;
 
 use super::{
     StoreError,
     files::{self, Durably},
     ring::{self, RingWriter},
+    times::{self, TimesWriter},
 };
 
 /// How much of the beginning is kept.
@@ -25,6 +29,7 @@ pub(crate) const HEAD_BYTES: u64 = 32 << 20;
 
 const SUFFIX: &str = "log";
 const TAIL: &str = "tail";
+const TIMES: &str = "times";
 
 /// Writes the log of one container.
 #[derive(Debug)]
@@ -35,6 +40,9 @@ pub(crate) struct LogWriter {
     room: u64,
     /// Made when the beginning is full.
     tail: Option<RingWriter>,
+    /// When which part was written; a log without it is still a log.
+    times: Option<TimesWriter>,
+    written: u64,
 }
 
 impl LogWriter {
@@ -42,15 +50,24 @@ impl LogWriter {
         fs::create_dir_all(folder)?;
         let base = folder.join(format!("{container}.{SUFFIX}"));
         let file = files::create(&base)?;
+        let times = TimesWriter::create(&part_path(&base, TIMES), Instant::now()).ok();
         Ok(Self {
             base,
             file,
             room: HEAD_BYTES,
             tail: None,
+            times,
+            written: 0,
         })
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if let Some(times) = &mut self.times
+            && times.note(self.written, Instant::now()).is_err()
+        {
+            self.times = None;
+        }
+        self.written += bytes.len() as u64;
         let room = usize::try_from(self.room).unwrap_or(usize::MAX);
         let (head, tail) = bytes.split_at(bytes.len().min(room));
         self.file.write_all(head)?;
@@ -123,6 +140,41 @@ impl LogFile {
     /// Reads it from the beginning, or from `offset` of the whole output.
     pub fn open(&self, offset: u64) -> Result<LogReader, StoreError> {
         LogReader::open(&self.path, offset).map_err(|error| StoreError::corrupt(&self.path, &error))
+    }
+
+    /// Where the part begins that was written at `at` or later, to a second; the end where nothing was. `None`
+    /// where that is not known.
+    pub fn offset_since(&self, at: Timestamp) -> Result<Option<u64>, StoreError> {
+        let corrupt = |error| StoreError::corrupt(&self.path, &error);
+        match times::offset_since(&part_path(&self.path, TIMES), at) {
+            Ok(Some(offset)) => Ok(Some(offset)),
+            Ok(None) => {
+                let parts = parts(&self.path).map_err(corrupt)?;
+                Ok(Some(parts.last().map_or(0, Part::end)))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(corrupt(error)),
+        }
+    }
+
+    /// Where the last `count` lines begin, as far as they lie in the last 64 KiB.
+    pub fn last_offset(&self, count: usize) -> Result<u64, StoreError> {
+        const WINDOW: u64 = 64 << 10;
+        let corrupt = |error| StoreError::corrupt(&self.path, &error);
+        let parts = parts(&self.path).map_err(corrupt)?;
+        let end = parts.last().map_or(0, Part::end);
+        let mut bytes = Vec::new();
+        LogReader::open(&self.path, end.saturating_sub(WINDOW))
+            .and_then(|mut reader| reader.read_to_end(&mut bytes))
+            .map_err(corrupt)?;
+        if count == 0 {
+            return Ok(end);
+        }
+        let whole = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+        let newlines = whole.iter().enumerate().rev();
+        let mut newlines = newlines.filter(|(_, byte)| **byte == b'\n');
+        let start = newlines.nth(count - 1).map_or(0, |(at, _)| at + 1);
+        Ok(end.saturating_sub((bytes.len() - start) as u64))
     }
 
     /// The last `count` lines.

@@ -1,12 +1,13 @@
 //! What a run was asked for, and where it is, as stored.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fs};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use trainyard_core::{
-    job::{self, Account, JobStatus},
-    spec::{Job, Replicas},
+    job::{self, Account, JobStatus, ProgressRecord},
+    spec::{Job, Replicas, Slot},
 };
 
 use super::{FailedRank, VERSION};
@@ -43,6 +44,9 @@ pub struct RunRecord {
     /// Faults on purpose, as written.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub injections: Vec<String>,
+    /// The job as it was written, with what options changed.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub job: Value,
 }
 
 impl RunRecord {
@@ -63,6 +67,7 @@ impl RunRecord {
                 .filter_map(|account| Some((account, job::budget_limit(job, account)?)))
                 .collect(),
             injections: Vec::new(),
+            job: Value::Null,
         }
     }
 }
@@ -99,10 +104,50 @@ pub struct StoredProgress {
     pub attempt: u32,
     /// The furthest step of that attempt.
     pub step: u64,
-    /// The last loss of the run.
+    /// The last loss of the run; nothing where it is NaN or infinite, which `progress` tells.
     pub loss: Option<f64>,
     /// When that step was reported.
     pub at: Timestamp,
     /// The furthest step of all attempts.
     pub furthest_step: u64,
+    /// The same and more, as a status keeps it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<ProgressRecord>,
+}
+
+/// `pods.json`: the pods that are there.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoredPods {
+    /// Layout of this file.
+    pub version: u32,
+    /// In listing order.
+    pub pods: Vec<StoredPod>,
+}
+
+/// One pod that is there.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoredPod {
+    /// Where.
+    pub slot: Slot,
+    /// Its name.
+    pub pod: String,
+    /// Of this attempt.
+    pub attempt: u32,
+    /// Its first process, as this machine numbers it.
+    pub pid: u32,
+    /// Whether its containers run.
+    pub running: bool,
+}
+
+impl StoredPod {
+    /// The processes of its containers, as this machine numbers them. None of a pod that is gone.
+    pub fn processes(&self) -> Vec<u32> {
+        let pid = self.pid;
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let children = children.unwrap_or_default();
+        let numbers = children.split_whitespace();
+        numbers.filter_map(|number| number.parse().ok()).collect()
+    }
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use trainyard_core::{
     diagnose::VerdictSummary,
-    job::{JobStatus, Spent},
+    job::{JobStatus, ProgressRecord, Spent},
     ledger::PhaseMillis,
     spec::Slot,
 };
@@ -56,14 +56,51 @@ pub struct RunReport {
     /// Where the time went, in milliseconds.
     #[serde(deserialize_with = "trainyard_core::ledger::phase_millis")]
     pub ledger: PhaseMillis,
-    /// Share of the time that trained, where any time passed.
+    /// Share of the wall time spent training; nothing where no step was reported, or no time passed.
     pub trained_ratio: Option<f64>,
     /// The furthest step that was reported.
     pub last_step: Option<u64>,
-    /// The last loss that was reported.
+    /// The last loss that was reported; nothing where it is NaN or infinite, which `progress` tells.
     pub last_loss: Option<f64>,
+    /// What the last attempt that reported a step reported last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<ProgressRecord>,
+    /// What became of each fault on purpose, in the order in which they were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub injections: Vec<InjectionResult>,
+    /// The run that had already succeeded, where this one found its work done and trained nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub already_succeeded: Option<String>,
     /// The status at the end.
     pub status: JobStatus,
+}
+
+/// What became of one fault on purpose.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InjectionResult {
+    /// The fault, as written.
+    pub fault: String,
+    /// Whether it took place.
+    pub fired: bool,
+    /// When it took place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Timestamp>,
+    /// The same in milliseconds since the first pod of the run was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_millis: Option<u64>,
+    /// The attempt in which it took place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    /// The furthest step of the run at that time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<u64>,
+    /// The pods it happened to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pods: Vec<String>,
+    /// Why it did not take place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// The pod that failed first in an attempt.

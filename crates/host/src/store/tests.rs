@@ -39,7 +39,7 @@ fn a_log_keeps_its_beginning_and_its_end() {
     writer.finish().unwrap();
     check("after the end");
     let files = fs::read_dir(folder.path()).unwrap().count();
-    assert_eq!(files, 2, "the ring is gone");
+    assert_eq!(files, 3, "beginning, end and times: the ring is gone");
 }
 
 #[test]

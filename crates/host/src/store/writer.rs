@@ -16,8 +16,9 @@ use trainyard_core::{
 };
 
 use super::{
-    ATTEMPTS, FAILURES, FailedRank, LOCK, PROGRESS, RECORD, REPORT, RunFolder, RunRecord,
-    RunReport, STATUS, Store, StoreError, StoredFailures, StoredProgress, StoredStatus, VERSION,
+    ATTEMPTS, FAILURES, FailedRank, LOCK, PODS, PROGRESS, RECORD, REPORT, RunFolder, RunRecord,
+    RunReport, STATUS, Store, StoreError, StoredFailures, StoredPod, StoredPods, StoredProgress,
+    StoredStatus, VERSION,
     files::{self, Durably},
     trust,
 };
@@ -140,6 +141,11 @@ impl RunWriter {
 
     pub(crate) fn write_progress(&self, progress: &StoredProgress) -> Result<(), StoreError> {
         self.write(PROGRESS, progress, Durably::No)
+    }
+
+    pub(crate) fn write_pods(&self, pods: Vec<StoredPod>) -> Result<(), StoreError> {
+        let version = VERSION;
+        self.write(PODS, &StoredPods { version, pods }, Durably::No)
     }
 
     pub(crate) fn write_report(&self, report: &RunReport) -> Result<(), StoreError> {

@@ -30,6 +30,45 @@ fn faults_end_the_attempt_as_they_would_by_accident() {
 }
 
 #[test]
+fn a_fault_at_a_step_fires_whatever_the_trainer_prints() {
+    // Of the last case only the last rank prints, as Megatron-LM does it; bars end without a newline.
+    let cases = [
+        (
+            "HF Trainer",
+            r"printf '\r  0%%|  | 0/100 [00:00<?, ?it/s]'; printf '\r 20%%|##  | 20/100 [00:10<00:40,  2.00it/s]' >&2",
+        ),
+        (
+            "Lightning",
+            r"printf '\rEpoch 0: 100%%|##| 12/12 [00:01<00:00, 8.00it/s, v_num=0, train_loss=2.30]';
+              printf '\rEpoch 1:  67%%|#4| 8/12 [00:01<00:00, 8.00it/s, v_num=0, train_loss=2.10]'",
+        ),
+        (
+            "tqdm",
+            r"printf '\rTraining:  20%%|## | 20/100 [00:10<00:40,  2.00it/s, loss=0.5]' >&2",
+        ),
+        (
+            "torchtitan",
+            r"printf '\033[31mstep: 20  \033[32mloss:  8.2500  \033[34mtps: 12,345\033[39m\n'",
+        ),
+        (
+            "Megatron-LM",
+            "[ $HOSTNAME = j-worker-1 ] && echo ' iteration       20/     100 | consumed samples: 10240 | lm loss: 1.025E+01 | number of nan iterations:   0 |'",
+        ),
+    ];
+    for (trainer, prints) in cases {
+        let script = format!("[ $ATTEMPT = 2 ] && exit 0; {prints}; exec sleep 100");
+        let fault = "kill rank=1 at=step:20";
+        let ended = Yard::new(2, sh(&script))
+            .set("inject", json!([fault]))
+            .run();
+        assert_eq!(ended.code, Some(0), "{trainer}: {:#?}", ended.seen);
+        let report = ended.report();
+        assert_eq!(report["failures"][0]["injected"], fault, "{trainer}");
+        assert_eq!(report["lastStep"], 20, "{trainer}");
+    }
+}
+
+#[test]
 fn a_lost_node_is_paid_by_the_infrastructure() {
     let yard = Yard::new(3, sh(SECOND_TIME)).set("inject", json!(["node-loss pods=1,2 at=0s"]));
     let ended = yard.run();

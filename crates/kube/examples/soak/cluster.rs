@@ -3,8 +3,9 @@
 use std::{
     fs,
     future::Future,
+    io::{self, Seek as _},
     net::IpAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     time::{Duration, Instant},
 };
@@ -34,6 +35,10 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 const OWN: &str = "trainyard-system";
 /// Nobody waits longer for one answer: the API server stands still at times.
 const ANSWER: Duration = Duration::from_secs(8);
+/// By then the script of a program has written its number, on however busy a machine. A second start before that would leave two.
+const NUMBERED: Duration = Duration::from_mins(1);
+/// What is copied of the end of each log of the cluster.
+const KEPT_BYTES: u64 = 1 << 20;
 
 /// What came of a call.
 #[derive(Debug)]
@@ -132,15 +137,11 @@ impl Piece {
         self.pid().is_some_and(is_running)
     }
 
-    /// That it has ended, with the last line of its log.
+    /// That it has ended, with the line of its log that says why.
     pub(crate) fn last_words(&self) -> String {
         let log = fs::read(self.state.join("logs").join(self.name)).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
-        let last = log.lines().last().unwrap_or_default();
-        format!(
-            "`{}` has ended; the last line of its log: {last}",
-            self.name
-        )
+        format!("`{}` has ended: {}", self.name, why_ended(&log))
     }
 
     pub(crate) fn signal(&self, name: &str) {
@@ -158,7 +159,7 @@ impl Piece {
             .current_dir("/")
             .status();
         if started.is_ok_and(|status| status.success()) {
-            let end = Instant::now() + ANSWER;
+            let end = Instant::now() + NUMBERED;
             while self.pid().is_none() && Instant::now() < end {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -166,12 +167,48 @@ impl Piece {
     }
 }
 
+/// The line of a log that says why its program ended: the last panic or fatal error, which traces may follow, else the last line.
+fn why_ended(log: &str) -> &str {
+    let is_fatal = |line: &&str| {
+        let mut letters = line.chars();
+        let fatal =
+            letters.next() == Some('F') && letters.next().is_some_and(|it| it.is_ascii_digit());
+        fatal
+            || line.starts_with("panic:")
+            || line.starts_with("fatal error:")
+            || line.contains("\"command failed\"")
+    };
+    let mut lines = log.lines();
+    let last = lines.clone().next_back();
+    lines.rfind(is_fatal).or(last).unwrap_or_default()
+}
+
+/// Whether anything of a process is left. Its first thread is a zombie while the others still end, and they hold its sockets: a
+/// program that is started then finds its port taken.
 fn is_running(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = status
         .rsplit_once(") ")
         .and_then(|(_, rest)| rest.chars().next());
-    state.is_some_and(|state| state != 'Z')
+    let threads = || fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    state.is_some_and(|state| state != 'Z' || threads() > 1)
+}
+
+/// Copies the end of each log of the cluster, which is removed with it, into `folder`.
+pub(crate) fn keep_logs(state: &Path, folder: &Path) {
+    let logs = fs::read_dir(state.join("logs"));
+    for log in logs.into_iter().flatten().flatten() {
+        let copied = || {
+            let mut from = fs::File::open(log.path())?;
+            let length = from.metadata()?.len();
+            from.seek(io::SeekFrom::Start(length.saturating_sub(KEPT_BYTES)))?;
+            let mut to = fs::File::create(folder.join(log.file_name()).with_extension("log"))?;
+            io::copy(&mut from, &mut to)
+        };
+        if let Err(error) = copied() {
+            eprintln!("cannot keep `{}`: {error}", log.path().display());
+        }
+    }
 }
 
 /// Sends a signal; a process that is gone is none of our business.
@@ -284,5 +321,42 @@ pub(crate) async fn account(client: &Client) -> Result<String, String> {
             .map(str::to_owned)
             .ok_or_else(|| "the token request returned no token".to_owned()),
         other => Err(format!("cannot get a token: {other:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_that_says_why_a_program_ended() {
+        let trace = "goroutine 1 [running]:\nmain.main()\n";
+        let cases = [
+            ("", ""),
+            ("I1116 one\nE1116 two", "E1116 two"),
+            (&format!("I1116 one\npanic: boom\n{trace}"), "panic: boom"),
+            (
+                &format!("F1116 12:00 no lease\n{trace}"),
+                "F1116 12:00 no lease",
+            ),
+            ("For a start\nlast", "last"),
+            (
+                "I1116 a\nE1116 run.go:72] \"command failed\" err=\"bind\"\nI1116 b",
+                "E1116 run.go:72] \"command failed\" err=\"bind\"",
+            ),
+        ];
+        for (log, want) in cases {
+            assert_eq!(why_ended(log), want, "{log}");
+        }
+    }
+
+    #[test]
+    fn a_process_runs_until_its_last_thread_has_ended() {
+        assert!(is_running(std::process::id()));
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(is_running(child.id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!is_running(child.id()));
     }
 }

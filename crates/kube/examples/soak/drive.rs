@@ -92,6 +92,18 @@ enum Suspended {
     Over,
 }
 
+impl Suspended {
+    /// How far it is by what is stored of the job: the answer to a change that was carried out may have been lost.
+    fn as_stored(self, job: &Value) -> Self {
+        let stored = job["spec"]["runPolicy"]["suspend"] == true;
+        match (self, stored) {
+            (Self::NotYet, true) => Self::Asked,
+            (Self::Asked, false) => Self::Over,
+            (known, _) => known,
+        }
+    }
+}
+
 struct Driver<'a> {
     world: &'a World,
     plan: &'a Plan,
@@ -197,7 +209,7 @@ impl Driver<'_> {
                     return Ok(());
                 }
                 if self.plan.outcome.is_driven() {
-                    self.act(&job["status"]).await;
+                    self.act(&job).await;
                 }
                 if self.began.elapsed() > STUCK {
                     let status = &job["status"];
@@ -209,7 +221,7 @@ impl Driver<'_> {
     }
 
     /// Does to the pods of the job what its plan says.
-    async fn act(&mut self, status: &Value) {
+    async fn act(&mut self, job: &Value) {
         let Some(pods) = self.pods().await else {
             return;
         };
@@ -218,7 +230,7 @@ impl Driver<'_> {
             return;
         };
         if self.plan.outcome == Outcome::Resumes && self.suspended != Suspended::Over {
-            return self.suspend(status, &pods, attempt).await;
+            return self.suspend(job, &pods, attempt).await;
         }
         if let Some(victim) = &self.victim {
             let left = pods.iter().find(|pod| pod["metadata"]["uid"] == **victim);
@@ -255,7 +267,9 @@ impl Driver<'_> {
         }
     }
 
-    async fn suspend(&mut self, status: &Value, pods: &[Value], attempt: u64) {
+    async fn suspend(&mut self, job: &Value, pods: &[Value], attempt: u64) {
+        let status = &job["status"];
+        self.suspended = self.suspended.as_stored(job);
         let all_run = running(pods, attempt).len() == self.plan.pods();
         let runs_for = Duration::from_secs(self.plan.runs_for);
         let next = match self.suspended {
@@ -268,14 +282,17 @@ impl Driver<'_> {
             _ => None,
         };
         if let Some((suspend, then)) = next
-            && self.set_suspend(suspend).await
+            && self.set_suspend(job, suspend).await
         {
             self.suspended = then;
         }
     }
 
-    async fn set_suspend(&self, suspend: bool) -> bool {
-        let change = json!({"spec": {"runPolicy": {"suspend": suspend}}});
+    /// Changes the job as it was seen, or not at all: one that is carried out late must not undo a later one.
+    async fn set_suspend(&self, job: &Value, suspend: bool) -> bool {
+        let version = &job["metadata"]["resourceVersion"];
+        let change = json!({"metadata": {"resourceVersion": version},
+            "spec": {"runPolicy": {"suspend": suspend}}});
         let api = self.api();
         let params = PatchParams::default();
         let change = Patch::Merge(&change);
@@ -377,4 +394,24 @@ fn running(pods: &[Value], attempt: u64) -> Vec<&Value> {
             && invariants::attempt_of(pod) == attempt
     };
     pods.iter().filter(runs).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_whose_answer_was_lost_counts() {
+        use Suspended::{Asked, NotYet, Over};
+        let job = |suspend: bool| json!({"spec": {"runPolicy": {"suspend": suspend}}});
+        for (known, stored, want) in [
+            (NotYet, false, NotYet),
+            (NotYet, true, Asked),
+            (Asked, true, Asked),
+            (Asked, false, Over),
+            (Over, false, Over),
+        ] {
+            assert_eq!(known.as_stored(&job(stored)), want, "{known:?} {stored}");
+        }
+    }
 }

@@ -86,8 +86,11 @@ fn main() -> ExitCode {
         Err(Trouble::Broken(broken)) => {
             eprintln!("error: seed {}: {broken}", arguments.seed);
             eprintln!("hint: run `{}` to see it again", arguments.line());
+            if let Ok(state) = state() {
+                cluster::keep_logs(Path::new(&state), &arguments.logs);
+            }
             let logs = arguments.logs.display();
-            eprintln!("hint: the logs of the operators are in `{logs}`");
+            eprintln!("hint: the logs of the operators and of the cluster are in `{logs}`");
             ExitCode::from(1)
         }
         Err(Trouble::CouldNotRun(error)) => {

@@ -21,6 +21,8 @@ use crate::{cluster, proxy::Proxy};
 /// How long a page of an operator may take.
 const PAGE: Duration = Duration::from_secs(3);
 const FIRST_PORT: u16 = 18_080;
+/// Nothing runs on simulated nodes, so any name will do.
+const AGENT_IMAGE: &str = "soak/agent";
 /// Ports of one operator: metrics, health, webhooks.
 const PORTS: u16 = 3;
 
@@ -106,6 +108,8 @@ impl Operator {
             .args(["--metrics-bind", &format!("127.0.0.1:{port}")])
             .args(["--health-bind", &format!("127.0.0.1:{}", port + 1)])
             .args(["--webhook-bind", &format!(":{}", self.webhook_port())])
+            // As the chart has it: launchers of MPI start their ranks with the agent, and get no rights for it.
+            .args(["--agent-image", AGENT_IMAGE])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)

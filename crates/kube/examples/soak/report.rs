@@ -54,13 +54,25 @@ pub(crate) fn table(world: &World, leaders: Option<u64>) -> String {
     );
     if let Some(trend) = memory::trend(&counts.memory) {
         row(
-            "memory of the operator that was never killed",
-            format!("{:.1} MB", trend.level / 1e6),
+            "resident memory of the operator that was never killed",
+            format!("{:.1} MB", trend.level.resident / 1e6),
         );
         row(
-            "  its growth over the second half",
+            "  of it anonymous, the rest is its file",
+            format!("{:.2} MB", trend.level.anonymous / 1e6),
+        );
+        let minutes = memory::judged(&counts.memory).len();
+        row(
+            &format!("  growth of that in the last {minutes} minutes"),
             format!("{:+.2} %", trend.growth_percent),
         );
+        let each: Vec<String> = counts
+            .memory
+            .iter()
+            .map(|it| format!("{:.2}", it.anonymous / 1e6))
+            .collect();
+        writeln!(text, "  anonymous by minute, in MB: {}", each.join(" "))
+            .expect("a string takes whatever is written");
     }
     text
 }
@@ -80,9 +92,9 @@ pub(crate) fn judge_memory(world: &World, minutes: u64) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "the memory of the operator that was never killed grew by {:.2} % of {:.1} MB over the second half of the run, at most {} % is allowed",
+        "the anonymous memory of the operator that was never killed grew by {:.2} % of its {:.1} MB over the judged minutes of the run, at most {} % is allowed",
         trend.growth_percent,
-        trend.level / 1e6,
+        trend.level.resident / 1e6,
         memory::BOUND_PERCENT
     ))
 }

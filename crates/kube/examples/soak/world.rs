@@ -13,7 +13,7 @@ use kube::Client;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::{cluster::Piece, operators::Operator, plan::Plan};
+use crate::{cluster::Piece, memory::Sample, operators::Operator, plan::Plan};
 
 /// Counts of a run.
 #[derive(Debug, Default)]
@@ -31,8 +31,8 @@ pub(crate) struct Counts {
     pub(crate) settled: Duration,
     /// Programs of the cluster that ended by themselves and were started again.
     pub(crate) restarts: u32,
-    /// Resident memory of the operator that is never killed, once a minute.
-    pub(crate) memory: Vec<f64>,
+    /// The memory of the operator that is never killed, once a minute.
+    pub(crate) memory: Vec<Sample>,
 }
 
 /// The run.

@@ -162,6 +162,39 @@ fn the_contract_holds() {
 }
 
 #[test]
+fn columns_of_the_contract_come_before_ours() {
+    for kind in Kind::ALL {
+        let columns = columns(kind);
+        let columns = columns.as_array().unwrap();
+        let names: Vec<&str> = columns
+            .iter()
+            .filter_map(|column| column["name"].as_str())
+            .collect();
+        let (contract, ours) = names.split_at(names.len() - 3);
+        assert_eq!(ours, ["Step", "Loss", "Last-Step"], "{kind:?}");
+        let want: &[&str] = match kind {
+            // What `kubectl` shows without columns.
+            Kind::MpiV2 => &["Age"],
+            Kind::MpiV1 => &["Age", "State"],
+            _ => &["State", "Age"],
+        };
+        assert_eq!(contract, want, "{kind:?}");
+    }
+    // They are where the status has them.
+    let mut status = trainyard_core::job::JobStatus::default();
+    let at = jiff::Timestamp::UNIX_EPOCH;
+    let mut progress = trainyard_core::job::Progress::new(1, 7, at);
+    progress.loss = Some(trainyard_core::progress::Figure(f64::NAN));
+    status.trainyard.progress = Some((&progress).into());
+    let status = json!({ "status": status });
+    for column in columns(Kind::PyTorch).as_array().unwrap().iter().skip(2) {
+        let path = column["jsonPath"].as_str().unwrap().replace('.', "/");
+        let value = status.pointer(&path).unwrap();
+        assert_eq!(value.is_u64(), column["type"] == "integer", "{path}");
+    }
+}
+
+#[test]
 fn only_v2beta1_fills_in_what_is_absent() {
     let (first, second) = (one_version(Kind::MpiV1), one_version(Kind::MpiV2));
     let field = |name: &str| at(&second, &format!("/spec/properties/{name}"));

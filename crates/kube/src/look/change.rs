@@ -126,13 +126,13 @@ impl Api {
         };
         let request = Request::new(job.path())
             .watch(&params, &version.to_string())
-            .map_err(|error| LookError::call(&tried, kube::Error::BuildRequest(error)))?;
+            .map_err(|error| self.failed(&tried, kube::Error::BuildRequest(error)))?;
         let events = self.client.request_events::<Bare>(request).await;
-        let mut events = pin!(events.map_err(|error| LookError::call(&tried, error))?);
+        let mut events = pin!(events.map_err(|error| self.failed(&tried, error))?);
         while let Some(event) = events
             .try_next()
             .await
-            .map_err(|error| LookError::call(&tried, error))?
+            .map_err(|error| self.failed(&tried, error))?
         {
             if !matches!(event, WatchEvent::Bookmark(_)) {
                 return Ok(());

@@ -4,7 +4,7 @@ use std::{io, time::Duration};
 
 use thiserror::Error;
 
-use crate::{ProcessError, api::Answer};
+use crate::{ProcessError, api::Answer, plain};
 
 /// Why something could not be found out, or changed.
 #[derive(Debug, Error)]
@@ -42,6 +42,16 @@ pub enum LookError {
         /// How many are read at most.
         most: usize,
     },
+    /// There is no connection to the API server.
+    #[error("cannot {tried}: the API server `{server}` is not reachable: {why}")]
+    Unreachable {
+        /// What was tried.
+        tried: String,
+        /// Its address.
+        server: String,
+        /// Why not.
+        why: String,
+    },
     /// The API server said no, or could not be asked.
     #[error("cannot {tried}: {words}")]
     Call {
@@ -55,7 +65,14 @@ pub enum LookError {
 }
 
 impl LookError {
-    pub(super) fn call(tried: &str, error: kube::Error) -> Self {
+    pub(super) fn call(tried: &str, server: &str, error: kube::Error) -> Self {
+        if matches!(error, kube::Error::Service(_) | kube::Error::HyperError(_)) {
+            return Self::Unreachable {
+                tried: tried.to_owned(),
+                server: server.to_owned(),
+                why: plain::reason(&error),
+            };
+        }
         let code = match &error {
             kube::Error::Api(status) => status.code,
             _ => 0,

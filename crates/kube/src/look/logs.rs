@@ -6,6 +6,7 @@
 use std::{collections::BTreeSet, pin::pin, sync::Arc, time::Duration};
 
 use futures::AsyncReadExt as _;
+use jiff::Timestamp;
 use kube::core::{Request, subresource::LogParams};
 use tokio::sync::{Notify, Semaphore, mpsc};
 
@@ -60,6 +61,32 @@ pub struct LogAsked {
     pub previous: bool,
 }
 
+/// Which lines of a log are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogPart {
+    /// Only so many, at its end.
+    pub tail: Option<u64>,
+    /// Only those that were written since then.
+    pub since: Option<Timestamp>,
+}
+
+impl LogPart {
+    fn params(self, log: &LogOf) -> LogParams {
+        LogParams {
+            container: Some(log.container.clone()),
+            tail_lines: self
+                .tail
+                .map(|lines| i64::try_from(lines).unwrap_or(i64::MAX)),
+            // The request carries whole seconds, and `kube` rounds to the nearest one: half a second of lines would be
+            // missing. Cut off, it is never later than what was asked for.
+            since_time: self
+                .since
+                .and_then(|since| Timestamp::from_second(since.as_second()).ok()),
+            ..LogParams::default()
+        }
+    }
+}
+
 /// A piece of a log.
 #[derive(Debug)]
 pub enum Chunk<'a> {
@@ -79,19 +106,19 @@ pub struct Followed {
 }
 
 impl Look {
-    /// Reads a log to its end and hands it on; `false` from `take` ends it early.
+    /// Reads a part of a log to its end and hands it on; `false` from `take` ends it early.
     pub fn log(
         &self,
         job: &JobSeen,
         log: &LogOf,
         previous: bool,
+        part: LogPart,
         take: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<(), LookError> {
         self.runtime.block_on(async {
             let params = LogParams {
-                container: Some(log.container.clone()),
                 previous,
-                ..LogParams::default()
+                ..part.params(log)
             };
             let reader = self.api.open(&job.key.namespace, log, &params).await?;
             let mut reader = pin!(reader);
@@ -142,14 +169,16 @@ impl Look {
     }
 
     /// Follows the logs of the pods of `job` that `wanted` names, those to come too, until the job is
-    /// over or `take` returns `false`.
+    /// over or `take` returns `false`. Of those that are there, only `part` is read of what they wrote before.
     pub fn follow(
         &self,
         job: &JobSeen,
         wanted: &dyn Fn(&PodSeen) -> Vec<String>,
+        part: LogPart,
         take: &mut dyn FnMut(&LogOf, Chunk<'_>) -> bool,
     ) -> Result<Followed, LookError> {
-        self.runtime.block_on(self.api.follow(job, wanted, take))
+        self.runtime
+            .block_on(self.api.follow(job, wanted, part, take))
     }
 }
 
@@ -227,10 +256,10 @@ impl Api {
         let path = format!("/api/v1/namespaces/{namespace}/pods");
         let request = Request::new(path)
             .logs(&log.pod, params)
-            .map_err(|error| LookError::call(&tried, kube::Error::BuildRequest(error)))?;
+            .map_err(|error| self.failed(&tried, kube::Error::BuildRequest(error)))?;
         let opened = tokio::time::timeout(PATIENCE, self.client.request_stream(request)).await;
         match opened {
-            Ok(reader) => reader.map_err(|error| LookError::call(&tried, error)),
+            Ok(reader) => reader.map_err(|error| self.failed(&tried, error)),
             Err(_) => Err(late(log)),
         }
     }
@@ -239,8 +268,10 @@ impl Api {
         &self,
         job: &JobSeen,
         wanted: &dyn Fn(&PodSeen) -> Vec<String>,
+        part: LogPart,
         take: &mut dyn FnMut(&LogOf, Chunk<'_>) -> bool,
     ) -> Result<Followed, LookError> {
+        let mut part = part;
         let (pieces, mut arriving) = mpsc::channel::<(LogOf, Piece)>(CHUNKS_WAITING);
         let news = Arc::new(Notify::new());
         let tell = Arc::clone(&news);
@@ -308,10 +339,12 @@ impl Api {
                             }
                             left_out.remove(&log);
                             open.insert(log.clone());
-                            let reader = self.clone().read(job.clone(), log, pieces.clone());
+                            let reader = self.clone().read(job.clone(), log, part, pieces.clone());
                             readers.spawn(reader);
                         }
                     }
+                    // What starts later is printed from its beginning.
+                    part.tail = None;
                     swept = ended;
                     if swept && open.is_empty() {
                         break Ok(());
@@ -333,11 +366,16 @@ impl Api {
     }
 
     /// Reads one log until its container ends.
-    async fn read(self, job: JobSeen, log: LogOf, pieces: mpsc::Sender<(LogOf, Piece)>) {
+    async fn read(
+        self,
+        job: JobSeen,
+        log: LogOf,
+        part: LogPart,
+        pieces: mpsc::Sender<(LogOf, Piece)>,
+    ) {
         let params = LogParams {
-            container: Some(log.container.clone()),
             follow: true,
-            ..LogParams::default()
+            ..part.params(&log)
         };
         let last = match self.open(&job.key.namespace, &log, &params).await {
             Ok(reader) => {

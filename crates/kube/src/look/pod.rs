@@ -100,6 +100,7 @@ impl PodSeen {
             facts.grace_seconds = observed.grace_seconds;
             facts.wait = observed.wait;
             facts.exit = observed.exit;
+            facts.start_error = observed.start_error;
             facts.disruption = observed.disruption;
             facts.restarts = observed.restarts;
         }

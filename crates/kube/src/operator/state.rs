@@ -9,7 +9,7 @@ use std::{
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscalerSpec;
 use serde_json::Value;
 use tokio::time::Instant;
-use trainyard_core::job::{Refusal, SharedInputs};
+use trainyard_core::job::{JudgedEnd, Refusal, SharedInputs};
 
 use crate::{backoff::Backoff, consult::Concluded, key::JobKey, store::Store};
 
@@ -41,10 +41,14 @@ pub(crate) struct Memory {
     pub(crate) wrote_at: Option<Instant>,
     /// What the doctor said about the first failure it was last asked about.
     pub(crate) verdict: Option<Concluded>,
+    /// What it said about the ends of pods that restart alone it was last asked about.
+    pub(crate) judged: Vec<JudgedEnd>,
     /// Why its status could not be read, as it was last reported.
     pub(crate) unreadable: Option<String>,
     /// Why it is set aside, as it was last reported.
     pub(crate) set_aside: Option<String>,
+    /// The attempt for which it was reported that its pods are not told where to send their progress.
+    pub(crate) unsent_attempt: u32,
     backoff: Option<Backoff>,
 }
 

@@ -82,6 +82,52 @@ fn the_exit_is_that_of_the_training_container() {
 }
 
 #[test]
+fn ends_are_counted_whether_or_not_the_container_runs_again() {
+    let terminated = json!({"terminated": {"exitCode": 2}});
+    let (runs, waits) = (
+        json!({"running": {}}),
+        json!({"waiting": {"reason": "CrashLoopBackOff"}}),
+    );
+    let creates = json!({"waiting": {"reason": "ContainerCreating"}});
+    let none = json!({});
+    let cases = [
+        ("being created", 0, &creates, &none, (0, false)),
+        ("runs", 0, &runs, &none, (0, false)),
+        ("has ended", 0, &terminated, &none, (1, false)),
+        ("its kubelet pauses", 0, &waits, &terminated, (1, false)),
+        ("runs again", 1, &runs, &terminated, (1, true)),
+        (
+            "its kubelet pauses again",
+            1,
+            &waits,
+            &terminated,
+            (2, false),
+        ),
+        ("has ended again", 1, &terminated, &terminated, (2, false)),
+    ];
+    for (name, restarts, state, last, want) in cases {
+        let status = json!({"phase": "Running", "containerStatuses": [
+            {"name": "sidecar", "restartCount": 7, "state": {"running": {}}},
+            {"name": "pytorch", "restartCount": restarts, "state": state, "lastState": last},
+        ]});
+        let entry = entry(&containers(), &status);
+        assert_eq!((entry.ends, entry.runs_again()), want, "{name}");
+    }
+}
+
+#[test]
+fn a_container_that_could_not_start_says_why() {
+    let ended = |reason: &str| {
+        json!({"phase": "Failed", "containerStatuses": [{"name": "pytorch", "state": {"terminated":
+            {"exitCode": 128, "reason": reason, "message": "exec: \"pyhton\": executable file not found in $PATH"}}}]})
+    };
+    let refused = entry(&containers(), &ended("StartError")).start_error;
+    let words = refused.as_deref().unwrap_or_default();
+    assert!(words.starts_with("exec: \"pyhton\""), "{words}");
+    assert_eq!(entry(&containers(), &ended("Error")).start_error, None);
+}
+
+#[test]
 fn what_a_pending_pod_waits_for() {
     let scheduled = |status: &str, reason: &str, message: &str| json!([{"type": "PodScheduled", "status": status, "reason": reason, "message": message}]);
     let cases = [

@@ -8,6 +8,8 @@ use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody}
 use hyper::body::{Bytes, Frame};
 use serde_json::{Value, json};
 
+use crate::clock;
+
 use super::{
     Shared, patch,
     path::{self, Place},
@@ -258,7 +260,22 @@ impl World {
         let key = format!("{}/{}", place.namespace, place.name);
         let log = self.kubelet.logs.get(&key).map_or("", String::as_str);
         let number = |key: &str| call.query.get(key).and_then(|text| text.parse().ok());
-        let lines: Vec<&str> = log.split_inclusive('\n').collect();
+        let mut lines: Vec<String> = log.split_inclusive('\n').map(str::to_owned).collect();
+        if call.query.get("timestamps").is_some_and(|it| it == "true") {
+            let times = self.kubelet.log_times.get(&key);
+            for (at, line) in lines.iter_mut().enumerate() {
+                let time = times.and_then(|times| times.get(at)).copied();
+                let time = time.unwrap_or_else(clock::now);
+                let stamp = time.strftime("%Y-%m-%dT%H:%M:%S.%9fZ");
+                *line = format!("{stamp} {line}");
+            }
+        }
+        if let Some(since) = call.query.get("sinceTime") {
+            let since: jiff::Timestamp = since.parse().expect("a time");
+            let times = self.kubelet.log_times.get(&key);
+            let mut times = times.into_iter().flatten();
+            lines.retain(|_| times.next().is_none_or(|at| *at >= since));
+        }
         let tail = number("tailLines").unwrap_or(lines.len());
         let mut bytes = lines[lines.len().saturating_sub(tail)..]
             .concat()

@@ -21,6 +21,8 @@ pub(crate) struct Kubelet {
     pub(crate) silent: BTreeSet<String>,
     /// What `pods/log` answers, by `namespace/pod`.
     pub(crate) logs: BTreeMap<String, String>,
+    /// When each line of them was written.
+    pub(crate) log_times: BTreeMap<String, Vec<jiff::Timestamp>>,
 }
 
 impl Default for Kubelet {
@@ -30,6 +32,7 @@ impl Default for Kubelet {
             ends: true,
             silent: BTreeSet::new(),
             logs: BTreeMap::new(),
+            log_times: BTreeMap::new(),
         }
     }
 }
@@ -153,6 +156,37 @@ impl World {
                 if condition["type"] == "Ready" {
                     condition["status"] = "False".into();
                 }
+            }
+        });
+    }
+
+    /// The containers of a pod end, and their kubelet pauses before it starts them again in place.
+    pub(crate) fn end_in_place(&mut self, name: &Name, exit: i32) {
+        let now = stamp(clock::now());
+        let ended = json!({"exitCode": exit, "reason": "Error", "finishedAt": now});
+        self.change_containers(name, |status| {
+            status["state"] = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+            status["lastState"] = json!({"terminated": ended});
+            status["ready"] = false.into();
+        });
+    }
+
+    /// It starts them again.
+    pub(crate) fn start_in_place(&mut self, name: &Name) {
+        let now = stamp(clock::now());
+        self.change_containers(name, |status| {
+            let restarts = status["restartCount"].as_u64().unwrap_or(0);
+            status["restartCount"] = (restarts + 1).into();
+            status["state"] = json!({"running": {"startedAt": now}});
+            status["ready"] = true.into();
+        });
+    }
+
+    fn change_containers(&mut self, name: &Name, change: impl Fn(&mut Value)) {
+        self.change(name, |pod| {
+            let statuses = pod["status"].get_mut("containerStatuses");
+            for status in statuses.and_then(Value::as_array_mut).into_iter().flatten() {
+                change(status);
             }
         });
     }

@@ -7,7 +7,7 @@ use super::{
     Server,
     world::{Name, World, stamp, text},
 };
-use crate::{Options, act::stored_as, clock, convert, crd, operator::Lease};
+use crate::{Options, ProgressSource, act::stored_as, clock, convert, crd, operator::Lease};
 
 /// The namespace of the jobs of tests.
 pub(crate) const NAMESPACE: &str = "n";
@@ -17,6 +17,8 @@ pub(crate) fn options() -> Options {
     let mut options = Options {
         nodes: false,
         placement: false,
+        // Tests count the reads of logs.
+        progress: ProgressSource::Off,
         ..Options::default()
     };
     // For launchers of `MPIJob` v1 without an agent.
@@ -148,6 +150,22 @@ impl Server {
     /// What the log of a pod says.
     pub(crate) fn set_log(&self, pod: &str, log: &str) {
         let key = format!("{NAMESPACE}/{pod}");
-        self.with(|world| world.kubelet.logs.insert(key, log.to_owned()));
+        self.with(|world| {
+            let times = vec![clock::now(); log.lines().count()];
+            world.kubelet.log_times.insert(key.clone(), times);
+            world.kubelet.logs.insert(key, log.to_owned());
+        });
+    }
+
+    /// A pod writes one more line now.
+    pub(crate) fn add_line(&self, pod: &str, line: &str) {
+        let key = format!("{NAMESPACE}/{pod}");
+        self.with(|world| {
+            let times = world.kubelet.log_times.entry(key.clone()).or_default();
+            times.push(clock::now());
+            let log = world.kubelet.logs.entry(key).or_default();
+            log.push_str(line);
+            log.push('\n');
+        });
     }
 }

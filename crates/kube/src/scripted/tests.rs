@@ -6,6 +6,8 @@ mod look;
 mod operator;
 mod pass;
 mod poison;
+mod progress;
+mod push;
 mod server;
 mod status;
 mod storm;

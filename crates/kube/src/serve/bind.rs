@@ -7,7 +7,11 @@ use std::{
 };
 
 use thiserror::Error;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
+
+/// Connections that the kernel keeps until they are taken, as far as `net.core.somaxconn` allows. One that finds no room there
+/// waits for a second before it tries again, which is all the time that an honest review has.
+const BACKLOG: u32 = 4_096;
 
 /// Where a server listens, as users write it: `:8080`, `127.0.0.1:8080`, and `0` or nothing for not
 /// at all.
@@ -63,20 +67,32 @@ impl fmt::Display for Bind {
 }
 
 impl Bind {
-    /// Listens; nothing where it is off.
-    pub(crate) async fn listen(self) -> io::Result<Option<TcpListener>> {
+    /// Listens; nothing where it is off. Called within a runtime.
+    pub(crate) fn listen(self) -> io::Result<Option<TcpListener>> {
         let Self::At { host, port } = self else {
             return Ok(None);
         };
+        let at = |host: IpAddr| open(SocketAddr::new(host, port));
         let listener = match host {
-            Some(host) => TcpListener::bind((host, port)).await?,
+            Some(host) => at(host)?,
             // One socket for both families, where the machine has both.
-            None => match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
+            None => match at(Ipv6Addr::UNSPECIFIED.into()) {
                 Ok(listener) => listener,
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(error),
-                Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await?,
+                Err(_) => at(Ipv4Addr::UNSPECIFIED.into())?,
             },
         };
         Ok(Some(listener))
     }
+}
+
+fn open(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // The port of a process that has just ended can be used at once.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }

@@ -30,8 +30,8 @@ const LOOPBACK: Bind = Bind::At {
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Starts a server of a test.
-async fn start(server: Server) -> SocketAddr {
-    let listener = LOOPBACK.listen().await.unwrap().unwrap();
+fn start(server: Server) -> SocketAddr {
+    let listener = LOOPBACK.listen().unwrap().unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(serve(listener, server));
     address
@@ -187,7 +187,7 @@ fn what_users_write() {
 
 #[tokio::test]
 async fn metrics_and_health_are_told() {
-    let metrics = start(plain(health::metrics(operator()))).await;
+    let metrics = start(plain(health::metrics(operator())));
     let (status, body) = ask(metrics, "GET", "/metrics", b"").await;
     assert_eq!(status, 200);
     assert!(body.ends_with("# EOF\n"), "{body}");
@@ -198,7 +198,7 @@ async fn metrics_and_health_are_told() {
 
     let certificate = Arc::new(Certificate::default());
     let answer = health::health(operator(), Some(Arc::clone(&certificate)));
-    let health = start(plain(answer)).await;
+    let health = start(plain(answer));
     assert_eq!(
         ask(health, "GET", "/healthz", b"").await,
         (200, "ok\n".to_owned())
@@ -218,7 +218,7 @@ async fn metrics_and_health_are_told() {
 async fn webhooks_answer_over_tls_with_the_newest_certificate() {
     let names = ["trainyard.test.svc".to_owned()];
     let certificate = Arc::new(Certificate::default());
-    let address = start(webhooks(&certificate)).await;
+    let address = start(webhooks(&certificate));
     let first = issue_for_test(&names);
     assert!(
         handshake(address, &first).await.is_err(),
@@ -263,12 +263,12 @@ async fn webhooks_answer_over_tls_with_the_newest_certificate() {
 
 #[tokio::test]
 async fn a_port_in_use_is_told() {
-    let taken = LOOPBACK.listen().await.unwrap().unwrap();
+    let taken = LOOPBACK.listen().unwrap().unwrap();
     let bind = Bind::At {
         host: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
         port: taken.local_addr().unwrap().port(),
     };
-    let error = bind.listen().await.unwrap_err();
+    let error = bind.listen().unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-    assert!(Bind::Off.listen().await.unwrap().is_none());
+    assert!(Bind::Off.listen().unwrap().is_none());
 }

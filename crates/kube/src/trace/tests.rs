@@ -35,7 +35,7 @@ async fn a_collector_gets_passes_with_their_calls() {
         Box::pin(async { Reply::text(http::StatusCode::OK, "") })
     });
     let bind: Bind = "127.0.0.1:0".parse().unwrap();
-    let listener = bind.listen().await.unwrap().unwrap();
+    let listener = bind.listen().unwrap().unwrap();
     let address = listener.local_addr().unwrap();
     let intake = Intake {
         bytes: 1_000_000,

@@ -14,12 +14,14 @@ fn head(method: Method, path: &str, verified: bool) -> Head {
         method,
         path: path.to_owned(),
         verified,
+        authorization: None,
     }
 }
 
 fn request(path: &str, bytes: usize, values: usize) -> Request {
     Request {
         path: path.to_owned(),
+        authorization: None,
         body: vec![b' '; bytes],
         values,
         place: Place::alone(),

@@ -39,19 +39,30 @@ fn a_suspended_job_that_is_edited_resumes_with_its_new_spec() {
 fn a_master_that_ends_well_ends_the_job_and_its_seats_are_given_back() {
     on_cluster("master", |yard| async move {
         let operator = yard.operator().await;
-        yard.put(&pytorch("led", 2, &json!({}))).await;
-        yard.until_running(3, 1).await;
-        yard.end_pod("led-master-0", 0, "Completed").await;
-        let status = yard.until_condition("PyTorchJob", "led", "Succeeded").await;
-        assert!(!holds(&status, "Running"), "{status:#}");
-        yard.until(
-            "running workers are gone, the master's pod is kept",
-            || async {
+        let mut cleaned = pytorch("led", 2, &json!({}));
+        cleaned["spec"]["runPolicy"]["cleanPodPolicy"] = json!("Running");
+        yard.put(&cleaned).await;
+        yard.put(&pytorch("kept", 2, &json!({}))).await;
+        yard.until_running(6, 1).await;
+        for name in ["kept", "led"] {
+            yard.end_pod(&format!("{name}-master-0"), 0, "Completed")
+                .await;
+            let status = yard.until_condition("PyTorchJob", name, "Succeeded").await;
+            assert!(!holds(&status, "Running"), "{status:#}");
+        }
+        let pods = yard
+            .until("running workers of one are gone", || async {
                 let pods = yard.pod_map().await;
-                (pods.len() == 1 && pods.contains_key("led-master-0")).then_some(())
-            },
-        )
-        .await;
+                let led = pods.keys().filter(|name| name.starts_with("led-"));
+                (led.count() == 1).then_some(pods)
+            })
+            .await;
+        assert!(pods.contains_key("led-master-0"), "{pods:#?}");
+        // Without a policy they have five minutes.
+        let kept = pods.iter().filter(|(name, pod)| {
+            name.starts_with("kept-") && pod["metadata"]["deletionTimestamp"].is_null()
+        });
+        assert_eq!(kept.count(), 3, "{pods:#?}");
         operator.stop().await;
     });
 }

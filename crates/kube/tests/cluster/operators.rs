@@ -1,7 +1,5 @@
 //! Several operators, and none.
 
-use std::time::Instant;
-
 use serde_json::json;
 use trainyard_kube::{Lease, rights};
 
@@ -27,12 +25,13 @@ fn the_next_operator_takes_over_at_once_where_the_first_ends_in_order() {
         let second = yard
             .operator_with(|options| options.lease = Some(lease(&namespace, "second")))
             .await;
-        let began = Instant::now();
         first.stop().await;
+        // It gave the lease back: nobody waits for it to run out.
+        let leases = yard.api("coordination.k8s.io", "v1", "Lease");
+        let left = leases.get(rights::LEASE).await.unwrap();
+        assert_ne!(left.data["spec"]["holderIdentity"], "first", "{left:?}");
         yard.put(&pytorch("two", 0, &ends(0, "50ms"))).await;
         yard.until_condition("PyTorchJob", "two", "Succeeded").await;
-        // Far less than the lease would have lasted.
-        assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
         second.stop().await;
     });
 }

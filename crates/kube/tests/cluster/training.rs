@@ -89,7 +89,9 @@ fn the_log_of_a_real_pod_says_why_it_failed_and_the_same_mistake_is_not_made_thr
     on_real_nodes("verdict", |yard| async move {
         let operator = yard.operator().await;
         let mut job = smoke(&yard);
-        job["spec"]["runPolicy"]["backoffLimit"] = json!(9);
+        let policy = job["spec"]["runPolicy"].as_object_mut().unwrap();
+        policy.remove("backoffLimit");
+        policy.remove("activeDeadlineSeconds");
         let roles = job["spec"]["pytorchReplicaSpecs"].as_object_mut().unwrap();
         roles.remove("Worker");
         let master = &mut job["spec"]["pytorchReplicaSpecs"]["Master"];

@@ -1,15 +1,19 @@
 //! Nothing is left behind after the end.
 
+use std::time::Duration;
+
 use trainyard_core::{
-    job::{Action, PodPhase},
+    job::{Action, ConditionType, PodPhase},
     spec::{CleanPodPolicy, Slot},
 };
 
-use super::{Pass, Verdict, ensure, foreign, is_terminal};
+use super::{Pass, Verdict, ensure, foreign, is_terminal, says};
 use crate::world::{World, pods::Pod};
 
 const LEAK: &str = "no pod is leaked after the end";
 const KEEPS: &str = "what cleanPodPolicy keeps is kept";
+/// For how long a job that states no policy keeps the pods that still run after its success.
+const RUNS_ON_FOR: Duration = Duration::from_mins(5);
 
 /// When all is quiet, an ended job has what its policy keeps, and a deleted one nothing.
 pub(super) fn nothing_left(world: &World) -> Verdict {
@@ -71,6 +75,11 @@ pub(super) fn policy_keeps(pass: &Pass<'_>) -> Verdict {
     if !is_terminal(status) || pass.observed.being_deleted {
         return Ok(());
     }
+    let runs_on = says(status, ConditionType::Succeeded)
+        && status
+            .completion_time
+            .and_then(|end| end.checked_add(RUNS_ON_FOR).ok())
+            .is_some_and(|until| pass.now < until);
     for action in &pass.decision.actions {
         let Action::DeletePod { uid, .. } = action else {
             continue;
@@ -84,7 +93,8 @@ pub(super) fn policy_keeps(pass: &Pass<'_>) -> Verdict {
         let kept = match pass.job.run_policy.clean_pod_policy {
             Some(CleanPodPolicy::All) => false,
             Some(CleanPodPolicy::None) => true,
-            Some(CleanPodPolicy::Running) | None => finished,
+            Some(CleanPodPolicy::Running) => finished,
+            None => finished || (runs_on && !pod.gated),
         };
         ensure!(
             KEEPS,

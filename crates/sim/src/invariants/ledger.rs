@@ -1,12 +1,13 @@
 //! Every second went somewhere.
 
 use jiff::SignedDuration;
-use trainyard_core::job::JobStatus;
+use trainyard_core::{job::JobStatus, ledger::SPANS_KEPT};
 
 use super::{Verdict, ensure};
 use crate::world::World;
 
 const ADDS_UP: &str = "the ledger adds up";
+const TRAINS: &str = "nothing trains before its first step";
 
 /// The phases sum to the wall time since the job was first seen, now and later, and what was
 /// booked stays booked.
@@ -47,13 +48,40 @@ pub(super) fn adds_up(before: &JobStatus, after: &JobStatus, world: &World) -> V
             "{booked} ms are booked of {wall} ms"
         );
     }
+    let spans: u64 = new.spans(now).iter().map(|span| span.millis).sum();
+    let wall = u64::try_from(new.wall(now).as_millis());
+    ensure!(
+        ADDS_UP,
+        wall == Ok(spans) && new.timeline.0.len() <= SPANS_KEPT,
+        "{} spans in order of time last {spans} ms of {wall:?} ms",
+        new.timeline.0.len()
+    );
+    // Of the open span, a phase that began before it was noticed may take a part; what is closed stays.
+    let closed = old.open.map_or(now, |open| open.since);
     let totals = new.totals(now);
-    for (phase, millis) in old.totals(now) {
+    for (phase, millis) in old.totals(closed) {
         let kept = totals.get(&phase).copied().unwrap_or(0);
         ensure!(
             ADDS_UP,
             kept >= millis,
             "{phase:?} had {millis} ms and has {kept} ms"
+        );
+    }
+    trains_after_steps(after, world)
+}
+
+/// No time trains in an attempt that reported no step.
+fn trains_after_steps(status: &JobStatus, world: &World) -> Verdict {
+    let yard = &status.trainyard;
+    let open = yard.ledger.open.filter(|open| open.phase.follows_step());
+    if let Some(open) = open {
+        let told = world.progress().map(|told| told.attempt);
+        ensure!(
+            TRAINS,
+            told >= Some(open.attempt),
+            "attempt {} is {:?}, and the last that reported a step is {told:?}",
+            open.attempt,
+            open.phase
         );
     }
     Ok(())

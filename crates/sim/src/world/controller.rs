@@ -9,7 +9,8 @@ use std::rc::Rc;
 use jiff::Timestamp;
 use trainyard_core::{
     job::{self, Action, Decision, JobStatus, PROGRESS_EVERY, Refusal, Seating},
-    reason::Code,
+    ledger::Phase,
+    reason::{Code, Reason},
 };
 
 use super::{
@@ -125,8 +126,13 @@ impl World {
         }
         self.passes += 1;
         self.hear_transports(number);
+        self.consult(number);
         self.admit(number);
         let now = self.timestamp();
+        if let Some(progress) = &mut self.adapters[number].view.progress {
+            // The output is read as it comes.
+            progress.read_at = now;
+        }
         let adapter = &self.adapters[number];
         let decision = (self.decide)(&adapter.job, &adapter.view, now);
         self.check_pass(number, &decision, now);
@@ -240,6 +246,16 @@ impl World {
 
     fn note_pass(&mut self, number: usize, decision: &Decision) {
         self.trace.digest(format_args!("{decision:?}"));
+        match decision.status.trainyard.ledger.open.map(|open| open.phase) {
+            Some(Phase::Training) => self.coverage.mark(Mark::Trains),
+            Some(Phase::Redoing) => self.coverage.mark(Mark::Redoes),
+            Some(Phase::Stalled) => self.coverage.mark(Mark::Stalls),
+            _ => {}
+        }
+        let in_vain = |reason: &Reason| reason.code == Code::RetryDoesNotHelp;
+        if decision.reasons.iter().any(in_vain) {
+            self.coverage.mark(Mark::EndInVain);
+        }
         let adapter = &self.adapters[number];
         let changed = decision.status != adapter.view.status;
         self.trace.note(

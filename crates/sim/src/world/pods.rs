@@ -110,7 +110,9 @@ impl World {
             grace_seconds: GRACE_SECONDS,
             node: None,
             restarts: 0,
+            ends: 0,
             exit: None,
+            start_error: None,
             wait: Some(if script.gate > 0 || *seat == Seat::Gated {
                 Wait::Gate
             } else {
@@ -300,9 +302,19 @@ impl World {
 
     fn restart_container(&mut self, at: usize) {
         self.coverage.mark(Mark::RestartInPlace);
+        let ended = self.whole_second();
         let pod = &mut self.pods[at];
         pod.shown.restarts += 1;
+        pod.shown.ends += 1;
         pod.shown.ready = false;
+        let end = match pod.script.ending {
+            Ending::Well => exit(0),
+            Ending::Badly(exit) => exit,
+        };
+        pod.shown.exit = Some(Exit {
+            at: Some(ended),
+            ..end
+        });
         let (birth, restarts) = (pod.birth, pod.shown.restarts);
         self.births[birth].restarts += 1;
         self.births[birth].troubled |= self.pods[at].script.ending != Ending::Well;
@@ -364,6 +376,7 @@ impl World {
         let ended = self.whole_second();
         let pod = &mut self.pods[at];
         pod.shown.phase = phase;
+        pod.shown.ends += 1;
         pod.shown.exit = Some(Exit {
             at: Some(ended),
             ..exit

@@ -7,7 +7,7 @@
 use trainyard_core::job::decide;
 use trainyard_sim::{RunOptions, run};
 
-const SEEDS: [(u64, &str); 11] = [
+const SEEDS: [(u64, &str); 12] = [
     (
         478,
         "a success outside the wanted slots stood in for one inside",
@@ -21,6 +21,7 @@ const SEEDS: [(u64, &str); 11] = [
     (108, "borne failures left a job running with nobody in it"),
     (6_646, "a resized gang without pods was said to run"),
     (3, "the order of the list changed what was said"),
+    (1, "a pod that was made again was booked as training"),
     (
         5_096,
         "a restart that was asked for waited for silent nodes of the attempt before it",

@@ -16,6 +16,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and .Values.webhook.enabled (not .Values.shadow) }}yes{{ end }}
 {{- end }}
 
+{{- /* Progress is taken with the certificate of the webhooks. */ -}}
+{{- define "trainyard.pushes" -}}
+{{- if and .Values.progressPush (include "trainyard.webhooks" .) }}yes{{ end }}
+{{- end }}
+
 {{- define "trainyard.subject" -}}
 - kind: ServiceAccount
   name: trainyard

@@ -53,7 +53,7 @@
   - list
   - patch
   - watch
-# reads the end of the log of a pod that failed, to say why
+# reads the end of the log of a pod that failed, to say why, and of one pod of each job that runs, to know its step
 - apiGroups:
   - ""
   resources:
@@ -269,6 +269,15 @@
   verbs:
   - get
   - patch
+{{- end }}
+{{- define "trainyard.rights.pushes" -}}
+# asks which pod a token is of that came with progress
+- apiGroups:
+  - authentication.k8s.io
+  resources:
+  - tokenreviews
+  verbs:
+  - create
 {{- end }}
 {{- define "trainyard.rights.own" -}}
 # makes the Secret with its certificate; a name cannot limit this verb

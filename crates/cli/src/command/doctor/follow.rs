@@ -2,6 +2,9 @@
 //!
 //! Files are looked at ten times a second; a report is made only when a line that matters came, and at most
 //! four times a second, so following costs what is written, not how long it lasts.
+//!
+//! Of a job, the attempt that runs is followed. What its run knows (how pods ended, that no step comes) is read with
+//! the logs; a verdict on an attempt that failed starts from it, as without `--follow`.
 
 use std::{
     collections::BTreeSet,
@@ -17,18 +20,21 @@ use std::{
 };
 
 use anyhow::Context as _;
-use trainyard_core::diagnose::{Doctor as Reader, Report, Rules, SourceId};
+use jiff::Timestamp;
+use trainyard_core::diagnose::{Doctor as Reader, Report, Rules, SourceId, Verdict};
 use trainyard_host::store::LogFile;
 
 use super::{
+    Document,
     input::{self, Input},
-    print, text,
+    print, progress, text,
 };
 use crate::{
     args::{Doctor, Format},
     failure::{Exit, Failure},
     printer::Printer,
-    stored::Stored,
+    run::clean,
+    stored::{self, Stored},
 };
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -67,25 +73,32 @@ pub(super) fn run(
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot wait for Ctrl-C")?;
     }
-    let run = match &args.job {
+    let mut run = match &args.job {
         Some(job) => Some(input::run_of(args, job)?),
         None => None,
     };
     let mut follower = Follower {
         args,
-        doctor: Reader::new(rules),
+        doctor: Reader::new(Arc::clone(&rules)),
+        rules,
+        attempt: None,
         growing: Vec::new(),
         known: BTreeSet::new(),
         buffer: vec![0; input::BUFFER],
         told: None,
         noticed: 0,
         reported: Instant::now(),
+        warned: BTreeSet::new(),
     };
     let mut searched: Option<Instant> = None;
     loop {
         // Asked before the logs are read, so that what a run wrote last is not missed.
         let live = run.as_ref().is_none_or(|run| run.folder.is_live());
-        if searched.is_none_or(|at| at.elapsed() >= SEARCH_EVERY) {
+        if !live || searched.is_none_or(|at| at.elapsed() >= SEARCH_EVERY) {
+            if let Some(run) = &mut run {
+                *run = Stored::read_as(run.folder.clone(), live).map_err(stored::refused)?;
+                follower.warn(run, printer)?;
+            }
             follower.search(run.as_ref(), printer)?;
             searched = Some(Instant::now());
         }
@@ -96,11 +109,20 @@ pub(super) fn run(
         }
         thread::sleep(LOOK_EVERY);
     }
-    let report = follower.doctor.finish();
-    if args.format == Format::Text || follower.told.is_none() {
-        print(args, &report, printer)?;
+    let mut warnings = Vec::new();
+    if let Some(run) = &run {
+        follower.learn(run);
+        warnings = progress::warnings_of(run, args.attempt, Timestamp::now());
     }
-    Ok(if report.is_healthy() {
+    let mut report = follower.doctor.finish();
+    progress::amend(&mut report, &warnings);
+    let telling = report.verdicts.first().map(telling_of);
+    if args.format == Format::Text || follower.told.is_none() {
+        print(args, &report, &warnings, printer)?;
+    } else if follower.told != telling {
+        line_of(&report, &warnings, printer)?;
+    }
+    Ok(if report.is_healthy() && warnings.is_empty() {
         Exit::Done
     } else {
         Exit::Failed
@@ -110,6 +132,9 @@ pub(super) fn run(
 struct Follower<'a> {
     args: &'a Doctor,
     doctor: Reader,
+    rules: Arc<Rules>,
+    /// The attempt of the job that is followed.
+    attempt: Option<u32>,
     growing: Vec<Growing>,
     known: BTreeSet<String>,
     buffer: Vec<u8>,
@@ -117,6 +142,13 @@ struct Follower<'a> {
     told: Option<(String, Vec<u32>)>,
     noticed: u64,
     reported: Instant,
+    /// Warnings about the progress of the job that were told.
+    warned: BTreeSet<String>,
+}
+
+/// What makes a verdict another one: its label and ranks.
+fn telling_of(verdict: &Verdict) -> (String, Vec<u32>) {
+    (verdict.label.clone(), verdict.ranks.clone())
 }
 
 impl Follower<'_> {
@@ -127,6 +159,15 @@ impl Follower<'_> {
             Some(run) => input::logs(self.args, run).unwrap_or_default(),
             None => input::find(self.args)?,
         };
+        let newest = found.iter().filter_map(|found| match found {
+            Input::Log { log, .. } => Some(log.attempt),
+            _ => None,
+        });
+        if let (Some(newest), Some(run)) = (newest.max(), run)
+            && self.attempt != Some(newest)
+        {
+            self.begin(newest, run, printer)?;
+        }
         for found in found {
             let name = match &found {
                 Input::Log { log, name, .. } => format!("{} attempt {}", name, log.attempt),
@@ -168,6 +209,59 @@ impl Follower<'_> {
         Ok(())
     }
 
+    /// Follows another attempt. What is told about the one before starts from how its pods ended.
+    fn begin(&mut self, attempt: u32, run: &Stored, printer: &mut Printer) -> Result<(), Failure> {
+        if self.attempt.is_some() {
+            self.look()?;
+            self.learn(run);
+            self.tell_now(printer)?;
+            printer.note(&format!("following attempt {attempt}"));
+        }
+        self.attempt = Some(attempt);
+        self.doctor = Reader::new(Arc::clone(&self.rules));
+        self.growing.clear();
+        self.told = None;
+        self.noticed = 0;
+        Ok(())
+    }
+
+    /// Takes in how pods of the attempt that is followed ended.
+    fn learn(&mut self, run: &Stored) {
+        for known in input::known_of(run, self.attempt) {
+            self.doctor.know(known);
+        }
+    }
+
+    /// Says what is wrong with the progress of the job, once for each time that it begins.
+    fn warn(&mut self, run: &Stored, printer: &mut Printer) -> Result<(), Failure> {
+        let warnings = progress::warnings_of(run, self.args.attempt, Timestamp::now());
+        let kinds: BTreeSet<String> = warnings
+            .iter()
+            .map(|warning| progress::kind_of(warning).to_owned())
+            .collect();
+        let new = warnings
+            .iter()
+            .filter(|warning| !self.warned.contains(progress::kind_of(warning)));
+        let new: Vec<String> = new.cloned().collect();
+        self.warned = kinds;
+        if new.is_empty() {
+            return Ok(());
+        }
+        let mut report = self.doctor.report();
+        progress::amend(&mut report, &new);
+        match self.args.format {
+            Format::Text => {
+                let paint = printer.stdout_paint();
+                for warning in &new {
+                    let line = paint.apply("1;33", &clean::text(warning));
+                    printer.data(format!("{line}\n").as_bytes())?;
+                }
+            }
+            Format::Json => line_of(&report, &new, printer)?,
+        }
+        printer.flush()
+    }
+
     /// Reads what came; says whether more can come.
     fn look(&mut self) -> Result<bool, Failure> {
         let mut open = false;
@@ -187,12 +281,16 @@ impl Follower<'_> {
             return Ok(());
         }
         self.noticed = noticed;
+        self.tell_now(printer)
+    }
+
+    fn tell_now(&mut self, printer: &mut Printer) -> Result<(), Failure> {
         self.reported = Instant::now();
         let report: Report = self.doctor.report();
         let Some(verdict) = report.verdicts.first() else {
             return Ok(());
         };
-        let telling = (verdict.label.clone(), verdict.ranks.clone());
+        let telling = telling_of(verdict);
         if self.told.as_ref() == Some(&telling) {
             return Ok(());
         }
@@ -201,17 +299,20 @@ impl Follower<'_> {
                 let line = text::headline(verdict, printer.stdout_paint());
                 printer.data(format!("{line}\n").as_bytes())?;
             }
-            Format::Json => {
-                let mut json =
-                    serde_json::to_vec(&report).context("cannot write the report as JSON")?;
-                json.push(b'\n');
-                printer.data(&json)?;
-            }
+            Format::Json => line_of(&report, &[], printer)?,
         }
         printer.flush()?;
         self.told = Some(telling);
         Ok(())
     }
+}
+
+/// Prints a report as one line.
+fn line_of(report: &Report, warnings: &[String], printer: &mut Printer) -> Result<(), Failure> {
+    let document = Document { report, warnings };
+    let mut json = serde_json::to_vec(&document).context("cannot write the report as JSON")?;
+    json.push(b'\n');
+    printer.data(&json)
 }
 
 impl Growing {

@@ -10,8 +10,8 @@ use std::{
 use anyhow::Context as _;
 use flate2::read::MultiGzDecoder;
 use ruzstd::decoding::StreamingDecoder;
-use trainyard_core::diagnose::{self, Dump};
-use trainyard_host::store::LogFile;
+use trainyard_core::diagnose::{self, Dump, End, Known};
+use trainyard_host::{Outcome, store::LogFile};
 
 use super::expand::{self, Bounds, Counted, Expanded};
 use crate::{
@@ -85,6 +85,41 @@ pub(super) fn run_of(args: &Doctor, job: &str) -> Result<Stored, Failure> {
         run: None,
     };
     stored::find(&store, &which)
+}
+
+/// How the pod of the attempt that is read failed first, where a job is named and its run knows.
+pub(super) fn known(args: &Doctor) -> Result<Vec<Known>, Failure> {
+    let Some(job) = &args.job else {
+        return Ok(Vec::new());
+    };
+    let run = run_of(args, job)?;
+    let attempts = run.folder.attempts().map_err(stored::refused)?;
+    let attempt = args.attempt.or_else(|| attempts.into_iter().max());
+    Ok(known_of(&run, attempt))
+}
+
+/// How the pod that failed first in `attempt` ended.
+pub(super) fn known_of(run: &Stored, attempt: Option<u32>) -> Vec<Known> {
+    // An attempt that goes on, or that ended well, has got over what failed in it.
+    let outcome = run.report.as_ref().map(|report| report.outcome);
+    let went_on = run.live || outcome == Some(Outcome::Succeeded);
+    if went_on && attempt == Some(run.attempts()) {
+        return Vec::new();
+    }
+    let of_attempt = run
+        .failures
+        .iter()
+        .filter(|failed| Some(failed.attempt) == attempt);
+    let known = of_attempt.map(|failed| Known {
+        pod: failed.pod.clone(),
+        rank: failed.rank.filter(|_| failed.ranks == 1),
+        node: Some(failed.pod.clone()),
+        end: End::of_exit(failed.code, failed.out_of_memory),
+        at: Some(failed.at),
+        memory_limit: None,
+        on_purpose: failed.injected.clone(),
+    });
+    known.collect()
 }
 
 /// The logs of one attempt of a run: the last that wrote any, unless another is named.

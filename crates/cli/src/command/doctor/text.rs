@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use trainyard_core::diagnose::{Moment, Report, Verdict, account_word};
+use trainyard_core::diagnose::{Ended, Moment, Report, Verdict, account_word};
 
 use super::table;
 use crate::{printer::Paint, run::clean, words};
@@ -11,6 +11,8 @@ use crate::{printer::Paint, run::clean, words};
 const LINE: usize = 40;
 /// Moments of the timeline that are shown.
 const MAX_MOMENTS: usize = 16;
+/// Ends of pods that are shown.
+const MAX_ENDED: usize = 8;
 /// Verdicts that are shown whole; the others in one line.
 const WHOLE: usize = 2;
 
@@ -28,6 +30,7 @@ pub(super) fn render(report: &Report, width: Option<usize>, paint: Paint) -> Str
         put(&mut text, &format!("also: {}\n\n", others.join("; ")));
     }
     let facts = &report.facts;
+    ended(&mut text, &facts.ended);
     if !facts.labels.is_empty() {
         put(&mut text, &format!("facts: {}\n", facts.labels.join(", ")));
     }
@@ -56,6 +59,25 @@ pub(super) fn render(report: &Report, width: Option<usize>, paint: Paint) -> Str
     text
 }
 
+/// How pods ended, the first first.
+fn ended(text: &mut String, ended: &[Ended]) {
+    for (at, end) in ended.iter().take(MAX_ENDED).enumerate() {
+        let rank = end
+            .rank
+            .map_or_else(String::new, |rank| format!(" (rank {rank})"));
+        let heading = if at == 0 { "ended first" } else { "then" };
+        let when = end
+            .at
+            .as_ref()
+            .map_or_else(String::new, |at| format!(" at {at}"));
+        let line = format!("{heading}: pod {}{rank} {}{when}", end.pod, end.how);
+        put(text, &format!("{}\n", clean::text(&line)));
+    }
+    if let Some(more) = ended.len().checked_sub(MAX_ENDED + 1) {
+        put(text, &format!("and {} more pods that failed\n", more + 1));
+    }
+}
+
 /// One line for a verdict, as `--follow` says it.
 pub(super) fn headline(verdict: &Verdict, paint: Paint) -> String {
     let label = paint.apply(colour(verdict), &verdict.label);
@@ -70,7 +92,10 @@ fn whole(text: &mut String, verdict: &Verdict, width: Option<usize>, paint: Pain
     put(text, &headline(verdict, paint));
     text.push('\n');
     for evidence in &verdict.evidence {
-        let told = format!("{}:{}", evidence.file, evidence.line);
+        let told = match evidence.line {
+            0 => evidence.file.clone(),
+            line => format!("{}:{line}", evidence.file),
+        };
         let line = format!("  {}  {}", clean::text(&told), clean::text(&evidence.text));
         let limit = width.unwrap_or(160).max(60);
         let shown: String = line.chars().take(limit).collect();

@@ -22,6 +22,10 @@ pub(crate) struct Pieces {
     /// Bytes of the buffer that were handed out.
     taken: usize,
     inside_line: bool,
+    /// Lines that match and are still not shown.
+    pub(crate) skip: u64,
+    /// Whether the line is shown whose pieces come.
+    pub(super) shown: bool,
 }
 
 impl Pieces {

@@ -259,7 +259,7 @@ fn answers(best: &Best, first: &Candidate, request: &Request) -> Vec<(&'static s
                 time(recovery.daly_seconds)
             ),
         ),
-        ("trains", bar::trained(recovery.ettr)),
+        ("trains", bar::trained(Some(recovery.ettr))),
         (
             "annotation",
             format!("trainyard.dev/parallelism: {}", best.parallelism),

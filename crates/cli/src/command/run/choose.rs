@@ -2,6 +2,7 @@
 
 use std::{fmt::Write as _, sync::Arc};
 
+use serde_json::Value;
 use trainyard_core::spec::{self, Job};
 
 use crate::failure::Failure;
@@ -12,11 +13,16 @@ const LISTED: usize = 10;
 /// A job and the file it is in.
 pub(super) struct Candidate {
     pub(super) job: Job,
+    /// The job as it was written, with what the options changed.
+    pub(super) manifest: Value,
     pub(super) file: Arc<str>,
 }
 
 /// The job called `name`, or the only one.
-pub(super) fn choose(mut jobs: Vec<Candidate>, name: Option<&str>) -> Result<Job, Failure> {
+pub(super) fn choose(
+    mut jobs: Vec<Candidate>,
+    name: Option<&str>,
+) -> Result<(Job, Value), Failure> {
     if let Some(name) = name {
         let known: Vec<String> = jobs
             .iter()
@@ -36,7 +42,10 @@ pub(super) fn choose(mut jobs: Vec<Candidate>, name: Option<&str>) -> Result<Job
         }
     }
     match jobs.len() {
-        1 => Ok(jobs.remove(0).job),
+        1 => {
+            let chosen = jobs.remove(0);
+            Ok((chosen.job, chosen.manifest))
+        }
         0 => Err(
             Failure::new("the files hold no job, only objects that go with one")
                 .hint("name the file of the job first and the others with `-f`"),

@@ -22,7 +22,10 @@ pub(super) fn draw(run: &Run, title: &str) -> String {
     let mut drawing = Drawing::new(
         800.0,
         130.0 + rows * (high + 3.0),
-        &format!("{title}: {:.1} % of the time trained", 100.0 * run.ettr()),
+        &format!(
+            "{title}: {:.1} % of wall time spent training",
+            100.0 * run.ettr()
+        ),
     );
     for row in 0..count(rows) {
         let day = f64::from(row) * per_row / DAY + 1.0;
@@ -80,7 +83,7 @@ fn part(phase: Phase) -> usize {
         Phase::Queued => 6,
         Phase::Placing => 7,
         Phase::Suspended => 8,
-        Phase::Hanging | Phase::Other => 9,
+        Phase::Stalled | Phase::Other => 9,
     }
 }
 

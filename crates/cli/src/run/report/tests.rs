@@ -1,4 +1,8 @@
-use trainyard_core::ledger::Phase;
+use trainyard_core::{
+    job::{JobStatus, Progress, ProgressRecord},
+    ledger::Phase,
+    progress::Figure,
+};
 
 use super::*;
 use crate::run::testing;
@@ -82,6 +86,30 @@ fn reports() {
         failures: Vec::new(),
         ledger: [(Phase::Training, 5_000)].into(),
         trained_ratio: Some(1.0),
+        // An earlier version kept no order.
+        status: JobStatus::default(),
+        ..testing::report()
+    };
+    let diverged = RunReport {
+        last_step: Some(200),
+        last_loss: None,
+        progress: Some(ProgressRecord {
+            loss: Some(Figure(f64::NAN)),
+            nan_since: Some(20),
+            ..ProgressRecord::from(&Progress::new(2, 200, testing::at(187)))
+        }),
+        failures: Vec::new(),
+        ..testing::report()
+    };
+    let silent = RunReport {
+        outcome: Outcome::Failed,
+        attempts: 1,
+        ledger: [(Phase::Creating, 100), (Phase::Starting, 500)].into(),
+        trained_ratio: None,
+        last_step: None,
+        last_loss: None,
+        ended_at: testing::at(1),
+        status: JobStatus::default(),
         ..testing::report()
     };
     let mut text = String::new();
@@ -91,6 +119,8 @@ fn reports() {
         ("out of memory", &out_of_memory),
         ("the same error twice", &same_error),
         ("stopped", &stopped),
+        ("succeeded with NaN", &diverged),
+        ("failed before its first step", &silent),
     ] {
         write!(
             text,

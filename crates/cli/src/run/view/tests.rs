@@ -1,6 +1,12 @@
 use std::fmt::Write as _;
 
-use trainyard_core::{job::Event, job::Yard, reason::Reason, spec::Role};
+use trainyard_core::{
+    job::{Event, Progress, ProgressRecord, Yard},
+    ledger::Phase,
+    progress::Figure,
+    reason::Reason,
+    spec::Role,
+};
 
 use super::*;
 use crate::run::testing;
@@ -344,4 +350,68 @@ fn the_first_to_fail_is_told_at_once_though_another_is_gone_before() {
         ]
     );
     assert!(lines[2].starts_with("e = "), "it is told once: {got}");
+}
+
+#[test]
+fn pods_that_fail_together_are_named_once_and_the_first_first() {
+    let failed = testing::failed_rank();
+    let events = vec![
+        (0, ended(worker(0), 1, 1, false)),
+        (0, ended(worker(1), 1, 1, false)),
+        (0, RunEvent::FailedFirst(Box::new(failed))),
+    ];
+    let got = transcript(&testing::job(0, 2), PLAIN, 100, events);
+    let lines: Vec<&str> = got.lines().filter(|line| line.contains("failed")).collect();
+    assert_eq!(lines.len(), 2, "{got}");
+    assert!(
+        lines[0].contains("worker-1 failed first in attempt 1"),
+        "{got}"
+    );
+    assert!(lines[1].contains("worker-0 failed too"), "{got}");
+}
+
+/// A status of attempt 1 in `phase` since second `since`, whose program reported `told`.
+fn reported(phase: Phase, since: i64, told: ProgressRecord) -> RunEvent {
+    let mut status = JobStatus::default();
+    status.trainyard.attempt = 1;
+    status.trainyard.ledger.enter(1, phase, testing::at(since));
+    status.trainyard.progress = Some(told);
+    RunEvent::Status(Box::new(status))
+}
+
+#[test]
+fn stalls_and_nan_are_told_once() {
+    let told = |step, second| ProgressRecord {
+        step_seconds: Some(Figure(0.1)),
+        ..ProgressRecord::from(&Progress::new(1, step, testing::at(second)))
+    };
+    let diverged = ProgressRecord {
+        loss: Some(Figure(f64::NAN)),
+        nan_since: Some(20),
+        ..told(21, 3)
+    };
+    let events = vec![
+        (100, reported(Phase::Training, 0, told(5, 0))),
+        (1_000, reported(Phase::Stalled, 0, told(5, 0))),
+        (1_500, reported(Phase::Stalled, 0, told(5, 0))),
+        (2_000, reported(Phase::Training, 2, told(6, 2))),
+        (3_000, reported(Phase::Training, 2, diverged.clone())),
+        (3_100, reported(Phase::Training, 2, diverged)),
+    ];
+    let text = transcript(&testing::job(0, 1), PLAIN, 120, events);
+    let own: Vec<&str> = text.lines().filter(|line| !line.contains("= ")).collect();
+    let want = [
+        "stalled: no step for 1.0 s; steps took 0.1 s",
+        "steps are reported again",
+        "warning: loss is NaN since step 20",
+    ];
+    assert_eq!(own.len(), want.len(), "{text}");
+    for (line, want) in own.iter().zip(want) {
+        assert!(line.ends_with(want), "{line}");
+    }
+    assert!(text.contains("no step for 1.0s"), "{text}");
+    assert!(
+        text.trim_end().ends_with("loss is NaN since step 20"),
+        "{text}"
+    );
 }

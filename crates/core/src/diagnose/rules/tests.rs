@@ -108,6 +108,11 @@ fn every_label_can_be_reached() {
         "rank_desync",
         "mpi_world_size_one",
         "worker_exit_nonzero",
+        "killed_from_outside",
+        "node_lost",
+        "launcher_missing",
+        "rendezvous_store_stale",
+        "rerun_requested",
     ];
     for label in rules.labels() {
         let spoken_for = rules
@@ -167,6 +172,33 @@ fn rules_of_a_user() {
         let error = Rules::with(&[text]).unwrap_err().to_string();
         assert!(error.starts_with(want), "{error}");
     }
+}
+
+#[test]
+fn a_rule_of_a_user_reads_steps() {
+    let added = r#"
+        [[rule]]
+        id = "our-trainer"
+        any = ["tick"]
+        pattern = 'tick #(?<step>\d+)/(?<last_step>\d+) cost=(?<loss>\S+) in (?<step_ms>[\d.]+)'
+        unless = 'dry run'
+        stage = "progress"
+    "#;
+    let rules = Rules::with(&[added]).unwrap();
+    let mut reader = crate::progress::Reader::with_rules(Arc::clone(rules.progress()));
+    let reading = reader.line(b"tick #5/10 cost=NaN in 250").unwrap();
+    assert_eq!((reading.step, reading.last_step), (Some(5), Some(10)));
+    assert!(reading.loss.unwrap().is_nan());
+    assert_eq!(reading.step_seconds, Some(0.25));
+    assert_eq!(reader.line(b"dry run: tick #5/10 cost=1 in 250"), None);
+    assert_eq!(reader.line(b"step 6 loss 0.5").unwrap().step, Some(6));
+    assert!(Rules::builtin().progress().is_empty());
+
+    let mut doctor = crate::diagnose::Doctor::new(Arc::new(rules));
+    let source = doctor.source("rank0.log");
+    doctor.bytes(source, b"tick #7/10 cost=0.5 in 250\n");
+    let facts = doctor.finish().facts;
+    assert_eq!(facts.ranks[0].fields["step"], "7");
 }
 
 #[derive(Deserialize)]

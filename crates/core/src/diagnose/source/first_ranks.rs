@@ -1,5 +1,9 @@
-//! Which processes of nccl-tests call themselves the first rank.
+//! Which processes call themselves the first rank.
 //!
+//! Lightning names the rank of each process and the size of its world. Started without a launcher, every pod makes a
+//! world of its own, and every one has a rank 0.
+//!
+//! nccl-tests names them, too.
 //! Its header names every rank with process and host. With MPI there is one rank 0; without it, each
 //! process that `mpirun` started prints a header of its own, and every one has a rank 0.
 
@@ -14,6 +18,10 @@ pub(in crate::diagnose) struct FirstRanks {
     /// The line on which a second one appeared.
     second: Option<u64>,
     failure_line: u64,
+    /// Lines on which Lightning names rank 0 of a world of several, since the last failure; of the last, its number
+    /// and that size.
+    lightning: u32,
+    lightning_line: Option<(u64, u32)>,
 }
 
 impl FirstRanks {
@@ -27,13 +35,24 @@ impl FirstRanks {
         self.second
     }
 
+    /// Where Lightning names rank 0 of a world of several: how often, the line, and the size.
+    pub(in crate::diagnose) fn of_lightning(&self) -> Option<(u32, u64, u32)> {
+        let (line, size) = self.lightning_line?;
+        Some((self.lightning, line, size))
+    }
+
     /// Notes one line near the beginning of a log.
     pub(super) fn note(&mut self, text: &[u8], number: u64, failure_line: u64) {
         // Results, or a failure, stand between this run and the next.
         let results = memchr::memmem::find(text, b"busbw").is_some();
         if results || self.failure_line != failure_line {
             self.processes.clear();
+            self.lightning = 0;
             self.failure_line = failure_line;
+        }
+        if let Some(size) = lightning_world(text) {
+            self.lightning += 1;
+            self.lightning_line = Some((number, size));
         }
         if let Some((0, process)) = row(text)
             && self.processes.insert(process)
@@ -61,6 +80,15 @@ fn row(text: &[u8]) -> Option<(u32, (String, u32))> {
     let process = number(words.next()?)?;
     let host = words.by_ref().nth(1)?;
     (words.next()? == "device").then_some((rank, (host, process)))
+}
+
+/// The size of the world in `Initializing distributed: GLOBAL_RANK: 0, MEMBER: 1/4`, where it is above one.
+fn lightning_world(text: &[u8]) -> Option<u32> {
+    let rank = b"GLOBAL_RANK: 0, MEMBER: 1/";
+    let at = memchr::memmem::find(text, rank)?;
+    let size = lossy(text.get(at + rank.len()..)?);
+    let size = numbers(size.split_whitespace().next()?).first().copied()?;
+    (size > 1).then_some(size)
 }
 
 #[cfg(test)]

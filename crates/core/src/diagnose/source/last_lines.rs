@@ -2,6 +2,7 @@
 //! its words.
 
 use super::{Part, Rules, Source, Stage, line};
+use crate::progress::LineReader;
 
 /// Bytes at the end of a log that are kept.
 const KEPT: usize = 2 << 10;
@@ -83,6 +84,10 @@ impl Source {
 
 /// Whether a line tells of a step; where a log is cut decides which of them were noted before.
 fn is_step(rules: &Rules, text: &[u8]) -> bool {
+    let reading = LineReader::default().read(text, Some(rules.progress()));
+    if reading.is_some_and(|reading| reading.step.is_some() || reading.loss.is_some()) {
+        return true;
+    }
     let mut found = Vec::new();
     rules.samples.rules_in(text, &mut found);
     let mut rules = found.iter().map(|index| rules.rule(*index));

@@ -77,11 +77,7 @@ pub(super) fn shown(text: &[u8]) -> String {
     shown
 }
 
-/// Whether the known value of a counter is larger than the sampled one.
-pub(super) fn newer(known: Option<&String>, value: &str, name: &str) -> bool {
-    let (Some(known), true) = (known, matches!(name, "step")) else {
-        return known.is_some() && name == "world";
-    };
-    let number = |text: &str| text.parse::<f64>().unwrap_or(0.0);
-    number(known) >= number(value)
+/// Whether what is known of a rank stays: its world does not change.
+pub(super) fn stays(known: Option<&String>, name: &str) -> bool {
+    known.is_some() && name == "world"
 }

@@ -23,6 +23,22 @@ pub(super) fn of_ends() -> Vec<Named> {
             vec!["succeeded"],
         ),
         (
+            "succeeded with NaN",
+            facts().with(|facts| {
+                let done = condition(ConditionType::Succeeded, "PyTorchJob j is done.");
+                facts.status.conditions.push(done);
+                let mut told = ProgressRecord::from(&Progress::new(1, 200, at(50)));
+                told.nan_since = Some(20);
+                facts.status.trainyard.progress = Some(told);
+            }),
+            Cause::Succeeded,
+            Succeeded,
+            vec![
+                "it succeeded in attempt 1, but loss is NaN since step 20",
+                "check what it saved",
+            ],
+        ),
+        (
             "a program that failed three times",
             facts().failed(limit, Some(exit(1, false))).with(spent),
             Cause::ContainerFailed,
@@ -73,6 +89,7 @@ pub(super) fn of_ends() -> Vec<Named> {
                     account: Account::User,
                     message: "it ran out of memory (exit code 137)".into(),
                     step: None,
+                    since_attempt: None,
                     verdict: None,
                 });
             }),
@@ -89,6 +106,7 @@ pub(super) fn of_ends() -> Vec<Named> {
                     account: Account::User,
                     message: "it ended with exit code 1".into(),
                     step: None,
+                    since_attempt: None,
                     verdict: None,
                 });
             }),
@@ -105,6 +123,7 @@ pub(super) fn of_ends() -> Vec<Named> {
                     account: Account::User,
                     message: "it ended with exit code 1".into(),
                     step: None,
+                    since_attempt: None,
                     verdict: Some(mistake()),
                 });
             }),

@@ -12,9 +12,29 @@ pub(super) fn of_the_job() -> Vec<Named> {
     let hangs = runs().with(|facts| {
         facts.status.trainyard.ledger.open = Some(OpenSpan {
             attempt: 1,
-            phase: Phase::Hanging,
+            phase: Phase::Stalled,
             since: at(20),
         });
+    });
+    let steps = runs().with(|facts| {
+        let progress = Progress::new(1, 1_250, facts.now - SignedDuration::from_secs(4));
+        facts.status.trainyard.progress = Some(ProgressRecord::from(&progress));
+    });
+    let stalls = steps.clone().with(|facts| {
+        let since = facts.now - SignedDuration::from_secs(45);
+        facts.status.trainyard.ledger.open = Some(OpenSpan {
+            attempt: 1,
+            phase: Phase::Stalled,
+            since,
+        });
+        let told = facts.status.trainyard.progress.as_mut().unwrap();
+        told.last_step_at = since;
+        told.step_seconds = Some(Figure(0.1));
+    });
+    let diverges = steps.clone().with(|facts| {
+        let told = facts.status.trainyard.progress.as_mut().unwrap();
+        told.loss = Some(Figure(f64::NAN));
+        told.nan_since = Some(20);
     });
     let suspended = facts().with(|facts| {
         facts.job.suspend = true;
@@ -71,14 +91,40 @@ pub(super) fn of_the_job() -> Vec<Named> {
             runs(),
             Cause::Running,
             Runs,
-            vec!["it runs", "logs --follow j --cluster"],
+            vec![
+                "it runs",
+                "no step was reported",
+                "not known whether it trains",
+                "logs --follow j --cluster",
+            ],
+        ),
+        (
+            "runs and reports steps",
+            steps,
+            Cause::Running,
+            Runs,
+            vec!["nothing holds it up: step 1250 was reported 4.0 s ago"],
+        ),
+        (
+            "stalls",
+            stalls,
+            Cause::Hanging,
+            Runs,
+            vec!["stalled: no step for 45 s; steps took 0.1 s", "restart j"],
+        ),
+        (
+            "diverges",
+            diverges,
+            Cause::NotFinite,
+            Runs,
+            vec!["loss is NaN since step 20", "lower learning rate"],
         ),
         (
             "hangs",
             hangs,
             Cause::Hanging,
             Runs,
-            vec!["no progress", "restart j"],
+            vec!["no step for", "restart j"],
         ),
         (
             "runs with fewer",

@@ -185,6 +185,23 @@ pub(super) fn of_pods() -> Vec<Named> {
             vec!["waits for seats: needs 3 nodes", "nodes` shows who holds"],
         ),
         (
+            "our own gate, and no room ever",
+            facts()
+                .pending(|pod| {
+                    pod.wait = Some(Wait::Gate);
+                    pod.gates.push("trainyard.dev/seat".into());
+                })
+                .with(|facts| {
+                    let words = "needs a seat with 1 CPUs; no node reports any `ephemeral-storage`; does not fit \
+                                 even when all other gangs have ended";
+                    let reason = Reason::new(Code::WaitingForSeats, words);
+                    facts.status.trainyard.waiting = Some(reason);
+                }),
+            Cause::Unschedulable,
+            Waits,
+            vec!["no node reports any", "it never starts on these"],
+        ),
+        (
             "no GPU free",
             seat(
                 "0/30 nodes are available: 10 node(s) had untolerated taint(s), 20 Insufficient \

@@ -26,7 +26,9 @@ pub(super) fn sentence(
 ) -> Vec<String> {
     let mut parts = vec![needs(yard, ask, &groups[0], count)];
     if count.best >= count.wanted {
-        parts.push(beside(yard, ask, groups));
+        let lacking = lacking(yard, groups);
+        parts.push(beside(yard, ask, lacking));
+        parts.extend(lacking.into_iter().flat_map(|group| absent(yard, group)));
         return parts;
     }
     parts.push(match count.name {
@@ -123,20 +125,29 @@ fn absent(yard: &Yard<'_>, group: &Group) -> Vec<String> {
     });
     let words = lacking.map(|(at, amount)| match yard.resources[*at] {
         CPU | MEMORY => "no node is that large".to_owned(),
-        name => format!("no node has {amount} `{name}`"),
+        name if (0..yard.nodes.len())
+            .all(|node| yard.fits_when_bare(node, &vec![(*at, 1)]) == 0) =>
+        {
+            format!("no node reports any `{name}`")
+        }
+        name => format!("no node has {}", device(name, *amount)),
     });
     words.collect()
 }
 
-/// What is missing where the largest group by itself would fit.
-fn beside(yard: &Yard<'_>, ask: &Ask<'_>, groups: &[Group]) -> String {
-    let lacking = groups.iter().skip(1).find(|group| {
+/// The group that finds no room where the largest one by itself would fit.
+fn lacking<'g>(yard: &Yard<'_>, groups: &'g [Group]) -> Option<&'g Group> {
+    groups.iter().skip(1).find(|group| {
         let fits: usize = (0..yard.nodes.len())
             .filter(|node| group.eligible[*node])
             .map(|node| yard.usable.fits(node, &group.need) as usize)
             .sum();
         fits < group.pods.len()
-    });
+    })
+}
+
+/// What is missing where the largest group by itself would fit.
+fn beside(yard: &Yard<'_>, ask: &Ask<'_>, lacking: Option<&Group>) -> String {
     match lacking {
         Some(group) => {
             let role = group
@@ -229,8 +240,21 @@ fn devices(yard: &Yard<'_>, group: &Group) -> Vec<String> {
         .map(|(at, amount)| (yard.resources[*at], amount));
     named
         .filter(|(name, _)| ![CPU, MEMORY, PODS].contains(name) && !is_accelerator(name))
-        .map(|(name, amount)| format!("{amount} `{name}`"))
+        .map(|(name, amount)| device(name, *amount))
         .collect()
+}
+
+/// `` 1 `rdma/hca` ``, or `` 5120 MiB `ephemeral-storage` `` for what is counted in bytes.
+fn device(name: &str, amount: i64) -> String {
+    if name == "ephemeral-storage" || name.starts_with("hugepages-") {
+        format!("{} `{name}`", mebibytes(amount))
+    } else {
+        format!("{amount} `{name}`")
+    }
+}
+
+fn mebibytes(amount: i64) -> String {
+    format!("{} MiB", amount.saturating_add((1 << 20) - 1) >> 20)
 }
 
 /// `8 GPUs, 4 CPUs and 16 GiB`; resources that every pod asks for are left out.
@@ -244,10 +268,7 @@ fn amounts(yard: &Yard<'_>, group: &Group) -> String {
         match yard.resources[*at] {
             CPU if amount % 1000 == 0 => words.push(format!("{} CPUs", amount / 1000)),
             CPU => words.push(format!("{amount}m CPU")),
-            MEMORY => words.push(format!(
-                "{} MiB",
-                amount.saturating_add((1 << 20) - 1) >> 20
-            )),
+            MEMORY => words.push(mebibytes(*amount)),
             _ => {}
         }
     }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::read::own_type;
 
 /// Objects about one moment. A new moment does not inherit what another version said of the old one.
-const REPLACED_WHOLE: &[&str] = &["waiting", "lastFailure", "open", "fabric"];
+const REPLACED_WHOLE: &[&str] = &["waiting", "lastFailure", "open", "fabric", "progress"];
 
 /// Maps that are left out when they are empty. Any other object means something by being there.
 const LEFT_OUT_EMPTY: &[&str] = &["replicaStatuses", "replicas", "succeeded", "earlier"];
@@ -84,6 +84,9 @@ fn merge_fields(
                 ("attempts", Value::Array(stored), Value::Array(before), Value::Array(after)) => {
                     Value::Array(merge_attempts(stored, before, after))
                 }
+                ("timeline", Value::Array(stored), Value::Array(before), Value::Array(after)) => {
+                    Value::Array(merge_timeline(stored, before, after))
+                }
                 ("millis" | "earlier", ..) => merge_millis(value, before, after),
                 _ => merge(value, before, after),
             },
@@ -121,7 +124,29 @@ fn merge_millis(stored: &Value, before: &Value, after: &Value) -> Value {
     {
         phases.insert("other".to_owned(), (other(stored) + more).into());
     }
+    // What an earlier version stored as `hanging` is part of what is decided under the new name.
+    if before.get("stalled") != after.get("stalled")
+        && let Some(phases) = merged.as_object_mut()
+    {
+        phases.remove("hanging");
+    }
     merged
+}
+
+/// Spans as decided; as far as the decision left them in place, as they were stored.
+fn merge_timeline(stored: &[Value], before: &[Value], after: &[Value]) -> Vec<Value> {
+    let pairs = before.iter().zip(after);
+    let in_place = pairs.take_while(|(before, after)| before == after).count();
+    let in_place = if stored.len() == before.len() {
+        in_place
+    } else {
+        0
+    };
+    let (kept, _) = stored.split_at(in_place);
+    kept.iter()
+        .chain(after.iter().skip(in_place))
+        .cloned()
+        .collect()
 }
 
 /// Conditions of ours as decided, those of others where they were: behind the same conditions of ours, as far as the

@@ -10,7 +10,7 @@
 //! Invariants: reading and writing without a decision between them changes nothing. A condition Succeeded or
 //! Failed that holds is found whatever else the status holds.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use jiff::Timestamp;
 use serde::{
@@ -23,7 +23,8 @@ use serde::{
 use serde_json::{Map, Value};
 
 use super::{
-    Condition, ConditionStatus, ConditionType, JobStatus, Kept, LastFailure, RoleStatus, Yard,
+    Condition, ConditionStatus, ConditionType, JobStatus, Kept, LastEnd, LastFailure,
+    ProgressRecord, RoleStatus, Yard,
 };
 use crate::{job::conditions, reason::Reason, spec::Role};
 
@@ -190,7 +191,15 @@ fn read_yard(stored: &Map<String, Value>) -> Result<Yard, Unreadable> {
             roles.retain(|role, _| variant::<Role>(role).is_some());
         }
     }
-    // These two only inform: what cannot be read of them is kept, and not known.
+    // These only inform: what cannot be read of them is kept, and not known.
+    let progress = fields.get("progress");
+    if progress.is_some_and(|it| !reads::<ProgressRecord>(it)) {
+        fields.remove("progress");
+    }
+    let ends = fields.get("lastEnds");
+    if ends.is_some_and(|it| !reads::<BTreeMap<String, LastEnd>>(it)) {
+        fields.remove("lastEnds");
+    }
     if fields.get("waiting").is_some_and(|it| !reads::<Reason>(it)) {
         fields.remove("waiting");
     }

@@ -28,6 +28,8 @@ fn full() -> Value {
             "succeeded": {"Worker": [[0, 0]]},
             "spent": {"user": 1, "platform": 0, "infrastructure": 1, "preemption": 0},
             "dismissed": ["u-1"], "restarts": {"u-2": 1},
+            "lastEnds": {"j-worker-0": {"uid": "u-2", "ends": 1, "failure": "cbf29ce484222325", "step": 40,
+                "at": "2027-01-15T08:01:00Z"}},
             "lastFailure": {
                 "attempt": 2, "pod": "j-worker-1", "account": "infrastructure", "message": "its node is gone",
                 "step": 40,
@@ -104,6 +106,8 @@ fn unknown_content_is_kept() {
         ("/trainyard/lastFailure/account", json!("vendor")),
         ("/trainyard/lastFailure/verdict/depth", json!("root")),
         ("/trainyard/lastFailure/verdict/newField", json!(1)),
+        ("/trainyard/lastEnds", json!("none")),
+        ("/trainyard/lastEnds/j-worker-0/at", json!("late")),
         ("/trainyard/preflight/newField", json!(1)),
         ("/trainyard/ledger/newField", json!(1)),
         ("/trainyard/ledger/open/phase", json!("cooling")),
@@ -366,6 +370,39 @@ fn time_in_unknown_phases_is_counted_once() {
 }
 
 #[test]
+fn time_stored_as_hanging_is_counted_once() {
+    let mut stored = full();
+    let millis = "/trainyard/ledger/attempts/1/millis/hanging";
+    put(&mut stored, millis, json!(500));
+    put(
+        &mut stored,
+        "/trainyard/ledger/open",
+        json!({"attempt": 2, "phase": "hanging", "since": "2027-01-15T08:02:00Z"}),
+    );
+    let mut status = read(&stored).unwrap();
+    assert_eq!(
+        written(&status),
+        stored,
+        "without a decision nothing changes"
+    );
+    let now: Timestamp = "2027-01-15T08:02:04Z".parse().unwrap();
+    let ledger = &mut status.trainyard.ledger;
+    assert_eq!(ledger.totals(now)[&Phase::Stalled], 4_500);
+    ledger.enter(2, Phase::Training, now);
+    let after = written(&status);
+    let again = read(&after).unwrap();
+    assert_eq!(
+        again.trainyard.ledger.totals(now),
+        status.trainyard.ledger.totals(now)
+    );
+    let millis = &after["trainyard"]["ledger"]["attempts"][1]["millis"];
+    assert_eq!(
+        (&millis["stalled"], millis.get("hanging")),
+        (&json!(4_500), None)
+    );
+}
+
+#[test]
 fn what_was_said_of_another_moment_goes_with_it() {
     let mut stored = full();
     put(
@@ -496,7 +533,7 @@ proptest! {
         for (at, value) in added(&stored) {
             // Below an object that is about one moment it goes with that moment, and a list has other numbers then.
             let moves = ["waiting", "lastFailure", "open", "fabric", "conditions", "attempts",
-                "preflight"];
+                "preflight", "lastEnds"];
             if !at.split('/').any(|key| moves.contains(&key)) {
                 prop_assert_eq!(after.pointer(&at), Some(&value), "{}", at);
             }

@@ -131,6 +131,18 @@ fn a_gang_starts_once_its_nodes_have_passed() {
 }
 
 #[test]
+fn an_unseen_round_is_not_taken_for_the_next() {
+    let mut world = seated(Kind::PyTorch);
+    // A pass started round 1, and its status is not seen yet.
+    here(&mut world).run = PreflightRun::Ended(1, Ok(fit(&[0, 1, 2])));
+    let first = world.pass();
+    assert_eq!(started(&first).map(|(round, _)| round), Some(2));
+    let again = world.pass();
+    assert_eq!(pods(&again), 0, "round 1 says nothing about round 2");
+    assert_eq!(started(&again).map(|(round, _)| round), Some(2));
+}
+
+#[test]
 fn a_bad_node_is_swapped_and_nobody_pays() {
     let mut world = seated(Kind::PyTorch);
     world.pass();
@@ -415,4 +427,34 @@ fn a_node_that_failed_is_told_of_once_whatever_else_the_job_waits_for() {
         1,
         "the seats are still there, and so is what was told"
     );
+}
+
+#[test]
+fn a_preflight_that_no_pod_waits_for_ends() {
+    type Change = fn(&mut World);
+    let cases: [(&str, Kind, Change); 3] = [
+        ("no workers any more", Kind::MpiV2, |world| {
+            world.job.roles.get_mut(&Role::Worker).unwrap().replicas = 0;
+        }),
+        ("somebody else gives nodes", Kind::PyTorch, |world| {
+            world.observed.seating = Seating::Open;
+        }),
+        ("preflights are not used any more", Kind::PyTorch, |world| {
+            world.observed.preflight = SeenPreflight::Unused;
+        }),
+    ];
+    for (name, kind, change) in cases {
+        let mut world = seated(kind);
+        world.pass();
+        here(&mut world).run = PreflightRun::Runs(1);
+        change(&mut world);
+        let decision = world.pass();
+        let state = world.observed.status.trainyard.preflight.clone();
+        let since = state.and_then(|state| state.since);
+        assert_eq!(since, None, "{name}: nobody waits");
+        if let SeenPreflight::Here(_) = world.observed.preflight {
+            let end = Action::EndPreflight { round: 1 };
+            assert!(decision.actions.contains(&end), "{name}");
+        }
+    }
 }

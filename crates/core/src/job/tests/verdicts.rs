@@ -210,12 +210,7 @@ fn two_failures_between_which_another_lies_are_not_in_a_row() {
 fn an_attempt_that_came_further_is_not_in_vain() {
     let reach = |world: &mut World, step| {
         let attempt = world.observed.status.trainyard.attempt;
-        world.observed.progress = Some(Progress {
-            attempt,
-            step,
-            at: at(world.now),
-            saving: false,
-        });
+        world.observed.progress = Some(Progress::new(attempt, step, at(world.now)));
     };
     for (second, ends) in [(100, true), (90, true), (101, false)] {
         let mut world = running();
@@ -304,4 +299,191 @@ fn the_doctor_hears_the_program_that_failed_first() {
     );
     world.observed.being_deleted = true;
     assert_eq!(first(&world), None);
+}
+
+/// A script that is not there, as Python says it.
+fn typo() -> VerdictSummary {
+    VerdictSummary {
+        label: "data_path_missing".into(),
+        sentence: "a file that the program needs is not there: '/app/trian.py'".into(),
+        place: None,
+        signature: Some("python: can't open file '/app/trian.py'".into()),
+        next: "correct the path".into(),
+        ..mistake()
+    }
+}
+
+/// How many attempts a job has made when it fails with `verdict` in each, at most five.
+fn attempts_of(job: Job, verdict: &VerdictSummary, attended: bool) -> u32 {
+    let mut world = World::new(policy(job, RestartPolicy::OnFailure));
+    world.observed.attended = attended;
+    world.run_all();
+    for attempt in 1..=5 {
+        fail(&mut world, 1, Some(verdict.clone()));
+        if world.state() == "Failed" {
+            return attempt;
+        }
+        again(&mut world);
+    }
+    6
+}
+
+#[test]
+fn a_retry_that_does_not_help_ends_a_job_without_a_limit() {
+    let limited = |change: fn(&mut Job)| {
+        let mut job = job(Kind::PyTorch);
+        change(&mut job);
+        job
+    };
+    let free = || job(Kind::PyTorch);
+    let backoff = || limited(|job| job.run_policy.backoff_limit = Some(4));
+    let cases = [
+        ("no limit", free(), typo(), false, 2),
+        ("no limit, somebody waits", free(), typo(), true, 1),
+        ("an exception, somebody waits", free(), mistake(), true, 1),
+        ("backoffLimit", backoff(), typo(), false, 4),
+        ("backoffLimit, somebody waits", backoff(), typo(), true, 4),
+        (
+            "an exception within backoffLimit",
+            backoff(),
+            mistake(),
+            false,
+            4,
+        ),
+        (
+            "a budget of its own",
+            limited(|job| job.knobs.budget.user = Some(crate::spec::Limit::Unlimited)),
+            typo(),
+            true,
+            6,
+        ),
+        (
+            "a deadline",
+            limited(|job| job.run_policy.active_deadline_seconds = Some(1_000_000)),
+            typo(),
+            false,
+            6,
+        ),
+        (
+            "old behaviour",
+            limited(|job| {
+                job.knobs.compat.insert(Compat::IgnoreVerdicts);
+            }),
+            typo(),
+            true,
+            6,
+        ),
+        (
+            "a default is no limit of the user's",
+            policy(job(Kind::MpiV2), RestartPolicy::OnFailure),
+            typo(),
+            false,
+            2,
+        ),
+        (
+            "nothing says that it is the same",
+            free(),
+            VerdictSummary {
+                signature: None,
+                ..typo()
+            },
+            false,
+            6,
+        ),
+    ];
+    for (name, job, verdict, attended, want) in cases {
+        assert_eq!(attempts_of(job, &verdict, attended), want, "{name}");
+    }
+}
+
+#[test]
+fn the_end_says_why_and_what_to_do() {
+    let mut world = running();
+    fail(&mut world, 2, Some(typo()));
+    again(&mut world);
+    let decision = fail(&mut world, 2, Some(typo()));
+    let message = world.message();
+    for part in [
+        "attempts 1 and 2 ended with the same error: a file",
+        "'/app/trian.py'. To fix it: correct the path. To retry in any case, set `backoffLimit`",
+    ] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    assert_eq!(decision.reasons[0].code, Code::RetryDoesNotHelp);
+    let event = decision.events.last().expect("an event");
+    assert!(
+        event.message.contains("ended with the same error"),
+        "{}",
+        event.message
+    );
+    let last = world.observed.status.trainyard.last_failure.as_ref();
+    assert_eq!(last.and_then(|last| last.since_attempt), Some(1));
+}
+
+#[test]
+fn a_program_that_trained_is_given_a_second_chance() {
+    let mut world = running();
+    world.observed.attended = true;
+    world.observed.progress = Some(Progress::new(1, 100, at(world.now)));
+    fail(&mut world, 1, Some(mistake()));
+    assert_ne!(world.state(), "Failed", "{}", world.message());
+}
+
+#[test]
+fn equal_attempts_are_counted() {
+    let mut job = policy(job(Kind::PyTorch), RestartPolicy::OnFailure);
+    job.run_policy.backoff_limit = Some(9);
+    let mut world = World::new(job);
+    world.run_all();
+    let since = |world: &World| {
+        let last = world.observed.status.trainyard.last_failure.as_ref();
+        last.and_then(|last| last.since_attempt)
+    };
+    for (verdict, want) in [
+        (typo(), None),
+        (typo(), Some(1)),
+        (typo(), Some(1)),
+        (broken_gpu(), None),
+        (typo(), None),
+        (typo(), Some(5)),
+    ] {
+        fail(&mut world, 2, Some(verdict));
+        assert_eq!(since(&world), want);
+        again(&mut world);
+    }
+}
+
+#[test]
+fn a_job_without_a_limit_that_runs_out_of_memory_twice_ends() {
+    let memory = || VerdictSummary {
+        label: "host_oom_killed".into(),
+        place: None,
+        signature: Some("pod `j-worker-#` ran out of memory".into()),
+        ..mistake()
+    };
+    let end = |world: &mut World| {
+        let attempt = world.observed.status.trainyard.attempt;
+        world.observed.verdict = Some(VerdictSummary {
+            attempt,
+            ..memory()
+        });
+        world.exit(worker(0), 137);
+        let exit = world.pod(worker(0)).exit.as_mut().expect("it has ended");
+        exit.out_of_memory = true;
+        world.pass();
+    };
+    let mut world = running();
+    end(&mut world);
+    assert_ne!(world.state(), "Failed");
+    again(&mut world);
+    end(&mut world);
+    assert_eq!(world.state(), "Failed", "{}", world.message());
+
+    // One that ran for long may have come further.
+    let mut world = running();
+    end(&mut world);
+    again(&mut world);
+    world.now += 3600;
+    end(&mut world);
+    assert_ne!(world.state(), "Failed", "{}", world.message());
 }

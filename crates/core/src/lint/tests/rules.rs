@@ -232,6 +232,19 @@ fn what_is_allowed_of_objects_that_are_not_at_hand_is_not_told() {
 }
 
 #[test]
+fn what_is_allowed_for_the_other_profile_is_not_told() {
+    let entry =
+        "  name: train\n  annotations: {trainyard.dev/lint-allow: \"TY206: no taints here\"}\n";
+    let text = advice::PYTORCH.replacen("  name: train\n", entry, 1);
+    let codes = |profile| -> Vec<&str> {
+        let found = reviewed(&text, profile);
+        found.iter().map(|finding| finding.code).collect()
+    };
+    assert_eq!(codes(Profile::Demo), [""; 0]);
+    assert_eq!(codes(Profile::Production), ["TY611"]);
+}
+
+#[test]
 fn a_name_that_the_cluster_makes_is_a_name() {
     let named = |line: &str| advice::PYTORCH.replacen("  name: train\n", line, 1);
     let cases: [(&str, &str, &[&str]); 4] = [

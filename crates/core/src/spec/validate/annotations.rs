@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::{
     lint::{self, catalogue},
     spec::{
-        Compat, GangBy, Kind, Knobs, Limit, MpiTransport, Parallelism, Preflight,
+        Compat, GangBy, Kind, Knobs, Limit, MpiTransport, Parallelism, Preflight, ProgressBy,
         RequiredTransport, RestartScope, Switch, Wish, annotation,
         collector::Place,
         is_subdomain,
@@ -18,7 +18,7 @@ use crate::{
 const PREFIX: &str = annotation::PREFIX;
 
 /// Annotations that change the job.
-const KNOWN: [&str; 16] = [
+const KNOWN: [&str; 17] = [
     annotation::RESTART_SCOPE,
     annotation::BUDGET,
     annotation::LOST_AFTER,
@@ -35,6 +35,7 @@ const KNOWN: [&str; 16] = [
     annotation::REQUIRE_TRANSPORT,
     annotation::FABRIC,
     annotation::PREFLIGHT,
+    annotation::PROGRESS,
 ];
 
 /// Longest name of a restart: it is kept in the status.
@@ -67,7 +68,7 @@ pub(super) fn knobs(
             annotation::RESTART_SCOPE => scope(text).map(|scope| knobs.restart_scope = Some(scope)),
             annotation::BUDGET => budget(text, &mut knobs),
             annotation::LOST_AFTER => duration(text).map(|time| knobs.lost_after = time),
-            annotation::HANG_AFTER => duration(text).map(|time| knobs.hang_after = time),
+            annotation::HANG_AFTER => duration(text).map(|time| knobs.hang_after = Some(time)),
             annotation::START_WITHIN => duration(text).map(|time| knobs.start_within = time),
             annotation::COMPAT => compat(text, &mut knobs).map(|all| everything = all),
             annotation::RESTART => restart(text).map(|name| knobs.restart = Some(name)),
@@ -90,6 +91,7 @@ pub(super) fn knobs(
                 .map(|required| knobs.require_transport = required),
             annotation::FABRIC => fabric(text).map(|name| knobs.fabric = Some(name)),
             annotation::PREFLIGHT => preflight(text).map(|wish| knobs.preflight = wish),
+            annotation::PROGRESS => progress(text).map(|by| knobs.progress = by),
             annotation::PROFILE => profile(text),
             other => {
                 unknown(other, &place);
@@ -185,6 +187,14 @@ fn preflight(text: &str) -> Result<Preflight, String> {
     match text.trim() {
         "required" => Ok(Preflight::Required),
         other => Err(format!("must be `required`, found `{other}`")),
+    }
+}
+
+fn progress(text: &str) -> Result<ProgressBy, String> {
+    match text.trim() {
+        "logs" => Ok(ProgressBy::Logs),
+        "push" => Ok(ProgressBy::Push),
+        other => Err(format!("must be `logs` or `push`, found `{other}`")),
     }
 }
 

@@ -7,7 +7,8 @@ use tokio::time::Instant;
 use trainyard_core::spec::Kind;
 
 use crate::scripted::{
-    Fault, Server, Verb, job, job_name, options, pod_name, rule::Rule, running, world::World,
+    Fault, Server, Verb, job, job_name, make::has_condition, options, pod_name, rule::Rule,
+    running, world::World,
 };
 
 fn attempt(world: &World) -> u64 {
@@ -95,11 +96,7 @@ async fn a_job_is_not_held_up_by_logs_that_tell_no_transport() {
         let server = Server::new();
         server.on(Rule::new(Verb::Log, "/log", fault.clone()));
         let operator = server.operator(options());
-        let mut object = job(Kind::PyTorch, "a", 2);
-        let container = &mut object["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
-            [0];
-        container["env"] = json!([{"name": "NCCL_DEBUG", "value": "INFO"}]);
-        server.add_job(object);
+        server.add_job(asks_for_transport());
         server
             .wait("two pods run", |world| running(world) == 2)
             .await;
@@ -119,9 +116,247 @@ async fn a_job_is_not_held_up_by_logs_that_tell_no_transport() {
         let name = job_name(Kind::PyTorch, "a");
         server
             .wait("the job succeeds", |world| {
-                crate::scripted::make::has_condition(world, &name, "Succeeded")
+                has_condition(world, &name, "Succeeded")
             })
             .await;
         operator.stop().await;
     }
+}
+
+/// A job whose ranks are asked what they talk over.
+fn asks_for_transport() -> serde_json::Value {
+    let mut object = job(Kind::PyTorch, "a", 2);
+    let container =
+        &mut object["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0];
+    container["env"] = json!([{"name": "NCCL_DEBUG", "value": "INFO"}]);
+    object
+}
+
+/// What a rank of two writes once it has met the other.
+fn channels(rank: u32) -> String {
+    let (host, other) = (format!("a-worker-{rank}"), 1 - rank);
+    format!(
+        "{host}:9:9 [0] NCCL INFO ncclCommInitRank comm 0x1 rank {rank} nranks 2 cudaDev 0 nvmlDev 0 busId 1000 commId 0x2 - Init START\n\
+         {host}:9:9 [0] NCCL INFO Channel 00/0 : {rank}[0] -> {other}[0] [send] via NET/IB/0/GDRDMA\n"
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_log_is_heard_where_its_beginning_is_too_long() {
+    let chatter = "loading a shard of the data\n".repeat(50_000);
+    assert!(chatter.len() > 1 << 20);
+    let name = job_name(Kind::PyTorch, "a");
+    let verified = move |world: &World| has_condition(world, &name, "TransportVerified");
+    let server = Server::new();
+    for rank in 0..2 {
+        server.set_log(&format!("a-worker-{rank}"), &chatter);
+    }
+    let operator = server.operator(options());
+    server.add_job(asks_for_transport());
+    server
+        .wait("the ends of both are read", |world| {
+            let ends = world.asked(Verb::Log, "/log");
+            let ends = ends.filter(|call| call.query.contains_key("tailLines"));
+            ends.count() >= 2
+        })
+        .await;
+    assert!(!server.see(&verified), "nobody has told yet");
+    for rank in 0..2 {
+        let log = format!("{chatter}{}", channels(rank));
+        server.set_log(&format!("a-worker-{rank}"), &log);
+    }
+    server.wait("both have told", &verified).await;
+    operator.stop().await;
+}
+
+fn status_of(server: &Server) -> serde_json::Value {
+    let name = job_name(Kind::PyTorch, "a");
+    server.see(|world| world.objects[&name]["status"].clone())
+}
+
+/// Lets worker 0 end with code 2 until the job has failed; how many attempts that took, at most four.
+async fn attempts_until_failed(policy: serde_json::Value) -> (u64, serde_json::Value) {
+    let server = Server::new();
+    let typo = "python: can't open file '/app/trian.py': [Errno 2] No such file or directory\n";
+    server.set_log("a-worker-0", typo);
+    let operator = server.operator(options());
+    let mut object = job(Kind::PyTorch, "a", 2);
+    object["spec"]["runPolicy"] = policy;
+    server.add_job(object);
+    server
+        .wait("two pods run", |world| running(world) == 2)
+        .await;
+    let failed = |world: &World| has_condition(world, &job_name(Kind::PyTorch, "a"), "Failed");
+    for _ in 0..4 {
+        let before = server.see(attempt);
+        server.with(|world| world.end_pod(&pod_name("a-worker-0"), 2));
+        server
+            .wait("the next attempt, or the end", |world| {
+                failed(world) || attempt(world) == before + 1 && running(world) == 2
+            })
+            .await;
+        if server.see(failed) {
+            break;
+        }
+    }
+    let made = server.see(attempt);
+    let status = status_of(&server);
+    operator.stop().await;
+    (made, status)
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_equal_failures_end_a_job_without_a_limit() {
+    let (made, status) = attempts_until_failed(json!({})).await;
+    assert_eq!(made, 2, "{status:#}");
+    let last = &status["trainyard"]["lastFailure"];
+    assert_eq!(last["verdict"]["label"], "data_path_missing", "{status:#}");
+    assert_eq!(last["sinceAttempt"], 1, "{status:#}");
+    let conditions = status["conditions"].as_array().expect("conditions");
+    let message = conditions.last().and_then(|last| last["message"].as_str());
+    let message = message.unwrap_or_default();
+    for part in [
+        "attempts 1 and 2 ended with the same error",
+        "trian.py",
+        "set `backoffLimit`",
+    ] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    let (made, status) = attempts_until_failed(json!({"backoffLimit": 3})).await;
+    assert_eq!(made, 3, "the budget rules where one is set: {status:#}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_the_kernel_killed_explains_the_peer_that_lost_it() {
+    let server = Server::new();
+    let closed = "RuntimeError: [/w/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.7]:4711\n";
+    server.set_log("a-worker-0", closed);
+    server.set_log("a-worker-1", "step 3 loss 1.0\n");
+    let operator = server.operator(options());
+    let mut object = job(Kind::PyTorch, "a", 2);
+    let container =
+        &mut object["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0];
+    container["resources"] = json!({"limits": {"memory": "1Gi"}});
+    server.add_job(object);
+    server
+        .wait("two pods run", |world| running(world) == 2)
+        .await;
+    let before = server.see(attempt);
+    server.with(|world| {
+        let killed = pod_name("a-worker-1");
+        world.end_pod(&killed, 137);
+        world.change(&killed, |pod| {
+            pod["status"]["containerStatuses"][0]["state"]["terminated"]["reason"] =
+                "OOMKilled".into();
+        });
+        world.end_pod(&pod_name("a-worker-0"), 1);
+    });
+    server
+        .wait("the next attempt", |world| attempt(world) == before + 1)
+        .await;
+    let status = status_of(&server);
+    let last = &status["trainyard"]["lastFailure"];
+    assert_eq!(last["pod"], "a-worker-1", "{status:#}");
+    assert_eq!(last["verdict"]["label"], "host_oom_killed", "{status:#}");
+    let sentence = last["verdict"]["sentence"].as_str().unwrap_or_default();
+    assert!(sentence.contains("limit of 1Gi"), "{sentence}");
+    operator.stop().await;
+}
+
+/// A `TFJob`, whose pods restart alone.
+fn restarts_alone(policy: serde_json::Value) -> serde_json::Value {
+    let mut object = job(Kind::Tf, "a", 2);
+    object["spec"]["runPolicy"] = policy;
+    object
+}
+
+/// Lets the container of worker 0 end with code 2 until the job has failed; how often it ended, at most four times, and
+/// the status and what was read by then.
+async fn ends_until_failed(
+    policy: serde_json::Value,
+    logs: &[&str],
+    waits: bool,
+) -> (usize, serde_json::Value, Vec<bool>) {
+    let server = Server::new();
+    let operator = server.operator(options());
+    server.add_job(restarts_alone(policy));
+    server
+        .wait("two pods run", |world| running(world) == 2)
+        .await;
+    let name = job_name(Kind::Tf, "a");
+    let failed = |world: &World| has_condition(world, &name, "Failed");
+    let pod = pod_name("a-worker-0");
+    let mut made = 0;
+    for log in logs.iter().cycle().take(4) {
+        made += 1;
+        server.set_log("a-worker-0", log);
+        let reads = |world: &World| world.asked(Verb::Log, "a-worker-0").count();
+        let before = server.see(reads);
+        server.with(|world| {
+            world.end_in_place(&pod, 2);
+            if !waits {
+                world.start_in_place(&pod);
+            }
+        });
+        server
+            .wait("its log is read", |world| reads(world) > before)
+            .await;
+        if waits {
+            // Whatever follows from the end has followed by then.
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            if !server.see(failed) {
+                server.with(|world| world.start_in_place(&pod));
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        if server.see(failed) {
+            break;
+        }
+    }
+    let previous = server.see(|world| {
+        let asked = world.asked(Verb::Log, "a-worker-0");
+        let previous = asked.map(|call| call.query.get("previous").is_some_and(|it| it == "true"));
+        previous.collect()
+    });
+    let status = server.see(|world| world.objects[&name]["status"].clone());
+    operator.stop().await;
+    (made, status, previous)
+}
+
+const TYPO: &str = "python: can't open file '/app/trian.py': [Errno 2] No such file or directory\n";
+
+#[tokio::test(start_paused = true)]
+async fn two_equal_ends_of_a_pod_that_restarts_alone_end_a_job_without_a_limit() {
+    for waits in [true, false] {
+        let (made, status, previous) = ends_until_failed(json!({}), &[TYPO], waits).await;
+        assert_eq!(made, 2, "{status:#}");
+        assert_eq!(previous, [!waits; 2], "each end is read once");
+        assert_eq!(status["trainyard"]["attempt"], 1, "{status:#}");
+        assert_eq!(status["trainyard"]["spent"]["user"], 2, "{status:#}");
+        let last = &status["trainyard"]["lastFailure"];
+        assert_eq!(last["pod"], "a-worker-0", "{status:#}");
+        assert_eq!(last["verdict"]["label"], "data_path_missing", "{status:#}");
+        let conditions = status["conditions"].as_array().expect("conditions");
+        let message = conditions.last().and_then(|last| last["message"].as_str());
+        let message = message.unwrap_or_default();
+        for part in [
+            "pod `a-worker-0` ended twice in a row with the same error",
+            "trian.py",
+            "set `backoffLimit`",
+        ] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_restarts_alone_goes_on_where_the_rule_does_not_hold() {
+    let other = "torchrun: error: unrecognized arguments: --nporc=2\n";
+    let (made, status, _) = ends_until_failed(json!({"backoffLimit": 3}), &[TYPO], true).await;
+    assert_eq!(made, 3, "the budget rules where one is set: {status:#}");
+    let (made, status, _) = ends_until_failed(json!({}), &[TYPO, other], true).await;
+    assert_eq!(made, 4, "no two in a row are equal: {status:#}");
+    let (made, status, _) = ends_until_failed(json!({}), &["step 1 loss 2.0\n"], true).await;
+    assert_eq!(made, 4, "nobody knows why: {status:#}");
+    assert_eq!(status["trainyard"]["spent"]["user"], 4, "{status:#}");
 }

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+use serde_json::json;
 use trainyard_core::spec::Kind;
 
 use crate::{
-    look::Look,
+    clock,
+    look::{LogOf, LogPart, Look},
     scripted::{Fault, Server, Verb, job, job_name, rule::Rule},
 };
 
@@ -73,4 +76,47 @@ fn a_change_is_made_to_the_object_that_was_seen() {
     assert!(look.delete(&seen[0]).is_err(), "the answer was lost");
     look.wait_until_gone(&seen[0], Duration::from_mins(1))
         .unwrap();
+}
+
+#[test]
+fn a_part_of_a_log_is_what_the_api_server_is_asked_for() {
+    let server = Server::new();
+    server.add_job(job(Kind::PyTorch, "a", 1));
+    // Above half a second, so that a time that was rounded up would leave out the lines it names.
+    let old =
+        Timestamp::from_second(clock::now().as_second()).unwrap() + Duration::from_millis(700);
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a-worker-0"},
+        "spec": {"containers": [{"name": "pytorch"}]}, "status": {"phase": "Running"}});
+    server.add("/api/v1/namespaces/n/pods", pod);
+    server.set_log("a-worker-0", "one\ntwo\nthree\nfour\n");
+    let newer = old + Duration::from_mins(1);
+    server.with(|world| {
+        let times = world.kubelet.log_times.get_mut("n/a-worker-0").unwrap();
+        times[2] = newer;
+        times[3] = newer;
+    });
+    let look = look(&server);
+    let seen = look.called("n", "a", None).unwrap();
+    let log = LogOf {
+        pod: "a-worker-0".to_owned(),
+        uid: String::new(),
+        attempt: 1,
+        container: "pytorch".to_owned(),
+    };
+    let (tail, since) = (Some(1), Some(newer));
+    let cases = [
+        (LogPart::default(), "one\ntwo\nthree\nfour\n"),
+        (LogPart { tail, since: None }, "four\n"),
+        (LogPart { tail: None, since }, "three\nfour\n"),
+        (LogPart { tail, since }, "four\n"),
+    ];
+    for (part, want) in cases {
+        let mut text = Vec::new();
+        look.log(&seen[0], &log, false, part, &mut |bytes| {
+            text.extend_from_slice(bytes);
+            true
+        })
+        .unwrap();
+        assert_eq!(String::from_utf8_lossy(&text), want, "{part:?}");
+    }
 }

@@ -103,6 +103,40 @@ async fn garbage_is_reported_and_left() {
     operator.stop().await;
 }
 
+/// Its time to live is over long ago. Deleting it would delete the only copy of what is wrong with it.
+#[tokio::test(start_paused = true)]
+async fn ended_job_with_garbage_is_deleted_once_it_is_corrected() {
+    let server = Server::new();
+    let mut object = job(Kind::PyTorch, "ended", 2);
+    object["spec"]["runPolicy"]["ttlSecondsAfterFinished"] = json!(1);
+    server.add_job(object);
+    let mut stored = json!({
+        "conditions": [condition("Created"), condition("Succeeded")],
+        "completionTime": "2020-01-15T08:00:00Z",
+        "trainyard": {"attempt": "three"},
+    });
+    set_status(&server, "ended", &stored);
+    let operator = server.operator(options());
+    server
+        .wait("an event says so", |world| {
+            !events(world, "ended", "StatusUnreadable").is_empty()
+        })
+        .await;
+    // Whoever is looked at after it has its pods: it had its turn.
+    server.add_job(job(Kind::PyTorch, "other", 1));
+    server
+        .wait("the other job runs", |world| running(world) == 1)
+        .await;
+    let name = job_name(Kind::PyTorch, "ended");
+    assert_eq!(server.see(|world| status(world, "ended")), stored);
+    stored["trainyard"]["attempt"] = json!(3);
+    set_status(&server, "ended", &stored);
+    server
+        .wait("it is deleted", |world| !world.objects.contains_key(&name))
+        .await;
+    operator.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn restart_keeps_what_another_version_wrote() {
     let server = Server::new();

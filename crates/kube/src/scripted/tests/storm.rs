@@ -11,7 +11,7 @@ use trainyard_core::spec::Kind;
 
 use self::dice::Dice;
 use crate::{
-    Options,
+    Options, ProgressSource,
     scripted::{
         Fault, Running, Server, Verb, depose, job, job_name,
         make::{NAMESPACE, lease},
@@ -117,9 +117,15 @@ impl Storm {
         let leads = dice.one_in(3);
         let nodes = if dice.one_in(2) { 2 } else { 0 };
         server.add_nodes(nodes);
+        let progress = if dice.one_in(2) {
+            ProgressSource::Logs
+        } else {
+            ProgressSource::Off
+        };
         let options = Options {
             nodes: nodes > 0,
             placement: nodes > 0,
+            progress,
             ..options()
         };
         let options = if leads {

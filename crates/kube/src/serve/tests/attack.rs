@@ -52,7 +52,7 @@ async fn idle_tls_connections_keep_nobody_out() {
     let (certificate, bundle) = certificate();
     let server = webhooks(&certificate);
     let traffic = server.traffic.clone();
-    let address = start(server).await;
+    let address = start(server);
     // More than fit, none of which ever asks; the first ones are closed for the last ones.
     let connections = webhook::BOUNDS.size.connections;
     let mut idle = Vec::new();
@@ -68,7 +68,7 @@ async fn idle_tls_connections_keep_nobody_out() {
 #[tokio::test]
 async fn connections_that_never_begin_a_handshake_keep_nobody_out() {
     let (certificate, bundle) = certificate();
-    let address = start(webhooks(&certificate)).await;
+    let address = start(webhooks(&certificate));
     let silent = (0..webhook::BOUNDS.size.connections + 50).map(|_| TcpStream::connect(address));
     let silent: Vec<TcpStream> = join_all(silent).await.into_iter().flatten().collect();
     assert!(silent.len() > webhook::BOUNDS.size.connections);
@@ -77,7 +77,7 @@ async fn connections_that_never_begin_a_handshake_keep_nobody_out() {
 
 #[tokio::test]
 async fn silent_connections_do_not_fail_the_probe() {
-    let address = start(plain(health::health(operator(), None))).await;
+    let address = start(plain(health::health(operator(), None)));
     let silent = (0..health::BOUNDS.size.connections * 2).map(|_| TcpStream::connect(address));
     let silent: Vec<TcpStream> = join_all(silent).await.into_iter().flatten().collect();
     assert_eq!(silent.len(), health::BOUNDS.size.connections * 2);
@@ -91,7 +91,7 @@ async fn whoever_is_silent_is_closed() {
     let mut server = echo(0);
     server.bounds.first = Duration::from_millis(20);
     let traffic = server.traffic.clone();
-    let address = start(server).await;
+    let address = start(server);
     let mut half = TcpStream::connect(address).await.unwrap();
     half.write_all(b"GET / HTTP/1.1\r\nhost:").await.unwrap();
     ends(TcpStream::connect(address).await.unwrap()).await;
@@ -105,7 +105,7 @@ async fn an_idle_connection_stays_until_its_time() {
     server.bounds.first = Duration::from_millis(20);
     server.bounds.idle = Duration::from_millis(300);
     let traffic = server.traffic.clone();
-    let address = start(server).await;
+    let address = start(server);
     let mut stream = TcpStream::connect(address).await.unwrap();
     let began = Instant::now();
     let request = b"GET / HTTP/1.1\r\nhost: test\r\n\r\n";
@@ -125,7 +125,7 @@ async fn an_idle_connection_stays_until_its_time() {
 async fn a_large_body_is_refused() {
     let server = echo(1000);
     let traffic = server.traffic.clone();
-    let address = start(server).await;
+    let address = start(server);
     assert_eq!(
         ask(address, "POST", "/", &[b'a'; 1000]).await,
         (200, "1000\n".to_owned())
@@ -166,7 +166,7 @@ async fn a_slow_body_is_refused() {
     let mut server = echo(1000);
     server.bounds.body = Duration::from_millis(30);
     let traffic = server.traffic.clone();
-    let address = start(server).await;
+    let address = start(server);
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = b"POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 100\r\n\r\na";
     stream.write_all(head).await.unwrap();
@@ -190,7 +190,7 @@ async fn bodies_share_one_budget() {
     server.bounds.size.bytes = 2000;
     server.bounds.size.free_bytes = 100;
     let traffic = server.traffic.clone();
-    let address = start(server).await;
+    let address = start(server);
     let (status, answer) = ask(address, "POST", "/", &[b'a'; 3000]).await;
     assert_eq!(status, 503);
     assert_eq!(
@@ -216,7 +216,7 @@ async fn a_body_of_a_million_values_is_refused_before_it_is_parsed() {
     let (certificate, bundle) = certificate();
     let server = webhooks(&certificate);
     let traffic = server.traffic.clone();
-    let address = start(server).await;
+    let address = start(server);
     let hostile = |piece: &str, bytes: usize, before: &str| {
         let mut body = before.to_owned();
         body.push_str(&piece.repeat((bytes - before.len()) / piece.len()));
@@ -250,7 +250,7 @@ async fn whoever_does_not_read_the_answer_is_closed() {
     server.answer =
         Arc::new(|_| Box::pin(async { Reply::text(StatusCode::OK, "a".repeat(64 * 1024 * 1024)) }));
     let traffic = server.traffic.clone();
-    let address = start(server).await;
+    let address = start(server);
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = b"GET / HTTP/1.1\r\nhost: test\r\n\r\n";
     stream.write_all(request).await.unwrap();

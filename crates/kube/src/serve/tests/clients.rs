@@ -105,7 +105,7 @@ async fn admission_needs_a_client_certificate_where_an_authority_is_named() {
     server.tls = Some(security.acceptors());
     server.admit = webhook::admits(webhook::Callers::Verified, server.traffic.clone());
     let traffic = server.traffic.clone();
-    let address = start(server).await;
+    let address = start(server);
     let ask = |client, path, body| post(address, &trusted, client, path, body);
 
     let (status, answer) = ask(Some(&known), VALIDATE, REVIEW).await.unwrap();

@@ -125,6 +125,8 @@ pub(super) const CASES: &[Case<'_>] = &[
     ("unknown annotation", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/lost-afer: 90s}")], &["TY139 5:42 metadata.annotations[trainyard.dev/lost-afer]"]),
     ("preflight", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/preflight: x}")], &["TY138 5:42 metadata.annotations[trainyard.dev/preflight]"]),
     ("known preflight", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/preflight: required}")], &[]),
+    ("progress", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/progress: pull}")], &["TY138 5:41 metadata.annotations[trainyard.dev/progress]"]),
+    ("known progress", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/progress: push}")], &[]),
     ("gang switch", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/gang: x}")], &["TY138 5:37 metadata.annotations[trainyard.dev/gang]"]),
     ("gang by another scheduler", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/gang: volcano}")], &[]),
     ("gang by a scheduler that is misspelt", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/gang: vulcano}")], &["TY138 5:37 metadata.annotations[trainyard.dev/gang]"]),

@@ -12,14 +12,14 @@ const TICKS: u64 = 100;
 
 /// A process, with what was read of it at one moment.
 #[derive(Clone, Debug)]
-pub(super) struct Process {
-    pub(super) pid: u32,
-    pub(super) arguments: Vec<String>,
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    pub(crate) arguments: Vec<String>,
 }
 
 impl Process {
     /// Every process that is not dead already.
-    pub(super) fn all() -> Vec<Self> {
+    pub(crate) fn all() -> Vec<Self> {
         let Ok(entries) = fs::read_dir("/proc") else {
             return Vec::new();
         };
@@ -30,12 +30,12 @@ impl Process {
     }
 
     /// This process.
-    pub(super) fn own() -> Option<Self> {
+    pub(crate) fn own() -> Option<Self> {
         Self::read(std::process::id())
     }
 
     /// Whether it acts with the rights of root.
-    pub(super) fn is_root(&self) -> bool {
+    pub(crate) fn is_root(&self) -> bool {
         self.field("Uid:")
             .is_some_and(|text| text.split_whitespace().nth(1) == Some("0"))
     }
@@ -55,7 +55,7 @@ impl Process {
     }
 
     /// The file name of its program.
-    pub(super) fn program_name(&self) -> &str {
+    pub(crate) fn program_name(&self) -> &str {
         let program = self.arguments.first().map_or("", String::as_str);
         Path::new(program)
             .file_name()
@@ -64,7 +64,7 @@ impl Process {
     }
 
     /// Whether `variable`, a name and a value, was in its environment when its program began.
-    pub(super) fn has_variable(&self, variable: &str) -> bool {
+    pub(crate) fn has_variable(&self, variable: &str) -> bool {
         fs::read(format!("/proc/{}/environ", self.pid)).is_ok_and(|environment| {
             environment
                 .split(|byte| *byte == 0)
@@ -84,40 +84,40 @@ impl Process {
     }
 
     /// Its identifier in its own namespace.
-    pub(super) fn inner_pid(&self) -> Option<u32> {
+    pub(crate) fn inner_pid(&self) -> Option<u32> {
         self.identifiers().last().copied()
     }
 
     /// Whether it is process 1 of a namespace that is not the caller's.
-    pub(super) fn is_first_of_namespace(&self) -> bool {
+    pub(crate) fn is_first_of_namespace(&self) -> bool {
         let identifiers = self.identifiers();
         identifiers.len() > 1 && identifiers.last() == Some(&1)
     }
 
     /// What names its namespace of processes.
-    pub(super) fn namespace(&self) -> Option<PathBuf> {
+    pub(crate) fn namespace(&self) -> Option<PathBuf> {
         self.namespace_of("pid")
     }
 
     /// What names its namespace of `kind`, such as `net`.
-    pub(super) fn namespace_of(&self, kind: &str) -> Option<PathBuf> {
+    pub(crate) fn namespace_of(&self, kind: &str) -> Option<PathBuf> {
         fs::read_link(format!("/proc/{}/ns/{kind}", self.pid)).ok()
     }
 
     /// The process that started it, or that it was left to.
-    pub(super) fn parent(&self) -> Option<u32> {
+    pub(crate) fn parent(&self) -> Option<u32> {
         self.field("PPid:")?.parse().ok()
     }
 
     /// The memory that it holds.
-    pub(super) fn resident_bytes(&self) -> u64 {
+    pub(crate) fn resident_bytes(&self) -> u64 {
         self.field("VmRSS:")
             .and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok())
             .map_or(0, |kibibytes| kibibytes * 1024)
     }
 
     /// When it started, in ticks since the machine did: with its number, what tells it apart.
-    pub(super) fn started(&self) -> Option<u64> {
+    pub(crate) fn started(&self) -> Option<u64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
         // The name in parentheses may hold anything; the start is the 20th field after it.
         stat.rsplit_once(')')?
@@ -129,7 +129,7 @@ impl Process {
     }
 
     /// How long it has run.
-    pub(super) fn age(&self) -> Option<Duration> {
+    pub(crate) fn age(&self) -> Option<Duration> {
         let uptime = fs::read_to_string("/proc/uptime").ok()?;
         let uptime: f64 = uptime.split_whitespace().next()?.parse().ok()?;
         let started = Duration::from_millis(self.started()? * 1000 / TICKS);
@@ -137,7 +137,7 @@ impl Process {
     }
 
     /// Sends a signal; a process that is gone already needs none.
-    pub(super) fn kill(&self, signal: &str) {
+    pub(crate) fn kill(&self, signal: &str) {
         drop(
             // Every shell has it; the program of that name is missing on small systems.
             Command::new("sh")

@@ -1,0 +1,92 @@
+//! `trainyard stop`: a run, or all of them, in order.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use trainyard_host::store::RunFolder;
+
+use crate::{
+    args::{Stop, Which},
+    failure::{Exit, Failure},
+    printer::Printer,
+    stored, words,
+};
+
+/// How often a run that is being stopped is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often it is said that it still goes on.
+const SAY_EVERY: Duration = Duration::from_secs(5);
+
+/// Stops what the arguments name, and waits until it has ended.
+pub(super) fn run(args: &Stop, printer: &mut Printer) -> Result<Exit, Failure> {
+    let store = stored::open(&args.state)?;
+    let runs = if args.all {
+        let runs = stored::live_runs(&store)?;
+        if runs.is_empty() {
+            printer.summary("nothing is running here; there is nothing to stop");
+        }
+        runs
+    } else {
+        let run = match &args.job {
+            Some(job) => {
+                let which = Which {
+                    job: job.clone(),
+                    run: None,
+                };
+                stored::find(&store, &which)?
+            }
+            None => stored::only_live(&store, "stop")?,
+        };
+        if !run.live {
+            printer.summary(&format!(
+                "job `{}` has already ended ({}); there is nothing to stop",
+                run.record.name,
+                run.state()
+            ));
+            return Ok(Exit::Done);
+        }
+        vec![run]
+    };
+    let began = Instant::now();
+    for run in &runs {
+        let job = &run.record.name;
+        match run.folder.request_stop(args.now) {
+            Ok(()) if args.now => {
+                printer.summary(&format!("ending all pods of job `{job}` at once"));
+            }
+            Ok(()) => printer.summary(&format!(
+                "stopping job `{job}`: its pods get SIGTERM and their grace period to save"
+            )),
+            // It has ended by itself in between.
+            Err(_) if !run.folder.is_live() => {}
+            Err(error) => return Err(stored::refused(error)),
+        }
+    }
+    for run in &runs {
+        wait(&run.folder, began, printer);
+        let took = words::duration(began.elapsed());
+        printer.summary(&format!(
+            "job `{}` was stopped after {took}",
+            run.record.name
+        ));
+    }
+    Ok(Exit::Done)
+}
+
+/// Waits for the end of a run. The engine ends pods that outlast their grace period, so there is one.
+fn wait(folder: &RunFolder, began: Instant, printer: &mut Printer) {
+    let mut say_at = began + SAY_EVERY;
+    while folder.is_live() {
+        if Instant::now() >= say_at {
+            say_at = Instant::now() + SAY_EVERY;
+            let job = &folder.job;
+            printer.summary(&format!(
+                "job `{job}` has not ended after {}; `trainyard stop {job} --now` ends its pods at once",
+                words::duration(began.elapsed())
+            ));
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}

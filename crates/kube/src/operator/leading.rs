@@ -1,0 +1,26 @@
+//! What changes when this operator begins to lead, and when it no longer does.
+
+use super::Operator;
+
+impl Operator {
+    /// Every job is looked at by an operator that begins to lead: while another led, it may have forgotten what it knew.
+    pub(super) async fn look_at_all_on_taking_over(self) {
+        let mut leads = self.leads();
+        loop {
+            if leads.wait_for(|leads| *leads).await.is_err() {
+                return;
+            }
+            let jobs = self.state.store().job_keys();
+            self.queue.all_soon(jobs);
+            if leads.wait_for(|leads| !*leads).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Forgets how far jobs are, and removes their gauges: the leader reports them, and what stays here is old from now on.
+    pub(super) fn forget_what_leaders_know(&self) {
+        self.reports.forget_all();
+        self.caller.metrics.forget_jobs();
+    }
+}
