@@ -74,6 +74,7 @@ fn odd(
             let answer = match frame::read(&stream, frame::LARGEST, limit).unwrap() {
                 Request::Read => Answer::Read(Box::default()),
                 Request::Clock => Answer::Clock(0),
+                Request::Measure(_) => Answer::Measured(message::Measured::default()),
                 other => panic!("unexpected {other:?}"),
             };
             frame::write(&stream, &answer, limit).unwrap();
@@ -176,6 +177,40 @@ fn whoever_is_lost_is_told_and_the_others_go_on() {
             lost.found
         );
     }
+}
+
+/// A member that answers every measurement as late as one may whose partner died: it waited to be connected to, on a busy machine.
+fn late(address: SocketAddr, node: &'static str) -> JoinHandle<()> {
+    odd(address, node, 6, |stream| {
+        let limit = Limit::after(Duration::from_secs(30));
+        let settings = settings("late");
+        while let Ok(request) = frame::read(stream, frame::LARGEST, limit) {
+            let answer = match request {
+                Request::Measure(_) => {
+                    let busy = Duration::from_millis(400);
+                    thread::sleep(settings.measure + settings.patience() + busy);
+                    Answer::Measured(message::Measured::default())
+                }
+                Request::Goodbye => Answer::Goodbye,
+                _ => Answer::Clock(0),
+            };
+            frame::write(stream, &answer, limit).unwrap();
+        }
+    })
+}
+
+#[test]
+fn partner_of_a_dead_member_is_not_lost() {
+    let (address, lead) = started(settings("a"), &["a", "dead", "late"]);
+    // It dies after it measured with `a`, so that it is `late` who waits for it.
+    let dead = odd(address, "dead", 7, |_| {});
+    let late = late(address, "late");
+    let report = lead.join().unwrap().report;
+    dead.join().unwrap();
+    late.join().unwrap();
+    assert_eq!(check(&report, "dead", "joined").outcome, Outcome::Fail);
+    let joined = check(&report, "late", "joined");
+    assert_eq!(joined.outcome, Outcome::Pass, "{joined:?}");
 }
 
 #[test]

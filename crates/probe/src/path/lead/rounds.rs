@@ -125,6 +125,13 @@ impl Run<'_> {
         (self.settings.measure * 5 / 4 + self.settings.patience() * 4) * 2
     }
 
+    /// How long one side of a pair may still take after the other one answered or died. At worst it sends to nobody for its
+    /// whole time and then tries to connect, or counts and then waits to be connected to. One more patience is for a machine that
+    /// is busy: a healthy node must not be given up because its partner died.
+    fn grace(&self) -> Duration {
+        self.settings.measure * 5 / 2 + self.settings.patience() * 3
+    }
+
     /// What every pair found, and whether no round was left out for want of time.
     fn rounds(&mut self, search: &mut Search, limit: Limit) -> (Vec<PairFound>, bool) {
         let mut found = Vec::new();
@@ -158,8 +165,7 @@ impl Run<'_> {
             }
         }
         let limit = limit.within(self.longest());
-        let grace = self.settings.measure * 2 + self.settings.patience();
-        let mut answers = self.members.ask_together(groups, limit, grace);
+        let mut answers = self.members.ask_together(groups, limit, self.grace());
         let mut side = |member: usize| match answers.remove(&member) {
             Some(Answer::Measured(measured)) => Ok(measured),
             _ => Err(self.members.gone(member).unwrap_or("no answer").to_owned()),
