@@ -34,7 +34,7 @@ pub(crate) use self::{
     lint::{Against, Lint, LintFormat},
     new::{New, NewAnswers},
     operator::{LogFormat, NetworkPolicy, Operator, ProgressSource},
-    place::{Nodes, PlaceJob, Yard},
+    place::{NodeSource, Nodes, PlaceJob},
     plan::{
         Emit, GroupOrder, Model as PlanModel, Plan, Recompute, Recovery as PlanRecovery, Saving,
         Sharding,

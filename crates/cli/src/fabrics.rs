@@ -32,7 +32,7 @@ impl Fabrics {
 
     /// The fabric of `job`, where it names one; one that it names must be there.
     pub(crate) fn of(&self, job: &Job) -> Result<Option<&Fabric>, Failure> {
-        let Some(name) = &job.knobs.fabric else {
+        let Some(name) = &job.settings.fabric else {
             return Ok(None);
         };
         let missing = || {
@@ -60,7 +60,7 @@ impl Fabrics {
     /// The same where a fabric that is not in the file may be in the cluster: what it would add is left out, and
     /// that is said.
     pub(crate) fn fit_known(&self, job: Job, printer: &mut Printer) -> Result<Job, Failure> {
-        match &job.knobs.fabric {
+        match &job.settings.fabric {
             Some(name) if !self.0.contains_key(name) => {
                 printer.summary(&format!(
                     "fabric `{name}` of {} `{}` is not in the file; the devices it adds are not counted",
@@ -74,7 +74,7 @@ impl Fabrics {
 
     /// The job with what of its fabric makes sense on one machine.
     pub(crate) fn fit_locally(&self, job: Job, printer: &mut Printer) -> Job {
-        let Some(name) = &job.knobs.fabric else {
+        let Some(name) = &job.settings.fabric else {
             return job;
         };
         let Some(fabric) = self.0.get(name) else {

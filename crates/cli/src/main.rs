@@ -11,6 +11,7 @@ mod environment;
 mod fabrics;
 mod failure;
 mod hidden;
+mod node_source;
 mod output;
 mod preflight;
 mod printer;
@@ -22,7 +23,6 @@ mod source;
 mod stored;
 mod tree;
 mod words;
-mod yard;
 
 use std::process::ExitCode;
 

@@ -14,8 +14,8 @@ use jiff::Timestamp;
 use trainyard_core::{
     job::{Action, Observed, ObservedPod, PodPhase, decide},
     spec::{
-        Framework, Job, JobName, Kind, Knobs, Namespace, RestartPolicy, Role, RoleSpec, RunPolicy,
-        Slot,
+        Framework, Job, JobName, JobSettings, Kind, Namespace, RestartPolicy, Role, RoleSpec,
+        RunPolicy, Slot,
     },
 };
 
@@ -50,7 +50,7 @@ fn steady_gang(pods: u32) -> (Job, Observed, Timestamp) {
         .into(),
         run_policy: RunPolicy::default(),
         framework: Framework::Jax,
-        knobs: Knobs::default(),
+        settings: JobSettings::default(),
     };
     let now = Timestamp::from_second(1_800_000_000).expect("a time in range");
     let mut observed = Observed {

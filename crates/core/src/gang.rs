@@ -5,7 +5,7 @@
 //! [`crate::launch`], and whether a job should have any is decided by [`crate::job`].
 //!
 //! ```text
-//! Snapshot ──▶ yard: nodes in the order of the topology, amounts in arrays
+//! Snapshot ──▶ table: nodes in the order of the topology, amounts in arrays
 //! Gang ──────▶ ask: pods in groups, who talks to whom      ──▶ seat ──▶ Seating
 //!                                                               └─────▶ Refusal, reservation, victims
 //! ```
@@ -27,8 +27,8 @@ mod amounts;
 mod ask;
 mod eligible;
 mod lay;
-mod line;
 mod mutual;
+mod node_table;
 mod placement;
 mod preempt;
 mod priority;
@@ -44,18 +44,17 @@ mod testing;
 mod tests;
 pub mod topology;
 mod traffic;
+mod wait_queue;
 mod wanted;
-mod yard;
 
 use jiff::Timestamp;
 
 use self::{
     ask::{Ask, Eligibility},
+    node_table::NodeTable,
     seat::{Room, Seats},
-    yard::Yard,
 };
 
-pub use line::{Edition, Line, Looked, Sitter, waits_for_seats};
 pub use placement::{Eviction, Place, Placement, Seat, Seating, Span};
 pub use priority::{PreemptionScope, PriorityClass, PriorityClasses};
 pub use refusal::{Change, NEVER_FITS, Refusal};
@@ -66,6 +65,7 @@ pub use snapshot::{
 pub use survey::{Area, Held, Host, Tally, survey};
 pub use topology::{Level, Topology};
 pub use traffic::weight;
+pub use wait_queue::{Edition, Looked, Sitter, WaitQueue, waits_for_seats};
 pub(crate) use wanted::minimum;
 pub use wanted::{Constraints, Gang, Member, Shape};
 
@@ -74,7 +74,7 @@ pub use wanted::{Constraints, Gang, Member, Shape};
 /// Gangs that have all their seats are only looked at as holders of them.
 pub fn place(snapshot: &Snapshot, gangs: &[Gang], now: Timestamp) -> Placement {
     let mut placer = Placer {
-        yard: Yard::new(snapshot, gangs),
+        table: NodeTable::new(snapshot, gangs),
         gangs,
         scope: snapshot.preemption,
         eligibility: Eligibility::default(),
@@ -100,7 +100,7 @@ pub fn place(snapshot: &Snapshot, gangs: &[Gang], now: Timestamp) -> Placement {
 }
 
 struct Placer<'a> {
-    yard: Yard<'a>,
+    table: NodeTable<'a>,
     gangs: &'a [Gang],
     scope: PreemptionScope,
     eligibility: Eligibility,
@@ -112,7 +112,7 @@ struct Placer<'a> {
 
 impl<'a> Placer<'a> {
     fn place(&mut self, gang: &'a Gang) {
-        let ask = Ask::new(&self.yard, &mut self.eligibility, gang, gang.pods.len());
+        let ask = Ask::new(&self.table, &mut self.eligibility, gang, gang.pods.len());
         match self.seat(&ask) {
             Some(seats) => self.accept(&ask, &seats),
             None => match self.seat_fewer(gang) {
@@ -123,13 +123,13 @@ impl<'a> Placer<'a> {
     }
 
     fn seat(&mut self, ask: &Ask<'a>) -> Option<Seats> {
-        let mut amounts = std::mem::take(&mut self.yard.usable);
+        let mut amounts = std::mem::take(&mut self.table.usable);
         let mut room = Room {
-            yard: &self.yard,
+            table: &self.table,
             amounts: &mut amounts,
         };
         let seats = seat::seat(&mut room, ask).or_else(|| reserve::as_promised(&mut room, ask));
-        self.yard.usable = amounts;
+        self.table.usable = amounts;
         seats
     }
 
@@ -144,7 +144,7 @@ impl<'a> Placer<'a> {
             } else {
                 usize::midpoint(low, high)
             };
-            let ask = Ask::new(&self.yard, &mut self.eligibility, gang, count);
+            let ask = Ask::new(&self.table, &mut self.eligibility, gang, count);
             match self.seat(&ask) {
                 Some(seats) => {
                     best = Some((ask, seats));
@@ -158,15 +158,15 @@ impl<'a> Placer<'a> {
 
     fn accept(&mut self, ask: &Ask<'a>, seats: &Seats) {
         let gang = ask.gang;
-        let seating = Seating::new(&self.yard, ask, seats);
+        let seating = Seating::new(&self.table, ask, seats);
         for (pod, node) in (0..).zip(seats) {
             let (Some(node), false) = (node, gang.held.contains_key(&gang.pods[pod as usize].name))
             else {
                 continue;
             };
             let shape = ask.shape(pod);
-            self.yard.take(*node, &ask.needs[shape]);
-            self.yard.lodge(gang, &gang.shapes[shape], *node);
+            self.table.take(*node, &ask.needs[shape]);
+            self.table.lodge(gang, &gang.shapes[shape], *node);
         }
         self.placement.seated.insert(gang.key.clone(), seating);
     }
@@ -176,10 +176,10 @@ impl<'a> Placer<'a> {
     fn refuse(&mut self, ask: &Ask<'a>) {
         let gang = ask.gang;
         let mut refusal =
-            refusal::refusal(&mut self.yard, &mut self.eligibility, ask, self.promised);
+            refusal::refusal(&mut self.table, &mut self.eligibility, ask, self.promised);
         let promised = match self.preempt(ask) {
             Ok(preempt::Preemption { victims, seats }) => {
-                reserve::keep(&mut self.yard, ask, &seats);
+                reserve::keep(&mut self.table, ask, &seats);
                 refusal.waits_for(victims.iter().map(|(victim, _)| &victim.key));
                 for (victim, eviction) in victims {
                     self.placement.victims.insert(victim.key.clone(), eviction);
@@ -195,12 +195,12 @@ impl<'a> Placer<'a> {
                 }
                 let reserves = self.promised.is_none() || gang.is_returning();
                 reserves
-                    .then(|| reserve::reserve(&mut self.yard, ask))
+                    .then(|| reserve::reserve(&mut self.table, ask))
                     .flatten()
             }
         };
         if let Some(seats) = promised {
-            let names = placement::seats_of(&self.yard, ask, &seats);
+            let names = placement::seats_of(&self.table, ask, &seats);
             self.placement.reservations.insert(gang.key.clone(), names);
             self.promised.get_or_insert(gang);
         }

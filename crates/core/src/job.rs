@@ -70,9 +70,9 @@ pub use observed::{
     SharedInputs, TransportsTold, Wait,
 };
 pub use status::{
-    Account, Condition, ConditionStatus, ConditionType, FabricInUse, JobStatus, Kept, LastEnd,
-    LastFailure, PreflightState, ProgressRecord, RECORD_EVERY, RoleStatus, Spent, Unreadable, Yard,
-    read as read_status, time_words,
+    Account, Condition, ConditionStatus, ConditionType, FabricInUse, JobRecord, JobStatus, Kept,
+    LastEnd, LastFailure, PreflightState, ProgressRecord, RECORD_EVERY, RoleStatus, Spent,
+    Unreadable, read as read_status, time_words,
 };
 
 pub use transport::asks_for_transport;
@@ -155,11 +155,11 @@ fn story(pass: &mut Pass<'_>) {
     }
 
     // What the attempt, this or the next, needs now.
-    let yard = &pass.status.trainyard;
-    let roster = if yard.attempt == before {
+    let record = &pass.status.trainyard;
+    let roster = if record.attempt == before {
         roster
     } else {
-        Roster::new(pass.job, pass.observed, yard)
+        Roster::new(pass.job, pass.observed, record)
     };
     pass.count(&roster);
     converge::converge(pass, &roster);
@@ -189,17 +189,17 @@ fn stale_view(pass: &mut Pass<'_>) -> bool {
     if mutant::is(Mutant::ActsOnStaleView) {
         return false;
     }
-    let yard = &pass.status.trainyard;
+    let record = &pass.status.trainyard;
     let ahead = pass.observed.pods.iter().map(|pod| pod.attempt).max();
-    let message = if pass.observed.version < yard.seen {
+    let message = if pass.observed.version < record.seen {
         format!(
             "the view of the pods (version {}) is older than the status (decided on version {})",
-            pass.observed.version, yard.seen
+            pass.observed.version, record.seen
         )
-    } else if let Some(ahead) = ahead.filter(|ahead| *ahead > yard.attempt) {
+    } else if let Some(ahead) = ahead.filter(|ahead| *ahead > record.attempt) {
         format!(
             "the status (attempt {}) is older than the pods (attempt {ahead})",
-            yard.attempt
+            record.attempt
         )
     } else {
         return false;

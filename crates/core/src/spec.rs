@@ -21,13 +21,13 @@ mod defaults;
 mod document;
 mod fill;
 mod kind;
-mod knobs;
 mod name;
 mod nearest;
 pub(crate) mod placeholder;
 mod placement;
 mod read;
 mod scalar;
+mod settings;
 mod transport;
 mod tree;
 mod types;
@@ -45,10 +45,6 @@ pub(crate) use decode::decode;
 pub use document::{Document, RoleInFile};
 pub use fill::{Filled, fill};
 pub use kind::{Kind, Role};
-pub use knobs::{
-    AccountLimits, Compat, GangBy, Knobs, Limit, MpiTransport, Preflight, ProgressBy, RestartScope,
-    Switch, annotation,
-};
 pub(crate) use name::is_subdomain;
 pub use name::{JobName, NameError, Namespace};
 pub(crate) use nearest::distance;
@@ -56,6 +52,10 @@ pub use nearest::nearest;
 pub use placement::{Axis, Parallelism, Wish};
 pub use read::{
     File, MAX_BYTES, MAX_DEPTH, MAX_DOCUMENTS, MAX_NODES, MAX_TEXT_BYTES, read, source_text,
+};
+pub use settings::{
+    AccountLimits, Compat, GangBy, JobSettings, Limit, MpiTransport, Preflight, ProgressBy,
+    RestartScope, Switch, annotation,
 };
 pub use transport::{RequiredTransport, is_between_nodes, is_direct};
 #[cfg(test)]

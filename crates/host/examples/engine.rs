@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use trainyard_core::spec::{
-    Framework, Job, JobName, Kind, Knobs, LauncherCreation, MpiImplementation, MpiV1, MpiV2,
+    Framework, Job, JobName, JobSettings, Kind, LauncherCreation, MpiImplementation, MpiV1, MpiV2,
     Namespace, PyTorch, RestartPolicy, Role, RoleSpec, RunPolicy, Tf,
 };
 use trainyard_host::{
@@ -147,7 +147,7 @@ fn request(file: File) -> Result<RunRequest, Box<dyn std::error::Error>> {
             ..RunPolicy::default()
         },
         framework,
-        knobs: Knobs::default(),
+        settings: JobSettings::default(),
     };
     let inject = file.inject.iter().map(|text| text.parse());
     let options = RunOptions {

@@ -49,7 +49,7 @@ pub(crate) struct Prepared {
 pub(crate) fn prepare(request: &RunRequest) -> Result<Prepared, HostError> {
     let mut job = request.job.clone();
     // The engine enters pods by itself, whatever a cluster would use.
-    job.knobs.mpi_transport = None;
+    job.settings.mpi_transport = None;
     resize(&mut job, &request.options.replicas)?;
     let objects = Objects::read(&request.companions)?;
     let mut variables = request.options.environment.iter();

@@ -164,13 +164,18 @@ impl Actor<'_> {
             },
             Action::SeatPod { slot, uid, node } => self.seat_pod(*slot, uid, node).await,
             Action::AskSeats => {
-                self.state.store().line.ask(&self.key.gang(), clock::now());
+                self.state
+                    .store()
+                    .wait_queue
+                    .ask(&self.key.gang(), clock::now());
                 Ok(())
             }
             Action::GiveSeatsBack { why, avoid } => {
                 info!(job = %self.key, why, "the gang gives its seats back");
                 let mut store = self.state.store();
-                store.line.give_back(&self.key.gang(), avoid, clock::now());
+                store
+                    .wait_queue
+                    .give_back(&self.key.gang(), avoid, clock::now());
                 Ok(())
             }
             // Run beside the passes: nobody waits for them here.
@@ -260,7 +265,7 @@ impl Actor<'_> {
 
     /// Lets a pod go that was held back.
     async fn seat_pod(&self, slot: Slot, uid: &str, node: &str) -> Result<(), Trouble> {
-        let hostname = self.state.store().line.hostname(node);
+        let hostname = self.state.store().wait_queue.hostname(node);
         let change = launch::release(uid, node, &hostname);
         let name = self.job.pod_name(slot);
         let path = self.path("pods");

@@ -225,7 +225,7 @@ impl Operator {
         // In shadow there is no lease to wait for, and nothing to do with one.
         let (leading, leads) = watch::channel(options.lease.is_none());
         let state = State::following(options.namespace.as_deref());
-        state.store().line.set_preemption(options.preemption);
+        state.store().wait_queue.set_preemption(options.preemption);
         Self {
             caller: Caller::new(client, fence, Arc::new(Metrics::default()), options.calls),
             state,
@@ -511,7 +511,7 @@ impl Operator {
         tasks.spawn(feed::follow_with(client, source, pulse, move |news| {
             let changed = hear(&state, news);
             queue.all_soon(changed);
-            if state.store().line.take_stirred() {
+            if state.store().wait_queue.take_stirred() {
                 stirred.notify_one();
             }
         }));
@@ -548,7 +548,7 @@ impl Operator {
             let now = clock::now();
             let (jobs, pods) = {
                 let store = self.state.store();
-                let nodes = &store.line.snapshot().nodes;
+                let nodes = &store.wait_queue.snapshot().nodes;
                 let measured = nodes.iter().filter_map(|(name, node)| {
                     let record = node
                         .preflight

@@ -52,7 +52,7 @@ impl Operator {
             self.flights.forget(key);
             {
                 let mut store = self.state.store();
-                store.line.forget(&key.gang());
+                store.wait_queue.forget(&key.gang());
                 store.forget_groups(key);
                 store.forget_fabrics(key);
             }
@@ -447,7 +447,7 @@ impl Operator {
         self.caller.metrics.readable(key, false);
         if why.has_ended() {
             // Whatever else its status holds, it takes no seats any more.
-            self.state.store().line.forget(&key.gang());
+            self.state.store().wait_queue.forget(&key.gang());
             self.look_at_line();
         }
         let sentence = why.to_string();

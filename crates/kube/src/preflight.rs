@@ -202,7 +202,7 @@ impl Operator {
         status: &JobStatus,
         seating: &Seating,
     ) -> SeenPreflight {
-        if job.knobs.preflight != Preflight::Required || self.shadow.is_some() {
+        if job.settings.preflight != Preflight::Required || self.shadow.is_some() {
             return SeenPreflight::Unused;
         }
         if *seating == Seating::Open {
@@ -221,7 +221,7 @@ impl Operator {
             let covers = preflight::covers(job, settled(status).as_ref());
             let now = crate::clock::now();
             let store = self.state.store();
-            let nodes = &store.line.snapshot().nodes;
+            let nodes = &store.wait_queue.snapshot().nodes;
             for node in seats.values() {
                 let own = self.flights.remembered(key, uid, &covers, node);
                 let on_node = nodes.get(node).and_then(|node| node.preflight.as_deref());
@@ -345,7 +345,7 @@ impl Operator {
     /// Says of each pod in which domains its node is, as placement sees them.
     fn locate(&self, pods: &mut [preflight::PreflightPod]) {
         let store = self.state.store();
-        let snapshot = store.line.snapshot();
+        let snapshot = store.wait_queue.snapshot();
         for one in pods {
             one.domains = snapshot.domains(&one.node);
         }

@@ -335,7 +335,7 @@ impl Operator {
         decision: &Decision,
     ) -> Option<Push> {
         let attempt = decision.status.trainyard.attempt;
-        if job.knobs.progress != ProgressBy::Push || attempt == 0 {
+        if job.settings.progress != ProgressBy::Push || attempt == 0 {
             return None;
         }
         let why = match self.pushes.target() {

@@ -17,7 +17,7 @@ use std::{
 use jiff::Timestamp;
 use tokio::time::Instant;
 use trainyard_core::{
-    gang::Line,
+    gang::WaitQueue,
     job::{IndexSet, Observed, ObservedPod, PodPhase, Unreadable, Wait},
     launch::{GroupApi, slot_of},
     spec::{Job, Kind, Role, Slot, annotation},
@@ -54,7 +54,7 @@ pub(crate) struct Store {
     /// The namespace whose jobs are followed; all of them where there is none.
     pub(crate) namespace: Option<String>,
     /// The gangs that wait for seats.
-    pub(crate) line: Line,
+    pub(crate) wait_queue: WaitQueue,
     /// What schedulers of others were told of gangs.
     groups: BTreeMap<GroupApi, Groups>,
     /// The fabrics of the cluster.
@@ -266,7 +266,8 @@ impl Store {
                     }
                 }
                 self.seats.clear();
-                self.line.keep_pods(|resident| resident.gang.is_none());
+                self.wait_queue
+                    .keep_pods(|resident| resident.gang.is_none());
                 for pod in pods {
                     changed.extend(self.put_pod(&pod));
                 }
@@ -286,7 +287,7 @@ impl Store {
                 let name = pod.metadata.name.as_str();
                 // One that had ended gave its room up then; another of its name may be there by now.
                 if room::of_ours(&pod, &key).is_some() {
-                    self.line.hear_pod(room::key_of(&pod.metadata), None);
+                    self.wait_queue.hear_pod(room::key_of(&pod.metadata), None);
                 }
                 self.change_children(&key, |children| {
                     let known = children.pods.get(name);
@@ -319,7 +320,7 @@ impl Store {
                 .or_default()
                 .insert(key.clone());
         }
-        self.line
+        self.wait_queue
             .hear_pod(room::key_of(&pod.metadata), room::of_ours(pod, &key));
         let entry = PodEntry::new(pod, node);
         let pods = &mut self.children.entry(key.clone()).or_default().pods;

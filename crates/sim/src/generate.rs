@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::api::autoscaling::v2::MetricSpec;
 use trainyard_core::spec::{
-    AccountLimits, CleanPodPolicy, Compat, Elastic, Framework, Job, JobName, Kind, Knobs,
+    AccountLimits, CleanPodPolicy, Compat, Elastic, Framework, Job, JobName, JobSettings, Kind,
     LauncherCreation, Limit, MpiImplementation, MpiV1, MpiV2, Namespace, PyTorch, RestartPolicy,
     RestartScope, Role, RoleSpec, RunPolicy, Tf, TfSuccess,
 };
@@ -29,7 +29,7 @@ pub(crate) fn job(dice: &mut Dice) -> Job {
         roles,
         run_policy: run_policy(kind, dice),
         framework,
-        knobs: knobs(dice),
+        settings: settings(dice),
     }
 }
 
@@ -159,7 +159,7 @@ fn run_policy(kind: Kind, dice: &mut Dice) -> RunPolicy {
     }
 }
 
-fn knobs(dice: &mut Dice) -> Knobs {
+fn settings(dice: &mut Dice) -> JobSettings {
     let mut limit = || match dice.below(10) {
         0..=1 => Some(Limit::At(dice.below(6))),
         2 => Some(Limit::Unlimited),
@@ -178,7 +178,7 @@ fn knobs(dice: &mut Dice) -> Knobs {
     } else {
         std::collections::BTreeSet::new()
     };
-    Knobs {
+    JobSettings {
         restart_scope: match dice.below(10) {
             0..=1 => Some(RestartScope::Gang),
             2..=3 => Some(RestartScope::Pod),
@@ -191,6 +191,6 @@ fn knobs(dice: &mut Dice) -> Knobs {
         compat,
         restart: dice.chance(5).then(|| "as written".to_owned()),
         mpi_transport: None,
-        ..Knobs::default()
+        ..JobSettings::default()
     }
 }

@@ -108,9 +108,9 @@ impl fmt::Display for Brief<'_> {
                 counts.active, counts.succeeded, counts.failed
             )?;
         }
-        let yard = &self.0.trainyard;
-        write!(f, "attempt {} spent {:?}", yard.attempt, yard.spent)?;
-        if let Some(waiting) = &yard.waiting {
+        let record = &self.0.trainyard;
+        write!(f, "attempt {} spent {:?}", record.attempt, record.spent)?;
+        if let Some(waiting) = &record.waiting {
             write!(f, " waiting {:?}: {}", waiting.code, waiting.message)?;
         }
         Ok(())

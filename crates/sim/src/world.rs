@@ -246,11 +246,11 @@ impl World {
         let mut job = generate::job(&mut Dice::new(seed, 0));
         let temper = Temper::draw(seed);
         if temper.gives_seats && preflight::requires(seed) {
-            job.knobs.preflight = Preflight::Required;
+            job.settings.preflight = Preflight::Required;
         }
         if transport::requires(seed) {
             let required = RequiredTransport::parse_list(transport::REQUIRED);
-            job.knobs.require_transport = required.unwrap_or_default();
+            job.settings.require_transport = required.unwrap_or_default();
         }
         let job = Rc::new(job);
         let mut world = Self {
@@ -313,7 +313,7 @@ impl World {
         self.trace.note(
             0,
             format_args!(
-                "job     {} {:?} {:?} policy {:?} {:?} knobs {:?}",
+                "job     {} {:?} {:?} policy {:?} {:?} settings {:?}",
                 job.kind.name(),
                 job.restart_scope(),
                 job.roles
@@ -322,7 +322,7 @@ impl World {
                     .collect::<Vec<_>>(),
                 job.run_policy,
                 job.framework,
-                job.knobs
+                job.settings
             ),
         );
     }
@@ -511,11 +511,11 @@ impl World {
     }
 
     fn mark_end(&mut self) {
-        let yard = &self.status.trainyard;
-        if yard.attempt > 1 {
+        let record = &self.status.trainyard;
+        if record.attempt > 1 {
             self.coverage.mark(Mark::SeveralAttempts);
         }
-        if yard.attempt > 3 {
+        if record.attempt > 3 {
             self.coverage.mark(Mark::ManyAttempts);
         }
         let mark = crate::invariants::ending(self);

@@ -6,7 +6,7 @@
 //!
 //! A workload, not part of the control: only the binary depends on this crate, and this crate
 //! depends on none of ours. It has no framework, starts in milliseconds, and fails in ways that are
-//! easy to tell from a fault of the yard.
+//! easy to tell from a fault of the record.
 //!
 //! Reading order: `options`, `world` (who this rank is), `digits` (the data), `sampler`,
 //! `model`, `state` and `checkpoint` (what is kept), `join` and `ring` (the other ranks,

@@ -24,7 +24,7 @@ pub(crate) struct PlaceJob {
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     #[command(flatten)]
-    pub(crate) yard: Yard,
+    pub(crate) node_source: NodeSource,
     /// How to write the seats
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) format: Format,
@@ -38,12 +38,12 @@ pub(crate) struct PlaceJob {
 #[command(after_long_help = "\
 Examples:
   trainyard nodes
-  trainyard nodes --nodes nodes.json --svg yard.svg
+  trainyard nodes --nodes nodes.json --svg nodes.svg
   trainyard nodes --topology example.com/row,example.com/rack
   trainyard nodes --format json | jq .cluster.accelerators")]
 pub(crate) struct Nodes {
     #[command(flatten)]
-    pub(crate) yard: Yard,
+    pub(crate) node_source: NodeSource,
     /// Draw every node, however many there are
     #[arg(short, long)]
     pub(crate) all: bool,
@@ -58,7 +58,7 @@ pub(crate) struct Nodes {
 /// Which nodes are meant.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Nodes")]
-pub(crate) struct Yard {
+pub(crate) struct NodeSource {
     /// Nodes and pods from a file, as `kubectl get nodes,pods -A -o json` writes it; `-` reads stdin
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cluster", "context", "kubeconfig"])]
     pub(crate) nodes: Option<PathBuf>,

@@ -198,9 +198,9 @@ fn render(
 
 /// The furthest step that is known.
 pub(super) fn last_step(job: &JobSeen) -> Option<u64> {
-    let yard = &job.status.trainyard;
-    let told = yard.progress.as_ref().map(|told| told.step);
-    told.max(yard.ledger.best_step)
+    let record = &job.status.trainyard;
+    let told = record.progress.as_ref().map(|told| told.step);
+    told.max(record.ledger.best_step)
 }
 
 /// Of the job called `name`: its attempt, how it is stalled, and what is wrong with the numbers that it reports.
@@ -210,9 +210,11 @@ pub(crate) fn progress(
     now: Timestamp,
 ) -> Result<(u32, Option<String>, Option<String>), Failure> {
     let job = connect(place)?.find(name)?;
-    let yard = &job.status.trainyard;
-    let complaint = yard.attempt_progress().and_then(ProgressRecord::complaint);
-    Ok((yard.attempt, stall(&job, now), complaint))
+    let record = &job.status.trainyard;
+    let complaint = record
+        .attempt_progress()
+        .and_then(ProgressRecord::complaint);
+    Ok((record.attempt, stall(&job, now), complaint))
 }
 
 fn stall(job: &JobSeen, now: Timestamp) -> Option<String> {

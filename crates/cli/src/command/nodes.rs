@@ -1,4 +1,4 @@
-//! `trainyard nodes`: the topology as the yard sees it, with free and held seats.
+//! `trainyard nodes`: the topology as the scheduler sees it, with free and held seats.
 
 mod svg;
 
@@ -15,10 +15,11 @@ use trainyard_core::{
 use crate::{
     args::{Format, Nodes},
     failure::{Exit, Failure},
+    node_source,
     printer::{Paint, Printer},
     run::clean,
     tree::Branch,
-    words, yard,
+    words,
 };
 
 /// Nodes of the narrowest domains that are drawn one by one, in all.
@@ -42,7 +43,7 @@ struct Document<'a> {
 
 /// Prints the tree, and draws it where asked to.
 pub(super) fn run(args: &Nodes, printer: &mut Printer) -> Result<Exit, Failure> {
-    let snapshot = yard::snapshot(&args.yard, printer)?;
+    let snapshot = node_source::snapshot(&args.node_source, printer)?;
     let area = survey(&snapshot);
     let signs = Signs::new(&area);
     if let Some(path) = &args.svg {

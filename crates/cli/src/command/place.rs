@@ -15,10 +15,11 @@ use super::jobs_file;
 use crate::{
     args::{Format, PlaceJob},
     failure::{Exit, Failure},
+    node_source,
     printer::{Paint, Printer},
     run::clean,
     tree::Branch,
-    words, yard,
+    words,
 };
 
 /// Seats of one job that are drawn one by one; more are summed up by domain.
@@ -51,7 +52,7 @@ pub(super) fn run(args: &PlaceJob, printer: &mut Printer) -> Result<Exit, Failur
     let Some(jobs) = jobs(args, printer)? else {
         return Ok(Exit::CouldNot);
     };
-    let mut snapshot = yard::snapshot(&args.yard, printer)?;
+    let mut snapshot = node_source::snapshot(&args.node_source, printer)?;
     let now = Timestamp::now();
     let mut gangs = Vec::new();
     for (at, job) in (0_i64..).zip(&jobs) {

@@ -11,7 +11,7 @@ use std::{
 
 use jiff::Timestamp;
 use trainyard_core::{
-    job::{EventKind, Exit, JobStatus, ProgressRecord, Yard},
+    job::{EventKind, Exit, JobRecord, JobStatus, ProgressRecord},
     reason::Code,
     spec::{Job, Slot},
 };
@@ -282,9 +282,9 @@ impl View {
     }
 
     fn status(&mut self, status: &JobStatus, now: Duration) {
-        let yard = &status.trainyard;
-        self.live.attempt(yard.attempt);
-        let retry = yard.retry_at.and_then(|at| {
+        let record = &status.trainyard;
+        self.live.attempt(record.attempt);
+        let retry = record.retry_at.and_then(|at| {
             let after = Duration::try_from(at.duration_since(self.began)).ok()?;
             (after > now).then_some((at, after))
         });
@@ -296,23 +296,23 @@ impl View {
             self.retry_told = Some(at);
             self.pause = Some(format!(
                 "attempt {} begins in {}",
-                yard.attempt,
+                record.attempt,
                 words::duration(after.saturating_sub(now))
             ));
         }
-        self.progress_of(yard, now);
-        let waiting = yard.waiting.as_ref();
+        self.progress_of(record, now);
+        let waiting = record.waiting.as_ref();
         let waiting = waiting.filter(|reason| !matches!(reason.code, Code::Training | Code::Ended));
         self.live
             .waits(waiting.map(|reason| reason.message.clone()));
     }
 
     /// Tells once that it is stalled, that it no longer is, and that its numbers are not finite.
-    fn progress_of(&mut self, yard: &Yard, now: Duration) {
+    fn progress_of(&mut self, record: &JobRecord, now: Duration) {
         let moment = self.began.checked_add(now).unwrap_or(self.began);
-        let stall = yard.stall(moment);
-        let last = yard.attempt_progress().map(|told| told.last_step_at);
-        let open = yard.ledger.open.filter(|_| stall.is_some());
+        let stall = record.stall(moment);
+        let last = record.attempt_progress().map(|told| told.last_step_at);
+        let open = record.ledger.open.filter(|_| stall.is_some());
         let since = open.map(|open| last.unwrap_or(open.since));
         self.live.stalled(since.map(|since| {
             let after = since.duration_since(self.began);
@@ -320,13 +320,13 @@ impl View {
         }));
         let told = self.stall_told.map(|(attempt, _)| attempt);
         match (stall, open) {
-            (Some(stall), Some(open)) if self.stall_told != Some((yard.attempt, open.since)) => {
-                self.stall_told = Some((yard.attempt, open.since));
+            (Some(stall), Some(open)) if self.stall_told != Some((record.attempt, open.since)) => {
+                self.stall_told = Some((record.attempt, open.since));
                 self.own(&format!("stalled: {stall}"));
             }
-            (None, _) if told == Some(yard.attempt) && yard.ledger.ended.is_none() => {
+            (None, _) if told == Some(record.attempt) && record.ledger.ended.is_none() => {
                 self.stall_told = None;
-                if yard
+                if record
                     .ledger
                     .open
                     .is_some_and(|open| open.phase.follows_step())
@@ -336,9 +336,11 @@ impl View {
             }
             _ => {}
         }
-        let complaint = yard.attempt_progress().and_then(ProgressRecord::complaint);
+        let complaint = record
+            .attempt_progress()
+            .and_then(ProgressRecord::complaint);
         self.live.complains(complaint.clone());
-        let complaint = complaint.map(|complaint| (yard.attempt, complaint));
+        let complaint = complaint.map(|complaint| (record.attempt, complaint));
         if complaint != self.complaint_told {
             if let Some((_, complaint)) = &complaint {
                 self.own(&format!("warning: {complaint}"));

@@ -4,14 +4,15 @@ use serde_json::json;
 use trainyard_kube::{crd, rights};
 
 use crate::{
-    job, on_nodes, template,
-    yard::{Yard, kubectl_in, on_cluster, on_real_nodes},
+    job,
+    namespace::{TestNamespace, kubectl_in, on_cluster, on_real_nodes},
+    on_nodes, template,
 };
 
 #[test]
 fn what_a_kubelet_cannot_do_is_explained() {
-    on_real_nodes("kubelet", |yard| {
-        let _operator = yard.operator();
+    on_real_nodes("kubelet", |test| {
+        let _operator = test.operator();
         let mut mount = on_nodes("mount", "true");
         template(&mut mount)["spec"]["volumes"] =
             json!([{"name": "keys", "secret": {"secretName": "vault"}}]);
@@ -22,15 +23,15 @@ fn what_a_kubelet_cannot_do_is_explained() {
         crash["spec"]["runPolicy"] = json!({"cleanPodPolicy": "None"});
         crash["spec"]["pytorchReplicaSpecs"]["Worker"]["restartPolicy"] = json!("Always");
         crash["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = json!(1);
-        yard.put(&mount);
-        yard.put(&crash);
-        let answer = yard.until_cause("mount", "VolumeMount");
+        test.put(&mount);
+        test.put(&crash);
+        let answer = test.until_cause("mount", "VolumeMount");
         let sentence = answer["sentence"].as_str().unwrap();
         assert!(
             sentence.contains("cannot be mounted: the secret `vault` does not exist"),
             "{answer:#}"
         );
-        let answer = yard.until_cause("loops", "CrashLoop");
+        let answer = test.until_cause("loops", "CrashLoop");
         let sentence = answer["sentence"].as_str().unwrap();
         assert!(sentence.contains("loops-worker-0"), "{answer:#}");
         assert!(answer.to_string().contains("exit code 3"), "{answer:#}");
@@ -39,12 +40,12 @@ fn what_a_kubelet_cannot_do_is_explained() {
 
 #[test]
 fn what_the_pod_standard_forbids_is_explained() {
-    on_cluster("standard", |yard| {
+    on_cluster("standard", |test| {
         let enforce = "pod-security.kubernetes.io/enforce=restricted";
-        yard.kubectl(&["label", "namespace", &yard.namespace, enforce]);
-        let _operator = yard.operator();
-        yard.put(&job("root"));
-        let answer = yard.until_cause("root", "PodSecurity");
+        test.kubectl(&["label", "namespace", &test.namespace, enforce]);
+        let _operator = test.operator();
+        test.put(&job("root"));
+        let answer = test.until_cause("root", "PodSecurity");
         let sentence = answer["sentence"].as_str().unwrap();
         assert!(sentence.contains("restricted"), "{answer:#}");
         assert!(answer.to_string().contains("runAsNonRoot"), "{answer:#}");
@@ -52,10 +53,10 @@ fn what_the_pod_standard_forbids_is_explained() {
 }
 
 /// Writes the lease of an operator that renewed it at `renewed` for `seconds`.
-fn put_lease(yard: &Yard, namespace: &str, renewed: &str, seconds: u32) {
-    yard.apply(&json!({"apiVersion": "v1", "kind": "Namespace",
+fn put_lease(test: &TestNamespace, namespace: &str, renewed: &str, seconds: u32) {
+    test.apply(&json!({"apiVersion": "v1", "kind": "Namespace",
         "metadata": {"name": namespace}}));
-    yard.apply(
+    test.apply(
         &json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": rights::LEASE, "namespace": namespace},
         "spec": {"holderIdentity": "somebody", "renewTime": renewed,
@@ -65,22 +66,22 @@ fn put_lease(yard: &Yard, namespace: &str, renewed: &str, seconds: u32) {
 
 #[test]
 fn the_lease_of_an_operator_tells_whether_one_lives() {
-    on_cluster("lease", |yard| {
-        yard.put(&job("waits"));
-        put_lease(yard, crd::NAMESPACE, "2026-01-01T00:00:00.000000Z", 15);
-        let answer = yard.until_cause("waits", "NoOperator");
+    on_cluster("lease", |test| {
+        test.put(&job("waits"));
+        put_lease(test, crd::NAMESPACE, "2026-01-01T00:00:00.000000Z", 15);
+        let answer = test.until_cause("waits", "NoOperator");
         let sentence = answer["sentence"].as_str().unwrap();
         assert!(sentence.contains("since its lease ran out"), "{answer:#}");
         assert!(answer.to_string().contains("somebody"), "{answer:#}");
         // That of the job's own namespace speaks for it before the other.
         let long_ago = "2026-01-01T00:00:00.000000Z";
-        put_lease(yard, &yard.namespace, long_ago, u32::MAX / 2);
-        let answer = yard.until_answer("waits", |answer| {
+        put_lease(test, &test.namespace, long_ago, u32::MAX / 2);
+        let answer = test.until_answer("waits", |answer| {
             let sentence = answer["sentence"].as_str().unwrap();
             sentence.contains("the operator that lives has not looked at it")
         });
         assert_eq!(answer["cause"], "NoOperator", "{answer:#}");
-        let own = format!("kubectl -n {} logs", yard.namespace);
+        let own = format!("kubectl -n {} logs", test.namespace);
         assert!(answer.to_string().contains(&own), "{answer:#}");
         kubectl_in(crd::NAMESPACE, &["delete", "lease", rights::LEASE]);
     });

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use trainyard_core::spec;
 use trainyard_kube::{crd, rights};
 
-use crate::{job, operator::Operator, template, yard::Yard};
+use crate::{job, namespace::TestNamespace, operator::Operator, template};
 
 static ONLY: Mutex<()> = Mutex::new(());
 
@@ -22,61 +22,61 @@ pub(crate) const MACHINE: &str = "10.89.0.1";
 
 /// The configurations, which are the test's for as long as this value lives.
 pub(crate) struct Hooks<'a> {
-    yard: &'a Yard,
+    test: &'a TestNamespace,
     _only: MutexGuard<'static, ()>,
 }
 
 /// Waits for the configurations, and removes those that another test left: an installation that takes them over would keep
 /// their selector, and ask about jobs of that test's namespace only.
-pub(crate) fn alone(yard: &Yard) -> MutexGuard<'static, ()> {
+pub(crate) fn alone(test: &TestNamespace) -> MutexGuard<'static, ()> {
     // A test that failed has said why.
     let only = ONLY.lock().unwrap_or_else(PoisonError::into_inner);
-    remove(yard);
+    remove(test);
     only
 }
 
 impl<'a> Hooks<'a> {
-    /// Configures the webhooks for the namespace of `yard`, in which nobody answers yet. Nothing is
+    /// Configures the webhooks for the namespace of `test`, in which nobody answers yet. Nothing is
     /// written without an answer, however long that takes here.
-    pub(crate) fn new(yard: &'a Yard) -> Self {
-        Self::with(yard, |webhook| {
+    pub(crate) fn new(test: &'a TestNamespace) -> Self {
+        Self::with(test, |webhook| {
             webhook["failurePolicy"] = json!("Fail");
             webhook["timeoutSeconds"] = json!(30);
         })
     }
 
     /// Configures the webhooks as `deploy/` does: what they are not asked about in time is written.
-    pub(crate) fn as_deployed(yard: &'a Yard) -> Self {
-        Self::with(yard, |_| {})
+    pub(crate) fn as_deployed(test: &'a TestNamespace) -> Self {
+        Self::with(test, |_| {})
     }
 
-    fn with(yard: &'a Yard, change: impl Fn(&mut Value)) -> Self {
-        let only = alone(yard);
+    fn with(test: &'a TestNamespace, change: impl Fn(&mut Value)) -> Self {
+        let only = alone(test);
         for mut admission in deployed("kustomize/base/webhook.yaml") {
             for webhook in admission["webhooks"].as_array_mut().unwrap() {
-                webhook["clientConfig"]["service"]["namespace"] = json!(yard.namespace);
+                webhook["clientConfig"]["service"]["namespace"] = json!(test.namespace);
                 webhook["namespaceSelector"] =
-                    json!({"matchLabels": {"kubernetes.io/metadata.name": yard.namespace}});
+                    json!({"matchLabels": {"kubernetes.io/metadata.name": test.namespace}});
                 change(webhook);
             }
-            yard.apply(&admission);
+            test.apply(&admission);
         }
         let mut definition = deployed("crds/kubeflow.org_mpijobs.yaml").remove(0);
         definition["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["namespace"] =
-            json!(yard.namespace);
-        yard.apply(&definition);
-        yard.apply(&json!({"apiVersion": "v1", "kind": "Service",
-            "metadata": {"name": crd::SERVICE, "namespace": yard.namespace},
+            json!(test.namespace);
+        test.apply(&definition);
+        test.apply(&json!({"apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": crd::SERVICE, "namespace": test.namespace},
             "spec": {"ports": [{"name": "webhook", "port": 443}]}}));
-        Self { yard, _only: only }
+        Self { test, _only: only }
     }
 
     /// Makes the port of `operator` an endpoint of the Service, as a replica that is ready is.
     pub(crate) fn lead_to(&self, replica: &str, operator: &Operator) {
         let port = operator.port("webhooks").unwrap();
-        self.yard.apply(
+        self.test.apply(
             &json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-            "metadata": {"name": replica, "namespace": self.yard.namespace,
+            "metadata": {"name": replica, "namespace": self.test.namespace,
                 "labels": {"kubernetes.io/service-name": crd::SERVICE}},
             "addressType": "IPv4", "endpoints": [{"addresses": [MACHINE]}],
             "ports": [{"name": "webhook", "port": port}]}),
@@ -86,32 +86,32 @@ impl<'a> Hooks<'a> {
     /// Takes a replica away, as the control plane does with one that is not ready.
     pub(crate) fn lead_no_more_to(&self, replica: &str) {
         let words = ["delete", "endpointslice", replica, "--ignore-not-found"];
-        self.yard.kubectl(&words);
+        self.test.kubectl(&words);
     }
 
     /// Waits until the API server has learned of a change, and asks.
     pub(crate) fn until_asked(&self) {
-        until_asked(self.yard);
+        until_asked(self.test);
     }
 }
 
-/// Waits until the API server asks about jobs of the namespace of `yard`.
-pub(crate) fn until_asked(yard: &Yard) {
+/// Waits until the API server asks about jobs of the namespace of `test`.
+pub(crate) fn until_asked(test: &TestNamespace) {
     let mut wrong = job("probe");
     template(&mut wrong)["spec"]["containers"][0]["name"] = json!("other");
-    yard.wait("a wrong job is refused by our webhook", || {
-        let answer = yard.try_put(&wrong, &["--dry-run=server"]);
+    test.wait("a wrong job is refused by our webhook", || {
+        let answer = test.try_put(&wrong, &["--dry-run=server"]);
         answer.stderr.contains("denied the request").then_some(())
     });
 }
 
 /// Removes the configurations of admission.
-pub(crate) fn remove(yard: &Yard) {
+pub(crate) fn remove(test: &TestNamespace) {
     for object in [
         format!("validatingwebhookconfiguration/{}", rights::VALIDATOR),
         format!("mutatingwebhookconfiguration/{}", rights::DEFAULTER),
     ] {
-        yard.kubectl(&["delete", &object, "--ignore-not-found"]);
+        test.kubectl(&["delete", &object, "--ignore-not-found"]);
     }
 }
 

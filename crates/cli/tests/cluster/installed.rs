@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     hooks,
-    yard::{Yard, alone_on_real_nodes, example, kubectl, kubectl_in},
+    namespace::{TestNamespace, alone_on_real_nodes, example, kubectl, kubectl_in},
 };
 
 /// The chart.
@@ -58,19 +58,19 @@ fn until_ready(namespace: &str) {
     );
 }
 
-fn until_succeeded(yard: &Yard, name: &str) {
-    let status = yard.until_status(name, |status| {
+fn until_succeeded(test: &TestNamespace, name: &str) {
+    let status = test.until_status(name, |status| {
         status["state"] == "Succeeded" || status["state"] == "Failed"
     });
     assert_eq!(status["state"], "Succeeded", "{status:#}");
 }
 
 /// Installs the chart into the namespace, under the restricted standard, with further `settings`.
-pub(crate) fn install_chart(yard: &Yard, settings: &[&str]) {
-    yard.kubectl(&[
+pub(crate) fn install_chart(test: &TestNamespace, settings: &[&str]) {
+    test.kubectl(&[
         "label",
         "namespace",
-        &yard.namespace,
+        &test.namespace,
         "pod-security.kubernetes.io/enforce=restricted",
     ]);
     let words = [
@@ -83,28 +83,28 @@ pub(crate) fn install_chart(yard: &Yard, settings: &[&str]) {
         "--wait",
         "--timeout=2m",
     ];
-    yard.helm(&[&words, settings].concat());
+    test.helm(&[&words, settings].concat());
 }
 
 /// Removes what the chart installed, without the definitions.
-pub(crate) fn uninstall_chart(yard: &Yard) {
-    yard.helm(&["uninstall", "trainyard", "--wait", "--timeout=1m"]);
+pub(crate) fn uninstall_chart(test: &TestNamespace) {
+    test.helm(&["uninstall", "trainyard", "--wait", "--timeout=1m"]);
 }
 
 /// Asks for a job until the webhooks that it needs are asked.
-fn put_at_last(yard: &Yard, job: &Value) {
-    yard.wait("the job is taken", || {
-        (yard.try_put(job, &[]).code == Some(0)).then_some(())
+fn put_at_last(test: &TestNamespace, job: &Value) {
+    test.wait("the job is taken", || {
+        (test.try_put(job, &[]).code == Some(0)).then_some(())
     });
 }
 
 #[test]
 fn an_installed_chart_runs_jobs_survives_its_leader_and_leaves_the_jobs_when_it_goes() {
-    alone_on_real_nodes("helm", |yard| {
-        let _hooks = hooks::alone(yard);
-        install_chart(yard, &[]);
+    alone_on_real_nodes("helm", |test| {
+        let _hooks = hooks::alone(test);
+        install_chart(test, &[]);
         // Jobs belong to people, in a namespace without restrictions.
-        let people = yard.beside("people");
+        let people = test.beside("people");
         put_at_last(&people, &smoke("first"));
         until_succeeded(&people, "first");
         put_at_last(&people, &mpi("ranks"));
@@ -123,27 +123,27 @@ fn an_installed_chart_runs_jobs_survives_its_leader_and_leaves_the_jobs_when_it_
             "-o",
             "jsonpath={.spec.holderIdentity}",
         ];
-        let identity = yard.kubectl(&holder);
+        let identity = test.kubectl(&holder);
         let leader = identity.split('_').next().unwrap();
-        yard.kubectl(&["delete", "pod", leader, "--grace-period=0", "--force"]);
+        test.kubectl(&["delete", "pod", leader, "--grace-period=0", "--force"]);
         put_at_last(&people, &smoke("second"));
         until_succeeded(&people, "second");
-        assert_ne!(yard.kubectl(&holder), identity, "another leads");
-        let metrics = yard.kubectl(&[
+        assert_ne!(test.kubectl(&holder), identity, "another leads");
+        let metrics = test.kubectl(&[
             "get",
             "--raw",
             &format!(
                 "/api/v1/namespaces/{}/services/trainyard:metrics/proxy/metrics",
-                yard.namespace
+                test.namespace
             ),
         ]);
         assert!(metrics.contains("trainyard_leader"), "{metrics}");
 
-        uninstall_chart(yard);
+        uninstall_chart(test);
         let left = people.kubectl(&["get", "pytorchjobs", "-o", "name"]);
         assert_eq!(left.lines().count(), 2, "{left}");
         let kinds = "validatingwebhookconfigurations,mutatingwebhookconfigurations";
-        let left = yard.kubectl(&["get", kinds, "-o", "name"]);
+        let left = test.kubectl(&["get", kinds, "-o", "name"]);
         assert!(!left.contains("trainyard"), "{left}");
         people.clear();
     });
@@ -151,8 +151,8 @@ fn an_installed_chart_runs_jobs_survives_its_leader_and_leaves_the_jobs_when_it_
 
 #[test]
 fn an_applied_kustomization_runs_jobs() {
-    alone_on_real_nodes("kustomized", |yard| {
-        let _hooks = hooks::alone(yard);
+    alone_on_real_nodes("kustomized", |test| {
+        let _hooks = hooks::alone(test);
         let apply = [
             "apply",
             "--server-side",
@@ -174,12 +174,12 @@ fn an_applied_kustomization_runs_jobs() {
             ],
         );
         until_ready(BASE_NAMESPACE);
-        put_at_last(yard, &smoke("smoke"));
-        until_succeeded(yard, "smoke");
-        put_at_last(yard, &mpi("ranks"));
-        until_succeeded(yard, "ranks");
+        put_at_last(test, &smoke("smoke"));
+        until_succeeded(test, "smoke");
+        put_at_last(test, &mpi("ranks"));
+        until_succeeded(test, "ranks");
         // The definitions stay: all jobs of all tests would go with them.
-        hooks::remove(yard);
+        hooks::remove(test);
         kubectl_in(BASE_NAMESPACE, &["delete", "namespace", BASE_NAMESPACE]);
     });
 }

@@ -5,17 +5,18 @@ use std::{collections::BTreeSet, fs};
 use serde_json::{Value, json};
 
 use crate::{
-    job, template,
-    yard::{Yard, on_cluster},
+    job,
+    namespace::{TestNamespace, on_cluster},
+    template,
 };
 
 /// The codes of what the cluster does not have for these objects, and of claims for one node.
-fn missing(yard: &Yard, objects: &[&Value]) -> BTreeSet<String> {
-    let path = yard.new_file("job.yaml");
+fn missing(test: &TestNamespace, objects: &[&Value]) -> BTreeSet<String> {
+    let path = test.new_file("job.yaml");
     let text: Vec<String> = objects.iter().map(ToString::to_string).collect();
     fs::write(&path, text.join("\n---\n")).unwrap();
     let path = path.display().to_string();
-    let outcome = yard.trainyard(&["lint", &path, "--format", "json"]);
+    let outcome = test.trainyard(&["lint", &path, "--format", "json"]);
     assert!(matches!(outcome.code, Some(0 | 1)), "{outcome:?}");
     let report = outcome.json();
     let codes = report["findings"].as_array().unwrap().iter();
@@ -26,7 +27,7 @@ fn missing(yard: &Yard, objects: &[&Value]) -> BTreeSet<String> {
 
 #[test]
 fn what_a_job_needs_and_the_cluster_does_not_have_is_found() {
-    on_cluster("needs", |yard| {
+    on_cluster("needs", |test| {
         let mut job = job("needs");
         let claim = |name: &str, class: &str| {
             json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
@@ -44,18 +45,18 @@ fn what_a_job_needs_and_the_cluster_does_not_have_is_found() {
         let scratch = claim("scratch", "imaginary");
         let all = ["TY801", "TY802", "TY803", "TY804", "TY805", "TY806"];
         assert_eq!(
-            missing(yard, &[&job, &scratch]),
+            missing(test, &[&job, &scratch]),
             all.map(str::to_owned).into()
         );
 
         // What is there counts as what the files bring; a claim of the cluster may still be for one node.
-        yard.put(&claim("data", ""));
+        test.put(&claim("data", ""));
         let pod = &mut template(&mut job)["spec"];
         pod["nodeSelector"] = json!({"test.trainyard.dev/node": "simulated"});
         pod["priorityClassName"] = json!("system-cluster-critical");
         pod["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": 8}});
         let annotations = &mut template(&mut job)["metadata"]["annotations"];
         *annotations = json!({});
-        assert_eq!(missing(yard, &[&job]), ["TY402".to_owned()].into());
+        assert_eq!(missing(test, &[&job]), ["TY402".to_owned()].into());
     });
 }

@@ -18,17 +18,17 @@ mod hooks;
 mod installed;
 mod kueue;
 mod lint;
+mod namespace;
 mod operator;
 mod preflight;
 mod shadow;
 mod spans;
 mod upstream;
 mod webhooks;
-mod yard;
 
 use serde_json::{Value, json};
 
-use self::yard::{on_cluster, on_real_nodes};
+use self::namespace::{on_cluster, on_real_nodes};
 
 /// A `PyTorchJob` of three workers that run on simulated nodes until they are told to end.
 fn job(name: &str) -> Value {
@@ -70,13 +70,13 @@ fn on_nodes(name: &str, script: &str) -> Value {
 
 #[test]
 fn a_job_is_listed_restarted_suspended_resumed_and_deleted() {
-    on_cluster("control", |yard| {
-        let _operator = yard.operator();
-        yard.put(&job("good"));
-        yard.until_status("good", |status| status["state"] == "Running");
+    on_cluster("control", |test| {
+        let _operator = test.operator();
+        test.put(&job("good"));
+        test.until_status("good", |status| status["state"] == "Running");
 
         // As a plugin, which kubectl finds by its name.
-        let list = yard.plugin(&["ps"]);
+        let list = test.plugin(&["ps"]);
         assert_eq!(list.code, Some(0), "{list:?}");
         let row = list.stdout.lines().find(|line| line.starts_with("good "));
         let row = row.unwrap_or_else(|| panic!("{list:?}"));
@@ -84,48 +84,48 @@ fn a_job_is_listed_restarted_suspended_resumed_and_deleted() {
             row.contains("PyTorchJob") && row.contains("Running"),
             "{row}"
         );
-        let list = yard.trainyard(&["ps", "--format", "json"]).json();
+        let list = test.trainyard(&["ps", "--format", "json"]).json();
         assert_eq!(list["version"], 1);
         assert_eq!(list["runs"][0]["job"], "good");
         assert_eq!(list["runs"][0]["live"], true);
 
-        let asked = yard.trainyard(&["restart", "pytorchjob/good"]);
+        let asked = test.trainyard(&["restart", "pytorchjob/good"]);
         assert_eq!(asked.code, Some(0), "{asked:?}");
-        let status = yard.until_status("good", |status| {
+        let status = test.until_status("good", |status| {
             status["state"] == "Running" && status["attempts"] == 2
         });
         assert_eq!(status["budget"]["user"]["spent"], 0, "{status:#}");
         assert_eq!(status["budget"]["platform"]["spent"], 0, "{status:#}");
         assert_eq!(status["places"][0]["attempt"], 2, "{status:#}");
 
-        let asked = yard.plugin(&["suspend", "good"]);
+        let asked = test.plugin(&["suspend", "good"]);
         assert_eq!(asked.code, Some(0), "{asked:?}");
         assert!(
             asked.stderr.contains("`kubectl trainyard resume good -n "),
             "{asked:?}"
         );
-        yard.until_cause("good", "Suspended");
-        let refused = yard.trainyard(&["restart", "good"]);
+        test.until_cause("good", "Suspended");
+        let refused = test.trainyard(&["restart", "good"]);
         assert_eq!(refused.code, Some(2), "{refused:?}");
-        let asked = yard.trainyard(&["resume", "good"]);
+        let asked = test.trainyard(&["resume", "good"]);
         assert_eq!(asked.code, Some(0), "{asked:?}");
-        yard.until_status("good", |status| {
+        test.until_status("good", |status| {
             status["state"] == "Running" && status["attempts"] == 3
         });
 
-        let gone = yard.trainyard(&["delete", "good"]);
+        let gone = test.trainyard(&["delete", "good"]);
         assert_eq!(gone.code, Some(0), "{gone:?}");
-        let left = yard.kubectl(&["get", "pods,pytorchjobs", "-o", "name"]);
+        let left = test.kubectl(&["get", "pods,pytorchjobs", "-o", "name"]);
         assert_eq!(left, "", "what is left");
-        let unknown = yard.trainyard(&["status", "good"]);
+        let unknown = test.trainyard(&["status", "good"]);
         assert_eq!(unknown.code, Some(2), "{unknown:?}");
     });
 }
 
 #[test]
 fn every_wait_and_failure_that_a_cluster_can_make_has_its_answer() {
-    on_cluster("explain", |yard| {
-        let _operator = yard.operator();
+    on_cluster("explain", |test| {
+        let _operator = test.operator();
         let mut seats = job("seats");
         template(&mut seats)["spec"]["containers"][0]["resources"] =
             json!({"limits": {"nvidia.com/gpu": 64}});
@@ -157,17 +157,17 @@ fn every_wait_and_failure_that_a_cluster_can_make_has_its_answer() {
             (fails, "ContainerFailed", "exit code 3; all 3 attempts"),
         ];
         for (job, ..) in &cases {
-            yard.put(job);
+            test.put(job);
         }
         for (job, cause, words) in &cases {
             let name = job["metadata"]["name"].as_str().unwrap();
-            let answer = yard.until_cause(name, cause);
+            let answer = test.until_cause(name, cause);
             let sentence = answer["sentence"].as_str().unwrap();
             assert!(sentence.contains(words), "{name}: {answer:#}");
         }
-        let failed = yard.trainyard(&["explain", "fails"]);
+        let failed = test.trainyard(&["explain", "fails"]);
         assert_eq!(failed.code, Some(1), "{failed:?}");
-        let refused = yard.trainyard(&["restart", "fails"]);
+        let refused = test.trainyard(&["restart", "fails"]);
         assert_eq!(refused.code, Some(2), "{refused:?}");
         assert!(refused.stderr.contains("stays ended"), "{refused:?}");
     });
@@ -175,21 +175,21 @@ fn every_wait_and_failure_that_a_cluster_can_make_has_its_answer() {
 
 #[test]
 fn what_the_api_server_refuses_is_explained_in_its_words() {
-    on_cluster("refused", |yard| {
-        let _operator = yard.operator();
-        yard.kubectl(&["create", "quota", "team", "--hard=pods=0"]);
-        yard.put(&job("quota"));
-        let answer = yard.until_cause("quota", "QuotaExceeded");
+    on_cluster("refused", |test| {
+        let _operator = test.operator();
+        test.kubectl(&["create", "quota", "team", "--hard=pods=0"]);
+        test.put(&job("quota"));
+        let answer = test.until_cause("quota", "QuotaExceeded");
         let sentence = answer["sentence"].as_str().unwrap();
         assert!(
             sentence.contains("`team`: `pods` needs 1 more, 0 of 0 are used"),
             "{answer:#}"
         );
-        yard.kubectl(&["delete", "quota", "team"]);
-        yard.until_status("quota", |status| status["state"] == "Running");
+        test.kubectl(&["delete", "quota", "team"]);
+        test.until_status("quota", |status| status["state"] == "Running");
 
-        let name = format!("{}.test.example", yard.namespace);
-        yard.put(&json!({
+        let name = format!("{}.test.example", test.namespace);
+        test.put(&json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingWebhookConfiguration", "metadata": {"name": name},
             "webhooks": [{
@@ -199,37 +199,37 @@ fn what_the_api_server_refuses_is_explained_in_its_words() {
                 "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
                     "resources": ["pods"]}],
                 "namespaceSelector": {"matchLabels": {
-                    "kubernetes.io/metadata.name": yard.namespace}},
+                    "kubernetes.io/metadata.name": test.namespace}},
                 "admissionReviewVersions": ["v1"], "sideEffects": "None", "timeoutSeconds": 2,
             }],
         }));
-        yard.put(&job("hooked"));
-        let answer = yard.until_cause("hooked", "WebhookDown");
+        test.put(&job("hooked"));
+        let answer = test.until_cause("hooked", "WebhookDown");
         assert!(
             answer["sentence"].as_str().unwrap().contains(&name),
             "{answer:#}"
         );
-        yard.kubectl(&["delete", "validatingwebhookconfiguration", &name]);
-        yard.until_status("hooked", |status| status["state"] == "Running");
+        test.kubectl(&["delete", "validatingwebhookconfiguration", &name]);
+        test.until_status("hooked", |status| status["state"] == "Running");
     });
 }
 
 #[test]
 fn a_job_that_nobody_looks_after_says_so() {
-    on_cluster("nobody", |yard| {
-        yard.put(&job("alone"));
-        let answer = yard.until_cause("alone", "NoOperator");
+    on_cluster("nobody", |test| {
+        test.put(&job("alone"));
+        let answer = test.until_cause("alone", "NoOperator");
         assert_eq!(answer["standing"], "waits");
     });
 }
 
 #[test]
 fn logs_of_real_pods() {
-    on_real_nodes("logs", |yard| {
-        let _operator = yard.operator();
+    on_real_nodes("logs", |test| {
+        let _operator = test.operator();
         let script = "for i in 1 2 3; do echo step $i of $HOSTNAME; sleep 0.3; done";
-        yard.put(&on_nodes("talks", script));
-        let followed = yard.trainyard(&["logs", "talks", "--follow"]);
+        test.put(&on_nodes("talks", script));
+        let followed = test.trainyard(&["logs", "talks", "--follow"]);
         assert_eq!(followed.code, Some(0), "{followed:?}");
         for index in 0..3 {
             for step in 1..=3 {
@@ -238,7 +238,7 @@ fn logs_of_real_pods() {
                 assert_eq!(told, 1, "{line}: {followed:?}");
             }
         }
-        let one = yard.trainyard(&["logs", "talks", "--rank", "1"]);
+        let one = test.trainyard(&["logs", "talks", "--rank", "1"]);
         assert!(
             one.stdout.starts_with("step 1 of talks-worker-1\n"),
             "{one:?}"
@@ -248,16 +248,16 @@ fn logs_of_real_pods() {
             "echo begin; [ $HOSTNAME = crash-worker-2 ] && { echo the cause; exit 7; }; sleep 600";
         let mut crash = on_nodes("crash", script);
         crash["spec"]["runPolicy"]["backoffLimit"] = json!(1);
-        yard.put(&crash);
-        let answer = yard.until_cause("crash", "ContainerFailed");
+        test.put(&crash);
+        let answer = test.until_cause("crash", "ContainerFailed");
         let sentence = answer["sentence"].as_str().unwrap();
         assert!(
             sentence.contains("`crash-worker-2` ended with exit code 7"),
             "{answer:#}"
         );
-        let first = yard.trainyard(&["logs", "crash", "--first-failure"]);
+        let first = test.trainyard(&["logs", "crash", "--first-failure"]);
         assert_eq!(first.stdout, "begin\nthe cause\n", "{first:?}");
-        let gone = yard.trainyard(&["logs", "crash", "--attempt", "9"]);
+        let gone = test.trainyard(&["logs", "crash", "--attempt", "9"]);
         assert_eq!(gone.code, Some(2), "{gone:?}");
 
         let mut secret = on_nodes("secret", "true");
@@ -265,14 +265,14 @@ fn logs_of_real_pods() {
             "valueFrom": {"secretKeyRef": {"name": "wandb", "key": "k"}}}]);
         let mut image = on_nodes("image", "true");
         template(&mut image)["spec"]["containers"][0]["image"] = json!("nosuch.invalid/train:1");
-        yard.put(&secret);
-        yard.put(&image);
-        let answer = yard.until_cause("secret", "ContainerConfig");
+        test.put(&secret);
+        test.put(&image);
+        let answer = test.until_cause("secret", "ContainerConfig");
         assert!(
             answer["sentence"].as_str().unwrap().contains("`wandb`"),
             "{answer:#}"
         );
-        let answer = yard.until_cause("image", "ImagePull");
+        let answer = test.until_cause("image", "ImagePull");
         let sentence = answer["sentence"].as_str().unwrap();
         assert!(sentence.contains("`nosuch.invalid/train:1`"), "{answer:#}");
     });

@@ -12,7 +12,7 @@ use std::{
 use serde_json::{Value, json};
 use trainyard_kube::rights::{self, Place};
 
-use crate::yard::{PROGRAM, Yard};
+use crate::namespace::{PROGRAM, TestNamespace};
 
 /// An operator that lives as long as this value.
 pub(crate) struct Operator {
@@ -92,7 +92,7 @@ pub(crate) enum May {
     Look,
 }
 
-impl Yard {
+impl TestNamespace {
     /// The operator of the namespace.
     pub(crate) fn operator(&self) -> Operator {
         self.operator_with(May::Act, &["--no-leader-elect"])

@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 use crate::{
     job,
+    namespace::{TestNamespace, on_cluster},
     operator::{May, Operator},
-    yard::{Yard, on_cluster},
 };
 
 /// Waits until the shadow has compared all `count` objects of the job once more.
-fn until_compared(yard: &Yard, shadow: &Operator, count: usize) {
+fn until_compared(test: &TestNamespace, shadow: &Operator, count: usize) {
     let before = shadow.said("compared").len();
-    yard.wait("the shadow has compared the job", || {
+    test.wait("the shadow has compared the job", || {
         let compared = shadow.said("compared");
         let last = compared.last().filter(|_| compared.len() > before)?;
         (last["objects"] == count).then_some(())
@@ -21,10 +21,10 @@ fn until_compared(yard: &Yard, shadow: &Operator, count: usize) {
 }
 
 /// The version of every object of the namespace that an operator could have changed.
-fn versions(yard: &Yard) -> BTreeMap<String, String> {
+fn versions(test: &TestNamespace) -> BTreeMap<String, String> {
     let kinds = "pytorchjobs,pods,services,configmaps,secrets,events,leases,jobs,roles,rolebindings,\
                  serviceaccounts,horizontalpodautoscalers";
-    let text = yard.kubectl(&["get", kinds, "--output=json"]);
+    let text = test.kubectl(&["get", kinds, "--output=json"]);
     let list: Value = serde_json::from_str(&text).unwrap();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let items = list["items"].as_array().unwrap().iter();
@@ -38,26 +38,26 @@ fn versions(yard: &Yard) -> BTreeMap<String, String> {
 
 #[test]
 fn a_pod_that_is_made_otherwise_is_told_once_and_nothing_is_changed() {
-    on_cluster("shadow", |yard| {
-        let operator = yard.operator();
+    on_cluster("shadow", |test| {
+        let operator = test.operator();
         // Ranks learn how many they are from a master.
         let mut watched = job("watched");
         let roles = &mut watched["spec"]["pytorchReplicaSpecs"];
         roles["Worker"]["replicas"] = json!(2);
         roles["Master"] = roles["Worker"].clone();
         roles["Master"]["replicas"] = json!(1);
-        yard.put(&watched);
-        yard.until_status("watched", |status| status["state"] == "Running");
+        test.put(&watched);
+        test.until_status("watched", |status| status["state"] == "Running");
         operator.stop();
-        let shadow = yard.operator_with(May::Look, &["--shadow", "-v"]);
-        let before = versions(yard);
+        let shadow = test.operator_with(May::Look, &["--shadow", "-v"]);
+        let before = versions(test);
         // Three pods and their Services, all as they should be.
-        until_compared(yard, &shadow, 6);
+        until_compared(test, &shadow, 6);
         assert_eq!(shadow.said("differs"), Vec::<Value>::new());
-        assert_eq!(versions(yard), before, "the shadow changed something");
+        assert_eq!(versions(test), before, "the shadow changed something");
 
         // Another pod takes the place of one that was compared.
-        let pod = yard.kubectl(&["get", "pod", "watched-worker-1", "--output=json"]);
+        let pod = test.kubectl(&["get", "pod", "watched-worker-1", "--output=json"]);
         let mut pod: Value = serde_json::from_str(&pod).unwrap();
         let metadata = pod["metadata"].take();
         pod["metadata"] = json!({"name": metadata["name"], "labels": metadata["labels"],
@@ -71,15 +71,15 @@ fn a_pod_that_is_made_otherwise_is_told_once_and_nothing_is_changed() {
             .unwrap();
         assert_eq!(size["value"], "3");
         size["value"] = json!("99");
-        yard.kubectl(&[
+        test.kubectl(&[
             "delete",
             "pod",
             "watched-worker-1",
             "--grace-period=0",
             "--force",
         ]);
-        yard.put(&pod);
-        let lines = yard.wait("the tampered variable is told", || {
+        test.put(&pod);
+        let lines = test.wait("the tampered variable is told", || {
             let lines = shadow.said("differs");
             let told = lines.iter().any(|line| line["theirs"] == "99");
             told.then_some(lines)
@@ -92,7 +92,7 @@ fn a_pod_that_is_made_otherwise_is_told_once_and_nothing_is_changed() {
         assert_eq!(line["ours"], "3", "{line}");
         assert_eq!(line["name"], "watched-worker-1", "{line}");
         // The other pods and Services, and whatever was not there, are untouched.
-        let after = versions(yard);
+        let after = versions(test);
         let changed: Vec<&String> = after
             .iter()
             .filter(|(name, version)| {

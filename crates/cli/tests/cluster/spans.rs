@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{job, operator::May, yard::on_cluster};
+use crate::{job, namespace::on_cluster, operator::May};
 
 /// A collector of OTLP over HTTP that keeps what it is sent.
 struct Collector {
@@ -85,16 +85,16 @@ fn attribute<'a>(span: &'a Value, name: &str) -> Option<&'a Value> {
 
 #[test]
 fn passes_and_their_calls_are_sent_to_a_collector() {
-    on_cluster("spans", |yard| {
+    on_cluster("spans", |test| {
         let collector = Collector::new();
         let endpoint = format!("--otlp-endpoint=http://127.0.0.1:{}", collector.port);
-        let operator = yard.operator_with(May::Act, &["--no-leader-elect", &endpoint]);
-        yard.put(&job("seen"));
-        yard.until_status("seen", |status| status["state"] == "Running");
+        let operator = test.operator_with(May::Act, &["--no-leader-elect", &endpoint]);
+        test.put(&job("seen"));
+        test.until_status("seen", |status| status["state"] == "Running");
         // What was not sent yet is sent at the end.
         operator.stop();
         let spans = collector.spans();
-        let name = format!("PyTorchJob {}/seen", yard.namespace);
+        let name = format!("PyTorchJob {}/seen", test.namespace);
         let passes: Vec<&Value> = spans
             .iter()
             .filter(|span| attribute(span, "job").is_some_and(|job| *job == name))

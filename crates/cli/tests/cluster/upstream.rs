@@ -14,7 +14,7 @@ use std::{
 use crate::{
     hooks,
     installed::{install_chart, uninstall_chart},
-    yard::{alone_on_real_nodes, suite_folder},
+    namespace::{alone_on_real_nodes, suite_folder},
 };
 
 /// The plugin, and what it is called.
@@ -54,18 +54,18 @@ fn start(folder: &Path, namespace: &str, file: &str) -> std::process::Child {
 
 #[test]
 fn upstream_sdk_and_e2e_tests_pass() {
-    alone_on_real_nodes("upstream", |yard| {
-        let _hooks = hooks::alone(yard);
+    alone_on_real_nodes("upstream", |test| {
+        let _hooks = hooks::alone(test);
         let folder: PathBuf = suite_folder().join("upstream");
         // As upstream installs its webhooks: what they are not asked about is not written.
         install_chart(
-            yard,
+            test,
             &[
                 "--set=webhook.failurePolicy=Fail",
                 "--set=webhook.timeoutSeconds=30",
             ],
         );
-        let people = yard.beside("people");
+        let people = test.beside("people");
         hooks::until_asked(&people);
         // All kinds at once, as upstream's own pipeline does; the SDK looks at a job every 15 s.
         let children: Vec<_> = FILES
@@ -83,7 +83,7 @@ fn upstream_sdk_and_e2e_tests_pass() {
             }
         }
         assert!(failed.is_empty(), "{}", failed.join("\n"));
-        uninstall_chart(yard);
+        uninstall_chart(test);
         people.clear();
     });
 }

@@ -50,14 +50,14 @@ fn open_folder() -> tempfile::TempDir {
 }
 
 /// One job: its identity, its attempt, its port.
-struct Yard {
+struct Harness {
     folder: tempfile::TempDir,
     attempt: u32,
     port: u16,
     user: Option<u32>,
 }
 
-impl Yard {
+impl Harness {
     fn new() -> Self {
         let folder = open_folder();
         write_identity(folder.path());
@@ -237,8 +237,8 @@ fn is_root() -> bool {
 
 #[test]
 fn a_command_has_its_streams_and_its_code() {
-    let yard = Yard::new();
-    let _worker = yard.worker(2, &[]);
+    let harness = Harness::new();
+    let _worker = harness.worker(2, &[]);
     let cases: [(&str, &str, &str, i32); 5] = [
         ("echo out; echo err >&2; exit 3", "out\n", "err\n", 3),
         ("printf '%s|' \"a b\" c", "a b|c|", "", 0),
@@ -248,7 +248,7 @@ fn a_command_has_its_streams_and_its_code() {
         ("sleep 60 & echo left", "left\n", "", 0),
     ];
     for (line, stdout, stderr, code) in cases {
-        let output = yard.run(2, line);
+        let output = harness.run(2, line);
         assert_eq!(
             (text(&output.stdout).as_str(), text(&output.stderr).as_str()),
             (stdout, stderr),
@@ -256,7 +256,7 @@ fn a_command_has_its_streams_and_its_code() {
         );
         assert_eq!(output.status.code(), Some(code), "{line}");
     }
-    let output = yard
+    let output = harness
         .shell(2, "exec true")
         .arg("-o")
         .arg("with more words")
@@ -266,10 +266,10 @@ fn a_command_has_its_streams_and_its_code() {
 
 #[test]
 fn streams_of_any_size_pass_both_ways() {
-    let yard = Yard::new();
-    let _worker = yard.worker(2, &[]);
+    let harness = Harness::new();
+    let _worker = harness.worker(2, &[]);
     let sent: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
-    let mut child = yard
+    let mut child = harness
         .shell(2, "cat; cat /dev/null")
         .stdin(Stdio::piped())
         .spawn()
@@ -287,7 +287,7 @@ fn streams_of_any_size_pass_both_ways() {
         output.stdout.len()
     );
     // A command that reads nothing does not hold up whoever sends to it.
-    let mut child = yard
+    let mut child = harness
         .shell(2, "exec <&-; echo done")
         .stdin(Stdio::piped())
         .spawn()
@@ -301,11 +301,11 @@ fn streams_of_any_size_pass_both_ways() {
 
 #[test]
 fn strangers_and_other_attempts_are_refused() {
-    let yard = Yard::new();
-    let worker = yard.worker(2, &[]);
+    let harness = Harness::new();
+    let worker = harness.worker(2, &[]);
 
-    let mut stranger = Yard::new();
-    stranger.port = yard.port;
+    let mut stranger = Harness::new();
+    stranger.port = harness.port;
     let output = stranger
         .shell(2, "echo ran")
         .env("TRAINYARD_AGENT_WAIT", "0")
@@ -320,7 +320,7 @@ fn strangers_and_other_attempts_are_refused() {
     );
 
     // The launcher of a newer attempt waits for the pod that takes this one's place.
-    let newer = yard.in_attempt(2);
+    let newer = harness.in_attempt(2);
     let output = newer
         .shell(2, "echo ran")
         .env("TRAINYARD_AGENT_WAIT", "0")
@@ -335,7 +335,7 @@ fn strangers_and_other_attempts_are_refused() {
     // The launcher of an older attempt is told at once.
     let worker = newer.worker(2, &[]);
     let begin = Instant::now();
-    let output = yard.run(2, "echo ran");
+    let output = harness.run(2, "echo ran");
     assert!(begin.elapsed() < Duration::from_secs(10));
     assert_eq!(output.status.code(), Some(255));
     assert_eq!(text(&output.stdout), "");
@@ -351,9 +351,9 @@ fn strangers_and_other_attempts_are_refused() {
 
 #[test]
 fn whoever_speaks_no_tls_learns_and_harms_nothing() {
-    let yard = Yard::new();
-    let worker = yard.worker(2, &[]);
-    let address = format!("127.0.0.2:{}", yard.port);
+    let harness = Harness::new();
+    let worker = harness.worker(2, &[]);
+    let address = format!("127.0.0.2:{}", harness.port);
     // A probe of the port leaves no trace.
     drop(TcpStream::connect(&address).unwrap());
     let mut socket = TcpStream::connect(&address).unwrap();
@@ -362,21 +362,21 @@ fn whoever_speaks_no_tls_learns_and_harms_nothing() {
     // It is hung up on, whether in order or not.
     drop(socket.read_to_end(&mut answer));
     assert!(answer.len() < 16, "{answer:?}");
-    assert_eq!(yard.run(2, "echo still here").stdout, b"still here\n");
+    assert_eq!(harness.run(2, "echo still here").stdout, b"still here\n");
     let log = worker.log();
     assert_eq!(log.lines().count(), 1, "{log}");
 }
 
 #[test]
 fn silent_connections_do_not_keep_commands_out() {
-    let yard = Yard::new();
-    let _worker = yard.worker(2, &[]);
-    let address = format!("127.0.0.2:{}", yard.port);
+    let harness = Harness::new();
+    let _worker = harness.worker(2, &[]);
+    let address = format!("127.0.0.2:{}", harness.port);
     let flood: Vec<TcpStream> = (0..700)
         .map(|_| TcpStream::connect(&address).unwrap())
         .collect();
     let began = Instant::now();
-    assert_eq!(yard.run(2, "echo still here").stdout, b"still here\n");
+    assert_eq!(harness.run(2, "echo still here").stdout, b"still here\n");
     // Silent ones are hung up on after 10 s at the latest; nobody waits for that.
     assert!(
         began.elapsed() < Duration::from_secs(8),
@@ -388,11 +388,11 @@ fn silent_connections_do_not_keep_commands_out() {
 
 #[test]
 fn the_remote_shell_waits_for_its_worker() {
-    let yard = Yard::new();
-    let child = yard.shell(2, "echo at last").spawn().unwrap();
+    let harness = Harness::new();
+    let child = harness.shell(2, "echo at last").spawn().unwrap();
     // It looks for its worker in vain, whether before or after its first try.
     until("it runs", || lives(&child.id().to_string()));
-    let _worker = yard.worker(2, &[]);
+    let _worker = harness.worker(2, &[]);
     let output = child.wait_with_output().unwrap();
     assert_eq!(
         text(&output.stdout),
@@ -401,7 +401,7 @@ fn the_remote_shell_waits_for_its_worker() {
         text(&output.stderr)
     );
 
-    let output = yard
+    let output = harness
         .shell(9, "echo never")
         .env("TRAINYARD_AGENT_WAIT", "0")
         .output();
@@ -413,12 +413,12 @@ fn the_remote_shell_waits_for_its_worker() {
 
 #[test]
 fn a_command_whose_remote_shell_is_killed_leaves_nothing() {
-    let yard = Yard::new();
-    let _worker = yard.worker(2, &[]);
+    let harness = Harness::new();
+    let _worker = harness.worker(2, &[]);
     // One in the group, one that left it and has lost its parent.
     let line = "echo $$; setsid sh -c 'echo $$; exec sleep 600' & sleep 0.1; (setsid sh -c 'echo $$; \
                 trap \"\" TERM; while :; do sleep 1; done' &); sleep 600";
-    let mut child = yard.shell(2, line).spawn().unwrap();
+    let mut child = harness.shell(2, line).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let pids: Vec<String> = lines.take(3).map(Result::unwrap).collect();
     assert!(pids.iter().all(|pid| lives(pid)), "{pids:?}");
@@ -427,18 +427,18 @@ fn a_command_whose_remote_shell_is_killed_leaves_nothing() {
     until("all its processes are gone", || {
         !pids.iter().any(|pid| Path::new("/proc").join(pid).exists())
     });
-    assert_eq!(yard.run(2, "echo goes on").stdout, b"goes on\n");
+    assert_eq!(harness.run(2, "echo goes on").stdout, b"goes on\n");
 }
 
 #[test]
 fn a_worker_ends_with_what_runs_beside_it_and_takes_all_along() {
-    let yard = Yard::new();
-    let mut worker = yard.worker(2, &["sh", "-c", "exit 7"]);
+    let harness = Harness::new();
+    let mut worker = harness.worker(2, &["sh", "-c", "exit 7"]);
     assert_eq!(worker.child.wait().unwrap().code(), Some(7));
     drop(worker);
 
-    let mut worker = yard.worker(2, &["sleep", "600"]);
-    let mut child = yard.shell(2, "echo $$; exec sleep 600").spawn().unwrap();
+    let mut worker = harness.worker(2, &["sleep", "600"]);
+    let mut child = harness.shell(2, "echo $$; exec sleep 600").spawn().unwrap();
     let mut pid = String::new();
     BufReader::new(child.stdout.take().unwrap())
         .read_line(&mut pid)
@@ -451,11 +451,11 @@ fn a_worker_ends_with_what_runs_beside_it_and_takes_all_along() {
 
 #[test]
 fn orphans_are_reaped() {
-    let yard = Yard::new();
-    let worker = yard.worker(2, &[]);
+    let harness = Harness::new();
+    let worker = harness.worker(2, &[]);
     let children = PathBuf::from(format!("/proc/{0}/task/{0}/children", worker.child.id()));
     for _ in 0..20 {
-        yard.run(2, "(sleep 0.01 &)");
+        harness.run(2, "(sleep 0.01 &)");
     }
     until("no child is left", || {
         fs::read_to_string(&children).is_ok_and(|list| list.trim().is_empty())
@@ -498,11 +498,11 @@ fn mpirun_starts_its_ranks_through_the_agent() {
         &[None]
     };
     for user in users {
-        let yard = Yard {
+        let harness = Harness {
             user: *user,
-            ..Yard::new()
+            ..Harness::new()
         };
-        let folder = yard.folder.path();
+        let folder = harness.folder.path();
         // Open MPI takes a loopback address for its own machine, so hosts have names here and the
         // script finds their addresses, as the cluster's DNS would.
         fs::write(folder.join("hostfile"), "w-2 slots=2\nw-3 slots=1\n").unwrap();
@@ -513,8 +513,8 @@ fn mpirun_starts_its_ranks_through_the_agent() {
             shell.display()
         );
         fs::write(&script, lines).unwrap();
-        let _workers = [2, 3].map(|number| yard.worker(number, &[]));
-        let output = yard
+        let _workers = [2, 3].map(|number| harness.worker(number, &[]));
+        let output = harness
             .command("mpirun")
             .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
             .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
@@ -524,7 +524,7 @@ fn mpirun_starts_its_ranks_through_the_agent() {
                 "OMPI_MCA_plm_rsh_agent",
                 format!("/bin/sh {}", script.display()),
             )
-            .env("TMPDIR", yard.scratch("launcher"))
+            .env("TMPDIR", harness.scratch("launcher"))
             .env("HOME", "/tmp")
             .args(["-np", "3", "--hostfile"])
             .arg(folder.join("hostfile"))

@@ -63,7 +63,7 @@ fn a_topology_of_ones_own_and_a_drawing() {
         "--topology",
         "cloud.provider.com/topology-rack",
         "--svg",
-        "yard.svg",
+        "harness.svg",
         "--format",
         "json",
     ]);
@@ -76,7 +76,7 @@ fn a_topology_of_ones_own_and_a_drawing() {
     );
     let total = &document["cluster"]["accelerators"];
     assert_eq!(total["total"], 128);
-    let drawing = fs::read_to_string(call.folder().join("yard.svg")).unwrap();
+    let drawing = fs::read_to_string(call.folder().join("harness.svg")).unwrap();
     assert!(drawing.starts_with("<svg ") && drawing.ends_with("</svg>\n"));
     // Every accelerator is one square, and each kind of square has one more in the legend.
     let squares = drawing.matches("<title>").count();

@@ -188,14 +188,14 @@ pub(super) fn suspended(facts: &Facts) -> Option<Answer> {
 }
 
 pub(super) fn backoff(facts: &Facts) -> Option<Answer> {
-    let yard = &facts.status.trainyard;
-    let retry_at = yard.retry_at.filter(|at| *at > facts.now)?;
-    let failures = yard.quick_failures;
+    let record = &facts.status.trainyard;
+    let retry_at = record.retry_at.filter(|at| *at > facts.now)?;
+    let failures = record.quick_failures;
     let mut answer = Answer::waits(
         Cause::Backoff,
         format!(
             "it failed {failures} times in a row soon after it began; attempt {} starts at {retry_at}",
-            yard.attempt
+            record.attempt
         ),
         format!(
             "{} shows what failed; {} starts the attempt now",
@@ -205,7 +205,7 @@ pub(super) fn backoff(facts: &Facts) -> Option<Answer> {
     );
     if let Some(failed) = ended::last_failure(facts) {
         answer = answer.because(format!("pod `{}`", failed.pod), ended::how(&failed));
-    } else if let Some(kept) = &yard.last_failure {
+    } else if let Some(kept) = &record.last_failure {
         answer = answer.because(format!("pod `{}`", kept.pod), kept.message.clone());
     }
     if let Some(verdict) = ended::verdict(facts) {
@@ -301,11 +301,13 @@ pub(super) fn by_status(facts: &Facts) -> Option<Answer> {
 
 /// Nothing keeps it from running.
 pub(super) fn runs(facts: &Facts) -> Answer {
-    let yard = &facts.status.trainyard;
+    let record = &facts.status.trainyard;
     let running = facts.condition(ConditionType::Running);
-    let stall = yard.stall(facts.now);
-    let complaint = yard.attempt_progress().and_then(ProgressRecord::complaint);
-    let attempt = match yard.attempt {
+    let stall = record.stall(facts.now);
+    let complaint = record
+        .attempt_progress()
+        .and_then(ProgressRecord::complaint);
+    let attempt = match record.attempt {
         0 | 1 => String::new(),
         attempt => format!(", in attempt {attempt}"),
     };
@@ -344,7 +346,7 @@ pub(super) fn runs(facts: &Facts) -> Answer {
         ),
         (Some(running), None, None, None) => (
             Cause::Running,
-            match yard.attempt_progress() {
+            match record.attempt_progress() {
                 Some(told) => format!(
                     "it runs{attempt}; nothing holds it up: step {} was reported {} ago",
                     told.step,

@@ -13,8 +13,8 @@ use super::*;
 use crate::{
     finding::{Finding, Severity, Span},
     job::{
-        Account, Disruption, Exit, JobStatus, LastFailure, NodeHealth, PodPhase, Progress,
-        ProgressRecord, Spent, Wait, Yard,
+        Account, Disruption, Exit, JobRecord, JobStatus, LastFailure, NodeHealth, PodPhase,
+        Progress, ProgressRecord, Spent, Wait,
         testing::{at, mistake},
     },
     ledger::{OpenSpan, Phase},
@@ -57,9 +57,9 @@ fn facts() -> Facts {
 fn status(kinds: &[ConditionType]) -> JobStatus {
     JobStatus {
         conditions: kinds.iter().map(|kind| condition(*kind, "")).collect(),
-        trainyard: Yard {
+        trainyard: JobRecord {
             attempt: 1,
-            ..Yard::default()
+            ..JobRecord::default()
         },
         ..JobStatus::default()
     }

@@ -7,7 +7,7 @@
 
 use std::rc::Rc;
 
-/// Amounts by the place of the resource in [`Yard::resources`](super::yard::Yard).
+/// Amounts by the place of the resource in [`NodeTable::resources`](super::node_table::NodeTable).
 pub(super) type Need = Vec<(usize, i64)>;
 
 /// Counts that are kept: most clusters see fewer kinds of pods at once.

@@ -3,7 +3,8 @@
 use std::rc::Rc;
 
 use super::{
-    Constraints, Gang, amounts::Need, eligible::Bar, mutual, traffic::Traffic, yard::Yard,
+    Constraints, Gang, amounts::Need, eligible::Bar, mutual, node_table::NodeTable,
+    traffic::Traffic,
 };
 use crate::spec::Wish;
 
@@ -49,7 +50,7 @@ pub(super) struct Eligibility {
 }
 
 impl Eligibility {
-    fn of(&mut self, yard: &Yard<'_>, constraints: &Constraints) -> Rc<Vec<bool>> {
+    fn of(&mut self, table: &NodeTable<'_>, constraints: &Constraints) -> Rc<Vec<bool>> {
         let same = |own: &Constraints| {
             own.node_selector == constraints.node_selector
                 && own.tolerations == constraints.tolerations
@@ -59,9 +60,10 @@ impl Eligibility {
             return Rc::clone(nodes);
         }
         let nodes: Rc<Vec<bool>> = Rc::new(
-            yard.names
+            table
+                .names
                 .iter()
-                .zip(&yard.nodes)
+                .zip(&table.nodes)
                 .map(|(name, node)| Bar::find(name, node, constraints).is_none())
                 .collect(),
         );
@@ -73,7 +75,7 @@ impl Eligibility {
 impl<'a> Ask<'a> {
     /// What the first `count` pods of `gang` ask for.
     pub(super) fn new(
-        yard: &Yard<'a>,
+        table: &NodeTable<'a>,
         eligibility: &mut Eligibility,
         gang: &'a Gang,
         count: usize,
@@ -82,9 +84,9 @@ impl<'a> Ask<'a> {
             .shapes
             .iter()
             .map(|shape| {
-                let mut nodes = eligibility.of(yard, &shape.constraints);
-                if yard.has_objectors {
-                    for node in mutual::not_borne(yard, gang, shape) {
+                let mut nodes = eligibility.of(table, &shape.constraints);
+                if table.has_objectors {
+                    for node in mutual::not_borne(table, gang, shape) {
                         Rc::make_mut(&mut nodes)[node] = false;
                     }
                 }
@@ -94,7 +96,7 @@ impl<'a> Ask<'a> {
         let needs: Vec<Need> = gang
             .shapes
             .iter()
-            .map(|shape| yard.need(&shape.requests))
+            .map(|shape| table.need(&shape.requests))
             .collect();
         let traffic = Traffic::new(gang, count);
         let mut warnings: Vec<String> = traffic.warning.iter().cloned().collect();
@@ -112,18 +114,18 @@ impl<'a> Ask<'a> {
             traffic,
             warnings: Vec::new(),
         };
-        ask.top = ask.widest(yard, &mut warnings);
-        ask.grains = ask.ways(yard, &mut warnings);
+        ask.top = ask.widest(table, &mut warnings);
+        ask.grains = ask.ways(table, &mut warnings);
         ask.warnings = warnings;
         ask
     }
 
     /// The widest tier that may hold the ranks of the gang.
-    fn widest(&self, yard: &Yard<'_>, warnings: &mut Vec<String>) -> usize {
+    fn widest(&self, table: &NodeTable<'_>, warnings: &mut Vec<String>) -> usize {
         let Some(wish) = &self.gang.wish else {
             return 0;
         };
-        match (yard.find_tier(wish.level()), wish) {
+        match (table.find_tier(wish.level()), wish) {
             (Some(tier), Wish::Required(_)) => tier,
             (Some(_), Wish::Preferred(_)) => 0,
             (None, Wish::Preferred(level)) => {
@@ -138,14 +140,14 @@ impl<'a> Ask<'a> {
     }
 
     /// The ways in which groups may lie together.
-    fn ways(&self, yard: &Yard<'_>, warnings: &mut Vec<String>) -> Vec<Grains> {
-        let none = vec![1; yard.tiers.len()];
-        let host = yard.host_tier();
+    fn ways(&self, table: &NodeTable<'_>, warnings: &mut Vec<String>) -> Vec<Grains> {
+        let none = vec![1; table.tiers.len()];
+        let host = table.host_tier();
         let tensor = self.traffic.tensor_group;
         let mut ways = Vec::new();
         if tensor > 1 {
-            for tier in [Some(host), yard.nvlink].into_iter().flatten() {
-                if self.could_hold(yard, tier, tensor) {
+            for tier in [Some(host), table.nvlink].into_iter().flatten() {
+                if self.could_hold(table, tier, tensor) {
                     let mut way = none.clone();
                     way[tier] = tensor;
                     ways.push(way);
@@ -162,8 +164,8 @@ impl<'a> Ask<'a> {
             ways.push(none);
         }
         let pipeline = self.traffic.pipeline_group;
-        let leaf = (1..host).rev().find(|tier| Some(*tier) != yard.nvlink);
-        let (Some(leaf), true) = (leaf.or(yard.nvlink), pipeline > 1) else {
+        let leaf = (1..host).rev().find(|tier| Some(*tier) != table.nvlink);
+        let (Some(leaf), true) = (leaf.or(table.nvlink), pipeline > 1) else {
             return ways;
         };
         ways.into_iter()
@@ -176,13 +178,13 @@ impl<'a> Ask<'a> {
     }
 
     /// Whether a domain of `tier` could hold `pods` pods if it were empty.
-    fn could_hold(&self, yard: &Yard<'_>, tier: usize, pods: u32) -> bool {
+    fn could_hold(&self, table: &NodeTable<'_>, tier: usize, pods: u32) -> bool {
         let Some(first) = self.traffic.nested.first() else {
             return false;
         };
         let shape = &self.gang.shapes[self.gang.pods[*first as usize].shape];
         let on_node = |at: usize| {
-            let own = &yard.nodes[at].allocatable;
+            let own = &table.nodes[at].allocatable;
             let fits = shape
                 .requests
                 .iter()
@@ -190,7 +192,7 @@ impl<'a> Ask<'a> {
                 .map(|(name, amount)| own.get(name) / amount);
             fits.min().unwrap_or(i64::from(pods))
         };
-        yard.tiers[tier].iter().any(|domain| {
+        table.tiers[tier].iter().any(|domain| {
             domain.name.is_some()
                 && domain.nodes().map(on_node).fold(0, i64::saturating_add) >= i64::from(pods)
         })

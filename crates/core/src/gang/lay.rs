@@ -4,7 +4,7 @@
 //! large domains stay whole. Within a domain, the fewest parts are used: the fullest ones first, and for the
 //! rest the part that it fills best.
 
-use super::{ask::Grains, yard::Yard};
+use super::{ask::Grains, node_table::NodeTable};
 
 /// How many pods go to which node, in the order in which pods are seated.
 pub(super) type Layout = Vec<(u32, u32)>;
@@ -16,8 +16,8 @@ pub(super) struct Sums {
 
 impl Sums {
     /// Adds `fits`, the number of pods by node, up; groups that have to lie together count only whole.
-    pub(super) fn new(yard: &Yard<'_>, fits: &[u32], grains: &Grains) -> Self {
-        let host = yard.host_tier();
+    pub(super) fn new(table: &NodeTable<'_>, fits: &[u32], grains: &Grains) -> Self {
+        let host = table.host_tier();
         let whole = |count: u32, grain: u32| {
             if grain > 1 {
                 count / grain * grain
@@ -29,7 +29,7 @@ impl Sums {
         by_tier[host] = fits.iter().map(|fit| whole(*fit, grains[host])).collect();
         for tier in (0..host).rev() {
             let parts: &Vec<u32> = &by_tier[tier + 1];
-            let sums = yard.tiers[tier].iter().map(|domain| {
+            let sums = table.tiers[tier].iter().map(|domain| {
                 if grains[tier] > 1 && domain.name.is_none() {
                     return 0;
                 }
@@ -64,7 +64,7 @@ impl Sums {
     /// tier `top`.
     pub(super) fn best(
         &self,
-        yard: &Yard<'_>,
+        table: &NodeTable<'_>,
         tier: usize,
         count: u32,
         top: usize,
@@ -72,7 +72,7 @@ impl Sums {
     ) -> Vec<u32> {
         let mut best: Vec<(u32, u32)> = Vec::new();
         for (at, sum) in (0..).zip(&self.by_tier[tier]) {
-            if *sum < count || !yard.is_within(tier, at, top) {
+            if *sum < count || !table.is_within(tier, at, top) {
                 continue;
             }
             let place = best.partition_point(|known| *known <= (*sum, at));
@@ -85,21 +85,34 @@ impl Sums {
     }
 
     /// `count` pods in the fewest parts of a domain, down to the hosts.
-    pub(super) fn fill(&self, yard: &Yard<'_>, tier: usize, domain: u32, count: u32) -> Layout {
+    pub(super) fn fill(
+        &self,
+        table: &NodeTable<'_>,
+        tier: usize,
+        domain: u32,
+        count: u32,
+    ) -> Layout {
         let mut layout = Layout::new();
-        self.fill_into(yard, tier, domain, count, &mut layout);
+        self.fill_into(table, tier, domain, count, &mut layout);
         layout
     }
 
-    fn fill_into(&self, yard: &Yard<'_>, tier: usize, at: u32, count: u32, layout: &mut Layout) {
+    fn fill_into(
+        &self,
+        table: &NodeTable<'_>,
+        tier: usize,
+        at: u32,
+        count: u32,
+        layout: &mut Layout,
+    ) {
         if count == 0 {
             return;
         }
-        if tier == yard.host_tier() {
+        if tier == table.host_tier() {
             layout.push((at, count));
             return;
         }
-        let (first, end) = yard.tiers[tier][at as usize].parts;
+        let (first, end) = table.tiers[tier][at as usize].parts;
         let holds = |part: u32| self.by_tier[tier + 1][part as usize];
         let mut parts: Vec<u32> = (first..end).filter(|part| holds(*part) > 0).collect();
         parts.sort_by_key(|part| std::cmp::Reverse(holds(*part)));
@@ -120,15 +133,21 @@ impl Sums {
         let mut whole = parts[..full].to_vec();
         whole.sort_unstable();
         for part in whole {
-            self.fill_into(yard, tier + 1, part, holds(part), layout);
+            self.fill_into(table, tier + 1, part, holds(part), layout);
         }
-        self.fill_into(yard, tier + 1, last, rest, layout);
+        self.fill_into(table, tier + 1, last, rest, layout);
     }
 
     /// `count` pods on the fewest hosts of a domain, wherever in it these are.
-    pub(super) fn fewest_hosts(&self, yard: &Yard<'_>, tier: usize, at: u32, count: u32) -> Layout {
-        let hosts = &self.by_tier[yard.host_tier()];
-        let range = yard.tiers[tier][at as usize].nodes();
+    pub(super) fn fewest_hosts(
+        &self,
+        table: &NodeTable<'_>,
+        tier: usize,
+        at: u32,
+        count: u32,
+    ) -> Layout {
+        let hosts = &self.by_tier[table.host_tier()];
+        let range = table.tiers[tier][at as usize].nodes();
         let mut nodes: Vec<usize> = range.filter(|node| hosts[*node] > 0).collect();
         nodes.sort_by_key(|node| std::cmp::Reverse(hosts[*node]));
         let mut rest = count;

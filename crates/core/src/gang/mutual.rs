@@ -12,7 +12,7 @@ use k8s_openapi::{
 use super::{
     Gang, Shape,
     eligible::{fits_affinity, fits_selector, selects, tolerates_all},
-    yard::{Lodger, Yard},
+    node_table::{Lodger, NodeTable},
 };
 
 const NO_DOMAIN: u32 = u32::MAX;
@@ -51,7 +51,7 @@ pub(super) struct Mutual {
 }
 
 impl Mutual {
-    pub(super) fn new(yard: &Yard<'_>, gang: &Gang) -> Self {
+    pub(super) fn new(table: &NodeTable<'_>, gang: &Gang) -> Self {
         let mut rules = Vec::new();
         for (owner, shape) in gang.shapes.iter().enumerate() {
             let constraints = &shape.constraints;
@@ -60,14 +60,14 @@ impl Mutual {
                 keys.push(&spread.topology_key);
             }
             for spread in &constraints.spread {
-                rules.push(Rule::of_spread(yard, gang, owner, spread, &keys));
+                rules.push(Rule::of_spread(table, gang, owner, spread, &keys));
             }
             for term in &constraints.affinity {
-                rules.push(Rule::of_term(yard, gang, owner, term, RuleKind::Affinity));
+                rules.push(Rule::of_term(table, gang, owner, term, RuleKind::Affinity));
             }
             for term in &constraints.anti_affinity {
                 rules.push(Rule::of_term(
-                    yard,
+                    table,
                     gang,
                     owner,
                     term,
@@ -98,8 +98,8 @@ impl Mutual {
 }
 
 impl Rule {
-    fn new(yard: &Yard<'_>, gang: &Gang, owner: usize, kind: RuleKind, key: &str) -> Self {
-        let (domain_of, count) = domains(yard, key);
+    fn new(table: &NodeTable<'_>, gang: &Gang, owner: usize, kind: RuleKind, key: &str) -> Self {
+        let (domain_of, count) = domains(table, key);
         Self {
             owner,
             kind,
@@ -111,7 +111,7 @@ impl Rule {
     }
 
     fn of_spread(
-        yard: &Yard<'_>,
+        table: &NodeTable<'_>,
         gang: &Gang,
         owner: usize,
         spread: &TopologySpreadConstraint,
@@ -124,14 +124,14 @@ impl Rule {
             counted: Vec::new(),
             least: 0,
         };
-        let mut rule = Self::new(yard, gang, owner, kind, &spread.topology_key);
+        let mut rule = Self::new(table, gang, owner, kind, &spread.topology_key);
         let honours = |policy: Option<&str>, default| policy.unwrap_or(default) == "Honor";
         let by_affinity = honours(spread.node_affinity_policy.as_deref(), "Honor");
         let by_taints = honours(spread.node_taints_policy.as_deref(), "Ignore");
         let constraints = &shape.constraints;
         let mut counted = vec![false; rule.selected.len()];
-        for (at, (name, node)) in yard.names.iter().zip(&yard.nodes).enumerate() {
-            let has_keys = keys.iter().all(|key| label(yard, at, key).is_some());
+        for (at, (name, node)) in table.names.iter().zip(&table.nodes).enumerate() {
+            let has_keys = keys.iter().all(|key| label(table, at, key).is_some());
             let is_meant = !by_affinity
                 || (fits_selector(node, constraints) && fits_affinity(name, node, constraints));
             let is_clean = !by_taints || tolerates_all(node, &constraints.tolerations);
@@ -146,7 +146,7 @@ impl Rule {
         }
         let selector = with_label_keys(spread, shape);
         let namespace = gang.key.namespace.as_str();
-        rule.count(yard, gang, |lodger| {
+        rule.count(table, gang, |lodger| {
             !lodger.leaving
                 && lodger.namespace == namespace
                 && selects(selector.as_ref(), lodger.labels)
@@ -158,16 +158,16 @@ impl Rule {
     }
 
     fn of_term(
-        yard: &Yard<'_>,
+        table: &NodeTable<'_>,
         gang: &Gang,
         owner: usize,
         term: &PodAffinityTerm,
         kind: RuleKind,
     ) -> Self {
         let apart = matches!(kind, RuleKind::AntiAffinity);
-        let mut rule = Self::new(yard, gang, owner, kind, &term.topology_key);
+        let mut rule = Self::new(table, gang, owner, kind, &term.topology_key);
         let own = gang.key.namespace.as_str();
-        rule.count(yard, gang, |lodger| is_selected(term, own, apart, lodger));
+        rule.count(table, gang, |lodger| is_selected(term, own, apart, lodger));
         for (selected, shape) in rule.selects_shape.iter_mut().zip(&gang.shapes) {
             *selected = reaches(term, own, own, apart)
                 && selects(term.label_selector.as_ref(), &shape.labels);
@@ -176,8 +176,13 @@ impl Rule {
     }
 
     /// Counts the pods that are there; those that hold seats of the gang itself are added with their shapes.
-    fn count(&mut self, yard: &Yard<'_>, gang: &Gang, selected: impl Fn(&Lodger<'_>) -> bool) {
-        for lodger in &yard.lodgers {
+    fn count(
+        &mut self,
+        table: &NodeTable<'_>,
+        gang: &Gang,
+        selected: impl Fn(&Lodger<'_>) -> bool,
+    ) {
+        for lodger in &table.lodgers {
             let domain = self.domain_of[lodger.node as usize];
             if domain != NO_DOMAIN && !is_own(lodger, gang) && selected(lodger) {
                 self.selected[domain as usize] += 1;
@@ -252,9 +257,9 @@ fn is_own(lodger: &Lodger<'_>, gang: &Gang) -> bool {
 }
 
 /// The nodes where a pod that is there does not bear a pod of `shape`.
-pub(super) fn not_borne(yard: &Yard<'_>, gang: &Gang, shape: &Shape) -> Vec<usize> {
+pub(super) fn not_borne(table: &NodeTable<'_>, gang: &Gang, shape: &Shape) -> Vec<usize> {
     let mut nodes = Vec::new();
-    for lodger in yard.lodgers.iter().filter(|lodger| !is_own(lodger, gang)) {
+    for lodger in table.lodgers.iter().filter(|lodger| !is_own(lodger, gang)) {
         for term in lodger.anti_affinity {
             if !(reaches(term, lodger.namespace, &gang.key.namespace, true)
                 && selects(term.label_selector.as_ref(), &shape.labels))
@@ -262,10 +267,10 @@ pub(super) fn not_borne(yard: &Yard<'_>, gang: &Gang, shape: &Shape) -> Vec<usiz
                 continue;
             }
             let key = term.topology_key.as_str();
-            let Some(place) = label(yard, lodger.node as usize, key) else {
+            let Some(place) = label(table, lodger.node as usize, key) else {
                 continue;
             };
-            nodes.extend((0..yard.nodes.len()).filter(|at| label(yard, *at, key) == Some(place)));
+            nodes.extend((0..table.nodes.len()).filter(|at| label(table, *at, key) == Some(place)));
         }
     }
     nodes
@@ -310,16 +315,16 @@ fn with_label_keys(spread: &TopologySpreadConstraint, shape: &Shape) -> Option<L
 }
 
 /// The value of a node's label; a node is called by its name where it has no label for that.
-fn label<'a>(yard: &Yard<'a>, node: usize, key: &str) -> Option<&'a str> {
-    let own = yard.nodes[node].labels.get(key).map(String::as_str);
-    own.or_else(|| (key == "kubernetes.io/hostname").then(|| yard.names[node]))
+fn label<'a>(table: &NodeTable<'a>, node: usize, key: &str) -> Option<&'a str> {
+    let own = table.nodes[node].labels.get(key).map(String::as_str);
+    own.or_else(|| (key == "kubernetes.io/hostname").then(|| table.names[node]))
 }
 
 /// The domains of a label key, numbered, and how many there are.
-fn domains(yard: &Yard<'_>, key: &str) -> (Vec<u32>, usize) {
+fn domains(table: &NodeTable<'_>, key: &str) -> (Vec<u32>, usize) {
     let mut numbers = std::collections::BTreeMap::new();
-    let of_node = (0..yard.nodes.len())
-        .map(|at| match label(yard, at, key) {
+    let of_node = (0..table.nodes.len())
+        .map(|at| match label(table, at, key) {
             Some(value) => {
                 let next = u32::try_from(numbers.len()).unwrap_or(NO_DOMAIN);
                 *numbers.entry(value).or_insert(next)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::{GangKey, Member, Refusal, ask::Ask, seat::Seats, yard::Yard};
+use super::{GangKey, Member, Refusal, ask::Ask, node_table::NodeTable, seat::Seats};
 use crate::spec::Wish;
 
 /// Everything that was decided about the gangs that want seats.
@@ -81,7 +81,7 @@ pub struct Eviction {
 }
 
 impl Seating {
-    pub(super) fn new(yard: &Yard<'_>, ask: &Ask<'_>, seats: &Seats) -> Self {
+    pub(super) fn new(table: &NodeTable<'_>, ask: &Ask<'_>, seats: &Seats) -> Self {
         let ranks: Vec<usize> = ask
             .traffic
             .nested
@@ -89,35 +89,35 @@ impl Seating {
             .filter_map(|pod| seats[*pod as usize])
             .map(|node| node as usize)
             .collect();
-        let spans: Vec<Span> = (1..=yard.host_tier())
+        let spans: Vec<Span> = (1..=table.host_tier())
             .map(|tier| {
                 let mut domains: Vec<u32> = ranks
                     .iter()
-                    .map(|node| yard.domain_of[tier][*node])
+                    .map(|node| table.domain_of[tier][*node])
                     .collect();
                 domains.sort_unstable();
                 domains.dedup();
                 Span {
-                    level: yard.tier_names[tier].to_owned(),
+                    level: table.tier_names[tier].to_owned(),
                     domains: domains.len(),
                 }
             })
             .collect();
-        let narrowest = (1..=yard.host_tier()).rev().find(|tier| {
-            spans[tier - 1].domains == 1 && named_domain(yard, *tier, &ranks).is_some()
+        let narrowest = (1..=table.host_tier()).rev().find(|tier| {
+            spans[tier - 1].domains == 1 && named_domain(table, *tier, &ranks).is_some()
         });
         let domain = narrowest.and_then(|tier| {
             Some(Place {
-                level: yard.tier_names[tier].to_owned(),
-                name: named_domain(yard, tier, &ranks)?.to_owned(),
+                level: table.tier_names[tier].to_owned(),
+                name: named_domain(table, tier, &ranks)?.to_owned(),
             })
         });
         let mut warnings = ask.warnings.clone();
         if let Some(wish @ Wish::Preferred(level)) = &ask.gang.wish
-            && let Some(tier) = yard.find_tier(level)
+            && let Some(tier) = table.find_tier(level)
             && narrowest.is_none_or(|found| found < tier)
         {
-            let name = yard.tier_names[tier];
+            let name = table.tier_names[tier];
             warnings.push(format!(
                 "`{wish}` was not possible: the ranks are in {} {}",
                 spans[tier - 1].domains,
@@ -125,11 +125,11 @@ impl Seating {
             ));
         }
         Self {
-            seats: seats_of(yard, ask, seats),
+            seats: seats_of(table, ask, seats),
             unseated: unseated(ask, seats),
             domain,
             spans,
-            cost: ask.traffic.cost(yard, seats),
+            cost: ask.traffic.cost(table, seats),
             warnings,
         }
     }
@@ -145,13 +145,13 @@ fn unseated(ask: &Ask<'_>, seats: &Seats) -> usize {
 }
 
 /// The name of the domain of `tier` that the first of `nodes` is in.
-fn named_domain<'a>(yard: &Yard<'a>, tier: usize, nodes: &[usize]) -> Option<&'a str> {
-    let domain = yard.domain_of[tier][*nodes.first()?];
-    yard.tiers[tier][domain as usize].name
+fn named_domain<'a>(table: &NodeTable<'a>, tier: usize, nodes: &[usize]) -> Option<&'a str> {
+    let domain = table.domain_of[tier][*nodes.first()?];
+    table.tiers[tier][domain as usize].name
 }
 
 /// The seats with names, without those that the gang holds already.
-pub(super) fn seats_of(yard: &Yard<'_>, ask: &Ask<'_>, seats: &Seats) -> Vec<Seat> {
+pub(super) fn seats_of(table: &NodeTable<'_>, ask: &Ask<'_>, seats: &Seats) -> Vec<Seat> {
     ask.gang
         .pods
         .iter()
@@ -160,7 +160,7 @@ pub(super) fn seats_of(yard: &Yard<'_>, ask: &Ask<'_>, seats: &Seats) -> Vec<Sea
         .filter_map(|(pod, node)| {
             Some(Seat {
                 pod: pod.name.clone(),
-                node: yard.names[(*node)? as usize].to_owned(),
+                node: table.names[(*node)? as usize].to_owned(),
             })
         })
         .collect()

@@ -12,8 +12,8 @@ use super::{
     Eviction, Gang, GangKey, Placer, PreemptionScope,
     amounts::Amounts,
     ask::Ask,
+    node_table::NodeTable,
     seat::{Room, Seats, seat},
-    yard::Yard,
 };
 use crate::job::mutant::{self, Mutant};
 
@@ -80,7 +80,7 @@ impl<'a> Placer<'a> {
             .map(|gang| &gang.key)
             .collect();
         let mut trial = Trial {
-            yard: &self.yard,
+            table: &self.table,
             ask,
             gone,
             amounts: Amounts::default(),
@@ -147,7 +147,7 @@ fn cheapest(gangs: Vec<&Gang>, now: Timestamp) -> Vec<&Gang> {
 
 /// The cluster without some gangs.
 struct Trial<'y, 'a> {
-    yard: &'y Yard<'a>,
+    table: &'y NodeTable<'a>,
     ask: &'y Ask<'a>,
     /// Gangs that are ending anyway.
     gone: Vec<&'a GangKey>,
@@ -157,16 +157,16 @@ struct Trial<'y, 'a> {
 impl<'a> Trial<'_, 'a> {
     /// The seats of the gang if `victims` had ended too.
     fn seat(&mut self, victims: &[&'a Gang]) -> Option<Seats> {
-        self.amounts.clone_from(&self.yard.usable);
+        self.amounts.clone_from(&self.table.usable);
         let mut room = Room {
-            yard: self.yard,
+            table: self.table,
             amounts: &mut self.amounts,
         };
-        for lodger in &self.yard.lodgers {
+        for lodger in &self.table.lodgers {
             let ends =
                 |key| self.gone.contains(&key) || victims.iter().any(|gang| gang.key == *key);
             if lodger.leaving || lodger.gang.is_some_and(ends) {
-                let need = self.yard.need(lodger.requests);
+                let need = self.table.need(lodger.requests);
                 room.give_back(lodger.node, &need);
             }
         }

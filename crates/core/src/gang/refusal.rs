@@ -12,9 +12,9 @@ use super::{
     Gang, GangKey,
     amounts::Need,
     ask::{Ask, Eligibility, Group},
+    node_table::NodeTable,
     preempt::Barred,
     seat::{Room, seat},
-    yard::Yard,
 };
 use crate::spec::Wish;
 
@@ -58,14 +58,14 @@ pub enum Change {
 
 /// Why `ask` gets no seats. `promised` is the gang that seats are kept for.
 pub(super) fn refusal<'a>(
-    yard: &mut Yard<'a>,
+    table: &mut NodeTable<'a>,
     eligibility: &mut Eligibility,
     ask: &Ask<'a>,
     promised: Option<&Gang>,
 ) -> Refusal {
-    if ask.top > yard.host_tier() {
+    if ask.top > table.host_tier() {
         return Refusal {
-            message: words::no_such_level(yard, ask),
+            message: words::no_such_level(table, ask),
             changes: Vec::new(),
             fits_when_empty: false,
         };
@@ -78,10 +78,10 @@ pub(super) fn refusal<'a>(
             fits_when_empty: false,
         };
     };
-    let count = Count::new(yard, ask, main);
-    let fits_when_empty = fits_when_empty(yard, ask);
-    let changes = changes(yard, eligibility, ask, &count);
-    let mut parts = words::sentence(yard, ask, &groups, &count, promised);
+    let count = Count::new(table, ask, main);
+    let fits_when_empty = fits_when_empty(table, ask);
+    let changes = changes(table, eligibility, ask, &count);
+    let mut parts = words::sentence(table, ask, &groups, &count, promised);
     if !fits_when_empty {
         parts.push(NEVER_FITS.to_owned());
     }
@@ -139,37 +139,37 @@ impl Change {
     }
 }
 
-fn fits_when_empty(yard: &mut Yard<'_>, ask: &Ask<'_>) -> bool {
-    let mut amounts = std::mem::take(&mut yard.emptied);
+fn fits_when_empty(table: &mut NodeTable<'_>, ask: &Ask<'_>) -> bool {
+    let mut amounts = std::mem::take(&mut table.emptied);
     let mut room = Room {
-        yard,
+        table,
         amounts: &mut amounts,
     };
     let found = seat(&mut room, ask).is_some();
-    yard.emptied = amounts;
+    table.emptied = amounts;
     found
 }
 
 /// The changes that make the gang fit, each tried.
 fn changes<'a>(
-    yard: &mut Yard<'a>,
+    table: &mut NodeTable<'a>,
     eligibility: &mut Eligibility,
     ask: &Ask<'a>,
     count: &Count<'a>,
 ) -> Vec<Change> {
     let mut changes = Vec::new();
-    if let Some(Holder { gang, .. }) = ended(yard, ask, count) {
+    if let Some(Holder { gang, .. }) = ended(table, ask, count) {
         changes.push(Change::Ended {
             gang: gang.to_string(),
         });
     }
-    let mut amounts = std::mem::take(&mut yard.usable);
+    let mut amounts = std::mem::take(&mut table.usable);
     let mut room = Room {
-        yard,
+        table,
         amounts: &mut amounts,
     };
     if let Some(Wish::Required(level)) = &ask.gang.wish {
-        let mut relaxed = Ask::new(room.yard, eligibility, ask.gang, ask.count);
+        let mut relaxed = Ask::new(room.table, eligibility, ask.gang, ask.count);
         relaxed.top = 0;
         if seat(&mut room, &relaxed).is_some() {
             changes.push(Change::Prefer {
@@ -185,27 +185,27 @@ fn changes<'a>(
             accelerators: ask.gang.accelerators(pods),
         });
     }
-    yard.usable = amounts;
+    table.usable = amounts;
     changes
 }
 
 /// The one gang whose end is enough, where there is one.
 fn ended<'a, 'c>(
-    yard: &mut Yard<'a>,
+    table: &mut NodeTable<'a>,
     ask: &Ask<'a>,
     count: &'c Count<'a>,
 ) -> Option<&'c Holder<'a>> {
     const TRIED: usize = 4;
-    let mut amounts = yard.usable.clone();
+    let mut amounts = table.usable.clone();
     count.holders.iter().take(TRIED).find(|holder| {
-        amounts.clone_from(&yard.usable);
+        amounts.clone_from(&table.usable);
         let mut room = Room {
-            yard,
+            table,
             amounts: &mut amounts,
         };
-        for lodger in &room.yard.lodgers {
+        for lodger in &room.table.lodgers {
             if lodger.number == Some(holder.number) {
-                let need = room.yard.need(lodger.requests);
+                let need = room.table.need(lodger.requests);
                 room.give_back(lodger.node, &need);
             }
         }
@@ -226,17 +226,17 @@ fn fewer<'a>(
     if count.best == 0 || count.best >= count.wanted || !ask.gang.held.is_empty() {
         return None;
     }
-    let fewer = Ask::new(room.yard, eligibility, ask.gang, pods);
+    let fewer = Ask::new(room.table, eligibility, ask.gang, pods);
     seat(room, &fewer).map(|_| pods)
 }
 
 /// Whether any pod of `group` could be on the node by itself.
-fn is_single(yard: &Yard<'_>, group: &Group) -> bool {
+fn is_single(table: &NodeTable<'_>, group: &Group) -> bool {
     let need = group.need.iter().copied();
     let devices: Need = need
-        .filter(|(at, _)| super::resources::is_accelerator(yard.resources[*at]))
+        .filter(|(at, _)| super::resources::is_accelerator(table.resources[*at]))
         .collect();
-    (0..yard.nodes.len())
+    (0..table.nodes.len())
         .filter(|node| group.eligible[*node])
-        .all(|node| !devices.is_empty() && yard.fits_when_bare(node, &devices) <= 1)
+        .all(|node| !devices.is_empty() && table.fits_when_bare(node, &devices) <= 1)
 }

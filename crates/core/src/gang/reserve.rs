@@ -10,18 +10,18 @@
 use super::{
     ask::Ask,
     lay::Layout,
+    node_table::NodeTable,
     seat::{Room, Seats, fits_of, seat, together, try_layout},
-    yard::Yard,
 };
 
 /// Finds seats to promise, in what would be free if all other gangs had ended, and keeps them.
-pub(super) fn reserve(yard: &mut Yard<'_>, ask: &Ask<'_>) -> Option<Seats> {
-    let mut amounts = std::mem::take(&mut yard.room);
+pub(super) fn reserve(table: &mut NodeTable<'_>, ask: &Ask<'_>) -> Option<Seats> {
+    let mut amounts = std::mem::take(&mut table.room);
     let mut room = Room {
-        yard,
+        table,
         amounts: &mut amounts,
     };
-    let held = held(room.yard, ask);
+    let held = held(room.table, ask);
     for (node, shape) in &held {
         room.take(*node, &ask.needs[*shape]);
     }
@@ -31,47 +31,47 @@ pub(super) fn reserve(yard: &mut Yard<'_>, ask: &Ask<'_>) -> Option<Seats> {
     for (node, shape) in &held {
         room.give_back(*node, &ask.needs[*shape]);
     }
-    yard.room = amounts;
+    table.room = amounts;
     let seats = found?;
-    keep(yard, ask, &seats);
+    keep(table, ask, &seats);
     Some(seats)
 }
 
 /// Keeps the seats for the gang.
-pub(super) fn keep(yard: &mut Yard<'_>, ask: &Ask<'_>, seats: &Seats) {
+pub(super) fn keep(table: &mut NodeTable<'_>, ask: &Ask<'_>, seats: &Seats) {
     for (pod, node) in (0..).zip(seats) {
         let is_held = ask
             .gang
             .held
             .contains_key(&ask.gang.pods[pod as usize].name);
         if let (Some(node), false) = (node, is_held) {
-            yard.reserve(*node, &ask.needs[ask.shape(pod)]);
+            table.reserve(*node, &ask.needs[ask.shape(pod)]);
         }
     }
 }
 
 /// Seats of which as many as possible are free now, on the domain that has most of them.
 fn soonest(room: &mut Room<'_, '_>, ask: &Ask<'_>) -> Option<Seats> {
-    let yard = room.yard;
-    if ask.is_mutual || !ask.gang.held.is_empty() || ask.top > yard.host_tier() {
+    let table = room.table;
+    if ask.is_mutual || !ask.gang.held.is_empty() || ask.top > table.host_tier() {
         return None;
     }
     let groups = ask.merged().unwrap_or_else(|| ask.by_shape());
     let (main, others) = groups.split_first()?;
     let way = ask.grains.last()?;
-    let whole = |fit: u32| fit / way[yard.host_tier()] * way[yard.host_tier()];
+    let whole = |fit: u32| fit / way[table.host_tier()] * way[table.host_tier()];
     let later: Vec<u32> = fits_of(room, main).into_iter().map(whole).collect();
-    let now: Vec<u32> = (0..yard.nodes.len())
-        .map(|node| whole(yard.usable.fits(node, &main.need)).min(later[node]))
+    let now: Vec<u32> = (0..table.nodes.len())
+        .map(|node| whole(table.usable.fits(node, &main.need)).min(later[node]))
         .collect();
     let wanted = u32::try_from(main.pods.len()).ok()?;
     let sum = |fits: &[u32], nodes: std::ops::Range<usize>| -> u64 {
         fits[nodes].iter().map(|fit| u64::from(*fit)).sum()
     };
     let (_, domain) = (0..)
-        .zip(&yard.tiers[ask.top])
+        .zip(&table.tiers[ask.top])
         .filter(|(at, domain)| {
-            yard.is_one_place(ask.top, *at) && sum(&later, domain.nodes()) >= u64::from(wanted)
+            table.is_one_place(ask.top, *at) && sum(&later, domain.nodes()) >= u64::from(wanted)
         })
         .max_by_key(|(at, domain)| {
             let free = sum(&now, domain.nodes()).min(u64::from(wanted));
@@ -91,13 +91,13 @@ fn soonest(room: &mut Room<'_, '_>, ask: &Ask<'_>) -> Option<Seats> {
     }
     layout.sort_unstable();
     let seats = try_layout(room, ask, main, others, &layout)?;
-    together(yard, ask, &seats).then_some(seats)
+    together(table, ask, &seats).then_some(seats)
 }
 
 /// The seats that were promised the last time, where the gang may still have all of them.
 pub(super) fn as_promised(room: &mut Room<'_, '_>, ask: &Ask<'_>) -> Option<Seats> {
     let gang = ask.gang;
-    if gang.reserved.is_empty() || ask.is_mutual || ask.top > room.yard.host_tier() {
+    if gang.reserved.is_empty() || ask.is_mutual || ask.top > room.table.host_tier() {
         return None;
     }
     let mut seats: Seats = vec![None; gang.pods.len()];
@@ -106,10 +106,10 @@ pub(super) fn as_promised(room: &mut Room<'_, '_>, ask: &Ask<'_>) -> Option<Seat
             .held
             .get(&pod.name)
             .or_else(|| gang.reserved.get(&pod.name))?;
-        seats[at] = Some(*room.yard.by_name.get(node.as_str())?);
+        seats[at] = Some(*room.table.by_name.get(node.as_str())?);
     }
     let mut given: Seats = vec![None; seats.len()];
-    let mut fits = together(room.yard, ask, &seats);
+    let mut fits = together(room.table, ask, &seats);
     for (at, pod) in gang.pods.iter().take(ask.count).enumerate() {
         let (Some(node), false) = (seats[at], gang.held.contains_key(&pod.name)) else {
             continue;
@@ -127,11 +127,11 @@ pub(super) fn as_promised(room: &mut Room<'_, '_>, ask: &Ask<'_>) -> Option<Seat
 }
 
 /// The seats that the gang holds, with the shapes of the pods on them.
-fn held(yard: &Yard<'_>, ask: &Ask<'_>) -> Vec<(u32, usize)> {
+fn held(table: &NodeTable<'_>, ask: &Ask<'_>) -> Vec<(u32, usize)> {
     let pods = ask.gang.pods.iter();
     pods.filter_map(|pod| {
         let node = ask.gang.held.get(&pod.name)?;
-        Some((*yard.by_name.get(node.as_str())?, pod.shape))
+        Some((*table.by_name.get(node.as_str())?, pod.shape))
     })
     .collect()
 }

@@ -14,8 +14,8 @@ use super::{
     amounts::{Amounts, Need},
     ask::{Ask, Grains, Group},
     lay::{Layout, Sums},
+    node_table::NodeTable,
     resources::is_accelerator,
-    yard::Yard,
 };
 
 /// The node of each pod of the gang that has one, by the pod's place in it.
@@ -32,9 +32,9 @@ const TRIED_WITH_OTHERS: usize = 64;
 /// brings.
 const SORTED: usize = 512;
 
-/// Amounts of the nodes, with the yard that knows what they mean.
+/// Amounts of the nodes, with the table that knows what they mean.
 pub(super) struct Room<'y, 'a> {
-    pub(super) yard: &'y Yard<'a>,
+    pub(super) table: &'y NodeTable<'a>,
     pub(super) amounts: &'y mut Amounts,
 }
 
@@ -67,7 +67,7 @@ impl Room<'_, '_> {
 
 /// Seats for all pods that `ask` is for, those included that hold theirs already.
 pub(super) fn seat(room: &mut Room<'_, '_>, ask: &Ask<'_>) -> Option<Seats> {
-    if ask.top > room.yard.host_tier() {
+    if ask.top > room.table.host_tier() {
         return None;
     }
     let gang = ask.gang;
@@ -80,7 +80,7 @@ pub(super) fn seat(room: &mut Room<'_, '_>, ask: &Ask<'_>) -> Option<Seats> {
         mend::mend(room, ask)
     };
     if let Some(seats) = &mended
-        && mend::is_as_before(room.yard, ask, seats)
+        && mend::is_as_before(room.table, ask, seats)
     {
         return mended;
     }
@@ -90,7 +90,7 @@ pub(super) fn seat(room: &mut Room<'_, '_>, ask: &Ask<'_>) -> Option<Seats> {
         let merged = ask.merged().and_then(|groups| compose(room, ask, &groups));
         merged.or_else(|| compose(room, ask, &ask.by_shape()))
     };
-    let cost = |seats: &Seats| ask.traffic.cost(room.yard, seats);
+    let cost = |seats: &Seats| ask.traffic.cost(room.table, seats);
     match (mended, fresh) {
         (Some(mended), Some(fresh)) => Some(if cost(&fresh) < cost(&mended) {
             fresh
@@ -114,11 +114,11 @@ fn compose(room: &mut Room<'_, '_>, ask: &Ask<'_>, groups: &[Group]) -> Option<S
     };
     let mut best: Option<(u64, Seats, &Grains)> = None;
     for way in &ask.grains {
-        for layout in layouts(room.yard, &fits, way, main, ask.top, is_small, tried) {
+        for layout in layouts(room.table, &fits, way, main, ask.top, is_small, tried) {
             let Some(seats) = try_layout(room, ask, main, others, &layout) else {
                 continue;
             };
-            let cost = ask.traffic.cost(room.yard, &seats);
+            let cost = ask.traffic.cost(room.table, &seats);
             if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
                 best = Some((cost, seats, way));
             }
@@ -128,7 +128,7 @@ fn compose(room: &mut Room<'_, '_>, ask: &Ask<'_>, groups: &[Group]) -> Option<S
         }
     }
     let (cost, mut seats, way) = best?;
-    if is_small && cost > 0 && !is_best_ring(room.yard, ask, &fits, main, &seats) {
+    if is_small && cost > 0 && !is_best_ring(room.table, ask, &fits, main, &seats) {
         improve::improve(room, ask, main, way, &mut seats);
     }
     Some(seats)
@@ -136,13 +136,13 @@ fn compose(room: &mut Room<'_, '_>, ask: &Ask<'_>, groups: &[Group]) -> Option<S
 
 /// Whether nothing can be better: one ring, in one narrowest domain, on as few hosts as could hold it.
 fn is_best_ring(
-    yard: &Yard<'_>,
+    table: &NodeTable<'_>,
     ask: &Ask<'_>,
     fits: &[u32],
     group: &Group,
     seats: &Seats,
 ) -> bool {
-    let narrowest = yard.host_tier() - 1;
+    let narrowest = table.host_tier() - 1;
     let mut nodes: Vec<u32> = group
         .pods
         .iter()
@@ -150,12 +150,12 @@ fn is_best_ring(
         .collect();
     nodes.dedup();
     let most = fits.iter().copied().max().unwrap_or(1).max(1) as usize;
-    let domains = &yard.domain_of[narrowest];
+    let domains = &table.domain_of[narrowest];
     ask.traffic.is_ring
         && nodes.len() <= group.pods.len().div_ceil(most)
         && nodes.windows(2).all(|pair| {
             let (a, b) = (domains[pair[0] as usize], domains[pair[1] as usize]);
-            a == b && yard.is_one_place(narrowest, a)
+            a == b && table.is_one_place(narrowest, a)
         })
 }
 
@@ -166,7 +166,7 @@ pub(super) fn fits_of(room: &mut Room<'_, '_>, group: &Group) -> Vec<u32> {
 
 /// Layouts of a group, the narrowest domains first.
 fn layouts(
-    yard: &Yard<'_>,
+    table: &NodeTable<'_>,
     fits: &[u32],
     way: &Grains,
     group: &Group,
@@ -174,7 +174,7 @@ fn layouts(
     is_small: bool,
     tried: usize,
 ) -> Vec<Layout> {
-    let sums = Sums::new(yard, fits, way);
+    let sums = Sums::new(table, fits, way);
     let count = u32::try_from(group.pods.len()).unwrap_or(u32::MAX);
     let top = if group.holds_ranks { top } else { 0 };
     let mut layouts = Vec::new();
@@ -182,15 +182,15 @@ fn layouts(
         return layouts;
     }
     let fewest = sums.fewest(count);
-    for tier in (top..=yard.host_tier()).rev() {
-        for domain in sums.best(yard, tier, count, top, tried) {
-            layouts.push(sums.fill(yard, tier, domain, count));
-            let nodes = yard.tiers[tier][domain as usize].nodes().len();
+    for tier in (top..=table.host_tier()).rev() {
+        for domain in sums.best(table, tier, count, top, tried) {
+            layouts.push(sums.fill(table, tier, domain, count));
+            let nodes = table.tiers[tier][domain as usize].nodes().len();
             if nodes > SORTED && tried == TRIED {
                 break;
             }
-            if is_small && tier < yard.host_tier() && nodes <= SORTED {
-                layouts.push(sums.fewest_hosts(yard, tier, domain, count));
+            if is_small && tier < table.host_tier() && nodes <= SORTED {
+                layouts.push(sums.fewest_hosts(table, tier, domain, count));
             }
         }
         // A wider domain is better only where it needs fewer hosts.
@@ -237,7 +237,7 @@ fn near(
     seats: &mut Seats,
 ) -> bool {
     let mut pods = group.pods.iter().peekable();
-    for node in outward_for(room.yard, group, anchor, top, seats) {
+    for node in outward_for(room.table, group, anchor, top, seats) {
         if !group.eligible[node] {
             continue;
         }
@@ -259,14 +259,14 @@ fn near(
 /// The nodes of the domain of `anchor` in tier `top`, the nearest first. Pods that need no accelerator go beside
 /// the others of the gang, and else to nodes that have none, so that no GPU is left without a processor.
 fn outward_for(
-    yard: &Yard<'_>,
+    table: &NodeTable<'_>,
     group: &Group,
     anchor: u32,
     top: usize,
     seats: &Seats,
 ) -> Vec<usize> {
-    let mut nodes: Vec<usize> = outward(yard, anchor, top).collect();
-    let named = |at: &usize| is_accelerator(yard.resources[*at]);
+    let mut nodes: Vec<usize> = outward(table, anchor, top).collect();
+    let named = |at: &usize| is_accelerator(table.resources[*at]);
     if group.need.iter().any(|(at, _)| named(at)) {
         return nodes;
     }
@@ -274,24 +274,28 @@ fn outward_for(
     own.sort_unstable();
     nodes.sort_by_key(|node| {
         let is_own = own.binary_search(node).is_ok();
-        (!is_own, yard.nodes[*node].allocatable.accelerators() > 0)
+        (!is_own, table.nodes[*node].allocatable.accelerators() > 0)
     });
     nodes
 }
 
 /// The nodes of the domain of `anchor` in tier `top`, the nearest first.
-pub(super) fn outward(yard: &Yard<'_>, anchor: u32, top: usize) -> impl Iterator<Item = usize> {
+pub(super) fn outward(
+    table: &NodeTable<'_>,
+    anchor: u32,
+    top: usize,
+) -> impl Iterator<Item = usize> {
     let mut inner = 0..0;
-    let domains: Vec<std::ops::Range<usize>> = (top..=yard.host_tier())
+    let domains: Vec<std::ops::Range<usize>> = (top..=table.host_tier())
         .rev()
         .map(|tier| {
-            let domain = yard.domain_of[tier]
+            let domain = table.domain_of[tier]
                 .get(anchor as usize)
                 .copied()
                 .unwrap_or(0);
-            yard.tiers[tier]
+            table.tiers[tier]
                 .get(domain as usize)
-                .map_or(0..0, super::yard::Domain::nodes)
+                .map_or(0..0, super::node_table::Domain::nodes)
         })
         .collect();
     domains.into_iter().flat_map(move |range| {
@@ -302,11 +306,11 @@ pub(super) fn outward(yard: &Yard<'_>, anchor: u32, top: usize) -> impl Iterator
 
 /// Whether the ranks of `seats` are in one domain where that is required, and tensor-parallel groups lie
 /// together where that is possible at all.
-pub(super) fn together(yard: &Yard<'_>, ask: &Ask<'_>, seats: &Seats) -> bool {
+pub(super) fn together(table: &NodeTable<'_>, ask: &Ask<'_>, seats: &Seats) -> bool {
     let domain = |pod: &u32, tier: usize| {
         let node = seats[*pod as usize]? as usize;
-        let domain = yard.domain_of[tier][node];
-        yard.is_one_place(tier, domain).then_some(domain)
+        let domain = table.domain_of[tier][node];
+        table.is_one_place(tier, domain).then_some(domain)
     };
     let is_one = |pods: &[u32], tier: usize| {
         let first = pods.first().and_then(|pod| domain(pod, tier));
@@ -317,7 +321,7 @@ pub(super) fn together(yard: &Yard<'_>, ask: &Ask<'_>, seats: &Seats) -> bool {
         return false;
     }
     let size = ask.traffic.tensor_group;
-    let mut tiers = (1..=yard.host_tier())
+    let mut tiers = (1..=table.host_tier())
         .filter(|tier| size > 1 && ask.grains.iter().any(|way| way[*tier] == size))
         .peekable();
     tiers.peek().is_none()

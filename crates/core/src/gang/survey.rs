@@ -8,8 +8,8 @@ use serde::Serialize;
 use super::{
     Constraints, Gang, GangKey, Snapshot,
     eligible::Bar,
+    node_table::{Domain, NodeTable},
     resources::CPU,
-    yard::{Domain, Yard},
 };
 use crate::probe::NodeRecord;
 
@@ -90,14 +90,14 @@ impl Tally {
 /// The tree of the cluster.
 pub fn survey(snapshot: &Snapshot) -> Area {
     let gangs: [Gang; 0] = [];
-    let yard = Yard::new(snapshot, &gangs);
-    let hosts = hosts(&yard);
-    area(&yard, &hosts, 0, &yard.tiers[0][0])
+    let table = NodeTable::new(snapshot, &gangs);
+    let hosts = hosts(&table);
+    area(&table, &hosts, 0, &table.tiers[0][0])
 }
 
-fn area(yard: &Yard<'_>, hosts: &[Host], tier: usize, domain: &Domain<'_>) -> Area {
+fn area(table: &NodeTable<'_>, hosts: &[Host], tier: usize, domain: &Domain<'_>) -> Area {
     let mut area = Area {
-        level: yard.tier_names[tier].to_owned(),
+        level: table.tier_names[tier].to_owned(),
         name: domain.name.map(str::to_owned),
         nodes: domain.nodes().len(),
         accelerators: Tally::default(),
@@ -107,30 +107,31 @@ fn area(yard: &Yard<'_>, hosts: &[Host], tier: usize, domain: &Domain<'_>) -> Ar
     for host in &hosts[domain.nodes()] {
         area.accelerators.add(host.accelerators);
     }
-    if tier + 1 == yard.host_tier() {
+    if tier + 1 == table.host_tier() {
         area.hosts = hosts[domain.nodes()].to_vec();
     } else {
         let (first, end) = domain.parts;
-        let parts = &yard.tiers[tier + 1][first as usize..end as usize];
+        let parts = &table.tiers[tier + 1][first as usize..end as usize];
         area.areas = parts
             .iter()
-            .map(|part| self::area(yard, hosts, tier + 1, part))
+            .map(|part| self::area(table, hosts, tier + 1, part))
             .collect();
     }
     area
 }
 
-fn hosts(yard: &Yard<'_>) -> Vec<Host> {
-    let mut holders: Vec<BTreeMap<Option<&GangKey>, i64>> = vec![BTreeMap::new(); yard.nodes.len()];
-    let mut cpu: Vec<i64> = vec![0; yard.nodes.len()];
-    for lodger in &yard.lodgers {
+fn hosts(table: &NodeTable<'_>) -> Vec<Host> {
+    let mut holders: Vec<BTreeMap<Option<&GangKey>, i64>> =
+        vec![BTreeMap::new(); table.nodes.len()];
+    let mut cpu: Vec<i64> = vec![0; table.nodes.len()];
+    for lodger in &table.lodgers {
         let at = lodger.node as usize;
         *holders[at].entry(lodger.gang).or_default() += lodger.requests.accelerators();
         cpu[at] += lodger.requests.get(CPU);
     }
     let nobody = Constraints::default();
-    let mut hosts = Vec::with_capacity(yard.nodes.len());
-    for (at, (name, node)) in yard.names.iter().zip(&yard.nodes).enumerate() {
+    let mut hosts = Vec::with_capacity(table.nodes.len());
+    for (at, (name, node)) in table.names.iter().zip(&table.nodes).enumerate() {
         let bar = Bar::find(name, node, &nobody);
         let total = node.allocatable.accelerators();
         let foreign = holders[at].get(&None).copied().unwrap_or(0);

@@ -6,7 +6,7 @@
 //! pipeline stage hands them on once per stage, and copies of the model exchange gradients once per step,
 //! behind the computation.
 
-use super::{Gang, yard::Yard};
+use super::{Gang, node_table::NodeTable};
 use crate::spec::{Axis, Parallelism};
 
 /// Pods that talk, with how much.
@@ -182,12 +182,12 @@ impl Traffic {
     }
 
     /// What a seating costs; pods without a seat cost nothing.
-    pub(super) fn cost(&self, yard: &Yard<'_>, seat: &[Option<u32>]) -> u64 {
+    pub(super) fn cost(&self, table: &NodeTable<'_>, seat: &[Option<u32>]) -> u64 {
         self.edges
             .iter()
             .filter_map(|(a, b, weight)| {
                 let (a, b) = (seat[*a as usize]?, seat[*b as usize]?);
-                Some(u64::from(*weight) * u64::from(yard.hops(a, b)))
+                Some(u64::from(*weight) * u64::from(table.hops(a, b)))
             })
             .sum()
     }

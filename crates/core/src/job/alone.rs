@@ -9,7 +9,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    Account, JudgedEnd, LastEnd, Observed, ObservedPod, PodPhase, Yard, budget,
+    Account, JobRecord, JudgedEnd, LastEnd, Observed, ObservedPod, PodPhase, budget,
     cause::{Cause, Failure},
     mutant,
     pass::Pass,
@@ -37,12 +37,12 @@ pub fn unjudged_ends<'a>(job: &Job, observed: &'a Observed) -> Vec<&'a ObservedP
     if verdict::is_over(job, observed) || job.restart_scope() != RestartScope::Pod {
         return Vec::new();
     }
-    let yard = &observed.status.trainyard;
-    let known = |pod: &ObservedPod| yard.last_ends.contains_key(&job.pod_name(pod.slot));
+    let record = &observed.status.trainyard;
+    let known = |pod: &ObservedPod| record.last_ends.contains_key(&job.pod_name(pod.slot));
     let new = observed
         .pods
         .iter()
-        .filter(|pod| ended_anew(job, yard, pod));
+        .filter(|pod| ended_anew(job, record, pod));
     let mut pods: Vec<&ObservedPod> = new
         .filter(|pod| response(job, pod) != Response::Bear)
         .collect();
@@ -55,19 +55,19 @@ pub fn unjudged_ends<'a>(job: &Job, observed: &'a Observed) -> Vec<&'a ObservedP
 }
 
 /// Whether the program in `pod` failed by itself, and nobody has judged that yet.
-fn ended_anew(job: &Job, yard: &Yard, pod: &ObservedPod) -> bool {
+fn ended_anew(job: &Job, record: &JobRecord, pod: &ObservedPod) -> bool {
     let by_itself = pod.disruption.is_none()
         && pod.deleted_at.is_none()
         && pod.exit.is_some_and(|exit| exit.code != 0);
-    let wanted = pod.attempt == yard.attempt
+    let wanted = pod.attempt == record.attempt
         && pod.slot.index < job.role_replicas(pod.slot.role)
-        && !yard.dismissed.contains(&pod.uid);
+        && !record.dismissed.contains(&pod.uid);
     if !by_itself || !wanted || pod.ends == 0 {
         return false;
     }
-    match yard.last_ends.get(&job.pod_name(pod.slot)) {
+    match record.last_ends.get(&job.pod_name(pod.slot)) {
         Some(last) => last.uid != pod.uid || last.ends < pod.ends,
-        None => yard.last_ends.len() < TRACKED,
+        None => record.last_ends.len() < TRACKED,
     }
 }
 

@@ -10,8 +10,8 @@ use super::{ConditionType, EventKind, messages, mutant, pass::Pass};
 
 /// Begins the next attempt where one is asked for and not yet begun.
 pub(super) fn restart(pass: &mut Pass<'_>) {
-    let asked =
-        pass.job.knobs.restart.is_some() && pass.job.knobs.restart != pass.status.trainyard.restart;
+    let asked = pass.job.settings.restart.is_some()
+        && pass.job.settings.restart != pass.status.trainyard.restart;
     if !asked || mutant::is(mutant::Mutant::IgnoresRestart) {
         return;
     }

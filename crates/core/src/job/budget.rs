@@ -34,13 +34,13 @@ pub(super) fn limit(job: &Job, account: Account) -> Option<u32> {
                 _ => None,
             };
             (
-                job.knobs.budget.user,
+                job.settings.budget.user,
                 job.run_policy.backoff_limit.or(default),
             )
         }
-        Account::Platform => (job.knobs.budget.platform, Some(PLATFORM)),
-        Account::Infrastructure => (job.knobs.budget.infrastructure, Some(INFRASTRUCTURE)),
-        Account::Preemption => (job.knobs.budget.preemption, Some(PREEMPTION)),
+        Account::Platform => (job.settings.budget.platform, Some(PLATFORM)),
+        Account::Infrastructure => (job.settings.budget.infrastructure, Some(INFRASTRUCTURE)),
+        Account::Preemption => (job.settings.budget.preemption, Some(PREEMPTION)),
     };
     let limit = match stated {
         Some(Limit::At(limit)) => Some(limit),
@@ -176,8 +176,8 @@ mod tests {
     fn accounts_do_not_pay_for_each_other() {
         let mut job = job(Kind::PyTorch);
         job.run_policy.backoff_limit = Some(1);
-        job.knobs.budget.preemption = Some(Limit::At(2));
-        job.knobs.budget.infrastructure = Some(Limit::Unlimited);
+        job.settings.budget.preemption = Some(Limit::At(2));
+        job.settings.budget.infrastructure = Some(Limit::Unlimited);
         let mut spent = Spent::default();
         for _ in 0..2000 {
             assert_eq!(charge(&mut spent, &job, Account::Infrastructure, 1), Ok(()));

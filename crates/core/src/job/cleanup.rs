@@ -110,8 +110,8 @@ fn clean(pass: &mut Pass<'_>) {
     let mut kept: BTreeSet<Slot> = BTreeSet::new();
     let (mut leaving, mut running) = (0u32, 0u32);
     for pod in &observed.pods {
-        let yard = &pass.status.trainyard;
-        let replaced = pod.attempt < yard.attempt || yard.dismissed.contains(&pod.uid);
+        let record = &pass.status.trainyard;
+        let replaced = pod.attempt < record.attempt || record.dismissed.contains(&pod.uid);
         let finished = matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed);
         let goes = match cleaning {
             _ if mutant::is(mutant::Mutant::LeaksAtEnd) => false,

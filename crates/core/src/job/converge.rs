@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Action, ConditionType, IndexSet, PodPhase, SharedInputs, Wait, Yard, fabric, grouping,
+    Action, ConditionType, IndexSet, JobRecord, PodPhase, SharedInputs, Wait, fabric, grouping,
     messages, mutant,
     pass::Pass,
     preflight,
@@ -20,17 +20,17 @@ use crate::{
 pub(super) fn converge(pass: &mut Pass<'_>, roster: &Roster<'_>) {
     remove_unwanted(pass, roster);
     say_refusals(pass);
-    let yard = &pass.status.trainyard;
+    let record = &pass.status.trainyard;
     let missing: Vec<Slot> = roster
         .missing
         .iter()
         .copied()
-        .filter(|slot| !yard.has_succeeded(*slot))
+        .filter(|slot| !record.has_succeeded(*slot))
         .collect();
     let leaving = roster
         .notable
         .iter()
-        .any(|pod| yard.dismissed.contains(&pod.uid));
+        .any(|pod| record.dismissed.contains(&pod.uid));
     if missing.is_empty() && !leaving {
         pass.status.trainyard.formed = true;
     }
@@ -92,8 +92,8 @@ fn blocked(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Option<(Code, String)> {
     let retry_at = pass.status.trainyard.retry_at?;
     if pass.now < retry_at {
         pass.wake(retry_at);
-        let yard = &pass.status.trainyard;
-        let cause = match (yard.given_back, yard.quick_failures) {
+        let record = &pass.status.trainyard;
+        let cause = match (record.given_back, record.quick_failures) {
             (0, failures) => format!("{failures} quick failures in a row"),
             (times, _) => format!("the gang gave its seats back {times} times"),
         };
@@ -189,7 +189,7 @@ fn create(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) {
 /// How many workers the launcher still waits for, if it does: (have, want, what they must be).
 pub(super) fn launcher_waits_for(
     job: &Job,
-    yard: &Yard,
+    record: &JobRecord,
     roster: &Roster<'_>,
 ) -> Option<(u32, u32, &'static str)> {
     if !job.launcher_waits() {
@@ -197,10 +197,10 @@ pub(super) fn launcher_waits_for(
     }
     let wanted = job.role_replicas(Role::Worker);
     let (have, word) = if job.kind == Kind::MpiV1 {
-        (roster.active(Role::Worker, yard), "run")
+        (roster.active(Role::Worker, record), "run")
     } else {
         let ready = roster.notable.iter().filter(|pod| {
-            pod.slot.role == Role::Worker && pod.ready && roster::is_active(pod, yard)
+            pod.slot.role == Role::Worker && pod.ready && roster::is_active(pod, record)
         });
         (
             ready.fold(roster.healthy(Role::Worker), |sum, _| sum + 1),
@@ -212,14 +212,14 @@ pub(super) fn launcher_waits_for(
 
 /// The workers of this attempt that run now.
 fn running_workers(pass: &Pass<'_>) -> IndexSet {
-    let yard = &pass.status.trainyard;
+    let record = &pass.status.trainyard;
     let wanted = pass.job.role_replicas(Role::Worker);
     let mut indices: Vec<u32> = pass
         .observed
         .pods
         .iter()
-        .filter(|pod| pod.slot.role == Role::Worker && pod.attempt == yard.attempt)
-        .filter(|pod| pod.slot.index < wanted && roster::is_active(pod, yard))
+        .filter(|pod| pod.slot.role == Role::Worker && pod.attempt == record.attempt)
+        .filter(|pod| pod.slot.index < wanted && roster::is_active(pod, record))
         .map(|pod| pod.slot.index)
         .collect();
     // Adding to a set of ranges is cheap only in order.
@@ -240,18 +240,18 @@ fn report_running(pass: &mut Pass<'_>, roster: &Roster<'_>) {
         runs = runs && active(Role::Worker) == pass.job.role_replicas(Role::Worker);
     }
     if pass.holds(ConditionType::Restarting) {
-        let yard = &pass.status.trainyard;
+        let record = &pass.status.trainyard;
         let running: u32 = pass
             .job
             .roles
             .keys()
-            .map(|role| roster.active(*role, yard))
+            .map(|role| roster.active(*role, record))
             .sum();
         let done: u32 = pass
             .job
             .roles
             .keys()
-            .map(|role| yard.succeeded_in(pass.job, *role))
+            .map(|role| record.succeeded_in(pass.job, *role))
             .sum();
         let needed = super::elastic::enough(pass.job).min(pass.job.total_replicas());
         runs = runs && running + done >= needed;

@@ -153,56 +153,59 @@ impl<'a> Pass<'a> {
         // A silent node of the attempt that ends keeps the next one waiting for nothing.
         self.reasons
             .retain(|reason| reason.code != Code::NodeSilent);
-        let yard = &mut self.status.trainyard;
+        let record = &mut self.status.trainyard;
         let seen = self.observed.progress;
-        let seen = seen.filter(|seen| seen.attempt == yard.attempt);
-        let kept = yard.attempt_progress().map(|kept| kept.step);
+        let seen = seen.filter(|seen| seen.attempt == record.attempt);
+        let kept = record.attempt_progress().map(|kept| kept.step);
         if let Some(step) = seen.map(|seen| seen.step).max(kept) {
-            yard.ledger.reached(step);
+            record.ledger.reached(step);
         }
-        yard.attempt += 1;
-        yard.formed = false;
-        yard.replicas = self.job.replicas();
-        yard.succeeded.clear();
-        yard.dismissed.clear();
-        yard.restarts.clear();
-        yard.last_ends.clear();
-        yard.retry_at = None;
-        yard.seated_at = None;
-        yard.whole = false;
-        yard.fabric = fabric::next(
-            self.job.knobs.fabric.as_ref(),
-            yard.fabric.take(),
+        record.attempt += 1;
+        record.formed = false;
+        record.replicas = self.job.replicas();
+        record.succeeded.clear();
+        record.dismissed.clear();
+        record.restarts.clear();
+        record.last_ends.clear();
+        record.retry_at = None;
+        record.seated_at = None;
+        record.whole = false;
+        record.fabric = fabric::next(
+            self.job.settings.fabric.as_ref(),
+            record.fabric.take(),
             &self.observed.fabric,
         );
-        yard.preflight = yard.preflight.take().map(PreflightState::next_attempt);
+        record.preflight = record.preflight.take().map(PreflightState::next_attempt);
         // Whatever began it, an attempt is the restart that was asked for by then.
         if !mutant::is(mutant::Mutant::ForgetsRestart) {
-            yard.restart.clone_from(&self.job.knobs.restart);
+            record.restart.clone_from(&self.job.settings.restart);
         }
     }
 
     /// Remembers which pods ended well and which are gone, and counts.
     pub(super) fn remember(&mut self, roster: &Roster<'_>) {
-        let yard = &mut self.status.trainyard;
-        let reruns = self.job.knobs.compat.contains(&Compat::RerunSucceeded)
+        let record = &mut self.status.trainyard;
+        let reruns = self.job.settings.compat.contains(&Compat::RerunSucceeded)
             || mutant::is(mutant::Mutant::RerunsSucceeded);
         if reruns {
-            yard.succeeded.clear();
+            record.succeeded.clear();
         }
         for pod in &roster.notable {
             if pod.phase == PodPhase::Succeeded {
-                yard.succeeded
+                record
+                    .succeeded
                     .entry(pod.slot.role)
                     .or_default()
                     .insert(pod.slot.index);
             }
         }
-        if !yard.dismissed.is_empty() || !yard.restarts.is_empty() {
+        if !record.dismissed.is_empty() || !record.restarts.is_empty() {
             let pods = self.observed.pods.iter();
             let there: BTreeSet<&str> = pods.map(|pod| pod.uid.as_str()).collect();
-            yard.dismissed.retain(|uid| there.contains(uid.as_str()));
-            yard.restarts.retain(|uid, _| there.contains(uid.as_str()));
+            record.dismissed.retain(|uid| there.contains(uid.as_str()));
+            record
+                .restarts
+                .retain(|uid, _| there.contains(uid.as_str()));
         }
         self.count(roster);
     }
@@ -213,9 +216,9 @@ impl<'a> Pass<'a> {
 
     /// Books the time up to now and says what the time from now on is spent on.
     pub(super) fn account_time(&mut self, roster: &Roster<'_>) {
-        let yard = &self.status.trainyard;
-        let spent = yard.spent;
-        let restarted = yard.attempt > 1
+        let record = &self.status.trainyard;
+        let spent = record.spent;
+        let restarted = record.attempt > 1
             && spent.user + spent.platform + spent.infrastructure + spent.preemption > 0;
         let mut scene = Scene::new(restarted, super::elastic::enough(self.job));
         for role in self.job.roles.keys() {
@@ -224,21 +227,25 @@ impl<'a> Pass<'a> {
         for pod in &roster.notable {
             scene.pod(pod);
         }
-        if roster.missing.iter().any(|slot| !yard.has_succeeded(*slot)) {
+        if roster
+            .missing
+            .iter()
+            .any(|slot| !record.has_succeeded(*slot))
+        {
             scene.missing();
         }
         let progress = self.progress();
-        let open = yard.ledger.open;
+        let open = record.ledger.open;
         let open = open.filter(|open| {
             // An earlier version took pods that run for training.
-            let told = progress.is_some() || yard.attempt_progress().is_some();
-            told && open.attempt == yard.attempt
+            let told = progress.is_some() || record.attempt_progress().is_some();
+            told && open.attempt == record.attempt
         });
         let turn = scene.phase(
             progress.as_ref(),
             open.map(|open| open.phase),
-            yard.ledger.best_step,
-            self.job.knobs.hang_after,
+            record.ledger.best_step,
+            self.job.settings.hang_after,
         );
         self.spend_time_since(turn.since.unwrap_or(self.now), turn.phase);
         if let Some(at) = turn.turns_at {
@@ -248,21 +255,21 @@ impl<'a> Pass<'a> {
 
     /// Books that the attempt trained since its first step, however much later that was read, and however soon it ended.
     pub(super) fn book_first_step(&mut self) {
-        let yard = &self.status.trainyard;
+        let record = &self.status.trainyard;
         let Some(progress) = self.progress() else {
             return;
         };
         // A short attempt may have ended before anybody saw that its pods run. One whose steps are known already may
         // create a pod again.
-        let unknown = yard.attempt_progress().is_none();
+        let unknown = record.attempt_progress().is_none();
         let is_before = |open: OpenSpan| {
             let before = open.phase == Phase::Starting || unknown && open.phase.precedes_training();
-            open.attempt == yard.attempt && before
+            open.attempt == record.attempt && before
         };
-        if !yard.ledger.open.is_some_and(is_before) {
+        if !record.ledger.open.is_some_and(is_before) {
             return;
         }
-        let best = yard.ledger.best_step;
+        let best = record.ledger.best_step;
         let phase = if best.is_some_and(|best| progress.step <= best) {
             Phase::Redoing
         } else {
@@ -285,9 +292,9 @@ impl<'a> Pass<'a> {
 
     /// A phase that began before it was noticed takes its time back from the open span.
     fn spend_time_since(&mut self, since: Timestamp, phase: Phase) {
-        let yard = &mut self.status.trainyard;
+        let record = &mut self.status.trainyard;
         let since = since.min(self.now);
-        yard.ledger.enter(yard.attempt, phase, since);
+        record.ledger.enter(record.attempt, phase, since);
     }
 
     /// Keeps how far the training is, where that is worth a write.

@@ -33,7 +33,7 @@ const NAMED: usize = 8;
 
 /// Why the gang does not even ask for seats: its last preflight was in vain, a moment ago.
 pub(super) fn pauses(pass: &mut Pass<'_>) -> bool {
-    if pass.job.knobs.preflight != Preflight::Required {
+    if pass.job.settings.preflight != Preflight::Required {
         pass.status.trainyard.preflight = None;
         return false;
     }
@@ -58,7 +58,7 @@ pub(super) fn pauses(pass: &mut Pass<'_>) -> bool {
 
 /// Whether the pods of a gang that has seats may go there; says why where they may not.
 pub(super) fn cleared(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) -> bool {
-    if pass.job.knobs.preflight != Preflight::Required || mutant::is(Mutant::StartsUnmeasured) {
+    if pass.job.settings.preflight != Preflight::Required || mutant::is(Mutant::StartsUnmeasured) {
         return true;
     }
     let observed = pass.observed;
@@ -380,7 +380,7 @@ pub(super) fn leave(pass: &mut Pass<'_>) {
     let over = conditions::ended(&pass.status.conditions)
         || pass.observed.being_deleted
         || pass.job.run_policy.suspend
-        || pass.job.knobs.preflight != Preflight::Required;
+        || pass.job.settings.preflight != Preflight::Required;
     let awaited =
         |state: &PreflightState| followed && state.since.is_some() && state.round == round;
     let is_awaited = pass

@@ -58,10 +58,10 @@ fn end_of_the_line(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Strin
         .into_iter()
         .filter(|failure| restart::response(pass.job, failure) == Response::Bear)
         .collect();
-    let yard = &pass.status.trainyard;
+    let record = &pass.status.trainyard;
     let ended = |role: Role| {
         let borne = borne.iter().filter(|failure| failure.slot.role == role);
-        borne.fold(yard.succeeded_in(pass.job, role), |sum, _| sum + 1)
+        borne.fold(record.succeeded_in(pass.job, role), |sum, _| sum + 1)
     };
     if let Some(failure) = borne.iter().find(|failure| failure.slot.role == role)
         && ended(role) == pass.job.role_replicas(role)
@@ -70,8 +70,8 @@ fn end_of_the_line(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Strin
     }
     let launcher = Slot::new(Role::Launcher, 0);
     let waits = roster.missing.contains(&launcher)
-        && !yard.has_succeeded(launcher)
-        && converge::launcher_waits_for(pass.job, yard, roster).is_some();
+        && !record.has_succeeded(launcher)
+        && converge::launcher_waits_for(pass.job, record, roster).is_some();
     match ended(Role::Worker) {
         count if waits && count > 0 => Err(messages::ended_early(pass.job, count)),
         _ => Ok(()),
@@ -204,12 +204,12 @@ fn failure_of(pass: &mut Pass<'_>, pod: &ObservedPod) -> Option<Cause> {
 
 /// Names the first pod of this attempt whose node does not answer and that is not given up yet.
 fn say_silent_nodes(pass: &mut Pass<'_>, roster: &Roster<'_>) {
-    let yard = &pass.status.trainyard;
+    let record = &pass.status.trainyard;
     let silent: Vec<(&ObservedPod, Timestamp)> = roster
         .notable
         .iter()
         .filter(|pod| !matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed))
-        .filter(|pod| !yard.dismissed.contains(&pod.uid))
+        .filter(|pod| !record.dismissed.contains(&pod.uid))
         .filter_map(|pod| match pass.contact(pod) {
             Contact::LostAt(at) => Some((*pod, at)),
             Contact::Fine | Contact::Lost => None,
@@ -234,13 +234,13 @@ fn say_silent_nodes(pass: &mut Pass<'_>, roster: &Roster<'_>) {
 
 /// Whether the pod of `slot` was there and is no more, without having ended well.
 fn vanished(pass: &Pass<'_>, slot: Slot) -> bool {
-    let yard = &pass.status.trainyard;
-    yard.formed
-        && yard
+    let record = &pass.status.trainyard;
+    record.formed
+        && record
             .replicas
             .get(&slot.role)
             .is_some_and(|replicas| slot.index < *replicas)
-        && !yard.has_succeeded(slot)
+        && !record.has_succeeded(slot)
 }
 
 /// A collective job of another size is another gang. MPI workers come and go: the launcher learns
@@ -265,20 +265,20 @@ fn resize_gang(pass: &mut Pass<'_>) {
 /// Counts what the kubelet restarted by itself against the user's limit.
 fn pay_for_restarts_in_place(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> {
     for pod in roster.notable.iter().filter(|pod| pod.restarts > 0) {
-        let yard = &mut pass.status.trainyard;
+        let record = &mut pass.status.trainyard;
         let policy = pass
             .job
             .roles
             .get(&pod.slot.role)
             .map(|spec| spec.restart_policy);
-        let paid = yard.restarts.get(&pod.uid).copied().unwrap_or(0);
+        let paid = record.restarts.get(&pod.uid).copied().unwrap_or(0);
         let counts = policy != Some(RestartPolicy::Never)
             && pod.restarts > paid
-            && (paid > 0 || yard.restarts.len() < RESTARTS_TRACKED);
+            && (paid > 0 || record.restarts.len() < RESTARTS_TRACKED);
         if counts {
-            yard.restarts.insert(pod.uid.clone(), pod.restarts);
+            record.restarts.insert(pod.uid.clone(), pod.restarts);
             let charged = budget::charge(
-                &mut yard.spent,
+                &mut record.spent,
                 pass.job,
                 Account::User,
                 pod.restarts - paid,
@@ -317,17 +317,17 @@ pub(super) fn pay(pass: &mut Pass<'_>, failure: &Failure, account: Account) -> R
 /// Lets a job that keeps failing wait before it tries again, and marks it as restarting.
 pub(super) fn pause(pass: &mut Pass<'_>, failure: &Failure) {
     let steady = ran_steadily(pass);
-    let yard = &mut pass.status.trainyard;
+    let record = &mut pass.status.trainyard;
     let user = failure.cause.account() == Account::User;
-    yard.quick_failures = match (user, steady) {
+    record.quick_failures = match (user, steady) {
         (_, true) => u32::from(user),
-        (true, false) => yard.quick_failures.saturating_add(1),
-        (false, false) => yard.quick_failures,
+        (true, false) => record.quick_failures.saturating_add(1),
+        (false, false) => record.quick_failures,
     };
-    if user && yard.quick_failures > 1 {
-        let doublings = (yard.quick_failures - 2).min(5);
+    if user && record.quick_failures > 1 {
+        let doublings = (record.quick_failures - 2).min(5);
         let pause = (PAUSE * 2u32.pow(doublings)).min(PAUSE_MAX);
-        yard.retry_at = pass.now.checked_add(pause).ok();
+        record.retry_at = pass.now.checked_add(pause).ok();
     }
     pass.hold(
         ConditionType::Restarting,

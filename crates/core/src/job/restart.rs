@@ -55,7 +55,7 @@ fn policy(job: &Job, role: Role) -> RestartPolicy {
 
 fn by_policy(job: &Job, policy: RestartPolicy, cause: Cause) -> Response {
     let xgboost_fails =
-        job.kind == Kind::XgBoost && job.knobs.compat.contains(&Compat::XgboostFails);
+        job.kind == Kind::XgBoost && job.settings.compat.contains(&Compat::XgboostFails);
     match policy {
         RestartPolicy::Always | RestartPolicy::OnFailure if xgboost_fails => Response::Fail,
         RestartPolicy::Always | RestartPolicy::OnFailure => Response::Restart,
@@ -70,7 +70,7 @@ fn by_policy(job: &Job, policy: RestartPolicy, cause: Cause) -> Response {
         RestartPolicy::Never => {
             // The program did not fail when its seat was taken away.
             let program_failed = cause.account() == Account::User;
-            if program_failed || job.knobs.compat.contains(&Compat::DisruptionsFail) {
+            if program_failed || job.settings.compat.contains(&Compat::DisruptionsFail) {
                 Response::Fail
             } else {
                 Response::Restart
@@ -174,12 +174,12 @@ mod tests {
     #[test]
     fn compat_brings_the_old_answers_back() {
         let mut never = job(Kind::Tf);
-        never.knobs.compat.insert(Compat::DisruptionsFail);
+        never.settings.compat.insert(Compat::DisruptionsFail);
         assert_eq!(answer(&never, Role::Worker, EVICTED), Fail);
         let mut xgboost = job(Kind::XgBoost);
         xgboost.roles.get_mut(&Role::Worker).unwrap().restart_policy = OnFailure;
         assert_eq!(answer(&xgboost, Role::Worker, CRASH), Restart);
-        xgboost.knobs.compat.insert(Compat::XgboostFails);
+        xgboost.settings.compat.insert(Compat::XgboostFails);
         assert_eq!(answer(&xgboost, Role::Worker, CRASH), Fail);
     }
 
@@ -198,7 +198,7 @@ mod tests {
             Restart,
             "as the launcher's policy"
         );
-        mpi.knobs.restart_scope = Some(RestartScope::Pod);
+        mpi.settings.restart_scope = Some(RestartScope::Pod);
         assert_eq!(answer(&mpi, Role::Worker, CRASH), Bear);
     }
 

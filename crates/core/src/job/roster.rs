@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::{NodeHealth, Observed, ObservedPod, PodPhase, RoleStatus, Yard, mutant};
+use super::{JobRecord, NodeHealth, Observed, ObservedPod, PodPhase, RoleStatus, mutant};
 use crate::spec::{Job, Kind, Role, Slot};
 
 /// Pods by what they are to the current attempt.
@@ -28,8 +28,8 @@ pub(super) struct Roster<'a> {
 }
 
 impl<'a> Roster<'a> {
-    /// Sorts the pods for the attempt that `yard` is in.
-    pub(super) fn new(job: &Job, observed: &'a Observed, yard: &Yard) -> Self {
+    /// Sorts the pods for the attempt that `record` is in.
+    pub(super) fn new(job: &Job, observed: &'a Observed, record: &JobRecord) -> Self {
         let mut roster = Self::default();
         let mut taken: BTreeMap<Role, Vec<bool>> = job
             .roles
@@ -38,7 +38,7 @@ impl<'a> Roster<'a> {
             .collect();
         for pod in &observed.pods {
             let counts_old = mutant::is(mutant::Mutant::CountsOldAttempts);
-            if pod.attempt < yard.attempt && !counts_old {
+            if pod.attempt < record.attempt && !counts_old {
                 roster.stale.push(pod);
                 continue;
             }
@@ -55,7 +55,7 @@ impl<'a> Roster<'a> {
                     .node
                     .as_ref()
                     .is_some_and(|node| observed.nodes.contains_key(node));
-            if pod.ready && pod.restarts == 0 && !node_in_question && is_active(pod, yard) {
+            if pod.ready && pod.restarts == 0 && !node_in_question && is_active(pod, record) {
                 *roster.healthy.entry(pod.slot.role).or_default() += 1;
             } else {
                 roster.notable.push(pod);
@@ -79,21 +79,21 @@ impl<'a> Roster<'a> {
     }
 
     /// How many pods of `role` run and are meant to.
-    pub(super) fn active(&self, role: Role, yard: &Yard) -> u32 {
+    pub(super) fn active(&self, role: Role, record: &JobRecord) -> u32 {
         let others = self.notable.iter().filter(|pod| pod.slot.role == role);
         others.fold(self.healthy(role), |sum, pod| {
-            sum + u32::from(is_active(pod, yard))
+            sum + u32::from(is_active(pod, record))
         })
     }
 
     /// The counts of `replicaStatuses`: pods that run, ended well (whether or not they still
     /// exist) and ended badly, of the current attempt alone.
-    pub(super) fn counts(&self, job: &Job, yard: &Yard) -> BTreeMap<Role, RoleStatus> {
+    pub(super) fn counts(&self, job: &Job, record: &JobRecord) -> BTreeMap<Role, RoleStatus> {
         let failed = |role| {
             let failed = self.notable.iter().filter(|pod| {
                 pod.slot.role == role
                     && pod.phase == PodPhase::Failed
-                    && !yard.dismissed.contains(&pod.uid)
+                    && !record.dismissed.contains(&pod.uid)
             });
             failed.fold(0, |sum, _| sum + 1)
         };
@@ -101,8 +101,8 @@ impl<'a> Roster<'a> {
             .keys()
             .map(|role| {
                 let status = RoleStatus {
-                    active: self.active(*role, yard),
-                    succeeded: yard.succeeded_in(job, *role),
+                    active: self.active(*role, record),
+                    succeeded: record.succeeded_in(job, *role),
                     failed: failed(*role),
                     selector: selector(job, *role),
                 };
@@ -113,8 +113,10 @@ impl<'a> Roster<'a> {
 }
 
 /// Whether a pod runs and is meant to.
-pub(super) fn is_active(pod: &ObservedPod, yard: &Yard) -> bool {
-    pod.phase == PodPhase::Running && pod.deleted_at.is_none() && !yard.dismissed.contains(&pod.uid)
+pub(super) fn is_active(pod: &ObservedPod, record: &JobRecord) -> bool {
+    pod.phase == PodPhase::Running
+        && pod.deleted_at.is_none()
+        && !record.dismissed.contains(&pod.uid)
 }
 
 /// What a pod's node says about it.
@@ -145,7 +147,7 @@ pub(super) fn contact(
         }
         Some(NodeHealth::SilentSince(since)) => {
             let lost_at = since
-                .checked_add(job.knobs.lost_after)
+                .checked_add(job.settings.lost_after)
                 .unwrap_or(Timestamp::MAX);
             if now >= lost_at {
                 Contact::Lost

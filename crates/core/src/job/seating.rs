@@ -62,7 +62,7 @@ pub(super) fn give_back(pass: &mut Pass<'_>, roster: &Roster<'_>) {
         return;
     }
     let at = |after: Duration| since.checked_add(after).unwrap_or(jiff::Timestamp::MAX);
-    let (refused_at, late_at) = (at(REFUSED_FOR), at(pass.job.knobs.start_within));
+    let (refused_at, late_at) = (at(REFUSED_FOR), at(pass.job.settings.start_within));
     let refused_seat = refused(roster);
     let mut avoid = Vec::new();
     let mut refused_pod = false;
@@ -80,7 +80,7 @@ pub(super) fn give_back(pass: &mut Pass<'_>, roster: &Roster<'_>) {
         let node = avoid.first().map_or("?", String::as_str);
         format!("the scheduler refuses pod `{name}` its seat on node `{node}`: {words}")
     } else if pass.now >= late_at {
-        let limit = pass.job.knobs.start_within.as_secs();
+        let limit = pass.job.settings.start_within.as_secs();
         let waits = roster
             .notable
             .iter()
@@ -105,16 +105,16 @@ pub(super) fn give_back(pass: &mut Pass<'_>, roster: &Roster<'_>) {
     }
     pass.tell(EventKind::Warning, "SeatsGivenBack", message);
     release(pass, why, avoid);
-    let yard = &mut pass.status.trainyard;
+    let record = &mut pass.status.trainyard;
     if refused_pod {
         // What was refused is tried again by whoever carries it out, less often each time.
-        yard.held_first = true;
-        yard.given_back = yard.given_back.saturating_add(1);
+        record.held_first = true;
+        record.given_back = record.given_back.saturating_add(1);
         return;
     }
-    let pause = (PAUSE * 2u32.pow(yard.given_back.min(8))).min(PAUSE_MAX);
-    yard.given_back = yard.given_back.saturating_add(1);
-    yard.retry_at = pass.now.checked_add(pause).ok();
+    let pause = (PAUSE * 2u32.pow(record.given_back.min(8))).min(PAUSE_MAX);
+    record.given_back = record.given_back.saturating_add(1);
+    record.retry_at = pass.now.checked_add(pause).ok();
 }
 
 /// Whether a pod is missing that could be held back, its name free or not.
@@ -132,11 +132,11 @@ pub(super) fn make_room(pass: &mut Pass<'_>) -> Result<(), String> {
         return Ok(());
     }
     let why = why.clone();
-    let yard = &pass.status.trainyard;
-    if yard.seated_at.is_none() && !yard.whole {
+    let record = &pass.status.trainyard;
+    if record.seated_at.is_none() && !record.whole {
         // Nobody sits there, or only pods that are leaving, so nothing is lost.
         let avoid = Vec::new();
-        pass.status.trainyard.released = yard.attempt.saturating_sub(1);
+        pass.status.trainyard.released = record.attempt.saturating_sub(1);
         pass.actions.push(Action::GiveSeatsBack { why, avoid });
         return Ok(());
     }
@@ -169,12 +169,14 @@ fn release(pass: &mut Pass<'_>, why: String, avoid: Vec<String>) {
 fn give_up_newcomers(pass: &mut Pass<'_>, roster: &Roster<'_>, why: String, avoid: Vec<String>) {
     let waits =
         |pod: &&&ObservedPod| pod.phase == PodPhase::Pending && pod.node.is_none() && !pod.gated;
-    let yard = &mut pass.status.trainyard;
+    let record = &mut pass.status.trainyard;
     let newcomers = roster.notable.iter().filter(waits);
-    yard.dismissed.extend(newcomers.map(|pod| pod.uid.clone()));
-    yard.seated_at = None;
+    record
+        .dismissed
+        .extend(newcomers.map(|pod| pod.uid.clone()));
+    record.seated_at = None;
     // What is given up has not vanished.
-    yard.formed = false;
+    record.formed = false;
     let message = format!("Pods that found no place give their seats back: {why}.");
     pass.tell(EventKind::Warning, "SeatsGivenBack", message);
     pass.actions.push(Action::GiveSeatsBack { why, avoid });
@@ -234,11 +236,11 @@ pub(super) fn ask(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) ->
             Some(Way::Held)
         }
         (Seating::Given(seats), None) => {
-            let yard = &pass.status.trainyard;
+            let record = &pass.status.trainyard;
             let unseated = pass
                 .job
                 .slots()
-                .any(|slot| !seats.contains_key(&slot) && !yard.has_succeeded(slot));
+                .any(|slot| !seats.contains_key(&slot) && !record.has_succeeded(slot));
             if unseated {
                 pass.actions.push(Action::AskSeats);
             }
@@ -311,9 +313,9 @@ pub(super) fn let_go(pass: &mut Pass<'_>, roster: &Roster<'_>, way: Way) {
     let (Way::Seated, Seating::Given(seats)) = (way, &pass.observed.seating) else {
         return;
     };
-    let yard = &pass.status.trainyard;
+    let record = &pass.status.trainyard;
     let held = |pod: &&&ObservedPod| {
-        pod.gated && pod.deleted_at.is_none() && !yard.dismissed.contains(&pod.uid)
+        pod.gated && pod.deleted_at.is_none() && !record.dismissed.contains(&pod.uid)
     };
     let released: Vec<Action> = roster
         .notable
@@ -341,7 +343,7 @@ pub(super) fn let_go(pass: &mut Pass<'_>, roster: &Roster<'_>, way: Way) {
     if starts {
         let since = *pass.status.trainyard.seated_at.get_or_insert(pass.stamp);
         let at = |after: Duration| since.checked_add(after).unwrap_or(jiff::Timestamp::MAX);
-        pass.wake(at(pass.job.knobs.start_within));
+        pass.wake(at(pass.job.settings.start_within));
         if refused(roster).is_some() {
             pass.wake(at(REFUSED_FOR));
         }
@@ -366,21 +368,21 @@ fn seat_of(pass: &Pass<'_>, slot: Slot) -> Option<String> {
 
 /// Whether as many pods run, or have ended well, as the gang needs, and none is on its way to its seat.
 fn all_run(pass: &Pass<'_>, roster: &Roster<'_>) -> bool {
-    let yard = &pass.status.trainyard;
+    let record = &pass.status.trainyard;
     let there: u32 = pass
         .job
         .roles
         .keys()
-        .map(|role| roster.active(*role, yard) + yard.succeeded_in(pass.job, *role))
+        .map(|role| roster.active(*role, record) + record.succeeded_in(pass.job, *role))
         .sum();
     let comes = |slot: &Slot| match &pass.observed.seating {
-        Seating::Given(seats) => seats.contains_key(slot) && !yard.has_succeeded(*slot),
+        Seating::Given(seats) => seats.contains_key(slot) && !record.has_succeeded(*slot),
         _ => false,
     };
     let waits = |pod: &&ObservedPod| {
         pod.phase == PodPhase::Pending
             && (!pod.gated || comes(&pod.slot))
-            && !yard.dismissed.contains(&pod.uid)
+            && !record.dismissed.contains(&pod.uid)
     };
     let under_way = roster.missing.iter().any(comes) || roster.notable.iter().any(waits);
     !under_way && there >= elastic::enough(pass.job).min(pass.job.total_replicas())

@@ -1,6 +1,6 @@
 //! What is reported of a job, and all that is remembered between two passes.
 //!
-//! The outer part is the contract's `status`; [`Yard`] is ours, stored beside it as
+//! The outer part is the contract's `status`; [`JobRecord`] is ours, stored beside it as
 //! `status.trainyard`. Nothing else is remembered anywhere: an adapter that is killed and started
 //! again loses nothing.
 //!
@@ -51,7 +51,7 @@ pub struct JobStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Timestamp>,
     /// What the contract has no place for.
-    pub trainyard: Yard,
+    pub trainyard: JobRecord,
     /// What this version does not understand. No decision depends on it.
     #[serde(skip)]
     pub kept: Kept,
@@ -64,7 +64,7 @@ impl JobStatus {
             && self.replica_statuses.is_empty()
             && self.start_time.is_none()
             && self.completion_time.is_none()
-            && self.trainyard == Yard::default()
+            && self.trainyard == JobRecord::default()
     }
 
     /// What this version understands, as it is written.
@@ -185,7 +185,7 @@ fn is_zero(count: &u32) -> bool {
 /// What is remembered between two passes beyond the contract's status.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Yard {
+pub struct JobRecord {
     /// The current attempt, from 1; 0 before the first.
     pub attempt: u32,
     /// How new the view was that this status was decided on. An older view is not acted upon.
@@ -233,7 +233,7 @@ pub struct Yard {
     /// How often in a row the gang gave its seats back because it did not start.
     #[serde(skip_serializing_if = "is_zero")]
     pub given_back: u32,
-    /// The last restart that was asked for and is done; see [`crate::spec::Knobs::restart`].
+    /// The last restart that was asked for and is done; see [`crate::spec::JobSettings::restart`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart: Option<String>,
     /// The fabric that the pods of this attempt are on.
@@ -252,7 +252,7 @@ pub struct Yard {
     pub ledger: Ledger,
 }
 
-impl Yard {
+impl JobRecord {
     /// How many wanted pods of `role` ended well in this attempt. One that did and whose slot is
     /// no longer wanted does not stand in for one that is.
     pub fn succeeded_in(&self, job: &Job, role: Role) -> u32 {

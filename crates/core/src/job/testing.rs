@@ -8,8 +8,8 @@ use super::{Account, ObservedPod, PodPhase};
 use crate::{
     diagnose::{Confidence, Depth, Retry, VerdictSummary},
     spec::{
-        Elastic, Framework, Job, JobName, Kind, Knobs, LauncherCreation, MpiImplementation, MpiV1,
-        MpiV2, Namespace, PyTorch, Role, RoleSpec, RunPolicy, Slot, Tf,
+        Elastic, Framework, Job, JobName, JobSettings, Kind, LauncherCreation, MpiImplementation,
+        MpiV1, MpiV2, Namespace, PyTorch, Role, RoleSpec, RunPolicy, Slot, Tf,
     },
 };
 
@@ -62,7 +62,7 @@ pub(crate) fn job(kind: Kind) -> Job {
         roles: BTreeMap::new(),
         run_policy: RunPolicy::default(),
         framework,
-        knobs: Knobs::default(),
+        settings: JobSettings::default(),
     };
     let roles: Vec<(Role, u32)> = leader
         .map(|role| (role, 1))

@@ -406,7 +406,7 @@ fn a_drained_pod_is_replaced_even_under_never() {
 #[test]
 fn compat_lets_a_drained_pod_fail_the_job() {
     let mut job = job(Kind::Tf);
-    job.knobs.compat.insert(Compat::DisruptionsFail);
+    job.settings.compat.insert(Compat::DisruptionsFail);
     let mut world = World::new(job);
     world.run_all();
     world.pod(worker(1)).deleted_at = Some(at(0));

@@ -29,7 +29,7 @@ pub fn asks_for_transport(job: &Job) -> bool {
         .roles
         .values()
         .filter_map(|role| role.template.spec.as_ref());
-    !job.knobs.require_transport.is_empty()
+    !job.settings.require_transport.is_empty()
         || specs.any(|spec| {
             let variables = spec.containers.iter().flat_map(|container| &container.env);
             variables.flatten().any(|variable| {
@@ -158,7 +158,7 @@ impl<'a> Told<'a> {
             pass.status.trainyard.attempt,
             verb(mismatch.count),
             mismatch.used,
-            listed(&pass.job.knobs.require_transport)
+            listed(&pass.job.settings.require_transport)
         )
     }
 
@@ -209,9 +209,9 @@ impl<'a> Told<'a> {
 /// Keeps the condition up to date; it speaks of the attempt that runs.
 pub(super) fn report(pass: &mut Pass<'_>) {
     let attempt = pass.status.trainyard.attempt;
-    let requires = !pass.job.knobs.require_transport.is_empty();
+    let requires = !pass.job.settings.require_transport.is_empty();
     if let Some(told) = Told::new(pass) {
-        if let Some(mismatch) = told.mismatch(pass.job, &pass.job.knobs.require_transport) {
+        if let Some(mismatch) = told.mismatch(pass.job, &pass.job.settings.require_transport) {
             let sentence = told.refusal(pass, &mismatch);
             return set(pass, ConditionStatus::False, "TransportMismatch", sentence);
         }
@@ -260,7 +260,7 @@ pub(super) fn report(pass: &mut Pass<'_>) {
 /// What the ranks use where their fabric promises something else and the job requires nothing: it goes on, and
 /// somebody is told.
 fn unexpected(pass: &Pass<'_>, told: &Told<'_>) -> Option<String> {
-    if !pass.job.knobs.require_transport.is_empty() {
+    if !pass.job.settings.require_transport.is_empty() {
         return None;
     }
     let fabric = pass.status.trainyard.fabric.as_ref()?;
@@ -295,7 +295,7 @@ pub(super) fn enforce(pass: &mut Pass<'_>) -> Result<(), String> {
     let Some(told) = Told::new(pass) else {
         return Ok(());
     };
-    let Some(mismatch) = told.mismatch(pass.job, &pass.job.knobs.require_transport) else {
+    let Some(mismatch) = told.mismatch(pass.job, &pass.job.settings.require_transport) else {
         return Ok(());
     };
     if mutant::is(Mutant::IgnoresTransport) {

@@ -19,12 +19,12 @@ pub fn may_wait(before: &JobStatus, decision: &Decision) -> bool {
     }
     let mut after = decision.status.clone();
     after.replica_statuses.clone_from(&before.replica_statuses);
-    let yard = &mut after.trainyard;
-    yard.waiting.clone_from(&before.trainyard.waiting);
-    yard.formed = before.trainyard.formed;
-    yard.seen = before.trainyard.seen;
-    yard.ledger.clone_from(&before.trainyard.ledger);
-    yard.progress.clone_from(&before.trainyard.progress);
+    let record = &mut after.trainyard;
+    record.waiting.clone_from(&before.trainyard.waiting);
+    record.formed = before.trainyard.formed;
+    record.seen = before.trainyard.seen;
+    record.ledger.clone_from(&before.trainyard.ledger);
+    record.progress.clone_from(&before.trainyard.progress);
     after == *before
 }
 

@@ -85,7 +85,7 @@ fn deciding<'a>(pass: &Pass<'a>, failure: &Failure) -> Option<&'a VerdictSummary
         _ => Confidence::Medium,
     };
     let sure = verdict.depth == Depth::Cause && verdict.confidence >= enough;
-    (sure && pass.job.knobs.compat.is_empty()).then_some(verdict)
+    (sure && pass.job.settings.compat.is_empty()).then_some(verdict)
 }
 
 /// The sentence with which the job fails, where a retry does not help and its user set no limit on retries: after two
@@ -128,7 +128,7 @@ pub(super) fn has_own_limit(job: &Job) -> bool {
     let policy = &job.run_policy;
     policy.backoff_limit.is_some()
         || policy.active_deadline_seconds.is_some()
-        || job.knobs.budget.user.is_some()
+        || job.settings.budget.user.is_some()
 }
 
 /// The verdict on `failure`, where it is the program's own and a retry does not help.
@@ -144,7 +144,7 @@ pub(super) fn hopeless<'a>(pass: &Pass<'a>, failure: &Failure) -> Option<&'a Ver
         // The log explains the kernel's word; it does not replace it.
         about(pass, failure)
             .filter(|verdict| verdict.label == "host_oom_killed")
-            .filter(|_| pass.job.knobs.compat.is_empty())
+            .filter(|_| pass.job.settings.compat.is_empty())
     } else {
         deciding(pass, failure)
     }?;

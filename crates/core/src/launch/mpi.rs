@@ -51,7 +51,7 @@ pub fn transport(job: &Job, cluster: &Cluster) -> Result<Option<MpiTransport>, L
         return Ok(None);
     };
     let has_image = cluster.agent_image().is_some();
-    let transport = match job.knobs.mpi_transport {
+    let transport = match job.settings.mpi_transport {
         Some(MpiTransport::Agent) if !has_image => return Err(LaunchError::NoAgentImage),
         Some(stated) => stated,
         None if has_image && !needs(job, before) => MpiTransport::Agent,
@@ -125,11 +125,11 @@ pub(super) fn search_job(spec: &mut PodSpec, job: &Job, cluster: &Cluster) {
     let Job {
         name,
         namespace,
-        knobs,
+        settings,
         ..
     } = job;
     let domain = match cluster.stated_domain() {
-        Some(domain) if !knobs.compat.contains(&Compat::ClusterLocalSearch) => domain,
+        Some(domain) if !settings.compat.contains(&Compat::ClusterLocalSearch) => domain,
         _ => "cluster.local",
     };
     spec.dns_config

@@ -53,7 +53,7 @@ pub(super) fn agent_policy(job: &Job, cluster: &Cluster) -> Option<Object> {
 /// is not in a cluster has none.
 pub fn preflight_policy(job: &Job, cluster: &Cluster) -> Option<Object> {
     let uid = job.uid.clone().unwrap_or_default();
-    if job.knobs.preflight != Preflight::Required || uid.is_empty() {
+    if job.settings.preflight != Preflight::Required || uid.is_empty() {
         return None;
     }
     let name = format!("{}-preflight", job.name);

@@ -55,7 +55,7 @@ pub fn audience(namespace: &str, name: &str) -> String {
 
 /// Tells the containers of `pod` where to report, where the job asks for it.
 pub fn add(pod: &mut LaunchedPod, job: &Job, push: &Push) {
-    if job.knobs.progress != ProgressBy::Push {
+    if job.settings.progress != ProgressBy::Push {
         return;
     }
     let (spec, metadata) = match pod {

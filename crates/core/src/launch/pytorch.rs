@@ -59,7 +59,7 @@ impl Wiring {
             None => after.push(variable("PET_NNODES", total.to_string())),
         }
 
-        let waits = has_master && job.knobs.compat.contains(&Compat::InitContainer);
+        let waits = has_master && job.settings.compat.contains(&Compat::InitContainer);
         Ok(Self {
             before,
             has_master,

@@ -51,7 +51,7 @@ impl GangScheduler {
     /// The one that starts the gang of `job`, where one does: whom the job names, else whom the cluster has.
     pub fn of(job: &Job, cluster: &Cluster) -> Option<Self> {
         let own = cluster.gang_scheduler.as_ref();
-        match job.knobs.gang {
+        match job.settings.gang {
             Some(GangBy::Seats | GangBy::Nobody) => None,
             Some(GangBy::Volcano) => Some(Self::Volcano),
             Some(GangBy::Native) => Some(Self::Native(cluster.native)),

@@ -28,7 +28,7 @@ pub fn service(job: &Job, slot: Slot) -> Option<Service> {
     let container_ports = training.ports.as_deref().unwrap_or_default();
     let mut labels = pod::role_labels(job, slot.role);
     labels.insert(pod::label::REPLICA_INDEX.to_owned(), slot.index.to_string());
-    let ready_only = job.knobs.compat.contains(&Compat::ReadyOnlyServices);
+    let ready_only = job.settings.compat.contains(&Compat::ReadyOnlyServices);
     Some(Service {
         metadata: ObjectMeta {
             name: Some(job.pod_name(slot)),

@@ -10,7 +10,7 @@ use crate::{
         ObservedPod, PodPhase, Progress, Wait,
         mutant::{self, Mutant},
     },
-    spec::Knobs,
+    spec::JobSettings,
 };
 
 /// Silence of this many reports is a stall.
@@ -91,7 +91,7 @@ impl Phase {
 /// How long a training program may report no step before it counts as stalled.
 ///
 /// `set` is what the job says. Without it, ten times its rhythm and at least 30 s; while it saves or evaluates, or before
-/// its rhythm is known (it compiles, it warms up), at least [`Knobs::HANG_AFTER`].
+/// its rhythm is known (it compiles, it warms up), at least [`JobSettings::HANG_AFTER`].
 pub fn patience(progress: &Progress, set: Option<Duration>) -> Duration {
     if let Some(set) = set {
         return set;
@@ -101,7 +101,7 @@ pub fn patience(progress: &Progress, set: Option<Duration>) -> Duration {
     });
     let busy = progress.rhythm.is_none() || progress.saving || progress.evaluating;
     if busy {
-        learned.max(Knobs::HANG_AFTER)
+        learned.max(JobSettings::HANG_AFTER)
     } else {
         learned
     }

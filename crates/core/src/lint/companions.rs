@@ -58,7 +58,7 @@ impl<'a> Companions<'a> {
 
     /// The fabric that `job` names, where the files hold it.
     pub(super) fn fabric_of(&self, job: &Job) -> Option<&Fabric> {
-        self.fabrics.get(job.knobs.fabric.as_deref()?)
+        self.fabrics.get(job.settings.fabric.as_deref()?)
     }
 
     /// The fabrics that the files hold, by name.

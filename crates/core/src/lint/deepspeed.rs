@@ -195,7 +195,7 @@ fn batches(rule: &Rule, scene: &Scene<'_>) {
         let number = |key: &str| json.get(key).and_then(Json::as_u64);
         // Ranks that share a batch, by whatever name, are counted once; who knows how many they are?
         let is_axis = |word: &Word<'_>| word.text.contains("parallel");
-        let divided = scene.job.knobs.parallelism.is_some()
+        let divided = scene.job.settings.parallelism.is_some()
             || pod.command().words.iter().any(is_axis)
             || json
                 .as_object()

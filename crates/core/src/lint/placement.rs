@@ -399,7 +399,7 @@ fn node_name(rule: &Rule, scene: &Scene<'_>) {
 
 /// Reports `field` of every role that differs from the first one.
 fn divided(rule: &Rule, scene: &Scene<'_>, field: &str, of: fn(&Pod<'_>) -> Option<String>) {
-    if scene.job.knobs.gang == Some(GangBy::Nobody) {
+    if scene.job.settings.gang == Some(GangBy::Nobody) {
         return;
     }
     // The launcher of an `MPIJob` and the evaluator of a `TFJob` hold no ranks of the gang.
@@ -453,7 +453,7 @@ fn priority_number(rule: &Rule, scene: &Scene<'_>) {
 }
 
 fn preemption_without_class(rule: &Rule, scene: &Scene<'_>) {
-    if scene.job.knobs.preemption != Some(Switch::On) {
+    if scene.job.settings.preemption != Some(Switch::On) {
         return;
     }
     let without = scene.ranks().find(|pod| {

@@ -443,7 +443,7 @@ fn too_few_restarts(rule: &Rule, scene: &Scene<'_>) {
                     scene.spec().key("elasticPolicy").key("maxRestarts"),
                 )
             }),
-        None => match scene.job.knobs.budget.infrastructure {
+        None => match scene.job.settings.budget.infrastructure {
             Some(Limit::At(limit)) => {
                 let place = scene.root.key("metadata").key("annotations");
                 Some((

@@ -72,7 +72,7 @@ impl<'a> Scene<'a> {
 
     /// Whether pods get from a fabric what the files do not show.
     pub(super) fn is_on_unknown_fabric(&self) -> bool {
-        self.job.knobs.fabric.is_some() && self.fitted.is_none()
+        self.job.settings.fabric.is_some() && self.fitted.is_none()
     }
 
     /// The place of `spec`.
@@ -127,7 +127,7 @@ impl<'a> Scene<'a> {
 
     /// Whether the launcher of an `MPIJob` reaches its ranks by a way that passes no variables on.
     pub(super) fn forwards_nothing(&self) -> bool {
-        self.job.kind.is_mpi() && self.job.knobs.mpi_transport != Some(MpiTransport::Agent)
+        self.job.kind.is_mpi() && self.job.settings.mpi_transport != Some(MpiTransport::Agent)
     }
 }
 

@@ -6,7 +6,7 @@ use k8s_openapi::api::{autoscaling::v2::MetricSpec, core::v1::PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
 
-use super::{Compat, JobName, Kind, Knobs, Namespace, RestartScope, Role, defaults};
+use super::{Compat, JobName, JobSettings, Kind, Namespace, RestartScope, Role, defaults};
 
 /// How many pods each role wants.
 pub type Replicas = BTreeMap<Role, u32>;
@@ -34,7 +34,7 @@ pub struct Job {
     /// What only this kind has.
     pub framework: Framework,
     /// Our own settings, from `trainyard.dev/…` annotations.
-    pub knobs: Knobs,
+    pub settings: JobSettings,
 }
 
 impl Job {
@@ -66,7 +66,7 @@ impl Job {
     /// Whether the launcher is made only when the workers run.
     pub fn launcher_waits(&self) -> bool {
         match &self.framework {
-            Framework::MpiV1(_) => !self.knobs.compat.contains(&Compat::LauncherEarly),
+            Framework::MpiV1(_) => !self.settings.compat.contains(&Compat::LauncherEarly),
             Framework::MpiV2(own) => own.launcher_creation == LauncherCreation::WaitForWorkersReady,
             _ => false,
         }
@@ -87,7 +87,7 @@ impl Job {
     ///
     /// Ranks of a collective job wait for each other for ever, so one failure must restart all.
     pub fn restart_scope(&self) -> RestartScope {
-        self.knobs.restart_scope.unwrap_or(match self.kind {
+        self.settings.restart_scope.unwrap_or(match self.kind {
             Kind::PyTorch if self.elastic().is_none() => RestartScope::Gang,
             Kind::Paddle if !self.roles.contains_key(&Role::Master) => RestartScope::Gang,
             Kind::Jax | Kind::MpiV1 | Kind::MpiV2 => RestartScope::Gang,

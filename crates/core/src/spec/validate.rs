@@ -36,7 +36,7 @@ pub(super) fn job(mut sheet: Sheet<'_>) -> Option<Job> {
         sheet.metadata.annotations.take().unwrap_or_default();
     let name = metadata::name(&metadata, &sheet.metadata);
     let namespace = metadata::namespace(&metadata, &sheet.metadata);
-    let knobs = annotations::knobs(&metadata.key("annotations"), sheet.kind, &annotations);
+    let settings = annotations::settings(&metadata.key("annotations"), sheet.kind, &annotations);
     let roles = roles::roles(&mut sheet);
     let framework = framework::framework(&sheet, &roles);
     let run_policy = run_policy::run_policy(&sheet);
@@ -49,7 +49,7 @@ pub(super) fn job(mut sheet: Sheet<'_>) -> Option<Job> {
         roles,
         run_policy,
         framework,
-        knobs,
+        settings,
     };
     metadata::pod_names(&metadata.key("name"), &job);
     if !sheet.root.has_failed() {

@@ -175,7 +175,7 @@ impl Engine<'_> {
                 self.edit(id, |job| job.run_policy.suspend = suspend);
             }
             Some((Request::Restart { name }, _)) => {
-                self.edit(id, |job| job.knobs.restart = Some(name));
+                self.edit(id, |job| job.settings.restart = Some(name));
             }
             Some((
                 Request::Run {

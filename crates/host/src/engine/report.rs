@@ -21,10 +21,10 @@ impl Engine<'_> {
             .already_succeeded(outcome, self.first_step)
             .map(str::to_owned);
         let folder = self.writer.folder();
-        let yard = &self.status.trainyard;
+        let record = &self.status.trainyard;
         let last = self.status.conditions.last();
         // An attempt may also end for what its ranks talk over, without any that failed.
-        let decided = yard.last_failure.as_ref();
+        let decided = record.last_failure.as_ref();
         let decided = decided.and_then(|last| last.verdict.clone());
         let heard = self.failures.last().and_then(|last| last.verdict.clone());
         // Where pods restart alone, only the first failure of an attempt is kept, and another may have ended it.
@@ -38,14 +38,14 @@ impl Engine<'_> {
             message: last.map_or_else(String::new, |condition| condition.message.clone()),
             started_at: self.started_at,
             ended_at: now,
-            attempts: yard.attempt,
-            spent: yard.spent,
+            attempts: record.attempt,
+            spent: record.spent,
             failures: self.failures.clone(),
             verdict: verdicts
                 .max_by_key(|verdict| verdict.attempt)
                 .filter(|_| outcome == Outcome::Failed),
-            ledger: yard.ledger.totals(now),
-            trained_ratio: yard.ledger.ettr(now),
+            ledger: record.ledger.totals(now),
+            trained_ratio: record.ledger.ettr(now),
             last_step: self.last_step,
             last_loss: self.last_loss,
             progress: self

@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use crate::harness::{Yard, container, sh};
+use crate::harness::{Harness, container, sh};
 
 /// Whether a run left a folder.
-fn runs(yard: &Yard) -> usize {
-    let folder = yard.path().join(".trainyard/runs/j");
+fn runs(harness: &Harness) -> usize {
+    let folder = harness.path().join(".trainyard/runs/j");
     std::fs::read_dir(folder).map_or(0, |entries| {
         entries
             .filter(|entry| entry.as_ref().is_ok_and(|entry| entry.path().is_dir()))
@@ -43,11 +43,11 @@ fn a_job_that_cannot_run_is_refused_before_anything_starts() {
         ),
     ];
     for (template, want) in cases {
-        let yard = Yard::new(2, template);
-        let ended = yard.run();
+        let harness = Harness::new(2, template);
+        let ended = harness.run();
         assert_eq!(ended.code, Some(2));
         assert_eq!(ended.error(), want);
-        assert_eq!(runs(&yard), 0, "{want}");
+        assert_eq!(runs(&harness), 0, "{want}");
         assert!(ended.seen.iter().all(|line| line["started"].is_null()));
     }
 }
@@ -56,7 +56,7 @@ fn a_job_that_cannot_run_is_refused_before_anything_starts() {
 fn a_working_folder_that_is_not_there_is_said_and_ends_the_run() {
     let mut template = sh("true");
     template["spec"]["containers"][0]["workingDir"] = json!("/no/such/folder");
-    let ended = Yard::new(2, template).run();
+    let ended = Harness::new(2, template).run();
     assert_eq!(ended.code, Some(2));
     let error = ended.error();
     let want = "cannot enter the working folder `/no/such/folder` of container `pytorch`: No such file or directory";
@@ -68,28 +68,28 @@ fn a_working_folder_that_is_not_there_is_said_and_ends_the_run() {
 
 #[test]
 fn a_job_runs_once_at_a_time_but_others_beside_it() {
-    let yard = Yard::new(1, sh("echo up; until [ -e done ]; do sleep 0.02; done"));
-    let mut run = yard.start();
+    let harness = Harness::new(1, sh("echo up; until [ -e done ]; do sleep 0.02; done"));
+    let mut run = harness.start();
     run.wait_for_output("Worker 0", "up");
-    let again = yard.run();
+    let again = harness.run();
     assert_eq!(again.code, Some(2));
     let want = format!("job `j` runs already, in process {}", run.child.id());
     assert_eq!(again.error(), want);
 
-    let mut other = Yard::new(1, sh("true")).set("name", json!("other"));
-    other.file["stateDir"] = yard.file["stateDir"].clone();
+    let mut other = Harness::new(1, sh("true")).set("name", json!("other"));
+    other.file["stateDir"] = harness.file["stateDir"].clone();
     assert_eq!(other.run().code, Some(0));
 
-    std::fs::write(yard.path().join("done"), "").unwrap();
+    std::fs::write(harness.path().join("done"), "").unwrap();
     assert_eq!(run.finish().code, Some(0));
 }
 
 #[test]
 fn a_folder_that_cannot_be_used_is_said_and_left_alone() {
-    let yard = Yard::new(1, sh("true"));
-    let state = yard.path().join(".trainyard");
+    let harness = Harness::new(1, sh("true"));
+    let state = harness.path().join(".trainyard");
     std::fs::write(&state, "mine").unwrap();
-    let ended = yard.run();
+    let ended = harness.run();
     assert_eq!(ended.code, Some(2));
     assert!(
         ended.error().ends_with("is not a folder"),
@@ -101,7 +101,7 @@ fn a_folder_that_cannot_be_used_is_said_and_left_alone() {
     std::fs::remove_file(&state).unwrap();
     std::fs::create_dir(&state).unwrap();
     std::fs::write(state.join("version"), "99").unwrap();
-    let ended = yard.run();
+    let ended = harness.run();
     assert_eq!(ended.code, Some(2));
     assert!(
         ended.error().contains("states version 99"),
@@ -112,8 +112,8 @@ fn a_folder_that_cannot_be_used_is_said_and_left_alone() {
 
 #[test]
 fn a_read_only_folder_is_said() {
-    let yard = Yard::new(1, sh("true")).set("stateDir", json!("/proc/trainyard"));
-    let ended = yard.run();
+    let harness = Harness::new(1, sh("true")).set("stateDir", json!("/proc/trainyard"));
+    let ended = harness.run();
     assert_eq!(ended.code, Some(2));
     assert!(
         ended
@@ -127,10 +127,10 @@ fn a_read_only_folder_is_said() {
 #[test]
 fn a_line_of_a_hundred_megabytes_passes() {
     let script = "head -c 104857600 /dev/zero | tr '\\0' x; echo; echo after";
-    let yard = Yard::new(1, sh(script)).set("quiet", json!(true));
-    let ended = yard.run();
+    let harness = Harness::new(1, sh(script)).set("quiet", json!(true));
+    let ended = harness.run();
     assert_eq!(ended.code, Some(0));
-    let store = trainyard_host::store::Store::open(yard.path().join(".trainyard")).unwrap();
+    let store = trainyard_host::store::Store::open(harness.path().join(".trainyard")).unwrap();
     let log = store.latest("j").unwrap().logs(1).unwrap().remove(0);
     assert_eq!(log.last_lines(1).unwrap(), ["after"]);
     let folder = log.path.parent().unwrap();
@@ -144,16 +144,16 @@ fn a_line_of_a_hundred_megabytes_passes() {
 #[test]
 fn a_full_disk_ends_the_logs_and_not_the_job() {
     // The state lies on a disk in memory that holds 2 MiB; only a mount namespace can have one.
-    let yard = Yard::new(
+    let harness = Harness::new(
         1,
         sh("head -c 8388608 /dev/zero | tr '\\0' '\\n'; echo end > end"),
     );
-    let yard = yard.set("quiet", json!(true));
-    let small = yard.path().join("small");
+    let harness = harness.set("quiet", json!(true));
+    let small = harness.path().join("small");
     std::fs::create_dir(&small).unwrap();
-    let yard = yard.set("stateDir", json!(small.join(".trainyard")));
-    let request = yard.path().join("request.json");
-    std::fs::write(&request, yard.file.to_string()).unwrap();
+    let harness = harness.set("stateDir", json!(small.join(".trainyard")));
+    let request = harness.path().join("request.json");
+    std::fs::write(&request, harness.file.to_string()).unwrap();
     let script = format!(
         "mount -t tmpfs -o size=2m tmpfs {} && exec {} run {}",
         small.display(),
@@ -170,7 +170,7 @@ fn a_full_disk_ends_the_logs_and_not_the_job() {
         "{said}{}",
         String::from_utf8_lossy(&done.stderr)
     );
-    assert_eq!(yard.read("end"), "end\n");
+    assert_eq!(harness.read("end"), "end\n");
     let notes = said
         .lines()
         .filter(|line| line.contains("the job goes on without logs"));
@@ -183,7 +183,7 @@ fn a_program_that_a_volume_was_to_bring_and_did_not_fails_like_in_a_shell() {
     container["command"] = json!(["/trainyard-tools/train"]);
     container["volumeMounts"] = json!([{"name": "tools", "mountPath": "/trainyard-tools"}]);
     let template = json!({"spec": {"containers": [container], "volumes": [{"name": "tools", "emptyDir": {}}]}});
-    let ended = Yard::new(1, template).policy("Never").run();
+    let ended = Harness::new(1, template).policy("Never").run();
     assert_eq!(ended.code, Some(1));
     let failure = &ended.report()["failures"][0];
     assert_eq!(failure["code"], 127);
@@ -196,11 +196,11 @@ fn a_program_that_a_volume_was_to_bring_and_did_not_fails_like_in_a_shell() {
 
 #[test]
 fn roles_that_the_job_lacks_cannot_be_resized() {
-    let yard = Yard::new(4, sh("echo of $PET_NNODES")).set("replicas", json!({"Worker": 1}));
-    let ended = yard.run();
+    let harness = Harness::new(4, sh("echo of $PET_NNODES")).set("replicas", json!({"Worker": 1}));
+    let ended = harness.run();
     assert_eq!(ended.output(1).len(), 1);
     assert_eq!(ended.output(1)["Worker 0"], "of 1\n");
-    let ended = yard.set("replicas", json!({"PS": 1})).run();
+    let ended = harness.set("replicas", json!({"PS": 1})).run();
     assert_eq!(ended.code, Some(2));
     assert_eq!(
         ended.error(),
@@ -210,9 +210,9 @@ fn roles_that_the_job_lacks_cannot_be_resized() {
 
 #[test]
 fn without_namespaces_the_run_is_refused_with_what_to_do() {
-    let yard = Yard::new(1, sh("true"));
-    let request = yard.path().join("request.json");
-    std::fs::write(&request, yard.file.to_string()).unwrap();
+    let harness = Harness::new(1, sh("true"));
+    let request = harness.path().join("request.json");
+    std::fs::write(&request, harness.file.to_string()).unwrap();
     // In a user namespace of its own a test may forbid further ones, and give up its rights.
     let script = format!(
         "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all {} run {}",
@@ -236,7 +236,7 @@ fn without_namespaces_the_run_is_refused_with_what_to_do() {
     assert!(said.contains(hint), "{said}");
     assert_eq!(done.status.code(), Some(2));
     assert!(
-        !yard.path().join(".trainyard").exists(),
+        !harness.path().join(".trainyard").exists(),
         "nothing was written"
     );
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Yard, sh};
+use crate::harness::{Harness, sh};
 
 /// Waits in the first attempt and succeeds in the second.
 const SECOND_TIME: &str = "[ $ATTEMPT = 2 ] && exit 0; echo step 5; exec sleep 100";
@@ -16,8 +16,8 @@ fn faults_end_the_attempt_as_they_would_by_accident() {
         ("kill rank=1 at=step:5", 137, Some("SIGKILL")),
     ];
     for (fault, code, signal) in cases {
-        let yard = Yard::new(2, sh(SECOND_TIME)).set("inject", json!([fault]));
-        let ended = yard.run();
+        let harness = Harness::new(2, sh(SECOND_TIME)).set("inject", json!([fault]));
+        let ended = harness.run();
         assert_eq!(ended.code, Some(0), "{fault}: {:#?}", ended.seen);
         let report = ended.report();
         assert_eq!(report["attempts"], 2, "{fault}");
@@ -58,7 +58,7 @@ fn a_fault_at_a_step_fires_whatever_the_trainer_prints() {
     for (trainer, prints) in cases {
         let script = format!("[ $ATTEMPT = 2 ] && exit 0; {prints}; exec sleep 100");
         let fault = "kill rank=1 at=step:20";
-        let ended = Yard::new(2, sh(&script))
+        let ended = Harness::new(2, sh(&script))
             .set("inject", json!([fault]))
             .run();
         assert_eq!(ended.code, Some(0), "{trainer}: {:#?}", ended.seen);
@@ -70,8 +70,9 @@ fn a_fault_at_a_step_fires_whatever_the_trainer_prints() {
 
 #[test]
 fn a_lost_node_is_paid_by_the_infrastructure() {
-    let yard = Yard::new(3, sh(SECOND_TIME)).set("inject", json!(["node-loss pods=1,2 at=0s"]));
-    let ended = yard.run();
+    let harness =
+        Harness::new(3, sh(SECOND_TIME)).set("inject", json!(["node-loss pods=1,2 at=0s"]));
+    let ended = harness.run();
     assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
     let report = ended.report();
     assert_eq!(report["attempts"], 2);
@@ -83,8 +84,8 @@ fn a_lost_node_is_paid_by_the_infrastructure() {
 fn a_rank_that_hangs_stops_where_it_is() {
     let mut template = sh("while :; do echo tick; sleep 0.01; done");
     template["spec"]["terminationGracePeriodSeconds"] = json!(0);
-    let yard = Yard::new(1, template).set("inject", json!(["hang rank=0 at=0s"]));
-    let mut run = yard.start();
+    let harness = Harness::new(1, template).set("inject", json!(["hang rank=0 at=0s"]));
+    let mut run = harness.start();
     let sentence = run.wait_for("the hang", |line| !line["injected"].is_null());
     assert_eq!(
         sentence["injected"],
@@ -109,15 +110,15 @@ fn a_rank_that_hangs_stops_where_it_is() {
 #[test]
 fn a_slow_rank_takes_longer_for_the_same_work() {
     let work = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; date +%s%N";
-    let yard = Yard::new(1, sh(&format!("sleep 0.2; date +%s%N; {work}")));
-    let time = |yard: &Yard| {
-        let ended = yard.run();
+    let harness = Harness::new(1, sh(&format!("sleep 0.2; date +%s%N; {work}")));
+    let time = |harness: &Harness| {
+        let ended = harness.run();
         let output = &ended.output(1)["Worker 0"];
         let times: Vec<u128> = output.lines().map(|line| line.parse().unwrap()).collect();
         times[1] - times[0]
     };
-    let usual = time(&yard);
-    let slow = time(&yard.set("inject", json!(["slow rank=0 factor=10 at=0s"])));
+    let usual = time(&harness);
+    let slow = time(&harness.set("inject", json!(["slow rank=0 factor=10 at=0s"])));
     assert!(slow > usual * 3, "{slow} against {usual}");
 }
 
@@ -133,7 +134,9 @@ fn a_fault_on_a_rank_that_is_not_there_is_refused() {
             "injection `node-loss pods=0,5 at=0s` names pod 5, but the job has 2 of them",
         ),
     ] {
-        let ended = Yard::new(2, sh("true")).set("inject", json!([fault])).run();
+        let ended = Harness::new(2, sh("true"))
+            .set("inject", json!([fault]))
+            .run();
         assert_eq!(ended.code, Some(2));
         assert_eq!(ended.error(), want);
     }

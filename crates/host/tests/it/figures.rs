@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::harness::{Yard, sh};
+use crate::harness::{Harness, sh};
 
 /// Measured 1.1 to 2.4 s with a release build and 6.5 s with a debug build, on two cores with a load
 /// average of 12 to 16.
@@ -18,9 +18,9 @@ fn five_hundred_pods_start_quickly_in_little_memory() {
     let count = 500;
     let mut template = sh("exec sleep 1000");
     template["spec"]["terminationGracePeriodSeconds"] = json!(5);
-    let yard = Yard::new(count, template);
+    let harness = Harness::new(count, template);
     let began = Instant::now();
-    let mut run = yard.start();
+    let mut run = harness.start();
     for _ in 0..count {
         run.wait_for("a running pod", |line| !line["running"].is_null());
     }
@@ -44,8 +44,8 @@ fn many_pods_start_with_few_descriptors() {
     // The engine holds three for each pod. Four more are on their way to each pod that is not there
     // yet, and the kernel lets an ordinary user have no more on their way than open.
     let count = 100;
-    let yard = Yard::new(count, sh("exec sleep 0.1"));
-    let ended = yard.for_ordinary_user().open_files(3 * count + 40).run();
+    let harness = Harness::new(count, sh("exec sleep 0.1"));
+    let ended = harness.for_ordinary_user().open_files(3 * count + 40).run();
     assert_eq!(ended.code, Some(0), "{:#?}", ended.seen.last());
 }
 
@@ -53,10 +53,10 @@ fn many_pods_start_with_few_descriptors() {
 fn a_dead_rank_is_seen_at_once() {
     let script = "[ -e again ] && exit 0; touch again; date +%s%N > died; kill -9 $$$$";
     let took = || {
-        let yard = Yard::new(1, sh(script));
-        let ended = yard.run();
+        let harness = Harness::new(1, sh(script));
+        let ended = harness.run();
         assert_eq!(ended.code, Some(0));
-        let died: i128 = yard.read("died").trim().parse().unwrap();
+        let died: i128 = harness.read("died").trim().parse().unwrap();
         let failure = &ended.report()["failures"][0];
         let seen: jiff::Timestamp = failure["at"].as_str().unwrap().parse().unwrap();
         seen.as_nanosecond() - died

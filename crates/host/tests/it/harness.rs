@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A job in a folder of its own.
-pub(crate) struct Yard {
+pub(crate) struct Harness {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) file: Value,
     user: Option<&'static str>,
@@ -41,7 +41,7 @@ pub(crate) fn container(script: &str) -> Value {
     })
 }
 
-impl Yard {
+impl Harness {
     /// A `PyTorchJob` with `workers` workers and no master: worker 0 decides.
     pub(crate) fn new(workers: u32, template: Value) -> Self {
         let folder = tempfile::tempdir().unwrap();

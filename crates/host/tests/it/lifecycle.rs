@@ -5,19 +5,19 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::harness::{Yard, container, sh};
+use crate::harness::{Harness, container, sh};
 
 #[test]
 fn a_job_succeeds_and_its_logs_are_kept() {
-    let yard = Yard::new(3, sh("echo to out; echo to err >&2"));
-    let ended = yard.run();
+    let harness = Harness::new(3, sh("echo to out; echo to err >&2"));
+    let ended = harness.run();
     assert_eq!(ended.code, Some(0));
     let report = ended.report();
     assert_eq!(report["outcome"], "succeeded");
     assert_eq!(report["attempts"], 1);
     assert_eq!(report["failures"], json!([]));
 
-    let store = trainyard_host::store::Store::open(yard.path().join(".trainyard")).unwrap();
+    let store = trainyard_host::store::Store::open(harness.path().join(".trainyard")).unwrap();
     assert_eq!(store.jobs().unwrap(), ["j"]);
     let run = store.latest("j").unwrap();
     assert!(!run.is_live());
@@ -37,8 +37,8 @@ fn a_failed_rank_restarts_the_gang_and_the_second_attempt_succeeds() {
     let script = "[ $ATTEMPT = 2 ] && exit 0
         [ $HOSTNAME = j-worker-1 ] && echo out of luck && exit 7
         exec sleep 100";
-    let yard = Yard::new(2, sh(script));
-    let ended = yard.run();
+    let harness = Harness::new(2, sh(script));
+    let ended = harness.run();
     assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
     let report = ended.report();
     assert_eq!(report["attempts"], 2);
@@ -64,8 +64,8 @@ fn a_failed_rank_restarts_the_gang_and_the_second_attempt_succeeds() {
 #[test]
 fn a_pod_that_is_killed_from_outside_has_failed() {
     let script = "[ $ATTEMPT = 2 ] && exit 0; echo up; exec sleep 100";
-    let yard = Yard::new(1, sh(script));
-    let mut run = yard.start();
+    let harness = Harness::new(1, sh(script));
+    let mut run = harness.start();
     let started = run.wait_for("a pod", |line| !line["started"].is_null());
     run.wait_for_output("Worker 0", "up");
     let pid = nix::unistd::Pid::from_raw(started["pid"].as_i64().unwrap().try_into().unwrap());
@@ -81,8 +81,8 @@ fn a_pod_that_is_killed_from_outside_has_failed() {
 #[test]
 fn a_keeper_that_is_killed_takes_its_pods_and_the_job_goes_on() {
     let script = "[ $ATTEMPT = 2 ] && exit 0; echo up; exec sleep 100";
-    let yard = Yard::new(2, sh(script));
-    let mut run = yard.start();
+    let harness = Harness::new(2, sh(script));
+    let mut run = harness.start();
     let started = run.wait_for("a pod", |line| !line["started"].is_null());
     for pod in ["Worker 0", "Worker 1"] {
         run.wait_for_output(pod, "up");
@@ -104,8 +104,8 @@ fn a_keeper_that_is_killed_takes_its_pods_and_the_job_goes_on() {
 fn a_stream_that_someone_else_holds_is_not_waited_for() {
     // The program hands its output over to this test and ends.
     let script = "echo whole; printf part; until [ -e held ]; do sleep 0.02; done";
-    let yard = Yard::new(1, sh(script));
-    let mut run = yard.start();
+    let harness = Harness::new(1, sh(script));
+    let mut run = harness.start();
     let started = run.wait_for("a pod", |line| !line["started"].is_null());
     run.wait_for_output("Worker 0", "whole");
     let first: i32 = started["pid"].as_i64().unwrap().try_into().unwrap();
@@ -120,7 +120,7 @@ fn a_stream_that_someone_else_holds_is_not_waited_for() {
         .write(true)
         .open(stream)
         .unwrap();
-    std::fs::write(yard.path().join("held"), "").unwrap();
+    std::fs::write(harness.path().join("held"), "").unwrap();
     let ended = run.finish();
     assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
     assert_eq!(ended.output(1)["Worker 0"], "whole\npart");
@@ -129,10 +129,10 @@ fn a_stream_that_someone_else_holds_is_not_waited_for() {
 
 #[test]
 fn a_backoff_limit_of_three_means_three_attempts() {
-    let yard = Yard::new(1, sh("echo again >> tries; exit 1")).set("backoffLimit", json!(3));
-    let ended = yard.run();
+    let harness = Harness::new(1, sh("echo again >> tries; exit 1")).set("backoffLimit", json!(3));
+    let ended = harness.run();
     assert_eq!(ended.code, Some(1));
-    assert_eq!(yard.read("tries").lines().count(), 3);
+    assert_eq!(harness.read("tries").lines().count(), 3);
     let report = ended.report();
     assert_eq!(report["outcome"], "failed");
     assert_eq!(report["attempts"], 3);
@@ -141,11 +141,11 @@ fn a_backoff_limit_of_three_means_three_attempts() {
 
 #[test]
 fn without_restarts_one_failure_fails_the_job() {
-    let yard = Yard::new(
+    let harness = Harness::new(
         2,
         sh("[ $HOSTNAME = j-worker-1 ] && kill -SEGV $$$$; exec sleep 100"),
     );
-    let ended = yard.policy("Never").run();
+    let ended = harness.policy("Never").run();
     assert_eq!(ended.code, Some(1));
     let failure = &ended.report()["failures"][0];
     assert_eq!(failure["code"], 139);
@@ -169,10 +169,13 @@ fn init_containers_run_in_order_and_sidecars_beside() {
         ],
         "containers": [container("echo main >> order")],
     }});
-    let yard = Yard::new(1, template);
-    let ended = yard.run();
+    let harness = Harness::new(1, template);
+    let ended = harness.run();
     assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
-    assert_eq!(yard.read("order"), "first\nsidecar\nsecond\nmain\nleft\n");
+    assert_eq!(
+        harness.read("order"),
+        "first\nsidecar\nsecond\nmain\nleft\n"
+    );
 }
 
 #[test]
@@ -180,8 +183,8 @@ fn an_init_container_that_fails_fails_the_pod() {
     let init = json!({"name": "init", "command": ["sh", "-c", "echo no data; exit 3"]});
     let template =
         json!({"spec": {"initContainers": [init], "containers": [container("touch ran")]}});
-    let yard = Yard::new(1, template).policy("Never");
-    let ended = yard.run();
+    let harness = Harness::new(1, template).policy("Never");
+    let ended = harness.run();
     assert_eq!(ended.code, Some(1));
     let failure = &ended.report()["failures"][0];
     assert_eq!(
@@ -189,7 +192,7 @@ fn an_init_container_that_fails_fails_the_pod() {
         (&json!("init"), &json!(3))
     );
     assert_eq!(failure["lastLines"], json!(["no data"]));
-    assert!(!yard.path().join("ran").exists());
+    assert!(!harness.path().join("ran").exists());
 }
 
 #[test]
@@ -197,11 +200,11 @@ fn the_first_request_to_stop_lets_ranks_save() {
     // The shell that runs the program does not pass signals on by itself.
     let program =
         "trap 'echo saved > saved-$HOSTNAME; exit 0' TERM; echo up; while :; do sleep 0.02; done";
-    let yard = Yard::new(
+    let harness = Harness::new(
         2,
         sh(&format!("sh -c '{}'; true", program.replace('\'', "'\\''"))),
     );
-    let mut run = yard.start();
+    let mut run = harness.start();
     run.wait_for_output("Worker 0", "up");
     run.wait_for_output("Worker 1", "up");
     run.signal(Signal::SIGINT);
@@ -209,14 +212,14 @@ fn the_first_request_to_stop_lets_ranks_save() {
     assert_eq!(ended.code, Some(1));
     assert_eq!(ended.report()["outcome"], "stopped");
     for pod in ["j-worker-0", "j-worker-1"] {
-        assert_eq!(yard.read(&format!("saved-{pod}")), "saved\n", "{pod}");
+        assert_eq!(harness.read(&format!("saved-{pod}")), "saved\n", "{pod}");
     }
 }
 
 #[test]
 fn the_second_request_ends_ranks_that_ignore_the_first() {
-    let yard = Yard::new(1, sh("trap '' TERM; echo up; while :; do sleep 0.02; done"));
-    let mut run = yard.start();
+    let harness = Harness::new(1, sh("trap '' TERM; echo up; while :; do sleep 0.02; done"));
+    let mut run = harness.start();
     run.wait_for_output("Worker 0", "up");
     run.signal(Signal::SIGTERM);
     run.wait_for("suspended", |line| {
@@ -235,8 +238,8 @@ fn the_second_request_ends_ranks_that_ignore_the_first() {
 fn a_rank_that_ignores_sigterm_is_killed_after_its_grace_period() {
     let mut template = sh("trap '' TERM; echo up; while :; do sleep 0.02; done");
     template["spec"]["terminationGracePeriodSeconds"] = json!(1);
-    let yard = Yard::new(1, template);
-    let mut run = yard.start();
+    let harness = Harness::new(1, template);
+    let mut run = harness.start();
     run.wait_for_output("Worker 0", "up");
     let asked = Instant::now();
     run.signal(Signal::SIGTERM);
@@ -248,10 +251,10 @@ fn a_rank_that_ignores_sigterm_is_killed_after_its_grace_period() {
 
 #[test]
 fn a_run_can_be_stopped_from_another_terminal() {
-    let yard = Yard::new(1, sh("echo up; exec sleep 100"));
-    let mut run = yard.start();
+    let harness = Harness::new(1, sh("echo up; exec sleep 100"));
+    let mut run = harness.start();
     run.wait_for_output("Worker 0", "up");
-    let store = trainyard_host::store::Store::open(yard.path().join(".trainyard")).unwrap();
+    let store = trainyard_host::store::Store::open(harness.path().join(".trainyard")).unwrap();
     let folder = store.latest("j").unwrap();
     assert!(folder.is_live());
     assert_eq!(folder.status().unwrap().trainyard.attempt, 1);
@@ -265,10 +268,10 @@ fn a_run_can_be_stopped_from_another_terminal() {
 fn a_container_starts_again_in_place_where_its_pod_says_so() {
     // A `TFJob` restarts pods one by one, so the pod's own policy holds.
     let script = "echo x >> tries; [ $(wc -l < tries) -ge 2 ] || exit 5";
-    let yard = Yard::new(1, sh(script)).set("kind", json!("TFJob"));
-    let ended = yard.run();
+    let harness = Harness::new(1, sh(script)).set("kind", json!("TFJob"));
+    let ended = harness.run();
     assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
-    assert_eq!(yard.read("tries").lines().count(), 2);
+    assert_eq!(harness.read("tries").lines().count(), 2);
     assert_eq!(ended.report()["attempts"], 1);
     assert_eq!(ended.report()["spent"]["user"], 1);
 }
@@ -278,8 +281,8 @@ fn what_a_container_left_behind_does_not_meet_the_next_one() {
     // A launcher that is killed leaves ranks in sessions of their own behind.
     let script = "[ -e left ] || { setsid sleep 1000 & echo $! > left; kill -9 $$; }; \
                   for wait in $(seq 100); do kill -0 $(cat left) || exit 0; sleep 0.1; done; exit 7";
-    let yard = Yard::new(1, sh(script)).set("kind", json!("TFJob"));
-    let ended = yard.run();
+    let harness = Harness::new(1, sh(script)).set("kind", json!("TFJob"));
+    let ended = harness.run();
     assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
     assert_eq!(ended.report()["spent"]["user"], 1);
 }
@@ -290,12 +293,12 @@ fn what_failed_first_and_how_far_it_is_can_be_read_during_the_run_and_after_a_cr
             echo out of luck; printf 'no newline'; exit 7; }
         [ $ATTEMPT = 1 ] && exec sleep 100
         for step in 1 2 3; do echo step $step loss 0.$step; done; exec sleep 100";
-    let yard = Yard::new(2, sh(script));
-    let mut run = yard.start();
+    let harness = Harness::new(2, sh(script));
+    let mut run = harness.start();
     run.wait_for("the second attempt", |line| {
         line["running"] == "Worker 0" && line["attempt"] == 2
     });
-    let store = trainyard_host::store::Store::open(yard.path().join(".trainyard")).unwrap();
+    let store = trainyard_host::store::Store::open(harness.path().join(".trainyard")).unwrap();
     let folder = store.latest("j").unwrap();
     let failed = |folder: &trainyard_host::store::RunFolder| {
         let failures = folder.failures().unwrap();
@@ -323,8 +326,8 @@ fn what_failed_first_and_how_far_it_is_can_be_read_during_the_run_and_after_a_cr
 fn lines_of_a_failure_are_those_before_the_container_started_again() {
     let script =
         "echo x >> tries; [ $(wc -l < tries) -ge 2 ] || { echo first; exit 5; }; echo second";
-    let yard = Yard::new(1, sh(script)).set("kind", json!("TFJob"));
-    let ended = yard.run();
+    let harness = Harness::new(1, sh(script)).set("kind", json!("TFJob"));
+    let ended = harness.run();
     assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
     let failure = &ended.report()["failures"][0];
     assert_eq!(failure["lastLines"], json!(["first"]));

@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use crate::harness::{Yard, sh};
+use crate::harness::{Harness, sh};
 
-fn yard(api_version: &str, launcher: &str) -> Yard {
+fn harness(api_version: &str, launcher: &str) -> Harness {
     let workers = json!({"spec": {"containers": [{"name": "mpi"}]}});
     // Version 2 has the batch default of workers that serve ssh; version 1 that of workers that sleep.
-    Yard::new(2, json!({}))
+    Harness::new(2, json!({}))
         .set("apiVersion", json!(api_version))
         .set("kind", json!("MPIJob"))
         .set(
@@ -33,7 +33,7 @@ fn commands_run_in_the_pod_they_are_sent_to() {
             "cat /etc/mpi/hostfile; {agent} hostname 2>/dev/null; {agent} 'exit 9' 2>/dev/null; echo code $?; \
              {agent} cat /proc/self/stat 2>/dev/null | grep -q cat && echo ran"
         );
-        let ended = yard(version, &script).for_ordinary_user().run();
+        let ended = harness(version, &script).for_ordinary_user().run();
         assert_eq!(ended.code, Some(0), "{version}: {:#?}", ended.seen);
         let output = &ended.output(1)["Launcher 0"];
         let lines: Vec<&str> = output.lines().collect();
@@ -58,14 +58,14 @@ fn mpirun_starts_a_rank_in_every_worker() {
     for version in ["kubeflow.org/v1", "kubeflow.org/v2beta1"] {
         let script = "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; \
                       exec mpirun -np 2 sh -c 'echo rank $OMPI_COMM_WORLD_RANK on $(hostname)' 2>errors";
-        let yard = yard(version, script).for_ordinary_user();
-        let ended = yard.run();
+        let harness = harness(version, script).for_ordinary_user();
+        let ended = harness.run();
         assert_eq!(
             ended.code,
             Some(0),
             "{version}: {:#?}\n{}",
             ended.seen,
-            yard.read("errors")
+            harness.read("errors")
         );
         let output = &ended.output(1)["Launcher 0"];
         let mut lines: Vec<&str> = output.lines().collect();

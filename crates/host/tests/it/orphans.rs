@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use crate::harness::{Yard, sh, until};
+use crate::harness::{Harness, sh, until};
 
 /// A program that leaves its parent, its session and its group behind.
 const DAEMON: &str = "(setsid sh -c 'exec sleep 98765' >/dev/null 2>&1 </dev/null & ) & wait";
@@ -26,7 +26,7 @@ fn a_daemon_ends_with_its_pod() {
         "{}; until grep -q 1 up 2>/dev/null; do echo 1 > up; done",
         DAEMON.replace("98765", mark)
     );
-    let ended = Yard::new(2, sh(&script)).run();
+    let ended = Harness::new(2, sh(&script)).run();
     assert_eq!(ended.code, Some(0));
     assert_eq!(marked(mark), 0);
 }
@@ -39,13 +39,13 @@ fn nothing_survives_an_engine_that_is_killed() {
         DAEMON.replace("98765", mark)
     );
     for ordinary in [false, true] {
-        let yard = Yard::new(2, sh(&script));
-        let yard = if ordinary {
-            yard.for_ordinary_user()
+        let harness = Harness::new(2, sh(&script));
+        let harness = if ordinary {
+            harness.for_ordinary_user()
         } else {
-            yard
+            harness
         };
-        let mut run = yard.start();
+        let mut run = harness.start();
         for pod in ["Worker 0", "Worker 1"] {
             run.wait_for_output(pod, "up");
         }
@@ -54,7 +54,7 @@ fn nothing_survives_an_engine_that_is_killed() {
         until("all gone", || marked(mark) == 0);
         drop(run);
         // The lock went with the engine: the job can run again.
-        let store = trainyard_host::store::Store::open(yard.path().join(".trainyard")).unwrap();
+        let store = trainyard_host::store::Store::open(harness.path().join(".trainyard")).unwrap();
         assert!(!store.latest("j").unwrap().is_live());
     }
 }

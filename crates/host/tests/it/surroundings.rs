@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Yard, container};
+use crate::harness::{Harness, container};
 
 fn pod(script: &str, mounts: Value, volumes: Value) -> Value {
     let mut container = container(script);
@@ -18,7 +18,7 @@ fn every_name_of_the_contract_resolves_to_the_pods_own_address() {
                   j-worker-1.default.svc.cluster.local j-worker-1.j.default.svc; do \
                   getent hosts $name | cut -d' ' -f1; done; hostname";
     let before = std::fs::read("/etc/hosts").unwrap();
-    let ended = Yard::new(2, crate::harness::sh(script)).run();
+    let ended = Harness::new(2, crate::harness::sh(script)).run();
     let output = &ended.output(1)["Worker 0"];
     let lines: Vec<&str> = output.lines().collect();
     let (host, addresses) = lines.split_last().unwrap();
@@ -62,7 +62,7 @@ fn the_next_attempt_has_new_addresses_that_all_its_pods_agree_on() {
         .as_array_mut()
         .unwrap()
         .push(json!({"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}));
-    let ended = Yard::new(2, template).run();
+    let ended = Harness::new(2, template).run();
     assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
     let mut seen = Vec::new();
     for attempt in [1, 2] {
@@ -85,12 +85,12 @@ fn a_pod_that_starts_again_by_itself_has_a_new_address_that_the_others_find() {
          {look} > first; exit 130; }}; until [ -s second ] && [ \"$({look})\" = \"$(cat second)\" ]; \
          do sleep 0.02; done"
     );
-    let yard = Yard::new(2, crate::harness::sh(&script)).set("kind", json!("TFJob"));
-    let yard = yard.policy("ExitCode");
-    let ended = yard.run();
+    let harness = Harness::new(2, crate::harness::sh(&script)).set("kind", json!("TFJob"));
+    let harness = harness.policy("ExitCode");
+    let ended = harness.run();
     assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
     assert_eq!(ended.report()["attempts"], 1);
-    assert_ne!(yard.read("first"), yard.read("second"));
+    assert_ne!(harness.read("first"), harness.read("second"));
 }
 
 #[test]
@@ -119,20 +119,20 @@ fn volumes_appear_at_their_paths_and_nowhere_else() {
             {"name": "scratch", "emptyDir": {}},
             {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "8Mi"}},
         ]);
-        let yard = Yard::new(1, pod(script, mounts, volumes)).set(
+        let harness = Harness::new(1, pod(script, mounts, volumes)).set(
             "companions",
             json!([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cm"},
                     "data": {"a": "one\n", "b": "two\n", "motd": "three\n"}}]),
         );
-        std::fs::create_dir(yard.path().join("inside")).unwrap();
-        std::fs::write(yard.path().join("inside/file"), "").unwrap();
-        let yard = if ordinary {
-            yard.for_ordinary_user()
+        std::fs::create_dir(harness.path().join("inside")).unwrap();
+        std::fs::write(harness.path().join("inside/file"), "").unwrap();
+        let harness = if ordinary {
+            harness.for_ordinary_user()
         } else {
-            yard
+            harness
         };
         for kept in ["kept\n", "kept\nkept\n"] {
-            let ended = yard.run();
+            let ended = harness.run();
             let want =
                 format!("one\ntwo\nthree\n440\n{kept}x\n8388608\nread-only\nfile\nmachine\n");
             assert_eq!(ended.output(1)["Worker 0"], want, "{:#?}", ended.seen);
@@ -144,7 +144,7 @@ fn volumes_appear_at_their_paths_and_nowhere_else() {
                 "{path} is on the machine"
             );
         }
-        let run = yard.path().join(".trainyard/runs/j");
+        let run = harness.path().join(".trainyard/runs/j");
         let left: Vec<_> = std::fs::read_dir(run)
             .unwrap()
             .map(|entry| entry.unwrap().path())
@@ -159,11 +159,12 @@ fn volumes_appear_at_their_paths_and_nowhere_else() {
 
 #[test]
 fn an_ordinary_user_stays_who_it_is() {
-    let yard = Yard::new(1, crate::harness::sh("id -u; touch mine")).for_ordinary_user();
-    let ended = yard.run();
+    let harness = Harness::new(1, crate::harness::sh("id -u; touch mine")).for_ordinary_user();
+    let ended = harness.run();
     assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
-    let owner =
-        std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(yard.path().join("mine")).unwrap());
+    let owner = std::os::unix::fs::MetadataExt::uid(
+        &std::fs::metadata(harness.path().join("mine")).unwrap(),
+    );
     assert_eq!(ended.output(1)["Worker 0"], format!("{owner}\n"));
 }
 
@@ -171,36 +172,36 @@ fn an_ordinary_user_stays_who_it_is() {
 fn a_missing_folder_inside_the_users_own_is_made_there() {
     let mounts = json!([{"name": "claim", "mountPath": "PLACE/data"}]);
     let volumes = json!([{"name": "claim", "persistentVolumeClaim": {"claimName": "data"}}]);
-    let mut yard = Yard::new(1, pod("echo 1 > data/x; echo 2 > y", mounts, volumes));
-    let place = yard.path().join("data");
-    yard.file["roles"]["Worker"]["template"]["spec"]["containers"][0]["volumeMounts"][0]["mountPath"] =
+    let mut harness = Harness::new(1, pod("echo 1 > data/x; echo 2 > y", mounts, volumes));
+    let place = harness.path().join("data");
+    harness.file["roles"]["Worker"]["template"]["spec"]["containers"][0]["volumeMounts"][0]["mountPath"] =
         json!(place);
-    let ended = yard.run();
+    let ended = harness.run();
     assert_eq!(ended.code, Some(0), "{:#?}", ended.seen);
     assert_eq!(
-        yard.read("y"),
+        harness.read("y"),
         "2\n",
         "the user's own folder is written through"
     );
-    assert_eq!(yard.read(".trainyard/volumes/data/x"), "1\n");
+    assert_eq!(harness.read(".trainyard/volumes/data/x"), "1\n");
 }
 
 #[test]
 fn gpus_are_given_out_once() {
     let mut template = crate::harness::sh("echo gpus=$CUDA_VISIBLE_DEVICES");
     template["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": 2}});
-    let yard = Yard::new(2, template).set("gpus", json!(["4", "5", "6", "7"]));
-    let ended = yard.run();
+    let harness = Harness::new(2, template).set("gpus", json!(["4", "5", "6", "7"]));
+    let ended = harness.run();
     let output = ended.output(1);
     assert_eq!(output["Worker 0"], "gpus=4,5\n");
     assert_eq!(output["Worker 1"], "gpus=6,7\n");
 
-    let yard = yard.set("gpus", json!(["0"]));
-    let ended = yard.run();
+    let harness = harness.set("gpus", json!(["0"]));
+    let ended = harness.run();
     assert_eq!(ended.code, Some(2));
     assert_eq!(ended.error(), "job `j` wants 4 GPUs, this machine has 1");
 
-    let ended = yard.set("cpu", json!(true)).run();
+    let ended = harness.set("cpu", json!(true)).run();
     assert_eq!(ended.code, Some(0));
     assert_eq!(ended.output(1)["Worker 0"], "gpus=\n");
 }
@@ -211,7 +212,7 @@ fn ranks_of_a_tfjob_have_ports_of_their_own() {
     template["spec"]["containers"][0]["name"] = json!("tensorflow");
     template["spec"]["containers"][0]["ports"] =
         json!([{"name": "tfjob-port", "containerPort": 2222}]);
-    let ended = Yard::new(2, template).set("kind", json!("TFJob")).run();
+    let ended = Harness::new(2, template).set("kind", json!("TFJob")).run();
     let config: Value = serde_json::from_str(&ended.output(1)["Worker 0"]).unwrap();
     let ports: Vec<&str> = config["cluster"]["worker"]
         .as_array()
@@ -230,8 +231,8 @@ fn a_port_in_use_is_replaced_and_said() {
     let mut template = crate::harness::sh("echo port $MASTER_PORT");
     template["spec"]["containers"][0]["ports"][0]["containerPort"] = json!(port);
     let role = json!({"replicas": 1, "restartPolicy": "Never", "template": template});
-    let yard = Yard::new(1, json!({})).set("roles", json!({"Master": role}));
-    let ended = yard.run();
+    let harness = Harness::new(1, json!({})).set("roles", json!({"Master": role}));
+    let ended = harness.run();
     let said = &ended.output(1)["Master 0"];
     let given: u16 = said.trim().strip_prefix("port ").unwrap().parse().unwrap();
     assert_ne!(given, port);
@@ -255,7 +256,7 @@ fn a_port_that_no_rank_is_told_of_is_no_matter() {
         json!({"replicas": 1, "restartPolicy": "Never", "template": template})
     };
     let roles = json!({"Master": role(29_871), "Worker": role(port)});
-    let ended = Yard::new(1, json!({})).set("roles", roles).run();
+    let ended = Harness::new(1, json!({})).set("roles", roles).run();
     assert_eq!(ended.code, Some(0));
     let about = format!("port {port} is in use");
     assert!(!ended.notes().iter().any(|note| note.contains(&about)));
@@ -268,9 +269,9 @@ fn workers_that_are_told_one_port_are_warned_of_it() {
     let role =
         |count: u32| json!({"replicas": count, "restartPolicy": "Never", "template": template});
     for (workers, warned) in [(1, false), (2, true)] {
-        let yard = Yard::new(1, json!({})).set("kind", json!("XGBoostJob"));
+        let harness = Harness::new(1, json!({})).set("kind", json!("XGBoostJob"));
         let roles = json!({"Master": role(1), "Worker": role(workers)});
-        let ended = yard.set("roles", roles).run();
+        let ended = harness.set("roles", roles).run();
         let port = ended.output(1)["Master 0"].replace("port ", "");
         let want = format!(
             "the 2 workers are told one port (`WORKER_PORT` is {}); a program that listens there at \
@@ -290,14 +291,14 @@ fn workers_that_are_told_one_port_are_warned_of_it() {
 fn an_image_may_stand_for_a_virtual_environment() {
     let mut template = crate::harness::sh("only-here; echo $VIRTUAL_ENV");
     template["spec"]["containers"][0]["image"] = json!("example/torch:1");
-    let yard = Yard::new(1, template);
-    let tool = yard.path().join("venv/bin/only-here");
+    let harness = Harness::new(1, template);
+    let tool = harness.path().join("venv/bin/only-here");
     std::fs::create_dir_all(tool.parent().unwrap()).unwrap();
     std::fs::write(&tool, "#!/bin/sh\necho found\n").unwrap();
     std::fs::set_permissions(&tool, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let venv = yard.path().join("venv");
-    let yard = yard.set("imageEnv", json!([["example/torch", venv]]));
-    let ended = yard.run();
+    let venv = harness.path().join("venv");
+    let harness = harness.set("imageEnv", json!([["example/torch", venv]]));
+    let ended = harness.run();
     assert_eq!(
         ended.output(1)["Worker 0"],
         format!("found\n{}\n", venv.display())
@@ -310,7 +311,7 @@ fn fields_that_one_machine_does_not_honour_are_said_once() {
     let mut template = crate::harness::sh("true");
     template["spec"]["securityContext"] = json!({"runAsUser": 1000});
     template["spec"]["containers"][0]["readinessProbe"] = json!({"exec": {"command": ["false"]}});
-    let ended = Yard::new(3, template).run();
+    let ended = Harness::new(3, template).run();
     assert_eq!(ended.code, Some(0));
     let want = "pods here do without these fields of their templates: `readinessProbe`, \
                 `securityContext`";
@@ -323,7 +324,7 @@ fn fields_that_one_machine_does_not_honour_are_said_once() {
         notes.map(str::to_owned).collect()
     };
     assert_eq!(about_fields(&ended), [want]);
-    let plain = Yard::new(1, crate::harness::sh("true")).run();
+    let plain = Harness::new(1, crate::harness::sh("true")).run();
     assert!(about_fields(&plain).is_empty());
 }
 
@@ -341,8 +342,8 @@ fn a_container_that_takes_more_memory_than_its_limit_is_ended_for_it() {
         let container = &mut template["spec"]["containers"][0];
         container["env"] = json!([{"name": "TAKE", "value": take.replace('$', "$$")}]);
         container["resources"] = json!({"limits": {"memory": "32Mi", "cpu": "1"}});
-        let yard = Yard::new(1, template).policy("Never");
-        let mut run = yard.start();
+        let harness = Harness::new(1, template).policy("Never");
+        let mut run = harness.start();
         let first = run.wait_for("a note or a pod", |line| {
             let note = line["note"].as_str().unwrap_or_default();
             note.starts_with("limits on") || !line["started"].is_null()

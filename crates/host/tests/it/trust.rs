@@ -10,7 +10,7 @@ use std::{
     process::Command,
 };
 
-use crate::harness::{Yard, engine, sh};
+use crate::harness::{Harness, engine, sh};
 
 /// Somebody who is neither root nor the one who runs the tests.
 const STRANGER: u32 = 65_533;
@@ -21,10 +21,10 @@ fn mode(path: &Path) -> u32 {
 
 #[test]
 fn nobody_else_reaches_a_run() {
-    let yard = Yard::new(1, sh("echo up; exec sleep 100")).without_umask();
-    let mut run = yard.start();
+    let harness = Harness::new(1, sh("echo up; exec sleep 100")).without_umask();
+    let mut run = harness.start();
     run.wait_for_output("Worker 0", "up");
-    let root = yard.path().join(".trainyard");
+    let root = harness.path().join(".trainyard");
     let folder = trainyard_host::store::Store::open(&root)
         .unwrap()
         .latest("j")
@@ -46,10 +46,10 @@ fn nobody_else_reaches_a_run() {
         let everybody = |path: &Path, mode| {
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         };
-        everybody(yard.path(), 0o755);
+        everybody(harness.path(), 0o755);
         everybody(&folder.path, 0o755);
         everybody(&folder.path.join("engine.sock"), 0o666);
-        let program = yard.path().join("engine");
+        let program = harness.path().join("engine");
         fs::copy(engine(), &program).unwrap();
         let output = Command::new(program)
             .arg("pod-exec")
@@ -74,11 +74,11 @@ fn nobody_else_reaches_a_run() {
 
 #[test]
 fn a_store_that_is_a_link_is_refused() {
-    let yard = Yard::new(1, sh("true"));
-    let elsewhere = yard.path().join("elsewhere");
+    let harness = Harness::new(1, sh("true"));
+    let elsewhere = harness.path().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
-    symlink(&elsewhere, yard.path().join(".trainyard")).unwrap();
-    let ended = yard.run();
+    symlink(&elsewhere, harness.path().join(".trainyard")).unwrap();
+    let ended = harness.run();
     assert_eq!(ended.code, Some(2));
     let error = ended.error();
     assert!(error.contains(".trainyard` is a symbolic link"), "{error}");
@@ -87,13 +87,13 @@ fn a_store_that_is_a_link_is_refused() {
 
 #[test]
 fn links_in_a_store_lead_nowhere() {
-    let yard = Yard::new(1, sh("true"));
-    let victim = yard.path().join("victim");
+    let harness = Harness::new(1, sh("true"));
+    let victim = harness.path().join("victim");
     fs::write(&victim, "precious").unwrap();
-    let job = yard.path().join(".trainyard/runs/j");
+    let job = harness.path().join(".trainyard/runs/j");
     fs::create_dir_all(&job).unwrap();
     symlink(&victim, job.join("run.lock")).unwrap();
-    let ended = yard.run();
+    let ended = harness.run();
     assert_eq!(ended.code, Some(2));
     let said = format!("{:?}", ended.seen);
     assert!(said.contains("run.lock"), "{said}");
@@ -101,8 +101,8 @@ fn links_in_a_store_lead_nowhere() {
 
     fs::remove_file(job.join("run.lock")).unwrap();
     fs::remove_dir(&job).unwrap();
-    symlink(yard.path(), &job).unwrap();
-    let ended = yard.run();
+    symlink(harness.path(), &job).unwrap();
+    let ended = harness.run();
     assert_eq!(ended.code, Some(2));
     let error = ended.error();
     assert!(error.contains("runs/j` is a symbolic link"), "{error}");

@@ -24,7 +24,12 @@ impl Operator {
     /// What there is of the fabric that a job names.
     pub(crate) fn seen_fabric(&self, key: &JobKey, job: &Job) -> SeenFabric {
         // Another operator, which is looked at from the shadow, knows of none.
-        let Some(name) = job.knobs.fabric.as_ref().filter(|_| !self.options.shadow) else {
+        let Some(name) = job
+            .settings
+            .fabric
+            .as_ref()
+            .filter(|_| !self.options.shadow)
+        else {
             return SeenFabric::Unused;
         };
         let seen = self.state.store().fabric(name, key);
@@ -87,12 +92,12 @@ pub(crate) fn fitted(job: &Job, status: &JobStatus, seen: &SeenFabric) -> Option
     let fabric = match (settled, seen) {
         (Some(in_use), _) if in_use.spec.is_some() => in_use.fabric()?,
         (Some(_), SeenFabric::There(spec)) => Fabric {
-            name: job.knobs.fabric.clone()?,
+            name: job.settings.fabric.clone()?,
             spec: (**spec).clone(),
         },
         // Before its first attempt.
         (None, SeenFabric::There(spec)) if status.trainyard.attempt == 0 => Fabric {
-            name: job.knobs.fabric.clone()?,
+            name: job.settings.fabric.clone()?,
             spec: (**spec).clone(),
         },
         _ => return None,

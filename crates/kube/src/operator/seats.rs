@@ -48,7 +48,7 @@ impl Operator {
         let mut store = self.state.store();
         let queued = view.metadata.label(KUEUE_QUEUE).is_some();
         if job::has_ended(status) || !waits_for_seats(job, &self.cluster, queued) {
-            store.line.forget(&key.gang());
+            store.wait_queue.forget(&key.gang());
             return Seating::Open;
         }
         store.seating(key, view, job, status, &self.cluster)
@@ -56,7 +56,7 @@ impl Operator {
 
     /// Has the line looked at, if something has changed there.
     pub(crate) fn look_at_line(&self) {
-        if self.state.store().line.take_stirred() {
+        if self.state.store().wait_queue.take_stirred() {
             self.stirred.notify_one();
         }
     }
@@ -100,7 +100,10 @@ impl Operator {
             let began = Instant::now();
             let (looked, waiting) = {
                 let mut store = self.state.store();
-                (store.line.place(clock::now()), store.line.waiting())
+                (
+                    store.wait_queue.place(clock::now()),
+                    store.wait_queue.waiting(),
+                )
             };
             let took = began.elapsed();
             self.caller.metrics.placed(took, waiting);

@@ -78,7 +78,7 @@ impl Operator {
         let now = Instant::now();
         let allowed = {
             let store = self.state.store();
-            let nodes = &store.line.snapshot().nodes;
+            let nodes = &store.wait_queue.snapshot().nodes;
             let is_taken = |name: &str| nodes.get(name).is_some_and(Node::is_on_probation);
             taking.retain(|name, since| now.duration_since(*since) < NEWS && !is_taken(name));
             if is_taken(node) || taking.contains_key(node) {

@@ -92,7 +92,7 @@ impl Operator {
             }
             let now = crate::clock::now();
             if place.is_ok() {
-                let due = due(self.state.store().line.snapshot(), now);
+                let due = due(self.state.store().wait_queue.snapshot(), now);
                 if !due.is_empty() {
                     self.try_again(due).await;
                 }
@@ -109,7 +109,7 @@ impl Operator {
     async fn try_again(&self, due: BTreeSet<String>) {
         let beside = {
             let store = self.state.store();
-            partners(store.line.snapshot(), &due, &BTreeSet::new())
+            partners(store.wait_queue.snapshot(), &due, &BTreeSet::new())
         };
         info!(nodes = due.len(), "nodes on probation are tried again");
         match self.run_trial(&due, &beside).await {
@@ -285,7 +285,7 @@ mod tests {
         ];
         for (name, pod, want) in cases {
             let now = Timestamp::from_second(10_000).unwrap();
-            assert_eq!(pod.is_stale("yard", now), want, "{name}");
+            assert_eq!(pod.is_stale("record", now), want, "{name}");
         }
     }
 }

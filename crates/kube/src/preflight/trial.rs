@@ -71,7 +71,7 @@ impl Operator {
         };
         let beside = {
             let store = self.state.store();
-            let snapshot = store.line.snapshot();
+            let snapshot = store.wait_queue.snapshot();
             // It may be gone by now, or be on probation already.
             let known = snapshot.nodes.get(&node);
             if !known.is_some_and(|known| known.ready && !known.is_on_probation()) {
@@ -115,7 +115,7 @@ impl Operator {
         let (namespace, image) = self.trial_place()?;
         let devices = {
             let store = self.state.store();
-            let snapshot = store.line.snapshot();
+            let snapshot = store.wait_queue.snapshot();
             let tried = nodes
                 .iter()
                 .map(|node| (node.clone(), snapshot.free_accelerators(node)));
@@ -262,11 +262,11 @@ mod tests {
     #[test]
     fn trials_run_where_no_tenant_is() {
         let cases = [
-            ("the whole cluster", None, Some("yard"), Ok("yard")),
+            ("the whole cluster", None, Some("record"), Ok("record")),
             (
                 "one namespace, from another",
                 Some("team"),
-                Some("yard"),
+                Some("record"),
                 Err(()),
             ),
             (

@@ -27,7 +27,7 @@ impl Store {
                     .map(|node| node.metadata.name.as_str())
                     .collect();
                 self.nodes.retain(|name, _| there.contains(&**name));
-                self.line.forget_nodes();
+                self.wait_queue.forget_nodes();
                 for node in &nodes {
                     self.put_node(node);
                 }
@@ -47,7 +47,7 @@ impl Store {
             }
             News::Gone(node) => {
                 self.nodes.remove(node.metadata.name.as_str());
-                self.line.forget_node(&node.metadata.name);
+                self.wait_queue.forget_node(&node.metadata.name);
                 self.jobs_on(&node.metadata.name)
             }
             News::Version(_) => Vec::new(),
@@ -61,7 +61,8 @@ impl Store {
             None => NodeEntry::new(node),
         };
         let answers = entry.health() == NodeHealth::Ready;
-        self.line.hear_node(&name, room::of_node(node, answers));
+        self.wait_queue
+            .hear_node(&name, room::of_node(node, answers));
         self.nodes.insert(name, entry);
     }
 
@@ -84,7 +85,7 @@ impl Store {
             };
             node.lease(&lease.spec, since, at);
             let answers = node.health() == NodeHealth::Ready;
-            self.line.hear_sign(name, answers);
+            self.wait_queue.hear_sign(name, answers);
             if !answers {
                 changed.extend(self.seats.get(name).into_iter().flatten().cloned());
             }
@@ -94,7 +95,7 @@ impl Store {
 
     /// Whether any job has pods on nodes or wants seats there, so that the leases of nodes matter.
     pub(crate) fn needs_leases(&self) -> bool {
-        !self.seats.is_empty() || self.line.waiting() > 0
+        !self.seats.is_empty() || self.wait_queue.waiting() > 0
     }
 
     fn jobs_on(&self, node: &str) -> Vec<JobKey> {

@@ -50,7 +50,7 @@ impl Store {
                 .map(|(name, pod)| (&**name, pod))
         });
         let sitters = pods.chain(launchers).map(|(name, pod)| pod.sitter(name));
-        self.line
+        self.wait_queue
             .seating(job, edition, cluster, sitters, crate::clock::now())
     }
 
@@ -58,14 +58,15 @@ impl Store {
     pub(crate) fn hear_room(&mut self, news: News<RoomView>) {
         match news {
             News::All(pods, _) => {
-                self.line.keep_pods(|resident| resident.gang.is_some());
+                self.wait_queue
+                    .keep_pods(|resident| resident.gang.is_some());
                 for pod in &pods {
                     self.put_room(pod);
                 }
             }
             News::Is(pod) => self.put_room(&pod),
             News::Gone(pod) if !self.has_own_feed(&pod.metadata) => {
-                self.line.hear_pod(room::key_of(&pod.metadata), None);
+                self.wait_queue.hear_pod(room::key_of(&pod.metadata), None);
             }
             News::Gone(_) | News::Version(_) => {}
         }
@@ -73,7 +74,7 @@ impl Store {
 
     fn put_room(&mut self, pod: &RoomView) {
         if !self.has_own_feed(&pod.metadata) {
-            self.line
+            self.wait_queue
                 .hear_pod(room::key_of(&pod.metadata), room::of_others(pod));
         }
     }
@@ -91,13 +92,13 @@ impl Store {
             News::All(classes, _) => {
                 let classes = classes.iter();
                 let classes = classes.map(|class| (class.metadata.name.clone(), class.class()));
-                self.line.set_classes(classes.collect());
+                self.wait_queue.set_classes(classes.collect());
             }
             News::Is(class) => {
                 let name = &class.metadata.name;
-                self.line.set_class(name, Some(class.class()));
+                self.wait_queue.set_class(name, Some(class.class()));
             }
-            News::Gone(class) => self.line.set_class(&class.metadata.name, None),
+            News::Gone(class) => self.wait_queue.set_class(&class.metadata.name, None),
             News::Version(_) => {}
         }
     }

@@ -175,18 +175,18 @@ fn a_pod_that_two_feeds_tell_of_leaves_no_room_taken_behind() {
     store.hear_jobs(News::All(vec![view.clone()], 1), &[Kind::PyTorch]);
     store.hear_pods(News::All(vec![pod("p", 10, 1, json!({}))], 10));
     store.hear_room(News::Is(room(10, "n")));
-    assert_eq!(store.line.snapshot().pods.len(), 1);
+    assert_eq!(store.wait_queue.snapshot().pods.len(), 1);
     // The job goes, then its pod; the feed of everybody's pods is behind.
     store.hear_jobs(News::Gone(view), &[Kind::PyTorch]);
     store.hear_pods(News::Gone(pod("p", 12, 1, json!({}))));
     store.hear_room(News::Is(room(11, "n")));
     store.hear_room(News::Gone(room(12, "n")));
-    assert_eq!(store.line.snapshot().pods.len(), 0);
+    assert_eq!(store.wait_queue.snapshot().pods.len(), 0);
     // The jobs of other namespaces are followed by nobody here: their pods come and go by this feed alone.
     store.hear_room(News::Is(room(13, "elsewhere")));
-    assert_eq!(store.line.snapshot().pods.len(), 1);
+    assert_eq!(store.wait_queue.snapshot().pods.len(), 1);
     store.hear_room(News::Gone(room(14, "elsewhere")));
-    assert_eq!(store.line.snapshot().pods.len(), 0);
+    assert_eq!(store.wait_queue.snapshot().pods.len(), 0);
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn a_node_stays_good_for_seats_while_nobody_reads_its_lease() {
         "spec": {"renewTime": "2026-01-01T00:00:00Z", "leaseDurationSeconds": 40},
     }))
     .unwrap();
-    let ready = |store: &Store| store.line.snapshot().nodes["node"].ready;
+    let ready = |store: &Store| store.wait_queue.snapshot().nodes["node"].ready;
     let begin = Instant::now();
     let read = |store: &mut Store, second: u64| {
         let now = begin + Duration::from_secs(second);

@@ -4,7 +4,7 @@ use kube::api::{DeleteParams, LogParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use trainyard_core::fabric::{self, NETWORKS};
 
-use crate::harness::{Yard, on_cluster, on_real_nodes, pytorch};
+use crate::harness::{TestNamespace, on_cluster, on_real_nodes, pytorch};
 
 const VERSION: &str = "v1alpha1";
 const GROUP: &str = "trainyard.dev";
@@ -12,14 +12,14 @@ const GROUP: &str = "trainyard.dev";
 const ATTACHED: &str = "k8s.v1.cni.cncf.io/network-status";
 
 /// A fabric of the namespace's name: fabrics are shared by all tests.
-async fn put_fabric(yard: &Yard, spec: Value) -> Value {
+async fn put_fabric(test: &TestNamespace, spec: Value) -> Value {
     let fabric = json!({
         "apiVersion": fabric::API_VERSION,
         "kind": fabric::KIND,
-        "metadata": {"name": yard.namespace},
+        "metadata": {"name": test.namespace},
         "spec": spec,
     });
-    let fabrics = yard.whole(GROUP, VERSION, fabric::KIND);
+    let fabrics = test.whole(GROUP, VERSION, fabric::KIND);
     let object = serde_json::from_value(fabric.clone()).unwrap();
     fabrics
         .create(&PostParams::default(), &object)
@@ -28,15 +28,15 @@ async fn put_fabric(yard: &Yard, spec: Value) -> Value {
     fabric
 }
 
-pub(crate) async fn remove_fabric(yard: &Yard) {
-    yard.whole(GROUP, VERSION, fabric::KIND)
-        .delete(&yard.namespace, &DeleteParams::default())
+pub(crate) async fn remove_fabric(test: &TestNamespace) {
+    test.whole(GROUP, VERSION, fabric::KIND)
+        .delete(&test.namespace, &DeleteParams::default())
         .await
         .unwrap();
 }
 
-pub(crate) fn on_fabric(yard: &Yard, mut job: Value) -> Value {
-    job["metadata"]["annotations"]["trainyard.dev/fabric"] = json!(yard.namespace);
+pub(crate) fn on_fabric(test: &TestNamespace, mut job: Value) -> Value {
+    job["metadata"]["annotations"]["trainyard.dev/fabric"] = json!(test.namespace);
     job
 }
 
@@ -50,65 +50,65 @@ fn variable(pod: &Value, name: &str) -> Value {
 
 #[test]
 fn a_job_waits_for_its_fabric_and_keeps_it_for_an_attempt() {
-    on_cluster("fabric", |yard| async move {
-        let operator = yard.operator().await;
-        yard.put(&on_fabric(&yard, pytorch("j", 1, &json!({}))))
+    on_cluster("fabric", |test| async move {
+        let operator = test.operator().await;
+        test.put(&on_fabric(&test, pytorch("j", 1, &json!({}))))
             .await;
         let waits = |status: &Value| status["trainyard"]["waiting"]["code"] == "WaitingForFabric";
-        yard.until_status("PyTorchJob", "j", "it waits for its fabric", |status| {
+        test.until_status("PyTorchJob", "j", "it waits for its fabric", |status| {
             let words = status["trainyard"]["waiting"]["message"].as_str();
             waits(status) && words.is_some_and(|words| words.contains("none of that name"))
         })
         .await;
-        assert!(yard.pod_map().await.is_empty());
+        assert!(test.pod_map().await.is_empty());
 
         put_fabric(
-            &yard,
+            &test,
             json!({"variables": {"NCCL_IB_GID_INDEX": "3"}, "shm": "1Gi"}),
         )
         .await;
-        yard.until_running(2, 1).await;
-        let pods = yard.pod_map().await;
+        test.until_running(2, 1).await;
+        let pods = test.pod_map().await;
         for (name, pod) in &pods {
             assert_eq!(variable(pod, "NCCL_IB_GID_INDEX"), "3", "{name}: {pod:#}");
             let mounts = &pod["spec"]["containers"][0]["volumeMounts"];
             let at_shm = |mount: &Value| mount["mountPath"] == "/dev/shm";
             assert!(mounts.as_array().unwrap().iter().any(at_shm), "{mounts:#}");
         }
-        let events = yard.events("j").await;
+        let events = test.events("j").await;
         for reason in ["PyTorchJobWaitingForFabric", "PyTorchJobFabricAdded"] {
             let told = events.iter().filter(|(known, _)| known == reason);
             assert_eq!(told.count(), 1, "{reason}: {events:#?}");
         }
 
         // An edit counts from the next attempt.
-        let fabrics = yard.whole(GROUP, VERSION, fabric::KIND);
+        let fabrics = test.whole(GROUP, VERSION, fabric::KIND);
         let edit = json!({"spec": {"variables": {"NCCL_IB_GID_INDEX": "1"}}});
         fabrics
             .patch(
-                &yard.namespace,
+                &test.namespace,
                 &PatchParams::default(),
                 &Patch::Merge(&edit),
             )
             .await
             .unwrap();
-        yard.edit(
+        test.edit(
             "PyTorchJob",
             "j",
             json!({"metadata": {"annotations": {"trainyard.dev/restart": "once"}}}),
         )
         .await;
-        yard.until_running(2, 2).await;
-        for (name, pod) in yard.pod_map().await {
+        test.until_running(2, 2).await;
+        for (name, pod) in test.pod_map().await {
             assert_eq!(variable(&pod, "NCCL_IB_GID_INDEX"), "1", "{name}: {pod:#}");
         }
-        remove_fabric(&yard).await;
+        remove_fabric(&test).await;
         operator.stop().await;
     });
 }
 
 /// Four pods that train, each with its counters before and after.
-fn trains(yard: &Yard) -> Value {
+fn trains(test: &TestNamespace) -> Value {
     // Larger than by default, so that nothing else on the network comes near.
     let script = "cat /proc/net/dev; trainyard smoke-trainer --epochs=1 --hidden=256 || exit 1; \
                   cat /proc/net/dev";
@@ -122,12 +122,12 @@ fn trains(yard: &Yard) -> Value {
         pod["containers"][0]["imagePullPolicy"] = json!("Never");
         pod["containers"][0]["command"] = json!(["bash", "-c", script]);
     }
-    on_fabric(yard, job)
+    on_fabric(test, job)
 }
 
-async fn log(yard: &Yard, pod: &str) -> String {
+async fn log(test: &TestNamespace, pod: &str) -> String {
     let pods: kube::Api<k8s_openapi::api::core::v1::Pod> =
-        kube::Api::namespaced(yard.client.clone(), &yard.namespace);
+        kube::Api::namespaced(test.client.clone(), &test.namespace);
     let log = pods.logs(pod, &LogParams::default()).await;
     log.unwrap_or_default()
 }
@@ -145,9 +145,9 @@ fn sent(log: &str, interface: &str) -> u64 {
 
 /// A fabric of macvlan on the parent that the suite made, and the attachment that is generated from it. Each test
 /// has a `range` of its own: pods of the one before may still be on the network.
-pub(crate) async fn put_macvlan(yard: &Yard, range: &str) {
+pub(crate) async fn put_macvlan(test: &TestNamespace, range: &str) {
     let spec = json!({
-        "attachments": [yard.namespace],
+        "attachments": [test.namespace],
         "interface": "net1",
         "expects": {"transport": "socket"},
         "network": {
@@ -156,9 +156,9 @@ pub(crate) async fn put_macvlan(yard: &Yard, range: &str) {
             "addresses": {"by": "host-local", "range": range},
         },
     });
-    let fabric = fabric::read_value(&put_fabric(yard, spec).await).unwrap();
+    let fabric = fabric::read_value(&put_fabric(test, spec).await).unwrap();
     let attachment = fabric::attachment(&fabric).unwrap();
-    let attachments = yard.api("k8s.cni.cncf.io", "v1", fabric::ATTACHMENT_KIND);
+    let attachments = test.api("k8s.cni.cncf.io", "v1", fabric::ATTACHMENT_KIND);
     let object = serde_json::from_value(attachment).unwrap();
     attachments
         .create(&PostParams::default(), &object)
@@ -168,20 +168,20 @@ pub(crate) async fn put_macvlan(yard: &Yard, range: &str) {
 
 #[test]
 fn gradients_travel_over_the_fabric_and_not_over_the_first_network() {
-    on_real_nodes("macvlan", |yard| async move {
-        let operator = yard.operator().await;
-        put_macvlan(&yard, "10.77.1.0/24").await;
-        yard.put(&trains(&yard)).await;
-        yard.until_condition("PyTorchJob", "j", "Succeeded").await;
+    on_real_nodes("macvlan", |test| async move {
+        let operator = test.operator().await;
+        put_macvlan(&test, "10.77.1.0/24").await;
+        test.put(&trains(&test)).await;
+        test.until_condition("PyTorchJob", "j", "Succeeded").await;
         // The master's end is the job's; the others read their counters a moment later.
-        let pods = yard
+        let pods = test
             .until("all pods have ended", || async {
-                let pods = yard.pod_map().await;
+                let pods = test.pod_map().await;
                 let ended = |pod: &Value| pod["status"]["phase"] == "Succeeded";
                 (pods.len() == 4 && pods.values().all(ended)).then_some(pods)
             })
             .await;
-        let told = log(&yard, "j-master-0").await;
+        let told = log(&test, "j-master-0").await;
         let last = told.lines().rfind(|line| line.starts_with("step "));
         let steps: u64 = last
             .and_then(|line| line.split(['/', ' ']).nth(2)?.parse().ok())
@@ -192,7 +192,7 @@ fn gradients_travel_over_the_fabric_and_not_over_the_first_network() {
         for (name, pod) in &pods {
             assert_eq!(
                 pod["metadata"]["annotations"][NETWORKS],
-                format!("{}@net1", yard.namespace)
+                format!("{}@net1", test.namespace)
             );
             let told = pod["metadata"]["annotations"][ATTACHED].as_str().unwrap();
             let attached: Vec<Value> = serde_json::from_str(told).unwrap();
@@ -200,29 +200,29 @@ fn gradients_travel_over_the_fabric_and_not_over_the_first_network() {
             let address = second.unwrap()["ips"][0].as_str().unwrap().to_owned();
             assert!(address.starts_with("10.77.1."), "{told}");
 
-            let log = log(&yard, name).await;
+            let log = log(&test, name).await;
             let (fabric, first) = (sent(&log, "net1"), sent(&log, "eth0"));
             let gradients = in_a_step * steps;
             assert!(fabric >= gradients, "{name}: {fabric} of {gradients} bytes");
             assert!(first < gradients / 10, "{name}: {first} bytes by eth0");
         }
-        remove_fabric(&yard).await;
+        remove_fabric(&test).await;
         operator.stop().await;
     });
 }
 
 #[test]
 fn an_interface_that_is_not_there_is_what_the_job_reports() {
-    on_real_nodes("wrong-interface", |yard| async move {
-        let operator = yard.operator().await;
-        put_macvlan(&yard, "10.77.2.0/24").await;
-        let mut job = trains(&yard);
+    on_real_nodes("wrong-interface", |test| async move {
+        let operator = test.operator().await;
+        put_macvlan(&test, "10.77.2.0/24").await;
+        let mut job = trains(&test);
         for role in ["Master", "Worker"] {
             let pod = &mut job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"];
             pod["containers"][0]["env"] = json!([{"name": "GLOO_SOCKET_IFNAME", "value": "ib0"}]);
         }
-        yard.put(&job).await;
-        let status = yard
+        test.put(&job).await;
+        let status = test
             .until_status(
                 "PyTorchJob",
                 "j",
@@ -235,13 +235,13 @@ fn an_interface_that_is_not_there_is_what_the_job_reports() {
             .await;
         let sentence = &status["trainyard"]["lastFailure"]["verdict"]["sentence"];
         assert!(sentence.as_str().unwrap().contains("ib0"), "{status:#}");
-        let events = yard.events("j").await;
+        let events = test.events("j").await;
         let told = |(reason, message): &(String, String)| {
             reason == "PyTorchJobFabricDisagrees"
                 && message.contains("`GLOO_SOCKET_IFNAME` is `ib0`, the fabric has `net1`")
         };
         assert!(events.iter().any(told), "{events:#?}");
-        remove_fabric(&yard).await;
+        remove_fabric(&test).await;
         operator.stop().await;
     });
 }

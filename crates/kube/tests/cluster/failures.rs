@@ -6,13 +6,13 @@ use crate::harness::{ends, holds, on_cluster, pytorch};
 
 #[test]
 fn one_killed_pod_of_64_costs_one_attempt_and_all_come_back() {
-    on_cluster("gang", |yard| async move {
-        let operator = yard.operator().await;
-        yard.put(&pytorch("big", 63, &json!({}))).await;
-        yard.until_running(64, 1).await;
-        yard.end_pod("big-worker-17", 137, "Error").await;
-        yard.until_running(64, 2).await;
-        let status = yard.until_condition("PyTorchJob", "big", "Running").await;
+    on_cluster("gang", |test| async move {
+        let operator = test.operator().await;
+        test.put(&pytorch("big", 63, &json!({}))).await;
+        test.until_running(64, 1).await;
+        test.end_pod("big-worker-17", 137, "Error").await;
+        test.until_running(64, 2).await;
+        let status = test.until_condition("PyTorchJob", "big", "Running").await;
         assert_eq!(status["trainyard"]["attempt"], 2, "{status:#}");
         assert_eq!(status["trainyard"]["spent"]["user"], 1, "{status:#}");
         operator.stop().await;
@@ -21,12 +21,12 @@ fn one_killed_pod_of_64_costs_one_attempt_and_all_come_back() {
 
 #[test]
 fn a_job_that_always_fails_is_tried_as_often_as_its_limit_says() {
-    on_cluster("limit", |yard| async move {
-        let operator = yard.operator().await;
+    on_cluster("limit", |test| async move {
+        let operator = test.operator().await;
         let mut job = pytorch("loop", 1, &ends(1, "50ms"));
         job["spec"]["runPolicy"] = json!({"backoffLimit": 3});
-        yard.put(&job).await;
-        let status = yard.until_condition("PyTorchJob", "loop", "Failed").await;
+        test.put(&job).await;
+        let status = test.until_condition("PyTorchJob", "loop", "Failed").await;
         assert_eq!(status["trainyard"]["spent"]["user"], 3, "{status:#}");
         assert_eq!(status["trainyard"]["attempt"], 3, "{status:#}");
         assert!(!status["completionTime"].is_null(), "{status:#}");
@@ -36,32 +36,32 @@ fn a_job_that_always_fails_is_tried_as_often_as_its_limit_says() {
 
 #[test]
 fn a_failed_job_whose_children_are_deleted_starts_nothing() {
-    on_cluster("terminal", |yard| async move {
-        let operator = yard.operator().await;
+    on_cluster("terminal", |test| async move {
+        let operator = test.operator().await;
         let mut job = pytorch("done", 1, &ends(1, "50ms"));
         job["spec"]["runPolicy"] = json!({"backoffLimit": 1, "cleanPodPolicy": "None"});
-        yard.put(&job).await;
-        let failed = yard.until_condition("PyTorchJob", "done", "Failed").await;
-        for name in yard.pod_map().await.keys() {
-            yard.pods()
+        test.put(&job).await;
+        let failed = test.until_condition("PyTorchJob", "done", "Failed").await;
+        for name in test.pod_map().await.keys() {
+            test.pods()
                 .delete(name, &kube::api::DeleteParams::default())
                 .await
                 .unwrap();
         }
-        yard.until("the pods are gone", || async {
-            yard.pod_map().await.is_empty().then_some(())
+        test.until("the pods are gone", || async {
+            test.pod_map().await.is_empty().then_some(())
         })
         .await;
         // Whatever the operator makes of the deletions, it has made when it has looked once more.
-        yard.edit(
+        test.edit(
             "PyTorchJob",
             "done",
             json!({"metadata": {"labels": {"look": "again"}}}),
         )
         .await;
         operator.stop().await;
-        assert!(yard.pod_map().await.is_empty());
-        let after = yard.status("PyTorchJob", "done").await;
+        assert!(test.pod_map().await.is_empty());
+        let after = test.status("PyTorchJob", "done").await;
         assert_eq!(after["conditions"], failed["conditions"]);
         assert_eq!(after["completionTime"], failed["completionTime"]);
     });
@@ -69,14 +69,14 @@ fn a_failed_job_whose_children_are_deleted_starts_nothing() {
 
 #[test]
 fn an_operator_killed_between_attempts_counts_on_where_it_was() {
-    on_cluster("killed", |yard| async move {
-        let operator = yard.operator().await;
+    on_cluster("killed", |test| async move {
+        let operator = test.operator().await;
         let mut job = pytorch("counted", 3, &json!({}));
         job["spec"]["runPolicy"] = json!({"backoffLimit": 3});
-        yard.put(&job).await;
-        yard.until_running(4, 1).await;
-        yard.end_pod("counted-worker-1", 1, "Error").await;
-        yard.until_status(
+        test.put(&job).await;
+        test.until_running(4, 1).await;
+        test.end_pod("counted-worker-1", 1, "Error").await;
+        test.until_status(
             "PyTorchJob",
             "counted",
             "the second attempt is decided",
@@ -84,9 +84,9 @@ fn an_operator_killed_between_attempts_counts_on_where_it_was() {
         )
         .await;
         operator.kill().await;
-        let operator = yard.operator().await;
-        yard.until_running(4, 2).await;
-        let status = yard.status("PyTorchJob", "counted").await;
+        let operator = test.operator().await;
+        test.until_running(4, 2).await;
+        let status = test.status("PyTorchJob", "counted").await;
         assert_eq!(status["trainyard"]["spent"]["user"], 1, "{status:#}");
         assert_eq!(status["trainyard"]["attempt"], 2, "{status:#}");
         operator.stop().await;
@@ -95,14 +95,14 @@ fn an_operator_killed_between_attempts_counts_on_where_it_was() {
 
 #[test]
 fn a_pod_that_ran_out_of_memory_says_so() {
-    on_cluster("memory", |yard| async move {
-        let operator = yard.operator().await;
+    on_cluster("memory", |test| async move {
+        let operator = test.operator().await;
         let mut job = pytorch("oom", 1, &json!({}));
         job["spec"]["runPolicy"] = json!({"backoffLimit": 1});
-        yard.put(&job).await;
-        yard.until_running(2, 1).await;
-        yard.end_pod("oom-worker-0", 137, "OOMKilled").await;
-        let status = yard.until_condition("PyTorchJob", "oom", "Failed").await;
+        test.put(&job).await;
+        test.until_running(2, 1).await;
+        test.end_pod("oom-worker-0", 137, "OOMKilled").await;
+        let status = test.until_condition("PyTorchJob", "oom", "Failed").await;
         let failure = &status["trainyard"]["lastFailure"];
         assert_eq!(failure["pod"], "oom-worker-0", "{status:#}");
         assert_eq!(
@@ -115,21 +115,21 @@ fn a_pod_that_ran_out_of_memory_says_so() {
 
 #[test]
 fn a_poison_job_is_marked_and_harms_no_other() {
-    on_cluster("poison", |yard| async move {
-        let operator = yard.operator().await;
+    on_cluster("poison", |test| async move {
+        let operator = test.operator().await;
         let mut wrong = pytorch("wrong", 1, &json!({}));
         wrong["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["name"] =
             json!("trainer");
         wrong["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]["name"] =
             json!("trainer");
-        yard.put(&wrong).await;
+        test.put(&wrong).await;
         let long = "a".repeat(70);
-        yard.put(&pytorch(&long, 1, &json!({}))).await;
-        yard.put(&pytorch("good", 1, &ends(0, "200ms"))).await;
-        yard.until_condition("PyTorchJob", "good", "Succeeded")
+        test.put(&pytorch(&long, 1, &json!({}))).await;
+        test.put(&pytorch("good", 1, &ends(0, "200ms"))).await;
+        test.until_condition("PyTorchJob", "good", "Succeeded")
             .await;
         for (name, words) in [("wrong", "pytorch"), (long.as_str(), "63")] {
-            let status = yard
+            let status = test
                 .until_status("PyTorchJob", name, "it is marked", |status| {
                     !status["trainyard"]["waiting"].is_null()
                 })
@@ -137,7 +137,7 @@ fn a_poison_job_is_marked_and_harms_no_other() {
             let message = status["trainyard"]["waiting"]["message"].as_str().unwrap();
             assert!(message.contains(words), "{message}");
             assert!(!holds(&status, "Running"));
-            let events = yard.events(name).await;
+            let events = test.events(name).await;
             assert!(
                 events
                     .iter()
@@ -151,9 +151,9 @@ fn a_poison_job_is_marked_and_harms_no_other() {
 
 #[test]
 fn a_quota_is_waited_for_and_told() {
-    on_cluster("quota", |yard| async move {
-        let operator = yard.operator().await;
-        let quotas = yard.api("", "v1", "ResourceQuota");
+    on_cluster("quota", |test| async move {
+        let operator = test.operator().await;
+        let quotas = test.api("", "v1", "ResourceQuota");
         let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota",
             "metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}});
         let quota = serde_json::from_value(quota).unwrap();
@@ -161,13 +161,13 @@ fn a_quota_is_waited_for_and_told() {
             .create(&kube::api::PostParams::default(), &quota)
             .await
             .unwrap();
-        yard.until("the quota is counted", || async {
+        test.until("the quota is counted", || async {
             let quota = quotas.get("few").await.unwrap();
             (!quota.data["status"]["hard"].is_null()).then_some(())
         })
         .await;
-        yard.put(&pytorch("tight", 1, &json!({}))).await;
-        let status = yard
+        test.put(&pytorch("tight", 1, &json!({}))).await;
+        let status = test
             .until_status("PyTorchJob", "tight", "the quota is named", |status| {
                 let waiting = &status["trainyard"]["waiting"]["message"];
                 waiting
@@ -181,7 +181,7 @@ fn a_quota_is_waited_for_and_told() {
             .await
             .unwrap();
         // The pod that was made before the quota said no was taken back: half of a gang is none.
-        yard.until_running(2, 2).await;
+        test.until_running(2, 2).await;
         operator.stop().await;
     });
 }

@@ -36,7 +36,10 @@ const LOOK: Duration = Duration::from_millis(50);
 static CLUSTER: RwLock<()> = RwLock::new(());
 
 /// Runs `test` with a namespace of its own, if there is a cluster.
-pub(crate) fn on_cluster<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Yard) -> F) {
+pub(crate) fn on_cluster<F: Future<Output = ()>>(
+    name: &str,
+    test: impl FnOnce(TestNamespace) -> F,
+) {
     let _shared = CLUSTER.read().unwrap_or_else(PoisonError::into_inner);
     run(name, test, false);
 }
@@ -45,12 +48,15 @@ pub(crate) fn on_cluster<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Y
 ///
 /// The simulated kubelet deletes pods by name. Where it lags behind by seconds, as after two thousand
 /// deletions, it deletes the next pod of that name, which no real kubelet does.
-pub(crate) fn alone_on_cluster<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Yard) -> F) {
+pub(crate) fn alone_on_cluster<F: Future<Output = ()>>(
+    name: &str,
+    test: impl FnOnce(TestNamespace) -> F,
+) {
     let _alone = CLUSTER.write().unwrap_or_else(PoisonError::into_inner);
     run(name, test, true);
 }
 
-fn run<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Yard) -> F, wait: bool) {
+fn run<F: Future<Output = ()>>(name: &str, test: impl FnOnce(TestNamespace) -> F, wait: bool) {
     #[expect(
         clippy::disallowed_methods,
         reason = "how the suite says that there is a cluster"
@@ -65,11 +71,11 @@ fn run<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Yard) -> F, wait: b
         .build()
         .unwrap();
     runtime.block_on(async {
-        let yard = Yard::new(name).await;
-        let namespace = yard.namespace.clone();
-        let client = yard.client.clone();
-        let left = yard.clone();
-        test(yard).await;
+        let test = TestNamespace::new(name).await;
+        let namespace = test.namespace.clone();
+        let client = test.client.clone();
+        let left = test.clone();
+        test(test).await;
         // Only a test that went well clears up: what is left of another tells why.
         let namespaces = api(&client, "", "v1", "Namespace", None);
         namespaces
@@ -87,7 +93,10 @@ fn run<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Yard) -> F, wait: b
 }
 
 /// Runs `test` as [`on_cluster`] does, if there are real nodes, and alone on them.
-pub(crate) fn on_real_nodes<F: Future<Output = ()>>(name: &str, test: impl FnOnce(Yard) -> F) {
+pub(crate) fn on_real_nodes<F: Future<Output = ()>>(
+    name: &str,
+    test: impl FnOnce(TestNamespace) -> F,
+) {
     static ALONE: Mutex<()> = Mutex::new(());
     #[expect(
         clippy::disallowed_methods,
@@ -105,33 +114,33 @@ pub(crate) fn on_real_nodes<F: Future<Output = ()>>(name: &str, test: impl FnOnc
 
 /// One namespace of the cluster.
 #[derive(Clone)]
-pub(crate) struct Yard {
+pub(crate) struct TestNamespace {
     /// An administrator.
     pub(crate) client: Client,
     pub(crate) namespace: String,
 }
 
-impl Yard {
+impl TestNamespace {
     async fn new(name: &str) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let client = Client::try_default().await.unwrap();
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let namespace = format!("{name}-{}-{number}", std::process::id());
-        let yard = Self { client, namespace };
-        yard.create(
+        let test = Self { client, namespace };
+        test.create(
             "",
             "v1",
             "Namespace",
-            &json!({"metadata": {"name": yard.namespace}}),
+            &json!({"metadata": {"name": test.namespace}}),
         )
         .await;
         // Pods are admitted only once the namespace has its account.
-        let accounts = yard.api("", "v1", "ServiceAccount");
-        yard.until("the namespace has its account", || async {
+        let accounts = test.api("", "v1", "ServiceAccount");
+        test.until("the namespace has its account", || async {
             accounts.get_opt("default").await.unwrap().map(drop)
         })
         .await;
-        yard
+        test
     }
 
     pub(crate) fn api(&self, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {

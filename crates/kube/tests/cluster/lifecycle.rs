@@ -6,30 +6,30 @@ use crate::harness::{ends, holds, on_cluster, pytorch};
 
 #[test]
 fn a_suspended_job_that_is_edited_resumes_with_its_new_spec() {
-    on_cluster("suspend", |yard| async move {
-        let operator = yard.operator().await;
-        yard.put(&pytorch("held", 2, &json!({}))).await;
-        yard.until_running(3, 1).await;
+    on_cluster("suspend", |test| async move {
+        let operator = test.operator().await;
+        test.put(&pytorch("held", 2, &json!({}))).await;
+        test.until_running(3, 1).await;
         let suspend = |yes: bool| json!({"spec": {"runPolicy": {"suspend": yes}}});
-        yard.edit("PyTorchJob", "held", suspend(true)).await;
-        yard.until_condition("PyTorchJob", "held", "Suspended")
+        test.edit("PyTorchJob", "held", suspend(true)).await;
+        test.until_condition("PyTorchJob", "held", "Suspended")
             .await;
-        yard.until("no pod is left", || async {
-            yard.pod_map().await.is_empty().then_some(())
+        test.until("no pod is left", || async {
+            test.pod_map().await.is_empty().then_some(())
         })
         .await;
         let edit = json!({"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 3,
             "template": {"spec": {"nodeSelector": {"kubernetes.io/os": "linux"}}}}}}});
-        yard.edit("PyTorchJob", "held", edit).await;
-        yard.edit("PyTorchJob", "held", suspend(false)).await;
-        yard.until("four pods of the new spec run", || async {
-            let pods = yard.pod_map().await;
+        test.edit("PyTorchJob", "held", edit).await;
+        test.edit("PyTorchJob", "held", suspend(false)).await;
+        test.until("four pods of the new spec run", || async {
+            let pods = test.pod_map().await;
             let worker = pods.get("held-worker-2")?;
             let selected = &worker["spec"]["nodeSelector"]["kubernetes.io/os"];
             (pods.len() == 4 && selected == "linux").then_some(())
         })
         .await;
-        let status = yard.until_condition("PyTorchJob", "held", "Running").await;
+        let status = test.until_condition("PyTorchJob", "held", "Running").await;
         assert!(!holds(&status, "Suspended"), "{status:#}");
         operator.stop().await;
     });
@@ -37,22 +37,22 @@ fn a_suspended_job_that_is_edited_resumes_with_its_new_spec() {
 
 #[test]
 fn a_master_that_ends_well_ends_the_job_and_its_seats_are_given_back() {
-    on_cluster("master", |yard| async move {
-        let operator = yard.operator().await;
+    on_cluster("master", |test| async move {
+        let operator = test.operator().await;
         let mut cleaned = pytorch("led", 2, &json!({}));
         cleaned["spec"]["runPolicy"]["cleanPodPolicy"] = json!("Running");
-        yard.put(&cleaned).await;
-        yard.put(&pytorch("kept", 2, &json!({}))).await;
-        yard.until_running(6, 1).await;
+        test.put(&cleaned).await;
+        test.put(&pytorch("kept", 2, &json!({}))).await;
+        test.until_running(6, 1).await;
         for name in ["kept", "led"] {
-            yard.end_pod(&format!("{name}-master-0"), 0, "Completed")
+            test.end_pod(&format!("{name}-master-0"), 0, "Completed")
                 .await;
-            let status = yard.until_condition("PyTorchJob", name, "Succeeded").await;
+            let status = test.until_condition("PyTorchJob", name, "Succeeded").await;
             assert!(!holds(&status, "Running"), "{status:#}");
         }
-        let pods = yard
+        let pods = test
             .until("running workers of one are gone", || async {
-                let pods = yard.pod_map().await;
+                let pods = test.pod_map().await;
                 let led = pods.keys().filter(|name| name.starts_with("led-"));
                 (led.count() == 1).then_some(pods)
             })
@@ -69,13 +69,13 @@ fn a_master_that_ends_well_ends_the_job_and_its_seats_are_given_back() {
 
 #[test]
 fn an_ended_job_goes_after_its_time_to_live() {
-    on_cluster("ttl", |yard| async move {
-        let operator = yard.operator().await;
+    on_cluster("ttl", |test| async move {
+        let operator = test.operator().await;
         let mut job = pytorch("brief", 0, &ends(0, "50ms"));
         job["spec"]["runPolicy"] = json!({"ttlSecondsAfterFinished": 1});
-        yard.put(&job).await;
-        yard.until("the job is gone", || async {
-            yard.jobs("PyTorchJob")
+        test.put(&job).await;
+        test.until("the job is gone", || async {
+            test.jobs("PyTorchJob")
                 .get_opt("brief")
                 .await
                 .unwrap()
@@ -89,12 +89,12 @@ fn an_ended_job_goes_after_its_time_to_live() {
 
 #[test]
 fn a_deadline_is_kept_without_anything_else_happening() {
-    on_cluster("deadline", |yard| async move {
-        let operator = yard.operator().await;
+    on_cluster("deadline", |test| async move {
+        let operator = test.operator().await;
         let mut job = pytorch("late", 1, &json!({}));
         job["spec"]["runPolicy"] = json!({"activeDeadlineSeconds": 2});
-        yard.put(&job).await;
-        let status = yard.until_condition("PyTorchJob", "late", "Failed").await;
+        test.put(&job).await;
+        let status = test.until_condition("PyTorchJob", "late", "Failed").await;
         assert!(
             status["conditions"].to_string().contains("deadline"),
             "{status:#}"
@@ -105,8 +105,8 @@ fn a_deadline_is_kept_without_anything_else_happening() {
 
 #[test]
 fn an_elastic_job_is_scaled_through_its_scale() {
-    on_cluster("scale", |yard| async move {
-        let operator = yard.operator().await;
+    on_cluster("scale", |test| async move {
+        let operator = test.operator().await;
         let worker = json!({"replicas": 2, "restartPolicy": "OnFailure", "template": {"spec": {
             "nodeSelector": {"test.trainyard.dev/node": "simulated"},
             "containers": [{"name": "pytorch", "image": "test", "command": ["train"]}]}}});
@@ -114,11 +114,11 @@ fn an_elastic_job_is_scaled_through_its_scale() {
             "metadata": {"name": "wide"},
             "spec": {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 4},
                 "pytorchReplicaSpecs": {"Worker": worker}}});
-        yard.put(&job).await;
-        yard.until_running(2, 1).await;
+        test.put(&job).await;
+        test.until_running(2, 1).await;
         for replicas in [4, 1] {
             let scale = json!({"spec": {"replicas": replicas}});
-            yard.jobs("PyTorchJob")
+            test.jobs("PyTorchJob")
                 .patch_scale(
                     "wide",
                     &kube::api::PatchParams::default(),
@@ -126,7 +126,7 @@ fn an_elastic_job_is_scaled_through_its_scale() {
                 )
                 .await
                 .unwrap();
-            yard.until_running(replicas, 1).await;
+            test.until_running(replicas, 1).await;
         }
         operator.stop().await;
     });
@@ -134,8 +134,8 @@ fn an_elastic_job_is_scaled_through_its_scale() {
 
 #[test]
 fn the_cluster_s_autoscaler_scales_an_elastic_job() {
-    on_cluster("autoscaler", |yard| async move {
-        let operator = yard.operator().await;
+    on_cluster("autoscaler", |test| async move {
+        let operator = test.operator().await;
         let worker = json!({"replicas": 2, "restartPolicy": "OnFailure", "template": {"spec": {
             "nodeSelector": {"test.trainyard.dev/node": "simulated"},
             "containers": [{"name": "pytorch", "image": "test", "command": ["train"]}]}}});
@@ -145,9 +145,9 @@ fn the_cluster_s_autoscaler_scales_an_elastic_job() {
             "metadata": {"name": "wide"},
             "spec": {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 4, "metrics": metrics},
                 "pytorchReplicaSpecs": {"Worker": worker}}});
-        yard.put(&job).await;
-        yard.until_running(2, 1).await;
-        let autoscalers = yard.api("autoscaling", "v2", "HorizontalPodAutoscaler");
+        test.put(&job).await;
+        test.until_running(2, 1).await;
+        let autoscalers = test.api("autoscaling", "v2", "HorizontalPodAutoscaler");
         let made = autoscalers.get("wide").await.unwrap();
         let want = json!({"minReplicas": 1, "maxReplicas": 4, "metrics": metrics,
             "scaleTargetRef": {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob",
@@ -155,9 +155,9 @@ fn the_cluster_s_autoscaler_scales_an_elastic_job() {
         assert_eq!(made.data["spec"], want);
         // Nobody measures anything here, but a job below its bounds is scaled without that.
         let raise = json!({"spec": {"elasticPolicy": {"minReplicas": 3}}});
-        yard.edit("PyTorchJob", "wide", raise).await;
-        yard.until_running(3, 1).await;
-        let seen = yard
+        test.edit("PyTorchJob", "wide", raise).await;
+        test.until_running(3, 1).await;
+        let seen = test
             .until("the autoscaler has seen the job", || async {
                 let seen = autoscalers.get("wide").await.unwrap();
                 (seen.data["status"]["currentReplicas"] == 3).then_some(seen)
@@ -171,16 +171,16 @@ fn the_cluster_s_autoscaler_scales_an_elastic_job() {
 
 #[test]
 fn a_job_of_another_manager_is_not_touched() {
-    on_cluster("managed", |yard| async move {
-        let operator = yard.operator().await;
+    on_cluster("managed", |test| async move {
+        let operator = test.operator().await;
         let mut job = pytorch("theirs", 1, &json!({}));
         job["spec"]["runPolicy"] = json!({"managedBy": "kueue.x-k8s.io/multikueue"});
-        yard.put(&job).await;
-        yard.put(&pytorch("ours", 0, &ends(0, "50ms"))).await;
-        yard.until_condition("PyTorchJob", "ours", "Succeeded")
+        test.put(&job).await;
+        test.put(&pytorch("ours", 0, &ends(0, "50ms"))).await;
+        test.until_condition("PyTorchJob", "ours", "Succeeded")
             .await;
-        assert!(yard.status("PyTorchJob", "theirs").await.is_null());
-        assert!(!yard.pod_map().await.contains_key("theirs-master-0"));
+        assert!(test.status("PyTorchJob", "theirs").await.is_null());
+        assert!(!test.pod_map().await.contains_key("theirs-master-0"));
         operator.stop().await;
     });
 }

@@ -6,15 +6,15 @@ use crate::harness::{alone_on_cluster, pytorch};
 
 #[test]
 fn two_thousand_pods_at_once_are_made_and_run() {
-    alone_on_cluster("many", |yard| async move {
-        let operator = yard.operator().await;
+    alone_on_cluster("many", |test| async move {
+        let operator = test.operator().await;
         for number in 0..20 {
-            yard.put(&pytorch(&format!("wide-{number}"), 99, &json!({})))
+            test.put(&pytorch(&format!("wide-{number}"), 99, &json!({})))
                 .await;
         }
         for number in 0..20 {
             let name = format!("wide-{number}");
-            yard.until_status("PyTorchJob", &name, "all its pods run", |status| {
+            test.until_status("PyTorchJob", &name, "all its pods run", |status| {
                 status["replicaStatuses"]["Worker"]["active"] == 99
             })
             .await;

@@ -3,26 +3,26 @@
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use crate::harness::{Yard, on_cluster, pytorch};
+use crate::harness::{TestNamespace, on_cluster, pytorch};
 
 /// Makes a simulated node that only the pods of this test may use.
-pub(crate) async fn node(yard: &Yard, name: &str) -> Api<DynamicObject> {
+pub(crate) async fn node(test: &TestNamespace, name: &str) -> Api<DynamicObject> {
     let nodes: Api<DynamicObject> = {
         let gvk = kube::core::GroupVersionKind::gvk("", "v1", "Node");
         let resource = kube::core::ApiResource::from_gvk(&gvk);
-        Api::all_with(yard.client.clone(), &resource)
+        Api::all_with(test.client.clone(), &resource)
     };
     let size = json!({"cpu": "96", "memory": "1Ti", "pods": "110",
         "ephemeral-storage": "1Ti", "nvidia.com/gpu": "8"});
     let node = json!({"apiVersion": "v1", "kind": "Node",
         "metadata": {"name": name,
             "annotations": {"kwok.x-k8s.io/node": "simulated"},
-            "labels": {"test.trainyard.dev/for": yard.namespace, "kubernetes.io/hostname": name}},
-        "spec": {"taints": [{"key": "test.trainyard.dev/for", "value": yard.namespace, "effect": "NoSchedule"}]},
+            "labels": {"test.trainyard.dev/for": test.namespace, "kubernetes.io/hostname": name}},
+        "spec": {"taints": [{"key": "test.trainyard.dev/for", "value": test.namespace, "effect": "NoSchedule"}]},
         "status": {"allocatable": size, "capacity": size}});
     let node: DynamicObject = serde_json::from_value(node).unwrap();
     nodes.create(&PostParams::default(), &node).await.unwrap();
-    yard.until("the node is ready", || async {
+    test.until("the node is ready", || async {
         let node = nodes.get(name).await.unwrap();
         let conditions = node.data["status"]["conditions"].as_array()?.clone();
         let ready = |one: &serde_json::Value| one["type"] == "Ready" && one["status"] == "True";
@@ -33,12 +33,12 @@ pub(crate) async fn node(yard: &Yard, name: &str) -> Api<DynamicObject> {
 }
 
 /// A gang that stays on the nodes of this test.
-fn gang(yard: &Yard, name: &str) -> serde_json::Value {
+fn gang(test: &TestNamespace, name: &str) -> serde_json::Value {
     let mut job = pytorch(name, 3, &json!({}));
     job["metadata"]["annotations"] = json!({"trainyard.dev/lost-after": "2s"});
     for role in ["Master", "Worker"] {
         let pod = &mut job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"];
-        pod["nodeSelector"] = json!({"test.trainyard.dev/for": yard.namespace});
+        pod["nodeSelector"] = json!({"test.trainyard.dev/for": test.namespace});
         pod["tolerations"] = json!([{"key": "test.trainyard.dev/for", "operator": "Exists"}]);
         pod["topologySpreadConstraints"] = json!([{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
             "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}}]);
@@ -48,25 +48,25 @@ fn gang(yard: &Yard, name: &str) -> serde_json::Value {
 
 #[test]
 fn a_node_that_is_deleted_costs_one_attempt_on_the_infrastructures_account() {
-    on_cluster("node-gone", |yard| async move {
-        let operator = yard.operator().await;
+    on_cluster("node-gone", |test| async move {
+        let operator = test.operator().await;
         let (a, b) = (
-            format!("{}-a", yard.namespace),
-            format!("{}-b", yard.namespace),
+            format!("{}-a", test.namespace),
+            format!("{}-b", test.namespace),
         );
-        let nodes = node(&yard, &a).await;
-        yard.put(&gang(&yard, "moved")).await;
-        yard.until_running(4, 1).await;
-        node(&yard, &b).await;
+        let nodes = node(&test, &a).await;
+        test.put(&gang(&test, "moved")).await;
+        test.until_running(4, 1).await;
+        node(&test, &b).await;
         nodes.delete(&a, &DeleteParams::default()).await.unwrap();
-        yard.until_running(4, 2).await;
-        let status = yard.status("PyTorchJob", "moved").await;
+        test.until_running(4, 2).await;
+        let status = test.status("PyTorchJob", "moved").await;
         assert_eq!(
             status["trainyard"]["spent"]["infrastructure"], 1,
             "{status:#}"
         );
         assert_eq!(status["trainyard"]["spent"]["user"], 0, "{status:#}");
-        for pod in yard.pod_map().await.values() {
+        for pod in test.pod_map().await.values() {
             assert_eq!(pod["spec"]["nodeName"], b.as_str());
         }
         nodes.delete(&b, &DeleteParams::default()).await.unwrap();
@@ -76,16 +76,16 @@ fn a_node_that_is_deleted_costs_one_attempt_on_the_infrastructures_account() {
 
 #[test]
 fn a_node_that_falls_silent_is_given_up_without_anybody_deleting_its_pods() {
-    on_cluster("node-off", |yard| async move {
-        let operator = yard.operator().await;
+    on_cluster("node-off", |test| async move {
+        let operator = test.operator().await;
         let (a, b) = (
-            format!("{}-a", yard.namespace),
-            format!("{}-b", yard.namespace),
+            format!("{}-a", test.namespace),
+            format!("{}-b", test.namespace),
         );
-        let nodes = node(&yard, &a).await;
-        yard.put(&gang(&yard, "stuck")).await;
-        yard.until_running(4, 1).await;
-        node(&yard, &b).await;
+        let nodes = node(&test, &a).await;
+        test.put(&gang(&test, "stuck")).await;
+        test.until_running(4, 1).await;
+        node(&test, &b).await;
         // Or the scheduler could use it again before it is told that nobody is there.
         let cordon = json!({"spec": {"unschedulable": true}});
         nodes
@@ -105,13 +105,13 @@ fn a_node_that_falls_silent_is_given_up_without_anybody_deleting_its_pods() {
             .patch_status(&a, &PatchParams::default(), &Patch::Merge(&silent))
             .await
             .unwrap();
-        yard.until("the second attempt is decided", || async {
-            let status = yard.status("PyTorchJob", "stuck").await;
+        test.until("the second attempt is decided", || async {
+            let status = test.status("PyTorchJob", "stuck").await;
             (status["trainyard"]["attempt"] == 2).then_some(())
         })
         .await;
-        yard.until_running(4, 2).await;
-        let status = yard.status("PyTorchJob", "stuck").await;
+        test.until_running(4, 2).await;
+        let status = test.status("PyTorchJob", "stuck").await;
         assert_eq!(
             status["trainyard"]["spent"]["infrastructure"], 1,
             "{status:#}"

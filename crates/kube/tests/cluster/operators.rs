@@ -15,42 +15,42 @@ fn lease(namespace: &str, identity: &str) -> Lease {
 
 #[test]
 fn the_next_operator_takes_over_at_once_where_the_first_ends_in_order() {
-    on_cluster("hand-over", |yard| async move {
-        let namespace = yard.namespace.clone();
-        let first = yard
+    on_cluster("hand-over", |test| async move {
+        let namespace = test.namespace.clone();
+        let first = test
             .operator_with(|options| options.lease = Some(lease(&namespace, "first")))
             .await;
-        yard.put(&pytorch("one", 0, &ends(0, "50ms"))).await;
-        yard.until_condition("PyTorchJob", "one", "Succeeded").await;
-        let second = yard
+        test.put(&pytorch("one", 0, &ends(0, "50ms"))).await;
+        test.until_condition("PyTorchJob", "one", "Succeeded").await;
+        let second = test
             .operator_with(|options| options.lease = Some(lease(&namespace, "second")))
             .await;
         first.stop().await;
         // It gave the lease back: nobody waits for it to run out.
-        let leases = yard.api("coordination.k8s.io", "v1", "Lease");
+        let leases = test.api("coordination.k8s.io", "v1", "Lease");
         let left = leases.get(rights::LEASE).await.unwrap();
         assert_ne!(left.data["spec"]["holderIdentity"], "first", "{left:?}");
-        yard.put(&pytorch("two", 0, &ends(0, "50ms"))).await;
-        yard.until_condition("PyTorchJob", "two", "Succeeded").await;
+        test.put(&pytorch("two", 0, &ends(0, "50ms"))).await;
+        test.until_condition("PyTorchJob", "two", "Succeeded").await;
         second.stop().await;
     });
 }
 
 #[test]
 fn two_operators_at_once_make_no_pod_twice_and_count_no_failure_twice() {
-    on_cluster("two", |yard| async move {
+    on_cluster("two", |test| async move {
         // Without a lease both act all the time, as in the worst of hand-overs.
-        let first = yard.operator().await;
-        let second = yard.operator().await;
+        let first = test.operator().await;
+        let second = test.operator().await;
         let mut job = pytorch("shared", 7, &json!({}));
         job["spec"]["runPolicy"] = json!({"backoffLimit": 5});
-        yard.put(&job).await;
+        test.put(&job).await;
         for attempt in 1..=3 {
-            yard.until_running(8, attempt).await;
-            yard.end_pod("shared-worker-3", 1, "Error").await;
+            test.until_running(8, attempt).await;
+            test.end_pod("shared-worker-3", 1, "Error").await;
         }
-        yard.until_running(8, 4).await;
-        let status = yard.status("PyTorchJob", "shared").await;
+        test.until_running(8, 4).await;
+        let status = test.status("PyTorchJob", "shared").await;
         assert_eq!(status["trainyard"]["spent"]["user"], 3, "{status:#}");
         assert_eq!(status["trainyard"]["attempt"], 4, "{status:#}");
         first.stop().await;

@@ -6,7 +6,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Yard, alone_on_cluster, ends, holds, on_cluster, pytorch},
+    harness::{TestNamespace, alone_on_cluster, ends, holds, on_cluster, pytorch},
     nodes::node,
 };
 
@@ -17,13 +17,13 @@ pub(crate) struct Rack {
 }
 
 impl Rack {
-    pub(crate) async fn new(yard: &Yard, count: u32) -> Self {
+    pub(crate) async fn new(test: &TestNamespace, count: u32) -> Self {
         let names: Vec<String> = (0..count)
-            .map(|at| format!("{}-{at}", yard.namespace))
+            .map(|at| format!("{}-{at}", test.namespace))
             .collect();
         let mut nodes = None;
         for name in &names {
-            nodes = Some(node(yard, name).await);
+            nodes = Some(node(test, name).await);
         }
         Self {
             nodes: nodes.expect("a rack has nodes"),
@@ -50,28 +50,28 @@ impl Rack {
 }
 
 /// Ties a pod template to the nodes of this test, with all GPUs of one.
-fn whole_node(yard: &Yard, role: &mut Value) {
+fn whole_node(test: &TestNamespace, role: &mut Value) {
     let pod = &mut role["template"]["spec"];
-    pod["nodeSelector"] = json!({"test.trainyard.dev/for": yard.namespace});
+    pod["nodeSelector"] = json!({"test.trainyard.dev/for": test.namespace});
     pod["tolerations"] = json!([{"key": "test.trainyard.dev/for", "operator": "Exists"}]);
     pod["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": 8}});
 }
 
 /// A gang of a master and `workers` workers, each with a node of its own.
-pub(crate) fn gang(yard: &Yard, name: &str, workers: u32, annotations: &Value) -> Value {
+pub(crate) fn gang(test: &TestNamespace, name: &str, workers: u32, annotations: &Value) -> Value {
     let mut job = pytorch(name, workers, annotations);
     for role in ["Master", "Worker"] {
         let role = &mut job["spec"]["pytorchReplicaSpecs"][role];
         if !role.is_null() {
-            whole_node(yard, role);
+            whole_node(test, role);
         }
     }
     job
 }
 
 /// The pods of `job` that have a node.
-pub(crate) async fn seated(yard: &Yard, job: &str) -> usize {
-    let pods = yard.pod_map().await;
+pub(crate) async fn seated(test: &TestNamespace, job: &str) -> usize {
+    let pods = test.pod_map().await;
     let of_job = pods.values().filter(|pod| {
         pod["metadata"]["labels"]["training.kubeflow.org/job-name"] == job
             && pod["spec"]["nodeName"].is_string()
@@ -79,8 +79,8 @@ pub(crate) async fn seated(yard: &Yard, job: &str) -> usize {
     of_job.count()
 }
 
-async fn waits(yard: &Yard, job: &str) -> String {
-    let status = yard
+async fn waits(test: &TestNamespace, job: &str) -> String {
+    let status = test
         .until_status("PyTorchJob", job, "it waits for seats", |status| {
             let waiting = &status["trainyard"]["waiting"];
             waiting["code"] == "WaitingForSeats"
@@ -95,40 +95,40 @@ async fn waits(yard: &Yard, job: &str) -> String {
 
 #[test]
 fn of_two_jobs_with_room_for_one_the_other_holds_nothing() {
-    on_cluster("room-for-one", |yard| async move {
-        let rack = Rack::new(&yard, 3).await;
-        let operator = yard.operator().await;
-        yard.put(&gang(&yard, "first", 1, &json!({}))).await;
-        yard.until_running(2, 1).await;
-        yard.put(&gang(&yard, "second", 1, &json!({}))).await;
-        let why = waits(&yard, "second").await;
+    on_cluster("room-for-one", |test| async move {
+        let rack = Rack::new(&test, 3).await;
+        let operator = test.operator().await;
+        test.put(&gang(&test, "first", 1, &json!({}))).await;
+        test.until_running(2, 1).await;
+        test.put(&gang(&test, "second", 1, &json!({}))).await;
+        let why = waits(&test, "second").await;
         assert!(why.contains("first"), "names who holds the seats: {why}");
-        assert_eq!(seated(&yard, "second").await, 0);
+        assert_eq!(seated(&test, "second").await, 0);
         // The node that is left is kept for the gang, and not taken: a pod of anybody gets it.
         let mut role =
             json!({"template": {"spec": {"containers": [{"name": "c", "image": "test"}]}}});
-        whole_node(&yard, &mut role);
+        whole_node(&test, &mut role);
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "anybody"},
             "spec": role["template"]["spec"]});
         let pod: DynamicObject = serde_json::from_value(pod).unwrap();
-        yard.pods()
+        test.pods()
             .create(&PostParams::default(), &pod)
             .await
             .unwrap();
-        yard.until("the pod of anybody runs", || async {
-            let pod = yard.pods().get("anybody").await.unwrap();
+        test.until("the pod of anybody runs", || async {
+            let pod = test.pods().get("anybody").await.unwrap();
             (pod.data["status"]["phase"] == "Running").then_some(())
         })
         .await;
-        yard.jobs("PyTorchJob")
+        test.jobs("PyTorchJob")
             .delete("first", &DeleteParams::background())
             .await
             .unwrap();
-        yard.until_status("PyTorchJob", "second", "it runs", |status| {
+        test.until_status("PyTorchJob", "second", "it runs", |status| {
             status["replicaStatuses"]["Worker"]["active"] == 1 && holds(status, "Running")
         })
         .await;
-        let status = yard.status("PyTorchJob", "second").await;
+        let status = test.status("PyTorchJob", "second").await;
         assert_eq!(status["trainyard"]["attempt"], 1, "{status:#}");
         operator.stop().await;
         rack.remove().await;
@@ -137,13 +137,13 @@ fn of_two_jobs_with_room_for_one_the_other_holds_nothing() {
 
 #[test]
 fn a_launcher_starts_when_its_held_back_workers_got_seats() {
-    on_cluster("launcher", |yard| async move {
-        let rack = Rack::new(&yard, 2).await;
-        let operator = yard
+    on_cluster("launcher", |test| async move {
+        let rack = Rack::new(&test, 2).await;
+        let operator = test
             .operator_with(|options| options.cluster.launcher_rights = true)
             .await;
-        yard.put(&gang(&yard, "before", 1, &json!({}))).await;
-        yard.until_running(2, 1).await;
+        test.put(&gang(&test, "before", 1, &json!({}))).await;
+        test.until_running(2, 1).await;
         let role = |replicas: u32, annotations: Value| {
             json!({"replicas": replicas, "restartPolicy": "Never", "template": {
                 "metadata": {"annotations": annotations},
@@ -151,23 +151,23 @@ fn a_launcher_starts_when_its_held_back_workers_got_seats() {
         };
         let mut launcher = role(1, ends(0, "200ms"));
         let mut worker = role(2, json!({}));
-        whole_node(&yard, &mut worker);
-        whole_node(&yard, &mut launcher);
+        whole_node(&test, &mut worker);
+        whole_node(&test, &mut launcher);
         launcher["template"]["spec"]["containers"][0]["resources"] = json!({});
-        yard.put(&json!({"apiVersion": "kubeflow.org/v1", "kind": "MPIJob",
+        test.put(&json!({"apiVersion": "kubeflow.org/v1", "kind": "MPIJob",
             "metadata": {"name": "ranks"},
             "spec": {"mpiReplicaSpecs": {"Launcher": launcher, "Worker": worker}}}))
             .await;
-        yard.until_status("MPIJob", "ranks", "it waits for seats", |status| {
+        test.until_status("MPIJob", "ranks", "it waits for seats", |status| {
             status["trainyard"]["waiting"]["code"] == "WaitingForSeats"
         })
         .await;
-        assert_eq!(seated(&yard, "ranks").await, 0);
-        yard.jobs("PyTorchJob")
+        assert_eq!(seated(&test, "ranks").await, 0);
+        test.jobs("PyTorchJob")
             .delete("before", &DeleteParams::background())
             .await
             .unwrap();
-        yard.until_status("MPIJob", "ranks", "it succeeds", |status| {
+        test.until_status("MPIJob", "ranks", "it succeeds", |status| {
             holds(status, "Succeeded")
         })
         .await;
@@ -178,33 +178,33 @@ fn a_launcher_starts_when_its_held_back_workers_got_seats() {
 
 #[test]
 fn a_gang_whose_node_was_drained_gets_it_back_before_those_that_wait() {
-    on_cluster("drained", |yard| async move {
-        let rack = Rack::new(&yard, 2).await;
-        let operator = yard.operator().await;
-        yard.put(&gang(&yard, "first", 1, &json!({}))).await;
-        yard.until_running(2, 1).await;
-        yard.put(&gang(&yard, "second", 1, &json!({}))).await;
-        waits(&yard, "second").await;
+    on_cluster("drained", |test| async move {
+        let rack = Rack::new(&test, 2).await;
+        let operator = test.operator().await;
+        test.put(&gang(&test, "first", 1, &json!({}))).await;
+        test.until_running(2, 1).await;
+        test.put(&gang(&test, "second", 1, &json!({}))).await;
+        waits(&test, "second").await;
         let drained = &rack.names[0];
         rack.cordon(drained, true).await;
-        let pods = yard.pod_map().await;
+        let pods = test.pod_map().await;
         let on_it = pods
             .values()
             .find(|pod| pod["spec"]["nodeName"] == **drained);
         let name = on_it.and_then(|pod| pod["metadata"]["name"].as_str());
-        yard.pods()
+        test.pods()
             .delete(name.expect("a pod is there"), &DeleteParams::default())
             .await
             .unwrap();
-        waits(&yard, "first").await;
+        waits(&test, "first").await;
         rack.cordon(drained, false).await;
-        yard.until_status("PyTorchJob", "first", "its second attempt runs", |status| {
+        test.until_status("PyTorchJob", "first", "its second attempt runs", |status| {
             status["trainyard"]["attempt"] == 2
                 && status["replicaStatuses"]["Worker"]["active"] == 1
                 && holds(status, "Running")
         })
         .await;
-        assert_eq!(seated(&yard, "second").await, 0);
+        assert_eq!(seated(&test, "second").await, 0);
         operator.stop().await;
         rack.remove().await;
     });
@@ -212,11 +212,11 @@ fn a_gang_whose_node_was_drained_gets_it_back_before_those_that_wait() {
 
 #[test]
 fn seats_that_another_scheduler_took_are_given_back_and_others_found() {
-    on_cluster("raced", |yard| async move {
-        let rack = Rack::new(&yard, 2).await;
-        let operator = yard.operator().await;
+    on_cluster("raced", |test| async move {
+        let rack = Rack::new(&test, 2).await;
+        let operator = test.operator().await;
         // What placement does not look at: a port of the host that is taken on the first node.
-        let mut job = gang(&yard, "ports", 0, &json!({}));
+        let mut job = gang(&test, "ports", 0, &json!({}));
         let pod = &mut job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"];
         pod["hostNetwork"] = json!(true);
         pod["containers"][0]["ports"] =
@@ -227,12 +227,12 @@ fn seats_that_another_scheduler_took_are_given_back_and_others_found() {
                 "containers": [{"name": "c", "image": "test",
                     "ports": [{"containerPort": 7777, "hostPort": 7777}]}]}});
         let blocker: DynamicObject = serde_json::from_value(blocker).unwrap();
-        yard.pods()
+        test.pods()
             .create(&PostParams::default(), &blocker)
             .await
             .unwrap();
-        yard.put(&job).await;
-        let status = yard
+        test.put(&job).await;
+        let status = test
             .until_status("PyTorchJob", "ports", "it runs", |status| {
                 holds(status, "Running")
             })
@@ -248,41 +248,41 @@ fn seats_that_another_scheduler_took_are_given_back_and_others_found() {
 
 #[test]
 fn a_gang_that_may_take_the_seats_of_another_gets_them_and_the_other_comes_back() {
-    on_cluster("preempts", |yard| async move {
-        let rack = Rack::new(&yard, 2).await;
+    on_cluster("preempts", |test| async move {
+        let rack = Rack::new(&test, 2).await;
         let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
-            "metadata": {"name": yard.namespace}, "value": 1_000});
-        let classes = yard.whole("scheduling.k8s.io", "v1", "PriorityClass");
+            "metadata": {"name": test.namespace}, "value": 1_000});
+        let classes = test.whole("scheduling.k8s.io", "v1", "PriorityClass");
         let class: DynamicObject = serde_json::from_value(class).unwrap();
         classes
             .create(&PostParams::default(), &class)
             .await
             .unwrap();
-        let operator = yard.operator().await;
-        yard.put(&gang(&yard, "cheap", 1, &json!({}))).await;
-        yard.until_running(2, 1).await;
+        let operator = test.operator().await;
+        test.put(&gang(&test, "cheap", 1, &json!({}))).await;
+        test.until_running(2, 1).await;
 
-        let mut urgent = gang(&yard, "urgent", 1, &json!({}));
+        let mut urgent = gang(&test, "urgent", 1, &json!({}));
         urgent["metadata"]["annotations"] = json!({"trainyard.dev/preemption": "lower-priority"});
         for role in ["Master", "Worker"] {
             let pod = &mut urgent["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"];
-            pod["priorityClassName"] = json!(yard.namespace);
+            pod["priorityClassName"] = json!(test.namespace);
         }
-        yard.put(&urgent).await;
-        yard.until_status("PyTorchJob", "urgent", "it runs", |status| {
+        test.put(&urgent).await;
+        test.until_status("PyTorchJob", "urgent", "it runs", |status| {
             holds(status, "Running")
         })
         .await;
-        assert_eq!(seated(&yard, "cheap").await, 0, "nothing of it is left");
-        let why = waits(&yard, "cheap").await;
+        assert_eq!(seated(&test, "cheap").await, 0, "nothing of it is left");
+        let why = waits(&test, "cheap").await;
         assert!(why.contains("urgent"), "names who holds the seats: {why}");
-        let status = yard.status("PyTorchJob", "cheap").await;
+        let status = test.status("PyTorchJob", "cheap").await;
         let spent = &status["trainyard"]["spent"];
         assert_eq!(
             (&spent["preemption"], &spent["user"]),
             (&json!(1), &json!(0))
         );
-        let events = yard.events("cheap").await;
+        let events = test.events("cheap").await;
         let told = events
             .iter()
             .find(|(reason, _)| reason == "PyTorchJobPreempted");
@@ -291,17 +291,17 @@ fn a_gang_that_may_take_the_seats_of_another_gets_them_and_the_other_comes_back(
             "the price is said: {events:#?}"
         );
 
-        yard.jobs("PyTorchJob")
+        test.jobs("PyTorchJob")
             .delete("urgent", &DeleteParams::default())
             .await
             .unwrap();
-        yard.until_status("PyTorchJob", "cheap", "it runs again", |status| {
+        test.until_status("PyTorchJob", "cheap", "it runs again", |status| {
             status["trainyard"]["attempt"] == 2 && holds(status, "Running")
         })
         .await;
         operator.stop().await;
         classes
-            .delete(&yard.namespace, &DeleteParams::default())
+            .delete(&test.namespace, &DeleteParams::default())
             .await
             .unwrap();
         rack.remove().await;
@@ -310,20 +310,20 @@ fn a_gang_that_may_take_the_seats_of_another_gets_them_and_the_other_comes_back(
 
 #[test]
 fn a_hundred_gangs_over_room_for_ten_all_finish() {
-    alone_on_cluster("hundred", |yard| async move {
-        let rack = Rack::new(&yard, 10).await;
-        let operator = yard.operator().await;
+    alone_on_cluster("hundred", |test| async move {
+        let rack = Rack::new(&test, 10).await;
+        let operator = test.operator().await;
         for number in 0..100 {
-            let mut job = gang(&yard, &format!("gang-{number}"), 1, &ends(0, "100ms"));
+            let mut job = gang(&test, &format!("gang-{number}"), 1, &ends(0, "100ms"));
             for role in ["Master", "Worker"] {
                 let pod = &mut job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"];
                 pod["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": 4}});
             }
-            yard.put(&job).await;
+            test.put(&job).await;
         }
         for number in 0..100 {
             let name = format!("gang-{number}");
-            yard.until_status_within(
+            test.until_status_within(
                 Duration::from_mins(4),
                 "PyTorchJob",
                 &name,

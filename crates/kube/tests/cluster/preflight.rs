@@ -12,7 +12,7 @@ use trainyard_core::{
 
 use crate::{
     fabrics::{on_fabric, put_macvlan, remove_fabric},
-    harness::{Yard, alone_on_cluster, example, on_cluster, on_real_nodes, pytorch},
+    harness::{TestNamespace, alone_on_cluster, example, on_cluster, on_real_nodes, pytorch},
     placement::{Rack, gang},
 };
 
@@ -21,8 +21,8 @@ const IMAGE: &str = "trainyard.test/trainyard:test";
 const RECORD: &str = "trainyard.dev/preflight";
 const TAINT: &str = "trainyard.dev/probation";
 
-async fn operator(yard: &Yard) -> crate::harness::Running {
-    yard.operator_with(|options| {
+async fn operator(test: &TestNamespace) -> crate::harness::Running {
+    test.operator_with(|options| {
         options.cluster.agent_image = Some(IMAGE.to_owned());
         options.gate.sets_up_within = Duration::from_secs(8);
         options.gate.probation_lasts = Duration::from_secs(3);
@@ -56,13 +56,13 @@ fn one_node() -> Value {
     job
 }
 
-async fn node(yard: &Yard, name: &str) -> Value {
-    let node = yard.whole("", "v1", "Node").get(name).await.unwrap();
+async fn node(test: &TestNamespace, name: &str) -> Value {
+    let node = test.whole("", "v1", "Node").get(name).await.unwrap();
     serde_json::to_value(node).unwrap()
 }
 
-async fn edit_node(yard: &Yard, name: &str, change: Value) {
-    let nodes = yard.whole("", "v1", "Node");
+async fn edit_node(test: &TestNamespace, name: &str, change: Value) {
+    let nodes = test.whole("", "v1", "Node");
     let params = PatchParams::default();
     nodes
         .patch(name, &params, &Patch::Merge(&change))
@@ -71,10 +71,10 @@ async fn edit_node(yard: &Yard, name: &str, change: Value) {
 }
 
 /// Forgets what other tests have found on real nodes.
-async fn forget(yard: &Yard) {
+async fn forget(test: &TestNamespace) {
     let nothing = json!({"metadata": {"annotations": {RECORD: null}}});
     for name in ["node-a", "node-b"] {
-        edit_node(yard, name, nothing.clone()).await;
+        edit_node(test, name, nothing.clone()).await;
     }
 }
 
@@ -84,15 +84,15 @@ fn is_on_probation(node: &Value) -> bool {
 }
 
 /// The pods of jobs that have a node.
-async fn ranks(yard: &Yard) -> BTreeMap<String, Value> {
-    let mut pods = yard.pod_map().await;
+async fn ranks(test: &TestNamespace) -> BTreeMap<String, Value> {
+    let mut pods = test.pod_map().await;
     pods.retain(|name, pod| !name.contains("preflight-") && pod["spec"]["nodeName"].is_string());
     pods
 }
 
-async fn until_waits_because(yard: &Yard, job: &str, words: &str) -> Value {
+async fn until_waits_because(test: &TestNamespace, job: &str, words: &str) -> Value {
     let what = format!("it waits because of {words}");
-    yard.until_status(KIND, job, &what, |status| {
+    test.until_status(KIND, job, &what, |status| {
         let waiting = &status["trainyard"]["waiting"];
         waiting["message"]
             .as_str()
@@ -103,30 +103,30 @@ async fn until_waits_because(yard: &Yard, job: &str, words: &str) -> Value {
 
 #[test]
 fn a_gang_whose_nodes_pass_trains_and_its_report_is_for_nobody_else() {
-    on_real_nodes("preflight", |yard| async move {
-        let operator = operator(&yard).await;
-        forget(&yard).await;
-        yard.put(&two_nodes()).await;
-        let status = yard.until_condition(KIND, "smoke", "Succeeded").await;
+    on_real_nodes("preflight", |test| async move {
+        let operator = operator(&test).await;
+        forget(&test).await;
+        test.put(&two_nodes()).await;
+        let status = test.until_condition(KIND, "smoke", "Succeeded").await;
         assert_eq!(status["trainyard"]["preflight"]["round"], 1, "{status:#}");
         assert_eq!(status["trainyard"]["attempt"], 1, "{status:#}");
-        let events = yard.events("smoke").await;
+        let events = test.events("smoke").await;
         let passed = |(reason, _): &(String, String)| reason == "PyTorchJobPreflightPassed";
         assert!(events.iter().any(passed), "{events:#?}");
-        yard.until("no pod of the preflight is left", || async {
-            (yard.pod_map().await.len() == ranks(&yard).await.len()).then_some(())
+        test.until("no pod of the preflight is left", || async {
+            (test.pod_map().await.len() == ranks(&test).await.len()).then_some(())
         })
         .await;
         for name in ["node-a", "node-b"] {
-            let node = node(&yard, name).await;
+            let node = node(&test, name).await;
             let notes = &node["metadata"]["annotations"];
             assert_eq!(notes[RECORD], Value::Null, "{name}: no node is written to");
             assert!(!is_on_probation(&node), "{name}");
         }
         let mut again = two_nodes();
         again["metadata"]["name"] = json!("again");
-        yard.put(&again).await;
-        let status = yard.until_condition(KIND, "again", "Running").await;
+        test.put(&again).await;
+        let status = test.until_condition(KIND, "again", "Running").await;
         assert_eq!(
             status["trainyard"]["preflight"]["round"], 1,
             "what pods of another job reported is nothing to it: {status:#}"
@@ -137,19 +137,19 @@ fn a_gang_whose_nodes_pass_trains_and_its_report_is_for_nobody_else() {
 
 #[test]
 fn a_job_that_no_node_is_fit_for_does_not_start_and_says_why() {
-    on_real_nodes("unfit", |yard| async move {
-        let operator = operator(&yard).await;
-        forget(&yard).await;
-        put_macvlan(&yard, "10.77.3.0/24").await;
+    on_real_nodes("unfit", |test| async move {
+        let operator = operator(&test).await;
+        forget(&test).await;
+        put_macvlan(&test, "10.77.3.0/24").await;
         // The pods get `net1`, and are told to use another.
-        let mut job = on_fabric(&yard, two_nodes());
+        let mut job = on_fabric(&test, two_nodes());
         for role in ["Master", "Worker"] {
             let container =
                 &mut job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"]["containers"][0];
             container["env"] = json!([{"name": "NCCL_SOCKET_IFNAME", "value": "=ib0"}]);
         }
-        yard.put(&job).await;
-        let status = until_waits_because(&yard, "smoke", "`interface`").await;
+        test.put(&job).await;
+        let status = until_waits_because(&test, "smoke", "`interface`").await;
         let waiting = &status["trainyard"]["waiting"];
         assert_eq!(waiting["code"], "WaitingForPreflight", "{status:#}");
         let message = waiting["message"].as_str().unwrap();
@@ -157,27 +157,27 @@ fn a_job_that_no_node_is_fit_for_does_not_start_and_says_why() {
             message.contains("all 2 nodes") && message.contains("ib0"),
             "{message}"
         );
-        assert!(ranks(&yard).await.is_empty(), "nothing has started");
+        assert!(ranks(&test).await.is_empty(), "nothing has started");
         for name in ["node-a", "node-b"] {
             assert!(
-                !is_on_probation(&node(&yard, name).await),
+                !is_on_probation(&node(&test, name).await),
                 "{name} is not to blame"
             );
         }
-        let mut right = on_fabric(&yard, two_nodes());
+        let mut right = on_fabric(&test, two_nodes());
         right["metadata"]["name"] = json!("right");
-        yard.put(&right).await;
-        yard.until_condition(KIND, "right", "Running").await;
-        remove_fabric(&yard).await;
+        test.put(&right).await;
+        test.until_condition(KIND, "right", "Running").await;
+        remove_fabric(&test).await;
         operator.stop().await;
     });
 }
 
 #[test]
 fn small_shared_memory_and_a_missing_volume_are_found_before_the_job() {
-    on_real_nodes("needs", |yard| async move {
-        let operator = operator(&yard).await;
-        forget(&yard).await;
+    on_real_nodes("needs", |test| async move {
+        let operator = operator(&test).await;
+        forget(&test).await;
         let mut small = one_node();
         small["metadata"]["name"] = json!("small");
         let pod = &mut small["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"];
@@ -196,18 +196,18 @@ fn small_shared_memory_and_a_missing_volume_are_found_before_the_job() {
             ("small", small, "`shm`"),
             ("missing", missing, "`pod-starts`"),
         ] {
-            yard.put(&job).await;
-            yard.until("an event tells why", || async {
-                let events = yard.events(name).await;
+            test.put(&job).await;
+            test.until("an event tells why", || async {
+                let events = test.events(name).await;
                 let told = |(reason, message): &(String, String)| {
                     reason == "PyTorchJobUnfitNodes" && message.contains(check)
                 };
                 events.iter().any(told).then_some(())
             })
             .await;
-            assert!(ranks(&yard).await.is_empty(), "{name}: nothing has started");
+            assert!(ranks(&test).await.is_empty(), "{name}: nothing has started");
         }
-        let status = yard.status(KIND, "small").await;
+        let status = test.status(KIND, "small").await;
         assert_eq!(
             status["trainyard"]["spent"],
             json!({"user": 0, "platform": 0,
@@ -216,7 +216,7 @@ fn small_shared_memory_and_a_missing_volume_are_found_before_the_job() {
         );
         for name in ["node-a", "node-b"] {
             assert!(
-                !is_on_probation(&node(&yard, name).await),
+                !is_on_probation(&node(&test, name).await),
                 "{name} is not to blame"
             );
         }
@@ -226,28 +226,28 @@ fn small_shared_memory_and_a_missing_volume_are_found_before_the_job() {
 
 #[test]
 fn a_node_that_a_job_blames_is_tried_by_the_operator_and_not_marked_at_its_word() {
-    on_real_nodes("blamed", |yard| async move {
-        let operator = operator(&yard).await;
-        forget(&yard).await;
+    on_real_nodes("blamed", |test| async move {
+        let operator = operator(&test).await;
+        forget(&test).await;
         // A folder of the node is made for root: one of the two ranks may write there, the other may not.
         let mut job = two_nodes();
         for (role, user) in [("Master", 0), ("Worker", 65_532)] {
             let pod = &mut job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"];
             pod["securityContext"] = json!({"runAsUser": user});
             pod["volumes"] = json!([{"name": "checkpoints", "hostPath": {
-                "path": format!("/tmp/{}-{user}", yard.namespace), "type": "DirectoryOrCreate"}}]);
+                "path": format!("/tmp/{}-{user}", test.namespace), "type": "DirectoryOrCreate"}}]);
             pod["containers"][0]["volumeMounts"] =
                 json!([{"name": "checkpoints", "mountPath": "/checkpoints"}]);
         }
-        yard.put(&job).await;
-        let status = until_waits_because(&yard, "smoke", "failed the preflight (`node-b`)").await;
+        test.put(&job).await;
+        let status = until_waits_because(&test, "smoke", "failed the preflight (`node-b`)").await;
         let message = status["trainyard"]["waiting"]["message"].as_str().unwrap();
         assert!(message.contains("node"), "{message}");
-        assert!(ranks(&yard).await.is_empty(), "nothing has started");
+        assert!(ranks(&test).await.is_empty(), "nothing has started");
         // Its own trial finds the node well, and says so on the node.
-        let record = yard
+        let record = test
             .until("the operator has tried node-b itself", || async {
-                let node = node(&yard, "node-b").await;
+                let node = node(&test, "node-b").await;
                 assert!(!is_on_probation(&node), "a job blames it, and no trial");
                 let record = node["metadata"]["annotations"][RECORD].as_str();
                 record.map(|record| NodeRecord::parse(record).unwrap())
@@ -263,50 +263,50 @@ fn a_node_that_a_job_blames_is_tried_by_the_operator_and_not_marked_at_its_word(
             assert!(metrics.contains(line), "{line}: {metrics}");
         }
         operator.stop().await;
-        forget(&yard).await;
+        forget(&test).await;
     });
 }
 
 #[test]
 fn a_node_on_probation_comes_back_once_it_passes() {
-    on_real_nodes("probation", |yard| async move {
-        let operator = operator(&yard).await;
-        forget(&yard).await;
+    on_real_nodes("probation", |test| async move {
+        let operator = operator(&test).await;
+        forget(&test).await;
         // As a trial that failed leaves it.
         let until = jiff::Timestamp::now().to_string();
-        let there = node(&yard, "node-b").await["spec"]["taints"].clone();
+        let there = node(&test, "node-b").await["spec"]["taints"].clone();
         let mut taints = there.as_array().cloned().unwrap_or_default();
         taints.push(json!({"key": TAINT, "value": "gpu-ecc", "effect": "NoSchedule"}));
         let change = json!({
             "metadata": {"annotations": {"trainyard.dev/probation-until": until}},
             "spec": {"taints": taints},
         });
-        edit_node(&yard, "node-b", change).await;
-        yard.until("node-b is back", || async {
-            (!is_on_probation(&node(&yard, "node-b").await)).then_some(())
+        edit_node(&test, "node-b", change).await;
+        test.until("node-b is back", || async {
+            (!is_on_probation(&node(&test, "node-b").await)).then_some(())
         })
         .await;
-        let notes = node(&yard, "node-b").await["metadata"]["annotations"].clone();
+        let notes = node(&test, "node-b").await["metadata"]["annotations"].clone();
         assert_eq!(
             notes["trainyard.dev/probation-until"],
             Value::Null,
             "{notes:#}"
         );
         operator.stop().await;
-        forget(&yard).await;
+        forget(&test).await;
     });
 }
 
 #[test]
 fn a_node_that_failed_before_is_swapped_for_another_seat() {
-    on_cluster("swapped", |yard| async move {
-        let operator = operator(&yard).await;
-        let rack = Rack::new(&yard, 2).await;
+    on_cluster("swapped", |test| async move {
+        let operator = operator(&test).await;
+        let rack = Rack::new(&test, 2).await;
         let mut job = pytorch("j", 0, &json!({}));
         job["metadata"]["annotations"] = json!({RECORD: "required"});
-        job["metadata"]["namespace"] = json!(yard.namespace);
+        job["metadata"]["namespace"] = json!(test.namespace);
         let pod = &mut job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"];
-        pod["nodeSelector"] = json!({"test.trainyard.dev/for": yard.namespace});
+        pod["nodeSelector"] = json!({"test.trainyard.dev/for": test.namespace});
         pod["tolerations"] = json!([{"key": "test.trainyard.dev/for", "operator": "Exists"}]);
         pod["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": 8}});
         let parsed = spec::job_from_value(&job).job.unwrap();
@@ -324,16 +324,16 @@ fn a_node_that_failed_before_is_swapped_for_another_seat() {
         };
         let put = |name: String, outcome: Outcome| {
             let change = json!({"metadata": {"annotations": {RECORD: record(outcome).text()}}});
-            let yard = &yard;
-            async move { edit_node(yard, &name, change).await }
+            let test = &test;
+            async move { edit_node(test, &name, change).await }
         };
         // Both failed: there is no other seat, and the job says so.
         for name in &rack.names {
             put(name.clone(), Outcome::Fail).await;
         }
-        yard.put(&job).await;
+        test.put(&job).await;
         until_waits_because(
-            &yard,
+            &test,
             "j",
             "2 of the nodes that it had failed the preflight",
         )
@@ -341,15 +341,15 @@ fn a_node_that_failed_before_is_swapped_for_another_seat() {
         // One of them passes.
         put(rack.names[1].clone(), Outcome::Pass).await;
         job["metadata"]["name"] = json!("k");
-        yard.put(&job).await;
-        yard.until_condition(KIND, "k", "Running").await;
-        let pods = yard.pod_map().await;
+        test.put(&job).await;
+        test.until_condition(KIND, "k", "Running").await;
+        let pods = test.pod_map().await;
         assert_eq!(
             pods["k-master-0"]["spec"]["nodeName"],
             rack.names[1].as_str(),
             "{pods:#?}"
         );
-        let status = yard.status(KIND, "k").await;
+        let status = test.status(KIND, "k").await;
         assert_eq!(status["trainyard"]["attempt"], 1, "{status:#}");
         operator.stop().await;
         rack.remove().await;
@@ -359,20 +359,20 @@ fn a_node_that_failed_before_is_swapped_for_another_seat() {
 /// Alone, for every operator would see another level of the topology.
 #[test]
 fn the_lead_is_told_in_which_domains_its_nodes_are() {
-    alone_on_cluster("located", |yard| async move {
-        let rack = Rack::new(&yard, 2).await;
+    alone_on_cluster("located", |test| async move {
+        let rack = Rack::new(&test, 2).await;
         for (name, zone) in rack.names.iter().zip(["zone-1", "zone-2"]) {
             let labels = json!({"topology.kubernetes.io/zone": zone});
-            edit_node(&yard, name, json!({"metadata": {"labels": labels}})).await;
+            edit_node(&test, name, json!({"metadata": {"labels": labels}})).await;
         }
         // It begins with nodes that have their labels.
-        let operator = operator(&yard).await;
-        let mut job = gang(&yard, "j", 1, &json!({}));
+        let operator = operator(&test).await;
+        let mut job = gang(&test, "j", 1, &json!({}));
         job["metadata"]["annotations"] = json!({RECORD: "required"});
-        yard.put(&job).await;
-        let told = yard
+        test.put(&job).await;
+        let told = test
             .until("a lead is told of domains", || async {
-                let pods = yard.pod_map().await;
+                let pods = test.pod_map().await;
                 let variables = pods
                     .values()
                     .filter_map(|pod| pod["spec"]["containers"][0]["env"].as_array())
@@ -388,12 +388,12 @@ fn the_lead_is_told_in_which_domains_its_nodes_are() {
         let told: Value = serde_json::from_str(&told).unwrap();
         assert_eq!(told, want);
         // Pods of nodes that are gone would never leave.
-        yard.jobs(KIND)
+        test.jobs(KIND)
             .delete("j", &DeleteParams::default())
             .await
             .unwrap();
-        yard.until("the pods are gone", || async {
-            yard.pod_map().await.is_empty().then_some(())
+        test.until("the pods are gone", || async {
+            test.pod_map().await.is_empty().then_some(())
         })
         .await;
         operator.stop().await;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use trainyard_core::{launch::GangScheduler, spec::read};
 
 use crate::{
-    harness::{Yard, ends, holds, on_cluster, pytorch},
+    harness::{TestNamespace, ends, holds, on_cluster, pytorch},
     placement::{Rack, gang, seated},
 };
 
@@ -31,19 +31,19 @@ fn definition(file: &str) -> Option<Value> {
     objects.find(|object| object["kind"] == "CustomResourceDefinition")
 }
 
-fn definitions(yard: &Yard) -> Api<DynamicObject> {
-    yard.whole("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
+fn definitions(test: &TestNamespace) -> Api<DynamicObject> {
+    test.whole("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
 }
 
 /// Teaches the cluster the kind, and waits until it knows it.
-async fn teach(yard: &Yard, definition: &Value) {
-    let api = definitions(yard);
+async fn teach(test: &TestNamespace, definition: &Value) {
+    let api = definitions(test);
     let name = definition["metadata"]["name"].as_str().unwrap();
     let params = PatchParams::apply("test").force();
     api.patch(name, &params, &Patch::Apply(definition))
         .await
         .unwrap();
-    yard.until("the kind is known", || async {
+    test.until("the kind is known", || async {
         let known = api.get(name).await.unwrap();
         holds(&known.data["status"], "Established").then_some(())
     })
@@ -51,25 +51,29 @@ async fn teach(yard: &Yard, definition: &Value) {
 }
 
 /// Makes the cluster forget the kind.
-async fn unteach(yard: &Yard, definition: &Value) {
-    let api = definitions(yard);
+async fn unteach(test: &TestNamespace, definition: &Value) {
+    let api = definitions(test);
     let name = definition["metadata"]["name"].as_str().unwrap();
     drop(api.delete(name, &DeleteParams::default()).await);
-    yard.until("the kind is forgotten", || async {
+    test.until("the kind is forgotten", || async {
         api.get_opt(name).await.unwrap().is_none().then_some(())
     })
     .await;
 }
 
-async fn until_group(yard: &Yard, groups: &Api<DynamicObject>, name: &str) -> DynamicObject {
-    yard.until("the PodGroup is there", || async {
+async fn until_group(
+    test: &TestNamespace,
+    groups: &Api<DynamicObject>,
+    name: &str,
+) -> DynamicObject {
+    test.until("the PodGroup is there", || async {
         groups.get_opt(name).await.unwrap()
     })
     .await
 }
 
-async fn until_no_group(yard: &Yard, groups: &Api<DynamicObject>, name: &str) {
-    yard.until("the PodGroup is gone", || async {
+async fn until_no_group(test: &TestNamespace, groups: &Api<DynamicObject>, name: &str) {
+    test.until("the PodGroup is gone", || async {
         groups.get_opt(name).await.unwrap().is_none().then_some(())
     })
     .await;
@@ -95,17 +99,17 @@ fn is_free(pod: &Value) -> bool {
 
 #[test]
 fn the_coscheduling_plugin_is_told_of_every_gang() {
-    on_cluster("coscheduling", |yard| async move {
+    on_cluster("coscheduling", |test| async move {
         let Some(definition) = definition("coscheduling.yaml") else {
             return;
         };
-        teach(&yard, &definition).await;
+        teach(&test, &definition).await;
         // The scheduler of the cluster knows no such plugin, and binds pod by pod.
         let scheduler = GangScheduler::named("default-scheduler");
-        let operator = yard
+        let operator = test
             .operator_with(|options| options.cluster.gang_scheduler = scheduler)
             .await;
-        let groups = yard.api("scheduling.x-k8s.io", "v1alpha1", "PodGroup");
+        let groups = test.api("scheduling.x-k8s.io", "v1alpha1", "PodGroup");
         let mut job = pytorch("gang", 2, &json!({}));
         job["spec"]["runPolicy"] = json!({"schedulingPolicy": {"scheduleTimeoutSeconds": 90}});
         job["metadata"]["annotations"] = json!({"example.com/note": "kept"});
@@ -115,9 +119,9 @@ fn the_coscheduling_plugin_is_told_of_every_gang() {
             pod["initContainers"] = json!([{"name": "fetch", "image": "test",
                 "resources": {"requests": {"cpu": "100m"}}}]);
         }
-        yard.put(&job).await;
-        yard.until_running(3, 1).await;
-        let group = until_group(&yard, &groups, "gang").await;
+        test.put(&job).await;
+        test.until_running(3, 1).await;
+        let group = until_group(&test, &groups, "gang").await;
         assert_eq!(
             group.data["spec"],
             json!({"minMember": 3, "minResources": {"cpu": "300m", "nvidia.com/gpu": "3"},
@@ -127,7 +131,7 @@ fn the_coscheduling_plugin_is_told_of_every_gang() {
         assert_eq!(owners[0].kind, "PyTorchJob");
         let annotations = group.meta().annotations.clone().unwrap_or_default();
         assert_eq!(annotations["example.com/note"], "kept");
-        for pod in yard.pod_map().await.values() {
+        for pod in test.pod_map().await.values() {
             let label = &pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"];
             assert_eq!(label, "gang");
             assert_eq!(pod["spec"]["schedulerName"], "default-scheduler");
@@ -136,28 +140,28 @@ fn the_coscheduling_plugin_is_told_of_every_gang() {
 
         // It goes when the job is suspended, comes back with it, and goes when it ends.
         let suspend = |suspend: bool| json!({"spec": {"runPolicy": {"suspend": suspend}}});
-        yard.edit("PyTorchJob", "gang", suspend(true)).await;
-        until_no_group(&yard, &groups, "gang").await;
-        yard.edit("PyTorchJob", "gang", suspend(false)).await;
-        yard.until_running(3, 2).await;
-        until_group(&yard, &groups, "gang").await;
-        yard.end_pod("gang-master-0", 0, "Completed").await;
-        yard.until_condition("PyTorchJob", "gang", "Succeeded")
+        test.edit("PyTorchJob", "gang", suspend(true)).await;
+        until_no_group(&test, &groups, "gang").await;
+        test.edit("PyTorchJob", "gang", suspend(false)).await;
+        test.until_running(3, 2).await;
+        until_group(&test, &groups, "gang").await;
+        test.end_pod("gang-master-0", 0, "Completed").await;
+        test.until_condition("PyTorchJob", "gang", "Succeeded")
             .await;
-        until_no_group(&yard, &groups, "gang").await;
+        until_no_group(&test, &groups, "gang").await;
         operator.stop().await;
     });
 }
 
 #[test]
 fn a_launcher_that_waits_for_its_workers_is_not_waited_for() {
-    on_cluster("coscheduled-launcher", |yard| async move {
+    on_cluster("coscheduled-launcher", |test| async move {
         let Some(definition) = definition("coscheduling.yaml") else {
             return;
         };
-        teach(&yard, &definition).await;
+        teach(&test, &definition).await;
         let scheduler = GangScheduler::named("default-scheduler");
-        let operator = yard
+        let operator = test
             .operator_with(|options| {
                 options.cluster.gang_scheduler = scheduler;
                 options.cluster.launcher_rights = true;
@@ -168,39 +172,39 @@ fn a_launcher_that_waits_for_its_workers_is_not_waited_for() {
                 "spec": {"nodeSelector": {"test.trainyard.dev/node": "simulated"},
                     "containers": [{"name": "mpi", "image": "test", "command": ["mpirun"]}]}}})
         };
-        yard.put(&json!({"apiVersion": "kubeflow.org/v1", "kind": "MPIJob",
+        test.put(&json!({"apiVersion": "kubeflow.org/v1", "kind": "MPIJob",
             "metadata": {"name": "ranks"},
             "spec": {"mpiReplicaSpecs": {
                 "Launcher": role(1), "Worker": role(2)}}}))
             .await;
-        let groups = yard.api("scheduling.x-k8s.io", "v1alpha1", "PodGroup");
-        let group = until_group(&yard, &groups, "ranks").await;
+        let groups = test.api("scheduling.x-k8s.io", "v1alpha1", "PodGroup");
+        let group = until_group(&test, &groups, "ranks").await;
         assert_eq!(group.data["spec"]["minMember"], 2);
-        yard.until_running(3, 1).await;
-        yard.end_pod("ranks-launcher", 0, "Completed").await;
-        yard.until_condition("MPIJob", "ranks", "Succeeded").await;
-        until_no_group(&yard, &groups, "ranks").await;
+        test.until_running(3, 1).await;
+        test.end_pod("ranks-launcher", 0, "Completed").await;
+        test.until_condition("MPIJob", "ranks", "Succeeded").await;
+        until_no_group(&test, &groups, "ranks").await;
         operator.stop().await;
     });
 }
 
 #[test]
 fn volcano_lets_a_gang_in_before_it_has_pods() {
-    on_cluster("volcano", |yard| async move {
+    on_cluster("volcano", |test| async move {
         let Some(definition) = definition("volcano.yaml") else {
             return;
         };
         // No other test uses this kind.
-        unteach(&yard, &definition).await;
-        let operator = yard.operator().await;
+        unteach(&test, &definition).await;
+        let operator = test.operator().await;
         let mut job = pytorch("gang", 2, &json!({}));
         job["metadata"]["annotations"] = json!({"trainyard.dev/gang": "volcano"});
         job["spec"]["runPolicy"] = json!({"schedulingPolicy": {"queue": "research"}});
         // Volcano does not run here: the scheduler of the cluster binds what Volcano let in.
         let master = &mut job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"];
         master["schedulerName"] = json!("default-scheduler");
-        yard.put(&job).await;
-        yard.until_status("PyTorchJob", "gang", "it says what is missing", |status| {
+        test.put(&job).await;
+        test.until_status("PyTorchJob", "gang", "it says what is missing", |status| {
             says(
                 status,
                 "does not serve `podgroups` of `scheduling.volcano.sh/v1beta1`",
@@ -208,18 +212,18 @@ fn volcano_lets_a_gang_in_before_it_has_pods() {
         })
         .await;
         // Jobs that do not need it are not held up.
-        yard.put(&pytorch("plain", 0, &ends(0, "100ms"))).await;
-        yard.until_condition("PyTorchJob", "plain", "Succeeded")
+        test.put(&pytorch("plain", 0, &ends(0, "100ms"))).await;
+        test.until_condition("PyTorchJob", "plain", "Succeeded")
             .await;
 
-        teach(&yard, &definition).await;
-        let groups = yard.api("scheduling.volcano.sh", "v1beta1", "PodGroup");
-        let group = until_group(&yard, &groups, "gang").await;
+        teach(&test, &definition).await;
+        let groups = test.api("scheduling.volcano.sh", "v1beta1", "PodGroup");
+        let group = until_group(&test, &groups, "gang").await;
         assert_eq!(
             group.data["spec"],
             json!({"minMember": 3, "queue": "research"})
         );
-        yard.until_status("PyTorchJob", "gang", "it waits for Volcano", |status| {
+        test.until_status("PyTorchJob", "gang", "it waits for Volcano", |status| {
             says(
                 status,
                 "Volcano has not let the gang into queue `research` yet",
@@ -228,15 +232,15 @@ fn volcano_lets_a_gang_in_before_it_has_pods() {
         .await;
         // It waits without a write to the job, and so without a pass for each.
         let version = || async {
-            let job = yard.jobs("PyTorchJob").get("gang").await.unwrap();
+            let job = test.jobs("PyTorchJob").get("gang").await.unwrap();
             job.metadata.resource_version
         };
         let before = version().await;
-        yard.put(&pytorch("another", 0, &ends(0, "1s"))).await;
-        yard.until_condition("PyTorchJob", "another", "Succeeded")
+        test.put(&pytorch("another", 0, &ends(0, "1s"))).await;
+        test.until_condition("PyTorchJob", "another", "Succeeded")
             .await;
         assert_eq!(version().await, before);
-        assert!(!yard.pod_map().await.contains_key("gang-master-0"));
+        assert!(!test.pod_map().await.contains_key("gang-master-0"));
 
         let phase = json!({"status": {"phase": "Inqueue"}});
         let params = PatchParams::default();
@@ -252,13 +256,13 @@ fn volcano_lets_a_gang_in_before_it_has_pods() {
             }
             Err(error) => panic!("{error}"),
         }
-        yard.until("the master runs", || async {
-            let pods = yard.pod_map().await;
+        test.until("the master runs", || async {
+            let pods = test.pod_map().await;
             let master = pods.get("gang-master-0")?;
             (master["status"]["phase"] == "Running").then_some(())
         })
         .await;
-        let pods = yard.pod_map().await;
+        let pods = test.pod_map().await;
         for (name, scheduler, task) in [
             ("gang-master-0", "default-scheduler", "master"),
             ("gang-worker-0", "volcano", "worker"),
@@ -273,10 +277,10 @@ fn volcano_lets_a_gang_in_before_it_has_pods() {
             assert_eq!(annotations["volcano.sh/task-spec"], task, "{name}");
             assert!(is_free(pod), "{pod:#}");
         }
-        yard.end_pod("gang-master-0", 0, "Completed").await;
-        yard.until_condition("PyTorchJob", "gang", "Succeeded")
+        test.end_pod("gang-master-0", 0, "Completed").await;
+        test.until_condition("PyTorchJob", "gang", "Succeeded")
             .await;
-        until_no_group(&yard, &groups, "gang").await;
+        until_no_group(&test, &groups, "gang").await;
         operator.stop().await;
     });
 }
@@ -285,9 +289,9 @@ fn volcano_lets_a_gang_in_before_it_has_pods() {
 const TOPOLOGY: &str = "kueue.x-k8s.io/topology";
 
 /// Waits until the pods of `attempt` are there, with Kueue's gate and nothing of ours, and returns them.
-async fn until_admitted(yard: &Yard, count: usize, attempt: &str) -> Vec<String> {
-    yard.until("the pods are there", || async {
-        let pods = yard.pod_map().await;
+async fn until_admitted(test: &TestNamespace, count: usize, attempt: &str) -> Vec<String> {
+    test.until("the pods are there", || async {
+        let pods = test.pod_map().await;
         let of_attempt: Vec<String> = pods
             .iter()
             .filter(|(_, pod)| {
@@ -310,44 +314,44 @@ async fn until_admitted(yard: &Yard, count: usize, attempt: &str) -> Vec<String>
 
 #[test]
 fn what_kueue_admits_carries_nothing_of_ours() {
-    on_cluster("kueue", |yard| async move {
-        let operator = yard.operator().await;
+    on_cluster("kueue", |test| async move {
+        let operator = test.operator().await;
         let mut job = pytorch("queued", 1, &json!({}));
         job["metadata"]["labels"] = json!({"kueue.x-k8s.io/queue-name": "research"});
         job["spec"]["runPolicy"] =
             json!({"suspend": true, "managedBy": "kubeflow.org/training-operator"});
-        yard.put(&job).await;
-        yard.until_condition("PyTorchJob", "queued", "Suspended")
+        test.put(&job).await;
+        test.until_condition("PyTorchJob", "queued", "Suspended")
             .await;
-        assert!(yard.pod_map().await.is_empty());
+        assert!(test.pod_map().await.is_empty());
 
         // Kueue edits the templates and lets the job go on, in one write.
         let template = json!({"template": {"spec": {"schedulingGates": [{"name": TOPOLOGY}]}}});
         let admit = json!({"spec": {"runPolicy": {"suspend": false},
             "pytorchReplicaSpecs": {"Master": template, "Worker": template}}});
-        yard.edit("PyTorchJob", "queued", admit).await;
-        until_admitted(&yard, 2, "1").await;
+        test.edit("PyTorchJob", "queued", admit).await;
+        until_admitted(&test, 2, "1").await;
         // Their gates stay, whatever happens meanwhile.
-        yard.put(&pytorch("other", 0, &ends(0, "500ms"))).await;
-        yard.until_condition("PyTorchJob", "other", "Succeeded")
+        test.put(&pytorch("other", 0, &ends(0, "500ms"))).await;
+        test.until_condition("PyTorchJob", "other", "Succeeded")
             .await;
-        let pods = until_admitted(&yard, 2, "1").await;
+        let pods = until_admitted(&test, 2, "1").await;
         let open = json!({"spec": {"schedulingGates": [{"$patch": "delete", "name": TOPOLOGY}]}});
         for pod in &pods {
             let params = PatchParams::default();
-            let patched = yard
+            let patched = test
                 .pods()
                 .patch(pod, &params, &Patch::Strategic(&open))
                 .await;
             patched.unwrap();
         }
-        yard.until_condition("PyTorchJob", "queued", "Running")
+        test.until_condition("PyTorchJob", "queued", "Running")
             .await;
 
         // It is preempted, and admitted again.
         let suspend = |suspend: bool| json!({"spec": {"runPolicy": {"suspend": suspend}}});
-        yard.edit("PyTorchJob", "queued", suspend(true)).await;
-        yard.until_status(
+        test.edit("PyTorchJob", "queued", suspend(true)).await;
+        test.until_status(
             "PyTorchJob",
             "queued",
             "nothing of it is active",
@@ -362,47 +366,47 @@ fn what_kueue_admits_carries_nothing_of_ours() {
             },
         )
         .await;
-        yard.edit("PyTorchJob", "queued", suspend(false)).await;
-        until_admitted(&yard, 2, "2").await;
+        test.edit("PyTorchJob", "queued", suspend(false)).await;
+        until_admitted(&test, 2, "2").await;
         operator.stop().await;
     });
 }
 
 #[test]
 fn the_clusters_own_scheduler_starts_a_gang_whole() {
-    on_cluster("native", |yard| async move {
-        let rack = Rack::new(&yard, 2).await;
+    on_cluster("native", |test| async move {
+        let rack = Rack::new(&test, 2).await;
         rack.cordon(&rack.names[1], true).await;
-        let operator = yard.operator().await;
-        let mut job = gang(&yard, "whole", 1, &json!({}));
+        let operator = test.operator().await;
+        let mut job = gang(&test, "whole", 1, &json!({}));
         job["metadata"]["annotations"] = json!({"trainyard.dev/gang": "native"});
-        yard.put(&job).await;
-        let workloads = yard.api("scheduling.k8s.io", "v1alpha1", "Workload");
-        let workload = until_group(&yard, &workloads, "whole").await;
+        test.put(&job).await;
+        let workloads = test.api("scheduling.k8s.io", "v1alpha1", "Workload");
+        let workload = until_group(&test, &workloads, "whole").await;
         assert_eq!(
             workload.data["spec"]["podGroups"],
             json!([{"name": "gang", "policy": {"gang": {"minCount": 2}}}])
         );
-        yard.until_status("PyTorchJob", "whole", "one pod has no node", |status| {
+        test.until_status("PyTorchJob", "whole", "one pod has no node", |status| {
             says(status, "pods have no node yet: ")
         })
         .await;
         assert_eq!(
-            seated(&yard, "whole").await,
+            seated(&test, "whole").await,
             0,
             "the other one waits for it"
         );
-        for pod in yard.pod_map().await.values() {
+        for pod in test.pod_map().await.values() {
             let reference = json!({"name": "whole", "podGroup": "gang"});
             assert_eq!(pod["spec"]["workloadRef"], reference);
             assert!(is_free(pod), "{pod:#}");
         }
         rack.cordon(&rack.names[1], false).await;
-        yard.until_running(2, 1).await;
-        yard.end_pod("whole-master-0", 0, "Completed").await;
-        yard.until_condition("PyTorchJob", "whole", "Succeeded")
+        test.until_running(2, 1).await;
+        test.end_pod("whole-master-0", 0, "Completed").await;
+        test.until_condition("PyTorchJob", "whole", "Succeeded")
             .await;
-        until_no_group(&yard, &workloads, "whole").await;
+        until_no_group(&test, &workloads, "whole").await;
         operator.stop().await;
         rack.remove().await;
     });

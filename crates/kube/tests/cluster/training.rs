@@ -5,10 +5,10 @@ use std::time::Duration;
 use kube::api::{DeleteParams, LogParams};
 use serde_json::{Value, json};
 
-use crate::harness::{Frozen, Yard, example, on_real_nodes};
+use crate::harness::{Frozen, TestNamespace, example, on_real_nodes};
 
 /// The smoke example, with a folder that both nodes have in place of a claim.
-fn smoke(yard: &Yard) -> Value {
+fn smoke(test: &TestNamespace) -> Value {
     let mut job = example("smoke/pytorchjob.yaml");
     job["metadata"]["annotations"] = json!({"trainyard.dev/lost-after": "5s"});
     for role in ["Master", "Worker"] {
@@ -19,15 +19,15 @@ fn smoke(yard: &Yard) -> Value {
             // A folder of the node is made for root, and no group helps.
             pod["securityContext"] = json!({"runAsUser": 0});
             pod["volumes"][0] = json!({"name": "checkpoints", "hostPath": {
-                "path": format!("/tmp/{}", yard.namespace), "type": "DirectoryOrCreate"}});
+                "path": format!("/tmp/{}", test.namespace), "type": "DirectoryOrCreate"}});
         }
     }
     job
 }
 
-async fn log(yard: &Yard, pod: &str) -> String {
+async fn log(test: &TestNamespace, pod: &str) -> String {
     let pods: kube::Api<k8s_openapi::api::core::v1::Pod> =
-        kube::Api::namespaced(yard.client.clone(), &yard.namespace);
+        kube::Api::namespaced(test.client.clone(), &test.namespace);
     pods.logs(pod, &LogParams::default())
         .await
         .unwrap_or_default()
@@ -35,26 +35,26 @@ async fn log(yard: &Yard, pod: &str) -> String {
 
 #[test]
 fn the_smoke_trainer_loses_a_pod_resumes_from_its_checkpoint_and_succeeds() {
-    on_real_nodes("smoke", |yard| async move {
-        let operator = yard.operator().await;
-        yard.put(&smoke(&yard)).await;
-        yard.until("a checkpoint is written", || async {
-            log(&yard, "smoke-master-0")
+    on_real_nodes("smoke", |test| async move {
+        let operator = test.operator().await;
+        test.put(&smoke(&test)).await;
+        test.until("a checkpoint is written", || async {
+            log(&test, "smoke-master-0")
                 .await
                 .contains("step 150")
                 .then_some(())
         })
         .await;
-        yard.pods()
+        test.pods()
             .delete("smoke-worker-1", &DeleteParams::default().grace_period(0))
             .await
             .unwrap();
-        let status = yard
+        let status = test
             .until_condition("PyTorchJob", "smoke", "Succeeded")
             .await;
         assert_eq!(status["trainyard"]["attempt"], 2, "{status:#}");
         assert_eq!(status["trainyard"]["spent"]["platform"], 1, "{status:#}");
-        let words = log(&yard, "smoke-master-0").await;
+        let words = log(&test, "smoke-master-0").await;
         assert!(words.contains("resumed"), "{words}");
         operator.stop().await;
     });
@@ -62,9 +62,9 @@ fn the_smoke_trainer_loses_a_pod_resumes_from_its_checkpoint_and_succeeds() {
 
 #[test]
 fn a_real_pod_that_takes_too_much_memory_is_told_apart_from_one_that_crashes() {
-    on_real_nodes("real-memory", |yard| async move {
-        let operator = yard.operator().await;
-        let mut job = smoke(&yard);
+    on_real_nodes("real-memory", |test| async move {
+        let operator = test.operator().await;
+        let mut job = smoke(&test);
         job["spec"]["runPolicy"]["backoffLimit"] = json!(1);
         job["spec"]["pytorchReplicaSpecs"]
             .as_object_mut()
@@ -75,8 +75,8 @@ fn a_real_pod_that_takes_too_much_memory_is_told_apart_from_one_that_crashes() {
         container["image"] = json!("trainyard.test/tools:test");
         container["command"] = json!(["bash", "-c", "x=xxxxxxxx; while :; do x=$x$x; done"]);
         container["resources"] = json!({"limits": {"memory": "32Mi"}});
-        yard.put(&job).await;
-        let status = yard.until_condition("PyTorchJob", "smoke", "Failed").await;
+        test.put(&job).await;
+        let status = test.until_condition("PyTorchJob", "smoke", "Failed").await;
         let failure = &status["trainyard"]["lastFailure"];
         let words = failure["message"].as_str().unwrap();
         assert!(words.contains("ran out of memory"), "{status:#}");
@@ -86,9 +86,9 @@ fn a_real_pod_that_takes_too_much_memory_is_told_apart_from_one_that_crashes() {
 
 #[test]
 fn the_log_of_a_real_pod_says_why_it_failed_and_the_same_mistake_is_not_made_thrice() {
-    on_real_nodes("verdict", |yard| async move {
-        let operator = yard.operator().await;
-        let mut job = smoke(&yard);
+    on_real_nodes("verdict", |test| async move {
+        let operator = test.operator().await;
+        let mut job = smoke(&test);
         let policy = job["spec"]["runPolicy"].as_object_mut().unwrap();
         policy.remove("backoffLimit");
         policy.remove("activeDeadlineSeconds");
@@ -103,8 +103,8 @@ fn the_log_of_a_real_pod_says_why_it_failed_and_the_same_mistake_is_not_made_thr
             echo \"KeyError: 'rate'\" >&2
             exit 1";
         container["command"] = json!(["bash", "-c", script]);
-        yard.put(&job).await;
-        let status = yard.until_condition("PyTorchJob", "smoke", "Failed").await;
+        test.put(&job).await;
+        let status = test.until_condition("PyTorchJob", "smoke", "Failed").await;
         let yard_status = &status["trainyard"];
         assert_eq!(yard_status["attempt"], 2, "{status:#}");
         let verdict = &yard_status["lastFailure"]["verdict"];
@@ -116,8 +116,8 @@ fn the_log_of_a_real_pod_says_why_it_failed_and_the_same_mistake_is_not_made_thr
             message.contains("the same error at the same place"),
             "{message}"
         );
-        yard.until("an event tells the verdict", || async {
-            let events = yard.events("smoke").await;
+        test.until("an event tells the verdict", || async {
+            let events = test.events("smoke").await;
             let told =
                 |(_, message): &(String, String)| message.contains("Verdict `user_code_error`");
             events.iter().any(told).then_some(())
@@ -129,9 +129,9 @@ fn the_log_of_a_real_pod_says_why_it_failed_and_the_same_mistake_is_not_made_thr
 
 #[test]
 fn real_ranks_that_use_another_transport_than_required_are_ended_early() {
-    on_real_nodes("transport", |yard| async move {
-        let operator = yard.operator().await;
-        let mut job = smoke(&yard);
+    on_real_nodes("transport", |test| async move {
+        let operator = test.operator().await;
+        let mut job = smoke(&test);
         job["metadata"]["annotations"] = json!({"trainyard.dev/require-transport": "NET/IB"});
         let roles = job["spec"]["pytorchReplicaSpecs"].as_object_mut().unwrap();
         roles.remove("Worker");
@@ -141,8 +141,8 @@ fn real_ranks_that_use_another_transport_than_required_are_ended_early() {
         container["image"] = json!("trainyard.test/tools:test");
         let line = "node-1:42:99 [0] NCCL INFO Channel 00/0 : 1[1] -> 0[0] [send] via NET/Socket/0";
         container["command"] = json!(["bash", "-c", format!("echo '{line}'; sleep 1000")]);
-        yard.put(&job).await;
-        let status = yard.until_condition("PyTorchJob", "smoke", "Failed").await;
+        test.put(&job).await;
+        let status = test.until_condition("PyTorchJob", "smoke", "Failed").await;
         let mut conditions = status["conditions"].as_array().unwrap().iter();
         let condition = conditions.find(|condition| condition["type"] == "TransportVerified");
         let condition = condition.unwrap();
@@ -151,10 +151,10 @@ fn real_ranks_that_use_another_transport_than_required_are_ended_early() {
             condition["reason"], "PyTorchJobTransportMismatch",
             "{status:#}"
         );
-        let yards = &status["trainyard"];
-        assert_eq!(yards["attempt"], 2, "{status:#}");
-        assert_eq!(yards["spent"]["platform"], 2, "{status:#}");
-        let verdict = &yards["lastFailure"]["verdict"];
+        let tests = &status["trainyard"];
+        assert_eq!(tests["attempt"], 2, "{status:#}");
+        assert_eq!(tests["spent"]["platform"], 2, "{status:#}");
+        let verdict = &tests["lastFailure"]["verdict"];
         assert_eq!(verdict["label"], "socket_fallback", "{status:#}");
         operator.stop().await;
     });
@@ -162,9 +162,9 @@ fn real_ranks_that_use_another_transport_than_required_are_ended_early() {
 
 #[test]
 fn a_node_whose_kubelet_is_stopped_is_given_up_and_its_gang_trains_elsewhere() {
-    on_real_nodes("kubelet", |yard| async move {
-        let operator = yard.operator().await;
-        let mut job = smoke(&yard);
+    on_real_nodes("kubelet", |test| async move {
+        let operator = test.operator().await;
+        let mut job = smoke(&test);
         // One rank on each node, as the scheduler likes it; placement would bring them together. And longer
         // than the node takes to be noticed.
         job["metadata"]["annotations"]["trainyard.dev/gang"] = json!("off");
@@ -179,15 +179,15 @@ fn a_node_whose_kubelet_is_stopped_is_given_up_and_its_gang_trains_elsewhere() {
             command.retain(|word| !word.as_str().unwrap().starts_with("--epochs"));
             command.push(json!("--epochs=120"));
         }
-        yard.put(&job).await;
-        yard.until_running(2, 1).await;
-        let pods = yard.pod_map().await;
+        test.put(&job).await;
+        test.until_running(2, 1).await;
+        let pods = test.pod_map().await;
         assert_eq!(
             pods["smoke-worker-0"]["spec"]["nodeName"], "node-b",
             "{pods:#?}"
         );
         let kubelet = Frozen::new("kubelet-b");
-        let status = yard
+        let status = test
             .until_status_within(
                 Duration::from_mins(3),
                 "PyTorchJob",
@@ -201,7 +201,7 @@ fn a_node_whose_kubelet_is_stopped_is_given_up_and_its_gang_trains_elsewhere() {
             "{status:#}"
         );
         // The scheduler may not know yet that the node is gone, and choose it once more.
-        yard.until_status_within(
+        test.until_status_within(
             Duration::from_mins(4),
             "PyTorchJob",
             "smoke",
@@ -212,7 +212,7 @@ fn a_node_whose_kubelet_is_stopped_is_given_up_and_its_gang_trains_elsewhere() {
             },
         )
         .await;
-        let pods = yard.pod_map().await;
+        let pods = test.pod_map().await;
         assert_eq!(
             pods["smoke-worker-0"]["spec"]["nodeName"], "node-a",
             "{pods:#?}"

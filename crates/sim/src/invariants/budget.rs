@@ -209,7 +209,7 @@ pub(super) fn paid_once(
 /// Whether a restart was asked for that the status did not know of.
 fn asked_for(job: &Job, before: &JobStatus, after: &JobStatus) -> bool {
     let (old, new) = (&before.trainyard.restart, &after.trainyard.restart);
-    new != old && new.is_some() && *new == job.knobs.restart
+    new != old && new.is_some() && *new == job.settings.restart
 }
 
 fn after_suspension(job: &Job, after: &JobStatus) -> bool {
@@ -222,7 +222,7 @@ fn total(spent: &Spent) -> u32 {
 
 /// The limit that the job states; what it leaves open is not limited here.
 fn limit(job: &Job, account: Account) -> Limit {
-    let stated = &job.knobs.budget;
+    let stated = &job.settings.budget;
     let limit = match account {
         Account::User => stated.user.or(job.run_policy.backoff_limit.map(Limit::At)),
         Account::Platform => stated.platform,

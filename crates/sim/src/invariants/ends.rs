@@ -60,7 +60,7 @@ pub(super) fn ends_or_explains(world: &World) -> Verdict {
     if world.being_deleted {
         return Ok(());
     }
-    let (asked, begun) = (&world.job.knobs.restart, &world.status.trainyard.restart);
+    let (asked, begun) = (&world.job.settings.restart, &world.status.trainyard.restart);
     ensure!(
         ASKED,
         asked.is_none() || asked == begun || world.job.run_policy.suspend,

@@ -18,8 +18,8 @@ const LONG_SECONDS: i64 = 600;
 fn follows(job: &Job) -> bool {
     job.run_policy.backoff_limit.is_none()
         && job.run_policy.active_deadline_seconds.is_none()
-        && job.knobs.budget.user.is_none()
-        && job.knobs.compat.is_empty()
+        && job.settings.budget.user.is_none()
+        && job.settings.compat.is_empty()
 }
 
 /// No retry follows the second of two equal failures.

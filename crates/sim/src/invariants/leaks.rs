@@ -87,8 +87,8 @@ pub(super) fn policy_keeps(pass: &Pass<'_>) -> Verdict {
         let Some(pod) = pass.observed.pods.iter().find(|pod| pod.uid == *uid) else {
             continue;
         };
-        let yard = &status.trainyard;
-        let replaced = pod.attempt < yard.attempt || yard.dismissed.contains(uid);
+        let record = &status.trainyard;
+        let replaced = pod.attempt < record.attempt || record.dismissed.contains(uid);
         let finished = matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed);
         let kept = match pass.job.run_policy.clean_pod_policy {
             Some(CleanPodPolicy::All) => false,

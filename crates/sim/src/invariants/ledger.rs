@@ -72,8 +72,8 @@ pub(super) fn adds_up(before: &JobStatus, after: &JobStatus, world: &World) -> V
 
 /// No time trains in an attempt that reported no step.
 fn trains_after_steps(status: &JobStatus, world: &World) -> Verdict {
-    let yard = &status.trainyard;
-    let open = yard.ledger.open.filter(|open| open.phase.follows_step());
+    let record = &status.trainyard;
+    let open = record.ledger.open.filter(|open| open.phase.follows_step());
     if let Some(open) = open {
         let told = world.progress().map(|told| told.attempt);
         ensure!(

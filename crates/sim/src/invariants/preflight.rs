@@ -19,7 +19,7 @@ pub(super) fn only_fit_nodes(pass: &Pass<'_>, world: &World) -> Verdict {
     let SeenPreflight::Here(here) = &pass.observed.preflight else {
         return Ok(());
     };
-    if pass.job.knobs.preflight != Preflight::Required {
+    if pass.job.settings.preflight != Preflight::Required {
         return Ok(());
     }
     for action in &pass.decision.actions {

@@ -88,7 +88,8 @@ fn is_fatal(job: &Job, pod: &ObservedPod) -> bool {
         (Framework::MpiV2(_), Role::Worker) => (Role::Worker, true),
         (_, role) => (role, false),
     };
-    let old_xgboost = job.kind == Kind::XgBoost && job.knobs.compat.contains(&Compat::XgboostFails);
+    let old_xgboost =
+        job.kind == Kind::XgBoost && job.settings.compat.contains(&Compat::XgboostFails);
     let fatal = match job.roles.get(&role).map(|spec| spec.restart_policy) {
         Some(RestartPolicy::Never) => true,
         Some(RestartPolicy::ExitCode) => exit.code < RETRYABLE,
@@ -99,7 +100,7 @@ fn is_fatal(job: &Job, pod: &ObservedPod) -> bool {
 
 /// A pod whose success is on record is not made again in the same attempt.
 pub(super) fn done_is_done(pass: &Pass<'_>, world: &World) -> Verdict {
-    if pass.job.knobs.compat.contains(&Compat::RerunSucceeded) {
+    if pass.job.settings.compat.contains(&Compat::RerunSucceeded) {
         return Ok(());
     }
     for action in &pass.decision.actions {
@@ -139,7 +140,7 @@ pub(super) fn nodes_are_given_time(pass: &Pass<'_>) -> Verdict {
             Some(NodeHealth::Deleted) => true,
             Some(NodeHealth::SilentSince(since)) => {
                 let silent = pass.now.duration_since(*since);
-                silent.unsigned_abs() >= pass.job.knobs.lost_after
+                silent.unsigned_abs() >= pass.job.settings.lost_after
             }
             Some(NodeHealth::Ready) | None => false,
         };

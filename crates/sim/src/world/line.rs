@@ -45,19 +45,19 @@ impl World {
             return;
         }
         let adapter = &mut self.adapters[number];
-        let yard = &adapter.view.status.trainyard;
+        let record = &adapter.view.status.trainyard;
         let exists = |slot: Slot| {
             let mut pods = adapter.view.pods.iter();
             pods.any(|pod| {
                 pod.slot == slot
-                    && pod.attempt == yard.attempt
+                    && pod.attempt == record.attempt
                     && pod.deleted_at.is_none()
                     && !matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed)
             })
         };
         let mut slots = adapter.job.slots();
         let whole = slots
-            .all(|slot| slot.role == Role::Launcher || yard.has_succeeded(slot) || exists(slot));
+            .all(|slot| slot.role == Role::Launcher || record.has_succeeded(slot) || exists(slot));
         match (&adapter.view.seating, whole) {
             (Seating::Unasked | Seating::InLine(_), false) => {
                 // An answer that is under way is for a gang that is no longer in line.

@@ -24,7 +24,7 @@ impl World {
     /// What the ranks of the attempt that a controller sees have told so far: those whose pods it sees running.
     pub(super) fn hear_transports(&mut self, number: usize) {
         let adapter = &self.adapters[number];
-        if adapter.job.knobs.require_transport.is_empty() {
+        if adapter.job.settings.require_transport.is_empty() {
             return;
         }
         let attempt = adapter.view.status.trainyard.attempt;

@@ -69,7 +69,7 @@ impl World {
             }
             Deed::Restart => {
                 let name = self.now.to_string();
-                self.edit(Mark::RestartAsked, |job| job.knobs.restart = Some(name));
+                self.edit(Mark::RestartAsked, |job| job.settings.restart = Some(name));
             }
             Deed::Delete => {
                 self.coverage.mark(Mark::DeletedAtOnce);

@@ -131,7 +131,7 @@ fn job(
     if let Some(namespace) = &args.place.namespace {
         job.namespace = Namespace::parse(namespace).context("cannot use the namespace")?;
     }
-    let fabric = match (&job.knobs.fabric, beside) {
+    let fabric = match (&job.settings.fabric, beside) {
         (None, _) => None,
         (Some(_), Some(fabric)) => Some(fabric),
         (Some(name), None) => {

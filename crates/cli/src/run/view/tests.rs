@@ -1,7 +1,7 @@
 use std::fmt::Write as _;
 
 use trainyard_core::{
-    job::{Event, Progress, ProgressRecord, Yard},
+    job::{Event, JobRecord, Progress, ProgressRecord},
     ledger::Phase,
     progress::Figure,
     reason::Reason,
@@ -75,13 +75,13 @@ fn output(slot: Slot, stream: Stream, bytes: &[u8]) -> RunEvent {
 
 fn status(attempt: u32, waiting: Option<(Code, &str)>) -> RunEvent {
     RunEvent::Status(Box::new(JobStatus {
-        trainyard: Yard {
+        trainyard: JobRecord {
             attempt,
             retry_at: waiting
                 .filter(|(code, _)| *code == Code::WaitingToRetry)
                 .map(|_| testing::at(3)),
             waiting: waiting.map(|(code, message)| Reason::new(code, message)),
-            ..Yard::default()
+            ..JobRecord::default()
         },
         ..JobStatus::default()
     }))

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::{
     hooks::{MACHINE, objects},
-    yard::Yard,
+    namespace::TestNamespace,
 };
 
 /// The Service in front of its webhooks, as its manifests name it.
@@ -37,7 +37,7 @@ const FRAMEWORKS: [&str; 6] = [
 /// Kueue, for as long as this value lives.
 pub(crate) struct Kueue {
     /// Its own namespace: it refuses to look after the jobs of that.
-    system: Yard,
+    system: TestNamespace,
     child: Child,
     log: PathBuf,
 }
@@ -50,20 +50,20 @@ impl Drop for Kueue {
 }
 
 impl Kueue {
-    /// Installs it for the namespace of `yard`, and starts it. It serves once queues can be made.
-    pub(crate) fn start(yard: &Yard) -> Self {
-        let system = yard.beside("system");
+    /// Installs it for the namespace of `test`, and starts it. It serves once queues can be made.
+    pub(crate) fn start(test: &TestNamespace) -> Self {
+        let system = test.beside("system");
         let port = free_port();
-        install(yard, &system, port);
-        let certificates = yard.new_file("certificates");
+        install(test, &system, port);
+        let certificates = test.new_file("certificates");
         fs::create_dir(&certificates).unwrap();
-        let config = yard.new_file("kueue.json");
+        let config = test.new_file("kueue.json");
         fs::write(
             &config,
-            configuration(yard, &system, port, &certificates).to_string(),
+            configuration(test, &system, port, &certificates).to_string(),
         )
         .unwrap();
-        let log = yard.new_file("kueue.log");
+        let log = test.new_file("kueue.log");
         let child = Command::new("kueue")
             .arg(format!("--config={}", config.display()))
             .stdin(Stdio::null())
@@ -74,7 +74,7 @@ impl Kueue {
                 panic!("cannot start `kueue`: {error}; `cargo xtask cluster kinds` builds it")
             });
         let mut kueue = Self { system, child, log };
-        yard.wait("Kueue has made its certificate", || {
+        test.wait("Kueue has made its certificate", || {
             kueue.must_run();
             hand_over(&kueue.system, &certificates)
         });
@@ -109,7 +109,7 @@ fn free_port() -> u16 {
 }
 
 /// Puts its certificate where it looks for it, as a kubelet would, once there is one.
-fn hand_over(system: &Yard, folder: &Path) -> Option<()> {
+fn hand_over(system: &TestNamespace, folder: &Path) -> Option<()> {
     let part = |name: &str| {
         let field = format!(
             "go-template={{{{with .data}}}}{{{{index . \"{name}\" | base64decode}}}}{{{{end}}}}"
@@ -128,7 +128,12 @@ fn hand_over(system: &Yard, folder: &Path) -> Option<()> {
     Some(())
 }
 
-fn configuration(yard: &Yard, system: &Yard, port: u16, certificates: &Path) -> Value {
+fn configuration(
+    test: &TestNamespace,
+    system: &TestNamespace,
+    port: u16,
+    certificates: &Path,
+) -> Value {
     json!({
         "apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration",
         "namespace": system.namespace,
@@ -136,7 +141,7 @@ fn configuration(yard: &Yard, system: &Yard, port: u16, certificates: &Path) -> 
         "health": {"healthProbeBindAddress": "0"},
         "metrics": {"bindAddress": "0"},
         "leaderElection": {"leaderElect": false},
-        "managedJobsNamespaceSelector": only(yard),
+        "managedJobsNamespaceSelector": only(test),
         "integrations": {"frameworks": FRAMEWORKS},
         // Its own API server, which would want a port of its own.
         "featureGates": {"VisibilityOnDemand": false},
@@ -144,17 +149,17 @@ fn configuration(yard: &Yard, system: &Yard, port: u16, certificates: &Path) -> 
 }
 
 /// The namespace of the test, and no other.
-fn only(yard: &Yard) -> Value {
-    json!({"matchLabels": {"kubernetes.io/metadata.name": yard.namespace}})
+fn only(test: &TestNamespace) -> Value {
+    json!({"matchLabels": {"kubernetes.io/metadata.name": test.namespace}})
 }
 
-fn install(yard: &Yard, system: &Yard, port: u16) {
+fn install(test: &TestNamespace, system: &TestNamespace, port: u16) {
     #[expect(
         clippy::disallowed_methods,
         reason = "where the cluster keeps its state"
     )]
     let state = std::env::var("TRAINYARD_CLUSTER").unwrap();
-    let manifests = yard.kubectl(&["kustomize", &format!("{state}/kinds/kueue/default")]);
+    let manifests = test.kubectl(&["kustomize", &format!("{state}/kinds/kueue/default")]);
     let mut items = vec![
         json!({"apiVersion": "v1", "kind": "Service",
             "metadata": {"name": SERVICE, "namespace": system.namespace},
@@ -167,12 +172,12 @@ fn install(yard: &Yard, system: &Yard, port: u16) {
     ];
     let all = objects(manifests.as_bytes());
     let all = all.into_iter();
-    items.extend(all.filter_map(|object| led_here(yard, system, object)));
-    yard.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}));
+    items.extend(all.filter_map(|object| led_here(test, system, object)));
+    test.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}));
 }
 
 /// The object as this test needs it, if it does.
-fn led_here(yard: &Yard, system: &Yard, mut object: Value) -> Option<Value> {
+fn led_here(test: &TestNamespace, system: &TestNamespace, mut object: Value) -> Option<Value> {
     let namespace = json!(system.namespace);
     match object["kind"].as_str().unwrap() {
         "Secret" => object["metadata"]["namespace"] = namespace,
@@ -190,7 +195,7 @@ fn led_here(yard: &Yard, system: &Yard, mut object: Value) -> Option<Value> {
             });
             for webhook in webhooks {
                 webhook["clientConfig"]["service"]["namespace"] = namespace.clone();
-                webhook["namespaceSelector"] = only(yard);
+                webhook["namespaceSelector"] = only(test);
             }
         }
         _ => return None,

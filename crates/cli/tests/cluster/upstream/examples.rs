@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use super::objects::{self, Difference};
 use crate::{
     hooks,
+    namespace::{TestNamespace, alone_on_real_nodes, kubectl, suite_folder},
     operator::May,
-    yard::{Yard, alone_on_real_nodes, kubectl, suite_folder},
 };
 
 /// What may differ.
@@ -48,13 +48,13 @@ impl Drop for Peer {
 
 impl Peer {
     /// Starts it for one namespace.
-    fn start(yard: &Yard) -> Self {
+    fn start(test: &TestNamespace) -> Self {
         kubectl(&["apply", "--filename", &format!("{PEER}/peer.yaml")]);
-        let log = fs::File::create(yard.new_file("go.log")).unwrap();
+        let log = fs::File::create(test.new_file("go.log")).unwrap();
         let child = Command::new("sh")
             .arg(format!("{PEER}/peer.sh"))
             .arg(suite_folder().join("upstream/training-operator"))
-            .args(["--namespace", &yard.namespace])
+            .args(["--namespace", &test.namespace])
             .args(["--kube-api-qps", "500", "--kube-api-burst", "1000"])
             .args(["--metrics-bind-address", "127.0.0.1:18080"])
             .args(["--health-probe-bind-address", "127.0.0.1:18081"])
@@ -135,44 +135,44 @@ fn claims(jobs: &mut [Value]) -> BTreeSet<String> {
 }
 
 /// Makes the claims, with volumes that exist in name only: nothing is mounted on a simulated node.
-fn provide(yard: &Yard, claims: &BTreeSet<String>) {
+fn provide(test: &TestNamespace, claims: &BTreeSet<String>) {
     for claim in claims {
-        let volume = format!("{}-{claim}", yard.namespace);
+        let volume = format!("{}-{claim}", test.namespace);
         let common = json!({"accessModes": ["ReadWriteMany"], "storageClassName": ""});
         let mut spec = common.clone();
         spec["capacity"] = json!({"storage": "1Gi"});
         spec["hostPath"] = json!({"path": "/nowhere"});
-        spec["claimRef"] = json!({"namespace": yard.namespace, "name": claim});
-        yard.put(
+        spec["claimRef"] = json!({"namespace": test.namespace, "name": claim});
+        test.put(
             &json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": volume},
             "spec": spec}),
         );
         let mut spec = common;
         spec["volumeName"] = json!(volume);
         spec["resources"] = json!({"requests": {"storage": "1Gi"}});
-        yard.put(&json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        test.put(&json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
             "metadata": {"name": claim}, "spec": spec}));
     }
-    yard.wait("the claims are bound", || {
-        let all = list(yard, "persistentvolumeclaims");
+    test.wait("the claims are bound", || {
+        let all = list(test, "persistentvolumeclaims");
         let bound = all.iter().all(|claim| claim["status"]["phase"] == "Bound");
         bound.then_some(())
     });
 }
 
-fn list(yard: &Yard, kinds: &str) -> Vec<Value> {
-    let text = yard.kubectl(&["get", kinds, "--output=json"]);
+fn list(test: &TestNamespace, kinds: &str) -> Vec<Value> {
+    let text = test.kubectl(&["get", kinds, "--output=json"]);
     let list: Value = serde_json::from_str(&text).unwrap();
     list["items"].as_array().unwrap().clone()
 }
 
 /// Waits until every job of both has one of `conditions`.
-fn until_all(yards: [&Yard; 2], conditions: &[&str]) {
-    for yard in yards {
+fn until_all(tests: [&TestNamespace; 2], conditions: &[&str]) {
+    for test in tests {
         let left = std::cell::Cell::new(Vec::new());
-        yard.wait_or(
+        test.wait_or(
             || {
-                let jobs = list(yard, KINDS);
+                let jobs = list(test, KINDS);
                 let waiting: Vec<Value> = jobs
                     .into_iter()
                     .filter(|job| !conditions.iter().any(|one| objects::holds(job, one)))
@@ -228,14 +228,14 @@ fn explains(allowed: &Allowed, phase: &str, difference: &Difference) -> bool {
 }
 
 /// Compares what both made until nothing is unexplained: events and counts arrive a little later than conditions.
-fn compare(theirs: &Yard, ours: &Yard, phase: &str, seen: &mut [bool]) {
+fn compare(theirs: &TestNamespace, ours: &TestNamespace, phase: &str, seen: &mut [bool]) {
     let allowed = allowed();
     let unexplained = std::cell::Cell::new(BTreeMap::new());
     let kinds = format!("{MADE},{KINDS},events");
     theirs.wait_or(
         || {
             let [theirs, ours] = [theirs, ours]
-                .map(|yard| objects::flat(&yard.namespace, phase, &list(yard, &kinds)));
+                .map(|test| objects::flat(&test.namespace, phase, &list(test, &kinds)));
             let mut left = BTreeMap::new();
             for difference in objects::differences(&theirs, &ours) {
                 let at = allowed
@@ -267,11 +267,11 @@ fn compare(theirs: &Yard, ours: &Yard, phase: &str, seen: &mut [bool]) {
 
 #[test]
 fn example_manifests_differ_only_as_documented() {
-    alone_on_real_nodes("examples", |yard| {
-        let _hooks = hooks::alone(yard);
-        let theirs = yard.beside("go");
+    alone_on_real_nodes("examples", |test| {
+        let _hooks = hooks::alone(test);
+        let theirs = test.beside("go");
         let peer = Peer::start(&theirs);
-        let operator = yard.operator_with(
+        let operator = test.operator_with(
             May::Act,
             &[
                 "--no-leader-elect",
@@ -282,24 +282,24 @@ fn example_manifests_differ_only_as_documented() {
         assert!(jobs.len() >= 19, "{} jobs", jobs.len());
         let claims = claims(&mut jobs);
         let jobs = json!({"apiVersion": "v1", "kind": "List", "items": jobs});
-        for yard in [&theirs, yard] {
-            provide(yard, &claims);
-            yard.put(&jobs);
+        for test in [&theirs, test] {
+            provide(test, &claims);
+            test.put(&jobs);
         }
         let mut seen = vec![false; allowed().len()];
-        until_all([&theirs, yard], &["Running"]);
-        compare(&theirs, yard, "running", &mut seen);
+        until_all([&theirs, test], &["Running"]);
+        compare(&theirs, test, "running", &mut seen);
         // Those first that decide about the job, so that the same happens in the same order.
         let leaders = "--selector=training.kubeflow.org/replica-type in (master,chief,launcher)";
         for chosen in [leaders, "--all"] {
-            for yard in [&theirs, yard] {
+            for test in [&theirs, test] {
                 let end = "test.trainyard.dev/exit-code=0";
-                yard.kubectl(&["annotate", "pods", chosen, end, "--overwrite"]);
+                test.kubectl(&["annotate", "pods", chosen, end, "--overwrite"]);
             }
             if chosen == leaders {
-                for yard in [&theirs, yard] {
-                    yard.wait("the leaders have ended", || {
-                        let pods = yard.kubectl(&["get", "pods", leaders, "--output=json"]);
+                for test in [&theirs, test] {
+                    test.wait("the leaders have ended", || {
+                        let pods = test.kubectl(&["get", "pods", leaders, "--output=json"]);
                         let pods: Value = serde_json::from_str(&pods).unwrap();
                         let mut pods = pods["items"].as_array().unwrap().iter();
                         pods.all(|pod| pod["status"]["phase"] == "Succeeded")
@@ -308,8 +308,8 @@ fn example_manifests_differ_only_as_documented() {
                 }
             }
         }
-        until_all([&theirs, yard], &["Succeeded", "Failed"]);
-        compare(&theirs, yard, "ended", &mut seen);
+        until_all([&theirs, test], &["Succeeded", "Failed"]);
+        compare(&theirs, test, "ended", &mut seen);
         let allowed = allowed();
         let stale = allowed.iter().zip(&seen);
         let stale: Vec<_> = stale
@@ -319,9 +319,9 @@ fn example_manifests_differ_only_as_documented() {
         assert!(stale.is_empty(), "nothing differs so any more: {stale:#?}");
         drop(peer);
         operator.stop();
-        for yard in [&theirs, yard] {
+        for test in [&theirs, test] {
             for claim in &claims {
-                let volume = format!("pv/{}-{claim}", yard.namespace);
+                let volume = format!("pv/{}-{claim}", test.namespace);
                 kubectl(&["delete", &volume, "--wait=false"]);
             }
         }

@@ -8,7 +8,7 @@ use crate::gang::{
     ask::{Ask, Group},
     eligible::Bar,
     lay::Sums,
-    yard::{Domain, Yard},
+    node_table::{Domain, NodeTable},
 };
 
 /// Seats of a shape in the best domain.
@@ -42,9 +42,9 @@ pub(super) struct Holder<'a> {
 
 impl<'a> Count<'a> {
     /// Counts the seats of `group`.
-    pub(super) fn new(yard: &Yard<'a>, ask: &Ask<'a>, group: &Group) -> Self {
+    pub(super) fn new(table: &NodeTable<'a>, ask: &Ask<'a>, group: &Group) -> Self {
         let fits = |amounts: &Amounts| -> Vec<u32> {
-            let nodes = 0..yard.nodes.len();
+            let nodes = 0..table.nodes.len();
             nodes
                 .map(|node| {
                     if group.eligible[node] {
@@ -55,17 +55,17 @@ impl<'a> Count<'a> {
                 })
                 .collect()
         };
-        let now = fits(&yard.usable);
+        let now = fits(&table.usable);
         // The last way asks for nothing that a gang could do without.
         let way = ask.grains.last().expect("there is always one way");
-        let sums = Sums::new(yard, &now, way);
+        let sums = Sums::new(table, &now, way);
         let tier = ask.top;
         let best = (0..)
             .zip(sums.of_tier(tier))
-            .filter(|(at, _)| yard.is_one_place(tier, *at))
+            .filter(|(at, _)| table.is_one_place(tier, *at))
             .max_by_key(|(at, sum)| (**sum, std::cmp::Reverse(*at)))
             .map_or(0, |(at, _)| at);
-        let domain = yard.tiers[tier].get(best as usize);
+        let domain = table.tiers[tier].get(best as usize);
         let nodes = domain.map_or(0..0, Domain::nodes);
         let mut count = Self {
             wanted: group.pods.len(),
@@ -80,21 +80,21 @@ impl<'a> Count<'a> {
             foreign: 0,
             barred: BTreeMap::new(),
         };
-        let (free, room) = (fits(&yard.free), fits(&yard.emptied));
+        let (free, room) = (fits(&table.free), fits(&table.emptied));
         for node in nodes.clone() {
             count.kept += free[node].saturating_sub(now[node]) as usize;
-            let whole = yard.fits_when_bare(node, &group.need);
+            let whole = table.fits_when_bare(node, &group.need);
             if group.eligible[node] {
                 count.foreign += whole.saturating_sub(room[node].max(free[node])) as usize;
             } else if whole > 0 {
                 let pod = group.pods.first().map_or(0, |pod| ask.shape(*pod));
                 let constraints = &ask.gang.shapes[pod].constraints;
-                if let Some(bar) = Bar::find(yard.names[node], yard.nodes[node], constraints) {
+                if let Some(bar) = Bar::find(table.names[node], table.nodes[node], constraints) {
                     *count.barred.entry(bar).or_default() += 1;
                 }
             }
         }
-        count.holders = holders(yard, &nodes, &free, &room);
+        count.holders = holders(table, &nodes, &free, &room);
         count
     }
 }
@@ -102,13 +102,13 @@ impl<'a> Count<'a> {
 /// Who holds the seats of the nodes that would be free if every gang ended: on each node the gang with the largest
 /// pod there.
 fn holders<'a>(
-    yard: &Yard<'a>,
+    table: &NodeTable<'a>,
     nodes: &std::ops::Range<usize>,
     free: &[u32],
     room: &[u32],
 ) -> Vec<Holder<'a>> {
-    let mut largest: Vec<Option<(i64, u32, &'a GangKey)>> = vec![None; yard.nodes.len()];
-    for lodger in &yard.lodgers {
+    let mut largest: Vec<Option<(i64, u32, &'a GangKey)>> = vec![None; table.nodes.len()];
+    for lodger in &table.lodgers {
         let at = lodger.node as usize;
         let (Some(gang), Some(number), true) = (lodger.gang, lodger.number, nodes.contains(&at))
         else {

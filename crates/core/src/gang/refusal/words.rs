@@ -7,8 +7,8 @@ use crate::{
         amounts::Need,
         ask::{Ask, Group},
         eligible::Bar,
+        node_table::NodeTable,
         resources::{CPU, MEMORY, PODS, is_accelerator},
-        yard::Yard,
     },
     spec::Wish,
 };
@@ -18,23 +18,23 @@ const NAMED: usize = 3;
 
 /// The parts of the sentence: what is needed, what there is, where the rest is.
 pub(super) fn sentence(
-    yard: &Yard<'_>,
+    table: &NodeTable<'_>,
     ask: &Ask<'_>,
     groups: &[Group],
     count: &Count<'_>,
     promised: Option<&Gang>,
 ) -> Vec<String> {
-    let mut parts = vec![needs(yard, ask, &groups[0], count)];
+    let mut parts = vec![needs(table, ask, &groups[0], count)];
     if count.best >= count.wanted {
-        let lacking = lacking(yard, groups);
-        parts.push(beside(yard, ask, lacking));
-        parts.extend(lacking.into_iter().flat_map(|group| absent(yard, group)));
+        let lacking = lacking(table, groups);
+        parts.push(beside(table, ask, lacking));
+        parts.extend(lacking.into_iter().flat_map(|group| absent(table, group)));
         return parts;
     }
     parts.push(match count.name {
         Some(name) => format!(
             "best {} `{name}` has {}",
-            yard.tier_names[count.tier], count.best
+            table.tier_names[count.tier], count.best
         ),
         None => format!("the cluster has {}", count.best),
     });
@@ -73,23 +73,23 @@ pub(super) fn sentence(
             is_or_are(count.foreign)
         ));
     }
-    parts.extend(absent(yard, &groups[0]));
+    parts.extend(absent(table, &groups[0]));
     parts.extend(count.barred.iter().map(|(bar, nodes)| barred(bar, *nodes)));
     parts
 }
 
 /// `needs 8 nodes with 8 free GPUs under one rack`.
-fn needs(yard: &Yard<'_>, ask: &Ask<'_>, group: &Group, count: &Count<'_>) -> String {
-    let each = amounts(yard, group);
-    let accelerators = accelerators(yard, group);
+fn needs(table: &NodeTable<'_>, ask: &Ask<'_>, group: &Group, count: &Count<'_>) -> String {
+    let each = amounts(table, group);
+    let accelerators = accelerators(table, group);
     let wanted = count.wanted;
-    let what = if accelerators > 0 && is_single(yard, group) {
+    let what = if accelerators > 0 && is_single(table, group) {
         let nodes = if wanted == 1 { "node" } else { "nodes" };
         let mut what = format!(
             "{wanted} {nodes} with {accelerators} free {}",
             gpu_word(accelerators)
         );
-        for device in devices(yard, group) {
+        for device in devices(table, group) {
             what.push_str(" and ");
             what.push_str(&device);
         }
@@ -102,7 +102,7 @@ fn needs(yard: &Yard<'_>, ask: &Ask<'_>, group: &Group, count: &Count<'_>) -> St
     let mut words = format!("needs {what}");
     if ask.top > 0 {
         words.push_str(" under one ");
-        words.push_str(yard.tier_names[ask.top]);
+        words.push_str(table.tier_names[ask.top]);
     }
     if ask.traffic.tensor_group > 1
         && ask
@@ -117,16 +117,16 @@ fn needs(yard: &Yard<'_>, ask: &Ask<'_>, group: &Group, count: &Count<'_>) -> St
 }
 
 /// Resources that no node has as much of as one pod needs, even when it is empty.
-fn absent(yard: &Yard<'_>, group: &Group) -> Vec<String> {
+fn absent(table: &NodeTable<'_>, group: &Group) -> Vec<String> {
     let lacking = group.need.iter().filter(|(at, amount)| {
         let need: Need = vec![(*at, *amount)];
-        let mut nodes = (0..yard.nodes.len()).filter(|node| group.eligible[*node]);
-        nodes.all(|node| yard.fits_when_bare(node, &need) == 0)
+        let mut nodes = (0..table.nodes.len()).filter(|node| group.eligible[*node]);
+        nodes.all(|node| table.fits_when_bare(node, &need) == 0)
     });
-    let words = lacking.map(|(at, amount)| match yard.resources[*at] {
+    let words = lacking.map(|(at, amount)| match table.resources[*at] {
         CPU | MEMORY => "no node is that large".to_owned(),
-        name if (0..yard.nodes.len())
-            .all(|node| yard.fits_when_bare(node, &vec![(*at, 1)]) == 0) =>
+        name if (0..table.nodes.len())
+            .all(|node| table.fits_when_bare(node, &vec![(*at, 1)]) == 0) =>
         {
             format!("no node reports any `{name}`")
         }
@@ -136,18 +136,18 @@ fn absent(yard: &Yard<'_>, group: &Group) -> Vec<String> {
 }
 
 /// The group that finds no room where the largest one by itself would fit.
-fn lacking<'g>(yard: &Yard<'_>, groups: &'g [Group]) -> Option<&'g Group> {
+fn lacking<'g>(table: &NodeTable<'_>, groups: &'g [Group]) -> Option<&'g Group> {
     groups.iter().skip(1).find(|group| {
-        let fits: usize = (0..yard.nodes.len())
+        let fits: usize = (0..table.nodes.len())
             .filter(|node| group.eligible[*node])
-            .map(|node| yard.usable.fits(node, &group.need) as usize)
+            .map(|node| table.usable.fits(node, &group.need) as usize)
             .sum();
         fits < group.pods.len()
     })
 }
 
 /// What is missing where the largest group by itself would fit.
-fn beside(yard: &Yard<'_>, ask: &Ask<'_>, lacking: Option<&Group>) -> String {
+fn beside(table: &NodeTable<'_>, ask: &Ask<'_>, lacking: Option<&Group>) -> String {
     match lacking {
         Some(group) => {
             let role = group
@@ -158,7 +158,7 @@ fn beside(yard: &Yard<'_>, ask: &Ask<'_>, lacking: Option<&Group>) -> String {
             format!(
                 "there are that many, but not {} more with {} for role {role}",
                 group.pods.len(),
-                amounts(yard, group)
+                amounts(table, group)
             )
         }
         None if ask.is_mutual => {
@@ -169,14 +169,14 @@ fn beside(yard: &Yard<'_>, ask: &Ask<'_>, lacking: Option<&Group>) -> String {
     }
 }
 
-pub(super) fn no_such_level(yard: &Yard<'_>, ask: &Ask<'_>) -> String {
+pub(super) fn no_such_level(table: &NodeTable<'_>, ask: &Ask<'_>) -> String {
     let wish = ask
         .gang
         .wish
         .as_ref()
         .map(Wish::to_string)
         .unwrap_or_default();
-    let levels: Vec<String> = yard
+    let levels: Vec<String> = table
         .tier_names
         .iter()
         .skip(1)
@@ -221,11 +221,11 @@ fn is_or_are(count: usize) -> &'static str {
     if count == 1 { "is" } else { "are" }
 }
 
-fn accelerators(yard: &Yard<'_>, group: &Group) -> i64 {
+fn accelerators(table: &NodeTable<'_>, group: &Group) -> i64 {
     let named = group
         .need
         .iter()
-        .map(|(at, amount)| (yard.resources[*at], amount));
+        .map(|(at, amount)| (table.resources[*at], amount));
     named
         .filter(|(name, _)| is_accelerator(name))
         .map(|(_, amount)| amount)
@@ -233,11 +233,11 @@ fn accelerators(yard: &Yard<'_>, group: &Group) -> i64 {
 }
 
 /// `` 1 `rdma/hca` ``, for every resource that is neither usual nor an accelerator.
-fn devices(yard: &Yard<'_>, group: &Group) -> Vec<String> {
+fn devices(table: &NodeTable<'_>, group: &Group) -> Vec<String> {
     let named = group
         .need
         .iter()
-        .map(|(at, amount)| (yard.resources[*at], amount));
+        .map(|(at, amount)| (table.resources[*at], amount));
     named
         .filter(|(name, _)| ![CPU, MEMORY, PODS].contains(name) && !is_accelerator(name))
         .map(|(name, amount)| device(name, *amount))
@@ -258,21 +258,21 @@ fn mebibytes(amount: i64) -> String {
 }
 
 /// `8 GPUs, 4 CPUs and 16 GiB`; resources that every pod asks for are left out.
-fn amounts(yard: &Yard<'_>, group: &Group) -> String {
+fn amounts(table: &NodeTable<'_>, group: &Group) -> String {
     let mut words = Vec::new();
-    let accelerators = accelerators(yard, group);
+    let accelerators = accelerators(table, group);
     if accelerators > 0 {
         words.push(gpus(accelerators));
     }
     for (at, amount) in &group.need {
-        match yard.resources[*at] {
+        match table.resources[*at] {
             CPU if amount % 1000 == 0 => words.push(format!("{} CPUs", amount / 1000)),
             CPU => words.push(format!("{amount}m CPU")),
             MEMORY => words.push(mebibytes(*amount)),
             _ => {}
         }
     }
-    words.extend(devices(yard, group));
+    words.extend(devices(table, group));
     match words.split_last() {
         None => "room for a pod".to_owned(),
         Some((last, [])) => last.clone(),

@@ -3,7 +3,7 @@
 use super::{Room, Seats};
 use crate::gang::{
     ask::{Ask, Grains, Group},
-    yard::Yard,
+    node_table::NodeTable,
 };
 
 /// Moves that are looked at; a gang of 64 pods seldom needs a tenth.
@@ -19,15 +19,15 @@ pub(super) fn improve(
     way: &Grains,
     seats: &mut Seats,
 ) {
-    let yard = room.yard;
-    let host = yard.host_tier();
+    let table = room.table;
+    let host = table.host_tier();
     if (1..host).any(|tier| way[tier] > 1 && way[tier] == ask.traffic.tensor_group) {
         return;
     }
     let size = way[host].max(1) as usize;
     let units: Vec<&[u32]> = group.pods.chunks(size).collect();
     let search = Search {
-        yard,
+        table,
         talks: talks(ask),
     };
     for (pod, node) in (0..).zip(seats.iter()) {
@@ -58,7 +58,7 @@ pub(super) fn improve(
 }
 
 struct Search<'y, 'a> {
-    yard: &'y Yard<'a>,
+    table: &'y NodeTable<'a>,
     /// For each pod whom it talks to, and how much.
     talks: Vec<Vec<(u32, u32)>>,
 }
@@ -71,7 +71,7 @@ impl Search<'_, '_> {
                 return 0;
             };
             let pays = |(other, weight): &(u32, u32)| {
-                let hops = seats[*other as usize].map_or(0, |seat| self.yard.hops(own, seat));
+                let hops = seats[*other as usize].map_or(0, |seat| self.table.hops(own, seat));
                 u64::from(*weight) * u64::from(hops)
             };
             self.talks[*pod as usize].iter().map(pays).sum()
@@ -142,7 +142,7 @@ fn targets(room: &Room<'_, '_>, ask: &Ask<'_>, group: &Group, seats: &Seats) -> 
         return Vec::new();
     };
     let top = if group.holds_ranks { ask.top } else { 0 };
-    super::outward(room.yard, anchor, top)
+    super::outward(room.table, anchor, top)
         .filter(|node| group.eligible[*node])
         .take(NODES)
         .filter_map(|node| u32::try_from(node).ok())

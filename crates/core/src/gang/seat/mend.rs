@@ -2,22 +2,22 @@
 //! the nearest to its other pods.
 
 use super::{Room, Seats, outward, single::Together};
-use crate::gang::{ask::Ask, mutual::Mutual, yard::Yard};
+use crate::gang::{ask::Ask, mutual::Mutual, node_table::NodeTable};
 
 /// Seats for all pods, those that hold theirs included.
 pub(super) fn mend(room: &mut Room<'_, '_>, ask: &Ask<'_>) -> Option<Seats> {
-    let yard = room.yard;
+    let table = room.table;
     // A pod beyond those that are asked for may hold a seat: an elastic gang loses any of its pods.
-    let held = named(yard, ask, ask.gang.pods.len(), |name| {
+    let held = named(table, ask, ask.gang.pods.len(), |name| {
         ask.gang.held.get(name)
     });
-    let old = named(yard, ask, ask.count, |name| ask.gang.remembered.get(name));
-    let mut mutual = ask.is_mutual.then(|| Mutual::new(yard, ask.gang));
+    let old = named(table, ask, ask.count, |name| ask.gang.remembered.get(name));
+    let mut mutual = ask.is_mutual.then(|| Mutual::new(table, ask.gang));
     let mut work = Work {
-        together: Together::new(yard, ask),
+        together: Together::new(table, ask),
         seats: held.clone(),
         given: vec![None; held.len()],
-        home: home(yard, ask, &held, &old),
+        home: home(table, ask, &held, &old),
     };
     for (pod, node) in (0..).zip(&held) {
         if let (Some(node), Some(mutual)) = (node, &mut mutual) {
@@ -46,8 +46,8 @@ pub(super) fn mend(room: &mut Room<'_, '_>, ask: &Ask<'_>) -> Option<Seats> {
 }
 
 /// Whether every pod has the seat that it had before.
-pub(super) fn is_as_before(yard: &Yard<'_>, ask: &Ask<'_>, seats: &Seats) -> bool {
-    let old = named(yard, ask, ask.count, |name| ask.gang.remembered.get(name));
+pub(super) fn is_as_before(table: &NodeTable<'_>, ask: &Ask<'_>, seats: &Seats) -> bool {
+    let old = named(table, ask, ask.count, |name| ask.gang.remembered.get(name));
     seats
         .iter()
         .zip(&old)
@@ -77,7 +77,7 @@ impl Work {
         let holds_ranks = ask.gang.shapes[shape].ranks > 0;
         let group = self
             .together
-            .narrow(room.yard, pod, &self.seats, 0..room.yard.nodes.len());
+            .narrow(room.table, pod, &self.seats, 0..room.table.nodes.len());
         let may = ask.eligible[shape][node]
             && (!holds_ranks || self.home.contains(&node))
             && group.contains(&node)
@@ -112,14 +112,14 @@ impl Work {
             return false;
         };
         let wanted = self.together.wanted(pod, &self.seats);
-        outward(room.yard, anchor, 0)
+        outward(room.table, anchor, 0)
             .any(|node| self.try_seat(room, ask, mutual, pod, node, wanted))
     }
 }
 
 /// The nodes that a map gives the first `count` pods.
 fn named<'g>(
-    yard: &Yard<'_>,
+    table: &NodeTable<'_>,
     ask: &Ask<'g>,
     count: usize,
     node_of: impl Fn(&str) -> Option<&'g String>,
@@ -127,13 +127,13 @@ fn named<'g>(
     let pods = ask.gang.pods.iter().enumerate();
     pods.map(|(at, pod)| {
         let node = node_of(&pod.name).filter(|_| at < count)?;
-        yard.by_name.get(node.as_str()).copied()
+        table.by_name.get(node.as_str()).copied()
     })
     .collect()
 }
 
 /// The nodes that the ranks have to stay on: the domain of those that have a seat, or had one.
-fn home(yard: &Yard<'_>, ask: &Ask<'_>, held: &Seats, old: &Seats) -> std::ops::Range<usize> {
+fn home(table: &NodeTable<'_>, ask: &Ask<'_>, held: &Seats, old: &Seats) -> std::ops::Range<usize> {
     let holds_ranks = |pod: &usize| ask.gang.shapes[ask.gang.pods[*pod].shape].ranks > 0;
     let mut known = (0..held.len()).filter(holds_ranks);
     let node = known
@@ -142,12 +142,12 @@ fn home(yard: &Yard<'_>, ask: &Ask<'_>, held: &Seats, old: &Seats) -> std::ops::
         .or_else(|| known.find_map(|pod| old[pod]));
     match node {
         Some(node) if ask.top > 0 => {
-            let domain = yard.domain_of[ask.top][node as usize];
-            if !yard.is_one_place(ask.top, domain) {
+            let domain = table.domain_of[ask.top][node as usize];
+            if !table.is_one_place(ask.top, domain) {
                 return 0..0;
             }
-            yard.tiers[ask.top][domain as usize].nodes()
+            table.tiers[ask.top][domain as usize].nodes()
         }
-        _ => 0..yard.nodes.len(),
+        _ => 0..table.nodes.len(),
     }
 }

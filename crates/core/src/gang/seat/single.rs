@@ -1,19 +1,19 @@
 //! Seating pod after pod, for gangs in which the seat of one pod changes where another may be.
 
 use super::{Room, Seats};
-use crate::gang::{ask::Ask, mutual::Mutual, yard::Yard};
+use crate::gang::{ask::Ask, mutual::Mutual, node_table::NodeTable};
 
 /// Domains of one tier that are tried.
 const TRIED: usize = 16;
 
 /// Seats for all pods, each as near to the one before it as its constraints let it.
 pub(super) fn one_by_one(room: &mut Room<'_, '_>, ask: &Ask<'_>) -> Option<Seats> {
-    let yard = room.yard;
+    let table = room.table;
     let start: Seats = vec![None; ask.gang.pods.len()];
-    for tier in (ask.top..=yard.host_tier()).rev() {
+    for tier in (ask.top..=table.host_tier()).rev() {
         let mut tried = 0;
-        for (at, domain) in (0..).zip(&yard.tiers[tier]) {
-            if !yard.is_within(tier, at, ask.top) || !holds(room, ask, domain.nodes()) {
+        for (at, domain) in (0..).zip(&table.tiers[tier]) {
+            if !table.is_within(tier, at, ask.top) || !holds(room, ask, domain.nodes()) {
                 continue;
             }
             if let Some(seats) = fill(room, ask, domain.nodes(), &start) {
@@ -51,8 +51,8 @@ pub(super) fn fill(
     nodes: std::ops::Range<usize>,
     start: &Seats,
 ) -> Option<Seats> {
-    let yard = room.yard;
-    let mut mutual = Mutual::new(yard, ask.gang);
+    let table = room.table;
+    let mut mutual = Mutual::new(table, ask.gang);
     for (pod, node) in (0..).zip(start) {
         if let Some(node) = node {
             mutual.add(ask.shape(pod), *node as usize);
@@ -66,7 +66,7 @@ pub(super) fn fill(
         .iter()
         .flat_map(|group| group.pods.clone())
         .collect();
-    let groups = Together::new(yard, ask);
+    let groups = Together::new(table, ask);
     for pod in order {
         if seats[pod as usize].is_some() {
             last = seats[pod as usize];
@@ -77,9 +77,9 @@ pub(super) fn fill(
         let range = if holds_ranks {
             nodes.clone()
         } else {
-            0..yard.nodes.len()
+            0..table.nodes.len()
         };
-        let range = groups.narrow(yard, pod, &seats, range);
+        let range = groups.narrow(table, pod, &seats, range);
         let wanted = groups.wanted(pod, &seats);
         let found = range
             .filter(|node| {
@@ -89,7 +89,7 @@ pub(super) fn fill(
             })
             .min_by_key(|node| {
                 let node = u32::try_from(*node).unwrap_or(u32::MAX);
-                (last.map_or(0, |last| yard.hops(last, node)), node)
+                (last.map_or(0, |last| table.hops(last, node)), node)
             });
         let Some(node) = found else {
             room.give_back_all(ask, &given);
@@ -116,10 +116,10 @@ pub(super) struct Together {
 }
 
 impl Together {
-    pub(super) fn new(yard: &Yard<'_>, ask: &Ask<'_>) -> Self {
+    pub(super) fn new(table: &NodeTable<'_>, ask: &Ask<'_>) -> Self {
         let size = ask.traffic.tensor_group as usize;
         let mut groups = vec![Vec::new(); ask.gang.pods.len()];
-        let tier = (1..=yard.host_tier()).rev().find(|tier| {
+        let tier = (1..=table.host_tier()).rev().find(|tier| {
             size > 1
                 && ask
                     .grains
@@ -134,7 +134,7 @@ impl Together {
             }
         }
         Self {
-            is_host: tier == Some(yard.host_tier()),
+            is_host: tier == Some(table.host_tier()),
             tier,
             groups,
         }
@@ -143,7 +143,7 @@ impl Together {
     /// The part of `range` that the pod's group is in already.
     pub(super) fn narrow(
         &self,
-        yard: &Yard<'_>,
+        table: &NodeTable<'_>,
         pod: u32,
         seats: &Seats,
         range: std::ops::Range<usize>,
@@ -152,8 +152,8 @@ impl Together {
         let seated = group.find_map(|other| seats[*other as usize]);
         match (self.tier, seated) {
             (Some(tier), Some(node)) => {
-                let domain = yard.domain_of[tier][node as usize];
-                yard.tiers[tier][domain as usize].nodes()
+                let domain = table.domain_of[tier][node as usize];
+                table.tiers[tier][domain as usize].nodes()
             }
             _ => range,
         }

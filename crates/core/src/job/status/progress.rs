@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::Yard;
+use super::JobRecord;
 use crate::{job::Progress, ledger::Phase, progress::Figure};
 
 /// How often the record is written where nothing else of the status changes.
@@ -95,7 +95,7 @@ impl ProgressRecord {
     }
 }
 
-impl Yard {
+impl JobRecord {
     /// How far the current attempt is, once it reported a step.
     pub fn attempt_progress(&self) -> Option<&ProgressRecord> {
         let record = self.progress.as_ref();
@@ -201,21 +201,21 @@ mod tests {
 
     #[test]
     fn stall_in_words() {
-        let mut yard = Yard {
+        let mut record = JobRecord {
             attempt: 1,
             progress: Some(record()),
-            ..Yard::default()
+            ..JobRecord::default()
         };
-        assert_eq!(yard.stall(at(45)), None);
-        yard.ledger.open = Some(OpenSpan {
+        assert_eq!(record.stall(at(45)), None);
+        record.ledger.open = Some(OpenSpan {
             attempt: 1,
             phase: Phase::Stalled,
             since: at(0),
         });
-        let words = yard.stall(at(45));
+        let words = record.stall(at(45));
         assert_eq!(words.as_deref(), Some("no step for 45 s; steps took 0.1 s"));
-        yard.progress = None;
-        assert_eq!(yard.stall(at(600)).as_deref(), Some("no step for 10 min"));
+        record.progress = None;
+        assert_eq!(record.stall(at(600)).as_deref(), Some("no step for 10 min"));
     }
 
     #[test]

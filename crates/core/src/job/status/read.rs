@@ -23,8 +23,8 @@ use serde::{
 use serde_json::{Map, Value};
 
 use super::{
-    Condition, ConditionStatus, ConditionType, JobStatus, Kept, LastEnd, LastFailure,
-    ProgressRecord, RoleStatus, Yard,
+    Condition, ConditionStatus, ConditionType, JobRecord, JobStatus, Kept, LastEnd, LastFailure,
+    ProgressRecord, RoleStatus,
 };
 use crate::{job::conditions, reason::Reason, spec::Role};
 
@@ -109,8 +109,8 @@ fn with_kept(status: JobStatus, stored: &Value) -> JobStatus {
 /// All but the conditions.
 fn read_rest(fields: &Map<String, Value>) -> Result<JobStatus, Unreadable> {
     let trainyard = match present(fields, "trainyard") {
-        None => Yard::default(),
-        Some(Value::Object(yard)) => read_yard(yard)?,
+        None => JobRecord::default(),
+        Some(Value::Object(record)) => read_yard(record)?,
         Some(other) => {
             let problem = wrong(other, "an object");
             return Err(Unreadable::new("status.trainyard", problem));
@@ -183,7 +183,7 @@ pub(super) fn own_type(condition: &Value) -> Option<ConditionType> {
     variant(condition.get("type")?.as_str()?)
 }
 
-fn read_yard(stored: &Map<String, Value>) -> Result<Yard, Unreadable> {
+fn read_yard(stored: &Map<String, Value>) -> Result<JobRecord, Unreadable> {
     let mut fields = stored.clone();
     fields.retain(|_, value| !value.is_null());
     for key in ["replicas", "succeeded"] {
@@ -213,17 +213,17 @@ fn read_yard(stored: &Map<String, Value>) -> Result<Yard, Unreadable> {
             fields.remove("lastFailure");
         }
     }
-    let read = Yard::deserialize(&Value::Object(fields.clone()));
-    let yard = read.map_err(|error| {
+    let read = JobRecord::deserialize(&Value::Object(fields.clone()));
+    let record = read.map_err(|error| {
         let wrong = fields.into_iter().find_map(|(key, value)| {
             let one = Value::Object(Map::from_iter([(key.clone(), value)]));
-            let error = Yard::deserialize(&one).err()?;
+            let error = JobRecord::deserialize(&one).err()?;
             Some(Unreadable::new(format!("status.trainyard.{key}"), error))
         });
         wrong.unwrap_or_else(|| Unreadable::new("status.trainyard", error))
     })?;
-    match out_of_range(&yard) {
-        None => Ok(yard),
+    match out_of_range(&record) {
+        None => Ok(record),
         Some((field, problem)) => {
             let field = format!("status.trainyard.{field}");
             Err(Unreadable::new(field, problem))
@@ -232,19 +232,19 @@ fn read_yard(stored: &Map<String, Value>) -> Result<Yard, Unreadable> {
 }
 
 /// The first number that no operator can have counted to.
-fn out_of_range(yard: &Yard) -> Option<(&'static str, String)> {
-    let spent = yard.spent;
+fn out_of_range(record: &JobRecord) -> Option<(&'static str, String)> {
+    let spent = record.spent;
     let counts = [
-        ("attempt", yard.attempt),
+        ("attempt", record.attempt),
         ("spent.user", spent.user),
         ("spent.platform", spent.platform),
         ("spent.infrastructure", spent.infrastructure),
         ("spent.preemption", spent.preemption),
-        ("quickFailures", yard.quick_failures),
-        ("released", yard.released),
-        ("givenBack", yard.given_back),
+        ("quickFailures", record.quick_failures),
+        ("released", record.released),
+        ("givenBack", record.given_back),
     ];
-    let preflight = yard.preflight.as_ref().map(|preflight| {
+    let preflight = record.preflight.as_ref().map(|preflight| {
         [
             ("preflight.round", preflight.round),
             ("preflight.inVain", preflight.in_vain),
@@ -255,7 +255,7 @@ fn out_of_range(yard: &Yard) -> Option<(&'static str, String)> {
         let problem = format!("found {count}, needed at most {COUNT_MAX}");
         return Some((field, problem));
     }
-    let sound = yard.ledger.is_sound();
+    let sound = record.ledger.is_sound();
     (!sound).then(|| ("ledger", "its times do not add up".to_owned()))
 }
 

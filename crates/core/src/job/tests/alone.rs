@@ -82,9 +82,9 @@ fn two_equal_ends_of_a_pod_end_a_job_without_a_limit() {
         world
     };
     let deadline = |job: &mut Job| job.run_policy.active_deadline_seconds = Some(1_000_000);
-    let own_budget = |job: &mut Job| job.knobs.budget.user = Some(Limit::Unlimited);
+    let own_budget = |job: &mut Job| job.settings.budget.user = Some(Limit::Unlimited);
     let old = |job: &mut Job| {
-        job.knobs.compat.insert(Compat::IgnoreVerdicts);
+        job.settings.compat.insert(Compat::IgnoreVerdicts);
     };
     let unlike = VerdictSummary {
         signature: None,
@@ -107,14 +107,14 @@ fn two_equal_ends_of_a_pod_end_a_job_without_a_limit() {
     ];
     for (name, mut world, verdict, want) in cases {
         assert_eq!(ends_until_failed(&mut world, &verdict), want, "{name}");
-        let yard = &world.observed.status.trainyard;
-        assert_eq!(yard.attempt, 1, "{name}");
+        let record = &world.observed.status.trainyard;
+        assert_eq!(record.attempt, 1, "{name}");
         assert_eq!(
-            yard.spent.user,
+            record.spent.user,
             want.min(5),
             "{name}: each end is paid once"
         );
-        let last = yard.last_failure.as_ref().expect("a failure");
+        let last = record.last_failure.as_ref().expect("a failure");
         assert_eq!(last.pod, "j-worker-0", "{name}");
     }
 }
@@ -122,7 +122,7 @@ fn two_equal_ends_of_a_pod_end_a_job_without_a_limit() {
 #[test]
 fn every_kind_whose_pods_restart_alone_follows_the_rule() {
     let mut annotated = job(Kind::PyTorch);
-    annotated.knobs.restart_scope = Some(RestartScope::Pod);
+    annotated.settings.restart_scope = Some(RestartScope::Pod);
     let cases = [
         ("TFJob", job(Kind::Tf)),
         ("XGBoostJob", job(Kind::XgBoost)),
@@ -313,7 +313,7 @@ fn a_pod_that_ends_its_job_is_explained() {
 fn a_new_attempt_forgets_the_ends_before_it() {
     let mut world = tf(|_| ());
     end(&mut world, worker(0), Some(typo()));
-    world.job.knobs.restart = Some("now".into());
+    world.job.settings.restart = Some("now".into());
     world.observed.judged.clear();
     world.run_all();
     assert_eq!(world.observed.status.trainyard.attempt, 2);

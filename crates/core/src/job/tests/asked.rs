@@ -3,14 +3,14 @@
 use super::*;
 
 fn ask(world: &mut World, name: &str) {
-    world.job.knobs.restart = Some(name.to_owned());
+    world.job.settings.restart = Some(name.to_owned());
 }
 
 #[test]
 fn each_request_is_one_attempt_on_nobody_s_account() {
     for scope in [RestartScope::Gang, RestartScope::Pod] {
         let mut job = job(Kind::PyTorch);
-        job.knobs.restart_scope = Some(scope);
+        job.settings.restart_scope = Some(scope);
         let mut world = World::new(job);
         world.run_all();
         ask(&mut world, "one");
@@ -31,7 +31,7 @@ fn each_request_is_one_attempt_on_nobody_s_account() {
         ask(&mut world, "two");
         world.run_all();
         assert_eq!(world.observed.status.trainyard.attempt, 3, "{scope:?}");
-        world.job.knobs.restart = None;
+        world.job.settings.restart = None;
         world.run_all();
         assert_eq!(world.observed.status.trainyard.attempt, 3, "{scope:?}");
     }
@@ -55,8 +55,8 @@ fn a_request_beside_a_failure_is_paid_and_begun_once() {
     ask(&mut world, "one");
     world.exit(worker(0), 1);
     world.run_all();
-    let yard = &world.observed.status.trainyard;
-    assert_eq!((yard.attempt, yard.spent.user), (2, 1));
+    let record = &world.observed.status.trainyard;
+    assert_eq!((record.attempt, record.spent.user), (2, 1));
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_suspended_job_restarts_when_it_goes_on_and_an_ended_one_never() {
 fn an_attempt_that_is_over_waits_for_no_silent_node() {
     for scope in [RestartScope::Gang, RestartScope::Pod] {
         let mut job = job(Kind::PyTorch);
-        job.knobs.restart_scope = Some(scope);
+        job.settings.restart_scope = Some(scope);
         let mut world = World::new(job);
         world.run_all();
         world.pod(worker(0)).node = Some("n".to_owned());

@@ -12,7 +12,7 @@ fn spec(interface: &str) -> Box<FabricSpec> {
 
 fn on_fabric() -> World {
     let mut job = job(Kind::PyTorch);
-    job.knobs.fabric = Some("roce-a".to_owned());
+    job.settings.fabric = Some("roce-a".to_owned());
     World::new(job)
 }
 
@@ -98,7 +98,7 @@ fn a_name_that_is_added_in_an_attempt_waits_for_the_next() {
     let mut world = World::new(job(Kind::PyTorch));
     world.pass();
     world.run_all();
-    world.job.knobs.fabric = Some("roce-a".to_owned());
+    world.job.settings.fabric = Some("roce-a".to_owned());
     world.observed.fabric = SeenFabric::There(spec("net1"));
     world.pass();
     assert_eq!(in_use(&world), None);

@@ -144,8 +144,8 @@ fn the_order_of_the_list_says_nothing() {
 #[test]
 fn a_borne_worker_on_a_dead_node_is_replaced() {
     let mut mpi = job(Kind::MpiV2);
-    mpi.knobs.restart_scope = Some(RestartScope::Pod);
-    mpi.knobs.compat = [Compat::DisruptionsFail].into();
+    mpi.settings.restart_scope = Some(RestartScope::Pod);
+    mpi.settings.compat = [Compat::DisruptionsFail].into();
     let mut world = World::new(mpi);
     world.run_all();
     let (uid, node) = (world.pod(worker(1)).uid.clone(), "node-1".to_owned());

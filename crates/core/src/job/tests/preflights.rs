@@ -11,7 +11,7 @@ use crate::{
 /// A job that requires a preflight and has its seats on `node-0` and so on.
 fn seated(kind: Kind) -> World {
     let mut world = World::new(job(kind));
-    world.job.knobs.preflight = Preflight::Required;
+    world.job.settings.preflight = Preflight::Required;
     world.observed.seating = Seating::Unasked;
     world.observed.preflight = SeenPreflight::Here(Box::default());
     world.pass();
@@ -151,8 +151,8 @@ fn a_bad_node_is_swapped_and_nobody_pays() {
     assert_eq!(given_back(&swapped), Some(vec!["node-1".to_owned()]));
     assert_eq!(pods(&swapped), 0);
     assert!(swapped.actions.contains(&Action::EndPreflight { round: 1 }));
-    let yard = &world.observed.status.trainyard;
-    assert_eq!((yard.attempt, yard.spent), (1, Spent::default()));
+    let record = &world.observed.status.trainyard;
+    assert_eq!((record.attempt, record.spent), (1, Spent::default()));
     // There is no other one: the arithmetic of placement, and what it lacks.
     here(&mut world).run = PreflightRun::Idle;
     world.observed.seating = Seating::InLine(Some("needs 3 nodes, 2 are free".to_owned()));
@@ -342,7 +342,7 @@ fn a_job_that_wants_no_pods_ends_its_preflight() {
         ("suspended", |world| world.job.run_policy.suspend = true),
         ("deleted", |world| world.observed.being_deleted = true),
         ("no longer required", |world| {
-            world.job.knobs.preflight = Preflight::Off;
+            world.job.settings.preflight = Preflight::Off;
         }),
     ];
     for (name, change) in cases {
@@ -373,7 +373,7 @@ fn where_none_can_be_run_the_job_waits_or_says_so() {
     assert_eq!(told.count(), 1, "once");
     // Somebody else gives the pods their nodes.
     let mut world = World::new(job(Kind::PyTorch));
-    world.job.knobs.preflight = Preflight::Required;
+    world.job.settings.preflight = Preflight::Required;
     world.observed.preflight = why;
     let decision = world.pass();
     assert_eq!(pods(&decision), 3);

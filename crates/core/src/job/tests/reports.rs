@@ -236,8 +236,8 @@ fn silence_past_the_rhythm_is_stalled() {
     read_nothing(&mut world);
     let decision = world.settle();
     assert_eq!(decision.wake_at, Some(at(40)), "30 s after the last step");
-    let yard = |world: &World| world.observed.status.trainyard.clone();
-    assert_eq!(yard(&world).stall(at(39)), None);
+    let record = |world: &World| world.observed.status.trainyard.clone();
+    assert_eq!(record(&world).stall(at(39)), None);
     world.now = 55;
     read_nothing(&mut world);
     let decision = world.settle();
@@ -245,7 +245,7 @@ fn silence_past_the_rhythm_is_stalled() {
         decision.actions.is_empty(),
         "it is shown, and nothing is done"
     );
-    let stalled = yard(&world);
+    let stalled = record(&world);
     assert_eq!(stalled.stall(at(55)).as_deref(), Some("no step for 45 s"));
     let totals = stalled.ledger.totals(at(55));
     assert_eq!(totals[&Phase::Training], 9_000);
@@ -254,13 +254,13 @@ fn silence_past_the_rhythm_is_stalled() {
     let progress = world.observed.progress.take();
     world.now = 57;
     world.settle();
-    assert_eq!(yard(&world).ledger.open.unwrap().phase, Phase::Stalled);
+    assert_eq!(record(&world).ledger.open.unwrap().phase, Phase::Stalled);
     world.observed.progress = progress;
     world.now = 60;
     report_step(&mut world, 11);
     world.settle();
-    assert_eq!(yard(&world).ledger.open.unwrap().phase, Phase::Training);
-    assert_eq!(yard(&world).ledger.wall(at(60)), Duration::from_mins(1));
+    assert_eq!(record(&world).ledger.open.unwrap().phase, Phase::Training);
+    assert_eq!(record(&world).ledger.wall(at(60)), Duration::from_mins(1));
 }
 
 #[test]

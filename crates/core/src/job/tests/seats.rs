@@ -213,9 +213,9 @@ fn seats_are_given_back() {
         let removed = given_back.actions.iter();
         let removed = removed.filter(|action| matches!(action, Action::DeletePod { .. }));
         assert_eq!(removed.count(), 3, "{name}: the whole gang goes");
-        let yard = &world.observed.status.trainyard;
+        let record = &world.observed.status.trainyard;
         assert_eq!(
-            (yard.attempt, yard.spent),
+            (record.attempt, record.spent),
             (2, Spent::default()),
             "{name}: nobody pays"
         );
@@ -288,12 +288,15 @@ fn a_gang_leaves_its_seats_to_another_and_the_preemption_account_pays() {
         "{:?}",
         left.events
     );
-    let yard = &world.observed.status.trainyard;
+    let record = &world.observed.status.trainyard;
     let paid = Spent {
         preemption: 1,
         ..Spent::default()
     };
-    assert_eq!((yard.attempt, yard.released, yard.spent), (2, 1, paid));
+    assert_eq!(
+        (record.attempt, record.released, record.spent),
+        (2, 1, paid)
+    );
     world.observed.seating = Seating::Unasked;
     assert!(
         world.pass().actions.contains(&Action::AskSeats),
@@ -316,7 +319,7 @@ fn seats_that_nobody_sits_in_are_left_for_nothing() {
 #[test]
 fn a_gang_that_may_be_preempted_once_fails_at_the_limit() {
     let mut world = waiting(Kind::PyTorch);
-    world.job.knobs.budget.preemption = Some(crate::spec::Limit::At(1));
+    world.job.settings.budget.preemption = Some(crate::spec::Limit::At(1));
     world.pass();
     give(&mut world);
     world.settle();

@@ -147,7 +147,7 @@ fn the_mpi_launcher_waits_for_its_workers() {
         "the launcher waits for its workers: 0 of 2 run"
     );
     let mut early = job(Kind::MpiV1);
-    early.knobs.compat.insert(Compat::LauncherEarly);
+    early.settings.compat.insert(Compat::LauncherEarly);
     let mut world = World::new(early);
     world.settle();
     assert_eq!(world.pods().len(), 3);
@@ -156,7 +156,7 @@ fn the_mpi_launcher_waits_for_its_workers() {
 #[test]
 fn pod_scope_brings_the_old_restart_back() {
     let mut job = policy(job(Kind::PyTorch), RestartPolicy::ExitCode);
-    job.knobs.restart_scope = Some(RestartScope::Pod);
+    job.settings.restart_scope = Some(RestartScope::Pod);
     let mut world = World::new(job);
     world.run_all();
     let master = world.pod(MASTER).uid.clone();

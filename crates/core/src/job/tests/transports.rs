@@ -28,7 +28,7 @@ fn tells(world: &mut World, size: Option<u32>, ranks: &[(u32, &[&str])]) -> Deci
 fn requires(text: &str) -> World {
     let mut job = policy(job(Kind::PyTorch), RestartPolicy::Never);
     if !text.is_empty() {
-        job.knobs.require_transport = RequiredTransport::parse_list(text).unwrap();
+        job.settings.require_transport = RequiredTransport::parse_list(text).unwrap();
     }
     let mut world = World::new(job);
     world.run_all();
@@ -144,10 +144,10 @@ fn what_is_required_must_be_used_as_soon_as_ranks_tell() {
         tells(&mut world, Some(2), &told);
         let found = condition(&world).map(|(status, _)| status);
         assert_eq!(found, Some(want), "{required}: {told:?}");
-        let yard = &world.observed.status.trainyard;
-        assert_eq!(yard.attempt, attempt, "{required}: {told:?}");
-        assert_eq!(yard.spent.platform, attempt - 1, "{required}: {told:?}");
-        assert_eq!(yard.spent.user, 0, "{required}: {told:?}");
+        let record = &world.observed.status.trainyard;
+        assert_eq!(record.attempt, attempt, "{required}: {told:?}");
+        assert_eq!(record.spent.platform, attempt - 1, "{required}: {told:?}");
+        assert_eq!(record.spent.user, 0, "{required}: {told:?}");
         let event = "PyTorchJobTransportMismatch".to_owned();
         assert_eq!(world.events.contains(&event), attempt == 2, "{required}");
     }
@@ -230,7 +230,7 @@ fn next_attempt_is_not_held_up_by_a_silent_node_of_the_last() {
 #[test]
 fn a_budget_that_is_spent_ends_the_job_at_once() {
     let mut world = requires("NET/IB");
-    world.job.knobs.budget.platform = Some(crate::spec::Limit::At(1));
+    world.job.settings.budget.platform = Some(crate::spec::Limit::At(1));
     tells(&mut world, Some(2), &both(&["NET/Socket"]));
     assert_eq!(world.state(), "Failed");
     let sentence = "its platform budget of 1 failures is spent";
@@ -276,10 +276,10 @@ fn the_next_attempt_has_told_nothing_yet() {
 #[test]
 fn pods_that_restart_one_by_one_are_one_gang_here() {
     let mut world = requires("NET/IB");
-    world.job.knobs.restart_scope = Some(RestartScope::Pod);
+    world.job.settings.restart_scope = Some(RestartScope::Pod);
     tells(&mut world, Some(2), &both(&["NET/Socket"]));
-    let yard = &world.observed.status.trainyard;
-    assert_eq!((yard.attempt, yard.spent.platform), (2, 1));
+    let record = &world.observed.status.trainyard;
+    assert_eq!((record.attempt, record.spent.platform), (2, 1));
 }
 
 #[test]

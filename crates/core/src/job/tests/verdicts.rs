@@ -67,12 +67,12 @@ fn the_verdict_says_who_pays_where_it_is_sure() {
         let mut world = running();
         let sentence = verdict.as_ref().map(|verdict| verdict.sentence.clone());
         let decision = fail(&mut world, code, verdict);
-        let yard = &world.observed.status.trainyard;
-        let paid = Account::ALL.map(|account| yard.spent.of(account));
+        let record = &world.observed.status.trainyard;
+        let paid = Account::ALL.map(|account| record.spent.of(account));
         let paid = Account::ALL.into_iter().zip(paid);
         let paid: Vec<_> = paid.filter(|(_, count)| *count > 0).collect();
         assert_eq!(paid, [(want, 1)], "{name}");
-        let last = yard.last_failure.as_ref().expect("a failure");
+        let last = record.last_failure.as_ref().expect("a failure");
         assert_eq!(last.account, want, "{name}");
         let kept = last.verdict.as_ref().map(|kept| kept.sentence.clone());
         assert_eq!(kept, sentence, "{name}");
@@ -93,9 +93,9 @@ fn what_came_from_outside_is_not_the_programs() {
     pod.phase = PodPhase::Failed;
     pod.disruption = Some(Disruption::NodeGone);
     world.pass();
-    let yard = &world.observed.status.trainyard;
-    assert_eq!(yard.spent.infrastructure, 1);
-    let last = yard.last_failure.as_ref().expect("a failure");
+    let record = &world.observed.status.trainyard;
+    assert_eq!(record.spent.infrastructure, 1);
+    let last = record.last_failure.as_ref().expect("a failure");
     assert_eq!(last.verdict, None, "nor is it told as if it were");
 }
 
@@ -190,8 +190,8 @@ fn the_same_mistake_at_the_same_place_twice_in_a_row_ends_the_job() {
         if ends {
             let sentence = "because attempts 1 and 2 ended with the same error at the same place: ";
             assert!(world.message().contains(sentence), "{}", world.message());
-            let yard = &world.observed.status.trainyard;
-            assert_eq!((yard.attempt, yard.spent.user), (2, 2), "{name}");
+            let record = &world.observed.status.trainyard;
+            assert_eq!((record.attempt, record.spent.user), (2, 2), "{name}");
         }
     }
 }
@@ -226,16 +226,16 @@ fn an_attempt_that_came_further_is_not_in_vain() {
 #[test]
 fn a_job_that_asks_for_old_behaviour_pays_as_the_exit_code_says() {
     let mut job = policy(job(Kind::PyTorch), RestartPolicy::OnFailure);
-    job.knobs.compat.insert(Compat::IgnoreVerdicts);
+    job.settings.compat.insert(Compat::IgnoreVerdicts);
     let mut world = World::new(job);
     world.run_all();
     for verdict in [mistake(), mistake(), broken_gpu()] {
         fail(&mut world, 1, Some(verdict));
         again(&mut world);
     }
-    let yard = &world.observed.status.trainyard;
-    assert_eq!((world.state(), yard.spent.user), ("Running", 3));
-    let last = yard.last_failure.as_ref().expect("a failure");
+    let record = &world.observed.status.trainyard;
+    assert_eq!((world.state(), record.spent.user), ("Running", 3));
+    let last = record.last_failure.as_ref().expect("a failure");
     let kept = last.verdict.as_ref().map(|verdict| verdict.label.as_str());
     assert_eq!(kept, Some("gpu_fallen_off_bus"), "it is told all the same");
 }
@@ -352,7 +352,7 @@ fn a_retry_that_does_not_help_ends_a_job_without_a_limit() {
         ),
         (
             "a budget of its own",
-            limited(|job| job.knobs.budget.user = Some(crate::spec::Limit::Unlimited)),
+            limited(|job| job.settings.budget.user = Some(crate::spec::Limit::Unlimited)),
             typo(),
             true,
             6,
@@ -367,7 +367,7 @@ fn a_retry_that_does_not_help_ends_a_job_without_a_limit() {
         (
             "old behaviour",
             limited(|job| {
-                job.knobs.compat.insert(Compat::IgnoreVerdicts);
+                job.settings.compat.insert(Compat::IgnoreVerdicts);
             }),
             typo(),
             true,

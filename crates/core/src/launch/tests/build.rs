@@ -3,8 +3,8 @@
 use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec, PodTemplateSpec};
 
 use crate::spec::{
-    Compat, Elastic, Framework, GangBy, Job, JobName, Kind, Knobs, MpiImplementation, MpiV1, MpiV2,
-    Namespace, PyTorch, RestartPolicy, RestartScope, Role, RoleSpec, RunPolicy, Tf,
+    Compat, Elastic, Framework, GangBy, Job, JobName, JobSettings, Kind, MpiImplementation, MpiV1,
+    MpiV2, Namespace, PyTorch, RestartPolicy, RestartScope, Role, RoleSpec, RunPolicy, Tf,
 };
 
 /// A job named `j` in namespace `n`, without roles.
@@ -39,7 +39,7 @@ pub(super) fn job(kind: Kind) -> Build {
         roles: [].into(),
         run_policy: RunPolicy::default(),
         framework,
-        knobs: Knobs::default(),
+        settings: JobSettings::default(),
     })
 }
 
@@ -152,19 +152,19 @@ impl Build {
 
     /// Brings an old behaviour back.
     pub(super) fn compat(mut self, compat: Compat) -> Self {
-        self.0.knobs.compat.insert(compat);
+        self.0.settings.compat.insert(compat);
         self
     }
 
     /// Leaves the gang to somebody.
     pub(super) fn gang(mut self, by: GangBy) -> Self {
-        self.0.knobs.gang = Some(by);
+        self.0.settings.gang = Some(by);
         self
     }
 
     /// Sets the restart scope.
     pub(super) fn scope(mut self, scope: RestartScope) -> Self {
-        self.0.knobs.restart_scope = Some(scope);
+        self.0.settings.restart_scope = Some(scope);
         self
     }
 

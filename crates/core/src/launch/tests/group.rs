@@ -152,7 +152,7 @@ fn a_gang_is_counted_as_it_is_started() {
     for (name, build, members, needs) in cases {
         for by in [GangBy::Volcano, GangBy::Coscheduling] {
             let mut job = build.clone().done();
-            job.knobs.gang = Some(by);
+            job.settings.gang = Some(by);
             let group = group(&job, &Cluster::default());
             assert_eq!(group.spec["minMember"], members, "{name}");
             let found = group.spec.get("minResources").cloned().unwrap_or_default();
@@ -213,7 +213,7 @@ fn each_scheduler_is_told_what_it_knows() {
         ),
     ];
     for (name, mut job, by, want) in cases {
-        job.knobs.gang = Some(by);
+        job.settings.gang = Some(by);
         assert_eq!(group(&job, &Cluster::default()).spec, want, "{name}");
     }
 }
@@ -228,7 +228,7 @@ fn a_group_is_the_jobs_and_carries_its_annotations() {
     ] {
         job.annotations.insert(key.to_owned(), "x".to_owned());
     }
-    job.knobs.gang = Some(GangBy::Volcano);
+    job.settings.gang = Some(GangBy::Volcano);
     let value = Object::Group(Box::new(group(&job, &Cluster::default()))).to_value();
     assert_eq!(value["apiVersion"], "scheduling.volcano.sh/v1beta1");
     assert_eq!(value["metadata"]["name"], "j");
@@ -279,7 +279,7 @@ fn who_starts_a_gang() {
     ];
     for (name, by, gang_scheduler, want) in cases {
         let mut job = job(Kind::Jax).role(Role::Worker, 1).done();
-        job.knobs.gang = by;
+        job.settings.gang = by;
         let cluster = Cluster {
             gang_scheduler,
             ..Cluster::default()
@@ -292,7 +292,7 @@ fn who_starts_a_gang() {
 fn a_pod_is_led_to_its_scheduler() {
     let worker = Slot::new(Role::Worker, 0);
     let mut own = job(Kind::Jax).role(Role::Worker, 1).done();
-    own.knobs.gang = Some(GangBy::Coscheduling);
+    own.settings.gang = Some(GangBy::Coscheduling);
     let pod = pod_of(&own, worker);
     assert_eq!(label_of(&pod, "scheduling.x-k8s.io/pod-group"), Some("j"));
     let scheduler = |pod: &k8s_openapi::api::core::v1::Pod| {
@@ -309,7 +309,7 @@ fn a_pod_is_led_to_its_scheduler() {
             spec.scheduler_name = Some("mine".to_owned());
         });
     let mut named = named.done();
-    named.knobs.gang = Some(GangBy::Volcano);
+    named.settings.gang = Some(GangBy::Volcano);
     let pod = pod_of(&named, worker);
     assert_eq!(scheduler(&pod).as_deref(), Some("mine"));
     let annotations = pod.metadata.annotations.unwrap();
@@ -323,7 +323,7 @@ fn kubernetes_own_api_knows_a_gang_by_its_workload() {
         .role(Role::Launcher, 1)
         .role(Role::Worker, 2)
         .done();
-    mpi.knobs.gang = Some(GangBy::Native);
+    mpi.settings.gang = Some(GangBy::Native);
     let cluster = Cluster::default();
     let plan = Plan::new(&mpi, &cluster).unwrap();
     let group = plan.group().expect("it is told");
@@ -376,7 +376,7 @@ fn kubernetes_own_gangs_in_every_version_that_a_cluster_may_serve() {
             ..Cluster::default()
         };
         let mut own = job(Kind::Jax).role(Role::Worker, 3).done();
-        own.knobs.gang = Some(GangBy::Native);
+        own.settings.gang = Some(GangBy::Native);
         let group = group(&own, &cluster);
         let value = Object::Group(Box::new(group)).to_value();
         assert_eq!(value["kind"], kind, "{served:?}");

@@ -110,7 +110,7 @@ fn pods(case: &str) -> Vec<Pod> {
             ("a".to_owned(), gpus.into()),
             ("b".to_owned(), BTreeMap::new()),
         ];
-        preflight::of_nodes("yard", "trainyard:1", FLIGHT, &nodes.into(), true)
+        preflight::of_nodes("record", "trainyard:1", FLIGHT, &nodes.into(), true)
     };
     made[0].domains = ["zone-1", "rack-1"].map(str::to_owned).into();
     let mut lead = made[0].pod.clone();
@@ -235,7 +235,7 @@ fn devices_are_held_to_a_job_only_in_a_trial() {
     let gpus = BTreeMap::from([("nvidia.com/gpu".to_owned(), Quantity("4".to_owned()))]);
     let nodes = BTreeMap::from([("a".to_owned(), gpus), ("b".to_owned(), BTreeMap::new())]);
     for (trial, want) in [(true, [Some(1), None]), (false, [None, None])] {
-        let made = preflight::of_nodes("yard", "trainyard:1", FLIGHT, &nodes, trial);
+        let made = preflight::of_nodes("record", "trainyard:1", FLIGHT, &nodes, trial);
         let gpus = made.iter().map(|one| {
             let mut env = only(&one.pod).env.iter().flatten();
             let needs = env.find(|var| var.name == variable_name::NEEDS).unwrap();

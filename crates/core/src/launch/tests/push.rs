@@ -27,7 +27,7 @@ fn pushing(kind: Kind) -> Job {
         _ => job(kind).role(Role::Worker, 1),
     }
     .done();
-    job.knobs.progress = ProgressBy::Push;
+    job.settings.progress = ProgressBy::Push;
     job
 }
 
@@ -39,7 +39,7 @@ fn a_pod_is_told_only_where_its_job_asks_for_it() {
     let mut told = before.clone();
     push::add(&mut told, &asks, &server());
     assert_ne!(told, before);
-    asks.knobs.progress = ProgressBy::Logs;
+    asks.settings.progress = ProgressBy::Logs;
     let mut not_told = before.clone();
     push::add(&mut not_told, &asks, &server());
     assert_eq!(not_told, before);

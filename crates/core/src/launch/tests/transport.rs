@@ -25,7 +25,7 @@ fn mpi(kind: Kind) -> Build {
 
 fn stating(kind: Kind, transport: MpiTransport) -> Job {
     let mut job = mpi(kind).done();
-    job.knobs.mpi_transport = Some(transport);
+    job.settings.mpi_transport = Some(transport);
     job
 }
 

@@ -110,7 +110,7 @@ fn mpi(kind: Kind) -> Build {
 
 fn stating(kind: Kind, transport: MpiTransport) -> Job {
     let mut job = mpi(kind).done();
-    job.knobs.mpi_transport = Some(transport);
+    job.settings.mpi_transport = Some(transport);
     job
 }
 
@@ -259,7 +259,7 @@ fn policies_close_the_port_of_the_agent() {
 fn policies_close_the_port_of_preflights() {
     let mut job = job(Kind::PyTorch).role(Role::Worker, 2).uid().done();
     assert_eq!(policies(&job, NetworkPolicyMode::Ports), [Value::Null; 0]);
-    job.knobs.preflight = Preflight::Required;
+    job.settings.preflight = Preflight::Required;
     let made = policies(&job, NetworkPolicyMode::Ports);
     let [policy] = &made[..] else {
         panic!("{made:?}");

@@ -73,7 +73,7 @@ const FABRIC_ROCE_A: &str = "\"whereabouts\", \"range\": \"10.10.0.0/16\"}}\n---
 
 fn missing(rule: &Rule, scene: &Scene<'_>) {
     let fabrics = scene.companions.fabrics();
-    let Some(name) = &scene.job.knobs.fabric else {
+    let Some(name) = &scene.job.settings.fabric else {
         return;
     };
     if fabrics.is_empty() || fabrics.contains_key(name) {
@@ -93,7 +93,7 @@ fn missing(rule: &Rule, scene: &Scene<'_>) {
 
 fn disagreements(rule: &Rule, scene: &Scene<'_>) {
     let Some(fitted) = scene.fitted else { return };
-    let fabric = scene.job.knobs.fabric.as_deref().unwrap_or_default();
+    let fabric = scene.job.settings.fabric.as_deref().unwrap_or_default();
     for pod in &scene.pods {
         let Some(fitting) = fitted.roles.get(&pod.role) else {
             continue;

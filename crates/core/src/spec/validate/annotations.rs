@@ -1,4 +1,4 @@
-//! Our own settings: `trainyard.dev/…` annotations to [`Knobs`].
+//! Our own settings: `trainyard.dev/…` annotations to [`JobSettings`].
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::{
     lint::{self, catalogue},
     spec::{
-        Compat, GangBy, Kind, Knobs, Limit, MpiTransport, Parallelism, Preflight, ProgressBy,
+        Compat, GangBy, JobSettings, Kind, Limit, MpiTransport, Parallelism, Preflight, ProgressBy,
         RequiredTransport, RestartScope, Switch, Wish, annotation,
         collector::Place,
         is_subdomain,
@@ -52,12 +52,12 @@ const READ_ELSEWHERE: [&str; 3] = [
 const EVERYTHING: &str = "all";
 
 /// The settings, with what is wrong in them left out.
-pub(super) fn knobs(
+pub(super) fn settings(
     place: &Place<'_>,
     kind: Kind,
     annotations: &BTreeMap<String, String>,
-) -> Knobs {
-    let mut knobs = Knobs::default();
+) -> JobSettings {
+    let mut settings = JobSettings::default();
     let ours = annotations
         .range(PREFIX.to_owned()..)
         .take_while(|(key, _)| key.starts_with(PREFIX));
@@ -65,33 +65,35 @@ pub(super) fn knobs(
     for (key, text) in ours {
         let place = place.key(key);
         let result = match key.as_str() {
-            annotation::RESTART_SCOPE => scope(text).map(|scope| knobs.restart_scope = Some(scope)),
-            annotation::BUDGET => budget(text, &mut knobs),
-            annotation::LOST_AFTER => duration(text).map(|time| knobs.lost_after = time),
-            annotation::HANG_AFTER => duration(text).map(|time| knobs.hang_after = Some(time)),
-            annotation::START_WITHIN => duration(text).map(|time| knobs.start_within = time),
-            annotation::COMPAT => compat(text, &mut knobs).map(|all| everything = all),
-            annotation::RESTART => restart(text).map(|name| knobs.restart = Some(name)),
-            annotation::MPI_TRANSPORT => {
-                transport(text, kind).map(|transport| knobs.mpi_transport = Some(transport))
+            annotation::RESTART_SCOPE => {
+                scope(text).map(|scope| settings.restart_scope = Some(scope))
             }
-            annotation::GANG => gang(text).map(|gang| knobs.gang = Some(gang)),
-            annotation::PLACEMENT => Wish::parse(text).map(|wish| knobs.placement = Some(wish)),
+            annotation::BUDGET => budget(text, &mut settings),
+            annotation::LOST_AFTER => duration(text).map(|time| settings.lost_after = time),
+            annotation::HANG_AFTER => duration(text).map(|time| settings.hang_after = Some(time)),
+            annotation::START_WITHIN => duration(text).map(|time| settings.start_within = time),
+            annotation::COMPAT => compat(text, &mut settings).map(|all| everything = all),
+            annotation::RESTART => restart(text).map(|name| settings.restart = Some(name)),
+            annotation::MPI_TRANSPORT => {
+                transport(text, kind).map(|transport| settings.mpi_transport = Some(transport))
+            }
+            annotation::GANG => gang(text).map(|gang| settings.gang = Some(gang)),
+            annotation::PLACEMENT => Wish::parse(text).map(|wish| settings.placement = Some(wish)),
             annotation::PARALLELISM => {
-                Parallelism::parse(text).map(|axes| knobs.parallelism = Some(axes))
+                Parallelism::parse(text).map(|axes| settings.parallelism = Some(axes))
             }
             annotation::PREEMPTION => {
-                switch(text, "lower-priority").map(|switch| knobs.preemption = Some(switch))
+                switch(text, "lower-priority").map(|switch| settings.preemption = Some(switch))
             }
             annotation::CHECKPOINTED_AT => {
-                knobs.checkpointed_at = checkpointed_at(key, text, &place);
+                settings.checkpointed_at = checkpointed_at(key, text, &place);
                 Ok(())
             }
             annotation::REQUIRE_TRANSPORT => RequiredTransport::parse_list(text)
-                .map(|required| knobs.require_transport = required),
-            annotation::FABRIC => fabric(text).map(|name| knobs.fabric = Some(name)),
-            annotation::PREFLIGHT => preflight(text).map(|wish| knobs.preflight = wish),
-            annotation::PROGRESS => progress(text).map(|by| knobs.progress = by),
+                .map(|required| settings.require_transport = required),
+            annotation::FABRIC => fabric(text).map(|name| settings.fabric = Some(name)),
+            annotation::PREFLIGHT => preflight(text).map(|wish| settings.preflight = wish),
+            annotation::PROGRESS => progress(text).map(|by| settings.progress = by),
             annotation::PROFILE => profile(text),
             other => {
                 unknown(other, &place);
@@ -103,11 +105,11 @@ pub(super) fn knobs(
         }
     }
     if everything {
-        knobs.compat.extend(Compat::ALL);
-        knobs.restart_scope.get_or_insert(RestartScope::Pod);
-        knobs.mpi_transport = knobs.mpi_transport.or(MpiTransport::before(kind));
+        settings.compat.extend(Compat::ALL);
+        settings.restart_scope.get_or_insert(RestartScope::Pod);
+        settings.mpi_transport = settings.mpi_transport.or(MpiTransport::before(kind));
     }
-    knobs
+    settings
 }
 
 fn unknown(key: &str, place: &Place<'_>) {
@@ -229,7 +231,7 @@ fn transport(text: &str, kind: Kind) -> Result<MpiTransport, String> {
 }
 
 /// `user=3,platform=10,infrastructure=50,preemption=unlimited`, in any order, each at most once.
-fn budget(text: &str, knobs: &mut Knobs) -> Result<(), String> {
+fn budget(text: &str, settings: &mut JobSettings) -> Result<(), String> {
     const ACCOUNTS: [&str; 4] = ["user", "platform", "infrastructure", "preemption"];
     for item in items(text) {
         let (account, limit) = item
@@ -239,10 +241,10 @@ fn budget(text: &str, knobs: &mut Knobs) -> Result<(), String> {
                 format!("must be a list such as `user=3,platform=10`, found `{item}`")
             })?;
         let slot = match account {
-            "user" => &mut knobs.budget.user,
-            "platform" => &mut knobs.budget.platform,
-            "infrastructure" => &mut knobs.budget.infrastructure,
-            "preemption" => &mut knobs.budget.preemption,
+            "user" => &mut settings.budget.user,
+            "platform" => &mut settings.budget.platform,
+            "infrastructure" => &mut settings.budget.infrastructure,
+            "preemption" => &mut settings.budget.preemption,
             _ => {
                 return Err(format!(
                     "has accounts {}, found `{account}`",
@@ -264,7 +266,7 @@ fn budget(text: &str, knobs: &mut Knobs) -> Result<(), String> {
 }
 
 /// Whether everything is brought back.
-fn compat(text: &str, knobs: &mut Knobs) -> Result<bool, String> {
+fn compat(text: &str, settings: &mut JobSettings) -> Result<bool, String> {
     let mut everything = false;
     for item in items(text) {
         if item == EVERYTHING {
@@ -278,7 +280,7 @@ fn compat(text: &str, knobs: &mut Knobs) -> Result<bool, String> {
                 .map(Compat::name)
                 .chain([EVERYTHING])
         };
-        knobs
+        settings
             .compat
             .insert(known.ok_or_else(|| match nearest(item, names()) {
                 Some(meant) => format!("has no word `{item}`, did you mean `{meant}`?"),

@@ -318,8 +318,8 @@ fn annotations_are_read() {
         ("1d", 86_400),
     ];
     for (text, want) in seconds {
-        let knobs = annotated("lost-after", text).job.unwrap().knobs;
-        assert_eq!(knobs.lost_after.as_secs(), want, "{text}");
+        let settings = annotated("lost-after", text).job.unwrap().settings;
+        assert_eq!(settings.lost_after.as_secs(), want, "{text}");
     }
     for text in [
         "",
@@ -337,38 +337,38 @@ fn annotations_are_read() {
         assert_eq!(checked.findings.len(), 1, "{text}");
         assert_eq!(checked.findings[0].code, "TY138", "{text}");
     }
-    let knobs = annotated("restart", " now ").job.unwrap().knobs;
-    assert_eq!(knobs.restart.as_deref(), Some("now"));
+    let settings = annotated("restart", " now ").job.unwrap().settings;
+    assert_eq!(settings.restart.as_deref(), Some("now"));
     for text in ["", &"x".repeat(65)] {
         assert_eq!(annotated("restart", text).findings.len(), 1, "{text}");
     }
-    let knobs = annotated("budget", "user=3, preemption=unlimited")
+    let settings = annotated("budget", "user=3, preemption=unlimited")
         .job
         .unwrap()
-        .knobs;
-    assert_eq!(knobs.budget.user, Some(Limit::At(3)));
-    assert_eq!(knobs.budget.preemption, Some(Limit::Unlimited));
-    assert_eq!(knobs.budget.platform, None);
+        .settings;
+    assert_eq!(settings.budget.user, Some(Limit::At(3)));
+    assert_eq!(settings.budget.preemption, Some(Limit::Unlimited));
+    assert_eq!(settings.budget.platform, None);
     for text in ["user", "user=-1", "user=x", "me=1", "user=1,user=2"] {
         assert_eq!(annotated("budget", text).findings.len(), 1, "{text}");
     }
-    let knobs = annotated("compat", "init-container,launcher-early")
+    let settings = annotated("compat", "init-container,launcher-early")
         .job
         .unwrap()
-        .knobs;
+        .settings;
     assert_eq!(
-        knobs.compat,
+        settings.compat,
         BTreeSet::from([Compat::InitContainer, Compat::LauncherEarly])
     );
-    assert_eq!(knobs.restart_scope, None);
-    let knobs = annotated("compat", "all").job.unwrap().knobs;
-    assert_eq!(knobs.compat, BTreeSet::from(Compat::ALL));
-    assert_eq!(knobs.restart_scope, Some(RestartScope::Pod));
-    let knobs = annotated("compat", "all\"\n    trainyard.dev/restart-scope: \"gang")
+    assert_eq!(settings.restart_scope, None);
+    let settings = annotated("compat", "all").job.unwrap().settings;
+    assert_eq!(settings.compat, BTreeSet::from(Compat::ALL));
+    assert_eq!(settings.restart_scope, Some(RestartScope::Pod));
+    let settings = annotated("compat", "all\"\n    trainyard.dev/restart-scope: \"gang")
         .job
         .unwrap()
-        .knobs;
-    assert_eq!(knobs.restart_scope, Some(RestartScope::Gang));
+        .settings;
+    assert_eq!(settings.restart_scope, Some(RestartScope::Gang));
     let finding = &annotated("compat", "init-containers").findings[0];
     assert_eq!(
         finding.message,

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::{sync::oneshot, task::JoinHandle};
 use trainyard_kube::{Operator, Options, rights};
 
-use super::{Yard, api, typed};
+use super::{TestNamespace, api, typed};
 
 /// An operator that runs until it is stopped, or killed by being dropped.
 pub(crate) struct Running {
@@ -36,7 +36,7 @@ impl Running {
     }
 }
 
-impl Yard {
+impl TestNamespace {
     /// An operator of this namespace that acts under the rights in `deploy/`.
     pub(crate) async fn operator(&self) -> Running {
         self.operator_with(|_| {}).await

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::{LOOK, Yard};
+use super::{LOOK, TestNamespace};
 
-impl Yard {
+impl TestNamespace {
     /// The pods of the namespace, by name.
     pub(crate) async fn pod_map(&self) -> BTreeMap<String, Value> {
         let pods = self.pods().list(&ListParams::default()).await.unwrap();

@@ -27,24 +27,24 @@ pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_trainyard");
 static CLUSTER: RwLock<()> = RwLock::new(());
 
 /// Runs `test` with a namespace of its own, if there is a cluster.
-pub(crate) fn on_cluster(name: &str, test: impl FnOnce(&Yard)) {
+pub(crate) fn on_cluster(name: &str, test: impl FnOnce(&TestNamespace)) {
     let _shared = CLUSTER.read().unwrap_or_else(PoisonError::into_inner);
     on(name, "TRAINYARD_CLUSTER", test);
 }
 
 /// Runs `test` with a namespace of its own, if there are real nodes.
-pub(crate) fn on_real_nodes(name: &str, test: impl FnOnce(&Yard)) {
+pub(crate) fn on_real_nodes(name: &str, test: impl FnOnce(&TestNamespace)) {
     let _shared = CLUSTER.read().unwrap_or_else(PoisonError::into_inner);
     on(name, "TRAINYARD_REAL_NODES", test);
 }
 
 /// Runs `test` as [`on_real_nodes`] does, while no other test runs.
-pub(crate) fn alone_on_real_nodes(name: &str, test: impl FnOnce(&Yard)) {
+pub(crate) fn alone_on_real_nodes(name: &str, test: impl FnOnce(&TestNamespace)) {
     let _alone = CLUSTER.write().unwrap_or_else(PoisonError::into_inner);
     on(name, "TRAINYARD_REAL_NODES", test);
 }
 
-fn on(name: &str, variable: &str, test: impl FnOnce(&Yard)) {
+fn on(name: &str, variable: &str, test: impl FnOnce(&TestNamespace)) {
     #[expect(
         clippy::disallowed_methods,
         reason = "how the suite says what there is"
@@ -54,10 +54,10 @@ fn on(name: &str, variable: &str, test: impl FnOnce(&Yard)) {
         eprintln!("skipped: `{variable}` is not set; `cargo xtask cluster test` sets it");
         return;
     }
-    let yard = Yard::new(format!("cli-{name}-{}", std::process::id()));
-    test(&yard);
-    // Only a test that went well clears up: what is left of another tells why.
-    yard.clear();
+    let namespace = TestNamespace::new(format!("cli-{name}-{}", std::process::id()));
+    test(&namespace);
+    // A test that failed leaves its objects for inspection.
+    namespace.clear();
 }
 
 /// Where the suite keeps what it gives the tests of a cluster.
@@ -80,7 +80,7 @@ pub(crate) fn example(file: &str) -> Value {
 }
 
 /// One namespace of the cluster.
-pub(crate) struct Yard {
+pub(crate) struct TestNamespace {
     pub(crate) namespace: String,
     folder: tempfile::TempDir,
     /// How many files of the folder were named.
@@ -102,21 +102,21 @@ impl Outcome {
     }
 }
 
-impl Yard {
+impl TestNamespace {
     fn new(namespace: String) -> Self {
         let made = call(Command::new("kubectl").args(["create", "namespace", &namespace]));
         assert_eq!(made.code, Some(0), "{made:?}");
-        let yard = Self {
+        let test = Self {
             namespace,
             folder: tempfile::tempdir().unwrap(),
             files: AtomicU32::new(0),
         };
         // Pods are admitted only once the namespace has its account.
-        yard.wait("the namespace has its account", || {
+        test.wait("the namespace has its account", || {
             let account = ["get", "serviceaccount", "default", "--ignore-not-found"];
-            (!yard.kubectl(&account).is_empty()).then_some(())
+            (!test.kubectl(&account).is_empty()).then_some(())
         });
-        yard
+        test
     }
 
     /// Another namespace for the same test.

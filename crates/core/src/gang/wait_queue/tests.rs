@@ -14,8 +14,8 @@ use crate::{job::testing, spec::Kind};
 const NOW: i64 = 86_400;
 
 /// A line before nodes `a`, `b` and `c` of eight GPUs each.
-fn line() -> Line {
-    let mut line = Line::default();
+fn line() -> WaitQueue {
+    let mut line = WaitQueue::default();
     for name in ["a", "b", "c"] {
         line.hear_node(name, node(&[], 8));
     }
@@ -56,13 +56,13 @@ fn running<'a>(name: &'a str, node: &'a str) -> Sitter<'a> {
     }
 }
 
-fn look(line: &mut Line, attempt: u32, pods: &[Sitter<'_>], now: i64) -> Seating {
+fn look(line: &mut WaitQueue, attempt: u32, pods: &[Sitter<'_>], now: i64) -> Seating {
     look_at(line, &job(), (attempt, 0), pods, now)
 }
 
 /// Looks at a job in this attempt, after this one gave its seats back.
 fn look_at(
-    line: &mut Line,
+    line: &mut WaitQueue,
     job: &Job,
     (attempt, released): (u32, u32),
     pods: &[Sitter<'_>],
@@ -87,7 +87,7 @@ fn given(seating: &Seating) -> Vec<&str> {
 }
 
 /// A line in which the gang has got its three seats.
-fn seated() -> Line {
+fn seated() -> WaitQueue {
     let mut line = line();
     assert_eq!(look(&mut line, 1, &[], NOW), Seating::Unasked);
     line.ask(&GangKey::of(&job()), time(NOW));
@@ -100,7 +100,7 @@ fn seated() -> Line {
 #[test]
 fn a_gang_that_lost_a_node_holds_the_others_for_as_long_as_it_may() {
     for (name, hit) in [
-        ("gone", (|line| line.forget_node("b")) as fn(&mut Line)),
+        ("gone", (|line| line.forget_node("b")) as fn(&mut WaitQueue)),
         ("silent", |line| line.hear_sign("b", false)),
         ("cordoned", |line| {
             let mut cordoned = node(&[], 8);
@@ -119,7 +119,7 @@ fn a_gang_that_lost_a_node_holds_the_others_for_as_long_as_it_may() {
         let key = GangKey::of(&job());
         assert_eq!(line.gangs[&key].gang.held.len(), 2, "{name}: held");
         assert!(line.gangs[&key].why.is_some(), "{name}: and says why");
-        let patience = i64::try_from(job().knobs.start_within.as_secs()).unwrap();
+        let patience = i64::try_from(job().settings.start_within.as_secs()).unwrap();
         line.place(time(NOW + patience - 1));
         assert_eq!(line.gangs[&key].gang.held.len(), 2, "{name}: still");
         line.place(time(NOW + patience));
@@ -183,7 +183,7 @@ fn a_job_made_again_under_the_same_name_avoids_nothing() {
         runs_since: None,
     };
     let cluster = Cluster::default();
-    let look = |line: &mut Line| line.seating(&job(), again, &cluster, [], time(NOW + 1));
+    let look = |line: &mut WaitQueue| line.seating(&job(), again, &cluster, [], time(NOW + 1));
     assert_eq!(look(&mut line), Seating::Unasked);
     line.ask(&key, time(NOW + 1));
     line.place(time(NOW + 1));
@@ -208,13 +208,13 @@ fn who_waits_for_seats() {
         ("any job", job(), false, true),
         (
             "off",
-            with(|job| job.knobs.gang = Some(GangBy::Nobody)),
+            with(|job| job.settings.gang = Some(GangBy::Nobody)),
             false,
             false,
         ),
         (
             "by Volcano",
-            with(|job| job.knobs.gang = Some(GangBy::Volcano)),
+            with(|job| job.settings.gang = Some(GangBy::Volcano)),
             false,
             false,
         ),
@@ -227,7 +227,7 @@ fn who_waits_for_seats() {
         gang_scheduler: GangScheduler::named("volcano"),
         ..Cluster::default()
     };
-    let asks = with(|job| job.knobs.gang = Some(GangBy::Seats));
+    let asks = with(|job| job.settings.gang = Some(GangBy::Seats));
     for (name, job, want) in [("any job", job(), false), ("on", asks, true)] {
         let found = waits_for_seats(&job, &others, false);
         assert_eq!(found, want, "{name} where Volcano starts gangs");
@@ -247,7 +247,7 @@ fn who_waits_for_seats() {
 fn urgent() -> Job {
     let mut urgent = job();
     urgent.name = crate::spec::JobName::parse("urgent").unwrap();
-    urgent.knobs.preemption = Some(crate::spec::Switch::On);
+    urgent.settings.preemption = Some(crate::spec::Switch::On);
     for role in urgent.roles.values_mut() {
         let spec = role.template.spec.as_mut().unwrap();
         spec.priority_class_name = Some("high".to_owned());
@@ -281,7 +281,7 @@ fn gated(names: &[String], priority: i32) -> Vec<Sitter<'_>> {
 }
 
 /// Puts the urgent gang in line, with pods of priority 1000.
-fn ask_urgently(line: &mut Line) -> Seating {
+fn ask_urgently(line: &mut WaitQueue) -> Seating {
     let names = names(&urgent());
     let pods = gated(&names, 1_000);
     let before = look_at(line, &urgent(), (1, 0), &[], NOW);
@@ -292,7 +292,7 @@ fn ask_urgently(line: &mut Line) -> Seating {
 }
 
 /// The pods of the first attempt of the job, as they run on the three nodes, and in the snapshot too.
-fn run(line: &mut Line, leaving: bool) {
+fn run(line: &mut WaitQueue, leaving: bool) {
     let gang = line.gangs[&GangKey::of(&job())].gang.clone();
     for (pod, node) in gang.pods.iter().zip(["a", "b", "c"]) {
         let resident = Resident {

@@ -26,7 +26,7 @@ fn classes() -> PriorityClasses {
     classes.into_iter().collect()
 }
 
-fn standing(line: &Line, job: &Job) -> (i32, i32, bool) {
+fn standing(line: &WaitQueue, job: &Job) -> (i32, i32, bool) {
     let standing = line.gangs[&GangKey::of(job)].standing(&line.classes);
     (standing.priority, standing.claim, standing.is_admitted)
 }
@@ -163,7 +163,7 @@ fn pods_that_ask_for_less_than_the_templates_raise_nothing() {
 }
 
 /// A line in which the job runs on all nodes, with pods of this priority.
-fn running_with(priority: i32) -> (Line, Vec<String>) {
+fn running_with(priority: i32) -> (WaitQueue, Vec<String>) {
     let mut line = seated();
     line.set_classes(classes());
     run(&mut line, false);
@@ -190,7 +190,7 @@ fn nobody_is_evicted_for_pods_that_do_not_exist() {
         other("x", |_| {}),
     ];
     for mut attacker in attackers {
-        attacker.knobs.preemption = Some(Switch::On);
+        attacker.settings.preemption = Some(Switch::On);
         let (mut line, names) = running_with(-10);
         look_at(&mut line, &attacker, (1, 0), &[], NOW);
         // Whatever made it ask.
@@ -233,7 +233,7 @@ fn seats_are_protected_while_the_pods_are_made_again() {
     // Another gang of a class in between does not get them meanwhile.
     line.set_class("middle", Some(class(500)));
     let mut middle = of_class("middle", "middle");
-    middle.knobs.preemption = Some(Switch::On);
+    middle.settings.preemption = Some(Switch::On);
     let names = names(&middle);
     look_at(&mut line, &middle, (1, 0), &gated(&names, 500), NOW);
     line.ask(&GangKey::of(&middle), time(NOW));
@@ -269,7 +269,7 @@ fn gang_that_never_preempts_evicts_nobody() {
 fn launcher_that_asks_for_much_is_not_spoken_for_by_its_workers() {
     for (launcher_gpus, want) in [("0", true), ("8", false)] {
         let mut own = testing::job(Kind::MpiV2);
-        own.knobs.preemption = Some(Switch::On);
+        own.settings.preemption = Some(Switch::On);
         for (role, template) in &mut own.roles {
             let gpus = if *role == crate::spec::Role::Launcher {
                 launcher_gpus

@@ -74,7 +74,7 @@ impl<'a> Lodger<'a> {
 
 /// The cluster as placement counts it.
 #[derive(Debug)]
-pub(super) struct Yard<'a> {
+pub(super) struct NodeTable<'a> {
     pub(super) names: Vec<&'a str>,
     pub(super) nodes: Vec<&'a Node>,
     pub(super) by_name: BTreeMap<&'a str, u32>,
@@ -105,10 +105,10 @@ pub(super) struct Yard<'a> {
     pub(super) nvlink: Option<usize>,
 }
 
-impl<'a> Yard<'a> {
+impl<'a> NodeTable<'a> {
     pub(super) fn new(snapshot: &'a Snapshot, gangs: &'a [Gang]) -> Self {
         let order = Order::new(snapshot);
-        let mut yard = Self {
+        let mut table = Self {
             by_name: (0..)
                 .zip(&order.names)
                 .map(|(at, name)| (*name, at))
@@ -148,19 +148,19 @@ impl<'a> Yard<'a> {
             has_objectors: false,
             nvlink: snapshot.topology.nvlink().map(|level| level + 1),
         };
-        yard.domain_of = yard
+        table.domain_of = table
             .tiers
             .iter()
             .map(|domains| {
-                let mut of_node = vec![0; yard.names.len()];
+                let mut of_node = vec![0; table.names.len()];
                 for (at, domain) in (0..).zip(domains) {
                     of_node[domain.nodes()].fill(at);
                 }
                 of_node
             })
             .collect();
-        yard.count(snapshot, gangs);
-        yard
+        table.count(snapshot, gangs);
+        table
     }
 
     /// Fills in what is free.

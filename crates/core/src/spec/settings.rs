@@ -61,7 +61,7 @@ pub mod annotation {
 
 /// Settings of one job, parsed from its annotations; the default is no annotation at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Knobs {
+pub struct JobSettings {
     /// What one failed pod restarts, where stated.
     pub restart_scope: Option<RestartScope>,
     /// Failures each account bears, where stated.
@@ -99,7 +99,7 @@ pub struct Knobs {
     pub progress: ProgressBy,
 }
 
-impl Knobs {
+impl JobSettings {
     /// Pods on a node are lost after this: the control plane itself waits 40 s before it calls a
     /// node unreachable, so 60 s more of silence is not a blip.
     pub const LOST_AFTER: Duration = Duration::from_mins(1);
@@ -110,7 +110,7 @@ impl Knobs {
     pub const START_WITHIN: Duration = Duration::from_mins(15);
 }
 
-impl Default for Knobs {
+impl Default for JobSettings {
     fn default() -> Self {
         Self {
             restart_scope: None,

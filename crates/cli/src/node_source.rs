@@ -5,7 +5,7 @@ use serde_json::Value;
 use trainyard_core::{gang::Snapshot, spec};
 use trainyard_kube::look::Look;
 
-use crate::{args::Yard, cluster, failure::Failure, printer::Printer, source};
+use crate::{args::NodeSource, cluster, failure::Failure, printer::Printer, source};
 
 /// Largest file of nodes that is read: JSON of a hundred thousand nodes with their pods.
 const MAX_BYTES: usize = 2 << 30;
@@ -14,7 +14,7 @@ const MAX_BYTES: usize = 2 << 30;
 const TOO_LARGE: [&str; 3] = ["TY004", "TY006", "TY012"];
 
 /// The cluster that the arguments mean; what is doubtful about it is said.
-pub(crate) fn snapshot(args: &Yard, printer: &mut Printer) -> Result<Snapshot, Failure> {
+pub(crate) fn snapshot(args: &NodeSource, printer: &mut Printer) -> Result<Snapshot, Failure> {
     let mut snapshot = if let Some(path) = &args.nodes {
         let name = source::name(path);
         let values = values(&name, &source::read(path, MAX_BYTES)?)?;

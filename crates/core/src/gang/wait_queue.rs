@@ -39,7 +39,7 @@ pub fn waits_for_seats(job: &Job, cluster: &Cluster, queued: bool) -> bool {
         scheduler.is_some_and(|name| !name.is_empty() && name != OWN_SCHEDULER)
     });
     let grouped = GangScheduler::of(job, cluster).is_some();
-    job.knobs.gang != Some(GangBy::Nobody) && !foreign && !grouped && !queued
+    job.settings.gang != Some(GangBy::Nobody) && !foreign && !grouped && !queued
 }
 
 /// Which version of a job a gang is of.
@@ -95,7 +95,7 @@ pub struct Looked {
 
 /// The line, and the cluster as it looks from there.
 #[derive(Debug, Default)]
-pub struct Line {
+pub struct WaitQueue {
     snapshot: Snapshot,
     gangs: BTreeMap<GangKey, Entry>,
     /// The priority classes of the cluster.
@@ -106,7 +106,7 @@ pub struct Line {
     stirred: bool,
 }
 
-impl Line {
+impl WaitQueue {
     /// The cluster as it looks from the line.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
@@ -223,13 +223,13 @@ impl Line {
                 return Seating::Open;
             };
             let before = self.gangs.remove(&key).filter(is_same);
-            let entry = Entry::new(gang, edition.generation, job.knobs.start_within, before);
+            let entry = Entry::new(gang, edition.generation, job.settings.start_within, before);
             self.gangs.insert(key.clone(), entry);
         }
         let Some(entry) = self.gangs.get_mut(&key) else {
             return Seating::Open;
         };
-        entry.gang.safe_at = job.knobs.checkpointed_at;
+        entry.gang.safe_at = job.settings.checkpointed_at;
         entry.gang.runs_since = edition.runs_since;
         self.stirred |= entry.learn(edition.attempt, edition.released, pods);
         if entry.lose_bad_seats(&self.snapshot, now) {
