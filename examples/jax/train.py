@@ -3,7 +3,7 @@
 Every process holds its share of the points; the gradients are averaged by XLA's all-reduce over all
 processes. Process 0 saves every 20 steps and hands what it finds there to the others.
 
-Exit code 0 only if at least 95 % of points never seen before are told right.
+Exit code 0 only if at least 95 % of points never seen before are classified correctly.
 """
 
 import os

@@ -1,5 +1,5 @@
 """Data-parallel least squares with mpi4py: every rank has its share of the points, and the gradients
-are summed by MPI's all-reduce. Rank 0 saves every 20 steps; all go on from there after a restart.
+are summed by MPI's all-reduce. Rank 0 saves every 20 steps; all resume from there after a restart.
 
 Exit code 0 only if the error on points never seen before is at most 0.02, with noise of 0.01 in them.
 """

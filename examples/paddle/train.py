@@ -1,6 +1,6 @@
 """Data-parallel least squares with Paddle on CPUs, the gradients averaged over gloo.
 
-Rank 0 saves every 20 steps; all go on from there after a restart.
+Rank 0 saves every 20 steps; all resume from there after a restart.
 
 Exit code 0 only if the error on points never seen before is at most 0.02, with noise of 0.01 in them.
 """

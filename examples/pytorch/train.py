@@ -2,9 +2,9 @@
 
 Every rank holds its share of the same generated points; DistributedDataParallel averages the
 gradients over gloo. Rank 0 saves every 20 steps and hands what it finds there to the others, so
-that a restart with any number of ranks goes on where the last attempt was.
+that a restart with any number of ranks resumes where the last attempt was.
 
-Exit code 0 only if at least 95 % of points never seen before are told right.
+Exit code 0 only if at least 95 % of points never seen before are classified correctly.
 """
 
 import os

@@ -2,7 +2,7 @@
 
 TensorFlow finds the workers in TF_CONFIG. Every worker has its share of the points; a change of a
 mirrored variable is averaged over all workers by the ring all-reduce. Worker 0 saves every 20
-steps; all go on from there after a restart.
+steps; all resume from there after a restart.
 
 Exit code 0 only if the error on points never seen before is at most 0.02, with noise of 0.01 in them.
 """

@@ -1,9 +1,9 @@
 """Boosted trees over several processes: is a point inside the ring or outside?
 
 Every rank holds its share of the points; the histograms are summed by XGBoost's own all-reduce.
-Rank 0 runs the tracker where the ranks meet, and saves every 10 rounds; all go on from there.
+Rank 0 runs the tracker that the ranks connect to, and saves every 10 rounds; all resume from there.
 
-Exit code 0 only if at least 95 % of points never seen before are told right.
+Exit code 0 only if at least 95 % of points never seen before are classified correctly.
 """
 
 import os
@@ -52,7 +52,7 @@ def train(rank: int, world: int, path: str) -> int:
     before = None
     if os.path.exists(path):
         before = xgboost.Booster(model_file=path)
-    # A save between two ranks' looks would part them.
+    # A save between two ranks' reads would make them start from different rounds.
     done = before.num_boosted_rounds() if before else 0
     rounds = collective.broadcast(done, root=0)
     if rounds != done:

@@ -1,4 +1,4 @@
-//! Any bytes, cut anywhere, are a log: the doctor ends, and says the same however they were cut.
+//! Any bytes, cut anywhere, are a log: the doctor ends, and reports the same however they were cut.
 #![no_main]
 
 use std::sync::{Arc, OnceLock};

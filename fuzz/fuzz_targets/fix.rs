@@ -23,7 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(file.documents.len(), after.documents.len());
         assert!(!fixed.findings.is_empty());
         assert_eq!(lint::fix(&after, &[], None), None, "fixing twice is fixing once");
-        // The text of an anchor is changed once, for all places that share it; paths tell only the first.
+        // The text of an anchor is changed once, for all places that share it; paths name only the first.
         if !file.text.contains('*') {
             let places = fixed.findings.iter().map(|finding| finding.path.as_str());
             let places = Places(places.collect());

@@ -7,7 +7,7 @@ import sys
 
 
 def write(**values: float | None) -> None:
-    """One `name value` line for each; `none` for what no line of the trainer holds."""
+    """Writes one `name value` line for each; `none` for what no line of the trainer contains."""
     with open(sys.argv[1], "w", encoding="utf-8") as file:
         for name, value in values.items():
             file.write(f"{name} {'none' if value is None else value}\n")

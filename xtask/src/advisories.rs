@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_that_is_no_database_is_refused() {
+    fn folder_without_database_is_refused() {
         let folder = step::root().join("docs");
         let Err(Failure::CouldNotRun(message)) = check(folder.to_str()) else {
             panic!("a refusal was expected");

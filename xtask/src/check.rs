@@ -2,16 +2,17 @@
 
 use std::time::Instant;
 
-use crate::{Failure, advisories, generate, layers, report, step};
+use crate::{Failure, advisories, generate, layers, report, step, words};
 
 /// One step: its name and its work.
 type Step = (&'static str, fn() -> Result<(), Failure>);
 
-/// Every step, in the order in which a person would want to hear of its failure.
+/// Every step, in the order in which a person would want to see a failure.
 const STEPS: &[Step] = &[
     ("formatting", formatting),
     ("lints", lints),
     ("layers", layers::run),
+    ("words", words::run),
     ("documentation", documentation),
     ("generated files", generated),
 ];
@@ -27,7 +28,7 @@ pub(crate) fn run() -> Result<(), Failure> {
         let outcome = work();
         let word = match &outcome {
             Ok(()) => "passed",
-            Err(Failure::Told) => {
+            Err(Failure::Reported) => {
                 failed.push(*name);
                 "failed"
             }
@@ -61,7 +62,7 @@ pub(crate) fn run() -> Result<(), Failure> {
             failed.push("advisories");
             "failed"
         }
-        Err(Failure::Told) => {
+        Err(Failure::Reported) => {
             failed.push("advisories");
             "failed"
         }

@@ -1,6 +1,6 @@
 //! `cargo xtask cluster`: a real Kubernetes on this machine, for tests.
 //!
-//! Owns how its programs are built, started, looked at and ended. Every cluster lives in
+//! Owns how its programs are built, started, inspected and ended. Every cluster lives in
 //! namespaces of its own: nothing of it is seen in the machine's network or mounts, and it is
 //! gone with one process. Whoever wants to talk to it enters them with `cluster exec`.
 //!
@@ -64,7 +64,7 @@ Commands:
   kinds              fetch the kinds of others, and build Kueue, for tests that use them
   exec -- COMMAND    run a command that reaches it: KUBECONFIG is set, `kubectl` is found
   stop PIECE [--signal NAME]
-                     end one of its programs (TERM unless told otherwise)
+                     end one of its programs (default: TERM)
   start PIECE        start it again
   test               that nothing is left of a cluster, and the tests that want one: a suite of
                      `cargo xtask test`
@@ -218,7 +218,7 @@ fn up(name: &str, nodes: Nodes, simulated: usize) -> Result<(), Failure> {
         binaries::provide(binaries::SIMULATED, &programs)?;
     }
     let began = Instant::now();
-    let told = |what: &str| {
+    let log_ready = |what: &str| {
         let time = report::seconds(began.elapsed());
         report::progress(&format!("{what} ready after {time}"));
     };
@@ -228,14 +228,14 @@ fn up(name: &str, nodes: Nodes, simulated: usize) -> Result<(), Failure> {
     };
     let cluster = Cluster { state, namespaces };
     control_plane::up(&cluster, simulated)?;
-    told("the control plane is");
+    log_ready("the control plane is");
     if nodes == Nodes::Real {
         nodes::up(&cluster)?;
-        told("the real nodes are");
+        log_ready("the real nodes are");
     }
     if simulated > 0 {
         simulated::up(&cluster, simulated)?;
-        told("the simulated nodes are");
+        log_ready("the simulated nodes are");
     }
     println!("{}", cluster.state.text("kubeconfig"));
     Ok(())
@@ -244,7 +244,7 @@ fn up(name: &str, nodes: Nodes, simulated: usize) -> Result<(), Failure> {
 /// Fails where no cluster can be, before minutes are spent on building its programs.
 fn need_machine() -> Result<(), Failure> {
     let own = Process::own()
-        .ok_or_else(|| Failure::CouldNotRun("`/proc` does not tell of this process".to_owned()))?;
+        .ok_or_else(|| Failure::CouldNotRun("`/proc` does not show this process".to_owned()))?;
     if !own.is_root() {
         return Err(Failure::CouldNotRun(
             "a cluster needs root, for its namespaces, mounts and control groups".to_owned(),

@@ -258,7 +258,7 @@ pub(crate) fn run(only: Option<&str>) -> Result<(), Failure> {
                 report::error(&message);
                 absent.push(framework.name);
             }
-            Err(Failure::Told) => absent.push(framework.name),
+            Err(Failure::Reported) => absent.push(framework.name),
         }
     }
     if absent.is_empty() {
@@ -291,7 +291,7 @@ impl Framework {
             Failure::CouldNotRun(message) | Failure::Failed(message) => {
                 Failure::CouldNotRun(format!("no environment for `{}`: {message}", self.name))
             }
-            Failure::Told => Failure::Told,
+            Failure::Reported => Failure::Reported,
         })
     }
 

@@ -124,8 +124,8 @@ fn left_over(want: &BTreeMap<PathBuf, String>) -> Result<Vec<PathBuf>, Failure> 
     Ok(found)
 }
 
-/// Every file below `folder`; none where there is no such folder.
-fn files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+/// Every file below `folder`; none where the folder does not exist.
+pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop().filter(|folder| folder.exists()) {

@@ -27,6 +27,7 @@ mod seed_hunt;
 mod soak;
 mod step;
 mod test;
+mod words;
 
 use std::process::ExitCode;
 
@@ -36,17 +37,19 @@ Chores of the repository.
 Usage: cargo xtask <COMMAND>
 
 Commands:
-  check                          formatting, lints, layers, documentation, generated files
+  check                          formatting, lints, layers, words, documentation, generated files
   test [--require all]           every suite; prints which ran, passed, failed or could not run
+  test --quick                   the suites that need no root, Go or Python
   prepare [--list]               build every cache that the suites and benches need, at low priority
   layers                         dependency arrows, licences, banned crates
+  words                          retired words in documents, comments and messages
   advisories [--database DIR]    the locked crates held against RustSec's advisories, with `cargo audit`
   seed-hunt --seeds N [--from S] run the simulation over N seeds, from seed S on
   soak [--minutes N] [--seed S]  jobs of all kinds on a real cluster while everything around them fails
   gen [--check]                  write the generated reference pages, or fail if they are stale
   frameworks [--only NAME]       install the frameworks of the examples, pinned, outside the tree
   frameworks --test [--only NAME]  run their examples: one suite of `test`
-  cluster up|down|status|...     a real Kubernetes on this machine; `cluster help` tells more
+  cluster up|down|status|...     a real Kubernetes on this machine; see `cluster help`
   record                         write docs/smoke.svg: the smoke job with a killed rank
   bench core                     measure the figures that the core must reach
   bench local                    measure `run` on this machine, beside `torchrun`
@@ -67,8 +70,8 @@ Exit codes: 0 done, 1 the thing asked about failed, 2 could not do it.
 pub(crate) enum Failure {
     /// The thing asked about failed, and why.
     Failed(String),
-    /// The thing asked about failed, and the chore has printed its last line.
-    Told,
+    /// The thing asked about failed, and the chore has already printed why.
+    Reported,
     /// The chore could not be done at all.
     CouldNotRun(String),
 }
@@ -84,10 +87,12 @@ fn main() -> ExitCode {
         ["check"] => check::run(),
         ["test"] => test::run(test::Require::Available),
         ["test", "--require", "all"] => test::run(test::Require::All),
+        ["test", "--quick"] => test::quick(),
         ["prepare"] => prepare::run(prepare::Priority::Lowest),
         ["prepare", "--at-this-priority"] => prepare::run(prepare::Priority::Own),
         ["prepare", "--list"] => prepare::list(),
         ["layers"] => layers::run(),
+        ["words"] => words::run(),
         ["advisories"] => advisories::run(None),
         ["advisories", "--database", folder] => advisories::run(Some(folder)),
         ["seed-hunt", rest @ ..] => seed_hunt::run(rest),
@@ -125,7 +130,7 @@ fn main() -> ExitCode {
             report::error(&message);
             ExitCode::from(1)
         }
-        Err(Failure::Told) => ExitCode::from(1),
+        Err(Failure::Reported) => ExitCode::from(1),
         Err(Failure::CouldNotRun(message)) => {
             report::error(&message);
             ExitCode::from(2)

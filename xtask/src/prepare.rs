@@ -66,7 +66,7 @@ pub(crate) fn list() -> Result<(), Failure> {
     let parts = parts();
     let missing = missing(&parts)?;
     print!("{}", report::table(&rows(&parts, &missing)));
-    println!("{}", outlook(&parts, &missing));
+    println!("{}", forecast(&parts, &missing));
     Ok(())
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn run(priority: Priority) -> Result<(), Failure> {
     report::progress(&format!(
         "caches:\n{}{}",
         report::table(&rows(&parts, &absent)),
-        outlook(&parts, &absent)
+        forecast(&parts, &absent)
     ));
     let began = Instant::now();
     let mut failed = Vec::new();
@@ -98,7 +98,7 @@ pub(crate) fn run(priority: Priority) -> Result<(), Failure> {
                 report::error(&format!("{}: {message}", part.name));
                 failed.push(part.name.as_str());
             }
-            Err(Failure::Told) => failed.push(&part.name),
+            Err(Failure::Reported) => failed.push(&part.name),
         }
     }
     println!(
@@ -128,7 +128,7 @@ fn again_at_lowest_priority() -> Result<(), Failure> {
     match command.status() {
         Ok(status) if status.success() => Ok(()),
         // It has printed why.
-        Ok(_) => Err(Failure::Told),
+        Ok(_) => Err(Failure::Reported),
         Err(error) => {
             report::progress(&format!(
                 "cannot start `nice` ({error}); building at the priority of this call"
@@ -158,7 +158,7 @@ fn rows(parts: &[Part], missing: &[bool]) -> Vec<Vec<String>> {
 }
 
 /// How long the missing ones will take, as far as another machine can say.
-fn outlook(parts: &[Part], missing: &[bool]) -> String {
+fn forecast(parts: &[Part], missing: &[bool]) -> String {
     let absent = parts.iter().zip(missing).filter(|(_, missing)| **missing);
     let (count, time) = absent.fold((0_usize, Duration::ZERO), |(count, time), (part, _)| {
         (count + 1, time + part.took)
@@ -193,7 +193,7 @@ mod tests {
     fn only_missing_caches_count_in_the_forecast() {
         let parts = [part("a", 61), part("b", 600)];
         assert_eq!(
-            outlook(&parts, &[true, false]),
+            forecast(&parts, &[true, false]),
             "1 of 2 are missing; they took 1 min 01 s on two shared cores"
         );
         let rows = rows(&parts, &[true, false]);

@@ -1,4 +1,4 @@
-//! Processes of this machine, as `/proc` tells of them.
+//! Processes of this machine, as `/proc` shows them.
 
 use std::{
     fs,
@@ -116,7 +116,7 @@ impl Process {
             .map_or(0, |kibibytes| kibibytes * 1024)
     }
 
-    /// When it started, in ticks since the machine did: with its number, what tells it apart.
+    /// When it started, in ticks since the machine did: together with its pid, this identifies it.
     pub(crate) fn started(&self) -> Option<u64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
         // The name in parentheses may hold anything; the start is the 20th field after it.

@@ -68,7 +68,7 @@ fn record() -> Result<Vec<Line>, Failure> {
         .stderr(writer);
     let start = Instant::now();
     let mut child = command.spawn().map_err(lost)?;
-    // The command keeps its ends of the pipe, which would keep the reader waiting for ever.
+    // The command keeps its ends of the pipe, which would keep the reader waiting forever.
     drop(command);
     let prefix = format!("{}/", root.display());
     let mut lines = vec![Line {

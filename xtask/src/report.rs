@@ -4,7 +4,7 @@ use std::{io::Write as _, time::Duration};
 
 /// Prints `message` as an error.
 pub(crate) fn error(message: &str) {
-    // A closed stderr leaves nobody to tell.
+    // With stderr closed, there is nowhere to report it.
     drop(writeln!(std::io::stderr(), "error: {message}"));
 }
 

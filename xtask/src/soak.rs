@@ -53,7 +53,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failure> {
     match status.code() {
         Some(0) => Ok(()),
         // What broke is on stderr already.
-        Some(1) => Err(Failure::Told),
+        Some(1) => Err(Failure::Reported),
         _ => Err(Failure::CouldNotRun(format!(
             "the soak ended with {status}"
         ))),

@@ -1,6 +1,6 @@
 //! Running other programs: `cargo`, and the binary it built.
 //!
-//! Invariant: a program that cannot be started is told apart from one that failed, so that a
+//! Invariant: a program that cannot be started is reported differently from one that failed, so that a
 //! missing tool is never taken for a pass or for a failed check.
 
 use std::{

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: every suite, and an account of which ran.
 //!
 //! Invariant: a suite passes only if it ran and found something to run. One that could not run is
-//! told in the table and, where all are required, is a failure.
+//! shown in the table and, where all are required, is a failure.
 
 mod files;
 pub(crate) mod hosts;
@@ -16,7 +16,7 @@ use crate::{Failure, check, cluster, frameworks, report, seed_hunt, step};
 /// What becomes of a suite that could not run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Require {
-    /// It is told, and the rest counts.
+    /// The table shows it, and the other suites count.
     Available,
     /// It is a failure.
     All,
@@ -39,6 +39,14 @@ const SUITES: &[Suite] = &[
     ("cluster", cluster::suite),
 ];
 
+/// The suites that need nothing but the Rust toolchain and a C compiler, and no search over seeds.
+const QUICK: &[Suite] = &[
+    ("check", || check::run().map(|()| "every step".to_owned())),
+    ("unit, integration and doc", workspace_tests),
+    ("examples", files::examples),
+    ("fuzz seeds", files::fuzz_seeds),
+];
+
 /// The limit on one command of a suite, so that one that never ends does not cost the table of the others. The longest takes a
 /// third of this on two shared cores.
 const LIMIT: Duration = Duration::from_mins(30);
@@ -47,21 +55,30 @@ const SEEDS: &str = "20000";
 
 /// Runs every suite, also after one failed.
 pub(crate) fn run(require: Require) -> Result<(), Failure> {
+    run_suites(SUITES, require)
+}
+
+/// Runs the suites that need no root, Go or Python.
+pub(crate) fn quick() -> Result<(), Failure> {
+    run_suites(QUICK, Require::Available)
+}
+
+fn run_suites(suites: &[Suite], require: Require) -> Result<(), Failure> {
     let mut rows = vec![
         ["suite", "outcome", "time", "ran"]
             .map(str::to_owned)
             .to_vec(),
     ];
     let (mut passed, mut failed, mut absent) = (0_usize, 0_usize, 0_usize);
-    for (at, (name, work)) in SUITES.iter().enumerate() {
-        report::progress(&format!("suite {} of {}: {name}", at + 1, SUITES.len()));
+    for (at, (name, work)) in suites.iter().enumerate() {
+        report::progress(&format!("suite {} of {}: {name}", at + 1, suites.len()));
         let start = Instant::now();
         let (word, detail) = match work() {
             Ok(ran) => {
                 passed += 1;
                 ("passed", ran)
             }
-            Err(Failure::Told) => {
+            Err(Failure::Reported) => {
                 failed += 1;
                 ("FAILED", String::new())
             }
@@ -81,7 +98,7 @@ pub(crate) fn run(require: Require) -> Result<(), Failure> {
     }
     println!("\n{}", report::table(&rows));
     if absent > 0 {
-        println!("{absent} of {} suites could not run", SUITES.len());
+        println!("{absent} of {} suites could not run", suites.len());
     }
     if require == Require::All {
         failed += absent;
@@ -89,7 +106,7 @@ pub(crate) fn run(require: Require) -> Result<(), Failure> {
     // Scripts read the last line, so nothing is printed after it.
     println!("{passed} passed, {failed} failed");
     if failed > 0 {
-        Err(Failure::Told)
+        Err(Failure::Reported)
     } else {
         Ok(())
     }
@@ -101,6 +118,11 @@ fn unit() -> Result<String, Failure> {
     if let Err(Failure::CouldNotRun(message) | Failure::Failed(message)) = frameworks::open_mpi() {
         report::error(&message);
     }
+    workspace_tests()
+}
+
+/// The tests of the workspace, as they are without installing anything.
+fn workspace_tests() -> Result<String, Failure> {
     // The tests of `sim` search thousands of seeds and are a suite of their own, built for speed.
     // Without a choice of targets, cargo also builds the example programs that tests start.
     counted(&mut step::cargo(&[
@@ -113,7 +135,7 @@ fn unit() -> Result<String, Failure> {
     ]))
 }
 
-/// Jobs and failures of the API server by seed, against the real operator. The same selection of packages as [`unit()`],
+/// Jobs and failures of the API server by seed, against the real operator. The same selection of packages as [`workspace_tests()`],
 /// so that nothing is built again.
 fn storm() -> Result<String, Failure> {
     counted(&mut step::cargo(&[

@@ -30,7 +30,7 @@ use nix::{
 
 /// The variable that marks what a command started.
 const MARK: &str = "TRAINYARD_COMMAND";
-/// Between SIGTERM and SIGKILL, for a command that nobody waits for any more.
+/// Between SIGTERM and SIGKILL, for a command whose remote shell is gone.
 const GRACE: Duration = Duration::from_secs(3);
 /// Looks for what is left of a command, at most, and the time between two.
 const SWEEPS: u32 = 50;
@@ -82,7 +82,7 @@ impl Children {
         let reaper = Arc::clone(&children);
         thread::Builder::new()
             .name("reaper".to_owned())
-            .spawn(move || reaper.reap_for_ever())?;
+            .spawn(move || reaper.reap_loop())?;
         Ok(children)
     }
 
@@ -121,7 +121,7 @@ impl Children {
     /// Ends a command and everything that it started.
     pub(crate) fn abort(&self, started: &Started) {
         self.signal(started, Signal::SIGTERM);
-        // An error says that it has ended and was told before.
+        // An error means that it has ended, which was reported before.
         started.code.recv_timeout(GRACE).ok();
         self.signal(started, Signal::SIGKILL);
         sweep(&started.mark);
@@ -148,7 +148,7 @@ impl Children {
         }
     }
 
-    fn reap_for_ever(&self) {
+    fn reap_loop(&self) {
         loop {
             // Seen only, not reaped: until the lock is held, the number must stay taken.
             match waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
@@ -175,7 +175,7 @@ impl Children {
             _ => return,
         };
         if let Some(mut entry) = table.running.remove(&pid.as_raw()) {
-            // Whoever does not listen any more need not know.
+            // The receiver may be gone.
             entry.code.send(code).ok();
             entry.wake.write_all(&[0]).ok();
         }

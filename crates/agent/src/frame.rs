@@ -1,4 +1,4 @@
-//! What the two sides say to each other: one letter, a length, the content.
+//! The frames between the two sides: one letter, a length, the content.
 
 use serde::{Deserialize, Serialize};
 use trainyard_core::remote_shell::Words;
@@ -11,7 +11,7 @@ pub(crate) const WINDOW: usize = 256 * 1024;
 const MAX_FRAME: usize = 1024 * 1024;
 const HEAD: usize = 5;
 
-/// The first thing that the remote shell says.
+/// The first frame of the remote shell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Request {
     /// The attempt that it is part of.
@@ -44,11 +44,11 @@ impl From<Words> for Command {
 pub(crate) struct Refusal {
     /// A sentence.
     pub(crate) message: String,
-    /// Whether it may be otherwise in a moment.
+    /// Whether a retry may succeed.
     pub(crate) passing: bool,
 }
 
-/// One thing said.
+/// One frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
     /// To the worker: run this.
@@ -102,7 +102,7 @@ impl Frame {
         let length = u32::from_be_bytes(length) as usize;
         if length > MAX_FRAME {
             return Err(format!(
-                "a message of {length} bytes, at most {MAX_FRAME} are taken"
+                "a message of {length} bytes is larger than {MAX_FRAME}"
             ));
         }
         if bytes.len() < HEAD + length {
@@ -111,9 +111,9 @@ impl Frame {
         let content: Vec<u8> = bytes.drain(..HEAD + length).skip(HEAD).collect();
         let number = |content: &[u8]| {
             let array = content.try_into();
-            array.map_err(|_| "a message that is not understood".to_owned())
+            array.map_err(|_| "cannot decode a message".to_owned())
         };
-        let json = |error: serde_json::Error| format!("a message that is not understood: {error}");
+        let json = |error: serde_json::Error| format!("cannot decode a message: {error}");
         Ok(Some(match letter {
             b'R' => Self::Run(serde_json::from_slice(&content).map_err(json)?),
             b'X' => Self::Refused(serde_json::from_slice(&content).map_err(json)?),
@@ -124,7 +124,7 @@ impl Frame {
             b'o' => Self::Output(content),
             b'e' => Self::Error(content),
             b'E' => Self::Ended(i32::from_be_bytes(number(&content)?)),
-            other => return Err(format!("a message of kind {other}, which is not known")),
+            other => return Err(format!("unknown message kind {other}")),
         }))
     }
 }
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_heard_however_it_is_cut() {
+    fn frames_survive_any_split() {
         let frames = [
             Frame::Run(Request {
                 attempt: 2,
@@ -158,14 +158,14 @@ mod tests {
         ];
         let bytes: Vec<u8> = frames.iter().cloned().flat_map(Frame::encode).collect();
         for step in [1, 7, bytes.len()] {
-            let (mut waiting, mut heard) = (Vec::new(), Vec::new());
+            let (mut waiting, mut received) = (Vec::new(), Vec::new());
             for part in bytes.chunks(step) {
                 waiting.extend(part);
                 while let Some(frame) = Frame::take(&mut waiting).unwrap() {
-                    heard.push(frame);
+                    received.push(frame);
                 }
             }
-            assert_eq!(heard, frames, "in steps of {step}");
+            assert_eq!(received, frames, "in steps of {step}");
             assert!(waiting.is_empty());
         }
     }
@@ -175,7 +175,7 @@ mod tests {
         let cases: [(&[u8], &str); 4] = [
             (b"R\xff\xff\xff\xff", "4294967295 bytes"),
             (b"z\0\0\0\0", "kind 122"),
-            (b"E\0\0\0\x01x", "not understood"),
+            (b"E\0\0\0\x01x", "cannot decode"),
             (b"R\0\0\0\x02{}", "missing field"),
         ];
         for (bytes, want) in cases {

@@ -1,7 +1,7 @@
 //! Connections that have not shown their certificate and named a command yet.
 //!
-//! Everybody who reaches the port can open them. So they have places of their own, which commands never need, a
-//! part of these for each address, and whoever has been there longest leaves for a newcomer: the remote shell of this
+//! Everyone who reaches the port can open them. So they have a limit of their own, apart from commands, and a
+//! share of it for each address, and the oldest is closed for a new one: the remote shell of this
 //! job is authenticated within milliseconds, a connection that stays silent is not.
 //!
 //! Invariant: at most [`MOST`] of them at once, and at most [`SHARE`] from one address.
@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use crate::say;
+use crate::log_message;
 
 /// Connections at once that are not authenticated.
 pub(crate) const MOST: usize = 128;
@@ -45,19 +45,19 @@ pub(crate) struct Place {
 }
 
 impl Guests {
-    /// Takes a connection in; closes another one where there are too many.
+    /// Adds a connection; closes another one where there are too many.
     pub(crate) fn admit(self: &Arc<Self>, socket: &TcpStream, from: IpAddr) -> io::Result<Place> {
         let socket = socket.try_clone()?;
         let mut list = self.lock();
         let addresses: Vec<IpAddr> = list.there.iter().map(|guest| guest.from).collect();
-        if let Some(at) = who_leaves(&addresses, from) {
+        if let Some(at) = connection_to_close(&addresses, from) {
             let left = list.there.remove(at);
             // Its thread wakes, and ends.
             drop(left.socket.shutdown(Shutdown::Both));
             list.closed += 1;
             if list.closed.is_power_of_two() {
-                say(&format!(
-                    "closed {} connections that showed no certificate in time, the last from `{}`",
+                log_message(&format!(
+                    "closed {} connections that did not authenticate in time, the last from `{}`",
                     list.closed, left.from
                 ));
             }
@@ -87,9 +87,9 @@ impl Drop for Place {
     }
 }
 
-/// Which of `there`, the oldest first, leaves for a connection from `newcomer`: the oldest of the newcomer's own address
-/// where that has its share, else the oldest of the address that has most.
-fn who_leaves(there: &[IpAddr], newcomer: IpAddr) -> Option<usize> {
+/// Which of `there`, the oldest first, is closed for a connection from `newcomer`: the oldest of the newcomer's own
+/// address where that has its share, else the oldest of the address that has most.
+fn connection_to_close(there: &[IpAddr], newcomer: IpAddr) -> Option<usize> {
     let count = |address: &IpAddr| there.iter().filter(|other| *other == address).count();
     let oldest = |address: &IpAddr| there.iter().position(|other| other == address);
     if count(&newcomer) >= SHARE {
@@ -126,7 +126,7 @@ mod tests {
         let flood = |number: u8, count: usize| vec![address(number); count];
         let many: Vec<IpAddr> = (0..128).map(address).collect();
         let cases = [
-            ("nobody is there", vec![], 1, None),
+            ("no connection", vec![], 1, None),
             ("there is room", flood(2, 31), 1, None),
             (
                 "its share is used",
@@ -150,7 +150,11 @@ mod tests {
             ("of equals the oldest", many, 200, Some(0)),
         ];
         for (what, there, newcomer, want) in cases {
-            assert_eq!(who_leaves(&there, address(newcomer)), want, "{what}");
+            assert_eq!(
+                connection_to_close(&there, address(newcomer)),
+                want,
+                "{what}"
+            );
         }
     }
 
@@ -173,7 +177,7 @@ mod tests {
         let (mut launcher, server) = connect();
         let _place = guests.admit(&server, address(200)).unwrap();
         assert_eq!(guests.lock().there.len(), MOST);
-        // The oldest was closed for it, and nobody else.
+        // The oldest was closed for it, and no other one.
         let (oldest, ..) = flood.first_mut().unwrap();
         assert_eq!(oldest.read(&mut [0]).unwrap(), 0);
         for (client, ..) in &mut flood[1..] {

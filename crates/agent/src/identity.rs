@@ -18,7 +18,7 @@ use rustls::{
 use thiserror::Error;
 use trainyard_core::launch::agent::file;
 
-/// Why an identity is of no use.
+/// Why an identity cannot be used.
 #[derive(Debug, Error)]
 pub enum IdentityError {
     /// A file of it cannot be read.
@@ -30,7 +30,7 @@ pub enum IdentityError {
         source: pem::Error,
     },
     /// Its parts do not fit together.
-    #[error("the certificate in `{folder}` is of no use: {message}")]
+    #[error("cannot use the certificate in `{folder}`: {message}")]
     Unusable {
         /// The folder.
         folder: PathBuf,
@@ -81,7 +81,7 @@ impl Identity {
             .with_client_cert_verifier(verifier)
             .with_single_cert(vec![self.certificate.clone()], self.key.clone_key())
             .map_err(unusable(&self.folder))?;
-        // Each connection carries one command, so nobody comes back with a ticket.
+        // Each connection carries one command, so session tickets are useless.
         config.send_tls13_tickets = 0;
         Ok(Arc::new(config))
     }

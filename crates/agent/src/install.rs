@@ -1,4 +1,4 @@
-//! Laying the program down where the containers of a pod find it.
+//! Copies the program to where the containers of a pod find it.
 
 use std::{
     fs, io,
@@ -9,7 +9,7 @@ use std::{
 use thiserror::Error;
 use trainyard_core::launch::agent::{PROGRAM, REMOTE_SHELLS};
 
-/// Why the program was not laid down.
+/// Why the program was not installed.
 #[derive(Debug, Error)]
 #[error("cannot write `{path}`")]
 pub struct InstallError {
@@ -21,7 +21,7 @@ pub struct InstallError {
 
 /// Copies the program at `program` into `folder`, with the names by which `mpirun` calls it.
 ///
-/// Doing it again is no harm: an init container may be run twice.
+/// It is idempotent: an init container may be run twice.
 pub fn install(program: &Path, folder: &Path) -> Result<(), InstallError> {
     let target = folder.join(PROGRAM);
     let failed = |path: &Path| {
@@ -50,6 +50,6 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         _ => {}
     }
     fs::copy(from, to)?;
-    // Whoever the containers run as.
+    // For any user that the containers run as.
     fs::set_permissions(to, fs::Permissions::from_mode(0o555))
 }

@@ -4,7 +4,7 @@
 //! (`trainyard_core::launch::agent`), so that images need no `sshd` and launchers no rights.
 //!
 //! # Flow
-//! [`install()`] lays the program down. [`serve`] is what a worker runs: it accepts connections and
+//! [`install()`] copies the program. [`serve`] is what a worker runs: it accepts connections and
 //! starts a command for each. [`remote_shell`] is what `mpirun` calls in place of ssh: it waits until
 //! the worker answers, passes the command on, and ends as it does.
 //!
@@ -17,7 +17,7 @@
 //!
 //! # Assumptions
 //! A worker is the first process of its container, or adopts orphans like it: it reaps every process
-//! that nobody else does.
+//! that no other process does.
 #![forbid(unsafe_code)]
 
 mod children;
@@ -39,11 +39,11 @@ pub use server::{ServeError, serve};
 pub use settings::{Settings, SettingsError};
 pub use shell::remote_shell;
 
-/// Tells the logs of the pod, or the caller of the remote shell, what went wrong.
+/// Logs a message to stderr: the log of the pod, or the terminal of the remote shell's caller.
 #[expect(
     clippy::print_stderr,
-    reason = "the remote shell speaks as ssh does; a worker's stderr is its log"
+    reason = "the remote shell prints to stderr as ssh does; a worker's stderr is its log"
 )]
-fn say(message: &str) {
+fn log_message(message: &str) {
     eprintln!("trainyard: {message}");
 }

@@ -27,11 +27,11 @@ pub(crate) struct Link {
     inbound: Vec<u8>,
 }
 
-/// What was heard.
+/// What was received.
 #[derive(Debug, Default)]
-pub(crate) struct Heard {
+pub(crate) struct Received {
     pub(crate) frames: Vec<Frame>,
-    /// The other side says no more.
+    /// The other side has closed the stream.
     pub(crate) ended: bool,
 }
 
@@ -72,7 +72,7 @@ impl Link {
         self.tls.is_handshaking()
     }
 
-    /// Says `frame`, as far as the socket takes it; the rest goes with [`Link::flush`].
+    /// Sends `frame`, as far as the socket takes it; [`Link::flush`] sends the rest.
     pub(crate) fn send(&mut self, frame: Frame) -> io::Result<()> {
         self.tls.writer().write_all(&frame.encode())?;
         self.flush()
@@ -89,7 +89,7 @@ impl Link {
         Ok(())
     }
 
-    /// Says that no more will be said.
+    /// Sends the end of the stream.
     pub(crate) fn close(&mut self) -> io::Result<()> {
         self.tls.send_close_notify();
         self.flush()
@@ -104,19 +104,19 @@ impl Link {
         }
     }
 
-    /// Hears what has arrived.
-    pub(crate) fn receive(&mut self) -> io::Result<Heard> {
-        let mut heard = Heard::default();
+    /// Reads what has arrived.
+    pub(crate) fn receive(&mut self) -> io::Result<Received> {
+        let mut received = Received::default();
         match self.tls.read_tls(&mut self.socket) {
-            Ok(0) => heard.ended = true,
+            Ok(0) => received.ended = true,
             Ok(_) => {}
-            Err(error) if passes(&error) => return Ok(heard),
+            Err(error) if passes(&error) => return Ok(received),
             Err(error) => return Err(error),
         }
         let state = match self.tls.process_new_packets() {
             Ok(state) => state,
             Err(error) => {
-                // The other side learns why, where it still listens.
+                // Sends the TLS alert, if the other side still reads.
                 drop(self.flush());
                 return Err(io::Error::new(io::ErrorKind::InvalidData, error));
             }
@@ -126,17 +126,17 @@ impl Link {
         self.inbound.resize(before + waiting, 0);
         let (_, fresh) = self.inbound.split_at_mut(before);
         self.tls.reader().read_exact(fresh)?;
-        heard.ended |= state.peer_has_closed();
+        received.ended |= state.peer_has_closed();
         loop {
             let frame = Frame::take(&mut self.inbound)
                 .map_err(|message| io::Error::new(io::ErrorKind::InvalidData, message))?;
             match frame {
-                Some(frame) => heard.frames.push(frame),
+                Some(frame) => received.frames.push(frame),
                 None => break,
             }
         }
         self.flush()?;
-        Ok(heard)
+        Ok(received)
     }
 }
 

@@ -1,4 +1,4 @@
-//! A worker: listens for commands until it is told to end.
+//! A worker: listens for commands until it is terminated.
 
 use std::{
     ffi::OsString,
@@ -27,7 +27,7 @@ use crate::{
     guests::Guests,
     identity::{Identity, IdentityError},
     link::passes,
-    say,
+    log_message,
     session::{self, Worker},
     wait::wait,
 };
@@ -37,13 +37,13 @@ use crate::{
 const MAX_CONNECTIONS: usize = 512;
 /// What a worker's processes get to end by themselves; below the 30 s that a pod has by default.
 const GRACE: Duration = Duration::from_secs(20);
-/// What shells say of a process that ended by SIGTERM.
+/// The exit code of shells for a process that SIGTERM ended.
 const TERMINATED: i32 = 128 + SIGTERM;
 
-/// Why a worker serves nothing.
+/// Why a worker cannot serve.
 #[derive(Debug, Error)]
 pub enum ServeError {
-    /// Its certificate is of no use.
+    /// Its certificate cannot be used.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// It cannot listen.
@@ -78,19 +78,19 @@ pub fn serve(settings: &Settings, command: &[OsString]) -> Result<i32, ServeErro
     let system = |tried| move |source| ServeError::System { tried, source };
     let config = Identity::read(&settings.identity)?.server()?;
     let listener = listen(settings.listen)?;
-    let (stopped, stop) = UnixStream::pair().map_err(system("make a socket"))?;
+    let (stopped, stop) = UnixStream::pair().map_err(system("create a socket"))?;
     for signal in [SIGTERM, SIGINT] {
         let stop = stop.try_clone().map_err(system("copy a socket"))?;
-        pipe::register(signal, stop).map_err(system("take signals"))?;
+        pipe::register(signal, stop).map_err(system("register signal handlers"))?;
     }
-    let children = Children::adopt().map_err(system("adopt orphans"))?;
+    let children = Children::adopt().map_err(system("become a subreaper"))?;
     let beside = start(command, &children)?;
     let worker = Arc::new(Worker {
         attempt: settings.attempt,
         config,
         children: Arc::clone(&children),
     });
-    say(&format!(
+    log_message(&format!(
         "ready for commands of attempt {} on port {}",
         settings.attempt,
         listener
@@ -109,7 +109,7 @@ pub fn serve(settings: &Settings, command: &[OsString]) -> Result<i32, ServeErro
             ],
             None,
         )
-        .map_err(system("wait"))?;
+        .map_err(system("poll the sockets"))?;
         if stops {
             children.end_all(GRACE);
             return Ok(TERMINATED);
@@ -148,7 +148,7 @@ fn start(command: &[OsString], children: &Children) -> Result<Option<Started>, S
     })
 }
 
-/// Takes the next connection; one that is gone already is no matter.
+/// Accepts the next connection; one that is closed already is ignored.
 fn accept(
     listener: &TcpListener,
     worker: &Arc<Worker>,
@@ -159,8 +159,8 @@ fn accept(
         Ok(accepted) => accepted,
         Err(error) => {
             if !passes(&error) {
-                say(&format!("a connection was not accepted: {error}"));
-                // Without descriptors nothing gets better by trying at once.
+                log_message(&format!("cannot accept a connection: {error}"));
+                // Without free descriptors, an immediate retry fails too.
                 thread::sleep(Duration::from_millis(50));
             }
             return;
@@ -174,7 +174,7 @@ fn accept(
         Ok(place) => place,
         Err(error) => {
             connections.fetch_sub(1, Ordering::Relaxed);
-            return say(&format!("a connection was not served: {error}"));
+            return log_message(&format!("cannot serve a connection: {error}"));
         }
     };
     let (worker, open) = (Arc::clone(worker), Arc::clone(connections));
@@ -187,6 +187,6 @@ fn accept(
         });
     if let Err(error) = spawned {
         connections.fetch_sub(1, Ordering::Relaxed);
-        say(&format!("a connection was not served: {error}"));
+        log_message(&format!("cannot serve a connection: {error}"));
     }
 }

@@ -25,22 +25,22 @@ use crate::{
     frame::{CHUNK, Command, Frame, Refusal, Request, WINDOW},
     guests::Place,
     link::{Link, passes},
-    say,
+    log_message,
     wait::wait,
     words,
 };
 
 /// From the connection to the request.
-const GREETING: Duration = Duration::from_secs(10);
+const REQUEST_WITHIN: Duration = Duration::from_secs(10);
 /// How long a command's streams may be silent after its end, until they count as held by what it left
 /// in the background.
 const SILENCE: Duration = Duration::from_millis(250);
-/// How long the last words may take.
-const FAREWELL: Duration = Duration::from_secs(10);
+/// How long sending the last frames may take.
+const CLOSE_WITHIN: Duration = Duration::from_secs(10);
 /// Commands at once. One daemon for each launch is usual; a tree of them has few more.
 const MAX_COMMANDS: usize = 256;
 const SHELL: &str = "/bin/sh";
-/// What shells say of a program that is not there.
+/// The exit code of shells for a program that does not exist.
 const NOT_FOUND: i32 = 127;
 
 /// What all sessions share.
@@ -53,22 +53,22 @@ pub(crate) struct Worker {
 
 /// Serves `socket`, which has a place among those that are not authenticated until it is.
 pub(crate) fn run(worker: &Worker, socket: TcpStream, from: SocketAddr, place: Place) {
-    let greeted = greet(worker, socket);
+    let accepted = read_request(worker, socket);
     drop(place);
-    let (mut link, request) = match greeted {
-        Ok(Some(greeted)) => greeted,
-        // One that only looks whether the port is open.
+    let (mut link, request) = match accepted {
+        Ok(Some(accepted)) => accepted,
+        // A port check that sent nothing.
         Ok(None) => return,
-        Err(error) => return say(&format!("a connection from `{from}` was refused: {error}")),
+        Err(error) => return log_message(&format!("refused a connection from `{from}`: {error}")),
     };
     if let Err(refusal) = admit(worker, &request) {
-        say(&format!(
+        log_message(&format!(
             "a command from `{from}` was refused: {}",
             refusal.message
         ));
         drop(
             link.send(Frame::Refused(refusal))
-                .and_then(|()| part(&mut link)),
+                .and_then(|()| close_gracefully(&mut link)),
         );
         return;
     }
@@ -79,42 +79,44 @@ pub(crate) fn run(worker: &Worker, socket: TcpStream, from: SocketAddr, place: P
             .map_err(|error| format!("cannot start the command: {error}"))
     });
     let ended = match started {
-        Ok(started) => attend(worker, &mut link, started),
+        Ok(started) => serve_command(worker, &mut link, started),
         Err(message) => fail(&mut link, &message),
     };
-    // Whoever is gone needs no last words.
-    drop(ended.and_then(|()| part(&mut link)));
+    // A client that is gone needs no last messages.
+    drop(ended.and_then(|()| close_gracefully(&mut link)));
 }
 
-/// Authenticates the other side and hears what it wants; nothing where it left before.
-fn greet(worker: &Worker, socket: TcpStream) -> io::Result<Option<(Link, Request)>> {
+/// Authenticates the other side and reads its request; nothing where it closed before.
+fn read_request(worker: &Worker, socket: TcpStream) -> io::Result<Option<(Link, Request)>> {
     let tls = ServerConnection::new(Arc::clone(&worker.config)).map_err(io::Error::other)?;
     let mut link = Link::new(tls, socket)?;
-    let end = Instant::now() + GREETING;
+    let end = Instant::now() + REQUEST_WITHIN;
     let mut said_something = false;
     loop {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(io::Error::other("it named no command in time"));
+            return Err(io::Error::other("no command was received in time"));
         }
         wait([Some((link.as_fd(), link.wanted()))], Some(left))?;
         link.flush()?;
-        let heard = match link.receive() {
-            Ok(heard) => heard,
+        let received = match link.receive() {
+            Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset && !said_something => {
                 return Ok(None);
             }
             Err(error) => return Err(error),
         };
-        if let Some(frame) = heard.frames.into_iter().next() {
+        if let Some(frame) = received.frames.into_iter().next() {
             return match frame {
                 Frame::Run(request) => Ok(Some((link, request))),
-                _ => Err(io::Error::other("it does not begin with a command")),
+                _ => Err(io::Error::other("the first message is not a command")),
             };
         }
-        if heard.ended {
+        if received.ended {
             return if said_something {
-                Err(io::Error::other("it left before it named a command"))
+                Err(io::Error::other(
+                    "it closed the connection before a command was received",
+                ))
             } else {
                 Ok(None)
             };
@@ -171,8 +173,8 @@ fn fail(link: &mut Link, message: &str) -> io::Result<()> {
     link.send(Frame::Ended(NOT_FOUND))
 }
 
-/// Stays with the command until it has ended, or its remote shell is gone.
-fn attend(worker: &Worker, link: &mut Link, mut started: Started) -> io::Result<()> {
+/// Serves the command until it has ended, or its remote shell is gone.
+fn serve_command(worker: &Worker, link: &mut Link, mut started: Started) -> io::Result<()> {
     let streams = Streams {
         input: started.child.stdin.take(),
         waiting: Vec::new(),
@@ -198,7 +200,7 @@ struct Streams {
     error: Option<ChildStderr>,
 }
 
-/// Moves bytes until the command has ended; returns its code. An error means that nobody waits for it.
+/// Moves bytes until the command has ended; returns its code. An error means that its remote shell is gone.
 fn move_bytes(link: &mut Link, started: &Started, mut streams: Streams) -> io::Result<i32> {
     if let Some(input) = &streams.input {
         fcntl(input, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
@@ -243,38 +245,38 @@ fn move_bytes(link: &mut Link, started: &Started, mut streams: Streams) -> io::R
         let [link_ready, _, output_ready, error_ready, _] = ready;
         if link_ready {
             link.flush()?;
-            let heard = link.receive()?;
-            for frame in heard.frames {
+            let received = link.receive()?;
+            for frame in received.frames {
                 match frame {
                     Frame::Input(bytes) => streams.waiting.extend(bytes),
                     Frame::InputEnd => input_ended = true,
-                    _ => return Err(io::Error::other("a message that is not for a worker")),
+                    _ => return Err(io::Error::other("unexpected message for a worker")),
                 }
             }
             if streams.waiting.len() > WINDOW {
-                return Err(io::Error::other("more input than there is room for"));
+                return Err(io::Error::other("more stdin data than the window allows"));
             }
-            if heard.ended {
+            if received.ended {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
         }
         if !streams.waiting.is_empty() {
-            let taken = give(&mut streams);
+            let taken = write_stdin(&mut streams);
             if taken > 0 {
                 link.send(Frame::Taken(u32::try_from(taken).unwrap_or(u32::MAX)))?;
             }
         }
         if output_ready {
-            pass(&mut streams.output, link, Frame::Output)?;
+            forward_output(&mut streams.output, link, Frame::Output)?;
         }
         if error_ready {
-            pass(&mut streams.error, link, Frame::Error)?;
+            forward_output(&mut streams.error, link, Frame::Error)?;
         }
     }
 }
 
-/// Gives the command what it takes of its input; returns how much that was.
-fn give(streams: &mut Streams) -> usize {
+/// Writes pending input to the command; returns how many bytes it took.
+fn write_stdin(streams: &mut Streams) -> usize {
     let waiting = streams.waiting.len();
     let Some(input) = &mut streams.input else {
         streams.waiting.clear();
@@ -296,7 +298,7 @@ fn give(streams: &mut Streams) -> usize {
 }
 
 /// Passes on what the command wrote to one of its streams.
-fn pass<S: Read>(
+fn forward_output<S: Read>(
     stream: &mut Option<S>,
     link: &mut Link,
     frame: fn(Vec<u8>) -> Frame,
@@ -317,10 +319,10 @@ fn pass<S: Read>(
     Ok(())
 }
 
-/// Sees to it that the last words arrive. Input may still be under way to a command that has ended, and a socket
-/// that is closed before it was read takes back what was said over it: so the other side closes first.
-fn part(link: &mut Link) -> io::Result<()> {
-    let end = Instant::now() + FAREWELL;
+/// Makes sure that the last frames arrive. Input may still be on its way to a command that has ended, and a socket
+/// that is closed with unread input discards what was sent over it: so the other side closes first.
+fn close_gracefully(link: &mut Link) -> io::Result<()> {
+    let end = Instant::now() + CLOSE_WITHIN;
     link.close()?;
     loop {
         let left = end.saturating_duration_since(Instant::now());

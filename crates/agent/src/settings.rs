@@ -1,4 +1,4 @@
-//! What a pod tells the agent by its variables.
+//! The settings of the agent, from the environment variables of its pod.
 
 use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},
@@ -12,7 +12,7 @@ use trainyard_core::launch::agent::{PORT, variable_name};
 /// A large image takes minutes to pull, and `mpirun` may start before its workers.
 const WAIT: Duration = Duration::from_mins(10);
 
-/// What the agent is told.
+/// The settings of the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The attempt that this pod is part of.
@@ -31,7 +31,7 @@ pub struct Settings {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SettingsError {
     /// One is missing.
-    #[error("the variable `{name}` is not set, so this is no pod of an `MPIJob`")]
+    #[error("the variable `{name}` is not set, so this is not a pod of an `MPIJob`")]
     Missing {
         /// Its name.
         name: &'static str,
@@ -138,7 +138,7 @@ mod tests {
         let cases: [(&[(&str, &str)], &str); 3] = [
             (
                 &[],
-                "the variable `TRAINYARD_ATTEMPT` is not set, so this is no pod of an `MPIJob`",
+                "the variable `TRAINYARD_ATTEMPT` is not set, so this is not a pod of an `MPIJob`",
             ),
             (
                 &[("TRAINYARD_ATTEMPT", "x")],
@@ -146,7 +146,7 @@ mod tests {
             ),
             (
                 &[("TRAINYARD_ATTEMPT", "1")],
-                "the variable `TRAINYARD_AGENT_IDENTITY` is not set, so this is no pod of an `MPIJob`",
+                "the variable `TRAINYARD_AGENT_IDENTITY` is not set, so this is not a pod of an `MPIJob`",
             ),
         ];
         for (variables, want) in cases {

@@ -22,28 +22,28 @@ use crate::{
     Settings,
     frame::{CHUNK, Frame, Request, WINDOW},
     identity::Identity,
-    link::{Heard, Link},
-    say,
+    link::{Link, Received},
+    log_message,
     wait::wait,
 };
 
-/// What ssh says of a connection that failed.
+/// The exit code of ssh for a connection that failed.
 const CANNOT: i32 = 255;
 /// Between two tries, at first and at most.
 const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// For a connection, and for an answer.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Someone else may have the address that a name had a moment ago; not for longer than this.
+/// Another pod may have the address that a name had a moment ago; not for longer than this.
 const STRANGERS: Duration = Duration::from_secs(30);
-/// The user learns what is waited for after this.
+/// After this time a message says what is waited for.
 const EXPLAIN: Duration = Duration::from_secs(10);
 
-/// Why one try did not lead to a command that runs.
+/// Why one try did not start the command.
 enum Setback {
-    /// Nobody answers: the worker is not there yet.
+    /// No answer: the worker does not run yet.
     Absent(String),
-    /// Someone answers who does not belong to this job.
+    /// The answer is not from a pod of this job.
     Stranger(String),
     /// The worker will never run it.
     Refused(String),
@@ -53,7 +53,7 @@ enum Setback {
 /// the code to end with.
 pub fn remote_shell(settings: &Settings, arguments: &[String]) -> i32 {
     let Some(command) = read_ssh(arguments) else {
-        say(&format!(
+        log_message(&format!(
             "needs a host and a command, found `{}`",
             arguments.join(" ")
         ));
@@ -65,12 +65,12 @@ pub fn remote_shell(settings: &Settings, arguments: &[String]) -> i32 {
         .map_err(|error| chain(&error))
         .and_then(|config| connect(settings, command, &config));
     match connected {
-        Ok((link, heard)) => attend(link, heard).unwrap_or_else(|error| {
-            say(&format!("the command on `{host}` was lost: {error}"));
+        Ok((link, received)) => forward_streams(link, received).unwrap_or_else(|error| {
+            log_message(&format!("lost the command on `{host}`: {error}"));
             CANNOT
         }),
         Err(message) => {
-            say(&format!("cannot run a command on `{host}`: {message}"));
+            log_message(&format!("cannot run a command on `{host}`: {message}"));
             CANNOT
         }
     }
@@ -83,12 +83,12 @@ fn chain(error: &dyn std::error::Error) -> String {
     }
 }
 
-/// Tries until the command runs, or there is no hope.
+/// Retries until the command runs, is refused, or the time is over.
 fn connect(
     settings: &Settings,
     command: RemoteCommand,
     config: &Arc<ClientConfig>,
-) -> Result<(Link, Heard), String> {
+) -> Result<(Link, Received), String> {
     let begin = Instant::now();
     let name = settings.full_name(&command.host);
     let request = Request {
@@ -112,7 +112,7 @@ fn connect(
             return Err(format!("{message}; tried for {} s", waited.as_secs()));
         }
         if waited >= EXPLAIN && !explained {
-            say(&format!("waiting for `{}`: {message}", command.host));
+            log_message(&format!("waiting for `{}`: {message}", command.host));
             explained = true;
         }
         thread::sleep(pause);
@@ -120,16 +120,16 @@ fn connect(
     }
 }
 
-/// One try.
+/// Tries once.
 fn attempt(
     name: &str,
     port: u16,
     config: &Arc<ClientConfig>,
     request: &Request,
-) -> Result<(Link, Heard), Setback> {
+) -> Result<(Link, Received), Setback> {
     let socket = reach(name, port)
-        .map_err(|error| Setback::Absent(format!("`{name}` is not reached: {error}")))?;
-    greet(socket, config, request)
+        .map_err(|error| Setback::Absent(format!("cannot connect to `{name}`: {error}")))?;
+    request_command(socket, config, request)
 }
 
 fn reach(name: &str, port: u16) -> io::Result<TcpStream> {
@@ -143,14 +143,14 @@ fn reach(name: &str, port: u16) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Authenticates the worker and asks it to run the command. What it said besides is not lost.
-fn greet(
+/// Authenticates the worker and asks it to run the command. Returns what it sent besides, too.
+fn request_command(
     socket: TcpStream,
     config: &Arc<ClientConfig>,
     request: &Request,
-) -> Result<(Link, Heard), Setback> {
+) -> Result<(Link, Received), Setback> {
     let stranger = |error: io::Error| {
-        Setback::Stranger(format!("the other side is no pod of this job: {error}"))
+        Setback::Stranger(format!("the other side is not a pod of this job: {error}"))
     };
     let server =
         ServerName::try_from(SERVER_NAME).map_err(|error| Setback::Refused(error.to_string()))?;
@@ -166,21 +166,23 @@ fn greet(
         }
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Setback::Absent("it does not answer".to_owned()));
+            return Err(Setback::Absent("the worker does not respond".to_owned()));
         }
         wait([Some((link.as_fd(), link.wanted()))], Some(left)).map_err(stranger)?;
         link.flush().map_err(stranger)?;
-        let mut heard = link.receive().map_err(stranger)?;
-        let first = (!heard.frames.is_empty()).then(|| heard.frames.remove(0));
+        let mut received = link.receive().map_err(stranger)?;
+        let first = (!received.frames.is_empty()).then(|| received.frames.remove(0));
         match first {
-            Some(Frame::Started) => return Ok((link, heard)),
+            Some(Frame::Started) => return Ok((link, received)),
             Some(Frame::Refused(refusal)) if refusal.passing => {
                 return Err(Setback::Absent(refusal.message));
             }
             Some(Frame::Refused(refusal)) => return Err(Setback::Refused(refusal.message)),
-            Some(_) => return Err(stranger(io::Error::other("it answers something else"))),
-            None if heard.ended => {
-                return Err(Setback::Absent("it ended the connection".to_owned()));
+            Some(_) => return Err(stranger(io::Error::other("unexpected answer"))),
+            None if received.ended => {
+                return Err(Setback::Absent(
+                    "the worker closed the connection".to_owned(),
+                ));
             }
             None => {}
         }
@@ -188,22 +190,22 @@ fn greet(
 }
 
 /// Moves bytes until the command has ended; returns its code.
-fn attend(mut link: Link, mut heard: Heard) -> io::Result<i32> {
+fn forward_streams(mut link: Link, mut received: Received) -> io::Result<i32> {
     let stdin = io::stdin();
     let mut room = WINDOW;
     let mut input_ended = false;
     loop {
-        for frame in heard.frames {
+        for frame in received.frames {
             match frame {
                 Frame::Output(bytes) => put(io::stdout().lock(), &bytes)?,
                 Frame::Error(bytes) => put(io::stderr().lock(), &bytes)?,
                 Frame::Taken(count) => room = (room + count as usize).min(WINDOW),
                 Frame::Ended(code) => return Ok(code),
-                _ => return Err(io::Error::other("a message that is not for a remote shell")),
+                _ => return Err(io::Error::other("unexpected message for a remote shell")),
             }
         }
-        if heard.ended {
-            return Err(io::Error::other("the worker is gone"));
+        if received.ended {
+            return Err(io::Error::other("the worker closed the connection"));
         }
         let may_read = !input_ended && room > 0 && link.is_flushed();
         let [link_ready, input_ready] = wait(
@@ -229,11 +231,11 @@ fn attend(mut link: Link, mut heard: Heard) -> io::Result<i32> {
                 }
             }
         }
-        heard = if link_ready {
+        received = if link_ready {
             link.flush()?;
             link.receive()?
         } else {
-            Heard::default()
+            Received::default()
         };
     }
 }

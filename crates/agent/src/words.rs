@@ -17,7 +17,7 @@ pub(crate) fn split(line: &str) -> Result<Vec<String>, String> {
                     match letters.next() {
                         Some('\'') => break,
                         Some(letter) => word.push(letter),
-                        None => return Err("a quotation mark has no partner".to_owned()),
+                        None => return Err("unmatched quotation mark".to_owned()),
                     }
                 }
             }
@@ -29,11 +29,11 @@ pub(crate) fn split(line: &str) -> Result<Vec<String>, String> {
                         Some('\\') => match letters.next() {
                             Some(letter @ ('"' | '\\' | '$' | '`')) => word.push(letter),
                             Some(letter) => word.extend(['\\', letter]),
-                            None => return Err("a quotation mark has no partner".to_owned()),
+                            None => return Err("unmatched quotation mark".to_owned()),
                         },
                         Some(letter @ ('$' | '`')) => return Err(needs_shell(letter)),
                         Some(letter) => word.push(letter),
-                        None => return Err("a quotation mark has no partner".to_owned()),
+                        None => return Err("unmatched quotation mark".to_owned()),
                     }
                 }
             }
@@ -69,7 +69,7 @@ mod tests {
             ("a; b", Err("`;` needs a shell")),
             ("a \"$HOME\"", Err("`$` needs a shell")),
             ("A=1 b", Err("`=` needs a shell")),
-            ("a 'b", Err("no partner")),
+            ("a 'b", Err("unmatched quotation mark")),
         ];
         for (line, want) in cases {
             match (split(line), want) {

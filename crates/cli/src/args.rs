@@ -1,7 +1,7 @@
 //! The command line as it is written: stage one of two.
 //!
-//! Parsing only validates. What the words mean together with the environment and the terminal is
-//! worked out in [`crate::session`]; what they do is in [`crate::command`].
+//! Parsing only validates. [`crate::session`] combines the arguments with the environment and the terminal;
+//! [`crate::command`] runs them.
 
 mod change;
 mod doctor;
@@ -44,7 +44,7 @@ pub(crate) use self::{
     simulate::{PathName, Simulate},
 };
 
-/// Everything a command line can say.
+/// The parsed command line.
 #[derive(Debug, Parser)]
 #[command(
     name = "trainyard",
@@ -55,18 +55,18 @@ pub(crate) use self::{
         XGBoostJob, PaddleJob, JAXJob) unchanged.",
     after_long_help = "\
 Examples:
-  trainyard run job.yaml                 train here, with the ranks as processes of this machine
-  trainyard run --nproc 4 -- python train.py   the same for a command, without a job file
+  trainyard run job.yaml                 run the ranks as processes on this machine
+  trainyard run --nproc 4 -- python train.py   run a command without a job file
   trainyard new                          write a commented job file
-  trainyard lint job.yaml                what would go wrong, before anything is started
-  trainyard render job.yaml              every object the job becomes
-  trainyard plan --model llama3-8b --gpus 64   what fits, how fast, what it costs
+  trainyard lint job.yaml                find mistakes before starting anything
+  trainyard render job.yaml              print every object the operator would create
+  trainyard plan --model llama3-8b --gpus 64   show layouts that fit, their speed and cost
   kubectl get pytorchjob j -o yaml | trainyard render -
 
 Exit codes:
-  0  done
-  1  the thing asked about failed (for `lint`: a finding of severity error)
-  2  could not do it (usage, file, environment)",
+  0  success
+  1  the job or a check failed (for `lint`: a finding of severity error)
+  2  the command could not run (usage, file, environment)",
     disable_help_subcommand = true,
     subcommand_required = true,
     arg_required_else_help = true,
@@ -79,14 +79,14 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
-/// Flags that every command takes.
+/// Options of every command.
 #[derive(Clone, Copy, Debug, ClapArgs)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
     /// When to use colour
     ///
-    /// `auto` uses it on a terminal, unless `NO_COLOR` is set or `TERM` is `dumb`. Nothing is said
-    /// by colour alone.
+    /// `auto` uses it on a terminal, unless `NO_COLOR` is set or `TERM` is `dumb`. No information is
+    /// shown by colour alone.
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: Color,
     /// Print only errors
@@ -97,18 +97,18 @@ pub(crate) struct Global {
     pub(crate) verbose: bool,
 }
 
-/// When colour is used.
+/// When to use colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Color {
     /// On a terminal
     Auto,
     /// Also into files and pipes
     Always,
-    /// Not at all
+    /// Never
     Never,
 }
 
-/// What to do.
+/// The subcommand.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Box<Run>),
@@ -139,9 +139,9 @@ pub(crate) enum Command {
     Reference(Reference),
 }
 
-/// List what runs and ran here, or the jobs of a cluster
+/// List runs on this machine, or jobs in a cluster
 ///
-/// The last run of every job, newest first; with `--cluster` every job of the namespace.
+/// Lists the last run of every job, newest first. With `--cluster`, lists every job in the namespace.
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = "\
 Examples:
@@ -161,19 +161,19 @@ pub(crate) struct Ps {
         conflicts_with_all = ["format", "cluster", "namespace", "all_namespaces", "context", "kubeconfig"]
     )]
     pub(crate) watch: bool,
-    /// The jobs of every namespace of the cluster; implies `--cluster`
+    /// List jobs in all namespaces; implies `--cluster`
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub(crate) all_namespaces: bool,
     #[command(flatten)]
     pub(crate) place: Place,
     #[command(flatten)]
     pub(crate) state: State,
-    /// How to write the list
+    /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) format: Format,
 }
 
-/// Show where a job is: conditions, attempts, budget, time
+/// Show the status of a job: conditions, attempts, failure budget, time
 ///
 /// Works while the job runs, from any terminal, and after it has ended.
 #[derive(Debug, ClapArgs)]
@@ -189,18 +189,18 @@ pub(crate) struct Status {
     pub(crate) place: Place,
     #[command(flatten)]
     pub(crate) state: State,
-    /// How to write the status
+    /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) format: Format,
 }
 
-/// Print what the pods of a job wrote
+/// Print the logs of a job's pods
 ///
-/// Of the last attempt unless another is named. Lines of several pods have their pod in front; the
-/// output of a single pod is printed as it was written. Works while the job runs and afterwards.
+/// Prints the last attempt unless `--attempt` names another. Lines of several pods are prefixed with
+/// their pod; the output of a single pod is printed unchanged. Works while the job runs and afterwards.
 ///
-/// On a cluster the logs go with their pods: of an attempt that is over only what its pods still hold
-/// can be read.
+/// On a cluster, logs are deleted with their pods: of an earlier attempt, only the logs of pods that
+/// still exist can be read.
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = "\
 Examples:
@@ -213,50 +213,50 @@ Examples:
 pub(crate) struct Logs {
     #[command(flatten)]
     pub(crate) which: Which,
-    /// Only the pod of this rank
+    /// Print only the pod of this rank
     #[arg(long, value_name = "N")]
     pub(crate) rank: Option<u32>,
-    /// Only this pod, such as `worker-1`
+    /// Print only this pod, such as `worker-1`
     #[arg(long, value_name = "POD", conflicts_with = "rank")]
     pub(crate) pod: Option<String>,
-    /// Of this attempt; the first is 1
+    /// Print this attempt instead of the latest (first is 1)
     #[arg(long, value_name = "N")]
     pub(crate) attempt: Option<u32>,
-    /// Only the container that failed first; with `--attempt`, in that attempt
+    /// Print only the container that failed first; with `--attempt`, in that attempt
     #[arg(long, conflicts_with_all = ["rank", "pod", "follow"])]
     pub(crate) first_failure: bool,
-    /// Go on printing until the run is over
+    /// Keep printing new lines until the run ends
     #[arg(short, long)]
     pub(crate) follow: bool,
-    /// Only the last N lines of each container; with `--grep`, of those that match
+    /// Print only the last N lines of each container; with `--grep`, the last N that match
     #[arg(long, value_name = "N")]
     pub(crate) tail: Option<u64>,
-    /// Only what was written since then, such as `10m`, `1h30m` or `2025-01-01T12:00:00Z`
+    /// Print only lines written since then, such as `10m`, `1h30m` or `2025-01-01T12:00:00Z`
     #[arg(long, value_name = "TIME", value_parser = parse_since)]
     pub(crate) since: Option<Timestamp>,
-    /// Only lines that match this regular expression
+    /// Print only lines that match this regular expression
     ///
-    /// Of a line longer than 64 KiB the beginning is searched. `(?i)` at the start ignores upper and lower case.
+    /// Only the first 64 KiB of a line are searched. Start the pattern with `(?i)` to ignore case.
     #[arg(long, value_name = "PATTERN", value_parser = parse_pattern)]
     pub(crate) grep: Option<Regex>,
-    /// Of the container before its last restart in place; implies `--cluster`
+    /// Print the previous instance of restarted containers; implies `--cluster`
     #[arg(long, conflicts_with = "follow")]
     pub(crate) previous: bool,
     #[command(flatten)]
     pub(crate) place: Place,
     #[command(flatten)]
     pub(crate) state: State,
-    /// How to write the lines; `json` has one object to a line
+    /// Output format; `json` prints one object per line
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) format: Format,
 }
 
-/// Say why a job is not running, or why it failed
+/// Explain why a job is not running, or why it failed
 ///
-/// One sentence, what it is known from, and the next step. Looks at the job's status, its pods and their
-/// events, quotas, volume claims, nodes and the operator; what you may not read is left out.
+/// Prints the cause in one sentence, the evidence, and the next step. Reads the job's status, its pods and
+/// their events, quotas, volume claims, nodes and the operator lease; skips what you have no permission to read.
 ///
-/// Exit code 0: it runs, waits or succeeded. 1: it failed. 2: it could not be found out.
+/// Exit code 0: the job runs, waits or succeeded. 1: it failed. 2: the cause could not be determined.
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = "\
 Examples:
@@ -270,12 +270,12 @@ pub(crate) struct Explain {
     pub(crate) place: Place,
     #[command(flatten)]
     pub(crate) state: State,
-    /// How to write the answer
+    /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) format: Format,
 }
 
-/// A job that is to be changed.
+/// The job to change.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Named {
     /// Name of the job; on a cluster also with its kind, such as `pytorchjob/mnist`
@@ -287,14 +287,14 @@ pub(crate) struct Named {
     pub(crate) state: State,
 }
 
-/// Whether this machine is meant, or which cluster.
+/// Whether the command is about this machine or a cluster, and which.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(next_help_heading = "Cluster")]
 pub(crate) struct Place {
-    /// Jobs of a cluster, not of this machine; the options below imply it
+    /// Use a cluster instead of this machine; the options below imply it
     #[arg(long)]
     pub(crate) cluster: bool,
-    /// Namespace; else that of the context
+    /// Namespace [default: the namespace of the context]
     #[arg(short, long, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
     #[command(flatten)]
@@ -305,7 +305,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Whether a cluster is meant.
+    /// Whether the command is about a cluster.
     pub(crate) fn is_cluster(&self) -> bool {
         let server = &self.server;
         self.cluster
@@ -341,7 +341,7 @@ pub(crate) struct Which {
     /// Name of the job; on a cluster also with its kind, such as `pytorchjob/mnist`
     #[arg(value_name = "JOB")]
     pub(crate) job: String,
-    /// Name of the run, as `ps --all` lists it; the last one where it is left out
+    /// Name of the run, as `ps --all` lists it [default: the last run]
     #[arg(
         long,
         value_name = "RUN",
@@ -358,22 +358,22 @@ pub(crate) struct State {
     pub(crate) state_dir: PathBuf,
 }
 
-/// How data is written.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people
+    /// Human-readable text
     Text,
     /// One object with `"version":1`
     Json,
 }
 
-/// Print every object a job becomes
+/// Print every object that the operator would create for a job
 ///
-/// Pods with their environment, services and config, exactly as the operator would create them
-/// for the first attempt. Objects in the file that are not jobs, such as a `ConfigMap`, come first and
-/// unchanged. Nothing is contacted and nothing is created.
+/// Prints pods with their environment, services and config maps, exactly as the operator would create
+/// them for the first attempt. Objects in the file that are not jobs, such as a `ConfigMap`, come first
+/// and unchanged. Works offline and creates nothing.
 ///
-/// A file that is not a valid job is refused with every finding on stderr and exit code 2.
+/// For an invalid job, prints every finding to stderr and exits with code 2.
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = "\
 Examples:
@@ -384,29 +384,29 @@ pub(crate) struct Render {
     /// Job file, YAML or JSON; `-` reads stdin
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// How to write the objects
+    /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "yaml")]
     pub(crate) format: RenderFormat,
     /// DNS domain of the cluster, such as `cluster.local`
     ///
     /// Appended to the addresses in `TF_CONFIG` and to the search list of MPI workers. Overrides the
-    /// variable `CUSTOM_CLUSTER_DOMAIN`, from which the operator takes it.
+    /// environment variable `CUSTOM_CLUSTER_DOMAIN`, which the operator reads.
     #[arg(long, value_name = "DOMAIN")]
     pub(crate) cluster_domain: Option<String>,
-    /// Image of the agent, as the operator is given it
+    /// Image of the agent, the same as the operator's `--agent-image`
     ///
-    /// With it the ranks of an `MPIJob` are started by the agent, unless the job says otherwise.
+    /// If set, the agent starts the ranks of an `MPIJob`, unless the job overrides it.
     #[arg(long, value_name = "IMAGE")]
     pub(crate) agent_image: Option<String>,
-    /// Network policies of pods in which this program listens, as the operator is given it
+    /// Network policies for pods with agent or preflight ports, the same as the operator's `--network-policy`
     #[arg(long, value_name = "MODE", default_value = "off")]
     pub(crate) network_policy: NetworkPolicy,
-    /// Scheduler that starts gangs, as the operator is given it
+    /// Gang scheduler, the same as the operator's `--gang-scheduler-name`
     #[arg(long, value_name = "NAME")]
     pub(crate) gang_scheduler_name: Option<String>,
 }
 
-/// How objects are written.
+/// Output format of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RenderFormat {
     /// Documents separated by `---`
@@ -423,30 +423,30 @@ Examples:
   trainyard completions zsh > ~/.zfunc/_trainyard
   trainyard completions fish > ~/.config/fish/completions/trainyard.fish")]
 pub(crate) struct Completions {
-    /// Which shell
+    /// Shell to generate the script for
     #[arg(value_name = "SHELL")]
     pub(crate) shell: clap_complete::Shell,
 }
 
-/// Print the manual page, or write all of them
+/// Print the manual page, or write the pages of all commands
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = "\
 Examples:
   trainyard man | man -l -
   trainyard man --out ~/.local/share/man/man1")]
 pub(crate) struct Man {
-    /// Folder that gets one page per command; made where it is missing
+    /// Folder for one page per command; created if missing
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }
 
-/// Which cluster is meant.
+/// The cluster to connect to.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Cluster {
-    /// Kubeconfig; else `KUBECONFIG`, else `~/.kube/config`, else the pod that this runs in
+    /// Kubeconfig file [default: `KUBECONFIG`, then `~/.kube/config`, then the service account of the pod]
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig
+    /// Kubeconfig context to use
     #[arg(long, value_name = "NAME")]
     pub(crate) context: Option<String>,
 }
@@ -454,7 +454,7 @@ pub(crate) struct Cluster {
 /// Print a generated page of the documentation
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Reference {
-    /// Which page
+    /// Page to print
     #[arg(value_name = "PAGE")]
     pub(crate) page: Page,
 }
@@ -476,7 +476,10 @@ fn parse_role(name: &str) -> Result<Role, String> {
     let is_it = |role: &Role| role.name().eq_ignore_ascii_case(name);
     Role::ALL.into_iter().find(is_it).ok_or_else(|| {
         let names = Role::ALL.map(|role| format!("`{role}`"));
-        format!("`{name}` is no role; the roles are {}", names.join(", "))
+        format!(
+            "unknown role `{name}`; expected one of {}",
+            names.join(", ")
+        )
     })
 }
 
@@ -498,9 +501,9 @@ fn parse_pattern(text: &str) -> Result<Regex, String> {
     built.map_err(|error| format!("`{text}` is not a regular expression: {error}"))
 }
 
-/// Reads a command line; the refusal holds help and version too.
+/// Parses a command line; the error also carries help and version texts.
 ///
-/// Called as `kubectl-trainyard`, which is how `kubectl` calls its plugin `trainyard`, commands are about
+/// When called as `kubectl-trainyard`, which is how `kubectl` runs its plugin `trainyard`, commands are about
 /// the cluster.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Args, clap::Error> {
     let mut words = words.into_iter().peekable();
@@ -542,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_the_cluster() {
+    fn cluster_options_imply_cluster() {
         let cases: [(&[&str], bool); 7] = [
             (&["trainyard", "ps"], false),
             (&["trainyard", "ps", "--cluster"], true),

@@ -19,7 +19,7 @@ const WIDTH_OF_FEW: usize = 5;
 /// The bar and its legend, without the last newline.
 ///
 /// `spans` are the same time as `millis`, in order; nothing is drawn without them, because sums by phase would look like
-/// an order of time. `width` is the room for a line; legends go on to as many lines as they need. Empty where no time has
+/// an order of time. `width` is the room for a line; legends take as many lines as they need. Empty where no time has
 /// passed.
 pub(crate) fn render(
     millis: &PhaseMillis,
@@ -319,7 +319,7 @@ mod tests {
         let lines = render(&sums, &many, Some(20), Paint::Plain);
         assert!(lines[0].starts_with("████████"), "{lines:?}");
         assert_eq!(lines[0].chars().count(), 20);
-        // Sums alone are no order of time.
+        // Sums alone have no order in time.
         let lines = render(&sums, &[], Some(40), Paint::Plain);
         assert_eq!(lines, ["█ training 20s (100 %)"]);
         let lines = render(&sums, &spans(&[(0, Other, 20_000)]), Some(40), Paint::Plain);

@@ -1,6 +1,6 @@
-//! The cluster side of the commands: the way to the cluster, and the job that is meant.
+//! The cluster side of the commands: connects to the cluster and finds the job.
 //!
-//! Says the same things in the same form as the commands do of runs on this machine, as far as they mean
+//! Prints the same facts in the same form as the commands do for runs on this machine, as far as they mean
 //! the same. It decides nothing.
 
 pub(crate) mod change;
@@ -29,7 +29,7 @@ pub(crate) struct Site<'a> {
     place: &'a Place,
 }
 
-/// Finds the cluster that the arguments name.
+/// Connects to the cluster that the arguments name.
 pub(crate) fn connect(place: &Place) -> Result<Site<'_>, Failure> {
     let server = place.server.clone();
     let look = Look::connect(server.kubeconfig, server.context).map_err(refused)?;
@@ -51,7 +51,7 @@ impl Site<'_> {
         if let Some(kind) = kind
             && !look::is_kind(kind)
         {
-            return Err(Failure::new(format!("`{kind}` is no kind of job"))
+            return Err(Failure::new(format!("unknown job kind `{kind}`"))
                 .hint("write it as `pytorchjob/mnist`, or only `mnist`"));
         }
         let mut found = self
@@ -71,16 +71,16 @@ impl Site<'_> {
                     "several jobs are called `{name}`: {}",
                     names.join(", ")
                 ))
-                .hint("say which, with its kind"))
+                .hint("add the kind, such as `pytorchjob/mnist`"))
             }
         }
     }
 
-    /// Why no job of that name is here, and which one may be meant.
+    /// Why no job of that name exists here, with a suggestion.
     fn unknown(&self, name: &str, kind: Option<&str>) -> Failure {
         let what = kind.map_or("job".to_owned(), str::to_lowercase);
         let failure = Failure::new(format!(
-            "no {what} `{name}` is in namespace `{}`",
+            "no {what} `{name}` in namespace `{}`",
             self.namespace
         ));
         let jobs = match self.look.jobs(Some(&self.namespace)) {
@@ -92,11 +92,14 @@ impl Site<'_> {
         if let Some(meant) = spec::nearest(name, known.iter().copied()) {
             return failure.hint(format!("did you mean `{meant}`?"));
         }
-        // Who may not look everywhere gets no such hint.
+        // Without permission to list all namespaces there is no such hint.
         let everywhere = self.look.jobs(None).unwrap_or_default();
         let elsewhere = everywhere.iter().find(|job| &*job.key.name == name);
         match elsewhere {
-            Some(job) => failure.hint(format!("there is one in `-n {}`", job.key.namespace)),
+            Some(job) => failure.hint(format!(
+                "a job of that name is in namespace `{0}`: add `-n {0}`",
+                job.key.namespace
+            )),
             None => failure.hint(format!(
                 "`{} ps{}` lists them",
                 self.program(),
@@ -143,22 +146,22 @@ impl Site<'_> {
     }
 }
 
-/// The cluster's word as ours.
+/// Turns an error of the cluster into a failure with a hint.
 pub(crate) fn refused(error: LookError) -> Failure {
     let hint = match &error {
         LookError::Connect(ProcessError::NoCluster(_)) => {
-            "name a kubeconfig with `--kubeconfig FILE` or the variable `KUBECONFIG`"
+            "name a kubeconfig with `--kubeconfig FILE` or the environment variable `KUBECONFIG`"
         }
         LookError::Connect(_) => "check the server and the credentials in the kubeconfig",
         LookError::Runtime(_) => "check the limits of this user with `ulimit -a`",
         LookError::NoKinds => {
-            "install the definitions first: `kubectl apply --server-side -k deploy/crds`"
+            "install the CRDs first: `kubectl apply --server-side -k deploy/crds`"
         }
         LookError::Late { .. } => "check that the API server is up: `kubectl get --raw /readyz`",
         LookError::TooLong { .. } => "wait longer with `--timeout`",
         LookError::TooMany { .. } => "name one namespace with `--namespace`",
         LookError::Call { code: 401, .. } => "log in to the cluster again",
-        LookError::Call { code: 403, .. } => "ask whoever runs the cluster for that right",
+        LookError::Call { code: 403, .. } => "ask your cluster administrator for this permission",
         LookError::Call { code: 409, .. } => "the job has changed meanwhile; try again",
         LookError::Unreachable { .. } => {
             "check that the cluster is up and that the kubeconfig names its address: `kubectl cluster-info`"

@@ -78,13 +78,13 @@ pub(crate) fn run(
     }
 }
 
-/// Prints a finding that stands in the way, or a warning.
-fn tell(finding: &Finding, file: &str, text: &str, printer: &mut Printer) {
+/// Prints a finding.
+fn print_finding(finding: &Finding, file: &str, text: &str, printer: &mut Printer) {
     let block = snippet::render(finding, file, text, printer.stderr_paint());
     printer.message(&block);
 }
 
-/// What stands in the way of a set of files, printed; whether anything does.
+/// Prints the findings of a set of files; true if any of them is an error.
 fn refuse(files: &[(&str, &File)], printer: &mut Printer) -> bool {
     let together: Vec<&File> = files.iter().map(|(_, file)| *file).collect();
     let mut refused = false;
@@ -93,15 +93,15 @@ fn refuse(files: &[(&str, &File)], printer: &mut Printer) -> bool {
             let is_error = finding.severity == Severity::Error;
             refused |= is_error;
             if is_error || printer.wants_warnings() {
-                tell(finding, name, &file.text, printer);
+                print_finding(finding, name, &file.text, printer);
             }
         }
     }
     refused
 }
 
-/// What objects of other kinds are beside the jobs, and what becomes of them.
-fn tell_foreign(files: &[&File], fate: &str, printer: &mut Printer) {
+/// Notes the objects of other kinds beside the jobs, and what becomes of them.
+fn note_foreign(files: &[&File], fate: &str, printer: &mut Printer) {
     /// Objects that are named before the rest is only counted.
     const NAMED: usize = 5;
     let contents = Contents::of(files.iter().copied());
@@ -117,9 +117,9 @@ fn tell_foreign(files: &[&File], fate: &str, printer: &mut Printer) {
         named.push(format!("and {more} more"));
     }
     let (are, noun) = if foreign.len() == 1 {
-        ("is", "is no training job")
+        ("is", "is not a training job")
     } else {
-        ("are", "are no training jobs")
+        ("are", "are not training jobs")
     };
     printer.summary(&format!(
         "note: {} {noun} and {are} {fate}",
@@ -127,30 +127,30 @@ fn tell_foreign(files: &[&File], fate: &str, printer: &mut Printer) {
     ));
 }
 
-/// What the jobs of a file are called whose name the cluster would make up.
-fn tell_names(names: &[String], printer: &mut Printer) {
+/// Notes the names of jobs with `generateName`.
+fn note_generated_names(names: &[String], printer: &mut Printer) {
     for name in names {
         printer.summary(&format!(
-            "note: `generateName` becomes `{name}`; the cluster chooses the last five characters itself"
+            "note: `generateName` becomes `{name}`; on a cluster the last five characters are random"
         ));
     }
 }
 
-/// A file of jobs without mistakes, and the fabrics in it; none where it has some, which are told.
+/// A file of jobs without mistakes, and the fabrics in it; none where it has some, which are printed.
 fn jobs_file(path: &Path, printer: &mut Printer) -> Result<Option<(File, Fabrics)>, Failure> {
     let name = source::name(path);
     let bytes = source::read(path, spec::MAX_BYTES)?;
     let mut file = match spec::read(&bytes) {
         Ok(file) => file,
         Err(finding) => {
-            tell(&finding, &name, &spec::source_text(&bytes), printer);
+            print_finding(&finding, &name, &spec::source_text(&bytes), printer);
             return Ok(None);
         }
     };
     if refuse(&[(&name, &file)], printer) {
         return Ok(None);
     }
-    tell_names(&file.name_jobs(None), printer);
+    note_generated_names(&file.name_jobs(None), printer);
     let mut fabrics = Fabrics::default();
     for document in &file.documents {
         fabrics.add(document);

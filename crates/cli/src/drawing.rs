@@ -1,6 +1,6 @@
 //! Pictures as SVG text.
 //!
-//! Owns shapes, colours and escaping; what is drawn is the caller's. Colours are told apart without
+//! Owns shapes, colours and escaping; what is drawn is the caller's. Colours are distinguishable without
 //! seeing red and green, and every bar names itself in a title, for readers that show none.
 
 use std::fmt::Write as _;

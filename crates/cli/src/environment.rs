@@ -12,7 +12,7 @@ pub(crate) struct Environment {
     pub(crate) no_color: bool,
     /// `TERM` says that the terminal cannot show colour.
     pub(crate) dumb_terminal: bool,
-    /// `CUSTOM_CLUSTER_DOMAIN`: the cluster's DNS domain, as the operator is told it.
+    /// `CUSTOM_CLUSTER_DOMAIN`: the cluster's DNS domain, as the operator reads it.
     pub(crate) cluster_domain: Option<String>,
 }
 

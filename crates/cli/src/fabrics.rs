@@ -37,11 +37,11 @@ impl Fabrics {
         };
         let missing = || {
             let message = format!(
-                "{} `{}` is on the fabric `{name}`, which is not in the file",
+                "{} `{}` uses the fabric `{name}`, which is not in the file",
                 job.kind, job.name
             );
             Failure::new(message).hint(format!(
-                "put it there as a document: `kubectl get fabric {name} -o yaml`"
+                "add it to the file: `kubectl get fabric {name} -o yaml`"
             ))
         };
         self.0.get(name).ok_or_else(missing).map(Some)
@@ -53,7 +53,7 @@ impl Fabrics {
             return Ok(job);
         };
         let fitted = fabric::fit(&job, fabric);
-        tell(&fitted, &fabric.name, "left as the job has it", printer);
+        note_fitted(&fitted, &fabric.name, "unchanged from the job", printer);
         Ok(fitted.job)
     }
 
@@ -84,12 +84,12 @@ impl Fabrics {
             return job;
         };
         let fitted = fabric::fit_locally(&job, fabric);
-        tell(&fitted, name, "not on this machine", printer);
+        note_fitted(&fitted, name, "not on this machine", printer);
         fitted.job
     }
 }
 
-fn tell(fitted: &Fitted, name: &str, instead: &str, printer: &mut Printer) {
+fn note_fitted(fitted: &Fitted, name: &str, instead: &str, printer: &mut Printer) {
     if let Some(added) = fitted.added() {
         printer.note(&format!("fabric `{name}` adds {added}"));
     }

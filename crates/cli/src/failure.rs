@@ -1,4 +1,4 @@
-//! How a command that could not be done says so.
+//! Errors of commands and their exit codes.
 
 use std::{fmt::Write as _, io, process::ExitCode};
 
@@ -7,9 +7,9 @@ use std::{fmt::Write as _, io, process::ExitCode};
 pub(crate) enum Exit {
     /// Done.
     Done,
-    /// The thing asked about failed.
+    /// The job or a check failed.
     Failed,
-    /// It could not be done: usage, files, environment.
+    /// The command could not run: usage, files, environment.
     CouldNot,
 }
 
@@ -23,7 +23,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command could not be done, and what the reader can do about it.
+/// Why a command could not run, with a hint.
 #[derive(Debug)]
 pub(crate) struct Failure {
     error: anyhow::Error,
@@ -73,9 +73,7 @@ impl Failure {
 /// An error of the operating system, in words.
 fn system(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::NotFound if error.get_ref().is_none() => {
-            "there is no such file or folder".to_owned()
-        }
+        io::ErrorKind::NotFound if error.get_ref().is_none() => "no such file or folder".to_owned(),
         io::ErrorKind::IsADirectory => "it is a folder".to_owned(),
         io::ErrorKind::NotADirectory => "a part of the path is not a folder".to_owned(),
         io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
@@ -104,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_told_once() {
+    fn a_cause_is_printed_once() {
         let cases = [
             (anyhow!("cannot write"), "cannot write"),
             (
@@ -128,9 +126,9 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_the_system_are_words() {
+    fn os_errors_are_readable() {
         let cases = [
-            (2, "there is no such file or folder"),
+            (2, "no such file or folder"),
             (13, "permission denied"),
             (20, "a part of the path is not a folder"),
             (28, "the disk is full"),

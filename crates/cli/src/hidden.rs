@@ -71,7 +71,7 @@ fn agent(mut words: impl Iterator<Item = OsString>) -> ExitCode {
         }
         Some("rsh") => remote_shell(words),
         _ => cannot(&Failure::new(format!(
-            "`agent` has the commands `install`, `serve` and `rsh`, found `{}`",
+            "unknown command `{}` of `agent`; expected `install`, `serve` or `rsh`",
             command.display()
         ))),
     }
@@ -92,7 +92,7 @@ fn remote_shell(words: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// A member of a preflight; the lead among them prints the report.
+/// A member of a preflight; the leader prints the report.
 fn preflight_member() -> ExitCode {
     // In a pod this is process 1, whom the kernel spares from signals that it does not ask for.
     let at_once = Arc::new(AtomicBool::new(true));

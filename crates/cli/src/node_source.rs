@@ -1,4 +1,4 @@
-//! The nodes that a command is about: of a cluster, or of a file.
+//! Reads the nodes that a command is about, from a cluster or a file.
 
 use anyhow::Context as _;
 use serde_json::Value;
@@ -7,19 +7,19 @@ use trainyard_kube::look::Look;
 
 use crate::{args::NodeSource, cluster, failure::Failure, printer::Printer, source};
 
-/// Largest file of nodes that is read: JSON of a hundred thousand nodes with their pods.
+/// Largest file of nodes: JSON of a hundred thousand nodes with their pods.
 const MAX_BYTES: usize = 2 << 30;
 
-/// Rules of the limits on files of YAML.
+/// Lint rules about the limits on YAML files.
 const TOO_LARGE: [&str; 3] = ["TY004", "TY006", "TY012"];
 
-/// The cluster that the arguments mean; what is doubtful about it is said.
+/// The cluster snapshot that the arguments select; prints its warnings.
 pub(crate) fn snapshot(args: &NodeSource, printer: &mut Printer) -> Result<Snapshot, Failure> {
     let mut snapshot = if let Some(path) = &args.nodes {
         let name = source::name(path);
         let values = values(&name, &source::read(path, MAX_BYTES)?)?;
         Snapshot::of_values(values)
-            .with_context(|| format!("`{name}` is no file of nodes"))
+            .with_context(|| format!("`{name}` is not a file of nodes"))
             .map_err(|error| {
                 Failure::from(error)
                     .hint("write one with `kubectl get nodes,pods -A -o json > nodes.json`")
@@ -39,11 +39,11 @@ pub(crate) fn snapshot(args: &NodeSource, printer: &mut Printer) -> Result<Snaps
     Ok(snapshot)
 }
 
-/// The objects of a file. JSON may be as large as a cluster makes it; YAML is read with the limits of job files.
+/// The objects of a file. JSON is limited by [`MAX_BYTES`] only; YAML by the limits of job files.
 fn values(name: &str, bytes: &[u8]) -> Result<Vec<Value>, Failure> {
     if bytes.trim_ascii_start().starts_with(b"{") {
         let value =
-            serde_json::from_slice(bytes).with_context(|| format!("`{name}` is no JSON"))?;
+            serde_json::from_slice(bytes).with_context(|| format!("`{name}` is not valid JSON"))?;
         return Ok(vec![value]);
     }
     match spec::read(bytes) {
@@ -57,7 +57,7 @@ fn values(name: &str, bytes: &[u8]) -> Result<Vec<Value>, Failure> {
             let failure = Failure::new(format!("{place}: {}", finding.message));
             let is_large = TOO_LARGE.contains(&finding.code);
             Err(if is_large {
-                failure.hint("a file of JSON may be larger: `kubectl get nodes,pods -A -o json`")
+                failure.hint("JSON files may be larger: `kubectl get nodes,pods -A -o json`")
             } else {
                 failure
             })

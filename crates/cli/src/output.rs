@@ -1,8 +1,8 @@
 //! Writing the files that the user names.
 //!
-//! Invariant: a file is replaced in one step, so that whoever reads it sees the old text or the new one. What is written
+//! Invariant: a file is replaced in one step, so that a reader sees the old text or the new one. What is written
 //! first is a new file with a random name beside it, so nothing that somebody laid there is followed or overwritten. A link
-//! stays one: the file that it leads to is replaced.
+//! stays one: the target file is replaced.
 
 use std::{
     fs::{self, Metadata, OpenOptions, Permissions},
@@ -65,7 +65,7 @@ fn beside(path: &Path, mode: u32) -> io::Result<NamedTempFile> {
         .prefix(".trainyard-")
         .permissions(Permissions::from_mode(mode))
         .tempfile_in(folder)
-        // Its own words name a file that nobody knows.
+        // Its own message names a temporary file.
         .map_err(|error| error.kind().into())
 }
 

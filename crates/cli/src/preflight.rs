@@ -77,22 +77,22 @@ fn section(title: &str, checks: &[Check], paint: Paint) -> String {
     let made = checks.len() - count(Outcome::NotApplicable);
     let verdict = match (failed, warned) {
         (0, 0) if made > 0 => paint.apply("1;32", "fit"),
-        (0, 0) => paint.apply("1;31", "nothing could be looked at"),
+        (0, 0) => paint.apply("1;31", "nothing could be checked"),
         (0, _) => paint.apply("1;33", "fit, with warnings"),
         _ => paint.apply("1;31", "not fit"),
     };
-    let mut told: Vec<&Check> = checks.iter().collect();
-    told.retain(|check| check.outcome != Outcome::NotApplicable);
+    let mut shown: Vec<&Check> = checks.iter().collect();
+    shown.retain(|check| check.outcome != Outcome::NotApplicable);
     // Worst first; within one outcome the order of the catalogue.
-    told.sort_by_key(|check| std::cmp::Reverse(check.outcome));
+    shown.sort_by_key(|check| std::cmp::Reverse(check.outcome));
     let mut text = format!(
         "{}: {verdict} ({}, {failed} failed, {})\n\n{}",
         paint.apply("1", title),
         words::counted(made as u64, "check"),
         words::counted(warned as u64, "warning"),
-        table(&told, paint),
+        table(&shown, paint),
     );
-    for check in told.iter().filter(|check| check.outcome >= Outcome::Warn) {
+    for check in shown.iter().filter(|check| check.outcome >= Outcome::Warn) {
         text.push_str(&cause(check, paint));
     }
     text.push_str(&skipped(checks));
@@ -252,7 +252,7 @@ mod tests {
             at("FAIL     host    disk"),
             at("pass     host    memory"),
             at("a: fit (1 check, 0 failed, 0 warnings)"),
-            at("c: nothing could be looked at"),
+            at("c: nothing could be checked"),
             at("not applicable:\n  shm: 2\n"),
         ];
         assert!(order.is_sorted(), "{order:?}\n{text}");

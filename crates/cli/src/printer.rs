@@ -3,7 +3,7 @@
 //! stdout carries data; warnings, errors, summaries and notes go to stderr.
 //!
 //! Invariant: a reader that goes away (`trainyard … | head`) ends the output, not the command: the
-//! exit code stays what it would have been, and nothing is said about it.
+//! exit code does not change, and no error is printed.
 //!
 //! Invariant: nothing that came from a file, a file's name, a log or a cluster makes a terminal do
 //! anything. What is printed on stderr, and on a stdout that is a terminal, passes
@@ -15,7 +15,7 @@ use anyhow::Context as _;
 
 use crate::{failure::Failure, run::clean};
 
-/// How much is said on stderr.
+/// How much is printed on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verbosity {
     /// Errors only.
@@ -91,12 +91,12 @@ impl Printer {
         self.stderr.is_terminal()
     }
 
-    /// Whether anybody still takes data.
+    /// Whether stdout is still open.
     pub(crate) fn has_reader(&self) -> bool {
         self.stdout_open
     }
 
-    /// How much is said on stderr.
+    /// How much is printed on stderr.
     pub(crate) fn verbosity(&self) -> Verbosity {
         self.verbosity
     }
@@ -126,7 +126,7 @@ impl Printer {
         self.judge(written)
     }
 
-    /// Hands everything written so far to the reader.
+    /// Flushes everything written so far.
     pub(crate) fn flush(&mut self) -> Result<(), Failure> {
         if !self.stdout_open {
             return Ok(());
@@ -135,7 +135,7 @@ impl Printer {
         self.judge(flushed)
     }
 
-    /// Prints why the command could not be done.
+    /// Prints why the command could not run.
     pub(crate) fn error(&mut self, failure: &Failure) {
         let word = match self.stderr_paint {
             Paint::Plain => "error",
@@ -144,7 +144,7 @@ impl Printer {
         self.message(&format!("{word}: {}\n", failure.text()));
     }
 
-    /// Prints one line that sums up what was done, unless told to be quiet.
+    /// Prints one line that sums up what was done, unless `--quiet` is set.
     pub(crate) fn summary(&mut self, text: &str) {
         if self.verbosity >= Verbosity::Normal {
             self.message(&format!("{text}\n"));
@@ -161,7 +161,7 @@ impl Printer {
     /// Prints text that is complete in itself on stderr.
     pub(crate) fn message(&mut self, text: &str) {
         let shown = clean::printable(text, self.stderr_paint);
-        // A closed stderr leaves nobody to tell.
+        // With a closed stderr there is nowhere to report it.
         drop(self.stderr.write_all(shown.as_bytes()));
     }
 

@@ -1,4 +1,4 @@
-//! The processes of a run that goes on, as this machine numbers them.
+//! The processes of a live run, with their PIDs on this machine.
 
 use serde::Serialize;
 

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_without_a_place_still_names_its_file_and_field() {
+    fn finding_without_position_names_file_and_field() {
         let text = render(&finding(0, 0, 0, 0), "job.yaml", "", Paint::Plain);
         for part in [
             "error[TY000]: found `x`",
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_column_is_that_of_the_file_also_where_the_line_is_cut() {
+    fn column_of_cut_line_is_file_column() {
         let text = format!("{}mark", "a".repeat(5_000));
         let shown = render(
             &finding(5_000, 5_004, 1, 5_001),

@@ -24,7 +24,7 @@ pub(crate) fn name(path: &Path) -> String {
 }
 
 /// At most `limit` + 1 bytes of the file at `path`, or of stdin where it is `-`. The one byte more
-/// lets the reader tell a file that is too long from one that just fits.
+/// lets the reader distinguish a file that is too long from one that just fits.
 pub(crate) fn read(path: &Path, limit: usize) -> Result<Vec<u8>, Failure> {
     let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
     let mut bytes = Vec::new();
@@ -48,10 +48,8 @@ pub(crate) fn is_stdin(path: &Path) -> bool {
 pub(crate) fn refusal(path: &Path, error: io::Error) -> Failure {
     let name = name(path);
     match error.kind() {
-        io::ErrorKind::NotFound => {
-            Failure::new(format!("cannot read `{name}`: there is no such file"))
-                .hint("check the path; `-` reads stdin")
-        }
+        io::ErrorKind::NotFound => Failure::new(format!("cannot read `{name}`: no such file"))
+            .hint("check the path; `-` reads stdin"),
         io::ErrorKind::IsADirectory => {
             Failure::new(format!("cannot read `{name}`: it is a folder")).hint(format!(
                 "name the files in it, such as `{}`",
@@ -60,7 +58,7 @@ pub(crate) fn refusal(path: &Path, error: io::Error) -> Failure {
         }
         io::ErrorKind::PermissionDenied => {
             Failure::new(format!("cannot read `{name}`: permission denied"))
-                .hint(format!("see who may read it with `ls -l {name}`"))
+                .hint(format!("check its permissions with `ls -l {name}`"))
         }
         _ => anyhow::Error::new(error)
             .context(format!("cannot read `{name}`"))

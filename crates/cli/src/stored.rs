@@ -1,4 +1,4 @@
-//! Runs as the store tells them: for `ps`, `status` and `logs`, during a run and after it.
+//! Runs as they are stored: for `ps`, `status` and `logs`, during a run and after it.
 
 use std::ops::RangeInclusive;
 
@@ -28,7 +28,7 @@ pub(crate) struct Stored {
     pub(crate) report: Option<RunReport>,
     /// What failed first in each attempt so far.
     pub(crate) failures: Vec<FailedRank>,
-    /// How far it was when it last told.
+    /// The last progress that was reported.
     pub(crate) progress: Option<StoredProgress>,
     /// Whether its engine lives.
     pub(crate) live: bool,
@@ -62,7 +62,7 @@ impl Stored {
         })
     }
 
-    /// One word for what the run has come to.
+    /// The state of the run in one word.
     pub(crate) fn state(&self) -> &'static str {
         match &self.report {
             Some(report) => match report.outcome {
@@ -98,8 +98,11 @@ impl Stored {
         if let Some(report) = &self.report {
             return report.last_step;
         }
-        let told = self.progress.as_ref().map(|told| told.furthest_step);
-        told.max(self.status.trainyard.ledger.best_step)
+        let reported = self
+            .progress
+            .as_ref()
+            .map(|reported| reported.furthest_step);
+        reported.max(self.status.trainyard.ledger.best_step)
     }
 
     /// The last loss that is known. It can be NaN.
@@ -109,7 +112,7 @@ impl Stored {
         }
         match &self.report {
             Some(report) => report.last_loss,
-            None => self.progress.as_ref().and_then(|told| told.loss),
+            None => self.progress.as_ref().and_then(|reported| reported.loss),
         }
     }
 
@@ -118,7 +121,7 @@ impl Stored {
         let of_report = self.report.as_ref();
         let of_report = of_report.and_then(|report| report.progress.as_ref());
         let written = self.progress.as_ref();
-        let written = written.and_then(|told| told.progress.as_ref());
+        let written = written.and_then(|reported| reported.progress.as_ref());
         let of_status = self.status.trainyard.progress.as_ref();
         let newest = written
             .into_iter()
@@ -141,10 +144,10 @@ impl Stored {
         status
     }
 
-    /// How far its last attempt is, where that has told.
+    /// The progress of its last attempt, if reported.
     pub(crate) fn attempt_progress(&self) -> Option<&StoredProgress> {
-        let told = self.progress.as_ref()?;
-        (told.attempt == self.attempts()).then_some(told)
+        let reported = self.progress.as_ref()?;
+        (reported.attempt == self.attempts()).then_some(reported)
     }
 
     /// When it was over, where that is known.
@@ -259,8 +262,8 @@ pub(crate) fn live_runs(store: &Store) -> Result<Vec<Stored>, Failure> {
 pub(crate) fn only_live(store: &Store, verb: &str) -> Result<Stored, Failure> {
     let mut runs = live_runs(store)?;
     match runs.len() {
-        0 => Err(Failure::new("nothing is running here")
-            .hint("`trainyard ps` lists what ran; `--state-dir` names another folder")),
+        0 => Err(Failure::new("no run is active")
+            .hint("`trainyard ps` lists past runs; `--state-dir` selects another state folder")),
         1 => Ok(runs.remove(0)),
         count => {
             let names: Vec<String> = runs
@@ -286,27 +289,27 @@ pub(crate) fn live(args: &Named, verb: &str) -> Result<Stored, Failure> {
         return Ok(run);
     }
     Err(Failure::new(format!(
-        "cannot {verb} job `{}`: its last run is over ({})",
+        "cannot {verb} job `{}`: its last run has ended ({})",
         args.job,
         run.state()
     ))
-    .hint("`trainyard run` its file again; a program that saves checkpoints goes on from its last"))
+    .hint("run its file again with `trainyard run`; a program that loads checkpoints resumes from the last one"))
 }
 
 fn unknown_job(job: &str, jobs: &[String], store: &Store) -> Failure {
     let root = store.root().display();
-    let failure = Failure::new(format!("no run of job `{job}` is in `{root}`"));
+    let failure = Failure::new(format!("no run of job `{job}` in `{root}`"));
     let meant = spec::nearest(job, jobs.iter().map(String::as_str));
     match (meant, jobs) {
         (Some(meant), _) => failure.hint(format!("did you mean `{meant}`?")),
-        (None, []) => {
-            failure.hint("`trainyard run FILE` runs one; `--state-dir` names another folder")
-        }
-        (None, _) => failure.hint("`trainyard ps` lists what ran here"),
+        (None, []) => failure.hint(
+            "start one with `trainyard run FILE`; `--state-dir` selects another state folder",
+        ),
+        (None, _) => failure.hint("`trainyard ps` lists all runs"),
     }
 }
 
-/// The store's word as ours.
+/// Turns a store error into a failure with a hint.
 pub(crate) fn refused(error: StoreError) -> Failure {
     let hint = error.hint();
     let failure = Failure::from(anyhow::Error::new(error));

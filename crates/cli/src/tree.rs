@@ -22,7 +22,7 @@ impl Branch {
         text
     }
 
-    fn draw_below(&self, lead: &str, text: &mut String) {
+    fn draw_below(&self, indent: &str, text: &mut String) {
         let last = self.branches.len().saturating_sub(1);
         for (at, branch) in self.branches.iter().enumerate() {
             let (here, below) = if at == last {
@@ -30,11 +30,11 @@ impl Branch {
             } else {
                 ("├─ ", "│  ")
             };
-            text.push_str(lead);
+            text.push_str(indent);
             text.push_str(here);
             text.push_str(&branch.words);
             text.push('\n');
-            branch.draw_below(&format!("{lead}{below}"), text);
+            branch.draw_below(&format!("{indent}{below}"), text);
         }
     }
 }

@@ -77,7 +77,7 @@ pub(crate) fn wrapped(text: &str, width: Option<usize>) -> Vec<String> {
     lines
 }
 
-/// A loss with as many digits as tell something.
+/// A loss with its significant digits.
 pub(crate) fn loss(loss: f64) -> String {
     let size = loss.abs();
     match size {

@@ -1,8 +1,8 @@
-//! Predicts every published run and says how far off the predictions are.
+//! Predicts every published run and prints how far off the predictions are.
 //!
 //! Without arguments: a line for each row, the errors by source, and the figures that
 //! `cargo xtask bench plan` reads (`figure`, a tab, the name, a tab, the value). With `--fit`: the
-//! shares of the peak, as `plan/efficiency.rs` holds them, and how well the other sources foretell
+//! shares of the peak, as `plan/efficiency.rs` holds them, and how well the other sources predict
 //! each source.
 #![expect(clippy::print_stdout, reason = "the table is the program's output")]
 #![expect(
@@ -76,7 +76,7 @@ fn print_fit(judged: &[Judged]) {
         );
     }
     println!(
-        "\nheld out, by publisher: what the others foretell\nrows  median   mean  worst    bias"
+        "\nheld out, by publisher: what the others predict\nrows  median   mean  worst    bias"
     );
     let mut publishers: Vec<&str> = judged
         .iter()

@@ -1,7 +1,7 @@
 //! From log lines to one verdict: which rank, which node, why, and what to do.
 //!
 //! Owns reading lines of many shapes, the rules, the facts of each rank, comparing ranks, and the order
-//! of what is concluded. Does not read files, and knows no clock: time is what the lines tell.
+//! of what is concluded. Does not read files or a clock: time comes from the lines.
 //!
 //! # Flow
 //!
@@ -64,7 +64,7 @@ const MAX_ENDED: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SourceId(usize);
 
-/// Reads logs and says what they mean.
+/// Reads logs and concludes what failed.
 #[derive(Clone, Debug)]
 pub struct Doctor {
     rules: Arc<Rules>,
@@ -84,21 +84,21 @@ impl Doctor {
         }
     }
 
-    /// Adds how a pod ended, as whoever ran it knows. Lines explain it; none contradicts it.
-    pub fn know(&mut self, known: Known) {
+    /// Adds how a pod ended, as the runtime reported it. Lines explain it; none contradicts it.
+    pub fn add_known_end(&mut self, known: Known) {
         if self.known.len() < MAX_KNOWN {
             self.known.push(known);
         }
     }
 
-    /// Adds a source. Its name is told in evidence; a rank in it (`rank3.log`) is that of its lines.
+    /// Adds a source. Its name is shown in evidence; a rank in it (`rank3.log`) is that of its lines.
     pub fn source(&mut self, name: &str) -> SourceId {
         self.sources.push(Source::new(name));
         SourceId(self.sources.len() - 1)
     }
 
-    /// Says whose lines a source holds, where its name does not.
-    pub fn belongs_to(&mut self, id: SourceId, rank: Option<u32>, node: Option<&str>) {
+    /// Sets the rank and node of a source, where its name does not contain them.
+    pub fn set_rank_and_node(&mut self, id: SourceId, rank: Option<u32>, node: Option<&str>) {
         if let Some(source) = self.sources.get_mut(id.0) {
             source.rank = rank.or(source.rank);
             source.node = node.map(str::to_owned).or_else(|| source.node.take());
@@ -114,14 +114,14 @@ impl Doctor {
 
     /// The same for bytes of a large log that are neither at its beginning nor near its end: a job that
     /// wrote so much more has got past what rarely matters, and less is looked for.
-    pub fn middle(&mut self, id: SourceId, bytes: &[u8]) {
+    pub fn middle_bytes(&mut self, id: SourceId, bytes: &[u8]) {
         if let Some(source) = self.sources.get_mut(id.0) {
             source.read(&self.rules, bytes, Part::Middle);
         }
     }
 
-    /// Reads one line of a source. Rank and time (milliseconds since 1970) are those that whoever
-    /// cut the line out knows; else those that the line tells.
+    /// Reads one line of a source. Rank and time (milliseconds since 1970) are those that the caller
+    /// knows; else those in the line.
     pub fn line(&mut self, id: SourceId, rank: Option<u32>, millis: Option<i64>, line: &[u8]) {
         if let Some(source) = self.sources.get_mut(id.0) {
             source.line(&self.rules, rank, millis.map(Stamp::epoch), line);
@@ -152,7 +152,7 @@ impl Doctor {
         lines.sum::<u64>() + self.dumps.len() as u64
     }
 
-    /// What can be said so far.
+    /// What can be concluded so far.
     pub fn report(&self) -> Report {
         let mut group = Group::new(&self.sources, &self.dumps);
         group.ended(&self.known);
@@ -196,7 +196,7 @@ impl Doctor {
         ends.take(MAX_ENDED).map(Ended::of).collect()
     }
 
-    /// Puts ranks that do not name their host where whoever gave their log says. Nothing is concluded from it.
+    /// Sets the node of ranks that do not log their host to that of their source. Nothing is concluded from it.
     fn place(&self, ranks: &mut [RankFacts]) {
         let given: BTreeMap<&str, &str> = self
             .sources
@@ -210,7 +210,7 @@ impl Doctor {
         }
     }
 
-    /// Takes what is left as last lines, and says everything.
+    /// Reads what is left as last lines, and makes the final report.
     pub fn finish(mut self) -> Report {
         for source in &mut self.sources {
             source.end(&self.rules);

@@ -1,11 +1,11 @@
 //! Why a job is not running, or why it failed: one answer with the next step.
 //!
-//! Owns the order in which causes are looked for, and their sentences. It gathers nothing: an adapter
-//! hands it a [`Facts`] with what it could find out, and the same facts gives the same [`Answer`].
+//! Owns the order in which causes are checked, and their sentences. It gathers nothing: an adapter
+//! hands it a [`Facts`] with what it could find out, and the same facts give the same [`Answer`].
 //!
 //! Invariants: there is always an answer. The answer names one cause, the first that holds in the
-//! order of [`explain`]: what keeps a job from being looked at comes before what keeps its pods from being
-//! made, that before what keeps them from running. What is not known is not said.
+//! order of [`explain`]: what keeps an operator from processing a job comes before what keeps its pods from being
+//! created, that before what keeps them from running. What is not known is left out.
 
 mod ended;
 pub mod exit;
@@ -23,7 +23,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 pub use facts::{
-    Claim, ClaimState, CutOff, Facts, FailedPod, Operator, PodFacts, Quota, Subject, Told, Trouble,
+    Claim, ClaimState, CutOff, EventFacts, Facts, FailedPod, Operator, PodFacts, Quota, Subject,
+    Trouble,
 };
 pub use pods::will_not_start;
 
@@ -36,7 +37,7 @@ use crate::{
 const EVIDENCE_MAX: usize = 6;
 /// Longest line of evidence, in characters.
 const EVIDENCE_CHARS: usize = 600;
-/// An operator that lives answers a new job within seconds.
+/// A running operator processes a new job within seconds.
 const UNTOUCHED: Duration = Duration::from_secs(15);
 
 /// Why a job is where it is.
@@ -118,9 +119,9 @@ causes! {
     InvalidSpec,
     /// Its status cannot be read.
     StatusUnreadable,
-    /// No operator looks after it.
+    /// No operator manages it.
     NoOperator,
-    /// The operator crashed or panicked on it and leaves it alone.
+    /// The operator crashed or panicked on it and has set it aside.
     SetAside,
     /// It is suspended.
     Suspended,
@@ -128,11 +129,11 @@ causes! {
     QuotaExceeded,
     /// A quota asks for requests or limits that its pods do not state.
     QuotaNeedsLimits,
-    /// An admission webhook said no.
+    /// An admission webhook denied its pods.
     WebhookDenied,
-    /// An admission webhook does not answer.
+    /// An admission webhook does not respond.
     WebhookDown,
-    /// The pod security standard of the namespace said no.
+    /// Its pods violate the pod security standard of the namespace.
     PodSecurity,
     /// The operator lacks rights.
     Forbidden,
@@ -146,43 +147,43 @@ causes! {
     Backoff,
     /// Pods of an earlier attempt are still there.
     OldPods,
-    /// A container cannot be made: a Secret, `ConfigMap` or key is missing, or its settings are wrong.
+    /// A container cannot be created: a Secret, `ConfigMap` or key is missing, or its settings are wrong.
     ContainerConfig,
     /// An image cannot be pulled.
     ImagePull,
-    /// A container keeps ending and is restarted in place.
+    /// A container keeps exiting and is restarted in place.
     CrashLoop,
     /// A volume cannot be mounted.
     VolumeMount,
     /// A volume claim is missing or not bound.
     VolumeClaim,
-    /// A node does not answer.
+    /// A node does not respond.
     NodeSilent,
     /// Pods are held back by scheduling gates.
     Gated,
-    /// The fabric that it names is not there.
+    /// The fabric that it names does not exist.
     FabricMissing,
     /// Its nodes have not passed the preflight that it requires.
     Preflight,
     /// No node takes its pods.
     Unschedulable,
-    /// The scheduler that its pods name has not looked at them.
+    /// The scheduler that its pods name has not processed them.
     NoScheduler,
     /// The launcher waits for its workers.
     WaitingForWorkers,
     /// Its pods are being started.
     Starting,
-    /// No pod is wanted in the role that decides.
+    /// The role that decides has no replicas.
     NothingToRun,
     /// A container ran out of memory.
     OutOfMemory,
     /// A container failed.
     ContainerFailed,
-    /// Its pods were taken away too often.
+    /// Its pods were removed too often.
     PodsTaken,
     /// It was active for longer than its deadline.
     DeadlineExceeded,
-    /// It failed, and nothing that is left tells why.
+    /// It failed, and nothing that is left shows why.
     Failed,
     /// It runs, and its loss or gradients are NaN or infinite.
     NotFinite,
@@ -196,7 +197,7 @@ pub fn explain(facts: &Facts) -> Answer {
         job::managed_elsewhere,
         job::unreadable,
         job::invalid,
-        job::nobody_looks,
+        job::no_operator,
         job::set_aside,
         job::suspended,
         refused::refused,
@@ -246,13 +247,13 @@ impl Answer {
         self.because(from, says)
     }
 
-    fn because_of(self, told: &Told) -> Self {
-        let from = if told.pod.is_empty() {
-            format!("event {}", told.reason)
+    fn because_of(self, event: &EventFacts) -> Self {
+        let from = if event.pod.is_empty() {
+            format!("event {}", event.reason)
         } else {
-            format!("event {} of pod `{}`", told.reason, told.pod)
+            format!("event {} of pod `{}`", event.reason, event.pod)
         };
-        self.because(from, told.message.clone())
+        self.because(from, event.message.clone())
     }
 }
 

@@ -5,7 +5,7 @@
 //! platform owns the details. It does not know where a fabric comes from: a document beside the job, or
 //! an object of a cluster.
 //!
-//! Invariant: whatever the user set stays as it is. What the fabric would have it otherwise is a
+//! Invariant: whatever the user set stays as it is. Where the fabric has another value, that is a
 //! [`Disagreement`], never a change.
 
 mod attachment;
@@ -51,7 +51,7 @@ wire! {
     /// What a fabric is. Every part may be left out.
     struct FabricSpec {
         /// The networks that every pod with ranks is attached to, as `[namespace/]name[@interface]`;
-        /// without a namespace they are looked for in that of the job.
+        /// without a namespace, that of the job is used.
         attachments: Vec<String>,
         /// The interface of the pod that gradients travel on.
         interface: String,
@@ -125,7 +125,7 @@ wire! {
 
 impl FabricSpec {
     /// The variables that the ranks get where `interface` carries the gradients: those that are stated,
-    /// and the ones by which NCCL and Gloo are told of the interface.
+    /// and the ones that name the interface for NCCL and Gloo.
     pub(crate) fn variables_on(&self, interface: Option<&str>) -> BTreeMap<String, String> {
         let mut variables = BTreeMap::new();
         if let Some(interface) = interface {

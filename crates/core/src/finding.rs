@@ -1,6 +1,6 @@
 //! The shape of one lint result: code, severity, place in the file, sentence, hint.
 //!
-//! The reader, the validator and the linter all speak in findings, so that one printer and one
+//! The reader, the validator and the linter all return findings, so that one printer and one
 //! JSON shape serve them all.
 
 use std::fmt;
@@ -50,9 +50,9 @@ pub enum Fix {
     Scalar(String),
     /// The scalar is put in quotes, which makes it text.
     Quote,
-    /// The quotes of the scalar are taken away.
+    /// The quotes of the scalar are removed.
     Unquote,
-    /// The entry with this value is taken out of its map.
+    /// The entry with this value is removed from its map.
     Remove,
     /// An entry is added to the map, after the one with this value.
     Add {

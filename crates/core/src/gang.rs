@@ -14,14 +14,14 @@
 //! - A gang gets all its seats, or as many as its minimum asks for, or none.
 //! - No node is given more pods than it has room for, and no pod a node that Kubernetes would refuse it.
 //! - Of several gangs the one with the higher claim goes first, then one that had its seats before, then
-//!   the older. The first that has to wait is promised seats; what is promised is given to nobody else.
+//!   the older. The first that has to wait is promised seats, which no other gang gets.
 //! - Gangs are evicted only for a gang whose pods were admitted with a higher priority, and only as far as
 //!   [`Snapshot::preemption`] reaches.
 //! - The same arguments give the same answer.
 //!
 //! # Caveats
 //! Volumes that are bound to zones, and limits of the cluster's own on pods of a node beside `pods`, are
-//! not looked at.
+//! ignored.
 
 mod amounts;
 mod ask;
@@ -65,13 +65,13 @@ pub use snapshot::{
 pub use survey::{Area, Held, Host, Tally, survey};
 pub use topology::{Level, Topology};
 pub use traffic::weight;
-pub use wait_queue::{Edition, Looked, Sitter, WaitQueue, waits_for_seats};
+pub use wait_queue::{GangPod, GangRevision, QueueChanges, WaitQueue, waits_for_seats};
 pub(crate) use wanted::minimum;
 pub use wanted::{Constraints, Gang, Member, Shape};
 
 /// Seats for the gangs that want some, in the cluster as it is at `now`.
 ///
-/// Gangs that have all their seats are only looked at as holders of them.
+/// Gangs that have all their seats only count as holders of them.
 pub fn place(snapshot: &Snapshot, gangs: &[Gang], now: Timestamp) -> Placement {
     let mut placer = Placer {
         table: NodeTable::new(snapshot, gangs),
@@ -166,13 +166,13 @@ impl<'a> Placer<'a> {
             };
             let shape = ask.shape(pod);
             self.table.take(*node, &ask.needs[shape]);
-            self.table.lodge(gang, &gang.shapes[shape], *node);
+            self.table.add_placed_pod(gang, &gang.shapes[shape], *node);
         }
         self.placement.seated.insert(gang.key.clone(), seating);
     }
 
-    /// Says why not, and promises seats: to the first that waits, to one that had seats before, and to one
-    /// that others end for.
+    /// Refuses with the reason, and reserves seats: for the first that waits, for one that had seats before, and
+    /// for one that others are evicted for.
     fn refuse(&mut self, ask: &Ask<'a>) {
         let gang = ask.gang;
         let mut refusal =

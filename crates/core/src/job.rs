@@ -8,11 +8,11 @@
 //! # Guarantees
 //! - The same arguments give the same [`Decision`], byte for byte.
 //! - Everything that is remembered is in the status, so an adapter killed between any two steps
-//!   and started again goes on where it was: a restart and its price are one write, and whatever
+//!   and started again continues where it was: a restart and its charge are one write, and whatever
 //!   was not carried out is decided again.
 //! - A pod carries its attempt; one of an older attempt is removed and never counted.
 //! - A job that has ended stays ended. A suspended job has no pods.
-//! - Every pass says what the job waits for ([`Decision::reasons`] is never empty).
+//! - Every pass reports what the job waits for ([`Decision::reasons`] is never empty).
 //!
 //! # Assumptions
 //! - One adapter at a time writes the status of a job; a write on top of a status other than the
@@ -22,8 +22,8 @@
 //!   acted upon.
 //!
 //! # Caveats
-//! - A pod of a dead node is deleted without its node's word after `trainyard.dev/lost-after`. Its
-//!   processes may still run there; under gang scope they belong to an attempt that nobody talks to
+//! - A pod of a dead node is force-deleted after `trainyard.dev/lost-after`. Its
+//!   processes may still run there; under gang scope they belong to an attempt that no other rank talks to
 //!   any more.
 
 mod action;
@@ -49,6 +49,7 @@ mod restart;
 mod roster;
 mod seating;
 mod status;
+mod status_delay;
 mod success;
 mod suspend;
 #[cfg(test)]
@@ -56,7 +57,6 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod transport;
-mod unhurried;
 mod verdict;
 
 use jiff::Timestamp;
@@ -66,8 +66,8 @@ pub use alone::unjudged_ends;
 pub use index_set::IndexSet;
 pub use observed::{
     Autoscaler, Disruption, Exit, Grouping, JudgedEnd, NodeHealth, Observed, ObservedPod, PodPhase,
-    PodUid, PreflightRun, Preflights, Progress, Refusal, Seating, SeenFabric, SeenPreflight,
-    SharedInputs, TransportsTold, Wait,
+    PodUid, PreflightRun, Preflights, Progress, Refusal, ReportedTransports, Seating, SeenFabric,
+    SeenPreflight, SharedInputs, Wait,
 };
 pub use status::{
     Account, Condition, ConditionStatus, ConditionType, FabricInUse, JobRecord, JobStatus, Kept,
@@ -75,8 +75,8 @@ pub use status::{
     Unreadable, read as read_status, time_words,
 };
 
+pub use status_delay::{PROGRESS_EVERY, may_wait};
 pub use transport::asks_for_transport;
-pub use unhurried::{PROGRESS_EVERY, may_wait};
 pub use verdict::failed_first;
 
 use self::{mutant::Mutant, pass::Pass, roster::Roster};
@@ -85,9 +85,9 @@ use crate::{reason::Code, spec::Job};
 /// Decides what is to be done for `job` at `now`, given what is observed.
 pub fn decide(job: &Job, observed: &Observed, now: Timestamp) -> Decision {
     let mut pass = Pass::new(job, observed, now);
-    story(&mut pass);
-    seating::leave(&mut pass);
-    preflight::leave(&mut pass);
+    run_steps(&mut pass);
+    seating::leave_queue(&mut pass);
+    preflight::end_unneeded(&mut pass);
     let decision = pass.finish();
     if observed.status.is_new() && decision.actions.contains(&Action::AskSeats) {
         return seating::ask_first(observed, decision);
@@ -113,7 +113,7 @@ pub fn budget_limit(job: &Job, account: Account) -> Option<u32> {
 }
 
 /// The steps of one pass. Each either settles the pass or leaves it to the next.
-fn story(pass: &mut Pass<'_>) {
+fn run_steps(pass: &mut Pass<'_>) {
     if managed_elsewhere(pass) {
         return;
     }

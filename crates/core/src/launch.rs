@@ -5,8 +5,8 @@
 //! pod runs, and it makes no keys: randomness is an argument.
 //!
 //! One file per framework holds its wiring: how its ranks find each other. The rest serves them
-//! all: `pod` (names, labels, owner, restart policy), `service`, `autoscaler`, `group` (what another
-//! scheduler is told), and `plan`, which joins the parts.
+//! all: `pod` (names, labels, owner, restart policy), `service`, `autoscaler`, `group` (the gang for another
+//! scheduler), and `plan`, which joins the parts.
 //!
 //! Invariant: the same job gives the same bytes, and what the user wrote in a template survives:
 //! lists are only appended to, and only the fields that the contract names are set. The exceptions
@@ -89,12 +89,12 @@ pub struct Cluster {
     pub own_account: Option<Account>,
     /// Which ports are closed to others, in pods in which we listen.
     pub network_policy: NetworkPolicyMode,
-    /// The scheduler of others that starts the gangs of jobs which do not say who does.
+    /// The other scheduler that starts the gangs of jobs which do not say who does.
     pub gang_scheduler: Option<GangScheduler>,
     /// The shape in which it serves Kubernetes' own API for gangs.
     pub native: NativeApi,
     /// Ports of single pods in place of their template's, where all pods share one machine. Only
-    /// `TFJob` can tell its ranks of a port for each pod.
+    /// `TFJob` can give its ranks a port for each pod.
     pub ports: BTreeMap<Slot, i32>,
 }
 
@@ -154,36 +154,35 @@ pub enum LaunchError {
     },
     /// A job that asks for the agent on a cluster without its image.
     #[error(
-        "`trainyard.dev/mpi-transport` is `agent`, and this operator was given no image of it; it \
-         needs `--agent-image`"
+        "`trainyard.dev/mpi-transport` is `agent`, but this operator has no agent image; set \
+         `--agent-image`"
     )]
     NoAgentImage,
-    /// A job whose ranks are started by `kubectl exec` on a cluster that gives launchers no rights.
+    /// A job whose ranks are started by `kubectl exec` on a cluster that grants launchers no rights.
     #[error(
-        "the launcher would start its ranks with `kubectl exec`, for which this operator gives no rights; remove what \
+        "the launcher would start its ranks with `kubectl exec`, for which this operator grants no rights; remove what \
          asks for `kubectl` (the annotation `trainyard.dev/mpi-transport`, a command or a volume), so that the agent \
          starts them, or run the operator with `--mpi-launcher-rights` (chart: `mpi.launcherRights=true`)"
     )]
     NoLauncherRights,
     /// The same where there is no agent either.
     #[error(
-        "the launcher would start its ranks with `kubectl exec`, for which this operator gives no rights, and it has no \
-         image of the agent; run it with `--agent-image`, or with `--mpi-launcher-rights` (chart: \
+        "the launcher would start its ranks with `kubectl exec`, for which this operator grants no rights, and it has no \
+         agent image; run it with `--agent-image`, or with `--mpi-launcher-rights` (chart: \
          `mpi.launcherRights=true`)"
     )]
     NoAgentNorRights,
     /// A job that requires a preflight on a cluster without the image of the program.
     #[error(
-        "`trainyard.dev/preflight` is `required`, and this operator was given no image of the \
-         program that measures; it needs `--agent-image`"
+        "`trainyard.dev/preflight` is `required`, but this operator has no image of the \
+         program that measures; set `--agent-image`"
     )]
     NoPreflightImage,
 }
 
 /// The pod of `slot`, as part of `attempt`.
 ///
-/// Whoever makes many pods of one job keeps a [`Plan`] instead: what all pods share is then worked
-/// out once.
+/// For many pods of one job use a [`Plan`]: it computes what all pods share only once.
 pub fn pod(
     job: &Job,
     slot: Slot,

@@ -26,7 +26,7 @@ mod timeline;
 pub use phase::{Phase, Scene, Turn, patience};
 pub use timeline::{SPANS_KEPT, Span, Timeline, coarsen};
 
-/// Attempts kept one by one; older ones are added up, so that a job that restarts for ever has a
+/// Attempts kept one by one; older ones are added up, so that a job that restarts forever has a
 /// status of bounded size.
 pub const ATTEMPTS_KEPT: usize = 16;
 

@@ -1,9 +1,9 @@
 //! Findings over files: every job document checked, and what can be seen of all files together.
 //!
-//! Owns the rules and the two questions that can be asked of them. [`lint`] says whether a file can be
-//! run at all, as [`crate::spec::check`] finds it. [`review`] says besides what would go wrong.
+//! Owns the rules and two entry points. [`lint`] reports whether a file can be run at all, as
+//! [`crate::spec::check`] finds it. [`review`] also reports what would go wrong.
 //!
-//! Invariant: `review` never leaves out what `lint` says of a job, whatever profile or annotation. Both
+//! Invariant: `review` never leaves out what `lint` reports of a job, whatever profile or annotation. Both
 //! take the same documents for jobs ([`Contents`]), and judge a job with `generateName` as the cluster
 //! would name it.
 
@@ -71,14 +71,14 @@ pub fn lint(file: &File) -> Vec<Finding> {
 }
 
 /// The same for files that belong together, one list for each. Where one of them holds a job, the others
-/// need not, and objects of other kinds are passed over ([`Contents::foreign`]).
+/// need not, and objects of other kinds are skipped ([`Contents::foreign`]).
 pub fn lint_together(files: &[&File]) -> Vec<Vec<Finding>> {
     let contents = Contents::of(files.iter().copied());
     files.iter().map(|file| lint_one(file, contents)).collect()
 }
 
 fn lint_one(file: &File, contents: Contents) -> Vec<Finding> {
-    let mut findings = of_the_file(file, contents);
+    let mut findings = file_findings(file, contents);
     for (part, document) in contents.parts(file) {
         match part {
             Part::Fabric => findings.extend(crate::fabric::read(document).findings),
@@ -93,7 +93,7 @@ fn lint_one(file: &File, contents: Contents) -> Vec<Finding> {
 }
 
 /// What can only be seen with all documents of a file at hand.
-fn of_the_file(file: &File, contents: Contents) -> Vec<Finding> {
+fn file_findings(file: &File, contents: Contents) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut seen: BTreeMap<(&str, String, String), Span> = BTreeMap::new();
     let mut companions_only = true;
@@ -148,7 +148,7 @@ fn of_the_file(file: &File, contents: Contents) -> Vec<Finding> {
                 first.tree.head(),
                 "the file has no job in it, only objects that go with one",
             )
-            .with_hint(format!("the kinds read are {}", spec::kinds_read())),
+            .with_hint(format!("the supported kinds are {}", spec::kinds_read())),
         );
     }
     findings
@@ -158,7 +158,7 @@ fn of_the_file(file: &File, contents: Contents) -> Vec<Finding> {
 ///
 /// `profile` decides for all jobs; without one the annotation `trainyard.dev/profile` of a job does, and
 /// without that it is a demo. Where the files hold a job, those that hold none and documents of kinds
-/// that are not ours are passed over: they are the rest of a folder or of a chart.
+/// that are not ours are skipped: they are the rest of a folder or of a chart.
 pub fn review(files: &[&File], profile: Option<Profile>) -> Vec<Vec<Finding>> {
     let context = Context::of(files, profile);
     files.iter().map(|file| context.review(file)).collect()
@@ -177,7 +177,7 @@ pub fn review_in(
 
 /// The findings of one object of the API: what [`review`] finds in a file with nothing else in it.
 ///
-/// There are no positions, and nothing is known of the objects that go with a job.
+/// Findings have no positions, and the objects that go with a job are unknown.
 pub fn review_object(object: &serde_json::Value, profile: Option<Profile>) -> Vec<Finding> {
     match spec::document_from_value(object) {
         Ok(document) => review_document(&document, &Companions::default(), profile),
@@ -209,7 +209,7 @@ impl<'a> Context<'a> {
 
     /// The findings of `file`, which is one of those the context is made of.
     fn review(&self, file: &File) -> Vec<Finding> {
-        let mut findings = of_the_file(file, self.contents);
+        let mut findings = file_findings(file, self.contents);
         for (part, document) in self.contents.parts(file) {
             if part != Part::Foreign {
                 findings.extend(review_document(document, &self.companions, self.profile));
@@ -302,13 +302,13 @@ fn review_document(
             None => false,
         },
     );
-    checked.extend(once_each(found));
+    checked.extend(without_duplicates(found));
     checked
 }
 
-/// Without those that say the same of the same place: two roles may share one template by an alias, and
+/// Without findings that repeat the same message at the same place: two roles may share one template by an alias, and
 /// then have the place in common and not the path. A script may be one place of several findings.
-fn once_each(findings: Vec<Finding>) -> Vec<Finding> {
+fn without_duplicates(findings: Vec<Finding>) -> Vec<Finding> {
     let mut seen: BTreeMap<(&str, usize, usize), (String, BTreeSet<String>)> = BTreeMap::new();
     let is_new = |finding: &Finding| {
         let place = (finding.code, finding.span.start, finding.span.end);

@@ -1,12 +1,12 @@
-//! Weeks of a job on a large cluster, with failures, in seconds.
+//! Simulates weeks of a job on a large cluster, with failures, within seconds.
 //!
 //! A discrete-event simulation of one gang: machines fail, by component, more often where they are bad,
 //! sometimes several at once; a failure is noticed, the gang restarts by one of four paths, trains again
-//! what was not saved, and goes on; machines are repaired and come back. Where every second went is told
-//! in the phases of [`crate::ledger`].
+//! what was not saved, and continues; machines are repaired and come back. Every second is booked to a
+//! phase of [`crate::ledger`].
 //!
-//! Owns the long view. What one pod's failure means for one job is decided in [`crate::job`], and
-//! tested with every fault in the `sim` crate; here that is taken as given, as a time for each path.
+//! Owns the long-term simulation. What one pod's failure means for one job is decided in [`crate::job`], and
+//! tested with every fault in the `sim` crate; here each path is only a duration.
 //!
 //! Invariant: a run depends on its [`World`] and its seed and on nothing else: the same two give the
 //! same bytes. Its phases add up to the time that passed.

@@ -5,7 +5,7 @@
 //! goes in are values that an adapter read, what comes out is a [`Report`].
 //!
 //! Invariant: whatever could not be measured is a check of its own with the reason. Nothing passes
-//! because nobody looked.
+//! because it was not checked.
 
 mod amounts;
 mod brief;
@@ -42,5 +42,5 @@ pub use reading::{
 pub use suspects::{Blamed, Suspect, Suspects};
 pub use trust::{
     Consequences, Marks, REPORT_MOST, Rejected, Source, accept, clean, consequences,
-    only_what_was_seen, report_most,
+    downgrade_unseen_gpus, report_most,
 };

@@ -6,7 +6,7 @@
 //! # Flow
 //!
 //! Bytes of one stream go through a [`Reader`], which splits them into lines (also at `\r`), drops colour codes and turns
-//! each line into a [`Reading`]. [`Speakers`] learns which of the streams of an attempt reports its steps. A [`Track`]
+//! each line into a [`Reading`]. [`StepReporters`] finds which of the streams of an attempt reports its steps. A [`Track`]
 //! puts the readings of one attempt in order of time.
 //!
 //! Trainers differ in the names that they give to a few values, and hardly in grammar: there are lines of names and
@@ -27,17 +27,17 @@ mod lines;
 mod names;
 pub mod push;
 mod reader;
+mod reporters;
 pub mod rota;
 mod rules;
-mod speakers;
 mod track;
 
 pub use figure::Figure;
 pub(crate) use lines::LineReader;
 pub use reader::Reader;
+pub use reporters::StepReporters;
 pub(crate) use rules::GROUPS;
 pub use rules::UserRules;
-pub use speakers::Speakers;
 pub use track::Track;
 
 /// What one line of a training program reports.
@@ -72,7 +72,7 @@ pub enum Event {
     Saving,
     /// It saved one.
     Saved,
-    /// It evaluates, which is no training.
+    /// It evaluates, which is not training.
     Evaluating,
 }
 

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// Thousandths of the unit, rounded up; `None` where the text is no quantity.
+/// Thousandths of the unit, rounded up; `None` where the text is not a quantity.
 pub fn milli(quantity: &Quantity) -> Option<i128> {
     let text = quantity.0.trim();
     let split = text
@@ -48,7 +48,7 @@ pub fn milli(quantity: &Quantity) -> Option<i128> {
     Some(if negative { -rounded } else { rounded })
 }
 
-/// Whole units, rounded up; `None` where the text is no quantity or it is negative.
+/// Whole units, rounded up; `None` where the text is not a quantity or it is negative.
 pub fn units(quantity: &Quantity) -> Option<u64> {
     let milli = milli(quantity)?;
     u64::try_from((milli + 999) / 1000)

@@ -18,27 +18,27 @@ pub enum Code {
     StaleView,
     /// The job is suspended.
     Suspended,
-    /// Pods of an earlier attempt are not gone yet.
+    /// Pods of an earlier attempt still terminate.
     WaitingForOldPods,
     /// The next attempt starts after a pause.
     WaitingToRetry,
     /// The launcher waits for its workers.
     WaitingForWorkers,
-    /// Pods are not all there yet.
+    /// Not all pods exist and run yet.
     WaitingForPods,
     /// Pods have no node yet.
     WaitingForSeats,
-    /// The fabric that the job names is not there.
+    /// The fabric that the job names does not exist.
     WaitingForFabric,
     /// The nodes of the gang have not passed the preflight that the job requires.
     WaitingForPreflight,
-    /// An object could not be made.
+    /// An object could not be created.
     Refused,
-    /// A node does not answer; its pods are not given up yet.
+    /// A node does not respond; its pods do not count as lost yet.
     NodeSilent,
     /// Fewer workers than wanted train.
     Degraded,
-    /// All is as it should be.
+    /// The job trains as requested.
     Training,
     /// A role has no pods to run.
     NothingToRun,
@@ -52,7 +52,7 @@ pub enum Code {
     CleaningUp,
     /// The job has ended: it failed in a way that a retry does not help, and its user set no limit.
     RetryDoesNotHelp,
-    /// The operator crashed or panicked on the job and leaves it alone.
+    /// The operator crashed or panicked on the job and has set it aside.
     SetAside,
     /// A code of another version. Never written: what is stored keeps the code it has.
     #[serde(other)]

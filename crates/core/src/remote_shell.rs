@@ -1,8 +1,8 @@
 //! The command lines with which `mpirun` and its scripts reach another pod.
 //!
 //! Open MPI and Hydra call what they believe to be ssh or rsh; the script of an `MPIJob` v1 calls
-//! `kubectl exec`. Whoever stands in for one of them reads its arguments here. It carries nothing
-//! out.
+//! `kubectl exec`. A replacement for one of them reads its arguments here. This module runs
+//! nothing.
 
 /// A command for another pod.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use thiserror::Error;
 pub use answers::{Answers, Question};
 pub use catalogue::{Size, Template, all, find};
 
-/// Why there is no file.
+/// Why no file was written.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct Refusal {
@@ -41,7 +41,7 @@ impl Refusal {
         self
     }
 
-    /// What would do.
+    /// What to do instead.
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
     }

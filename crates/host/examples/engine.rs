@@ -49,7 +49,7 @@ struct File {
     cpu: bool,
     #[serde(default)]
     image_env: Vec<(String, PathBuf)>,
-    /// Whether output is told.
+    /// Whether output is printed.
     #[serde(default)]
     quiet: bool,
 }
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
             Ok(Outcome::Succeeded) => ExitCode::SUCCESS,
             Ok(Outcome::Failed | Outcome::Stopped) => ExitCode::from(1),
             Err(error) => {
-                tell(&json!({"error": error.to_string()}));
+                print_line(&json!({"error": error.to_string()}));
                 ExitCode::from(2)
             }
         },
@@ -88,12 +88,12 @@ fn start(path: PathBuf) -> Result<Outcome, Box<dyn std::error::Error>> {
     stop.listen_to_signals()?;
     let report = run(&request, &stop, &mut |event| {
         if !(quiet && matches!(event, RunEvent::Output { .. })) {
-            tell(&line(&event));
+            print_line(&line(&event));
         }
     });
     report.map(|report| report.outcome).map_err(|error| {
         let hint = error.hint().unwrap_or_default();
-        tell(&json!({"hint": hint}));
+        print_line(&json!({"hint": hint}));
         let cause = std::error::Error::source(&error).map(ToString::to_string);
         match cause {
             Some(cause) => format!("{error}: {cause}").into(),
@@ -217,6 +217,6 @@ fn line(event: &RunEvent) -> Value {
 }
 
 /// A reader that is gone ends nothing.
-fn tell(line: &Value) {
+fn print_line(line: &Value) {
     drop(writeln!(io::stdout().lock(), "{line}"));
 }

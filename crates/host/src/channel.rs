@@ -72,7 +72,7 @@ fn send_with(
     }
     let rights = [ControlMessage::ScmRights(descriptors)];
     let rights: &[ControlMessage<'_>] = if descriptors.is_empty() { &[] } else { &rights };
-    patiently(|| {
+    send_when_possible(|| {
         sendmsg::<()>(
             socket.as_fd().as_raw_fd(),
             &[IoSlice::new(&bytes)],
@@ -86,12 +86,12 @@ fn send_with(
 
 /// Sends as soon as it may: the kernel lets an ordinary user have only so many descriptors on their
 /// way to whoever takes them, and the engine sends those of many pods faster than pods start.
-fn patiently(mut send: impl FnMut() -> nix::Result<usize>) -> io::Result<()> {
+fn send_when_possible(mut send: impl FnMut() -> nix::Result<usize>) -> io::Result<()> {
     let until = Instant::now() + CROWDED_MAX;
     loop {
         match send() {
             Ok(_) => return Ok(()),
-            // Nothing tells when there are fewer.
+            // No event reports when there are fewer.
             Err(Errno::ETOOMANYREFS) if Instant::now() < until => thread::sleep(CROWDED),
             Err(errno) => return Err(errno.into()),
         }
@@ -191,7 +191,7 @@ mod tests {
         ] {
             let mut left = answers.into_iter();
             let mut tried = 0;
-            let sent = patiently(|| {
+            let sent = send_when_possible(|| {
                 tried += 1;
                 left.next().unwrap()
             });

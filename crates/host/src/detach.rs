@@ -13,7 +13,7 @@ pub fn new_session() -> io::Result<()> {
     }
 }
 
-/// Lets go of the streams that this process was started with.
+/// Closes the streams that this process was started with.
 pub fn leave_streams() -> io::Result<()> {
     let nowhere = OpenOptions::new()
         .read(true)

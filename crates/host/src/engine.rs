@@ -3,7 +3,7 @@
 //! One thread does all of it and sleeps in the kernel until something happens: a word from a pod
 //! init, output of a container, the end of a pod's last process, a request to stop, a timer.
 //!
-//! Invariant: whatever way [`run`] is left, every pod is gone by then.
+//! Invariant: however [`run`] returns, every pod is gone by then.
 
 mod act;
 mod ends;
@@ -19,7 +19,7 @@ mod show;
 mod start;
 mod streams;
 mod table;
-mod untold;
+mod unsaved;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,7 +44,7 @@ use trainyard_core::{
         NodeHealth, Observed, Refusal, Seating, SeenFabric, SeenPreflight, SharedInputs,
     },
     launch::Plan,
-    progress::{Speakers, Track},
+    progress::{StepReporters, Track},
     spec::{Job, RestartScope, Role},
 };
 
@@ -54,7 +54,7 @@ use self::{
     listen::Listener,
     remote::Remote,
     table::{Entry, Key},
-    untold::Untold,
+    unsaved::Unsaved,
 };
 use crate::{
     HostError,
@@ -68,15 +68,15 @@ use crate::{
     volumes::Volumes,
 };
 
-/// How often progress alone leads to a decision, and to a write.
+/// How often progress alone causes a decision, and a write.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 /// Events taken from the kernel at once.
 const BATCH: usize = 256;
 
-/// Runs the job of `request` on this machine to its end, telling `sink` what happens.
+/// Runs the job of `request` on this machine to its end, and sends events to `sink`.
 ///
 /// Returns when no process of the job is left. The error is why the job could not be run; a job
-/// that ran and failed is no error.
+/// that ran and failed is not an error.
 pub fn run(
     request: &RunRequest,
     stop: &StopHandle,
@@ -103,7 +103,7 @@ pub fn run(
     engine.renew_volumes(&store).inspect_err(|_| {
         drop(fs::remove_dir_all(&folder));
     })?;
-    let outcome = engine.go(stop);
+    let outcome = engine.run_to_end(stop);
     engine.end_everything();
     outcome
 }
@@ -136,7 +136,7 @@ struct Engine<'a> {
     job: &'a Job,
     /// The same job as someone has changed it since.
     edited_job: Option<Job>,
-    /// The same job, told to have no pods, once a stop was asked for.
+    /// The same job with `suspend` set, once a stop was requested.
     stopped_job: Option<Job>,
     prepared: &'a Prepared,
     plan: Plan<'a>,
@@ -157,7 +157,7 @@ struct Engine<'a> {
     /// The store does not have the pods as they are.
     pods_changed: bool,
     buffer: output::Buffer,
-    /// Streams that are next looked at then.
+    /// When each resting stream is read next.
     resting: BTreeSet<(Instant, u64)>,
     status: JobStatus,
     view: u64,
@@ -167,7 +167,7 @@ struct Engine<'a> {
     nodes: BTreeMap<String, NodeHealth>,
     refusals: Vec<Refusal>,
     /// The stream that speaks for the attempt `tracked`, and what it reported.
-    speakers: Speakers<(Key, usize)>,
+    reporters: StepReporters<(Key, usize)>,
     track: Track,
     tracked: u32,
     /// The first step that was reported in the run.
@@ -180,7 +180,7 @@ struct Engine<'a> {
     listener: Listener,
     /// Containers that ended in place, and are started again once that was decided.
     to_start_again: Vec<(Key, String)>,
-    untold: Untold,
+    unsaved: Unsaved,
     /// Whether something was seen since the last decision.
     changed: bool,
     /// When to decide even if nothing is seen.
@@ -265,7 +265,7 @@ impl<'a> Engine<'a> {
             autoscaler: false,
             nodes: BTreeMap::new(),
             refusals: Vec::new(),
-            speakers: Speakers::default(),
+            reporters: StepReporters::default(),
             track: Track::default(),
             tracked: 0,
             first_step: None,
@@ -278,7 +278,7 @@ impl<'a> Engine<'a> {
                 request.options.rules.clone(),
             ),
             to_start_again: Vec::new(),
-            untold: Untold::default(),
+            unsaved: Unsaved::default(),
             changed: true,
             decide_at: None,
             decided: Instant::now(),
@@ -292,13 +292,13 @@ impl<'a> Engine<'a> {
             limits: None,
             out_of_memory_kills: start::out_of_memory_kills(),
         };
-        engine.lay_out(request)?;
+        engine.write_run_files(request)?;
         Ok(engine)
     }
 
     /// Writes what pods and readers need before the first pod is started, and checks that every
     /// role can be.
-    fn lay_out(&mut self, request: &RunRequest) -> Result<(), HostError> {
+    fn write_run_files(&mut self, request: &RunRequest) -> Result<(), HostError> {
         let folder = self.writer.folder().path.clone();
         let write = |path: PathBuf| {
             move |source: io::Error| HostError::System {
@@ -340,7 +340,7 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    fn go(&mut self, stop: &StopHandle) -> Result<RunReport, HostError> {
+    fn run_to_end(&mut self, stop: &StopHandle) -> Result<RunReport, HostError> {
         self.watch(stop.as_fd(), Watch::Stop)?;
         let mut events = [EpollEvent::empty(); BATCH];
         loop {
@@ -350,7 +350,7 @@ impl<'a> Engine<'a> {
             if self.is_over() {
                 break;
             }
-            self.tell_store(Instant::now());
+            self.write_store(Instant::now());
             let count = match self.wait(&mut events) {
                 Ok(count) => count,
                 Err(nix::Error::EINTR) => 0,
@@ -399,7 +399,7 @@ impl<'a> Engine<'a> {
             self.note_store(|writer| writer.write_status(view, &status));
             (self.sink)(RunEvent::Status(Box::new(status)));
         }
-        self.tell_failure();
+        self.emit_failure();
         for event in decision.events {
             (self.sink)(RunEvent::Event(event));
         }
@@ -458,7 +458,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Whether nothing is left to do. Pods that a policy would leave running on a cluster are
-    /// ended here: nobody is left to watch over them.
+    /// ended here, because nothing would watch them.
     fn is_over(&mut self) -> bool {
         if !self.has_ended() && self.stopped_job.is_none() {
             return false;
@@ -481,16 +481,20 @@ impl<'a> Engine<'a> {
     fn wait(&self, events: &mut [EpollEvent]) -> nix::Result<usize> {
         // The kernel's own wait knows only milliseconds, in which a stream fills its pipe.
         let mut all = [PollFd::new(self.epoll.0.as_fd(), PollFlags::POLLIN)];
-        ppoll(&mut all, self.patience().map(TimeSpec::from), None)?;
+        ppoll(
+            &mut all,
+            self.time_to_next_event().map(TimeSpec::from),
+            None,
+        )?;
         self.epoll.wait(events, EpollTimeout::ZERO)
     }
 
     /// How long until something is due; `None` where nothing is.
-    fn patience(&self) -> Option<Duration> {
+    fn time_to_next_event(&self) -> Option<Duration> {
         let kills = self.pods.values().filter_map(|entry| entry.kill_at);
         let next = kills
             .chain(self.decide_at)
-            .chain(self.untold.due())
+            .chain(self.unsaved.due())
             .chain(self.faults.due(self.first_pod))
             .chain(self.resting.first().map(|(at, _)| *at))
             .min();
@@ -526,7 +530,7 @@ impl<'a> Engine<'a> {
             self.complained.store = true;
             let cause = std::error::Error::source(&error).map(ToString::to_string);
             let cause = cause.unwrap_or_default();
-            let note = format!("{error}: {cause}; the run goes on without it");
+            let note = format!("{error}: {cause}; the run continues without it");
             (self.sink)(RunEvent::Note(note));
         }
     }

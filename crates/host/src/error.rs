@@ -17,7 +17,7 @@ pub enum HostError {
     #[error(transparent)]
     Store(StoreError),
     /// The job cannot become pods.
-    #[error("cannot turn job `{job}` into pods")]
+    #[error("cannot build the pods of job `{job}`")]
     Launch {
         /// The job.
         job: JobName,
@@ -36,7 +36,7 @@ pub enum HostError {
         has: String,
     },
     /// The job asks for more GPUs than there are.
-    #[error("job `{job}` wants {}, this machine has {available}", gpus(*wanted))]
+    #[error("job `{job}` needs {}, this machine has {available}", gpus(*wanted))]
     TooFewGpus {
         /// The job.
         job: JobName,
@@ -54,15 +54,15 @@ pub enum HostError {
         other: String,
     },
     /// `--fresh` of a volume that lies elsewhere.
-    #[error("cannot empty volume `{claim}` for `--fresh`: it is a symbolic link to other data")]
+    #[error("cannot empty volume `{claim}` for `--fresh`: it is a symbolic link")]
     VolumeElsewhere {
         /// The volume.
         claim: String,
     },
     /// A container that relies on its image's entrypoint.
     #[error(
-        "container `{container}` of pod `{pod}` states no `command`, and there is no image here \
-         whose entrypoint could run"
+        "container `{container}` of pod `{pod}` has no `command`, and local runs do not use the \
+         entrypoint of an image"
     )]
     NoCommand {
         /// The pod.
@@ -91,7 +91,7 @@ pub enum HostError {
         message: String,
     },
     /// An object that a pod refers to and no file holds.
-    #[error("pod `{pod}` needs {what}, which is in none of the files")]
+    #[error("pod `{pod}` needs {what}, which none of the files contains")]
     MissingObject {
         /// The pod.
         pod: String,
@@ -99,7 +99,7 @@ pub enum HostError {
         what: String,
     },
     /// Something that a single machine cannot give.
-    #[error("pod `{pod}` wants {what}, which cannot be had on one machine")]
+    #[error("pod `{pod}` needs {what}, which a single machine cannot provide")]
     Unsupported {
         /// The pod.
         pod: String,
@@ -115,7 +115,7 @@ pub enum HostError {
         message: String,
     },
     /// The kernel refuses the namespaces that keep pods apart.
-    #[error("this machine does not let this user make namespaces ({step}: {reason})")]
+    #[error("this machine does not allow this user to create namespaces ({step}: {reason})")]
     NoNamespaces {
         /// The step that failed.
         step: String,
@@ -144,7 +144,7 @@ pub enum HostError {
         source: io::Error,
     },
     /// An injection that names a rank the job lacks.
-    #[error("injection `{injection}` names {named}, but the job has {count} of them")]
+    #[error("injection `{injection}` names {named}, but the job has only {count}")]
     NoSuchRank {
         /// The injection as written.
         injection: String,
@@ -154,7 +154,7 @@ pub enum HostError {
         count: u32,
     },
     /// All port numbers or address blocks are taken.
-    #[error("no free {what} is left on this machine")]
+    #[error("no free {what} on this machine")]
     NoneFree {
         /// What ran out.
         what: &'static str,
@@ -177,12 +177,12 @@ impl HostError {
             Self::Store(error) => return error.hint(),
             Self::TooFewGpus { available: 0, .. } => "run it with `--cpu`".to_owned(),
             Self::TooFewGpus { available, .. } => format!(
-                "run it with `--cpu`, or scale it down with `--replicas Worker=N` so that it wants \
+                "run it with `--cpu`, or scale it down with `--replicas Worker=N` so that it needs \
                  at most {}",
                 gpus(*available as u64)
             ),
             Self::NoCommand { container, .. } => {
-                format!("state `command` for container `{container}` in the job file")
+                format!("set `command` of container `{container}` in the job file")
             }
             Self::NotOnPath { program, .. } => format!(
                 "install `{program}`, or map the image to a virtual environment that has it with \
@@ -197,7 +197,7 @@ impl HostError {
                 )
             }
             Self::VolumeElsewhere { claim } => {
-                format!("empty the folder that `volumes/{claim}` leads to, or remove the link")
+                format!("empty the target of `volumes/{claim}`, or remove the link")
             }
             Self::NoNamespaces { cures, .. } => namespaces::hint(cures),
             _ => return None,
@@ -233,21 +233,21 @@ mod tests {
             (
                 1,
                 0,
-                "job `j` wants 1 GPU, this machine has 0",
+                "job `j` needs 1 GPU, this machine has 0",
                 "run it with `--cpu`",
             ),
             (
                 4,
                 1,
-                "job `j` wants 4 GPUs, this machine has 1",
-                "run it with `--cpu`, or scale it down with `--replicas Worker=N` so that it wants \
+                "job `j` needs 4 GPUs, this machine has 1",
+                "run it with `--cpu`, or scale it down with `--replicas Worker=N` so that it needs \
                  at most 1 GPU",
             ),
             (
                 8,
                 2,
-                "job `j` wants 8 GPUs, this machine has 2",
-                "run it with `--cpu`, or scale it down with `--replicas Worker=N` so that it wants \
+                "job `j` needs 8 GPUs, this machine has 2",
+                "run it with `--cpu`, or scale it down with `--replicas Worker=N` so that it needs \
                  at most 2 GPUs",
             ),
         ];

@@ -1,4 +1,4 @@
-//! Faults on purpose, as users write them: `kill rank=3 at=5s`.
+//! Injected faults, as users write them: `kill rank=3 at=5s`.
 //!
 //! Owns the words and when a fault is due. What a fault does to a pod is done by the engine and by
 //! pod init.
@@ -7,7 +7,7 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use thiserror::Error;
 
-/// One fault on purpose. It takes place once in a run.
+/// One injected fault. It takes place once in a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Injection {
     /// What happens.
@@ -73,13 +73,13 @@ pub enum At {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum InjectionError {
     /// Not a fault that we know.
-    #[error("`{found}` is no fault; known are `kill`, `hang`, `exit`, `node-loss` and `slow`")]
+    #[error("unknown fault `{found}`; expected `kill`, `hang`, `exit`, `node-loss` or `slow`")]
     UnknownFault {
         /// The word found.
         found: String,
     },
     /// A part that is not `key=value`, or whose key the fault does not have.
-    #[error("`{found}` is no setting of `{fault}`; it takes {takes}")]
+    #[error("unknown setting `{found}` of `{fault}`; expected {takes}")]
     UnknownSetting {
         /// The part found.
         found: String,
@@ -255,7 +255,7 @@ mod tests {
         let cases = [
             (
                 "",
-                "`` is no fault; known are `kill`, `hang`, `exit`, `node-loss` and `slow`",
+                "unknown fault ``; expected `kill`, `hang`, `exit`, `node-loss` or `slow`",
             ),
             ("kill rank=3", "`kill` needs `at=5s`"),
             ("kill at=1s", "`kill` needs `rank=3`"),
@@ -270,11 +270,11 @@ mod tests {
             ),
             (
                 "kill pods=1 at=1s",
-                "`pods=1` is no setting of `kill`; it takes `rank` and `at`",
+                "unknown setting `pods=1` of `kill`; expected `rank` and `at`",
             ),
             (
                 "hang now",
-                "`now` is no setting of `hang`; it takes `rank` and `at`",
+                "unknown setting `now` of `hang`; expected `rank` and `at`",
             ),
             ("exit rank=0 at=1s", "`exit` needs `code=137`"),
             (

@@ -155,7 +155,7 @@ impl Limits {
                 .any(|(missing, _)| *missing == resource);
             let served = |tree: &Tree| tree.resources.contains(&resource);
             if !named && !limits.trees.iter().any(served) {
-                let error = "no cgroup controller is there for this user".to_owned();
+                let error = "no cgroup controller is delegated to this user".to_owned();
                 limits.missing.push((resource, error));
             }
         }
@@ -172,7 +172,7 @@ impl Limits {
             .collect();
         names.sort_unstable();
         Some(format!(
-            "limits on {} are not enforced: cannot make cgroups ({error})",
+            "limits on {} are not enforced: cannot create cgroups ({error})",
             names.join(" and ")
         ))
     }
@@ -452,7 +452,7 @@ mod tests {
         let limits = Limits::under(&only_memory, "run");
         let note = limits.note().unwrap();
         assert!(
-            note.starts_with("limits on CPU are not enforced: cannot make cgroups (No such file"),
+            note.starts_with("limits on CPU are not enforced: cannot create cgroups (No such file"),
             "{note}"
         );
         assert_eq!(limits.container("c", BOTH).unwrap().len(), 1);
@@ -486,7 +486,11 @@ mod tests {
             assert_eq!(limits.ended_for_memory("c"), None, "nothing is counted");
             fs::write(folder.join(file), text).unwrap();
             assert_eq!(limits.ended_for_memory("c"), Some(true), "{file}");
-            assert_eq!(limits.ended_for_memory("c"), Some(false), "it is told once");
+            assert_eq!(
+                limits.ended_for_memory("c"),
+                Some(false),
+                "it is reported once"
+            );
             assert_eq!(limits.ended_for_memory("other"), None);
         }
     }

@@ -1,4 +1,4 @@
-//! Why a machine lets nobody but root make namespaces, and what to do about it.
+//! Why a machine allows only root to create namespaces, and what to do about it.
 //!
 //! Owns the settings by which distributions forbid it. Whether it is forbidden is tried, not
 //! guessed: these only explain a refusal.
@@ -57,8 +57,8 @@ fn cures_under(root: &Path) -> Vec<String> {
 pub(crate) fn hint(cures: &[String]) -> String {
     if cures.is_empty() {
         // No setting forbids it, so what surrounds this process does.
-        return "no setting of this machine forbids it, so a container around this shell does: \
-                start that with `--security-opt seccomp=unconfined --security-opt \
+        return "no sysctl of this machine forbids it, so the container around this shell does: \
+                start it with `--security-opt seccomp=unconfined --security-opt \
                 apparmor=unconfined`, or with `--privileged`; or run as root outside of it"
             .to_owned();
     }

@@ -5,7 +5,7 @@
 //! it makes a child in namespaces of its own, which is process 1 of the pod: that makes the mounts,
 //! starts the containers and reaps whatever ends, until the pod is over.
 //!
-//! A child of the keeper has the program in memory already. Starting the program anew for each pod
+//! A child of the keeper has the program in memory already. Starting the program again for each pod
 //! cost 1.4 ms of processor time, most of it to place its addresses.
 //!
 //! # Guarantees
@@ -33,7 +33,7 @@ use crate::{
 pub fn pod_init_main() -> ! {
     let code = match keeper::keep() {
         Ok(()) => 0,
-        // The engine has the reason if it still lives; there is nobody else to tell.
+        // The engine has the reason if it still lives; there is nobody else to report to.
         Err(_) => 1,
     };
     end(code)
@@ -70,7 +70,7 @@ fn first_process(socket: &OwnedFd, isolated: Result<(), Refused>) -> io::Result<
             channel::send(socket, &Report::Started { pid }, &[])?;
             let mut descriptors = descriptors.into_iter();
             let Some(memory) = descriptors.next() else {
-                return broken("the pod came without its description".to_owned());
+                return broken("the pod was sent without its description".to_owned());
             };
             let spec: PodSpec = channel::from_memory(memory)?;
             if let Err(failure) = mounts::set_up_pod(&spec) {
@@ -78,7 +78,7 @@ fn first_process(socket: &OwnedFd, isolated: Result<(), Refused>) -> io::Result<
             }
             supervise::supervise(socket, &spec, descriptors)
         }
-        _ => broken("the first order must be to start".to_owned()),
+        _ => broken("the first message must be a start".to_owned()),
     }
 }
 
@@ -86,5 +86,5 @@ fn first_process(socket: &OwnedFd, isolated: Result<(), Refused>) -> io::Result<
 fn number() -> io::Result<u32> {
     let name = fs::read_link("/proc/self")?;
     let number = name.to_str().and_then(|name| name.parse().ok());
-    number.ok_or_else(|| io::Error::other("`/proc/self` leads to no process"))
+    number.ok_or_else(|| io::Error::other("`/proc/self` is not a process"))
 }

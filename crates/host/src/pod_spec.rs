@@ -72,7 +72,7 @@ impl Missing {
     }
 
     fn io(path: &Path, error: &std::io::Error) -> Self {
-        Self::BadValue(format!("cannot make `{}`: {error}", path.display()))
+        Self::BadValue(format!("cannot create `{}`: {error}", path.display()))
     }
 
     fn of(self, pod: &str) -> HostError {
@@ -257,7 +257,7 @@ impl Translator<'_> {
         });
         if !path.is_absolute() || leaves {
             let message = format!(
-                "mount of volume `{}` at `{}` leads out of its place",
+                "the mount of volume `{}` at `{}` points outside of its folder",
                 mount.name, mount.mount_path
             );
             return Err(Missing::BadValue(message).of(self.name));

@@ -62,7 +62,7 @@ pub(crate) fn prepare(request: &RunRequest) -> Result<Prepared, HostError> {
         notes.push("GPUs are not used: limits on `nvidia.com/gpu` are ignored".to_owned());
     }
     let mut cluster = Cluster::default();
-    let held = give_ports(&mut job, &mut cluster, &mut notes)?;
+    let held = assign_ports(&mut job, &mut cluster, &mut notes)?;
     let addresses = Addresses::claim()
         .map_err(HostError::system("hold a block of loopback addresses"))?
         .ok_or(HostError::NoneFree {
@@ -97,7 +97,7 @@ fn resize(job: &mut Job, replicas: &BTreeMap<Role, u32>) -> Result<(), HostError
             }
         }
     }
-    // Fewer workers than an elastic job's minimum would wait for ever.
+    // Fewer workers than an elastic job's minimum would wait forever.
     if let Framework::PyTorch(pytorch) = &mut job.framework
         && let Some(elastic) = &mut pytorch.elastic
         && let Some(count) = replicas.get(&Role::Worker)
@@ -127,13 +127,13 @@ fn image_notes(job: &Job, image_env: &[(String, std::path::PathBuf)]) -> Vec<Str
     }
     let images: Vec<String> = images.into_iter().collect();
     vec![format!(
-        "images are not used here, this machine's programs are: {}",
+        "images are not used; containers run this machine's programs: {}",
         images.join(", ")
     )]
 }
 
-/// Gives every port on which ranks meet to this run alone.
-fn give_ports(
+/// Reserves every rendezvous port for this run.
+fn assign_ports(
     job: &mut Job,
     cluster: &mut Cluster,
     notes: &mut Vec<String>,
@@ -144,15 +144,15 @@ fn give_ports(
     let mut ports = Ports::default();
     let mut own = BTreeSet::new();
     let mut note = |wanted: i32, given: i32, whose: &str| {
-        // Where two roles want the same port only the second gets another, which is no news.
+        // Where two roles want the same port only the second gets another, which needs no note.
         if given != wanted && !own.contains(&wanted) {
             notes.push(format!(
-                "port {wanted} is in use here; {whose} is {given} in this run"
+                "port {wanted} is in use; {whose} is {given} in this run"
             ));
         }
         own.insert(given);
     };
-    for role in roles_that_meet(job) {
+    for role in roles_with_used_port(job) {
         let wanted = named_port(job, role).copied();
         if job.kind == Kind::Tf {
             // Every rank listens, at every address, so each needs a port of its own.
@@ -183,15 +183,15 @@ fn give_ports(
         && let Some(port) = named_port(job, Role::Worker)
     {
         notes.push(format!(
-            "the {workers} workers are told one port (`WORKER_PORT` is {port}); a program that listens \
-             there at every address, as LightGBM does, can run in one of them only"
+            "the {workers} workers get the same port (`WORKER_PORT` is {port}); a program that listens \
+             there at every address, as LightGBM does, can run in only one of them"
         ));
     }
     Ok(ports.into_held())
 }
 
-/// The roles whose port ranks are told of; nobody looks for that of another.
-fn roles_that_meet(job: &Job) -> Vec<Role> {
+/// The roles whose port is passed to ranks; the ports of other roles are not used.
+fn roles_with_used_port(job: &Job) -> Vec<Role> {
     let has_master = job.roles.contains_key(&Role::Master);
     let meets = |role: &Role| match (job.kind, role) {
         (Kind::PyTorch, Role::Worker) => !has_master || job.elastic().is_some(),

@@ -72,7 +72,7 @@ fn new_socket() -> nix::Result<OwnedFd> {
 
 /// Calls `with` with the address of the socket in `folder`.
 ///
-/// An address holds at most 107 bytes, which a run's folder easily exceeds, so it leads through the
+/// An address holds at most 107 bytes, which a run's folder easily exceeds, so it goes through the
 /// open folder.
 fn at<T>(folder: &Path, with: impl FnOnce(&UnixAddr, &str) -> io::Result<T>) -> io::Result<T> {
     let open = File::open(folder)?;
@@ -111,7 +111,7 @@ pub(crate) fn peer(socket: &OwnedFd) -> io::Result<Uid> {
 pub(crate) fn refusal(asking: Uid, owner: Uid) -> Option<String> {
     let admitted = asking == owner || asking.is_root();
     (!admitted).then(|| {
-        format!("this run belongs to user {owner}, and the request came from user {asking}")
+        format!("this run belongs to user {owner}, but the request came from user {asking}")
     })
 }
 
@@ -121,7 +121,7 @@ fn distrust(serving: Uid, asking: Uid, streams: &[i32]) -> Option<String> {
     let trusted =
         serving == asking || serving.is_root() || (asking.is_root() && streams.is_empty());
     (!trusted).then(|| {
-        format!("the socket is served by user {serving}, and this program runs as user {asking}")
+        format!("the socket is served by user {serving}, but this program runs as user {asking}")
     })
 }
 
@@ -157,10 +157,7 @@ pub fn pod_exec_main(arguments: Vec<OsString>) -> ! {
         read_ssh(&rest)
     };
     let Some(request) = read.map(request) else {
-        complain(&format!(
-            "`{manner} {}` is not understood here",
-            rest.join(" ")
-        ));
+        complain(&format!("`{manner} {}` is not supported", rest.join(" ")));
         end(CANNOT)
     };
     match ask(Path::new(&folder), &request, &[0, 1, 2]) {
@@ -206,7 +203,7 @@ mod tests {
     #[test]
     fn only_the_owner_and_root_are_admitted() {
         let user = Uid::from_raw;
-        let refused = "this run belongs to user 1001, and the request came from user 1002";
+        let refused = "this run belongs to user 1001, but the request came from user 1002";
         let cases = [
             (1001, 1001, None),
             (0, 1001, None),

@@ -1,4 +1,4 @@
-//! What a caller asks for, and what it is told while the job runs.
+//! What a caller asks for, and the events it gets while the job runs.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
@@ -39,7 +39,7 @@ pub struct RunOptions {
     /// Images that stand for a virtual environment: (image, path of the environment). The image is
     /// matched without its tag or digest unless it states one.
     pub image_env: Vec<(String, PathBuf)>,
-    /// Faults on purpose.
+    /// Injected faults.
     pub inject: Vec<Injection>,
     /// Start with empty volumes; what they hold is moved aside.
     pub fresh: bool,
@@ -103,7 +103,7 @@ pub enum RunEvent {
     },
     /// A container wrote this.
     ///
-    /// `bytes` holds whole lines, or none where only `left_out` is told; only a piece of a line longer
+    /// `bytes` holds whole lines, or none where only `left_out` is reported; only a piece of a line longer
     /// than 64 KiB, or the last line of a container, may lack its newline.
     Output {
         /// Where.
@@ -130,7 +130,7 @@ pub enum RunEvent {
         /// The last loss reported with it.
         loss: Option<f64>,
     },
-    /// The first failure of an attempt, once what the pod wrote before it was told.
+    /// The first failure of an attempt, after the output that the pod wrote before it.
     FailedFirst(
         /// The failure; its last lines come with the store.
         Box<FailedRank>,
@@ -156,7 +156,7 @@ pub enum RunEvent {
         /// The sentence.
         String,
     ),
-    /// A fault on purpose takes place.
+    /// An injected fault takes place.
     Injected(
         /// The sentence.
         String,

@@ -26,7 +26,7 @@ struct Ends {
 }
 
 impl StopHandle {
-    /// A handle that nobody has used yet.
+    /// A handle without a request.
     pub fn new() -> io::Result<Self> {
         let (requests, asks) = UnixStream::pair()?;
         requests.set_nonblocking(true)?;

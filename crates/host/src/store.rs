@@ -189,9 +189,9 @@ impl Store {
             Ok(found) if found > VERSION => Err(StoreError::Newer { path, found }),
             Ok(found) => Err(StoreError::corrupt(
                 &path,
-                &format!("it states version {found}, this program writes {VERSION}"),
+                &format!("it has version {found}, this program writes {VERSION}"),
             )),
-            Err(_) => Err(StoreError::corrupt(&path, &"it does not hold a number")),
+            Err(_) => Err(StoreError::corrupt(&path, &"it does not contain a number")),
         }
     }
 }
@@ -225,12 +225,12 @@ impl RunFolder {
         Ok(stored.map(|stored| stored.failures).unwrap_or_default())
     }
 
-    /// How far the run was when it last told.
+    /// The last progress that the run reported.
     pub fn progress(&self) -> Result<Option<StoredProgress>, StoreError> {
         self.read_if_there(PROGRESS)
     }
 
-    /// The pods that are there while the run goes on, in listing order.
+    /// The pods of a live run, in listing order.
     pub fn pods(&self) -> Result<Vec<StoredPod>, StoreError> {
         let stored: Option<StoredPods> = self.read_if_there(PODS)?;
         Ok(stored.map(|stored| stored.pods).unwrap_or_default())
@@ -283,7 +283,7 @@ impl RunFolder {
         self.ask(&Request::Suspend { suspend })
     }
 
-    /// Asks the engine for one new attempt of the whole gang. A name that was used is no new request.
+    /// Asks the engine for one new attempt of the whole gang. A name that was used before has no effect.
     pub fn request_restart(&self, name: &str) -> Result<(), StoreError> {
         let name = name.to_owned();
         self.ask(&Request::Restart { name })
@@ -324,7 +324,7 @@ fn holder(folder: &Path) -> Option<String> {
     held.then_some(holder.run_id)
 }
 
-/// The names of the folders in `path`, sorted; none where `path` does not exist. A link is no folder.
+/// The names of the folders in `path`, sorted; none where `path` does not exist. A link is not a folder.
 fn folder_names(path: &Path) -> Result<Vec<String>, StoreError> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
@@ -354,7 +354,7 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, StoreError> {
     if bytes.is_empty() {
         return Err(StoreError::corrupt(
             path,
-            &"it is empty, as a power loss leaves a file",
+            &"it is empty, perhaps after a power loss",
         ));
     }
     serde_json::from_slice(&bytes).map_err(|error| StoreError::corrupt(path, &error))

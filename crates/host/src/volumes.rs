@@ -2,7 +2,7 @@
 //!
 //! Claims outlive runs, so a program that resumes from a checkpoint finds its work done once a run has
 //! succeeded. Owns what follows from that: volumes that start empty (`--fresh`), volumes of a run's own
-//! for faults on purpose, and whether a run found nothing left to do.
+//! for injected faults, and whether a run found nothing left to do.
 //!
 //! Invariant: nothing that a run left is deleted. A volume that starts fresh is moved into
 //! `replaced/<run>/` of the store; volumes of a run's own lie in its folder.
@@ -131,12 +131,12 @@ impl Volumes {
         let held = list(&self.held);
         match self.start {
             Start::Kept => Some(format!(
-                "run `{finished}` of this job has already succeeded, and {held} keeps what it saved: a program \
-                 that resumes from it has nothing left to do; `--fresh` starts again with empty volumes"
+                "run `{finished}` of this job has already succeeded, and {held} keeps its checkpoints: a program \
+                 that resumes from them has nothing left to do; `--fresh` starts with empty volumes"
             )),
             Start::Own => Some(format!(
-                "run `{finished}` of this job has already succeeded: this run with faults on purpose gets empty \
-                 volumes of its own, and {held} stays as it is"
+                "run `{finished}` of this job has already succeeded: this run with injected faults gets its own \
+                 empty volumes, and {held} does not change"
             )),
             Start::Fresh => None,
         }
@@ -157,7 +157,7 @@ impl Volumes {
                 to.display()
             )))?;
             notes.push(format!(
-                "volume `{claim}` starts empty; what it held is now in `{}`",
+                "volume `{claim}` starts empty; its old content is now in `{}`",
                 to.display()
             ));
         }
@@ -180,7 +180,7 @@ impl Volumes {
 
 /// The run that did the work, where the last run of `job` before `run_id` that used the job's volumes succeeded.
 fn finished(store: &Store, job: &str, run_id: &str) -> Option<Finished> {
-    // A store that cannot be read is reported by whoever needs it.
+    // A store that cannot be read is reported where it is needed.
     let runs = store.runs(job).ok()?;
     let report = |id: &str| -> Option<RunReport> {
         let run = runs.iter().find(|run| run.id == id)?;
@@ -217,7 +217,7 @@ fn writable_claims(job: &Job) -> BTreeSet<String> {
                 containers.flat_map(|container| container.volume_mounts.iter().flatten());
             let written =
                 mounts.any(|mount| mount.name == volume.name && mount.read_only != Some(true));
-            // The name becomes a path; one that leads elsewhere is refused when the pod is made.
+            // The name becomes a path; one that points elsewhere is refused when the pod is made.
             let plain = !claim.claim_name.contains('/') && !claim.claim_name.starts_with('.');
             if claim.read_only != Some(true) && written && plain {
                 claims.insert(claim.claim_name.clone());

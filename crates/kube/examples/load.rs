@@ -1,4 +1,4 @@
-//! Puts jobs into a cluster and measures the operator that looks after them.
+//! Puts jobs into a cluster and measures the operator that manages them.
 //!
 //! `cargo xtask bench operator` runs it inside the test cluster, once for each operator. It starts the
 //! operator itself, so that its processor time and its memory can be read, and prints one JSON object.
@@ -165,7 +165,7 @@ async fn bind(client: &Client, plan: &Plan) {
     let began = Instant::now();
     let watched = async {
         let mut bound: BTreeSet<String> = BTreeSet::new();
-        let mut told = Instant::now();
+        let mut printed = Instant::now();
         while bound.len() < wanted {
             let params = WatchParams::default()
                 .fields("spec.nodeName!=")
@@ -179,8 +179,8 @@ async fn bind(client: &Client, plan: &Plan) {
                 if name.starts_with("load-") {
                     bound.insert(name);
                 }
-                if told.elapsed() > Duration::from_secs(10) {
-                    told = Instant::now();
+                if printed.elapsed() > Duration::from_secs(10) {
+                    printed = Instant::now();
                     let seconds = began.elapsed();
                     eprintln!(
                         "{} of {wanted} have a node after {seconds:.0?}",
@@ -359,11 +359,11 @@ async fn until_running(
 ) -> Duration {
     let jobs = everywhere(client, &JOB);
     let all = missing.len();
-    let mut told = Instant::now();
+    let mut printed = Instant::now();
     while !missing.is_empty() {
         let params = WatchParams::default().timeout(280).disable_bookmarks();
         // From the beginning each time: what was seen last may be too old to go on from, and a watch from there
-        // ends at once, for ever.
+        // ends at once, again and again.
         let mut events = pin!(jobs.watch(&params, "0").await.unwrap());
         while let Ok(Some(event)) = events.try_next().await {
             let (WatchEvent::Added(job) | WatchEvent::Modified(job)) = event else {
@@ -372,8 +372,8 @@ async fn until_running(
             if runs(&job.data["status"]) {
                 missing.remove(job.metadata.name.as_deref().unwrap_or_default());
             }
-            if told.elapsed() > Duration::from_secs(10) {
-                told = Instant::now();
+            if printed.elapsed() > Duration::from_secs(10) {
+                printed = Instant::now();
                 eprintln!(
                     "{} of {all} run after {:.0?}",
                     all - missing.len(),

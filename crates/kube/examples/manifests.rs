@@ -322,7 +322,7 @@ fn configuration(kind: &str, name: &str, webhooks: &[Value]) -> Value {
     })
 }
 
-/// Argo CD learns when a job is healthy: the same rule for each kind.
+/// How Argo CD sees that a job is healthy: the same rule for each kind.
 fn health() -> Value {
     let script = include_str!("health.lua");
     let mut kinds: Vec<&str> = Kind::ALL.into_iter().map(Kind::name).collect();

@@ -21,20 +21,18 @@ pub(crate) async fn find(client: &Client) -> Option<Account> {
     let account = match tokio::time::timeout(PATIENCE, ask(client)).await {
         Ok(Ok(user)) => Account::of_user(&user),
         Ok(Err(error)) => {
-            warn!(%error, "the API server does not say as whom this operator acts; reading its token");
+            warn!(%error, "SelfSubjectReview failed; reading the identity from the token");
             of_file(Path::new(TOKEN))
         }
         Err(_) => {
-            warn!(
-                "the API server did not say in time as whom this operator acts; reading its token"
-            );
+            warn!("SelfSubjectReview timed out; reading the identity from the token");
             of_file(Path::new(TOKEN))
         }
     };
     if let Some(Account { namespace, name }) = &account {
         info!(
             namespace,
-            name, "jobs may not name this operator's own ServiceAccount"
+            name, "Jobs may not name this operator's own ServiceAccount"
         );
     }
     account

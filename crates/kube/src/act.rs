@@ -37,7 +37,7 @@ pub(crate) mod cause {
     pub(crate) const NAME_TAKEN: &str = "name_taken";
     /// The API server, a webhook or a quota said no.
     pub(crate) const API_SERVER: &str = "api_server";
-    /// The job cannot be laid out on this cluster.
+    /// The pods of the job cannot be built for this cluster.
     pub(crate) const LAUNCH: &str = "launch";
     /// The job names the operator's own account.
     pub(crate) const OPERATOR_ACCOUNT: &str = "operator_account";
@@ -81,7 +81,7 @@ impl Actor<'_> {
         {
             self.caller.metrics.refused(cause::LAUNCH);
             refusals.push(Refusal {
-                tried: "lay out the job's pods".to_owned(),
+                tried: "build the pods of the job".to_owned(),
                 message: error.to_string(),
             });
         }
@@ -170,12 +170,12 @@ impl Actor<'_> {
                     .ask(&self.key.gang(), clock::now());
                 Ok(())
             }
-            Action::GiveSeatsBack { why, avoid } => {
-                info!(job = %self.key, why, "the gang gives its seats back");
+            Action::ReleaseSeats { why, avoid } => {
+                info!(job = %self.key, why, "Releasing the nodes of the gang");
                 let mut store = self.state.store();
                 store
                     .wait_queue
-                    .give_back(&self.key.gang(), avoid, clock::now());
+                    .release_seats(&self.key.gang(), avoid, clock::now());
                 Ok(())
             }
             // Run beside the passes: nobody waits for them here.
@@ -224,7 +224,7 @@ impl Actor<'_> {
     ) -> Result<(), Trouble> {
         let mut launched = plan.pod(slot, attempt).map_err(|error| {
             Trouble::Refused(Refusal {
-                tried: format!("lay out the pod of {slot}"),
+                tried: format!("build the pod of {slot}"),
                 message: error.to_string(),
             })
         })?;
@@ -274,9 +274,9 @@ impl Actor<'_> {
                 self.state.store().remember_pod(&pod);
                 Ok(())
             }
-            // Gone, or another by now: its news is under way.
+            // Deleted or replaced: its watch event will come.
             Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
-            Err(error) => Err(trouble(format!("let pod `{name}` go to its seat"), error)),
+            Err(error) => Err(trouble(format!("assign pod `{name}` to its node"), error)),
         }
     }
 
@@ -355,9 +355,9 @@ impl Actor<'_> {
         // are not ours.
         let keys = self
             .keys()
-            .map_err(|message| unable("make the keys of the launcher", message))?;
+            .map_err(|message| unable("create the keys of the launcher", message))?;
         let shared = launch::shared(self.job, inputs, keys.as_ref(), self.cluster)
-            .map_err(|error| unable("lay out what the pods share", error.to_string()))?;
+            .map_err(|error| unable("build the objects that the pods share", error.to_string()))?;
         for object in shared {
             self.make(&object).await?;
         }

@@ -3,10 +3,10 @@
 //! Owns the words and the wire form; what is right or wrong is decided in `trainyard_core::lint`, and
 //! what is filled in in `trainyard_core::spec`.
 //!
-//! Guarantees: nothing here is needed. The operator reads a job that nobody looked at the same way, and
-//! tells what is wrong with it in its status.
+//! Guarantees: nothing here is needed. The operator reads a job that no webhook reviewed the same way, and
+//! writes what is wrong with it to its status.
 //!
-//! Caveats: only what a user writes is looked at. Deletions, subresources, and objects that are being
+//! Caveats: only what a user writes is reviewed. Deletions, subresources, and objects that are being
 //! deleted pass unseen: a wrong job must be able to go.
 
 use k8s_openapi::ByteString;
@@ -24,7 +24,7 @@ use crate::convert;
 #[cfg(test)]
 mod tests;
 
-/// Characters of a refusal; a terminal is no place for more.
+/// Characters of a refusal; a terminal has no space for more.
 const MESSAGE_CHARS: usize = 8_000;
 /// Characters of one warning, and how many there are: the API server cuts what is beyond 256, and drops
 /// what is beyond 4096 in all, without a word.
@@ -196,7 +196,7 @@ fn respond(admitted: &Admitted) -> Value {
     response
 }
 
-/// What is told besides; where it is too much, the last line says how much more there is.
+/// The warnings; if there are too many, the last line says how many more there are.
 fn warnings(findings: &[Finding]) -> Vec<String> {
     let shown = match findings.len() {
         few if few <= WARNINGS => few,
@@ -204,7 +204,7 @@ fn warnings(findings: &[Finding]) -> Vec<String> {
     };
     let mut lines: Vec<String> = findings.iter().take(shown).map(warning).collect();
     if let more @ 1.. = findings.len() - shown {
-        lines.push(format!("{more} more; `trainyard lint` tells all of them"));
+        lines.push(format!("{more} more; `trainyard lint` prints all of them"));
     }
     lines
 }

@@ -1,6 +1,6 @@
 //! Calls to the API server: bounded in number and time, counted, and fenced.
 //!
-//! Invariant: nothing is written by an operator whose lease has run out, or whose watches are stale.
+//! Invariant: an operator whose lease has expired, or whose watches are stale, writes nothing.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -36,7 +36,7 @@ pub(crate) enum Verb {
     Create,
     /// Change it.
     Patch,
-    /// Write it anew.
+    /// Write it again.
     Update,
     /// Remove it.
     Delete,
@@ -76,7 +76,7 @@ impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             kube::Error::Api(status) if !status.message.is_empty() => f.write_str(&status.message),
-            kube::Error::Api(status) => write!(f, "it answered with HTTP status {}", status.code),
+            kube::Error::Api(status) => write!(f, "it returned HTTP status {}", status.code),
             error @ (kube::Error::Service(_) | kube::Error::HyperError(_)) => {
                 write!(f, "cannot reach the API server: {}", plain::reason(error))
             }
@@ -85,7 +85,7 @@ impl fmt::Display for Answer {
                 write!(f, "the connection to the API server broke: {why}")
             }
             kube::Error::SerdeError(error) => {
-                write!(f, "what the API server answered cannot be read: {error}")
+                write!(f, "cannot read the answer of the API server: {error}")
             }
             error @ kube::Error::Auth(_) => f.write_str(&kubeconfig::unusable(error)),
             error => f.write_str(&plain::reason(error)),
@@ -132,8 +132,8 @@ impl CallError {
             .is_some_and(|(code, reason)| code == 409 && reason != "AlreadyExists")
     }
 
-    /// Whether the API server understood and refused, so that trying again soon is in vain. A webhook
-    /// that does not answer is told as an error of the server, and refuses for as long as it is down.
+    /// Whether the API server understood and refused, so that an immediate retry is useless. A webhook
+    /// that does not respond is reported as a server error, and refuses as long as it is down.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
             Self::Kube(Answer(kube::Error::Api(status))) => {
@@ -392,7 +392,7 @@ impl fmt::Debug for Caller {
 }
 
 /// A request whose body is a list of operations. The client writes any body; only the content type
-/// tells what it is.
+/// says what it is.
 fn as_json_patch(mut request: http::Request<Vec<u8>>) -> http::Request<Vec<u8>> {
     request.headers_mut().insert(
         http::header::CONTENT_TYPE,

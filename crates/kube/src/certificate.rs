@@ -44,11 +44,11 @@ use crate::{
     backoff::Backoff,
 };
 
-/// How often the Secret is looked at.
+/// How often the Secret is read.
 const SECRET_EVERY: Duration = Duration::from_secs(30);
-/// How often the folder is looked at, which asks nobody.
+/// How often the folder is read, which needs no API call.
 const FOLDER_EVERY: Duration = Duration::from_secs(5);
-/// How often the configurations of the webhooks are looked at: they are large.
+/// How often the webhook configurations are read: they are large.
 const TRUST_EVERY: Duration = Duration::from_mins(5);
 
 /// Where the certificate comes from.
@@ -151,7 +151,7 @@ impl Certificate {
         Ok(builder.with_cert_resolver(Arc::clone(self) as Arc<dyn ResolvesServerCert>))
     }
 
-    /// Keeps the certificate fresh for ever.
+    /// Keeps the certificate fresh; never returns.
     pub(crate) async fn keep(self: Arc<Self>, caller: Caller, source: CertificateSource) {
         let every = match source {
             CertificateSource::Issued { .. } => SECRET_EVERY,
@@ -176,10 +176,7 @@ impl Certificate {
                     trust_seen = None;
                     let sentence = error.to_string();
                     if sentence != said {
-                        warn!(
-                            error = sentence,
-                            "the webhooks cannot be served as they should"
-                        );
+                        warn!(error = sentence, "Cannot serve the webhooks as configured");
                         self.write().trouble.clone_from(&sentence);
                         said = sentence;
                     }
@@ -223,7 +220,7 @@ impl Certificate {
         if let Some(key) = key
             && (trust.is_ok() || state.served.is_none())
         {
-            info!("loaded the certificate of the webhooks");
+            info!("Loaded the webhook certificate");
             state.served = Some((bundle, Arc::new(key)));
         }
         trust?;
@@ -278,12 +275,12 @@ fn certified(bundle: &Bundle) -> Result<CertifiedKey, CertificateError> {
     let unusable = |what: &str| CertificateError::Unusable(what.to_owned());
     let chain = CertificateDer::pem_slice_iter(bundle.certificate.as_bytes())
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|_| unusable("its text is no PEM"))?;
+        .map_err(|_| unusable("it is not PEM"))?;
     if chain.is_empty() {
-        return Err(unusable("its text holds no certificate"));
+        return Err(unusable("it holds no certificate"));
     }
     let key = PrivateKeyDer::from_pem_slice(bundle.key.as_bytes())
-        .map_err(|_| unusable("the text of its key is no PEM of a private key"))?;
+        .map_err(|_| unusable("its key is not a private key in PEM"))?;
     CertifiedKey::from_der(chain, key, &provider())
         .map_err(|error| CertificateError::Unusable(error.to_string()))
 }

@@ -4,7 +4,7 @@
 //! lines mean `trainyard_core::diagnose`'s.
 //!
 //! Invariants: at most [`AT_ONCE`] logs are read at once; a job waits for one at most [`PATIENCE`], once in an
-//! attempt (for a few at once after each end of pods that restart alone), and holds no other job up. Where logs cannot be had, nobody waits for them: after
+//! attempt (for a few at once after each end of pods that restart alone), and holds no other job up. If logs cannot be read, no job waits for them: after
 //! [`FAILURES`] in a row none is asked for during [`PAUSE`].
 
 mod ends;
@@ -135,19 +135,19 @@ impl Operator {
             Ok(log) => {
                 let report = self.consultation.report(&pod, failed, ends, &log);
                 let first = report.verdicts.first();
-                let telling = first.and_then(|first| Some(first.evidence.first()?.line));
+                let cause_line = first.and_then(|first| Some(first.evidence.first()?.line));
                 let container = asked.container.unwrap_or_default();
-                let whose = format!("{pod}/{container}");
+                let name = format!("{pod}/{container}");
                 let kept = Kept {
                     attempt,
-                    first: Some((whose, keep::excerpt(&log, telling))),
+                    first: Some((name, keep::excerpt(&log, cause_line))),
                     others: Vec::new(),
                 };
                 self.keep(key, uid, kept);
                 report.summary(attempt)
             }
             Err(reason) => {
-                debug!(job = %key, pod, reason, "no log of the pod that failed");
+                debug!(job = %key, pod, reason, "No log of the failed pod");
                 // How its pods ended is known all the same.
                 let report = self.consultation.report(&pod, failed, ends, &[]);
                 report.summary(attempt)
@@ -215,7 +215,7 @@ impl Operator {
                     first: None,
                     others: kept,
                 };
-                this.put_kept_or_tell(&key, &uid, &kept).await;
+                this.put_kept_or_log(&key, &uid, &kept).await;
             }
         });
     }
@@ -257,10 +257,10 @@ impl Consultation {
     /// The end of a log, or why it cannot be had now.
     async fn log(&self, caller: &Caller, asked: Asked<'_>) -> Result<Vec<u8>, String> {
         let Ok(_turn) = self.turns.try_acquire() else {
-            return Err(format!("{AT_ONCE} others are being read"));
+            return Err(format!("{AT_ONCE} other logs are being read, the maximum"));
         };
         if !self.trouble().allows(Instant::now()) {
-            return Err("the last ones could not be read".to_owned());
+            return Err("the last logs could not be read".to_owned());
         }
         let path = object_path(asked.namespace, "pods");
         let params = LogParams {
@@ -275,18 +275,18 @@ impl Consultation {
                 Err(error) if !is_answer(&error) => {
                     caller.log(&path, asked.pod, &params, BYTES).await
                 }
-                told => told,
+                done => done,
             }
         };
-        let told = tokio::time::timeout(PATIENCE, tries).await;
-        let answered = match &told {
+        let outcome = tokio::time::timeout(PATIENCE, tries).await;
+        let answered = match &outcome {
             Ok(Ok(_)) => true,
             Ok(Err(error)) => is_answer(error),
             Err(_) => false,
         };
         self.trouble().note(answered, Instant::now());
-        match told {
-            Ok(told) => told.map_err(|error| error.to_string()),
+        match outcome {
+            Ok(done) => done.map_err(|error| error.to_string()),
             Err(_) => Err(format!("it did not come within {} s", PATIENCE.as_secs())),
         }
     }
@@ -313,22 +313,22 @@ impl Consultation {
         doctor.bytes(source, &log);
         let report = doctor.finish();
         let first = report.verdicts.first();
-        let telling = first.and_then(|first| Some(first.evidence.first()?.line));
-        Some((other.pod, keep::excerpt_of_other(&log, telling)))
+        let cause_line = first.and_then(|first| Some(first.evidence.first()?.line));
+        Some((other.pod, keep::excerpt_of_other(&log, cause_line)))
     }
 
     fn report(&self, pod: &str, failed: &ObservedPod, known: Vec<Known>, log: &[u8]) -> Report {
         let mut doctor = self.doctor();
         for known in known {
-            doctor.know(known);
+            doctor.add_known_end(known);
         }
         let source = doctor.source(pod);
-        doctor.belongs_to(source, None, failed.node.as_deref());
+        doctor.set_rank_and_node(source, None, failed.node.as_deref());
         doctor.bytes(source, log);
         doctor.finish()
     }
 
-    /// What ranks told in the log of `pod` that they talk over.
+    /// The transports that ranks reported in the log of `pod`.
     pub(crate) fn transports(&self, pod: &str, log: &[u8]) -> Vec<TransportSeen> {
         let mut doctor = self.doctor();
         let source = doctor.source(pod);
@@ -389,7 +389,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_concluded_of_another_job_of_the_same_name_is_not_heard() {
+    fn verdict_of_a_recreated_job_is_not_used() {
         let concluded = Concluded {
             uid: "u".to_owned(),
             attempt: 1,

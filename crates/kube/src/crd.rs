@@ -1,6 +1,6 @@
 //! The custom resource definitions, made from the types of `core::spec::wire`.
 //!
-//! Owns everything that an API server is told about the kinds: names, versions, schemas, columns,
+//! Owns everything that an API server gets about the kinds: names, versions, schemas, columns,
 //! subresources, and where `MPIJob` is converted. It talks to no cluster; `cargo xtask gen` writes
 //! what it returns to `deploy/`.
 //!
@@ -35,7 +35,7 @@ use reflect::Shape;
 /// The API group of all job kinds.
 pub const GROUP: &str = "kubeflow.org";
 
-/// Where the operator lives unless it is told otherwise.
+/// The namespace of the operator by default.
 pub const NAMESPACE: &str = "trainyard-system";
 
 /// The Service in front of the webhooks and the metrics.
@@ -195,7 +195,7 @@ fn subresources(kind: Kind) -> Value {
 fn spec(kind: Kind) -> Value {
     let shape = spec_shape(kind);
     let mut spec = Map::new();
-    spec.insert("description".into(), json!("What is wanted."));
+    spec.insert("description".into(), json!("The desired state."));
     spec.extend(schema::of(&shape, version(kind)));
     spec.insert("required".into(), json!([kind.replica_map()]));
     rules::add(kind, &mut spec);
@@ -243,7 +243,7 @@ fn status(kind: Kind) -> Value {
         }),
     );
     json!({
-        "description": "What was seen and done.",
+        "description": "The observed state.",
         "properties": {
             "completionTime": time(),
             "conditions": conditions,
@@ -263,7 +263,7 @@ fn status(kind: Kind) -> Value {
             },
             "startTime": time(),
             "trainyard": {
-                "description": "What Trainyard remembers of the job: attempts, budgets, reasons.",
+                "description": "The job record of Trainyard: attempts, budgets, reasons.",
                 "type": "object",
                 "x-kubernetes-preserve-unknown-fields": true,
             },

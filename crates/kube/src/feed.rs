@@ -56,39 +56,39 @@ pub(crate) enum News<T> {
 }
 
 /// Watches `source` until it is dropped and reports every change in order.
-pub(crate) async fn follow<T: View>(
+pub(crate) async fn list_and_watch<T: View>(
     client: Client,
     source: Source,
-    tell: impl FnMut(News<T>) + Send,
+    emit: impl FnMut(News<T>) + Send,
 ) {
-    follow_with(client, source, Pulse::default(), tell).await;
+    list_and_watch_with(client, source, Pulse::default(), emit).await;
 }
 
-/// The same; `pulse` learns of every sign of life.
-pub(crate) async fn follow_with<T: View>(
+/// The same; `pulse` gets every sign of life.
+pub(crate) async fn list_and_watch_with<T: View>(
     client: Client,
     source: Source,
     pulse: Pulse,
-    mut tell: impl FnMut(News<T>) + Send,
+    mut emit: impl FnMut(News<T>) + Send,
 ) {
     let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
     loop {
         let mut version = match list::list_with(&client, &source, &pulse).await {
             Ok((items, version)) => {
-                debug!(path = source.path, count = items.len(), version, "listed");
-                tell(News::All(items, parse(&version)));
+                debug!(path = source.path, count = items.len(), version, "Listed");
+                emit(News::All(items, parse(&version)));
                 pulse.listed();
                 version
             }
             Err(error) => {
-                warn!(path = source.path, %error, "cannot list; retrying");
+                warn!(path = source.path, %error, "Cannot list; retrying");
                 tokio::time::sleep(wait(&mut backoff, &error)).await;
                 continue;
             }
         };
         let mut failures = 0;
         while failures < FAILURES {
-            let ended = watch::watch(&client, &source, &mut version, &pulse, &mut tell).await;
+            let ended = watch::watch(&client, &source, &mut version, &pulse, &mut emit).await;
             match ended {
                 Ok(Ended::Done { lasted, lines }) if lines > 0 || lasted >= SHORT => {
                     backoff.reset();
@@ -99,11 +99,11 @@ pub(crate) async fn follow_with<T: View>(
                     tokio::time::sleep(backoff.next()).await;
                 }
                 Ok(Ended::Silent) => {
-                    warn!(path = source.path, "the watch is silent; listing again");
+                    warn!(path = source.path, "The watch timed out; listing again");
                     break;
                 }
                 Ok(Ended::Relist { why, lines }) => {
-                    debug!(path = source.path, why, "the watch ended; listing again");
+                    debug!(path = source.path, why, "The watch ended; listing again");
                     if lines > 0 {
                         backoff.reset();
                     }
@@ -112,7 +112,7 @@ pub(crate) async fn follow_with<T: View>(
                 }
                 Err(error) => {
                     failures += 1;
-                    debug!(path = source.path, %error, failures, "the watch failed");
+                    debug!(path = source.path, %error, failures, "The watch failed");
                     tokio::time::sleep(wait(&mut backoff, &error)).await;
                 }
             }

@@ -1,4 +1,4 @@
-//! What the operator tells of itself over HTTP: `/metrics`, `/healthz`, `/readyz`.
+//! The operator's own HTTP endpoints: `/metrics`, `/healthz`, `/readyz`.
 //!
 //! Invariant: the page of metrics is rendered at most once in [`PAGE_LASTS`], however often it is asked for.
 

@@ -13,7 +13,7 @@ use trainyard_core::launch::{AgentIdentity, agent::SERVER_NAME};
 
 /// Makes an identity.
 pub(crate) fn make() -> Result<AgentIdentity, String> {
-    issue().map_err(|error| format!("no certificate could be made: {error}"))
+    issue().map_err(|error| format!("cannot create a certificate: {error}"))
 }
 
 fn issue() -> Result<AgentIdentity, rcgen::Error> {

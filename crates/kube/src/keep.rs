@@ -1,7 +1,7 @@
 //! What ranks wrote before an attempt failed, kept for longer than their pods.
 //!
 //! Owns one `ConfigMap` for each job that had a failure, which the cluster deletes with the job: for each attempt the
-//! end of the log of the pod that failed first, with the line that tells why, and less of what the others wrote. The
+//! end of the log of the pod that failed first, with the line that says why, and less of what the others wrote. The
 //! first is what was read for the verdict; whether and where logs are read is [`crate::consult`]'s.
 //!
 //! Invariants: no pass waits for it, and none fails for it. Of the first failure of an attempt at most [`MOST`] bytes
@@ -26,7 +26,7 @@ use crate::{
 const MOST: usize = 24 << 10;
 /// Bytes that are kept of the log of another pod.
 const MOST_OF_OTHER: usize = 2 << 10;
-/// Of what is kept of a log, the part that stands around the line that tells why, where that is further from the end.
+/// Of what is kept of a log, the part that stands around the line that says why, where that is further from the end.
 const AROUND: usize = 6;
 /// Other pods of an attempt of which anything is kept.
 pub(crate) const OTHERS: usize = 32;
@@ -51,9 +51,9 @@ pub(crate) struct Kept {
 impl Kept {
     fn data(&self) -> Map<String, Value> {
         let mut data = Map::new();
-        if let Some((whose, text)) = &self.first {
+        if let Some((pod, text)) = &self.first {
             data.insert(log_key(self.attempt), json!(text));
-            data.insert(whose_key(self.attempt), json!(whose));
+            data.insert(pod_key(self.attempt), json!(pod));
         }
         for (pod, text) in &self.others {
             data.insert(other_key(self.attempt, pod), json!(text));
@@ -77,11 +77,11 @@ impl KeptView {
         !uid.is_empty() && owners.any(|owner| owner.uid == uid)
     }
 
-    /// Whose log of `attempt` is kept, and the log.
+    /// The pod and container whose log of `attempt` is kept, and the log.
     pub(crate) fn of(&self, attempt: u32) -> Option<(&str, &str)> {
-        let whose = self.data.get(&whose_key(attempt))?;
+        let pod = self.data.get(&pod_key(attempt))?;
         let text = self.data.get(&log_key(attempt))?;
-        Some((whose, text))
+        Some((pod, text))
     }
 
     /// The other pods of `attempt` that are kept, and their logs.
@@ -106,7 +106,7 @@ impl KeptView {
         let attempts = surplus(&self.attempts(), ATTEMPTS);
         let keys = attempts
             .iter()
-            .flat_map(|attempt| [log_key(*attempt), whose_key(*attempt)]);
+            .flat_map(|attempt| [log_key(*attempt), pod_key(*attempt)]);
         let mut keys: Vec<String> = keys.collect();
         let of_others = in_order(self.data.keys().filter_map(|key| Some(other_of(key)?.0)));
         let attempts = surplus(&of_others, ATTEMPTS_OF_OTHERS);
@@ -134,7 +134,7 @@ fn log_key(attempt: u32) -> String {
     format!("attempt-{attempt}.log")
 }
 
-fn whose_key(attempt: u32) -> String {
+fn pod_key(attempt: u32) -> String {
     format!("attempt-{attempt}.pod")
 }
 
@@ -149,17 +149,17 @@ fn other_of(key: &str) -> Option<(u32, &str)> {
     Some((attempt.parse().ok()?, pod))
 }
 
-/// What is kept of the log of what failed first, whose line `telling` (from 1) tells why.
-pub(crate) fn excerpt(log: &[u8], telling: Option<u64>) -> String {
-    cut(log, telling, MOST)
+/// What is kept of the log of what failed first, whose line `cause_line` (from 1) says why.
+pub(crate) fn excerpt(log: &[u8], cause_line: Option<u64>) -> String {
+    cut(log, cause_line, MOST)
 }
 
 /// What is kept of the log of another pod.
-pub(crate) fn excerpt_of_other(log: &[u8], telling: Option<u64>) -> String {
-    cut(log, telling, MOST_OF_OTHER)
+pub(crate) fn excerpt_of_other(log: &[u8], cause_line: Option<u64>) -> String {
+    cut(log, cause_line, MOST_OF_OTHER)
 }
 
-fn cut(log: &[u8], telling: Option<u64>, most: usize) -> String {
+fn cut(log: &[u8], cause_line: Option<u64>, most: usize) -> String {
     let log = String::from_utf8_lossy(log);
     if log.len() <= most {
         return log.into_owned();
@@ -167,11 +167,11 @@ fn cut(log: &[u8], telling: Option<u64>, most: usize) -> String {
     let most_around = most / AROUND;
     let tail = end_of(&log, most - most_around - LEFT_OUT.len());
     let before = log.len() - tail.len();
-    let telling = telling.and_then(|number| usize::try_from(number).ok()?.checked_sub(1));
+    let cause_line = cause_line.and_then(|number| usize::try_from(number).ok()?.checked_sub(1));
     let mut from = 0;
     let mut around = String::new();
     for (number, line) in log.split_inclusive('\n').enumerate() {
-        let wanted = telling.is_some_and(|telling| number >= telling);
+        let wanted = cause_line.is_some_and(|cause_line| number >= cause_line);
         if from >= before || wanted && around.len() + line.len() > most_around {
             break;
         }
@@ -208,12 +208,12 @@ impl Operator {
     /// Keeps the end of a log, in a task of its own.
     pub(crate) fn keep(&self, key: &JobKey, uid: &str, kept: Kept) {
         let (this, key, uid) = (self.clone(), key.clone(), uid.to_owned());
-        tokio::spawn(async move { this.put_kept_or_tell(&key, &uid, &kept).await });
+        tokio::spawn(async move { this.put_kept_or_log(&key, &uid, &kept).await });
     }
 
-    pub(crate) async fn put_kept_or_tell(&self, key: &JobKey, uid: &str, kept: &Kept) {
+    pub(crate) async fn put_kept_or_log(&self, key: &JobKey, uid: &str, kept: &Kept) {
         if let Err(error) = self.put_kept(key, uid, kept).await {
-            debug!(job = %key, attempt = kept.attempt, %error, "cannot keep logs of a failure");
+            debug!(job = %key, attempt = kept.attempt, %error, "Cannot keep logs of a failure");
         }
     }
 
@@ -243,7 +243,7 @@ impl Operator {
                         self.caller.metrics.refused(cause::NAME_TAKEN);
                         warn!(
                             job = %key, name,
-                            "a ConfigMap of that name does not belong to the job; logs of its failures are not kept"
+                            "A ConfigMap of that name does not belong to the job; logs of its failures are not kept"
                         );
                         return Ok(());
                     }
@@ -311,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_that_tells_and_the_end_are_kept() {
+    fn excerpt_keeps_cause_line_and_end() {
         let short = b"one\ntwo\n";
         assert_eq!(excerpt(short, Some(1)), "one\ntwo\n");
         let mut lines: Vec<String> = (0..2000)
@@ -319,13 +319,13 @@ mod tests {
             .collect();
         lines[9] = "KeyError: 'rate'\n".to_owned();
         let log = lines.concat();
-        for (name, telling, begins) in [
+        for (name, cause_line, begins) in [
             ("the line", Some(10), "KeyError: 'rate'\nline 00000010 "),
             ("none is known", None, LEFT_OUT),
             ("it is at the end", Some(2000), LEFT_OUT),
             ("beyond the end", Some(9999), LEFT_OUT),
         ] {
-            let kept = excerpt(log.as_bytes(), telling);
+            let kept = excerpt(log.as_bytes(), cause_line);
             assert!(kept.len() <= MOST, "{name}: {}", kept.len());
             assert!(kept.starts_with(begins), "{name}: {kept}");
             assert!(kept.ends_with("line 00001999 xxxxxxxxxxxx\n"), "{name}");
@@ -348,7 +348,7 @@ mod tests {
         for attempt in [10, 2] {
             view.data.insert(log_key(attempt), "text".to_owned());
             view.data
-                .insert(whose_key(attempt), "j-worker-0/pytorch".to_owned());
+                .insert(pod_key(attempt), "j-worker-0/pytorch".to_owned());
         }
         assert_eq!(view.attempts(), [2, 10]);
         assert_eq!(view.of(2), Some(("j-worker-0/pytorch", "text")));

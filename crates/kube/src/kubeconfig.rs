@@ -55,7 +55,7 @@ fn neither(file: &KubeconfigError, inside: &InClusterError) -> String {
         }
         (_, InClusterError::ReadEnvironmentVariable(_)) => words(file),
         (_, inside) => format!(
-            "this process is in a pod, and the account of the pod cannot be read: {}",
+            "this process is in a pod, and its ServiceAccount cannot be read: {}",
             plain::reason(inside)
         ),
     }
@@ -65,7 +65,7 @@ fn neither(file: &KubeconfigError, inside: &InClusterError) -> String {
 fn words(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::CurrentContextNotSet => {
-            "the kubeconfig has no `current-context`, and none was named".to_owned()
+            "the kubeconfig has no `current-context`, and no context was given".to_owned()
         }
         KubeconfigError::KindMismatch | KubeconfigError::ApiVersionMismatch => {
             "the files that `KUBECONFIG` lists are of different kinds or versions".to_owned()
@@ -131,15 +131,13 @@ pub(crate) fn unusable(error: &kube::Error) -> String {
     match error {
         kube::Error::Auth(auth) => match auth {
             kube::client::AuthError::AuthExecStart(error) => format!(
-                "the program that the kubeconfig names for credentials (`exec`) cannot be started: {}",
+                "cannot start the credentials program of the kubeconfig (`exec`): {}",
                 plain::reason(error)
             ),
             kube::client::AuthError::AuthExecRun { cmd, out } => {
                 let said = String::from_utf8_lossy(&out.stderr);
                 let said: String = said.trim().chars().take(300).collect();
-                format!(
-                    "the program `{cmd}`, which the kubeconfig names for credentials (`exec`), failed: {said}"
-                )
+                format!("the credentials program of the kubeconfig (`exec`) `{cmd}` failed: {said}")
             }
             other => plain::reason(other),
         },

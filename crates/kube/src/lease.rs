@@ -2,7 +2,7 @@
 //!
 //! All of them watch, so that the next one needs no time to catch up. The one that holds the lease
 //! renews it every [`RETRY`]; one that could not for [`RENEW_WITHIN`] stops acting before another may
-//! begin, which is after [`DURATION`]. An orderly end gives the lease back at once, and so does an operator
+//! begin, which is after [`DURATION`]. An orderly end releases the lease at once, and so does an operator
 //! whose watches are stale.
 //!
 //! Invariant: two operators with honest clocks never hold the fence at once. What a slow one has
@@ -131,8 +131,8 @@ impl Election {
         )
     }
 
-    /// Takes and keeps the lease for ever. `leads` tells each change.
-    pub(crate) async fn take_part(
+    /// Takes and keeps the lease; never returns. `leads` gets each change.
+    pub(crate) async fn run_election(
         self,
         client: Client,
         fence: Fence,
@@ -144,7 +144,7 @@ impl Election {
             if !fence.sees() {
                 fence.set(None);
                 if leads.send_replace(false) {
-                    self.give_way(&client).await;
+                    self.release_stale(&client).await;
                 }
                 if ends.load(Ordering::Relaxed) {
                     return;
@@ -159,15 +159,15 @@ impl Election {
                 Ok(Ok(true)) => {
                     fence.set(Some(asked + RENEW_WITHIN));
                     if !leads.send_replace(true) {
-                        info!(identity = self.identity, "this operator leads");
+                        info!(identity = self.identity, "This operator leads");
                     }
                 }
                 Ok(Ok(false)) => fence.set(None),
-                Ok(Err(error)) => warn!(%error, "cannot renew the lease"),
-                Err(_) => warn!("cannot renew the lease: no answer"),
+                Ok(Err(error)) => warn!(%error, "Cannot renew the lease"),
+                Err(_) => warn!("Cannot renew the lease: timed out"),
             }
             if !fence.holds() && leads.send_replace(false) {
-                warn!(identity = self.identity, "this operator no longer leads");
+                warn!(identity = self.identity, "This operator no longer leads");
             }
             if ends.load(Ordering::Relaxed) {
                 return;
@@ -176,22 +176,22 @@ impl Election {
         }
     }
 
-    /// Gives the lease back because others may see what this operator does not.
-    async fn give_way(&self, client: &Client) {
+    /// Releases the lease because others may see what this operator does not.
+    async fn release_stale(&self, client: &Client) {
         let identity = &self.identity;
         warn!(
             identity,
-            "watches are stale: this operator gives the lease back and does not act"
+            "Watches are stale: this operator releases the lease and does not act"
         );
-        match tokio::time::timeout(RENEW_WITHIN / 2, self.give_back(client)).await {
+        match tokio::time::timeout(RENEW_WITHIN / 2, self.release(client)).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => warn!(%error, "cannot give the lease back; it runs out by itself"),
-            Err(_) => warn!("cannot give the lease back: no answer; it runs out by itself"),
+            Ok(Err(error)) => warn!(%error, "Cannot release the lease; it expires"),
+            Err(_) => warn!("Cannot release the lease: timed out; it expires"),
         }
     }
 
-    /// Gives the lease back, so that another may take it at once.
-    pub(crate) async fn give_back(&self, client: &Client) -> Result<(), kube::Error> {
+    /// Releases the lease, so that another may take it at once.
+    pub(crate) async fn release(&self, client: &Client) -> Result<(), kube::Error> {
         let lease = self.read(client).await?;
         let Some(lease) = lease.filter(|lease| lease.spec.holder_identity == self.identity) else {
             return Ok(());

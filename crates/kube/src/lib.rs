@@ -8,7 +8,7 @@
 //!
 //! # Guarantees
 //! - What is remembered of a job is its status; an operator that is killed anywhere and started
-//!   again goes on from there.
+//!   again continues from there.
 //! - Only the operator that holds the lease writes.
 //! - A job that cannot be understood, or whose pass fails or panics, is backed off and slows no other.
 //! - Everything is bounded: passes and calls at once, the time of a call, waits between tries, what is

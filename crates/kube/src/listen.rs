@@ -1,12 +1,12 @@
-//! What the ranks of a job that runs talk over: the beginning of their logs, and the end of those that are longer, read until they
-//! have told.
+//! Reads the transports of the ranks of a running job from the beginning of their logs, and from the end of longer ones, until all ranks
+//! have reported.
 //!
 //! Owns which logs are read, when, and the bounds. Who wants to know and what follows is `trainyard_core::job`'s, what lines
 //! mean `trainyard_core::diagnose`'s.
 //!
 //! Invariants: no pass waits for a log, so no job is slowed. At most [`AT_ONCE`] logs of all jobs are read at once, [`BYTES`]
-//! at the beginning of each and [`TAIL_BYTES`] at its end, of [`PODS`] pods of a job; after [`PATIENCE`] a read is given up, and [`LISTENS`] after the first one nobody
-//! listens any more in that attempt. Nothing is read once every rank has told. The operator's thread searches no lines.
+//! at the beginning of each and [`TAIL_BYTES`] at its end, of [`PODS`] pods of a job; after [`PATIENCE`] a read times out, and [`LISTENS`] after the first one the operator
+//! stops reading in that attempt. No log is read once every rank has reported. The operator's thread searches no lines.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ use trainyard_core::{
     diagnose::TransportSeen,
     job::{
         self, ConditionStatus, ConditionType, Observed, ObservedPod, PodPhase, PodUid,
-        TransportsTold,
+        ReportedTransports,
     },
     spec::Job,
 };
@@ -35,27 +35,27 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes at the beginning of a log that are read. Eight ranks with `NCCL_DEBUG=INFO` write less than half of it until
 /// they train.
 const BYTES: usize = 1 << 20;
-/// A program that writes more than that before its ranks meet has told nothing at the beginning. From then on so many of the
+/// A program that writes more than that before its ranks meet has reported nothing at the beginning. From then on so many of the
 /// last lines are read…
 const TAIL_LINES: i64 = 1_024;
 /// …and of them at most so many bytes.
 const TAIL_BYTES: usize = 256 << 10;
 /// Pods of one job whose logs are read.
 const PODS: usize = 1_024;
-/// Logs that have not told are read again after this, twice as long each time…
+/// Logs without a report are read again after this, twice as long each time…
 const AGAIN: Duration = Duration::from_secs(2);
 /// …up to this…
 const AGAIN_MOST: Duration = Duration::from_mins(1);
 /// …and for so long in all. Loading data and weights before the first collective takes minutes.
 const LISTENS: Duration = Duration::from_mins(15);
 
-/// What was heard of the jobs that are listened to.
+/// What was read of the jobs whose transports are wanted.
 #[derive(Debug)]
 pub(crate) struct Listening {
     turns: Semaphore,
     /// Lines are searched on a thread of their own, one log at a time: a MiB takes 0.1 s, in which no job must wait.
     searches: Semaphore,
-    jobs: Mutex<BTreeMap<JobKey, Heard>>,
+    jobs: Mutex<BTreeMap<JobKey, AttemptLogs>>,
 }
 
 impl Default for Listening {
@@ -68,10 +68,10 @@ impl Default for Listening {
     }
 }
 
-/// What was heard of one attempt.
+/// What the logs of one attempt said so far.
 #[derive(Debug)]
-struct Heard {
-    /// The job's own identity: another of the same name has told nothing.
+struct AttemptLogs {
+    /// The job's own identity: another job of the same name has reported nothing.
     uid: String,
     attempt: u32,
     began: Instant,
@@ -80,13 +80,13 @@ struct Heard {
     /// Whether logs are being read.
     reading: bool,
     pods: BTreeMap<PodUid, Vec<TransportSeen>>,
-    /// Pods whose beginning was read as far as it ever is, and told nothing: their end is read.
+    /// Pods whose beginning was read as far as it ever is, without a report: their end is read.
     full: BTreeSet<PodUid>,
-    /// Pods whose logs tell no more.
+    /// Pods whose logs are not read again.
     done: BTreeSet<PodUid>,
 }
 
-/// What one log told.
+/// What one log said.
 #[derive(Debug)]
 struct Read {
     uid: PodUid,
@@ -103,22 +103,22 @@ enum Part {
     All,
     /// Its beginning; there is more.
     Beginning,
-    /// Its end, behind a beginning that told nothing.
+    /// Its end, after a beginning without a report.
     End,
 }
 
-/// What a pass does about listening.
+/// What a pass does about reading transports.
 #[derive(Debug, PartialEq, Eq)]
 enum Turn {
-    /// Nothing; news will come, or nobody listens any more.
+    /// Nothing: a watch event will come, or logs are no longer read.
     Rest,
-    /// It looks again then.
+    /// It checks again then.
     At(Instant),
     /// It reads now.
     Now,
 }
 
-impl Heard {
+impl AttemptLogs {
     fn new(uid: &str, attempt: u32, now: Instant) -> Self {
         Self {
             uid: uid.to_owned(),
@@ -157,7 +157,7 @@ impl Heard {
         } = read;
         let before = self.pods.get(&uid);
         if part == Part::End {
-            // What was told once has left the end since.
+            // What was logged once may no longer be in the end that is read.
             ranks = joined(before.map(Vec::as_slice).unwrap_or_default(), ranks);
         }
         let spoke = ranks.iter().any(|rank| !rank.transports.is_empty());
@@ -178,16 +178,16 @@ impl Heard {
         self.reading = false;
     }
 
-    fn told(&self) -> Option<TransportsTold> {
+    fn transports(&self) -> Option<ReportedTransports> {
         let ranks: Vec<TransportSeen> = self.pods.values().flatten().cloned().collect();
-        (!ranks.is_empty()).then_some(TransportsTold {
+        (!ranks.is_empty()).then_some(ReportedTransports {
             attempt: self.attempt,
             ranks,
         })
     }
 }
 
-/// What the same pod told before and now, by rank.
+/// What the same pod reported before and now, by rank.
 fn joined(before: &[TransportSeen], now: Vec<TransportSeen>) -> Vec<TransportSeen> {
     let mut all = before.to_vec();
     for rank in now {
@@ -209,15 +209,23 @@ impl Listening {
         self.jobs().remove(key);
     }
 
-    fn jobs(&self) -> MutexGuard<'_, BTreeMap<JobKey, Heard>> {
+    fn jobs(&self) -> MutexGuard<'_, BTreeMap<JobKey, AttemptLogs>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what was heard of that attempt, if it is still the one that is listened to.
-    fn with(&self, key: &JobKey, (uid, attempt): (&str, u32), change: impl FnOnce(&mut Heard)) {
+    /// Changes what was read of that attempt, if it is still the current one.
+    fn with(
+        &self,
+        key: &JobKey,
+        (uid, attempt): (&str, u32),
+        change: impl FnOnce(&mut AttemptLogs),
+    ) {
         let mut jobs = self.jobs();
-        if let Some(heard) = jobs.get_mut(key).filter(|heard| heard.is_of(uid, attempt)) {
-            change(heard);
+        if let Some(attempt_logs) = jobs
+            .get_mut(key)
+            .filter(|attempt_logs| attempt_logs.is_of(uid, attempt))
+        {
+            change(attempt_logs);
         }
     }
 }
@@ -230,12 +238,12 @@ struct Log {
     container: Option<String>,
     /// Whether the program has ended, so that nothing will be added.
     ended: bool,
-    /// Whether its end is read, because its beginning told nothing.
+    /// Whether its end is read, because its beginning had no report.
     end: bool,
 }
 
 impl Operator {
-    /// Adds what ranks told that they talk over, where somebody wants to know, and has their logs read. It says when to
+    /// Adds the transports that ranks reported, if the job asks for them, and has their logs read. It returns when to
     /// look again.
     pub(crate) fn listen(
         &self,
@@ -249,38 +257,40 @@ impl Operator {
             return None;
         }
         let attempt = observed.status.trainyard.attempt;
-        let mut pods = observed.pods.iter().filter(|pod| is_heard(pod, attempt));
+        let mut pods = observed.pods.iter().filter(|pod| has_log(pod, attempt));
         let now = Instant::now();
         let mut jobs = self.listening.jobs();
-        let known = jobs.get(key).is_some_and(|heard| heard.is_of(uid, attempt));
+        let known = jobs
+            .get(key)
+            .is_some_and(|attempt_logs| attempt_logs.is_of(uid, attempt));
         if !known {
             jobs.remove(key);
             // The time to listen begins when the first rank runs.
             pods.clone().next()?;
         }
-        let heard = jobs
+        let attempt_logs = jobs
             .entry(key.clone())
-            .or_insert_with(|| Heard::new(uid, attempt, now));
-        match heard.turn(now) {
+            .or_insert_with(|| AttemptLogs::new(uid, attempt, now));
+        match attempt_logs.turn(now) {
             Turn::Now => {
                 let store = self.state.store();
                 let logs: Vec<Log> = pods
                     .by_ref()
                     .take(PODS)
-                    .filter(|pod| !heard.done.contains(&pod.uid))
+                    .filter(|pod| !attempt_logs.done.contains(&pod.uid))
                     .filter_map(|pod| {
                         Some(Log {
                             uid: pod.uid.clone(),
                             pod: store.pod_called(key, &pod.uid)?,
                             container: container(job, pod).map(str::to_owned),
                             ended: pod.phase != PodPhase::Running,
-                            end: heard.full.contains(&pod.uid),
+                            end: attempt_logs.full.contains(&pod.uid),
                         })
                     })
                     .collect();
-                observed.transports = heard.told();
+                observed.transports = attempt_logs.transports();
                 if !logs.is_empty() {
-                    heard.reading = true;
+                    attempt_logs.reading = true;
                     let round = self
                         .clone()
                         .read_round(key.clone(), uid.to_owned(), attempt, logs);
@@ -289,7 +299,7 @@ impl Operator {
                 None
             }
             turn => {
-                observed.transports = heard.told();
+                observed.transports = attempt_logs.transports();
                 match turn {
                     Turn::At(next) => Some(next),
                     _ => None,
@@ -298,28 +308,29 @@ impl Operator {
         }
     }
 
-    /// Reads the logs, and has the job looked at.
+    /// Reads the logs, and enqueues the job.
     async fn read_round(self, key: JobKey, uid: String, attempt: u32, logs: Vec<Log>) {
         let mut reads = JoinSet::new();
         let count = logs.len();
         for log in logs {
             let (this, namespace) = (self.clone(), key.namespace.clone());
-            reads.spawn(async move { this.hear_log(&namespace, log).await });
+            reads.spawn(async move { this.read_attempt_log(&namespace, log).await });
         }
         while let Some(read) = reads.join_next().await {
             if let Ok(Some(read)) = read {
-                self.listening
-                    .with(&key, (&uid, attempt), |heard| heard.note(read));
+                self.listening.with(&key, (&uid, attempt), |attempt_logs| {
+                    attempt_logs.note(read)
+                });
             }
         }
-        debug!(job = %key, attempt, count, "read what ranks talk over");
-        self.listening.with(&key, (&uid, attempt), |heard| {
-            heard.end_round(Instant::now());
+        debug!(job = %key, attempt, count, "Read the transports of ranks");
+        self.listening.with(&key, (&uid, attempt), |attempt_logs| {
+            attempt_logs.end_round(Instant::now());
         });
-        self.look_soon(key);
+        self.enqueue_job(key);
     }
 
-    async fn hear_log(&self, namespace: &str, log: Log) -> Option<Read> {
+    async fn read_attempt_log(&self, namespace: &str, log: Log) -> Option<Read> {
         let _turn = self.listening.turns.acquire().await.ok()?;
         let (tail_lines, most) = if log.end {
             (Some(TAIL_LINES), TAIL_BYTES)
@@ -337,7 +348,7 @@ impl Operator {
         let bytes = match tokio::time::timeout(PATIENCE, read).await {
             Ok(Ok(bytes)) => bytes,
             Ok(Err(error)) => {
-                debug!(pod = log.pod, %error, "cannot hear a pod");
+                debug!(pod = log.pod, %error, "Cannot read the log of a pod");
                 return None;
             }
             Err(_) => return None,
@@ -359,7 +370,7 @@ impl Operator {
     }
 }
 
-/// Whether somebody wants to know what the ranks of this attempt talk over and it is not known yet.
+/// Whether the job asks for the transports of its ranks and they are not known yet.
 fn is_open(job: &Job, observed: &Observed) -> bool {
     let status = &observed.status;
     let known = status.conditions.iter().any(|condition| {
@@ -373,7 +384,7 @@ fn is_open(job: &Job, observed: &Observed) -> bool {
         && !job::has_ended(status)
 }
 
-fn is_heard(pod: &ObservedPod, attempt: u32) -> bool {
+fn has_log(pod: &ObservedPod, attempt: u32) -> bool {
     pod.attempt == attempt
         && pod.deleted_at.is_none()
         && matches!(
@@ -404,17 +415,17 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_listened_to_less_and_less_often_and_not_for_ever() {
+    fn log_reads_back_off_and_stop() {
         let began = Instant::now();
-        let mut heard = Heard::new("u", 1, began);
+        let mut attempt_logs = AttemptLogs::new("u", 1, began);
         let mut now = began;
         let mut rounds = 0;
         loop {
-            match heard.turn(now) {
+            match attempt_logs.turn(now) {
                 Turn::Now => {
-                    heard.reading = true;
-                    assert_eq!(heard.turn(now), Turn::Rest, "one round at a time");
-                    heard.end_round(now);
+                    attempt_logs.reading = true;
+                    assert_eq!(attempt_logs.turn(now), Turn::Rest, "one round at a time");
+                    attempt_logs.end_round(now);
                     rounds += 1;
                 }
                 Turn::At(next) => {
@@ -429,23 +440,23 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_not_read_again_once_its_ranks_have_told() {
+    fn log_is_not_read_again_after_its_ranks_reported() {
         use Part::{All, Beginning, End};
-        // What was read in which round; which part is read next, if any; how many ranks have told.
+        // What was read in which round; which part is read next, if any; how many ranks have reported.
         type Case<'a> = (&'a str, Vec<Read>, Option<Part>, usize);
         let none: &[TransportSeen] = &[];
         let one: &[TransportSeen] = &[rank(0, &["NET/IB"])];
         let two: &[TransportSeen] = &[rank(0, &["NET/IB"]), rank(1, &["NET/IB"])];
         let cases: [Case<'_>; 11] = [
             (
-                "nothing told",
+                "nothing reported",
                 vec![read(All, false, none), read(All, false, none)],
                 Some(All),
                 0,
             ),
-            ("told once", vec![read(All, false, one)], Some(All), 1),
+            ("reported once", vec![read(All, false, one)], Some(All), 1),
             (
-                "told twice the same",
+                "reported twice the same",
                 vec![read(All, false, one), read(All, false, one)],
                 None,
                 1,
@@ -458,13 +469,13 @@ mod tests {
             ),
             ("no more will come", vec![read(All, true, none)], None, 0),
             (
-                "a long beginning told",
+                "a long beginning with a report",
                 vec![read(Beginning, false, one)],
                 None,
                 1,
             ),
             (
-                "a long beginning told nothing",
+                "a long beginning without a report",
                 vec![read(Beginning, false, none)],
                 Some(End),
                 0,
@@ -482,7 +493,7 @@ mod tests {
                 1,
             ),
             (
-                "an end that told, and has moved on",
+                "an end with a report, and has moved on",
                 vec![
                     read(Beginning, false, none),
                     read(End, false, one),
@@ -492,7 +503,7 @@ mod tests {
                 1,
             ),
             (
-                "two ends that told of one rank each",
+                "two ends with a report of one rank each",
                 vec![
                     read(Beginning, false, none),
                     read(End, false, &[rank(1, &["NET/IB"])]),
@@ -502,27 +513,35 @@ mod tests {
                 2,
             ),
         ];
-        for (name, reads, next, told) in cases {
-            let mut heard = Heard::new("u", 1, Instant::now());
+        for (name, reads, next, reported) in cases {
+            let mut attempt_logs = AttemptLogs::new("u", 1, Instant::now());
             for read in reads {
-                heard.note(read);
+                attempt_logs.note(read);
             }
-            let is_next = match (heard.done.contains("a"), heard.full.contains("a")) {
+            let is_next = match (
+                attempt_logs.done.contains("a"),
+                attempt_logs.full.contains("a"),
+            ) {
                 (true, _) => None,
                 (false, true) => Some(End),
                 (false, false) => Some(All),
             };
             assert_eq!(is_next, next, "{name}");
-            let ranks = heard.told().map_or(0, |told| told.ranks.len());
-            assert_eq!(ranks, told, "{name}");
+            let ranks = attempt_logs
+                .transports()
+                .map_or(0, |found| found.ranks.len());
+            assert_eq!(ranks, reported, "{name}");
         }
     }
 
     #[test]
-    fn what_another_job_of_the_same_name_told_is_not_heard() {
-        let heard = Heard::new("u", 1, Instant::now());
-        assert!(heard.is_of("u", 1));
-        assert!(!heard.is_of("u", 2));
-        assert!(!heard.is_of("v", 1), "made again under the same name");
+    fn logs_of_a_recreated_job_are_not_used() {
+        let attempt_logs = AttemptLogs::new("u", 1, Instant::now());
+        assert!(attempt_logs.is_of("u", 1));
+        assert!(!attempt_logs.is_of("u", 2));
+        assert!(
+            !attempt_logs.is_of("v", 1),
+            "made again under the same name"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! A cluster as people look at it: jobs, their pods, what pods write, and the few changes people make.
+//! A cluster as people read it: jobs, their pods, what pods write, and the few changes people make.
 //!
 //! Owns the calls of the command line. It is no part of the operator: it asks when it is asked, keeps
 //! nothing, and uses the rights of whoever calls it. What may not be read is left out of a [`Facts`];
@@ -50,7 +50,7 @@ const LIST_MAX: usize = 150_000;
 /// Pages of them at most.
 const PAGES_MAX: usize = 3_000;
 
-/// A cluster to look at.
+/// A cluster to read.
 #[derive(Debug)]
 pub struct Look {
     runtime: Runtime,

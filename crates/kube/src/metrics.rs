@@ -200,12 +200,12 @@ impl Metrics {
         );
         own.register(
             "placement_seconds",
-            "Seconds of one look at the gangs that wait for seats",
+            "Seconds to process the wait queue once",
             self.placement_seconds.clone(),
         );
         own.register(
             "gangs_waiting",
-            "Gangs that wait for seats",
+            "Gangs that wait for nodes",
             self.gangs_waiting.clone(),
         );
         own.register(
@@ -215,17 +215,17 @@ impl Metrics {
         );
         own.register(
             "preflights",
-            "Preflights of gangs, by what they came to",
+            "Preflights of gangs, by outcome",
             self.preflights.clone(),
         );
         own.register(
             "node_preflight",
-            "1 for what the last preflight of a node found, as long as that speaks for it",
+            "1 for the outcome of the last preflight of a node, while it is valid",
             self.node_preflight.clone(),
         );
         own.register(
             "nodes_on_probation",
-            "Nodes that failed a preflight and have passed none since",
+            "Nodes that failed a preflight and have not passed one since",
             self.nodes_on_probation.clone(),
         );
         self.trust.register(own);
@@ -237,22 +237,22 @@ impl Metrics {
         );
         own.register(
             "phase_seconds",
-            "Seconds of jobs that have ended, by phase of the ledger",
+            "Seconds of ended jobs, by phase",
             self.phase_seconds.clone(),
         );
         own.register(
             "training_time_ratio",
-            "Part of a job's time that trained",
+            "Part of a job's wall time spent training (ETTR)",
             self.training_ratio.clone(),
         );
         own.register(
             "shadow_differences",
-            "What an operator in shadow would have made otherwise, by type of object",
+            "Objects that an operator in shadow would have created differently, by type",
             self.differences.clone(),
         );
         own.register(
             "job_status_unreadable",
-            "1 for a job that nothing is done for because its status cannot be read",
+            "1 for a job that is not processed because its status cannot be read",
             self.unreadable.clone(),
         );
         own.register(
@@ -267,7 +267,7 @@ impl Metrics {
         );
         own.register(
             "queue_length",
-            "Jobs whose turn has come",
+            "Jobs in the work queue",
             self.queued.clone(),
         );
         own.register("jobs", "Jobs in the cache", self.jobs.clone());
@@ -322,7 +322,7 @@ impl Metrics {
         self.pass_seconds.observe(took.as_secs_f64());
     }
 
-    /// The line for seats was looked at.
+    /// The wait queue was processed.
     pub(crate) fn placed(&self, took: Duration, waiting: usize) {
         self.placement_seconds.observe(took.as_secs_f64());
         self.gangs_waiting

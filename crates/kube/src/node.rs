@@ -1,8 +1,8 @@
 //! Which nodes do not answer, and since when.
 //!
 //! Three signs are read: the Ready condition, the taints that the node controller sets, and the
-//! kubelet's lease. The lease tells even where the node controller is down; it counts by when it
-//! was last seen to change, so that a clock that runs differently on a node is no sign of its death.
+//! kubelet's lease. The lease counts even if the node controller is down; it counts by when it
+//! was last seen to change, so that a clock that runs differently on a node does not count as its death.
 //! Time in which leases could not be read, or nobody read them, does not count either: then no lease is
 //! seen to change, of the living as little as of the dead.
 //!
@@ -18,7 +18,7 @@ use crate::view::{LeaseSpecView, NodeView};
 /// A lease that was not renewed for this long is a sign that the node is gone, unless it says itself that it
 /// lasts longer. Kubelets renew it four times in that time, and the cluster's own controller waits as long.
 const LEASE_SILENCE: Duration = Duration::from_secs(40);
-/// How often leases are read while jobs have pods, or wait for seats.
+/// How often leases are read while jobs have pods, or wait for nodes.
 pub(crate) const LEASES_EVERY: Duration = Duration::from_secs(10);
 /// Between two readings at most this much of the time counts.
 const COUNTS_AT_MOST: Duration = Duration::from_secs(20);

@@ -63,27 +63,27 @@ use crate::{
 
 /// How often sizes are measured, and the ages of watches.
 const SIZES_EVERY: Duration = Duration::from_secs(5);
-/// A job of a kind whose watch is stale is looked at again after this.
+/// A job of a kind whose watch is stale is requeued after this.
 const HELD: Duration = Duration::from_secs(5);
 
 /// An operator that stops waits so long for what is being written to nodes and for pods that are being removed.
 const MARKS_WITHIN: Duration = Duration::from_secs(5);
 
-/// What an operator is told.
+/// The options of an operator.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Only this namespace; all of them where there is none.
     pub namespace: Option<String>,
-    /// Follow the nodes, so that one that does not answer is noticed. It takes rights for the whole
+    /// Watch the nodes, so that one that does not respond is noticed. This needs rights for the whole
     /// cluster; without them the operator goes by what the pods say.
     pub nodes: bool,
-    /// Give gangs their seats. It takes sight of all nodes and pods of the cluster.
+    /// Assign nodes to gangs. This needs watches of all nodes and pods of the cluster.
     pub placement: bool,
     /// Which gangs may be evicted for one of higher priority that asks for it.
     pub preemption: PreemptionScope,
-    /// The kinds that are looked after.
+    /// The kinds that it manages.
     pub kinds: Vec<Kind>,
-    /// Jobs looked at, at once.
+    /// Jobs processed at once.
     pub workers: usize,
     /// Calls to the API server under way, at once.
     pub calls: usize,
@@ -174,8 +174,8 @@ pub struct Operator {
     queue: Arc<Queue>,
     options: Arc<Options>,
     feeds: Arc<Feeds>,
-    /// The line for seats has changed.
-    stirred: Arc<Notify>,
+    /// The wait queue has changed.
+    wait_queue_changed: Arc<Notify>,
     /// Which schedulers of others jobs need.
     asked: groups::Asked,
     /// A job names a fabric.
@@ -185,7 +185,7 @@ pub struct Operator {
     ends: Arc<AtomicBool>,
 }
 
-/// Which objects of a type are followed.
+/// Which objects of a type are watched.
 #[derive(Debug, Default)]
 struct Selector {
     labels: Option<String>,
@@ -207,7 +207,7 @@ fn open_state(folder: Option<&Path>) -> Poison {
         return Poison::default();
     };
     Poison::open(folder).unwrap_or_else(|error| {
-        warn!(folder = %folder.display(), %error, "cannot use the state folder; crashes are not traced to jobs");
+        warn!(folder = %folder.display(), %error, "Cannot use the state folder; crashes are not traced to jobs");
         Poison::default()
     })
 }
@@ -241,7 +241,7 @@ impl Operator {
             queue: Arc::new(Queue::default()),
             options: Arc::new(options),
             feeds,
-            stirred: Arc::default(),
+            wait_queue_changed: Arc::default(),
             asked: groups::Asked::default(),
             fabrics_asked: Arc::default(),
             leads,
@@ -314,13 +314,13 @@ impl Operator {
         self.feeds.sight()
     }
 
-    /// Asks for a look at a job soon.
-    pub(crate) fn look_soon(&self, key: JobKey) {
-        self.queue.soon(key);
+    /// Enqueues a job for a pass.
+    pub(crate) fn enqueue_job(&self, key: JobKey) {
+        self.queue.enqueue(key);
     }
 
     /// Runs until `stop` is ready, then ends in an orderly way: passes under way are finished, and the
-    /// lease is given back.
+    /// lease is released.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let mut tasks = tokio::task::JoinSet::new();
         self.start_feeds(&mut tasks);
@@ -329,49 +329,49 @@ impl Operator {
             let (client, fence) = (self.caller.client.clone(), self.caller.fence.clone());
             let (leading, ends) = (Arc::clone(&self.leading), Arc::clone(&self.ends));
             let sender = leading.as_ref().clone();
-            tasks.spawn(election.take_part(client, fence, sender, ends));
+            tasks.spawn(election.run_election(client, fence, sender, ends));
         }
         let this = self.clone();
         tasks.spawn(async move { this.measure().await });
-        tasks.spawn(self.clone().look_at_all_on_taking_over());
+        tasks.spawn(self.clone().enqueue_all_on_taking_over());
         if self.reads_progress() {
             tasks.spawn(self.clone().read_progress());
         }
         if self.places() {
             let this = self.clone();
-            tasks.spawn(async move { this.give_seats().await });
-            tasks.spawn(self.clone().watch_over_nodes());
+            tasks.spawn(async move { this.process_wait_queue().await });
+            tasks.spawn(self.clone().run_node_trials());
         }
         if !self.options.shadow {
             for api in GroupApi::ALL {
-                tasks.spawn(self.clone().follow_groups(api));
+                tasks.spawn(self.clone().watch_groups(api));
             }
-            tasks.spawn(self.clone().follow_fabrics());
+            tasks.spawn(self.clone().watch_fabrics());
         }
         let turns = Arc::new(Semaphore::new(self.options.workers));
         let mut stop = std::pin::pin!(stop);
         let lost = tokio::select! {
             () = &mut stop => None,
-            () = self.give_turns(&turns) => None,
+            () = self.process_jobs(&turns) => None,
             panic = lost::panic_in(&mut tasks) => Some(panic),
         };
-        info!("stopping");
+        info!("Stopping");
         self.ends.store(true, Ordering::Relaxed);
         // Passes under way finish; each call of theirs is bounded in time.
         let all = u32::try_from(self.options.workers).unwrap_or(u32::MAX);
         let finished = tokio::time::timeout(Duration::from_secs(20), turns.acquire_many(all)).await;
         if finished.is_err() {
-            warn!("passes are still under way; ending without them");
+            warn!("Passes are still running; exiting without waiting for them");
         }
         if !self.flights.tasks.finish(MARKS_WITHIN).await {
-            warn!("preflights are still being cleared up; ending without them");
+            warn!("Preflights are still being cleaned up; exiting without waiting for them");
         }
         tasks.abort_all();
         if let Some(lease) = &self.options.lease {
             let election = election(lease);
-            let given = election.give_back(&self.caller.client);
+            let given = election.release(&self.caller.client);
             if let Ok(Err(error)) = tokio::time::timeout(Duration::from_secs(5), given).await {
-                warn!(%error, "cannot give the lease back");
+                warn!(%error, "Cannot release the lease");
             }
         }
         if let Some(panic) = lost {
@@ -380,12 +380,12 @@ impl Operator {
         }
     }
 
-    /// Takes the next job and looks at it, for ever.
-    async fn give_turns(&self, turns: &Arc<Semaphore>) {
+    /// Takes the next job and processes it; never returns.
+    async fn process_jobs(&self, turns: &Arc<Semaphore>) {
         let mut leads = self.leads.clone();
         let mut sight = self.feeds.sight();
         loop {
-            // Nothing is looked at before this operator leads and has seen everything, nor while what it
+            // No job is processed before this operator leads and has listed everything, nor while what it
             // sees is stale.
             if leads.wait_for(|leads| *leads).await.is_err()
                 || sight.wait_for(Sight::is_clear).await.is_err()
@@ -399,7 +399,7 @@ impl Operator {
             let sees = sight.borrow_and_update().clone();
             if !*leads.borrow_and_update() || !sees.is_clear() {
                 self.queue.done(&key, Outcome::Done(None));
-                self.queue.soon(key);
+                self.queue.enqueue(key);
                 continue;
             }
             if sees.kinds.contains(&key.kind) {
@@ -409,7 +409,7 @@ impl Operator {
             }
             let this = self.clone();
             tokio::spawn(async move {
-                // A pass that panics is told apart from one that ends, and harms no other job.
+                // A pass that panics is distinguished from one that ends, and harms no other job.
                 let pass = tokio::spawn({
                     let (this, key) = (this.clone(), key.clone());
                     async move { this.pass(&key).await }
@@ -442,18 +442,18 @@ impl Operator {
                 .collect();
             let scope = Scope::Kinds(kinds.clone());
             self.feed::<JobView>(tasks, path, None, scope, move |state, news| {
-                state.store().hear_jobs(news, &kinds)
+                state.store().update_jobs(news, &kinds)
             });
         }
         let ours = Some(OPERATOR_LABEL.to_owned());
         let pods = self.path("/api/v1", "pods");
         let all = Scope::Everything;
         self.feed::<PodView>(tasks, pods, ours.clone(), all.clone(), |state, news| {
-            state.store().hear_pods(news)
+            state.store().update_pods(news)
         });
         let services = self.path("/api/v1", "services");
         self.feed::<Bare>(tasks, services, ours, all.clone(), |state, news| {
-            state.store().hear_services(news)
+            state.store().update_services(news)
         });
         if self.options.kinds.contains(&Kind::MpiV2) {
             let launchers = self.path("/apis/batch/v1", "jobs");
@@ -462,13 +462,13 @@ impl Operator {
                 .then(|| trainyard_core::spec::annotation::ATTEMPT.to_owned());
             let scope = Scope::Kinds(vec![Kind::MpiV2]);
             self.feed::<BatchView>(tasks, launchers, ours, scope, |state, news| {
-                state.store().hear_launchers(news)
+                state.store().update_launchers(news)
             });
         }
         if self.options.nodes {
             let nodes = "/api/v1/nodes".to_owned();
             self.feed::<NodeView>(tasks, nodes, None, all, |state, news| {
-                state.store().hear_nodes(news)
+                state.store().update_nodes(news)
             });
             let this = self.clone();
             tasks.spawn(async move { this.read_leases().await });
@@ -491,10 +491,10 @@ impl Operator {
         path: String,
         labels: impl Into<Selector>,
         scope: Scope,
-        hear: impl Fn(&State, News<T>) -> Vec<JobKey> + Send + 'static,
+        update: impl Fn(&State, News<T>) -> Vec<JobKey> + Send + 'static,
     ) {
         let (state, queue) = (self.state.clone(), Arc::clone(&self.queue));
-        let stirred = Arc::clone(&self.stirred);
+        let wait_queue_changed = Arc::clone(&self.wait_queue_changed);
         let Selector { labels, fields } = labels.into();
         // Our pods and those of others are two watches of one path.
         let name = match &fields {
@@ -508,16 +508,21 @@ impl Operator {
             fields,
         };
         let client = self.caller.client.clone();
-        tasks.spawn(feed::follow_with(client, source, pulse, move |news| {
-            let changed = hear(&state, news);
-            queue.all_soon(changed);
-            if state.store().wait_queue.take_stirred() {
-                stirred.notify_one();
-            }
-        }));
+        tasks.spawn(feed::list_and_watch_with(
+            client,
+            source,
+            pulse,
+            move |news| {
+                let changed = update(&state, news);
+                queue.enqueue_all(changed);
+                if state.store().wait_queue.take_placement_due() {
+                    wait_queue_changed.notify_one();
+                }
+            },
+        ));
     }
 
-    /// Looks at the leases of nodes now and then.
+    /// Reads the leases of nodes periodically.
     async fn read_leases(&self) {
         let source = Source {
             path: "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases".to_owned(),
@@ -532,11 +537,11 @@ impl Operator {
             match feed::list::<LeaseView>(&self.caller.client, &source).await {
                 Ok((leases, _)) => {
                     let mut store = self.state.store();
-                    let changed = store.hear_leases(&leases, Instant::now(), clock::now());
+                    let changed = store.update_leases(&leases, Instant::now(), clock::now());
                     drop(store);
-                    self.queue.all_soon(changed);
+                    self.queue.enqueue_all(changed);
                 }
-                Err(error) => debug!(%error, "cannot read the leases of nodes"),
+                Err(error) => debug!(%error, "Cannot read the leases of nodes"),
             }
         }
     }

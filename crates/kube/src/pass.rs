@@ -1,4 +1,4 @@
-//! One pass over one job: observe, decide, write the status, tell, act.
+//! One pass over one job: observe, decide, write the status, emit events, act.
 //!
 //! Owns the order of these steps and what becomes of their failures. What is decided is
 //! `trainyard_core::job`'s.
@@ -34,10 +34,10 @@ use crate::{
 
 /// Longest sentence of an event; the API refuses more.
 const EVENT_CHARS: usize = 1_000;
-/// A job that has changed meanwhile is looked at again after this, should its news not come before. It
-/// is no failure of the job's, so it waits no longer each time.
+/// A job that has changed meanwhile is requeued after this, if its watch event does not come before. It
+/// is not a failure of the job, so there is no backoff.
 const CONFLICT: Duration = Duration::from_millis(500);
-/// A job that was refused something is looked at again after this, and later each time.
+/// A job with a refused object is requeued after this, with backoff.
 const REFUSED_FIRST: Duration = Duration::from_secs(2);
 
 impl Operator {
@@ -56,7 +56,7 @@ impl Operator {
                 store.forget_groups(key);
                 store.forget_fabrics(key);
             }
-            self.look_at_line();
+            self.notify_wait_queue();
             self.caller.metrics.forget(key);
             if let Some(shadow) = &self.shadow {
                 shadow.forget(key);
@@ -70,7 +70,7 @@ impl Operator {
         match self.poison.judge(&mark, &view) {
             Judgement::Clear => {}
             Judgement::Released => {
-                info!(job = %key, "the job has been edited and is processed again");
+                info!(job = %key, "The job has been edited and is processed again");
                 self.caller.metrics.set_aside(key, false);
                 self.state.remember(key, |memory| memory.set_aside = None);
             }
@@ -80,21 +80,21 @@ impl Operator {
         let looked = look.instrument(span.clone()).await;
         let (name, outcome) = match looked {
             Ok(wake) => ("done", Outcome::Done(wake)),
-            // It may lead again before it is known that it did not; no other news of the job would come.
+            // It may lead again before it is known that it did not; no other watch event of the job would come.
             Err(CallError::Deposed) => (
                 "deposed",
                 Outcome::Done(Some(tokio::time::Instant::now() + CONFLICT)),
             ),
-            // The job has changed meanwhile, and its news is under way.
+            // The job has changed meanwhile, and its watch event will come.
             Err(error) if error.is_conflict() || error.is_not_found() => {
-                debug!(job = %key, %error, "the job has changed meanwhile");
+                debug!(job = %key, %error, "The job has changed meanwhile");
                 (
                     "conflict",
                     Outcome::Done(Some(tokio::time::Instant::now() + CONFLICT)),
                 )
             }
             Err(error) => {
-                warn!(job = %key, %error, "pass failed; trying again");
+                warn!(job = %key, %error, "Pass failed; retrying");
                 ("failed", Outcome::Failed)
             }
         };
@@ -109,7 +109,7 @@ impl Operator {
             return;
         };
         let message = panic_message(payload.as_ref());
-        error!(job = %key, panic = message, "a pass over the job panicked");
+        error!(job = %key, panic = message, "Pass over the job panicked");
         self.caller.metrics.panicked();
         if let Some(view) = self.state.store().job(key) {
             self.poison.panicked(&Mark::new(key, &view), &view, message);
@@ -122,7 +122,7 @@ impl Operator {
         if self.state.memory(key).set_aside.as_deref() == Some(sentence) {
             return Outcome::Done(None);
         }
-        error!(job = %key, sentence, "the job is set aside");
+        error!(job = %key, sentence, "The job is set aside");
         let written = match set_aside_patch(&view.status, sentence) {
             Some(operations) => {
                 let path = job_path(key);
@@ -135,7 +135,7 @@ impl Operator {
         match written {
             Err(CallError::Deposed) => return Outcome::Done(None),
             Err(error) if !error.is_refusal() && !error.is_not_found() => {
-                warn!(job = %key, %error, "cannot write that the job is set aside; trying again");
+                warn!(job = %key, %error, "Cannot write that the job is set aside; retrying");
                 return Outcome::Failed;
             }
             Ok(()) | Err(_) => {}
@@ -145,7 +145,7 @@ impl Operator {
             reason: "JobSetAside".to_owned(),
             message: sentence.to_owned(),
         };
-        self.tell(key, view, &event).await;
+        self.emit_event(key, view, &event).await;
         let sentence = Some(sentence.to_owned());
         self.state
             .remember(key, |memory| memory.set_aside = sentence);
@@ -170,7 +170,7 @@ impl Operator {
             Ok(observed) => observed,
             Err(why) => {
                 if !is_managed_elsewhere(&job) {
-                    self.leave_alone(key, view, &why).await;
+                    self.report_unreadable_status(key, view, &why).await;
                 }
                 return Ok(None);
             }
@@ -210,24 +210,24 @@ impl Operator {
             job = %key,
             reason = decision.reasons.first().map_or("", |reason| &reason.message),
             actions = decision.actions.len(),
-            "decided"
+            "Decided"
         );
         if let Some(shadow) = &self.shadow {
             return self
-                .look_from_shadow(shadow, key, view, &job, &observed, &decision)
+                .compare_in_shadow(shadow, key, view, &job, &observed, &decision)
                 .await;
         }
-        let mut put_off = None;
+        let mut delayed_until = None;
         if decision.status != observed.status {
-            put_off = self.put_off(key, &observed.status, &decision);
-            if put_off.is_none() {
+            delayed_until = self.delay_progress_write(key, &observed.status, &decision);
+            if delayed_until.is_none() {
                 self.write_status(key, view, &observed.status, &decision.status, now)
                     .await?;
             }
         }
         for event in &decision.events {
-            info!(job = %key, reason = event.reason, sentence = event.message, "event");
-            self.tell(key, view, event).await;
+            info!(job = %key, reason = event.reason, sentence = event.message, "Event");
+            self.emit_event(key, view, event).await;
         }
         let push = self.push_of(key, view, &job, &decision).await;
         let actor = Actor {
@@ -252,14 +252,14 @@ impl Operator {
                 self.end_preflight(key, uid, *round);
             }
         }
-        self.look_at_line();
+        self.notify_wait_queue();
         let wake = self.after(key, view, refusals).await;
         let asked = decision.wake_at.map(|at| {
             // The moment after, never the one before.
             let wait = at.duration_since(now) + jiff::SignedDuration::from_millis(1);
             tokio::time::Instant::now() + Duration::try_from(wait).unwrap_or_default()
         });
-        let waits = [wake, put_off, listens];
+        let waits = [wake, delayed_until, listens];
         Ok(asked.into_iter().chain(waits.into_iter().flatten()).min())
     }
 
@@ -274,8 +274,8 @@ impl Operator {
         }
     }
 
-    /// Until when a status is not written that tells of nothing but progress, soon after the one before.
-    fn put_off(
+    /// Until when a status that changes only the progress is not written, soon after the one before.
+    fn delay_progress_write(
         &self,
         key: &JobKey,
         before: &JobStatus,
@@ -318,7 +318,7 @@ impl Operator {
         Ok(())
     }
 
-    /// What is there of the job's autoscaler; looked up once.
+    /// The stored autoscaler of the job; read once.
     async fn autoscaler(
         &self,
         key: &JobKey,
@@ -351,7 +351,7 @@ impl Operator {
         };
         Ok(match known {
             Scaler::Unknown | Scaler::Missing => Autoscaler::Missing,
-            // In shadow it is compared, field by field, and not made anew.
+            // In shadow it is compared, field by field, and not created again.
             Scaler::Found(_) if self.shadow.is_some() => Autoscaler::Current,
             Scaler::Made { spec, .. } if wanted.is_some_and(|wanted| wanted.spec == *spec) => {
                 Autoscaler::Current
@@ -385,7 +385,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Keeps what was refused for the next pass, tells it once, and says when to try again.
+    /// Keeps what was refused for the next pass, emits one event, and returns when to retry.
     async fn after(
         &self,
         key: &JobKey,
@@ -396,13 +396,13 @@ impl Operator {
         let (new, wait) = self.state.refused(key, refusals, REFUSED_FIRST);
         let first = first?;
         if new {
-            warn!(job = %key, tried = first.tried, sentence = first.message, "refused");
+            warn!(job = %key, tried = first.tried, sentence = first.message, "Refused");
             let event = Event {
                 kind: EventKind::Warning,
                 reason: "Refused".to_owned(),
                 message: format!("cannot {}: {}", first.tried, first.message),
             };
-            self.tell(key, view, &event).await;
+            self.emit_event(key, view, &event).await;
         }
         Some(tokio::time::Instant::now() + wait)
     }
@@ -410,13 +410,13 @@ impl Operator {
     /// Marks a job that cannot be understood; nothing else is done for it until it is edited.
     async fn refuse(&self, key: &JobKey, view: &JobView, message: &str) -> Result<(), CallError> {
         if let Some(shadow) = &self.shadow {
-            self.refuse_from_shadow(shadow, key, view, message);
+            self.log_refusal_in_shadow(shadow, key, view, message);
             return Ok(());
         }
         let before = match view.read_status() {
             Ok(status) => status,
             Err(why) => {
-                self.leave_alone(key, view, &why).await;
+                self.report_unreadable_status(key, view, &why).await;
                 return Ok(());
             }
         };
@@ -426,7 +426,7 @@ impl Operator {
         if after == before {
             return Ok(());
         }
-        warn!(job = %key, sentence = message, "the job is not valid");
+        warn!(job = %key, sentence = message, "The job is not valid");
         self.write_status(key, view, &before, &after, clock::now())
             .await?;
         let event = Event {
@@ -437,30 +437,30 @@ impl Operator {
             },
             message: message.to_owned(),
         };
-        self.tell(key, view, &event).await;
+        self.emit_event(key, view, &event).await;
         Ok(())
     }
 
     /// Reports a status that cannot be read, once for each reason. Nothing is done for the job, and nothing is
     /// written: the next write would lose what is stored.
-    async fn leave_alone(&self, key: &JobKey, view: &JobView, why: &Unreadable) {
+    async fn report_unreadable_status(&self, key: &JobKey, view: &JobView, why: &Unreadable) {
         self.caller.metrics.readable(key, false);
         if why.has_ended() {
-            // Whatever else its status holds, it takes no seats any more.
+            // Whatever else its status holds, it holds no nodes any more.
             self.state.store().wait_queue.forget(&key.gang());
-            self.look_at_line();
+            self.notify_wait_queue();
         }
         let sentence = why.to_string();
         if self.state.memory(key).unreadable.as_ref() == Some(&sentence) {
             return;
         }
-        warn!(job = %key, sentence, "the job's status cannot be read");
+        warn!(job = %key, sentence, "Cannot read the status of the job");
         let event = Event {
             kind: EventKind::Warning,
             reason: "StatusUnreadable".to_owned(),
             message: sentence.clone(),
         };
-        self.tell(key, view, &event).await;
+        self.emit_event(key, view, &event).await;
         self.state
             .remember(key, |memory| memory.unreadable = Some(sentence));
     }
@@ -473,7 +473,7 @@ impl Operator {
     }
 
     /// Puts an event on the job. One that cannot be put is only logged: it holds nothing up.
-    pub(crate) async fn tell(&self, key: &JobKey, view: &JobView, event: &Event) {
+    pub(crate) async fn emit_event(&self, key: &JobKey, view: &JobView, event: &Event) {
         let now = clock::now();
         let stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let kind = crate::act::stored_as(key.kind);
@@ -509,12 +509,12 @@ impl Operator {
             .create::<serde::de::IgnoredAny>(&path, &object)
             .await
         {
-            debug!(job = %key, %error, "cannot put an event on the job");
+            debug!(job = %key, %error, "Cannot emit an event on the job");
         }
     }
 }
 
-/// The change of a stored status that says why the job is set aside. A status that is no object, or in which our part
+/// The change of a stored status that says why the job is set aside. A status that is not an object, or in which our part
 /// is none, is left as it is.
 fn set_aside_patch(status: &str, sentence: &str) -> Option<Value> {
     let reason = json!(Reason::new(Code::SetAside, sentence));

@@ -52,7 +52,7 @@ fn of_text(text: &str) -> String {
         ),
         (
             "UnknownIssuer",
-            "its certificate is of an unknown authority",
+            "its certificate is signed by an unknown authority",
         ),
         ("CertExpired", "its certificate has expired"),
         ("certificate expired", "its certificate has expired"),
@@ -64,8 +64,8 @@ fn of_text(text: &str) -> String {
             "not valid for name",
             "its certificate is for another host name",
         ),
-        ("InvalidContentType", "it does not answer in TLS"),
-        ("invalid HTTP version", "it does not answer in HTTP"),
+        ("InvalidContentType", "it does not speak TLS"),
+        ("invalid HTTP version", "it does not speak HTTP"),
         ("deadline has elapsed", "the connection timed out"),
     ];
     if let Some((_, words)) = known.iter().find(|(part, _)| text.contains(part)) {
@@ -107,7 +107,7 @@ mod tests {
             ),
             (
                 Box::new(io::Error::other("invalid peer certificate: UnknownIssuer")),
-                "its certificate is of an unknown authority",
+                "its certificate is signed by an unknown authority",
             ),
             (
                 Box::new(io::Error::from_raw_os_error(28)),

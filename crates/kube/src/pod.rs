@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use trainyard_core::{
-    gang::{Resources, Sitter},
+    gang::{GangPod, Resources},
     job::{Disruption, Exit, ObservedPod, PodPhase, Wait},
     launch::{GATE, slot_of},
     spec::{Job, Kind, annotation},
@@ -24,7 +24,7 @@ const DEFAULT_GRACE_SECONDS: u32 = 30;
 /// Longest message of another component that is kept.
 const MESSAGE_CHARS: usize = 512;
 
-/// The labels that tell the slot and the attempt.
+/// The labels of the slot and the attempt.
 const KEPT_LABELS: &[&str] = &[
     "training.kubeflow.org/replica-type",
     "training.kubeflow.org/replica-index",
@@ -137,9 +137,9 @@ impl PodEntry {
         self.ends > 0 && self.ends == self.started_again
     }
 
-    /// What of it matters for seats, under `name`.
-    pub(crate) fn sitter<'a>(&'a self, name: &'a str) -> Sitter<'a> {
-        Sitter {
+    /// The part of it that node assignment needs, under `name`.
+    pub(crate) fn gang_pod<'a>(&'a self, name: &'a str) -> GangPod<'a> {
+        GangPod {
             name,
             phase: self.phase,
             attempt: self.attempt(),
@@ -293,13 +293,13 @@ fn wait(status: &PodStatusView) -> Wait {
         }
     }
     if condition(status, "PodScheduled").is_none() {
-        // Nobody has looked at it yet.
+        // The scheduler has not processed it yet.
         return Wait::Seat(String::new());
     }
     Wait::Create
 }
 
-/// Why the platform takes the pod away.
+/// Why the platform removes the pod.
 fn disruption(status: &PodStatusView) -> Option<Disruption> {
     let by_status = match status.reason.as_str() {
         "Evicted" => Some(Disruption::NodePressure),

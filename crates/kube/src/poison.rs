@@ -57,7 +57,7 @@ impl Poison {
                 job = mark.job,
                 crashes = count,
                 limit = CRASHES,
-                "the operator crashed while it processed this job"
+                "The operator crashed while processing this job"
             );
             poison.save();
         }
@@ -106,7 +106,7 @@ impl Poison {
         if let Some(journal) = &self.journal
             && let Err(error) = journal.save(&stored)
         {
-            warn!(%error, "cannot store which jobs are set aside");
+            warn!(%error, "Cannot store which jobs are set aside");
         }
     }
 

@@ -1,10 +1,10 @@
-//! Preflights in a cluster: small pods on the seats of a gang, before it starts.
+//! Preflights in a cluster: small pods on the nodes of a gang, before it starts.
 //!
 //! Owns the preflights that are under way and what became of the last one of each job. What pods they are is
 //! `trainyard_core::launch::preflight`'s, what a report means `trainyard_core::probe`'s, when one is wanted and what
 //! follows `trainyard_core::job`'s.
 //!
-//! Invariants: no pass waits for a preflight. One ends after [`runner::LIMIT`] at the latest, and its pods by themselves.
+//! Invariants: no pass waits for a preflight. One ends after [`runner::LIMIT`] at the latest, and its pods at their deadline.
 //! What a job's pods report is used for that job alone: it is remembered here and written to no node. An operator that is
 //! restarted measures again. Nodes are marked by [`trial`]s only.
 
@@ -207,9 +207,9 @@ impl Operator {
         }
         if *seating == Seating::Open {
             let why = if self.places() {
-                "another scheduler gives its pods their nodes"
+                "another scheduler assigns nodes to its pods"
             } else {
-                "this operator gives no seats"
+                "this operator assigns no nodes"
             };
             return SeenPreflight::Unable(why.to_owned());
         }
@@ -267,21 +267,21 @@ impl Operator {
         let pods = match made {
             Ok(pods) => pods,
             Err(why) => {
-                warn!(job = %key, why, "cannot lay out the pods of a preflight");
-                self.caller.metrics.preflight_ended("untold");
+                warn!(job = %key, why, "Cannot build the pods of a preflight");
+                self.caller.metrics.preflight_ended("no_result");
                 let followed = Followed {
                     uid: uid.to_owned(),
                     round,
                     task: None,
-                    ended: Some(Err(format!("its pods cannot be laid out: {why}"))),
+                    ended: Some(Err(format!("cannot build its pods: {why}"))),
                 };
                 jobs.insert(key.clone(), followed);
                 drop(jobs);
-                self.look_soon(key.clone());
+                self.enqueue_job(key.clone());
                 return;
             }
         };
-        info!(job = %key, round, nodes = seats.len(), "preflight begins");
+        info!(job = %key, round, nodes = seats.len(), "Preflight started");
         let begun = Begun {
             key: key.clone(),
             uid: uid.to_owned(),
@@ -314,7 +314,7 @@ impl Operator {
         } = begun;
         self.locate(&mut pods);
         let runner = self.runner(&key, &uid, nodes.len());
-        let say = |words: String| debug!(job = %key, round, words, "preflight");
+        let say = |words: String| debug!(job = %key, round, words, "Preflight");
         let lasts = self.gate().result_lasts;
         let found = runner.run(pods, &say).await.and_then(|found| {
             let report = found.measured()?;
@@ -325,13 +325,13 @@ impl Operator {
             Ok(Found { judgement, follows })
         });
         let outcome = match &found {
-            Ok(found) if found.judgement.alike.is_some() => "alike",
+            Ok(found) if found.judgement.all_failed.is_some() => "all_failed",
             Ok(found) if !found.judgement.unfit.is_empty() => "unfit",
             Ok(_) => "fit",
-            Err(_) => "untold",
+            Err(_) => "no_result",
         };
         let why = found.as_ref().err().map_or("", String::as_str);
-        info!(job = %key, round, outcome, why, "preflight ended");
+        info!(job = %key, round, outcome, why, "Preflight ended");
         self.caller.metrics.preflight_ended(outcome);
         if let Some(followed) = self.flights.jobs().get_mut(&key)
             && followed.uid == uid
@@ -339,7 +339,7 @@ impl Operator {
         {
             followed.ended = Some(found);
         }
-        self.look_soon(key);
+        self.enqueue_job(key);
     }
 
     /// Says of each pod in which domains its node is, as placement sees them.
@@ -376,7 +376,7 @@ impl Operator {
         drop(self.flights.tasks.close(async move {
             let runner = this.runner(&key, &uid, 0);
             if let Err(error) = runner.remove().await {
-                warn!(job = %key, round, error, "cannot remove the pods of a preflight; they end by themselves");
+                warn!(job = %key, round, error, "Cannot delete the pods of a preflight; they end at their deadline");
             }
         }));
     }
@@ -408,11 +408,11 @@ fn flight<'a>(of: &'a str, round: u32, token: &'a str, nodes: usize) -> Flight<'
     }
 }
 
-/// What the pods of one preflight know, and nobody else.
+/// The secret that the pods of one preflight share.
 pub(crate) fn token() -> Result<String, String> {
     let mut bytes = [0_u8; 16];
     SystemRandom::new()
         .fill(&mut bytes)
-        .map_err(|_| "the system gives no random numbers".to_owned())?;
+        .map_err(|_| "the system provides no random numbers".to_owned())?;
     Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
 }

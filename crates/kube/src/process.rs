@@ -37,7 +37,7 @@ use crate::{
     webhook,
 };
 
-/// Webhooks are answered this long after the end was asked for: the API server learns that this replica
+/// Webhooks are answered this long after the process was asked to end: the API server sees that this replica
 /// is going a moment later than the replica itself, and calls it until then.
 const LINGER: Duration = Duration::from_secs(3);
 
@@ -52,9 +52,9 @@ const SILENT_AT_MOST: Duration = Duration::from_mins(5);
 /// How an operator is run.
 #[derive(Clone, Debug, Default)]
 pub struct Process {
-    /// What it is told.
+    /// Its options.
     pub options: Options,
-    /// The kubeconfig to use; the usual places are looked at where there is none.
+    /// The kubeconfig to use; the default is the usual places.
     pub kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig.
     pub context: Option<String>,
@@ -115,7 +115,7 @@ pub enum Importance {
 #[derive(Debug, Error)]
 pub enum ProcessError {
     /// No cluster is named anywhere.
-    #[error("no cluster to talk to: {0}")]
+    #[error("no cluster configured: {0}")]
     NoCluster(String),
     /// The cluster's name or its credentials are of no use.
     #[error("cannot use the cluster's configuration: {}", kubeconfig::unusable(.0))]
@@ -135,7 +135,7 @@ pub enum ProcessError {
     #[error("cannot set up TLS for the webhooks")]
     Tls(#[source] rustls::Error),
     /// The authorities of clients could not be read.
-    #[error("cannot use `{path}` as the authorities of webhook clients: {error}")]
+    #[error("cannot use `{path}` as the CA bundle of webhook clients: {error}")]
     ClientCa {
         /// The file.
         path: PathBuf,
@@ -184,7 +184,7 @@ impl Process {
 }
 
 /// The shape in which the cluster serves its own API for gangs. Where it does not answer now, a job that asks for that
-/// API is told that it is not served.
+/// API gets the message that it is not served.
 async fn native_gangs(client: &Client) -> NativeApi {
     let native = GroupApi::Native(NativeApi::default());
     let request = http::Request::get(format!("/apis/{}", native.group())).body(Vec::new());
@@ -194,13 +194,13 @@ async fn native_gangs(client: &Client) -> NativeApi {
     match client.request::<APIGroup>(request).await {
         Ok(group) => NativeApi::newest(group.versions.iter().map(|served| served.version.as_str())),
         Err(error) => {
-            debug!(%error, "cannot tell in which version the cluster serves its own API for gangs");
+            debug!(%error, "Cannot find the served version of `scheduling.k8s.io`");
             NativeApi::default()
         }
     }
 }
 
-/// Whether anybody may still be asking when the operator has ended.
+/// Whether clients may still send requests when the operator has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Serves {
     Webhooks,
@@ -237,7 +237,7 @@ impl Serving {
             };
             // One thread for each review that may be worked on, and one to spare.
             let blocking = webhook::TURNS.all() + 1;
-            start_apart("webhooks", listener, server, blocking, security.keep())
+            serve_on_own_thread("webhooks", listener, server, blocking, security.keep())
                 .map_err(ProcessError::Runtime)?;
             if let Some(listener) = listen("progress", self.pushes)? {
                 start_pushes(operator, listener, &kept)?;
@@ -260,7 +260,7 @@ impl Serving {
         if let Some(listener) = metrics {
             let page = plain("metrics", health::metrics(operator.clone()));
             let nothing_else = std::future::ready(());
-            start_apart("metrics", listener, page, 1, nothing_else)
+            serve_on_own_thread("metrics", listener, page, 1, nothing_else)
                 .map_err(ProcessError::Runtime)?;
         }
         let serves = if certificate.is_some() {
@@ -294,12 +294,13 @@ fn start_pushes(
     };
     let namespace = operator.pod_namespace().unwrap_or("default");
     operator.pushes.begin(Arc::clone(certificate), namespace);
-    start_apart("progress", listener, server, 1, security.keep()).map_err(ProcessError::Runtime)
+    serve_on_own_thread("progress", listener, server, 1, security.keep())
+        .map_err(ProcessError::Runtime)
 }
 
 /// Serves on a thread of its own, with `beside` on it: whatever is sent to that port, passes over jobs, the lease and probes do not
 /// wait for it.
-fn start_apart(
+fn serve_on_own_thread(
     name: &'static str,
     listener: TcpListener,
     server: Server,
@@ -342,7 +343,7 @@ fn listen(what: &'static str, bind: Bind) -> Result<Option<TcpListener>, Process
         .listen()
         .map_err(|error| ProcessError::Listen { what, bind, error })?;
     if let Some(address) = listener.as_ref().and_then(|it| it.local_addr().ok()) {
-        info!(what, %address, "listening");
+        info!(what, %address, "Listening");
     }
     Ok(listener)
 }
@@ -353,13 +354,13 @@ fn must_not_be_lost(task: impl Future<Output = ()> + Send + 'static) -> JoinHand
     tokio::spawn(async move {
         let ended = tokio::spawn(task).await;
         if ended.is_err_and(|error| error.is_panic()) {
-            error!("a task that must not be lost panicked; ending the process");
+            error!("A required task panicked; exiting");
             std::process::abort();
         }
     })
 }
 
-/// Bounds what a connection of the operator may take. Whoever follows a log may wait longer.
+/// Sets the timeouts of a connection of the operator. Following a log may take longer.
 pub(crate) fn bound(config: &mut Config) {
     config.connect_timeout = Some(CONNECTS_WITHIN);
     config.write_timeout = Some(SENDS_WITHIN);
@@ -385,7 +386,7 @@ fn log_panics() {
         let place = panic.location().map(ToString::to_string);
         let place = place.unwrap_or_default();
         let message = panic_message(panic.payload());
-        error!(place, panic = message, "panicked");
+        error!(place, panic = message, "Panicked");
     }));
 }
 
@@ -426,7 +427,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_are_not_heard_in_detail() {
+    fn libraries_log_only_warnings() {
         let cases = [
             (
                 Importance::Details,

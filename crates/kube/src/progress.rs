@@ -36,7 +36,7 @@ use trainyard_core::{
     spec::{Job, Role},
 };
 
-use self::lines::Heard;
+use self::lines::AttemptProgress;
 use crate::{
     act::object_path, api::CallError, clock, consult::container, feed::Sight, key::JobKey,
     operator::Operator, pass::is_managed_elsewhere,
@@ -49,7 +49,7 @@ pub(crate) struct Reports {
     began: Instant,
     state: Mutex<State>,
     /// A job was enrolled, or a read has ended.
-    stirred: Notify,
+    changed: Notify,
     /// Lines are searched on a thread of their own, one log at a time: no job waits for it.
     searches: Semaphore,
 }
@@ -69,7 +69,7 @@ struct Followed {
     pods: Vec<PodToRead>,
     /// The container that trains, by role.
     containers: BTreeMap<Role, String>,
-    heard: Heard,
+    attempt_progress: AttemptProgress,
     /// When each pod was last read, and the time stamp of its last line that was read.
     read: BTreeMap<PodUid, LastRead>,
     /// Until when the output of the pod that reports is known.
@@ -99,7 +99,7 @@ impl Default for Reports {
         Self {
             began: Instant::now(),
             state: Mutex::default(),
-            stirred: Notify::new(),
+            changed: Notify::new(),
             searches: Semaphore::new(1),
         }
     }
@@ -171,7 +171,7 @@ impl Operator {
             state.rota.enroll(key, enrolled, now);
         }
         drop(guard);
-        self.reports.stirred.notify_one();
+        self.reports.changed.notify_one();
     }
 
     /// Reads the log of a pod that has ended, before its job is decided on: the last step and the last loss stand at its end. It
@@ -200,7 +200,7 @@ impl Operator {
                 let mut state = self.reports.state();
                 state.rota.report(key, &read.order, outcome, now);
             }
-            self.reports.stirred.notify_one();
+            self.reports.changed.notify_one();
         }
         read_any
     }
@@ -296,10 +296,10 @@ impl Operator {
                 Next::At(at) => {
                     tokio::select! {
                         () = tokio::time::sleep_until(self.reports.began + at) => {}
-                        () = self.reports.stirred.notified() => {}
+                        () = self.reports.changed.notified() => {}
                     }
                 }
-                Next::Idle => self.reports.stirred.notified().await,
+                Next::Idle => self.reports.changed.notified().await,
             }
         }
     }
@@ -334,7 +334,7 @@ impl Operator {
         })
     }
 
-    /// Reads the end of a log and takes in what it says.
+    /// Reads the end of a log and applies its progress.
     async fn read_and_take(self, read: Read) {
         let began = clock::now();
         let answer = self.read_log(&read).await;
@@ -348,9 +348,9 @@ impl Operator {
             let mut state = self.reports.state();
             state.rota.report(key, order, outcome, self.reports.now())
         };
-        self.reports.stirred.notify_one();
+        self.reports.changed.notify_one();
         if let Some(unknown) = unknown {
-            self.tell_unknown(key, &order.uid, unknown).await;
+            self.emit_progress_unknown(key, &order.uid, unknown).await;
         }
     }
 
@@ -367,7 +367,7 @@ impl Operator {
         match tokio::time::timeout(rota::PATIENCE, log).await {
             Ok(Ok(bytes)) => Ok(bytes),
             Ok(Err(error)) => {
-                debug!(job = %read.key, pod = read.name, %error, "cannot read the log of a pod");
+                debug!(job = %read.key, pod = read.name, %error, "Cannot read the log of a pod");
                 Err(failure(&error))
             }
             Err(_) => Err(Failure::Unreachable),
@@ -379,15 +379,18 @@ impl Operator {
         let Read {
             key, order, pod, ..
         } = read;
-        // One log at a time: what two reads of a job find is taken in one after the other.
+        // One log at a time: what two reads of a job find is applied one after the other.
         let Ok(_search) = self.reports.searches.acquire().await else {
             return Outcome::Failed(Failure::Unreachable);
         };
-        let (heard, last) = {
+        let (attempt_progress, last) = {
             let state = self.reports.state();
             let followed = state.jobs.get(key);
             match followed.filter(|followed| followed.is_of(&order.uid, order.attempt)) {
-                Some(followed) => (followed.heard.clone(), followed.read.get(pod).copied()),
+                Some(followed) => (
+                    followed.attempt_progress.clone(),
+                    followed.read.get(pod).copied(),
+                ),
                 None => return Outcome::Read(rota::Found::default()),
             }
         };
@@ -399,7 +402,7 @@ impl Operator {
             earliest: last.map(|last| last.at),
             latest: clock::now(),
         };
-        let search = tokio::task::spawn_blocking(move || heard.search(&piece, &bytes));
+        let search = tokio::task::spawn_blocking(move || attempt_progress.search(&piece, &bytes));
         let Ok(searched) = search.await else {
             return Outcome::Failed(Failure::Gone);
         };
@@ -408,9 +411,9 @@ impl Operator {
         let Some(followed) = followed.filter(|it| it.is_of(&order.uid, order.attempt)) else {
             return Outcome::Read(rota::Found::default());
         };
-        let speaks = searched.heard.speaks(order.slot);
+        let speaks = searched.attempt_progress.speaks(order.slot);
         let line = searched.last_line.or(last.and_then(|last| last.line));
-        followed.heard = searched.heard;
+        followed.attempt_progress = searched.attempt_progress;
         let read_now = LastRead {
             at: last.map_or(began, |last| last.at.max(began)),
             line,
@@ -425,29 +428,29 @@ impl Operator {
             };
             followed.known_until = followed.known_until.max(until);
         }
-        let track = followed.heard.track().clone();
+        let track = followed.attempt_progress.track().clone();
         drop(state);
         self.caller.metrics.progress.of(key, &track);
         if speaks && track.step.is_some() {
-            self.look_soon(key.clone());
+            self.enqueue_job(key.clone());
         }
         Outcome::Read(searched.found)
     }
 
     /// Reports once why the progress of a job is not known.
-    async fn tell_unknown(&self, key: &JobKey, uid: &str, unknown: Unknown) {
+    async fn emit_progress_unknown(&self, key: &JobKey, uid: &str, unknown: Unknown) {
         let view = self.state.store().job(key);
         let Some(view) = view.filter(|view| view.metadata.uid == uid) else {
             return;
         };
         let message = format!("progress is unknown: {}", unknown.sentence());
-        info!(job = %key, sentence = message, "event");
+        info!(job = %key, sentence = message, "Event");
         let event = Event {
             kind: EventKind::Warning,
             reason: "ProgressUnknown".to_owned(),
             message,
         };
-        self.tell(key, &view, &event).await;
+        self.emit_event(key, &view, &event).await;
     }
 }
 
@@ -477,7 +480,7 @@ impl State {
                     attempt: of.attempt,
                     pods,
                     containers,
-                    heard: Heard::default(),
+                    attempt_progress: AttemptProgress::default(),
                     read: BTreeMap::new(),
                     known_until: None,
                 };
@@ -493,7 +496,7 @@ impl Followed {
     }
 
     fn progress(&self) -> Option<job::Progress> {
-        let track: &Track = self.heard.track();
+        let track: &Track = self.attempt_progress.track();
         track.progress(self.attempt, self.known_until?)
     }
 }

@@ -1,6 +1,6 @@
 //! Progress that training programs send, by the protocol of Kubeflow Trainer: `POST` of a JSON body with the pod's own token.
 //!
-//! Owns who may send and what is answered. What a body means is `trainyard_core::progress::push`'s, how pods learn the address is
+//! Owns who may send and what is answered. What a body means is `trainyard_core::progress::push`'s, how pods get the address is
 //! `trainyard_core::launch::push`'s, and what follows is the same as for a line that was read.
 //!
 //! # Flow
@@ -128,10 +128,10 @@ impl Pushes {
     /// Where pods send their progress; else why nowhere.
     fn target(&self) -> Result<Push, &'static str> {
         let served = self.served.get().ok_or(
-            "this operator takes no progress updates: start it with `--progress-bind` (chart: `progressPush: true`)",
+            "this operator accepts no progress updates: start it with `--progress-bind` (chart: `progressPush: true`)",
         )?;
         let authority = served.certificate.authority().ok_or(
-            "the authority of the operator's certificate is not known: there is no certificate yet, or its folder has no `ca.crt`",
+            "the CA of the operator's certificate is unknown: there is no certificate yet, or its folder has no `ca.crt`",
         )?;
         Ok(Push {
             server: served.server.clone(),
@@ -199,7 +199,7 @@ impl Refused {
         let short = |text: &str| text.chars().take(CHARS).collect::<String>();
         let (namespace, name) = (short(namespace), short(name));
         let sentence = format!(
-            "the token is not that of a pod of job `{namespace}/{name}` for the progress of that job"
+            "the token does not belong to a pod of job `{namespace}/{name}`, or is not meant for its progress"
         );
         Self::new("forbidden", StatusCode::FORBIDDEN, "Forbidden", sentence)
     }
@@ -307,7 +307,7 @@ impl Operator {
                 "other_attempt",
                 StatusCode::CONFLICT,
                 "Conflict",
-                "the pod is not one of the attempt that runs, or the operator has not seen it run yet",
+                "the pod does not belong to the running attempt, or the operator has not seen it running yet",
             )),
         }
     }
@@ -326,7 +326,7 @@ impl Operator {
         })
     }
 
-    /// Where the pods of a job are told to send their progress. A job that asks for it in vain is told why, once for each attempt.
+    /// Where the pods of a job send their progress. A job that asks for it and cannot have it gets an event that says why, once for each attempt.
     pub(crate) async fn push_of(
         &self,
         key: &JobKey,
@@ -348,13 +348,13 @@ impl Operator {
             let message = format!(
                 "`trainyard.dev/progress: push` has no effect in attempt {attempt}: {why}; progress is read from logs"
             );
-            info!(job = %key, sentence = message, "event");
+            info!(job = %key, sentence = message, "Event");
             let event = Event {
                 kind: EventKind::Warning,
                 reason: "ProgressPushOff".to_owned(),
                 message,
             };
-            self.tell(key, view, &event).await;
+            self.emit_event(key, view, &event).await;
         }
         None
     }

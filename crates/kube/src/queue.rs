@@ -1,9 +1,9 @@
-//! Which job is looked at next, and when.
+//! The work queue: which job gets a pass next, and when.
 //!
-//! Owns times and turns, nothing of what a pass does. A job that is asked for many times is looked at
-//! once; one that is being looked at is looked at again afterwards.
+//! Owns times and turns, nothing of what a pass does. A job that is enqueued many times gets
+//! one pass; a job that is enqueued during its pass gets another one afterwards.
 //!
-//! Invariants: a job is never looked at twice at once; between two looks at one job lies at least
+//! Invariants: a job never has two passes at once; between two passes over one job lies at least
 //! [`PAUSE`], so that the eight pods of a job that come up together cost one pass and not eight; no
 //! job waits for another that fails.
 
@@ -17,9 +17,9 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::{backoff::Backoff, key::JobKey};
 
-/// The least time between two looks at one job.
+/// The minimum time between two passes over one job.
 pub(crate) const PAUSE: Duration = Duration::from_millis(200);
-/// The wait after the first failed look at a job, and after many.
+/// The backoff after the first failed pass over a job, and after many.
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_mins(5));
 
 /// Jobs that wait for their turn.
@@ -39,33 +39,33 @@ struct State {
 #[derive(Debug, Default)]
 struct Turn {
     due: Option<Instant>,
-    /// Whether it is being looked at.
+    /// Whether its pass is running.
     busy: bool,
-    /// No look before this.
+    /// No pass before this.
     not_before: Option<Instant>,
     failures: Option<Backoff>,
 }
 
-/// How a look ended.
+/// How a pass ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Well; to be looked at again then, should nothing happen before.
+    /// Well; requeued for then, if nothing happens before.
     Done(Option<Instant>),
-    /// It could not be finished and is tried again after a while.
+    /// It failed and is requeued with backoff.
     Failed,
     /// The job is gone.
     Gone,
 }
 
 impl Queue {
-    /// Asks for a look at `key` soon.
-    pub(crate) fn soon(&self, key: JobKey) {
+    /// Enqueues `key`.
+    pub(crate) fn enqueue(&self, key: JobKey) {
         self.with(|state| state.ask(key, Instant::now()));
         self.changed.notify_one();
     }
 
-    /// Asks for a look at each of `keys` soon.
-    pub(crate) fn all_soon(&self, keys: impl IntoIterator<Item = JobKey>) {
+    /// Enqueues each of `keys`.
+    pub(crate) fn enqueue_all(&self, keys: impl IntoIterator<Item = JobKey>) {
         let now = Instant::now();
         self.with(|state| {
             for key in keys {
@@ -92,13 +92,13 @@ impl Queue {
         }
     }
 
-    /// Ends the look at `key`.
+    /// Ends the pass over `key`.
     pub(crate) fn done(&self, key: &JobKey, outcome: Outcome) {
         self.with(|state| state.done(key, outcome, Instant::now()));
         self.changed.notify_one();
     }
 
-    /// Jobs whose time has come and that nobody looks at yet.
+    /// Jobs that are due and not being processed yet.
     pub(crate) fn waiting(&self) -> usize {
         let now = Instant::now();
         self.with(|state| state.due.iter().take_while(|(at, _)| *at <= now).count())
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_asked_for_often_is_looked_at_once_and_not_twice_at_once() {
+    fn repeated_requests_run_one_pass() {
         let mut state = State::default();
         let start = Instant::now();
         for _ in 0..5 {

@@ -139,38 +139,38 @@ pub const OPERATOR: &[Right] = &[
     of_kinds(
         "",
         &["get", "list", "watch", "delete"],
-        "follows jobs, and deletes those whose time after the end is over",
+        "watches jobs, and deletes those whose `ttlSecondsAfterFinished` is over",
     ),
     of_kinds(
         "/status",
         &["get", "patch", "update"],
-        "writes what it saw and decided",
+        "writes the status of jobs",
     ),
     of_kinds(
         "/finalizers",
         &["update"],
-        "owns pods in the job's name where the API server asks for this right",
+        "sets owner references if the API server requires this right",
     ),
     right(
         Place::Jobs,
         CORE,
         &["pods"],
         &["create", "delete", "get", "list", "patch", "watch"],
-        "starts, follows and ends the pods of jobs",
+        "creates, watches and deletes the pods of jobs",
     ),
     right(
         Place::Jobs,
         CORE,
         &["pods/log"],
         &["get"],
-        "reads the end of the log of a pod that failed, to say why, and of one pod of each job that runs, to know its step",
+        "reads the end of the log of a pod that failed, to report why, and of one pod of each running job, to read its step",
     ),
     right(
         Place::Jobs,
         CORE,
         &["services"],
         &["create", "delete", "get", "list", "patch", "watch"],
-        "gives each pod its name on the network",
+        "gives each pod its DNS name",
     ),
     right(
         Place::Jobs,
@@ -184,7 +184,7 @@ pub const OPERATOR: &[Right] = &[
         CORE,
         &["secrets"],
         &["create"],
-        "makes the keys of an MPIJob; it can read no Secret, not even this one",
+        "creates the keys of an MPIJob; it can read no Secret, not even this one",
     ),
     right(
         Place::Jobs,
@@ -205,35 +205,35 @@ pub const OPERATOR: &[Right] = &[
         &["scheduling.volcano.sh", "scheduling.x-k8s.io"],
         &["podgroups"],
         &["create", "delete", "list", "patch", "watch"],
-        "tells Volcano or the coscheduling plugin of gangs that they are to start",
+        "creates PodGroups for gangs that Volcano or the coscheduling plugin starts",
     ),
     right(
         Place::Jobs,
         &["scheduling.k8s.io"],
         &["workloads", "podgroups"],
         &["create", "delete", "list", "patch", "watch"],
-        "tells the cluster's own scheduler of gangs that it is to start",
+        "creates Workloads and PodGroups for gangs that the cluster's own scheduler starts",
     ),
     right(
         Place::Jobs,
         &["", "events.k8s.io"],
         &["events"],
         &["create", "patch"],
-        "says on the job what happened",
+        "emits events on the job",
     ),
     right(
         Place::Launchers,
         CORE,
         &["serviceaccounts"],
         &["create", "get"],
-        "gives the launcher of an MPIJob v1 an identity",
+        "creates the ServiceAccount of the launcher of an MPIJob v1",
     ),
     right(
         Place::Launchers,
         RBAC,
         &["roles", "rolebindings"],
         &["create", "get", "patch"],
-        "lets that identity start ranks in the job's own workers",
+        "lets that ServiceAccount start ranks in the job's own workers",
     ),
     right(
         Place::Launchers,
@@ -254,42 +254,42 @@ pub const OPERATOR: &[Right] = &[
         CORE,
         &["pods"],
         &["list", "watch"],
-        "sees what room other pods leave on the nodes",
+        "sees the resources that other pods use on the nodes",
     ),
     right(
         Place::Nodes,
         &["scheduling.k8s.io"],
         &["priorityclasses"],
         &["list", "watch"],
-        "knows which gang goes first",
+        "reads the priority of gangs",
     ),
     right(
         Place::Nodes,
         &["trainyard.dev"],
         &["fabrics"],
         &["list", "watch"],
-        "puts jobs on the fabrics that they name",
+        "reads the fabrics that jobs name",
     ),
     right(
         Place::Nodes,
         CORE,
         &["nodes"],
         &["get", "list", "watch"],
-        "tells a pod on a dead node from a slow one",
+        "distinguishes a pod on a dead node from a slow one",
     ),
     right(
         Place::Marks,
         CORE,
         &["nodes"],
         &["get", "patch"],
-        "keeps what a preflight found on its node, and taints one that failed until it passes",
+        "writes the result of a preflight to its node, and taints a node that failed until it passes",
     ),
     right(
         Place::NodeLeases,
         LEASES,
         &["leases"],
         &["get", "list", "watch"],
-        "sees how long a node has been silent",
+        "sees how long a node has not responded",
     ),
     named(
         right(
@@ -297,7 +297,7 @@ pub const OPERATOR: &[Right] = &[
             &["apiextensions.k8s.io"],
             &["customresourcedefinitions"],
             &["get", "patch"],
-            "puts the authority of its certificate where MPIJob is converted",
+            "writes its CA bundle to the conversion webhook of MPIJob",
         ),
         &["mpijobs.kubeflow.org"],
     ),
@@ -307,7 +307,7 @@ pub const OPERATOR: &[Right] = &[
             &["admissionregistration.k8s.io"],
             &["validatingwebhookconfigurations"],
             &["get", "patch"],
-            "puts the authority of its certificate where jobs are checked",
+            "writes its CA bundle to the validating webhook",
         ),
         &[VALIDATOR],
     ),
@@ -317,7 +317,7 @@ pub const OPERATOR: &[Right] = &[
             &["admissionregistration.k8s.io"],
             &["mutatingwebhookconfigurations"],
             &["get", "patch"],
-            "puts the authority of its certificate where jobs are completed",
+            "writes its CA bundle to the mutating webhook",
         ),
         &[DEFAULTER],
     ),
@@ -326,14 +326,14 @@ pub const OPERATOR: &[Right] = &[
         &["authentication.k8s.io"],
         &["tokenreviews"],
         &["create"],
-        "asks which pod a token is of that came with progress",
+        "reviews the pod tokens of progress reports",
     ),
     right(
         Place::Own,
         CORE,
         &["secrets"],
         &["create"],
-        "makes the Secret with its certificate; a name cannot limit this verb",
+        "creates the Secret with its certificate; a name cannot limit this verb",
     ),
     named(
         right(
@@ -350,7 +350,7 @@ pub const OPERATOR: &[Right] = &[
         LEASES,
         &["leases"],
         &["create"],
-        "makes the Lease of the leader; a name cannot limit this verb",
+        "creates the Lease of the leader; a name cannot limit this verb",
     ),
     named(
         right(
@@ -395,7 +395,7 @@ impl Right {
             .filter(|verb| READING.contains(verb))
             .copied()
             .collect();
-        // What a pod of another operator failed of is told by that one.
+        // The other operator reports why its pod failed.
         let needed = !verbs.is_empty() && self.resources != ["pods/log"];
         needed.then(|| self.with_verbs(&verbs))
     }

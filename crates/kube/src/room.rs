@@ -61,7 +61,7 @@ fn container(view: &ContainerSpecView) -> Container {
     }
 }
 
-/// The room that a pod of anybody takes.
+/// The resources that any pod uses.
 pub(crate) fn of_others(view: &RoomView) -> Option<Resident> {
     let ended = matches!(view.status.phase.as_str(), "Succeeded" | "Failed");
     if view.spec.node_name.is_empty() || ended {

@@ -172,7 +172,7 @@ impl Server {
         self.with(|world| world.rules.clear());
     }
 
-    /// Changes the world; schedulers and kubelets go on from there.
+    /// Changes the world; schedulers and kubelets continue from there.
     pub(crate) fn with<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
         self.shared.change(|world| {
             let changed = change(world);

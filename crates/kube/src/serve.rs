@@ -132,13 +132,13 @@ impl Reply {
     }
 
     pub(crate) fn not_found(path: &str) -> Self {
-        Self::text(StatusCode::NOT_FOUND, format!("nothing is at `{path}`"))
+        Self::text(StatusCode::NOT_FOUND, format!("unknown path `{path}`"))
     }
 
     pub(crate) fn wrong_method(needed: &Method) -> Self {
         Self::text(
             StatusCode::METHOD_NOT_ALLOWED,
-            format!("only `{needed}` is answered here"),
+            format!("only `{needed}` is allowed here"),
         )
     }
 }
@@ -170,7 +170,7 @@ pub(crate) async fn serve(listener: TcpListener, server: Server) {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                warn!(%error, "cannot take a connection; trying again");
+                warn!(%error, "Cannot accept a connection; retrying");
                 tokio::time::sleep(ACCEPT_AGAIN).await;
                 continue;
             }
@@ -194,7 +194,7 @@ async fn connection(stream: TcpStream, place: Arc<Place>, server: Arc<Server>) {
     debug!(
         server = server.name,
         reason = closed.unwrap_or("room"),
-        "closed a connection"
+        "Closed a connection"
     );
 }
 
@@ -228,7 +228,7 @@ async fn secured(stream: TcpStream, place: Arc<Place>, server: Arc<Server>) {
             let verified = stream.get_ref().1.peer_certificates().is_some();
             talk(stream, verified, place, server).await;
         }
-        Err(error) => debug!(%error, "handshake failed"),
+        Err(error) => debug!(%error, "Handshake failed"),
     }
 }
 
@@ -254,7 +254,7 @@ async fn talk(
                 Reply::text(status, format!("not done within {limit:?}")).closing()
             });
             // The answer is charged in place of the body, which is gone.
-            place.give_back();
+            place.release();
             let reply = match place.hold(reply.body.len()) {
                 Ok(()) => reply,
                 Err(_) => refuse(&server, Refused::NoRoom(place.limit())),
@@ -270,7 +270,7 @@ async fn talk(
         .serve_connection(TokioIo::new(stream), service)
         .await;
     if let Err(error) = ended {
-        debug!(%error, "connection ended early");
+        debug!(%error, "Connection ended early");
     }
 }
 

@@ -1,9 +1,9 @@
 //! Beside another operator: what would have been made otherwise.
 //!
 //! # Flow
-//! A job is looked at until what would be decided for it has not changed for [`SETTLED`]: between two
+//! A job is compared until what would be decided for it has not changed for [`SETTLED`]: between two
 //! steps of the other operator everything differs. Then its objects in the cluster are compared with
-//! those that would have been made, and what is left to do and to write is told. Each difference is told
+//! those that would have been made, and what is left to do and to write is logged. Each difference is logged
 //! once for each generation of the job.
 //!
 //! # Guarantees
@@ -43,7 +43,7 @@ use crate::{
 const SETTLED: Duration = Duration::from_secs(10);
 /// Objects of one job that are read at once.
 const AT_ONCE: usize = 8;
-/// Lines told of one generation of a job.
+/// Lines logged of one generation of a job.
 const MOST_LINES: usize = 1_000;
 
 /// What an operator in shadow remembers.
@@ -63,8 +63,8 @@ struct Seen {
     /// Objects that were compared, each as one incarnation: another pod of the same name is another
     /// object.
     compared: BTreeSet<String>,
-    /// Lines that were told.
-    told: BTreeSet<Line>,
+    /// Lines that were logged.
+    logged: BTreeSet<Line>,
 }
 
 /// What would be done for a job.
@@ -90,7 +90,7 @@ impl Shadow {
         self.seen().remove(key);
     }
 
-    /// Takes in what would be done; when it will have settled, unless it has.
+    /// Notes what would be done; returns when it will have settled, unless it has.
     fn settles(&self, key: &JobKey, view: &JobView, would: Would, now: Instant) -> Option<Instant> {
         let mut all = self.seen();
         let (uid, generation) = (&view.metadata.uid, view.metadata.generation);
@@ -109,7 +109,7 @@ impl Shadow {
                     would,
                     since: now,
                     compared: BTreeSet::new(),
-                    told: BTreeSet::new(),
+                    logged: BTreeSet::new(),
                 };
                 all.insert(key.clone(), seen);
                 Some(now + SETTLED)
@@ -124,24 +124,24 @@ impl Shadow {
             .is_some_and(|seen| !seen.compared.contains(object))
     }
 
-    /// Takes in that all `objects` of the job were compared, now or before; others are gone.
-    fn were_compared(&self, key: &JobKey, objects: BTreeSet<String>) {
+    /// Notes that all `objects` of the job were compared, now or before; others are gone.
+    fn note_compared(&self, key: &JobKey, objects: BTreeSet<String>) {
         if let Some(seen) = self.seen().get_mut(key) {
             seen.compared = objects;
         }
     }
 
-    /// Whether a line was not told before.
+    /// Whether a line was not logged before.
     fn is_news(&self, key: &JobKey, line: &Line) -> bool {
         let mut all = self.seen();
         all.get_mut(key)
-            .is_some_and(|seen| seen.told.len() < MOST_LINES && seen.told.insert(line.clone()))
+            .is_some_and(|seen| seen.logged.len() < MOST_LINES && seen.logged.insert(line.clone()))
     }
 }
 
 impl Operator {
-    /// Looks at a job of another operator; when to look again.
-    pub(crate) async fn look_from_shadow(
+    /// Compares a job of another operator; returns when to compare again.
+    pub(crate) async fn compare_in_shadow(
         &self,
         shadow: &Shadow,
         key: &JobKey,
@@ -158,8 +158,8 @@ impl Operator {
             return Ok(Some(at.into()));
         }
         let (objects, mut lines) = self.compare(shadow, key, job, observed).await?;
-        debug!(job = %key, objects = objects.len(), "compared");
-        shadow.were_compared(key, objects);
+        debug!(job = %key, objects = objects.len(), "Compared");
+        shadow.note_compared(key, objects);
         for action in &decision.actions {
             if let Some((line, name)) = left_to_do(job, action) {
                 lines.entry(line).or_insert((name, 0)).1 += 1;
@@ -171,13 +171,13 @@ impl Operator {
             lines.insert(Line { kind, difference }, (key.name.to_string(), 1));
         }
         for (line, (name, objects)) in lines {
-            self.tell_difference(shadow, key, &line, &name, objects);
+            self.log_difference(shadow, key, &line, &name, objects);
         }
         Ok(None)
     }
 
     /// A job that this operator would refuse, and the other has taken.
-    pub(crate) fn refuse_from_shadow(
+    pub(crate) fn log_refusal_in_shadow(
         &self,
         shadow: &Shadow,
         key: &JobKey,
@@ -191,11 +191,11 @@ impl Operator {
         shadow.settles(key, view, nothing, Instant::now());
         let refused = format!("refused: {sentence}");
         let line = whole(key.kind.name(), (&refused, "taken"));
-        self.tell_difference(shadow, key, &line, &key.name, 1);
+        self.log_difference(shadow, key, &line, &key.name, 1);
     }
 
-    /// Tells one line, unless it was told.
-    fn tell_difference(
+    /// Logs one line, unless it was logged.
+    fn log_difference(
         &self,
         shadow: &Shadow,
         key: &JobKey,
@@ -215,13 +215,13 @@ impl Operator {
             path = difference.path,
             ours = difference.ours,
             theirs = difference.theirs,
-            "differs"
+            "Differs"
         );
         self.caller.metrics.differs(key, kind);
     }
 
     /// Compares what is there of the job and was not compared before. Lines that several objects share
-    /// are told once, with the name of the first and their number.
+    /// are logged once, with the name of the first and their number.
     async fn compare(
         &self,
         shadow: &Shadow,
@@ -304,7 +304,7 @@ impl Operator {
             Ok(theirs) => Ok(Theirs::There(theirs)),
             Err(error) if error.is_not_found() => Ok(Theirs::Missing),
             Err(error) if error.is_refusal() => {
-                debug!(job = %key, name = object.name(), %error, "cannot read");
+                debug!(job = %key, name = object.name(), %error, "Cannot read the object");
                 Ok(Theirs::Hidden)
             }
             Err(error) => Err(error),
@@ -362,14 +362,14 @@ fn left_to_do(job: &Job, action: &Action) -> Option<(Line, String)> {
         Action::ApplyAutoscaler => ("HorizontalPodAutoscaler", own(), MADE),
         Action::DeleteAutoscaler => ("HorizontalPodAutoscaler", own(), REMOVED),
         Action::DeleteJob => (job.kind.name(), own(), REMOVED),
-        // What pods share is compared object by object; nobody waits for seats in shadow, and no other
-        // scheduler is told of gangs.
+        // What pods share is compared object by object; no gang waits for nodes in shadow, and no other
+        // scheduler gets gangs.
         Action::ApplyShared(_)
         | Action::ApplyGroup
         | Action::DeleteGroup
         | Action::SeatPod { .. }
         | Action::AskSeats
-        | Action::GiveSeatsBack { .. }
+        | Action::ReleaseSeats { .. }
         | Action::StartPreflight { .. }
         | Action::EndPreflight { .. } => return None,
     };

@@ -20,7 +20,7 @@ pub(crate) fn key() -> Result<SshKey, String> {
     let filled = random
         .fill(&mut seed)
         .and_then(|()| random.fill(&mut check));
-    filled.map_err(|_| "the system gives no random numbers".to_owned())?;
+    filled.map_err(|_| "the system provides no random numbers".to_owned())?;
     let pair = Ed25519KeyPair::from_seed_unchecked(&seed)
         .map_err(|error| format!("a key was refused: {error}"))?;
     let public = pair.public_key().as_ref();
@@ -29,7 +29,7 @@ pub(crate) fn key() -> Result<SshKey, String> {
     put(&mut blob, TYPE);
     put(&mut blob, public);
 
-    // The same number twice, so that a reader can tell that it decrypted rightly.
+    // The same number twice, so that a reader can check that it decrypted correctly.
     let mut secret = [check, check].concat();
     put(&mut secret, TYPE);
     put(&mut secret, public);

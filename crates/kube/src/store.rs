@@ -47,15 +47,15 @@ pub(crate) struct Store {
     /// How new those of the Services and of the launchers are.
     services_version: u64,
     launchers_version: u64,
-    /// Whether nodes are followed at all.
+    /// Whether nodes are watched at all.
     pub(crate) nodes_known: bool,
     /// When the leases of nodes were read last.
     leases_read: Option<Instant>,
-    /// The namespace whose jobs are followed; all of them where there is none.
+    /// The namespace whose jobs are watched; all namespaces if there is none.
     pub(crate) namespace: Option<String>,
-    /// The gangs that wait for seats.
+    /// The gangs that wait for nodes.
     pub(crate) wait_queue: WaitQueue,
-    /// What schedulers of others were told of gangs.
+    /// The pod groups of gangs that other schedulers start.
     groups: BTreeMap<GroupApi, Groups>,
     /// The fabrics of the cluster.
     fabrics: Fabrics,
@@ -191,8 +191,8 @@ impl Store {
         Ok(observed)
     }
 
-    /// Takes news of the jobs of one API resource in; returns the jobs that changed.
-    pub(crate) fn hear_jobs(&mut self, news: News<JobView>, kinds: &[Kind]) -> Vec<JobKey> {
+    /// Applies watch events of the jobs of one API resource; returns the jobs that changed.
+    pub(crate) fn update_jobs(&mut self, news: News<JobView>, kinds: &[Kind]) -> Vec<JobKey> {
         let key = |view: &JobView| {
             Some(JobKey {
                 kind: view.kind?,
@@ -255,7 +255,7 @@ impl Store {
         }
     }
 
-    pub(crate) fn hear_pods(&mut self, news: News<PodView>) -> Vec<JobKey> {
+    pub(crate) fn update_pods(&mut self, news: News<PodView>) -> Vec<JobKey> {
         match news {
             News::All(pods, version) => {
                 let mut changed: BTreeSet<JobKey> = BTreeSet::new();
@@ -287,7 +287,8 @@ impl Store {
                 let name = pod.metadata.name.as_str();
                 // One that had ended gave its room up then; another of its name may be there by now.
                 if room::of_ours(&pod, &key).is_some() {
-                    self.wait_queue.hear_pod(room::key_of(&pod.metadata), None);
+                    self.wait_queue
+                        .update_pod(room::key_of(&pod.metadata), None);
                 }
                 self.change_children(&key, |children| {
                     let known = children.pods.get(name);
@@ -321,11 +322,11 @@ impl Store {
                 .insert(key.clone());
         }
         self.wait_queue
-            .hear_pod(room::key_of(&pod.metadata), room::of_ours(pod, &key));
+            .update_pod(room::key_of(&pod.metadata), room::of_ours(pod, &key));
         let entry = PodEntry::new(pod, node);
         let pods = &mut self.children.entry(key.clone()).or_default().pods;
         match pods.get_mut(pod.metadata.name.as_str()) {
-            // Late news, also of the pod that had this name before.
+            // A late watch event, also of the pod that had this name before.
             Some(known) if known.version > entry.version => {}
             Some(known) => *known = entry,
             None => {
@@ -344,7 +345,7 @@ impl Store {
             .map_or_else(|| name.into(), Arc::clone)
     }
 
-    pub(crate) fn hear_services(&mut self, news: News<Bare>) -> Vec<JobKey> {
+    pub(crate) fn update_services(&mut self, news: News<Bare>) -> Vec<JobKey> {
         match news {
             News::All(items, version) => {
                 self.services_version = self.services_version.max(version);
@@ -406,7 +407,7 @@ impl Store {
         Some(key)
     }
 
-    pub(crate) fn hear_launchers(&mut self, news: News<BatchView>) -> Vec<JobKey> {
+    pub(crate) fn update_launchers(&mut self, news: News<BatchView>) -> Vec<JobKey> {
         match news {
             News::All(items, version) => {
                 self.launchers_version = self.launchers_version.max(version);

@@ -60,7 +60,7 @@ pub struct Collector {
 
 /// A text that names no collector.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("an address such as `http://otel-collector:4318` is needed; TLS is left to the collector")]
+#[error("expected an address such as `http://otel-collector:4318`; TLS is left to the collector")]
 pub struct CollectorError;
 
 impl FromStr for Collector {
@@ -105,7 +105,7 @@ pub(crate) fn channel(collector: Collector) -> (Recorder, Exporter) {
     (recorder, exporter)
 }
 
-/// Which spans are taken in.
+/// Which spans are recorded.
 pub(crate) fn filter() -> Targets {
     Targets::new().with_target(TARGET, LevelFilter::INFO)
 }
@@ -222,7 +222,7 @@ fn random() -> u64 {
     RandomState::new().hash_one(0_u8)
 }
 
-/// Sends what was taken in.
+/// Sends the recorded spans.
 #[derive(Debug)]
 pub(crate) struct Exporter {
     collector: Collector,
@@ -264,7 +264,7 @@ impl Exporter {
                 if !trouble.is_empty() && trouble != said {
                     let collector = self.collector.to_string();
                     let dropped = self.dropped.load(Ordering::Relaxed);
-                    warn!(collector, error = trouble, dropped, "cannot send spans");
+                    warn!(collector, error = trouble, dropped, "Cannot send spans");
                 }
                 let failed = !trouble.is_empty();
                 said = trouble;

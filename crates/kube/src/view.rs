@@ -75,7 +75,7 @@ fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Notes {
-    /// On a pod: the node of the seat that it was given.
+    /// On a pod: the node that it was assigned.
     #[serde(rename = "trainyard.dev/seat")]
     pub(crate) seat: Option<Box<str>>,
     /// On a node: what the last preflight found.
@@ -104,7 +104,7 @@ impl View for Bare {
     }
 }
 
-/// What another scheduler was told of a gang.
+/// The pod group of a gang, for another scheduler.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct GroupView {
@@ -233,7 +233,7 @@ pub(crate) struct PriorityView {
     pub(crate) preemption_policy: Option<String>,
 }
 
-/// The policy of a pod or a class that evicts nobody.
+/// The policy of a pod or a class that preempts no pod.
 const NEVER: &str = "Never";
 
 impl PodSpecView {
@@ -260,7 +260,7 @@ impl View for PriorityView {
     }
 }
 
-/// A pod of anybody, which takes room.
+/// Any pod, for the resources that it uses.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct RoomView {
@@ -430,7 +430,7 @@ pub(crate) struct LeaseSpecView {
     pub(crate) acquire_time: Option<Timestamp>,
 }
 
-/// A job of any kind: what is needed to tell whose it is, and the rest as text.
+/// A job of any kind: what is needed to find its owner, and the rest as text.
 ///
 /// A parsed job takes ten times the memory of its text, and most jobs of a cluster have ended.
 #[derive(Clone, Debug)]

@@ -228,7 +228,7 @@ async fn answer(request: Request, lanes: Arc<Lanes>, cluster: Arc<Cluster>) -> R
             ),
         );
     };
-    // A page of large jobs takes a while; other connections get on meanwhile. A panic is told apart from an
+    // A page of large jobs takes a while; other connections get on meanwhile. A panic is distinguished from an
     // answer and ends neither the connection nor the operator.
     let Request {
         path, body, place, ..
@@ -248,7 +248,7 @@ async fn answer(request: Request, lanes: Arc<Lanes>, cluster: Arc<Cluster>) -> R
             retry_after: None,
         },
         Err(error) => {
-            error!(path, %error, "a review panicked");
+            error!(path, %error, "Review panicked");
             Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "the review panicked")
         }
     }

@@ -1,6 +1,6 @@
-//! Work that may never come back.
+//! Work that may never finish.
 //!
-//! Invariant: nobody waits longer than the deadline. Work that has not answered by then goes on in a
+//! Invariant: no caller waits longer than the deadline. Work that has not answered by then continues in a
 //! thread of its own until the process ends; what it would have said is lost.
 
 use std::{
@@ -29,7 +29,7 @@ pub(crate) fn begin<T: Send + 'static>(
 ) -> Pending<T> {
     let (sender, receiver) = mpsc::sync_channel(1);
     let run = move || {
-        // Whoever gave up waiting has dropped the other end.
+        // A caller that stopped waiting has dropped the other end.
         drop(sender.send(work()));
     };
     let spawned = thread::Builder::new()
@@ -44,10 +44,10 @@ pub(crate) fn begin<T: Send + 'static>(
 }
 
 impl<T> Pending<T> {
-    /// What came of it.
+    /// Waits for the result, until the deadline.
     pub(crate) fn finish(self) -> Probed<T> {
         let Some(answer) = self.answer else {
-            return Probed::Unreadable("no thread can be started".to_owned());
+            return Probed::Unreadable("cannot start a thread".to_owned());
         };
         let left = self.within.saturating_sub(self.begun.elapsed());
         match answer.recv_timeout(left) {
@@ -57,7 +57,7 @@ impl<T> Pending<T> {
                 Probed::Hung(u64::try_from(after).unwrap_or(u64::MAX))
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => {
-                Probed::Unreadable("the probe ended with an error of its own".to_owned())
+                Probed::Unreadable("the probe panicked".to_owned())
             }
         }
     }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_answers_hangs_or_fails_and_nobody_waits_for_ever() {
+    fn deadline_bounds_every_wait() {
         let quick = begin(Duration::from_secs(30), || Probed::Read(1));
         let hung = begin(Duration::from_millis(20), || {
             loop {

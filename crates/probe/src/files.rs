@@ -1,7 +1,7 @@
 //! Files below one root.
 //!
 //! Invariant: no more than [`MOST`] bytes of a file and [`ENTRIES`] of a folder are taken, nothing but
-//! plain files is read, and no link leads out of the root. Whatever a file holds, the answer is a value
+//! regular files is read, and no symlink is followed out of the root. Whatever a file holds, the result is a value
 //! or the reason why there is none.
 
 use std::{
@@ -16,7 +16,7 @@ use trainyard_core::probe::Probed;
 
 /// The most bytes of one file that are read: the sockets of a busy node take a few hundred thousand.
 const MOST: u64 = 1 << 20;
-/// The most entries of one folder that are looked at.
+/// The most entries of one folder that are read.
 const ENTRIES: usize = 4096;
 
 /// A folder that stands for `/`.
@@ -31,7 +31,7 @@ impl Root {
         Self { path }
     }
 
-    /// Whether it is the machine itself, so that what is no file can be asked of the kernel.
+    /// Whether it is the machine itself, so that the kernel can be queried for what is not a file.
     pub(crate) fn is_machine(&self) -> bool {
         self.path == Path::new("/")
     }
@@ -41,14 +41,14 @@ impl Root {
         self.path.join(path)
     }
 
-    /// The folder that `path` leads to, with its links followed, as parts below the root.
+    /// The folder that `path` resolves to, with symlinks followed, as parts below the root.
     pub(crate) fn resolve(&self, path: &str) -> Probed<Vec<String>> {
         let real = match fs::canonicalize(self.join(path)) {
             Ok(real) => real,
             Err(error) => return refused(&error),
         };
         let Ok(below) = real.strip_prefix(&self.path) else {
-            return Probed::Unreadable("a link leads out of the root".to_owned());
+            return Probed::Unreadable("a symlink points outside the root".to_owned());
         };
         let parts = below.components().filter_map(|part| match part {
             Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
@@ -93,17 +93,17 @@ impl Root {
 
     fn open(&self, path: &str) -> io::Result<File> {
         let path = self.join(path);
-        // A pipe that nobody writes to would hold up the opening itself.
+        // Opening a pipe without a writer would block.
         let file = OpenOptions::new()
             .read(true)
             .custom_flags(OFlag::O_NONBLOCK.bits())
             .open(&path)?;
         let real = fs::canonicalize(&path)?;
         if !real.starts_with(&self.path) {
-            return Err(io::Error::other("a link leads out of the root"));
+            return Err(io::Error::other("a symlink points outside the root"));
         }
         if !file.metadata()?.is_file() {
-            return Err(io::Error::other("is no plain file"));
+            return Err(io::Error::other("is not a regular file"));
         }
         Ok(file)
     }
@@ -120,7 +120,7 @@ pub(crate) fn number(text: &str) -> Result<u64, String> {
     let shown: String = text.chars().take(32).collect();
     text.trim()
         .parse()
-        .map_err(|_| format!("`{}` is no number", shown.escape_debug()))
+        .map_err(|_| format!("`{}` is not a number", shown.escape_debug()))
 }
 
 /// What an error of the file system means for a probe.
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_a_file_is_the_answer_is_a_value_or_a_reason() {
+    fn every_file_gives_value_or_reason() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         fs::write(at("good"), "  42\n").unwrap();

@@ -1,11 +1,11 @@
 //! Measures this machine, and the paths to others, for a preflight.
 //!
 //! Owns the reading: files below one root, the NVIDIA library where it is present, sockets, volumes,
-//! and programs of others where they are present.
+//! and external programs where they are present.
 //! What a measurement means is [`trainyard_core::probe`].
 //!
 //! Invariant: nothing is changed on the host, and every probe ends within a stated time; one that does
-//! not is given up and reported as such.
+//! not is abandoned and reported as such.
 #![forbid(unsafe_code)]
 
 mod deadline;

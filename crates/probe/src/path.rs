@@ -1,18 +1,18 @@
-//! The paths between machines: one lead, peers that join it, and what they measure together.
+//! The paths between machines: one leader, peers that join it, and what they measure together.
 //!
 //! Owns sockets, the protocol and the order of the whole: join, read, clocks, pairs in rounds, the
-//! ring, volumes, programs of others. Which pairs, and what slow ones mean, is `core::probe`.
+//! ring, volumes, external programs. Which pairs, and what slow ones mean, is `core::probe`.
 //!
 //! # Flow
 //!
-//! Every pod is a peer, the lead's own too: a peer connects to the lead, says hello with the token,
-//! and answers requests one by one until the goodbye. The lead asks; it measures nothing itself.
+//! Every pod is a peer, the leader's own too: a peer connects to the leader, says hello with the token,
+//! and answers requests one by one until the goodbye. The leader sends requests; it measures nothing itself.
 //! Peers measure over connections of their own, bound to the named interface.
 //!
 //! # Guarantees
 //!
 //! Each wait has a bound and each message a largest size. A peer that dies, hangs or talks nonsense
-//! is given up at its next request, and the others go on; a peer whose lead is gone ends.
+//! is dropped at its next request, and the others continue; a peer whose leader is gone ends.
 //!
 //! # Caveats
 //!
@@ -20,7 +20,7 @@
 //! against the fabric's expectation only up to what one stream can do.
 
 mod frame;
-mod lead;
+mod leader;
 mod limit;
 mod message;
 mod peer;
@@ -36,14 +36,14 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 use trainyard_core::probe::Needs;
 
 pub use self::{
-    lead::{Conducted, lead},
+    leader::{Conducted, run_leader},
     peer::{PeerError, join},
     serve::{MARKER, ServeError, serve},
     socket::SocketError,
     stream::{Received, receive, send},
 };
 
-/// The port of the lead, unless another is given.
+/// The port of the leader, unless another is given.
 pub const PORT: u16 = 29400;
 
 /// What all members of a preflight are given.
@@ -53,7 +53,7 @@ pub struct Settings {
     pub needs: Needs,
     /// The name of this node.
     pub node: String,
-    /// What lead and peers know each other by. It is compared in constant time and never printed.
+    /// The shared token of leader and peers. It is compared in constant time and never printed.
     pub token: String,
     /// Below which `/proc`, `/sys` and `/dev` are read.
     pub root: PathBuf,
@@ -61,7 +61,7 @@ pub struct Settings {
     pub timeout: Duration,
     /// How long one direction of a pair is measured.
     pub measure: Duration,
-    /// Where programs of others are looked for, in this order.
+    /// The search path for external programs, in order.
     pub programs: Vec<PathBuf>,
 }
 
@@ -73,10 +73,10 @@ impl Settings {
     }
 }
 
-/// What only the lead is given.
+/// What only the leader is given.
 #[derive(Clone, Debug, Default)]
 pub struct Conduct {
-    /// How many members there are, the lead included.
+    /// How many members there are, the leader included.
     pub gang: usize,
     /// The port it listens on.
     pub port: u16,

@@ -1,4 +1,4 @@
-//! Programs of others: found on a search path, run without a shell, and ended.
+//! External programs: found on a search path, run without a shell, and ended.
 //!
 //! Invariant: a program ends within its time, with everything that it started, and is reaped; of what it prints no more
 //! than [`KEPT`] bytes of each stream are held, and the rest is read and dropped, so that it never waits for a reader.
@@ -30,9 +30,9 @@ const FIRST: usize = KEPT / 4;
 /// How often it is looked whether a program has ended.
 const SLICE: Duration = Duration::from_millis(10);
 /// How long is waited for what cannot be waited for by itself: a killed process that hangs in the kernel, a stream that
-/// somebody else holds.
+/// another process holds open.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The variable that no program of others is to see.
+/// The variable that no external program is to see.
 const SECRET: &str = trainyard_core::launch::preflight::variable_name::TOKEN;
 
 /// The first file called `name` in these folders that may be executed.
@@ -53,7 +53,7 @@ pub(crate) fn run(path: &Path, words: &[String], within: Duration) -> Ran {
     }
 }
 
-/// What is told of a program that did not start.
+/// The result of a program that did not start.
 pub(crate) fn not_started(error: &io::Error) -> Ran {
     Ran {
         ending: Ending::NotStarted(error.to_string()),
@@ -77,7 +77,7 @@ impl Running {
         let mut child = Command::new(path)
             .args(words)
             .env_remove(SECRET)
-            // What goes wrong is told by it, and an image that asks for more would bury the result.
+            // It logs errors at this level, and an image that sets more would bury the result.
             .env("NCCL_DEBUG", "WARN")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -152,7 +152,7 @@ fn gather(stream: Option<impl Read + Send + 'static>) -> Receiver<String> {
     let (sender, receiver) = mpsc::sync_channel(1);
     thread::spawn(move || {
         let kept = stream.map(keep).unwrap_or_default();
-        // Whoever waited may have given up.
+        // The receiver may have stopped waiting.
         drop(sender.send(kept));
     });
     receiver
@@ -248,7 +248,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn one_that_hangs_is_ended_with_its_children() {
+    fn hanging_program_is_killed_with_children() {
         let folder = tempfile::tempdir().unwrap();
         let child = folder.path().join("child");
         // The one that it leaves behind would hold its streams open.
@@ -277,7 +277,7 @@ pub(crate) mod tests {
             stat.rsplit(')').next()?.trim().chars().next()
         };
         let begun = Instant::now();
-        // It is gone, or waits for its parent to look, which is no longer ours to do.
+        // It is gone, or waits to be reaped by its new parent.
         while !matches!(state(), None | Some('Z')) {
             assert!(begun.elapsed() < LONG, "{left} is still there");
             thread::sleep(SLICE);
@@ -285,7 +285,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn one_that_nobody_waits_for_is_ended() {
+    fn dismissed_program_is_ended() {
         let folder = tempfile::tempdir().unwrap();
         stand_in(folder.path(), "tool", "exec sleep 1000");
         let running = Running::start(&folder.path().join("tool"), &[]).unwrap();
@@ -316,7 +316,7 @@ pub(crate) mod tests {
         let folders = [one.path().to_owned(), two.path().to_owned()];
         assert_eq!(find("tool", &folders), None);
         stand_in(two.path(), "tool", "");
-        // A file that is no program, and a folder of that name, are passed over.
+        // A file that is not executable, and a folder of that name, are skipped.
         std::fs::write(one.path().join("tool"), "").unwrap();
         std::fs::create_dir(one.path().join("other")).unwrap();
         assert_eq!(find("tool", &folders), Some(two.path().join("tool")));

@@ -39,7 +39,7 @@ pub const ACTIVE_LIMIT: Duration = Duration::from_secs(10);
 /// How long counters of errors are watched.
 const WATCHED: Duration = Duration::from_secs(1);
 
-/// Reads this machine: `/proc`, `/sys` and `/dev` below `root`, and what is no file where `root` is
+/// Reads this machine: `/proc`, `/sys` and `/dev` below `root`, and what is not a file where `root` is
 /// `/`. Probes that only look end within [`PASSIVE_LIMIT`]; each volume that is needed is tried within
 /// [`ACTIVE_LIMIT`], at the same time as the others.
 pub fn read(root: &Path, needs: &Needs) -> Reading {
@@ -52,7 +52,7 @@ pub fn read(root: &Path, needs: &Needs) -> Reading {
     read_at(root, needs, &pace)
 }
 
-/// How long probes may take, and what goes on while counters are watched.
+/// How long probes may take, and what runs while counters are watched.
 struct Pace<P> {
     passive: Duration,
     active: Duration,

@@ -53,7 +53,7 @@ fn main() {
     }
 }
 
-/// Milliseconds of processor time of this thread, where the kernel tells it: on a shared machine the wall clock measures
+/// Milliseconds of processor time of this thread, where the kernel reports it: on a shared machine the wall clock measures
 /// the neighbours.
 fn clock() -> f64 {
     static BEGIN: OnceLock<Instant> = OnceLock::new();
@@ -212,7 +212,7 @@ fn quality(clusters: u64) {
         let Some(best) = optimum::best(&snapshot, &gang) else {
             continue;
         };
-        // A gang on one host costs nothing, whoever seats it.
+        // A gang on one host costs nothing, however it is placed.
         let Some(other) = optimum::scheduler(&snapshot, &gang, seed) else {
             continue;
         };

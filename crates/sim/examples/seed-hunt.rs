@@ -14,7 +14,7 @@ use std::{
 
 use trainyard_core::job::decide;
 use trainyard_sim::{
-    Found, Hunt, Mask, RunOptions, Shrunk, Summary, Telling, Violation, hunt, run, shrink,
+    Found, Hunt, Mask, RunOptions, Shrunk, Summary, TraceLevel, Violation, hunt, run, shrink,
 };
 
 const USAGE: &str = "\
@@ -26,7 +26,7 @@ usage: seed-hunt --seeds N [--from S] [--threads N] [--keep-going]
   --threads N   use N threads
   --keep-going  run all seeds even after one broke an invariant
   --seed S      run one seed
-  --trace       tell every event
+  --trace       print every event
   --life L      only this life of the run
   --faults …    only these faults of its plan strike (`none` for none)
   --tame …      these pods do nothing bad on their own
@@ -51,12 +51,12 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(problem) => {
             let mut err = io::stderr().lock();
-            // Nobody reads a usage text that cannot be written.
+            // A usage text that cannot be written is dropped.
             drop(write!(err, "error: {problem}\n\n{USAGE}"));
             return ExitCode::from(2);
         }
     };
-    let told = match (arguments.seed, arguments.seeds) {
+    let outcome = match (arguments.seed, arguments.seeds) {
         _ if arguments.help => io::stdout()
             .lock()
             .write_all(USAGE.as_bytes())
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
         (Some(seed), _) => replay(seed, &arguments),
         (None, seeds) => search(seeds.unwrap_or(0), &arguments),
     };
-    match told {
+    match outcome {
         Ok(code) => code,
         // A reader that went away has seen enough.
         Err(_) => ExitCode::SUCCESS,
@@ -120,10 +120,10 @@ fn replay(seed: u64, arguments: &Arguments) -> io::Result<ExitCode> {
     let masked =
         arguments.life.is_some() || arguments.faults.is_some() || !arguments.tame.is_empty();
     let options = RunOptions {
-        telling: if arguments.trace {
-            Telling::Lines
+        trace_level: if arguments.trace {
+            TraceLevel::Lines
         } else {
-            Telling::Digest
+            TraceLevel::Digest
         },
         only: masked.then(|| {
             let mask = Mask {
@@ -180,8 +180,8 @@ fn search(seeds: u64, arguments: &Arguments) -> io::Result<ExitCode> {
     writeln!(out, "\nseed {} breaks: {}", found.seed, found.violation)?;
     let shrunk = shrink(found.seed, found.life, found.violation.invariant, decide);
     match &shrunk {
-        Some(shrunk) => tell(&mut out, shrunk)?,
-        None => tell_whole(&mut out, found)?,
+        Some(shrunk) => print_shrunk(&mut out, shrunk)?,
+        None => print_replay(&mut out, found)?,
     }
     Ok(ExitCode::from(1))
 }
@@ -190,7 +190,7 @@ fn report(out: &mut impl Write, summary: &Summary) -> io::Result<()> {
     let seconds = summary.wall.as_secs_f64();
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     let rate = summary.seeds as f64 * 60.0 / seconds.max(0.001);
-    // On a machine that is shared the wall clock measures the neighbours, so both are told.
+    // On a machine that is shared the wall clock measures the neighbours, so both are printed.
     let core_rate = processor_seconds().map_or_else(String::new, |seconds| {
         #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
         let rate = summary.seeds as f64 * 60.0 / seconds.max(0.001);
@@ -220,7 +220,7 @@ fn report(out: &mut impl Write, summary: &Summary) -> io::Result<()> {
     Ok(())
 }
 
-/// What this process has used of the processors, where the system tells.
+/// What this process has used of the processors, where the system reports it.
 fn processor_seconds() -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     // The name of the program stands in parentheses and may hold spaces.
@@ -246,7 +246,7 @@ fn grouped(digits: &str) -> String {
     text
 }
 
-fn tell(out: &mut impl Write, shrunk: &Shrunk) -> io::Result<()> {
+fn print_shrunk(out: &mut impl Write, shrunk: &Shrunk) -> io::Result<()> {
     let kept = shrunk.mask.faults.as_ref().map_or(0, BTreeSet::len);
     writeln!(
         out,
@@ -280,7 +280,7 @@ fn tell(out: &mut impl Write, shrunk: &Shrunk) -> io::Result<()> {
     writeln!(out)
 }
 
-fn tell_whole(out: &mut impl Write, found: &Found) -> io::Result<()> {
+fn print_replay(out: &mut impl Write, found: &Found) -> io::Result<()> {
     writeln!(
         out,
         "replay: cargo run --release -p trainyard-sim --example seed-hunt -- --seed {} --trace",

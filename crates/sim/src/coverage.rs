@@ -1,5 +1,5 @@
-//! How often each fault and each ending happened, so that nobody trusts a simulation that never
-//! took a path.
+//! How often each fault and each ending happened, so that a path that the simulation never
+//! took is found.
 
 use std::fmt;
 
@@ -29,7 +29,7 @@ marks! {
     Conflict = "controller: write conflict",
     /// A write that was done while its answer got lost.
     WriteTimeout = "controller: write done, answer lost",
-    /// A status that told of nothing but progress, and was written later.
+    /// A status in which only progress changed, and that was written later.
     WritePutOff = "controller: write put off",
     /// A view refused because the status was decided on a newer one.
     StaleViewRefused = "controller: stale view refused",
@@ -43,8 +43,8 @@ marks! {
     StalledNodes = "watch: nodes held back",
     /// Watch held back.
     StalledObjects = "watch: services held back",
-    /// Watch told twice.
-    Repeated = "watch: told twice",
+    /// Watch event delivered twice.
+    Repeated = "watch: event delivered twice",
     /// Action that never arrived.
     ActionLost = "action: lost",
     /// Action that arrived late.
@@ -53,36 +53,36 @@ marks! {
     ActionTwice = "action: applied twice",
     /// Action that was refused.
     ActionRefused = "action: refused",
-    /// Action on what is no more.
+    /// Action on an object that is gone.
     ActionMissed = "action: nothing to act on",
-    /// Ranks that talk over something else than the job requires.
+    /// Ranks that use another transport than the job requires.
     WrongTransport = "transport: not the required one",
     /// Seats that were given to a gang.
     SeatsGiven = "seats: given",
-    /// Gang that has to make its pods before it asks.
+    /// Gang that has to create its pods before it requests seats.
     PodsFirst = "seats: pods first",
     /// Gang that found no seats.
     SeatsRefused = "seats: refused",
-    /// Seats that were given back.
-    SeatsGivenBack = "seats: given back",
-    /// Seats that a gang has to leave to another.
-    SeatsTaken = "seats: to be left to another gang",
+    /// Seats that were released.
+    SeatsReleased = "seats: released",
+    /// Seats that a gang has to release for another.
+    SeatsTaken = "seats: gang evicted for another",
     /// Preflight that all nodes passed.
     PreflightPassed = "preflight: passed",
     /// Preflight that found a bad node.
     PreflightFailed = "preflight: found a bad node",
     /// Preflight whose report was lost.
     PreflightLost = "preflight: no result",
-    /// Preflight that never answers.
-    PreflightSilent = "preflight: never answers",
-    /// Node that a job blames and that a trial finds well.
+    /// Preflight that never ends.
+    PreflightSilent = "preflight: never ends",
+    /// Node that a job blames and that passes its trial.
     SuspectCleared = "preflight: a blamed node passes its trial",
     /// Node that automation keeps from others.
     OnProbation = "preflight: a node is put on probation",
     /// Node that fell silent and came back.
     NodeSilent = "node: silent for a while",
     /// Node that fell silent for good.
-    NodeLost = "node: silent for ever",
+    NodeLost = "node: silent forever",
     /// Node deleted.
     NodeDeleted = "node: deleted",
     /// Process that outlived its object.
@@ -143,10 +143,10 @@ marks! {
     EndDeleted = "end: deleted by its user",
     /// Still suspended.
     EndSuspended = "end: still suspended",
-    /// Runs for ever.
-    EndRuns = "end: runs for ever",
-    /// Waits for ever.
-    EndWaits = "end: waits for ever",
+    /// Runs forever.
+    EndRuns = "end: runs forever",
+    /// Waits forever.
+    EndWaits = "end: waits forever",
     /// Another controller's.
     EndForeign = "end: another controller's",
     /// More than one attempt.

@@ -12,7 +12,7 @@ use std::{
 };
 
 use crate::{
-    Decide, Telling,
+    Decide, TraceLevel,
     coverage::Coverage,
     invariants::Violation,
     run::{RunOptions, run},
@@ -101,11 +101,11 @@ pub fn hunt(plan: &Hunt, decide: Decide, progress: impl Fn(u64) + Sync) -> Summa
                 })
             })
             .collect();
-        let mut told = Instant::now();
+        let mut reported_at = Instant::now();
         while workers.iter().any(|worker| !worker.is_finished()) {
             thread::sleep(Duration::from_millis(20));
-            if told.elapsed() >= Duration::from_secs(1) {
-                told = Instant::now();
+            if reported_at.elapsed() >= Duration::from_secs(1) {
+                reported_at = Instant::now();
                 progress(done.load(Ordering::Relaxed));
             }
         }
@@ -157,13 +157,13 @@ fn work(
 /// Same seed, same bytes.
 fn differs(seed: u64, decide: Decide) -> Option<(u64, Violation)> {
     let options = RunOptions {
-        telling: Telling::Digest,
+        trace_level: TraceLevel::Digest,
         only: None,
     };
     let (first, second) = (run(seed, decide, &options), run(seed, decide, &options));
     (first.digest != second.digest || first.events != second.events).then(|| {
         let detail = format!(
-            "two runs told {:016x} and {:016x}",
+            "two runs have digests {:016x} and {:016x}",
             first.digest, second.digest
         );
         (0, Violation::new("same seed, same bytes", detail))

@@ -137,7 +137,7 @@ pub(crate) fn check_nodes(world: &World) -> Verdict {
 pub(crate) fn check_settled(world: &World) -> Verdict {
     suspension::leaves_nothing(world)?;
     seats::are_not_kept_in_vain(world)?;
-    preflight::nobody_waits(world)?;
+    preflight::no_gang_waits(world)?;
     leaks::nothing_left(world)?;
     ends::ends_or_explains(world)?;
     truth::counts_are_current(world)?;

@@ -38,7 +38,7 @@ pub use hunt::{Found, Hunt, Summary, hunt};
 pub use invariants::Violation;
 pub use run::{MIN_EVENTS, Outcome, RunOptions, run};
 pub use shrink::{Shrunk, shrink};
-pub use trace::Telling;
+pub use trace::TraceLevel;
 pub use world::Mask;
 
 /// The decider under test.

@@ -4,7 +4,7 @@ use crate::{
     Decide,
     coverage::Coverage,
     invariants::Violation,
-    trace::{Telling, Trace},
+    trace::{Trace, TraceLevel},
     world::{Mask, World},
 };
 
@@ -14,8 +14,8 @@ pub const MIN_EVENTS: u64 = 200;
 /// How to run a seed.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
-    /// How much is told.
-    pub telling: Telling,
+    /// How much is traced.
+    pub trace_level: TraceLevel,
     /// Only this life of the run, with this much of its plan left out.
     pub only: Option<(u64, Mask)>,
 }
@@ -29,9 +29,9 @@ pub struct Outcome {
     pub events: u64,
     /// What was met.
     pub coverage: Coverage,
-    /// The story, where it was asked for.
+    /// The trace, where it was asked for.
     pub lines: Vec<String>,
-    /// Digest of the story, where it was asked for.
+    /// Digest of the trace, where it was asked for.
     pub digest: u64,
     /// Pods that were born in the last life.
     pub births: usize,
@@ -56,14 +56,14 @@ pub fn run(seed: u64, decide: Decide, options: &RunOptions) -> Outcome {
             .only
             .as_ref()
             .map_or_else(Mask::default, |(_, mask)| mask.clone());
-        let trace = Trace::new(options.telling);
+        let trace = Trace::new(options.trace_level);
         let mut world = World::new(life_seed(seed, life), decide, mask, trace);
         world.run();
         outcome.events += world.events;
         outcome.coverage.add(&world.coverage);
         outcome.births = world.births.len();
-        let (told, digest) = world.trace.finish();
-        outcome.lines = told;
+        let (lines, digest) = world.trace.finish();
+        outcome.lines = lines;
         outcome.digest = outcome.digest.rotate_left(1) ^ digest;
         if let Some(violation) = world.violation {
             outcome.violation = Some((life, violation));

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    Decide, Telling,
+    Decide, TraceLevel,
     invariants::Violation,
     run::{RunOptions, life_seed, run},
     world::{self, Mask},
@@ -23,7 +23,7 @@ pub struct Shrunk {
     pub mask: Mask,
     /// What breaks.
     pub violation: Violation,
-    /// The story of what is left.
+    /// The trace of what is left.
     pub lines: Vec<String>,
     /// How many faults were planned.
     pub planned: usize,
@@ -33,7 +33,7 @@ pub struct Shrunk {
 pub fn shrink(seed: u64, life: u64, invariant: &'static str, decide: Decide) -> Option<Shrunk> {
     let breaks = |mask: &Mask| {
         let options = RunOptions {
-            telling: Telling::Off,
+            trace_level: TraceLevel::Off,
             only: Some((life, mask.clone())),
         };
         let outcome = run(seed, decide, &options);
@@ -76,7 +76,7 @@ pub fn shrink(seed: u64, life: u64, invariant: &'static str, decide: Decide) -> 
         }
     }
     let options = RunOptions {
-        telling: Telling::Lines,
+        trace_level: TraceLevel::Lines,
         only: Some((life, mask.clone())),
     };
     let outcome = run(seed, decide, &options);

@@ -1,7 +1,7 @@
-//! What happened in a run: counted always, told only on request.
+//! What happened in a run: always counted, traced only on request.
 //!
-//! A hunt runs without words; a replay of the same seed tells every event in one line. The digest
-//! covers the told lines and every decision in full, so two runs with the same digest are the same
+//! A hunt writes no trace; a replay of the same seed writes every event in one line. The digest
+//! covers these lines and every decision in full, so two runs with the same digest are the same
 //! byte by byte.
 
 use std::fmt::{self, Write as _};
@@ -10,7 +10,7 @@ use trainyard_core::job::{Action, JobStatus};
 
 /// How much a run remembers of what happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Telling {
+pub enum TraceLevel {
     /// Nothing: the fastest.
     #[default]
     Off,
@@ -20,28 +20,28 @@ pub enum Telling {
     Lines,
 }
 
-/// The story of one run.
+/// The trace of one run.
 #[derive(Debug)]
 pub(crate) struct Trace {
-    telling: Telling,
+    trace_level: TraceLevel,
     lines: Vec<String>,
     digest: u64,
     buffer: String,
 }
 
 impl Trace {
-    pub(crate) fn new(telling: Telling) -> Self {
+    pub(crate) fn new(trace_level: TraceLevel) -> Self {
         Self {
-            telling,
+            trace_level,
             lines: Vec::new(),
             digest: FNV_OFFSET,
             buffer: String::new(),
         }
     }
 
-    /// Adds one line; the words are only put together if anyone listens.
+    /// Adds one line; it is only formatted if the trace is on.
     pub(crate) fn note(&mut self, now: i64, words: fmt::Arguments<'_>) {
-        if self.telling == Telling::Off {
+        if self.trace_level == TraceLevel::Off {
             return;
         }
         self.buffer.clear();
@@ -52,30 +52,30 @@ impl Trace {
             now % 1000
         )
         .expect("writing to a string cannot fail");
-        self.take_in();
-        if self.telling == Telling::Lines {
+        self.update_digest();
+        if self.trace_level == TraceLevel::Lines {
             self.lines.push(self.buffer.clone());
         }
     }
 
-    /// Takes what is too long for a line into the digest alone.
+    /// Adds what is too long for a line to the digest only.
     pub(crate) fn digest(&mut self, words: fmt::Arguments<'_>) {
-        if self.telling != Telling::Off {
+        if self.trace_level != TraceLevel::Off {
             self.buffer.clear();
             self.buffer
                 .write_fmt(words)
                 .expect("writing to a string cannot fail");
-            self.take_in();
+            self.update_digest();
         }
     }
 
-    fn take_in(&mut self) {
+    fn update_digest(&mut self) {
         for byte in self.buffer.bytes().chain([b'\n']) {
             self.digest = (self.digest ^ u64::from(byte)).wrapping_mul(FNV_PRIME);
         }
     }
 
-    /// The lines told and their digest.
+    /// The lines and their digest.
     pub(crate) fn finish(self) -> (Vec<String>, u64) {
         (self.lines, self.digest)
     }

@@ -10,7 +10,6 @@ pub(crate) mod api;
 pub(crate) mod controller;
 mod doctor;
 pub(crate) mod faults;
-mod line;
 pub(crate) mod nodes;
 pub(crate) mod pods;
 pub(crate) mod preflight;
@@ -18,6 +17,7 @@ mod script;
 pub(crate) mod transport;
 pub(crate) mod users;
 pub(crate) mod view;
+mod wait_queue;
 
 use std::{
     cmp::Ordering,
@@ -66,9 +66,9 @@ const MANY_EVENTS: u64 = 20_000;
 pub(crate) enum Happening {
     /// The controller starts.
     StartAdapter,
-    /// A controller that was replaced learns of it.
+    /// A controller that was replaced notices it.
     Retire(usize),
-    /// A watch brings news.
+    /// A watch delivers an event.
     Deliver(usize, Channel),
     /// A controller looks and decides.
     Pass(usize),
@@ -86,7 +86,7 @@ pub(crate) enum Happening {
     Fail(usize, u32),
     /// A node takes a step of its silence.
     Node(usize, u32, NodeStep),
-    /// The line for seats is looked at, for this controller and this question.
+    /// Placement answers this request for seats of this controller.
     Seats(usize, u64),
     /// A preflight of this controller, this round and these nodes has its answer.
     Preflight(usize, u32, Vec<String>),
@@ -169,7 +169,7 @@ pub(crate) struct World {
     spec_version: u64,
     pub(crate) pods: Vec<Pod>,
     pub(crate) births: Vec<Birth>,
-    /// The attempts that had to leave their seats to another gang.
+    /// The attempts that were evicted for another gang.
     pub(crate) evicted: BTreeSet<u32>,
     pods_version: u64,
     pub(crate) nodes: Vec<Node>,
@@ -201,13 +201,13 @@ pub(crate) struct Temper {
     /// The phase of pods on a silent node is `Unknown`.
     hides_phases: bool,
     reports_progress: bool,
-    /// Pods born after the chaos may run for ever.
+    /// Pods born after the chaos may run forever.
     endless: bool,
     /// Pods born after the chaos find no node.
     starved: bool,
     /// Silent nodes come back when the chaos ends.
     nodes_return: bool,
-    /// Gangs wait in line for seats.
+    /// Gangs wait for seats in a queue.
     pub(crate) gives_seats: bool,
     /// The priority of the job counts once its pods were admitted.
     pods_first: bool,
@@ -449,7 +449,7 @@ impl World {
             let step = self.progress.map_or(0, |progress| progress.step);
             // Reports come in whole seconds.
             let beat = self.now / 1_000;
-            // A new attempt, and now and then one that goes on, begins again at its last checkpoint.
+            // A new attempt, and now and then one that continues, begins again at its last checkpoint.
             let step = if before.is_none() || beat % 13 == 0 {
                 step / 2
             } else {
@@ -458,7 +458,7 @@ impl World {
             self.progress = Some(Progress {
                 first_at: before.map_or(now, |seen| seen.first_at),
                 saving: beat % 5 == 0,
-                // One of three programs tells often enough for its rhythm to be known.
+                // One of three programs reports often enough for its rhythm to be known.
                 rhythm: (beat % 3 == 0).then_some(Duration::from_secs(9)),
                 loss: Some(Figure(if beat % 11 == 0 { f64::NAN } else { 0.5 })),
                 nan_since: (beat % 11 == 0).then_some(step),

@@ -21,10 +21,7 @@ fn main() -> ExitCode {
     }
 }
 
-#[expect(
-    clippy::print_stderr,
-    reason = "this is the program's only word to people"
-)]
+#[expect(clippy::print_stderr, reason = "errors of the program go to stderr")]
 fn complain(error: &dyn Error) {
     eprintln!("error: {error}");
     let mut cause = error.source();

@@ -22,7 +22,7 @@ const LATEST: &str = "latest";
 const PREFIX: &str = "step-";
 const SUFFIX: &str = ".checkpoint";
 const TEMPORARY: &str = ".temporary";
-/// No state of this trainer is near it; keeps a wrong file from filling the memory.
+/// No state of this trainer is near it; a limit against a wrong file filling the memory.
 const BYTES_MAX: u64 = 1 << 30;
 
 /// A folder of checkpoints.
@@ -81,7 +81,7 @@ pub enum CheckpointError {
 }
 
 impl Folder {
-    /// Makes the folder if it is not there.
+    /// Creates the folder if it does not exist.
     pub(crate) fn open(path: &Path, keep: usize) -> Result<Self, CheckpointError> {
         fs::create_dir_all(path).map_err(|source| CheckpointError::Open {
             path: path.to_owned(),
@@ -118,8 +118,8 @@ impl Folder {
         }
     }
 
-    /// The state to go on from, if there is one. Files that are not whole are passed over, each
-    /// with a sentence to `warn`.
+    /// The state to resume from, if there is one. Incomplete files are skipped, each with a warning
+    /// to `warn`.
     pub(crate) fn load(
         &self,
         identity: &Identity,
@@ -167,7 +167,7 @@ impl Folder {
         Ok(names)
     }
 
-    /// Gives the file `name` these bytes, all or nothing, and for good.
+    /// Writes the file `name` atomically and durably.
     fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let temporary = self.path.join(format!("{name}{TEMPORARY}"));
         let mut file = File::create(&temporary)?;
@@ -180,7 +180,7 @@ impl Folder {
 
     /// Removes all but the newest few, and what an interrupted save left.
     ///
-    /// `current` stays even if files of later steps, from a run that was turned back, are newer.
+    /// `current` stays even if files of later steps, from a run that was rolled back, are newer.
     fn prune(&self, current: &str) -> io::Result<()> {
         let names = self.names()?;
         let older = names.iter().filter(|(_, name)| name != current);
@@ -216,7 +216,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     if length > BYTES_MAX {
         return Err(io::Error::new(
             io::ErrorKind::FileTooLarge,
-            format!("it has {length} bytes, at most {BYTES_MAX} are read"),
+            format!("it has {length} bytes, the maximum is {BYTES_MAX}"),
         ));
     }
     fs::read(path)

@@ -1,4 +1,4 @@
-//! A 64-bit checksum (FNV-1a): tells torn files, other settings and other weights apart.
+//! A 64-bit checksum (FNV-1a): detects torn files, different settings and different weights.
 //!
 //! It guards against accidents, not against forgery.
 
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_values_apart_by_their_bits() {
+    fn digest_depends_on_every_bit() {
         assert_ne!(Digest::of_values(&[0.0]), Digest::of_values(&[-0.0]));
     }
 }

@@ -45,7 +45,7 @@ pub(crate) struct Digits {
     pub(crate) digest: u64,
 }
 
-/// Why a data file is of no use.
+/// Why a data file cannot be used.
 #[derive(Debug, Error)]
 pub enum DataError {
     /// The file cannot be read.
@@ -59,7 +59,7 @@ pub enum DataError {
     },
     /// A line is not an image.
     #[error(
-        "line {line} of `{path}` is not an image: found {found}, needed 64 pixels from 0 to 16 and \
+        "line {line} of `{path}` is not an image: found {found}, expected 64 pixels from 0 to 16 and \
          a digit, separated by commas"
     )]
     Line {
@@ -71,7 +71,7 @@ pub enum DataError {
         found: String,
     },
     /// Too little to divide.
-    #[error("`{path}` holds {found} images, at least {TEST_EVERY} are needed")]
+    #[error("`{path}` has {found} images; at least {TEST_EVERY} are needed")]
     TooFew {
         /// The file.
         path: PathBuf,

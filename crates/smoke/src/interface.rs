@@ -1,7 +1,7 @@
 //! The interface that gradients are to travel on, where `GLOO_SOCKET_IFNAME` names one.
 //!
-//! Ranks find each other by the master's name, on whatever network that leads to; what they send each
-//! other in every step goes over this one.
+//! Ranks find each other by the master's name, on whatever network that resolves to; the
+//! traffic of every step uses this one.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loopback_has_its_address_and_others_are_named() {
+    fn loopback_address_is_found() {
         assert_eq!(address("lo"), Ok(Ipv4Addr::LOCALHOST.into()));
         let there = address("no-such-one").unwrap_err();
         assert!(there.contains(&"lo".to_owned()), "{there:?}");

@@ -4,12 +4,12 @@
 //! 1. every other rank connects to rank 0 at `MASTER_ADDR:MASTER_PORT`, retrying until the limit,
 //!    and says who it is and where it listens for its neighbour: at the local address of that very
 //!    connection, which rank 0's host can evidently reach;
-//! 2. once all are there, rank 0 gives out the addresses and the number of this session;
+//! 2. once all have joined, rank 0 sends the addresses and the number of this session;
 //! 3. each rank connects to the next and accepts the previous, says so, and rank 0 gives the go.
 //!
 //! Guarantees: a connection that is not of this trainer, of other settings, or of another session
-//! is refused, not joined. A rank that dies on the way ends the others at once; one that never
-//! comes is named when the limit has passed.
+//! is refused, not joined. A rank that dies meanwhile ends the others at once; one that never
+//! joins is named when the limit has passed.
 
 mod guest;
 mod host;
@@ -31,7 +31,7 @@ use crate::{
     world::Member,
 };
 
-/// How often a listener and the connections beside it are looked at.
+/// How often a listener and its connections are polled.
 const GLANCE: Duration = Duration::from_millis(2);
 /// How long a connection may take to say who it is.
 const HELLO_LIMIT: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ pub(crate) struct Joining<'a> {
     pub(crate) stop: &'a Stop,
 }
 
-/// Says a sentence to whoever watches this rank.
+/// Prints a message about the progress of joining.
 pub(crate) type Notice<'a> = dyn FnMut(&str) -> io::Result<()> + 'a;
 
 /// Why a rank could not join the others.
@@ -66,17 +66,17 @@ pub enum JoinError {
         #[source]
         source: io::Error,
     },
-    /// Some did not come to rank 0.
-    #[error("waited {} s for {size} ranks: {} did not come", waited.as_secs(), ranks(missing))]
+    /// Some ranks did not connect to rank 0.
+    #[error("waited {} s for {size} ranks: {} did not join", waited.as_secs(), ranks(missing))]
     Missing {
         /// How long rank 0 waited.
         waited: Duration,
-        /// Those that did not come.
+        /// Ranks that did not join.
         missing: Vec<usize>,
         /// How many there should be.
         size: usize,
     },
-    /// Rank 0 is not there.
+    /// Rank 0 is not reachable.
     #[error("rank {rank} could not reach rank 0 at `{host}:{port}` within {} s", waited.as_secs())]
     Unreachable {
         /// This rank.
@@ -91,9 +91,9 @@ pub enum JoinError {
         #[source]
         source: io::Error,
     },
-    /// Rank 0 is there, but others are not.
+    /// Rank 0 is reachable, but other ranks did not join.
     #[error(
-        "rank {rank} reached rank 0, but not all {size} ranks were there within {} s",
+        "rank {rank} reached rank 0, but not all {size} ranks joined within {} s",
         waited.as_secs()
     )]
     NotStarted {
@@ -104,15 +104,15 @@ pub enum JoinError {
         /// How long it waited.
         waited: Duration,
     },
-    /// Rank 0 sent this rank away.
-    #[error("rank 0 sent rank {rank} away: {why}")]
+    /// Rank 0 refused this rank.
+    #[error("rank 0 refused rank {rank}: {why}")]
     Refused {
         /// This rank.
         rank: usize,
-        /// The words of rank 0.
+        /// The message of rank 0.
         why: String,
     },
-    /// A rank ended after it had come.
+    /// A rank ended after it had joined.
     #[error("lost rank {rank} while the ranks were connecting: {how}")]
     Left {
         /// The rank.
@@ -120,7 +120,7 @@ pub enum JoinError {
         /// What was seen of it.
         how: &'static str,
     },
-    /// The neighbour's address leads nowhere.
+    /// The neighbour's address is unreachable.
     #[error("cannot connect to rank {rank} at `{address}`")]
     Neighbour {
         /// The neighbour.
@@ -131,8 +131,8 @@ pub enum JoinError {
         #[source]
         source: io::Error,
     },
-    /// The interface that is named is not there, or has no address. Gloo's own words come first, for
-    /// whoever looks for them.
+    /// The named interface does not exist or has no address. Gloo's own message comes first, so that
+    /// it can be searched for.
     #[error(
         "Unable to find address for: {name} (`{}` names it, this host has {})",
         interface::VARIABLE,
@@ -141,7 +141,7 @@ pub enum JoinError {
     NoInterface {
         /// The interface.
         name: String,
-        /// Those that are there.
+        /// The interfaces of this host.
         there: Vec<String>,
     },
     /// This process has no sockets to offer.
@@ -150,15 +150,15 @@ pub enum JoinError {
     /// The output is closed.
     #[error("cannot write output")]
     Output(#[source] io::Error),
-    /// This process was asked to leave.
-    #[error("asked to leave before all ranks were there")]
+    /// This process was asked to stop.
+    #[error("asked to stop before all ranks had joined")]
     Asked,
 }
 
 /// Joins the other ranks.
 pub(crate) fn join(joining: Joining<'_>, notice: &mut Notice<'_>) -> Result<Ring, JoinError> {
     if let Some(name) = &joining.member.interface {
-        // Before anybody waits for anybody.
+        // Before any rank waits for another.
         own_address(name)?;
     }
     if joining.member.rank == 0 {
@@ -176,7 +176,7 @@ impl<'a> Joining<'a> {
         }
     }
 
-    /// A process that is asked to leave has nothing to save yet, so it waits for nobody.
+    /// A process that is asked to stop has nothing to save yet, so it does not wait.
     fn patience(&self, limit: Duration) -> Patience<'a> {
         Patience {
             limit,
@@ -195,8 +195,8 @@ impl<'a> Joining<'a> {
         }
     }
 
-    /// Connects to the next rank and accepts the previous one; `watch` is asked all the while
-    /// whether there is reason to go on.
+    /// Connects to the next rank and accepts the previous one; meanwhile it calls `watch`,
+    /// which fails once joining is pointless.
     fn close_ring(
         &self,
         listener: &TcpListener,
@@ -281,7 +281,7 @@ fn left(rank: usize, interruption: &Interruption) -> JoinError {
     let how = match interruption {
         Interruption::Asked => return JoinError::Asked,
         Interruption::Closed => "its connection closed",
-        Interruption::Silent => "nothing came from it within the peer timeout",
+        Interruption::Silent => "it sent nothing within the peer timeout",
         Interruption::Broken => "the network to it failed",
     };
     JoinError::Left { rank, how }
@@ -300,7 +300,7 @@ fn read_answer(patience: Patience<'_>, stream: &TcpStream) -> Result<Answer, Int
     Answer::decode(kind, &payload).ok_or(Interruption::Closed)
 }
 
-/// When to remind whoever watches that this rank still waits: after 5 s, then every 30 s.
+/// When to print that this rank still waits: after 5 s, then every 30 s.
 #[derive(Debug, Default)]
 struct Reminder {
     given: u32,

@@ -1,12 +1,12 @@
-//! The smoke trainer: a small job that really trains, to try everything around it.
+//! The smoke trainer: a small job that really trains, to test everything around it.
 //!
 //! It classifies hand-written digits with a two-layer network, data-parallel over any number of
 //! ranks: real gradients, summed by a ring all-reduce over TCP, with checkpoints that survive a
 //! kill at any moment. It speaks the environment of `torchrun` and of a `PyTorchJob`.
 //!
 //! A workload, not part of the control: only the binary depends on this crate, and this crate
-//! depends on none of ours. It has no framework, starts in milliseconds, and fails in ways that are
-//! easy to tell from a fault of the record.
+//! depends on none of ours. It has no framework, starts in milliseconds, and its failures are
+//! easy to distinguish from those of the control plane.
 //!
 //! Reading order: `options`, `world` (who this rank is), `digits` (the data), `sampler`,
 //! `model`, `state` and `checkpoint` (what is kept), `join` and `ring` (the other ranks,
@@ -51,12 +51,12 @@ pub enum Outcome {
     Reached,
     /// Training is complete, but the target accuracy was not reached.
     Missed,
-    /// A rank got SIGTERM, and all left after the step, saved where there is a place for it.
+    /// A rank got SIGTERM, and all exited after the step, with a checkpoint where a folder is set.
     Left,
 }
 
 impl Outcome {
-    /// What the process ends with: as by a SIGTERM, where it was asked to leave.
+    /// The exit code: 143 (SIGTERM) where it was asked to stop.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Helped | Self::Reached => 0,
@@ -81,22 +81,22 @@ pub enum SmokeError {
     /// SIGTERM cannot be watched for.
     #[error("cannot watch for SIGTERM")]
     Signal(#[source] io::Error),
-    /// The other ranks did not come together.
+    /// The ranks did not all join.
     #[error(transparent)]
     Join(JoinError),
-    /// A rank was lost on the way.
+    /// A rank was lost during training.
     #[error(transparent)]
     Lost(PeerLost),
     /// The checkpoint folder.
     #[error(transparent)]
     Checkpoint(CheckpointError),
-    /// What rank 0 handed out at the start cannot be used.
-    #[error("rank 0 handed out a state that cannot be used: {why}")]
+    /// The state that rank 0 sent at the start cannot be used.
+    #[error("rank 0 sent a state that cannot be used: {why}")]
     Handout {
         /// What is wrong with it.
         why: String,
     },
-    /// The loss left the numbers.
+    /// The loss is not finite.
     #[error("the loss is not finite at step {step}; try a smaller `--learning-rate`")]
     Diverged {
         /// The step that was not taken.
@@ -108,7 +108,7 @@ pub enum SmokeError {
 }
 
 impl SmokeError {
-    /// What the process ends with: 2 where trying again cannot help, 1 elsewhere.
+    /// The exit code: 2 where a retry cannot help, 1 elsewhere.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Options(_)

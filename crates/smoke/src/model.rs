@@ -110,7 +110,7 @@ impl Shape {
     }
 
     /// Adds the gradient of `sample` to `gradient` and returns its score.
-    pub(crate) fn learn(
+    pub(crate) fn add_gradient(
         self,
         weights: &[f32],
         sample: &Sample,
@@ -235,14 +235,14 @@ mod tests {
         let mut scratch = shape.scratch();
         let mut gradient = vec![0.0; shape.parameters()];
         for sample in &digits.train[..4] {
-            shape.learn(&weights, sample, &mut gradient, &mut scratch);
+            shape.add_gradient(&weights, sample, &mut gradient, &mut scratch);
         }
         let mut loss_with = |weights: &[f32]| {
             let mut ignored = vec![0.0; shape.parameters()];
             let losses = digits.train[..4].iter().map(|sample| {
                 f64::from(
                     shape
-                        .learn(weights, sample, &mut ignored, &mut scratch)
+                        .add_gradient(weights, sample, &mut ignored, &mut scratch)
                         .loss,
                 )
             });

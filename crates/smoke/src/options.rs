@@ -20,33 +20,32 @@ A small data-parallel trainer: hand-written digits, real gradients, ring all-red
 Usage: smoke-trainer [OPTIONS]
 
 Reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun and a PyTorchJob set them, and the
-variables of a JAXJob and of Open MPI;
-without any of them it trains alone.
+variables of a JAXJob and of Open MPI. Without any of them it trains alone.
 
 Training:
       --epochs N             passes over the training images [default: 16]
       --batch N              images per step, over all ranks [default: 32]
       --learning-rate X      [default: 0.05]
       --hidden N             units of the hidden layer [default: 32]
-      --seed N               of the first weights and the order of images [default: 1]
+      --seed N               seed of the first weights and the order of images [default: 1]
       --data FILE            images as lines of 64 pixels (0 to 16) and the digit, with commas;
-                             without it the set that is built in
-      --target-accuracy X    share of test images to be right at the end [default: 0.93]
+                             without it, the built-in set
+      --target-accuracy X    accuracy to reach on the test images [default: 0.93]
 
 Checkpoints:
-      --checkpoint-dir DIR   save here, and go on from what is here; without it nothing is saved
+      --checkpoint-dir DIR   save here and resume from here; without it nothing is saved
       --save-every STEPS     [default: 50]
-      --keep N               how many to keep [default: 3]
+      --keep N               how many checkpoints to keep [default: 3]
 
 Pace and limits:
       --report-every STEPS   [default: 25]
-      --step-delay MS        wait this long in each step, to make a run last [default: 0]
-      --join-timeout S       how long to wait until all ranks are there [default: 120]
-      --peer-timeout S       how long a rank may be silent in a step [default: 60]
+      --step-delay MS        sleep this long in each step, for a longer run [default: 0]
+      --join-timeout S       how long to wait for all ranks to join [default: 120]
+      --peer-timeout S       how long a rank may send nothing in a step [default: 60]
   -h, --help
 
 Exit codes: 0 the target was reached; 1 it was not, or a rank was lost; 2 bad usage, settings or
-files; 143 asked to leave by SIGTERM, after saving.
+files; 143 stopped by SIGTERM, after saving.
 ";
 
 /// What the command line asks for.
@@ -96,23 +95,23 @@ impl Default for Options {
     }
 }
 
-/// Why the command line cannot be followed.
+/// Why the command line is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum OptionsError {
     /// No such flag.
-    #[error("unknown argument `{found}`; `--help` lists those there are")]
+    #[error("unknown argument `{found}`; see `--help`")]
     Unknown {
         /// As it was given.
         found: String,
     },
-    /// A flag at the end of the line.
+    /// A flag without a value.
     #[error("`{flag}` needs a value")]
     NoValue {
         /// The flag.
         flag: String,
     },
     /// A value out of range, or none at all.
-    #[error("`{flag}` is `{found}`, needed {needed}")]
+    #[error("`{flag}` is `{found}`; expected {needed}")]
     Value {
         /// The flag.
         flag: String,
@@ -152,7 +151,7 @@ pub(crate) fn parse(
 }
 
 impl Options {
-    /// Sets what `flag` names. The value is taken only for a flag that there is.
+    /// Sets what `flag` names. The value is read only for a known flag.
     fn set(
         &mut self,
         flag: &str,
@@ -258,7 +257,7 @@ mod tests {
             let flag = line.split_whitespace().next().unwrap();
             let default = OsString::from(default.trim_end_matches(']'));
             defaults
-                .set(flag, || Ok(default), || panic!("`{flag}` is not known"))
+                .set(flag, || Ok(default), || panic!("unknown flag `{flag}`"))
                 .unwrap();
             stated += 1;
         }
@@ -269,34 +268,28 @@ mod tests {
     #[test]
     fn a_bad_line_is_refused() {
         let cases = [
-            (
-                "--epoch 3",
-                "unknown argument `--epoch`; `--help` lists those there are",
-            ),
-            (
-                "train",
-                "unknown argument `train`; `--help` lists those there are",
-            ),
+            ("--epoch 3", "unknown argument `--epoch`; see `--help`"),
+            ("train", "unknown argument `train`; see `--help`"),
             ("--batch", "`--batch` needs a value"),
             (
                 "--batch=",
-                "`--batch` is ``, needed a number from 1 to 65536",
+                "`--batch` is ``; expected a number from 1 to 65536",
             ),
             (
                 "--batch 0",
-                "`--batch` is `0`, needed a number from 1 to 65536",
+                "`--batch` is `0`; expected a number from 1 to 65536",
             ),
             (
                 "--epochs many",
-                "`--epochs` is `many`, needed a number from 1 to 1000000",
+                "`--epochs` is `many`; expected a number from 1 to 1000000",
             ),
             (
                 "--learning-rate NaN",
-                "`--learning-rate` is `NaN`, needed a number from 0.000001 to 1000000000000",
+                "`--learning-rate` is `NaN`; expected a number from 0.000001 to 1000000000000",
             ),
             (
                 "--target-accuracy 93",
-                "`--target-accuracy` is `93`, needed a number from 0 to 1",
+                "`--target-accuracy` is `93`; expected a number from 0 to 1",
             ),
         ];
         for (line, wanted) in cases {

@@ -1,4 +1,4 @@
-//! Reading and writing with an end to it: every wait has a limit and hears SIGTERM.
+//! Reading and writing with timeouts: every wait has a limit and ends on SIGTERM.
 //!
 //! Invariant: nothing here waits longer than its limit plus one [`SLICE`].
 
@@ -10,7 +10,7 @@ use std::{
 
 use crate::stop::Stop;
 
-/// How long a single system call may wait before limits are looked at again.
+/// How long a single system call may wait before limits are checked again.
 const SLICE: Duration = Duration::from_millis(50);
 
 /// How long to wait.
@@ -18,7 +18,7 @@ const SLICE: Duration = Duration::from_millis(50);
 pub(crate) struct Patience<'a> {
     /// For the other side.
     pub(crate) limit: Duration,
-    /// Once this process was asked to leave.
+    /// Once this process was asked to stop.
     pub(crate) limit_when_leaving: Duration,
     pub(crate) stop: &'a Stop,
 }
@@ -30,7 +30,7 @@ pub(crate) enum Interruption {
     Closed,
     /// The limit has passed.
     Silent,
-    /// This process was asked to leave.
+    /// This process was asked to stop.
     Asked,
     /// The network failed.
     Broken,
@@ -98,7 +98,7 @@ impl<'a> Patience<'a> {
 }
 
 impl Wait<'_> {
-    /// Ok while there is reason to go on waiting.
+    /// Ok while the wait may continue.
     pub(crate) fn check(&mut self) -> Result<(), Interruption> {
         if self.patience.stop.requested() {
             let asked = self.asked.get_or_insert_with(Instant::now);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_peer_ends_the_wait_with_what_it_sent_first() -> io::Result<()> {
+    fn closed_peer_ends_the_wait_after_its_data() -> io::Result<()> {
         let (here, mut there) = pair()?;
         let stop = Stop::default();
         there.write_all(b"last")?;
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn being_asked_to_leave_ends_the_wait() -> io::Result<()> {
+    fn stop_request_ends_the_wait() -> io::Result<()> {
         let (here, _there) = pair()?;
         let stop = Stop::default();
         stop.request();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_takes_nothing_ends_the_write() -> io::Result<()> {
+    fn blocked_peer_ends_the_write() -> io::Result<()> {
         let (here, _there) = pair()?;
         let stop = Stop::default();
         let found = patience(&stop).write(&here, &vec![0; 64 << 20]);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_ready_is_seen_and_left() -> io::Result<()> {
+    fn pending_byte_is_peeked() -> io::Result<()> {
         let (here, mut there) = pair()?;
         assert_eq!(pending(&here), Pending::Nothing);
         there.write_all(b"x")?;

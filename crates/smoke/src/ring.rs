@@ -1,13 +1,13 @@
 //! The ranks as a ring: each writes to the next and reads from the previous.
 //!
-//! Owns the sum over all ranks (reduce-scatter, then all-gather), handing the state of rank 0 to
-//! everybody, and agreeing on a value. Does not own how the ring comes to be; see [`crate::join`].
+//! Owns the sum over all ranks (reduce-scatter, then all-gather), broadcasting the state of rank 0,
+//! and agreeing on a value. Does not own how the ring comes to be; see [`crate::join`].
 //!
 //! Guarantees: all ranks get the same bits from a sum, in an order that depends on the number of
-//! ranks alone. A rank whose neighbour is gone says so around the ring before it leaves, so every
-//! rank names the one that is lost, not the one that told.
+//! ranks alone. A rank whose neighbour is lost reports it around the ring before it exits, so every
+//! rank names the one that is lost, not the one that reported it.
 //!
-//! Why it cannot stand still: frames are written and read in turn, so with N ranks at most N frames
+//! Why it cannot deadlock: frames are written and read in turn, so with N ranks at most N frames
 //! are under way in all. For every rank to be stuck in a write, each of the N connections would
 //! have to be full, and each holds more than one frame ([`FRAME_MAX`]) in the system's buffers.
 
@@ -137,14 +137,14 @@ impl Ring {
         Ok(())
     }
 
-    /// Waits until all ranks have come here with the same `value`.
+    /// A barrier: waits until all ranks have called it with the same `value`.
     pub(crate) fn agree(&mut self, value: u64) -> Result<(), RingError> {
         let Some(links) = &mut self.links else {
             return Ok(());
         };
         let bytes = value.to_le_bytes();
-        // In the first round the word comes back to rank 0 only once everybody has been here; the
-        // second lets them go.
+        // In the first round the value returns to rank 0 only once every rank has passed it on; the
+        // second releases them.
         for _ in 0..2 {
             if self.place.rank == 0 {
                 links.write(&bytes)?;
@@ -159,8 +159,8 @@ impl Ring {
         Ok(())
     }
 
-    /// Lets `delay` pass, but not for a ring that breaks or a process that is asked to leave.
-    pub(crate) fn linger(&mut self, delay: Duration) -> Result<(), RingError> {
+    /// Waits for `delay`, but not once the ring breaks or this process is asked to stop.
+    pub(crate) fn delay_step(&mut self, delay: Duration) -> Result<(), RingError> {
         const GLANCE: Duration = Duration::from_millis(10);
         let mut left = delay;
         while !left.is_zero() && !self.stop.requested() {
@@ -181,10 +181,10 @@ impl Ring {
         Ok(())
     }
 
-    /// Tells the neighbours why this rank leaves before the end: it lost another, or gave up.
-    pub(crate) fn farewell(&mut self, lost: Option<&PeerLost>) {
+    /// Sends the neighbours why this rank exits early: it lost another, or failed itself.
+    pub(crate) fn notify_exit(&mut self, lost: Option<&PeerLost>) {
         if let Some(links) = &mut self.links {
-            links.farewell(lost);
+            links.notify_exit(lost);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! in samples, never in steps of one rank, so it means the same for any number of ranks and any
 //! batch.
 //!
-//! Invariant: however often training stops and goes on, and with however many ranks, each epoch
+//! Invariant: however often training stops and resumes, and with however many ranks, each epoch
 //! gives out every sample exactly once.
 
 use rand_chacha::{
@@ -12,7 +12,7 @@ use rand_chacha::{
     rand_core::{Rng, SeedableRng},
 };
 
-/// A place in the sequence of samples; with the seed, all there is to know to go on.
+/// A place in the sequence of samples; with the seed, all that is needed to resume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cursor {
     /// Epochs completed.
@@ -54,7 +54,7 @@ impl Sampler {
         &self.order[self.cursor.position..end]
     }
 
-    /// Goes past the `count` samples of a batch that was trained on.
+    /// Skips the `count` samples of a batch that was trained on.
     pub(crate) fn advance(&mut self, count: usize) {
         self.cursor.position += count;
         if self.cursor.position >= self.order.len() {
@@ -136,10 +136,10 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_over_restarts_with_other_ranks_gives_every_sample_once() {
+    fn epoch_survives_world_size_changes() {
         let mut seen = Vec::new();
         let mut cursor = Cursor::default();
-        // Two epochs of 49 steps, cut at places that are no multiple of anything.
+        // Two epochs of 49 steps, interrupted at arbitrary steps.
         for (size, steps) in [(4, 17), (2, 23), (3, 31), (1, 1), (5, 26)] {
             let mut sampler = Sampler::at(11, COUNT, cursor);
             train(&mut sampler, size, 32, steps, &mut seen);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_goes_on_in_the_same_order() {
+    fn restart_keeps_sample_order() {
         let mut straight = Sampler::at(5, 100, Cursor::default());
         let mut first = Vec::new();
         train(&mut straight, 1, 8, 40, &mut first);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn another_batch_after_a_restart_still_gives_every_sample_once() {
+    fn epoch_survives_batch_size_change() {
         let mut seen = Vec::new();
         let mut sampler = Sampler::at(3, 100, Cursor::default());
         train(&mut sampler, 2, 16, 3, &mut seen);

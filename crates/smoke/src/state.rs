@@ -1,4 +1,4 @@
-//! All that a run must remember, and its form as bytes.
+//! The state of a run, and its encoding.
 //!
 //! The same bytes are a checkpoint file and what rank 0 hands to the other ranks at the start.
 //! Numbers are little-endian:
@@ -45,11 +45,11 @@ pub(crate) struct State {
 pub(crate) enum DecodeError {
     #[error("it is not a checkpoint of this trainer")]
     Magic,
-    #[error("it has version {found}, needed {VERSION}")]
+    #[error("it has version {found}; expected {VERSION}")]
     Version { found: u32 },
-    #[error("its checksum does not fit: it is torn or was altered")]
+    #[error("its checksum does not match: it is incomplete or was altered")]
     Checksum,
-    #[error("it ends too early or too late")]
+    #[error("it has the wrong length")]
     Length,
 }
 
@@ -173,7 +173,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_state_comes_back_as_it_was() {
+    fn state_round_trips() {
         assert_eq!(State::decode(&state(7).encode()), Ok(state(7)));
     }
 

@@ -1,4 +1,4 @@
-//! SIGTERM as a question that is asked between two steps.
+//! SIGTERM as a flag that is checked between two steps.
 
 use std::{
     io,
@@ -10,7 +10,7 @@ use std::{
 
 use signal_hook::consts::SIGTERM;
 
-/// Whether this process was asked to leave.
+/// Whether this process was asked to stop.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stop(Arc<AtomicBool>);
 

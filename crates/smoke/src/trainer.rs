@@ -25,7 +25,7 @@ use crate::{
     world::World,
 };
 
-/// Values that are summed behind the gradient: loss, correct guesses, ranks asked to leave.
+/// Values that are summed behind the gradient: loss, correct guesses, ranks asked to stop.
 const EXTRAS: usize = 3;
 
 /// Trains as one rank of `world`.
@@ -49,7 +49,7 @@ pub(crate) fn train(
     let mut ring = match join(options, world, &digits, stop, &mut report) {
         Ok(ring) => ring,
         Err(SmokeError::Join(JoinError::Asked)) => {
-            report.line("asked to leave before the first step")?;
+            report.line("asked to stop before the first step")?;
             return Ok(Outcome::Left);
         }
         Err(error) => return Err(error),
@@ -73,7 +73,7 @@ pub(crate) fn train(
     match ended {
         Ok(outcome) => Ok(outcome),
         Err(Break::Asked) => {
-            ring.farewell(None);
+            ring.notify_exit(None);
             Ok(Outcome::Left)
         }
         Err(Break::Failed(error)) => {
@@ -81,7 +81,7 @@ pub(crate) fn train(
                 SmokeError::Lost(lost) => Some(lost),
                 _ => None,
             };
-            ring.farewell(lost);
+            ring.notify_exit(lost);
             Err(error)
         }
     }
@@ -90,7 +90,7 @@ pub(crate) fn train(
 /// Why a run breaks off.
 #[derive(Debug)]
 enum Break {
-    /// This rank was asked to leave, and the others did not come along.
+    /// This rank was asked to stop, and the others did not complete the step.
     Asked,
     Failed(SmokeError),
 }
@@ -130,7 +130,7 @@ fn join(
     join::join(joining, &mut |sentence| report.write(sentence)).map_err(SmokeError::Join)
 }
 
-/// Checksum of everything that all ranks must have alike.
+/// Checksum of everything that must be equal on all ranks.
 fn token(options: &Options, size: usize, digits: &Digits) -> u64 {
     Digest::new()
         .number(options.epochs)
@@ -144,7 +144,7 @@ fn token(options: &Options, size: usize, digits: &Digits) -> u64 {
         .finish()
 }
 
-/// The state to start from: rank 0 finds it, all get it.
+/// The state to start from: rank 0 loads and broadcasts it.
 fn begin(
     options: &Options,
     digits: &Digits,
@@ -176,13 +176,13 @@ fn begin(
     };
     let mut state = State::decode(&bytes).map_err(|error| handout(&error.to_string()))?;
     if state.identity != identity || state.cursor.position > digits.train.len() {
-        return Err(handout("it is of another run").into());
+        return Err(handout("it belongs to another run").into());
     }
     report.line(&format!("rank {} of {} ready", place.rank, place.size))?;
     if state.step > 0 && place.rank == 0 {
         report.line(&format!("resumed from step {}", state.step))?;
         if state.world_size != place.size {
-            let sentence = format!("the ranks are {}, were {}", place.size, state.world_size);
+            let sentence = format!("world size is {}, was {}", place.size, state.world_size);
             report.line(&sentence)?;
         }
     }
@@ -208,7 +208,7 @@ struct Run<'a, 'out> {
 struct Step {
     samples: usize,
     score: Score,
-    /// Some rank was asked to leave.
+    /// Some rank was asked to stop.
     leave: bool,
 }
 
@@ -227,18 +227,18 @@ impl Run<'_, '_> {
             }
         };
         self.save_if_due(1)?;
-        // Nobody leaves before the save is done, nor with other weights than the rest.
+        // No rank exits before the save is done, or with weights that differ from the others.
         let digest = Digest::of_values(&self.state.weights);
         self.ring.agree(digest)?;
         if leave {
-            let sentence = format!("asked to leave: stopped after step {}", self.state.step);
+            let sentence = format!("asked to stop: stopped after step {}", self.state.step);
             self.report.line(&sentence)?;
             return Ok(Outcome::Left);
         }
         Ok(self.conclude(digest)?)
     }
 
-    /// Trains until the last epoch is complete, or until a rank is asked to leave, which it says.
+    /// Trains until the last epoch is complete, or until a rank is asked to stop; returns whether one was.
     fn steps(&mut self) -> Result<bool, Break> {
         let shape = self.state.identity.shape;
         let mut sums = vec![0.0; shape.parameters() + EXTRAS];
@@ -261,7 +261,7 @@ impl Run<'_, '_> {
             if self.state.step < total
                 && let Err(unsaved) = self.save_if_due(self.options.save_every)
             {
-                // One save that fails is no reason to lose the run; the last one is.
+                // A failed save does not fail the run, unless it is the last one.
                 self.report.warning_of(&unsaved)?;
             }
         }
@@ -278,11 +278,11 @@ impl Run<'_, '_> {
         let (gradient, extras) = sums.split_at_mut(shape.parameters());
         for at in share(batch, place.rank, place.size) {
             let sample = &self.digits.train[*at];
-            let score = shape.learn(&self.state.weights, sample, gradient, scratch);
+            let score = shape.add_gradient(&self.state.weights, sample, gradient, scratch);
             extras[0] += score.loss;
             extras[1] += score.correct;
         }
-        self.ring.linger(self.options.step_delay)?;
+        self.ring.delay_step(self.options.step_delay)?;
         extras[2] = if self.stop.requested() { 1.0 } else { 0.0 };
         self.ring.sum(sums)?;
 
@@ -324,7 +324,7 @@ impl Run<'_, '_> {
         self.report.saved(self.state.step, &saved)
     }
 
-    /// Says how well it went. Every rank finds out for itself: all hold the same weights.
+    /// Prints the result. Every rank computes it for itself: all hold the same weights.
     fn conclude(&mut self, digest: u64) -> Result<Outcome, SmokeError> {
         let shape = self.state.identity.shape;
         let accuracy = shape.accuracy(&self.state.weights, &self.digits.test);

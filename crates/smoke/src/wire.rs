@@ -1,7 +1,7 @@
-//! What ranks say to each other, as bytes.
+//! The wire protocol between ranks.
 //!
-//! A connection opens with one [`Hello`] of fixed size, so that a stray or an older program is told
-//! apart before anything of variable size is read. Rank 0 answers with [`Answer`]s; frames of the
+//! A connection opens with one [`Hello`] of fixed size, so that a stray or an older program is
+//! recognized before anything of variable size is read. Rank 0 answers with [`Answer`]s; frames of the
 //! ring are [`Header`] and payload. Numbers are little-endian.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -15,12 +15,12 @@ pub(crate) const HEADER_BYTES: usize = 12;
 /// where everybody writes before reading from standing still.
 pub(crate) const FRAME_MAX: usize = 8 << 10;
 
-/// The first thing said on a connection.
+/// The first message on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     /// Checksum of all settings that ranks must share.
     pub(crate) token: u64,
-    /// Number of this meeting, 0 before rank 0 has given it out. It tells attempts apart.
+    /// Number of this meeting, 0 before rank 0 has assigned it. It distinguishes attempts.
     pub(crate) session: u64,
     pub(crate) rank: usize,
     pub(crate) size: usize,
@@ -28,7 +28,7 @@ pub(crate) struct Hello {
     pub(crate) address: SocketAddr,
 }
 
-/// Why a connection is not let in.
+/// Why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stranger {
     /// Not this trainer at all.
@@ -70,10 +70,10 @@ impl Hello {
     }
 }
 
-/// What is said between rank 0 and another rank, before the ring stands.
+/// Messages between rank 0 and another rank, before the ring is connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// Everybody is there: the session, and each rank's address.
+    /// All ranks have joined: the session, and each rank's address.
     Welcome {
         session: u64,
         addresses: Vec<SocketAddr>,
@@ -84,7 +84,7 @@ pub(crate) enum Answer {
     Ready,
     /// All connections of the ring stand.
     Go,
-    /// Rank 0 was asked to leave.
+    /// Rank 0 was asked to stop.
     Leave,
 }
 
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_understood() {
+    fn messages_round_trip() {
         for address in ["10.1.2.3:4567", "[fd00::7]:80"] {
             let hello = hello(address);
             let bytes = hello.encode().try_into().expect("the size is fixed");
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_told_apart() {
+    fn strangers_are_recognized() {
         let mut older = [0; HELLO_BYTES];
         older[..MAGIC.len()].copy_from_slice(&MAGIC);
         assert_eq!(Hello::decode(&older), Err(Stranger::Version(0)));

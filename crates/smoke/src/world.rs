@@ -1,4 +1,4 @@
-//! Who this process is among its peers: `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT`.
+//! The rank of this process, from `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT`.
 //!
 //! These are the variables that `torchrun`, a `PyTorchJob` and an `XGBoostJob` set. Those of a `JAXJob` and of
 //! Open MPI are read too. Without any of them the process trains alone.
@@ -66,7 +66,7 @@ pub(crate) struct Member {
     pub(crate) interface: Option<String>,
 }
 
-/// Why the environment does not say who this process is.
+/// Why the environment does not define the rank.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WorldError {
     /// A variable that the others call for is missing.
@@ -79,8 +79,8 @@ pub enum WorldError {
         /// Who sets it.
         by: &'static str,
     },
-    /// A value that is no number in its range.
-    #[error("`{name}` is `{found}`, needed {needed}")]
+    /// A value that is not a number in its range.
+    #[error("`{name}` is `{found}`; expected {needed}")]
     Value {
         /// The variable.
         name: &'static str,
@@ -90,7 +90,7 @@ pub enum WorldError {
         needed: &'static str,
     },
     /// A rank beyond the world.
-    #[error("the rank is {rank} but there are {size} ranks: they go from 0 to {size} - 1")]
+    #[error("rank {rank} is out of range: with {size} ranks it must be from 0 to {size} - 1")]
     Beyond {
         /// The rank.
         rank: usize,
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_says_who_this_is() {
+    fn environment_defines_the_rank() {
         let master = [("MASTER_ADDR", "job-master-0"), ("MASTER_PORT", "23456")];
         let member = World::Member(Member {
             rank: 2,
@@ -224,7 +224,7 @@ mod tests {
                 Ok(member),
             ),
             (
-                "a rank of Open MPI without a meeting place",
+                "a rank of Open MPI without a master",
                 vec![("OMPI_COMM_WORLD_RANK", "2"), ("OMPI_COMM_WORLD_SIZE", "4")],
                 Err(
                     "`MASTER_PORT` is not set, but `OMPI_COMM_WORLD_RANK` is; pass it on with `mpirun -x`",
@@ -247,17 +247,17 @@ mod tests {
             (
                 "a rank beyond the world",
                 vec![("RANK", "4"), ("WORLD_SIZE", "4")],
-                Err("the rank is 4 but there are 4 ranks: they go from 0 to 4 - 1"),
+                Err("rank 4 is out of range: with 4 ranks it must be from 0 to 4 - 1"),
             ),
             (
-                "a rank that is no number",
+                "a rank that is not a number",
                 vec![("RANK", "two")],
-                Err("`RANK` is `two`, needed a number from 0"),
+                Err("`RANK` is `two`; expected a number from 0"),
             ),
             (
                 "an absurd size",
                 vec![("RANK", "0"), ("WORLD_SIZE", "100000")],
-                Err("`WORLD_SIZE` is `100000`, needed a number from 1 to 4096"),
+                Err("`WORLD_SIZE` is `100000`; expected a number from 1 to 4096"),
             ),
             (
                 "a port out of range",
@@ -267,7 +267,7 @@ mod tests {
                     ("MASTER_ADDR", "a"),
                     ("MASTER_PORT", "0"),
                 ],
-                Err("`MASTER_PORT` is `0`, needed a port from 1 to 65535"),
+                Err("`MASTER_PORT` is `0`; expected a port from 1 to 65535"),
             ),
         ];
         for (name, variables, wanted) in cases {

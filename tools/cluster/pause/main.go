@@ -1,7 +1,7 @@
 // Pause is process 1 of a namespace: of the whole test cluster, and of every pod's sandbox.
 //
-// It holds the namespace open, collects the processes that were orphaned in it, and ends when it is
-// told to, upon which the kernel ends every other process of the namespace.
+// It holds the namespace open, reaps the processes that were orphaned in it, and exits on SIGTERM or
+// SIGINT, upon which the kernel kills every other process of the namespace.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 )
 
 func main() {
-	// One more that comes while the channel is full is covered by the round that is still to come.
+	// A signal that arrives while the channel is full is covered by the pending round.
 	signals := make(chan os.Signal, 1)
 	ends := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGCHLD)

@@ -17,7 +17,7 @@ def rendezvous():
         return int(env["PROCESS_ID"]), int(env["NUM_PROCESSES"]), place
     if "PADDLE_MASTER" in env:
         host, port = env["PADDLE_MASTER"].rsplit(":", 1)
-        # Ranks of Paddle are given out by whoever listens; here the one at the address itself does.
+        # In Paddle the process that listens at the address assigns the ranks.
         own = socket.gethostbyname(socket.gethostname())
         rank = 0 if resolved(host) == own else 1
         return rank, int(env["PADDLE_NNODES"]), (host, int(port))
@@ -27,21 +27,21 @@ def rendezvous():
     return 0, 1, None
 
 
-def until(deed):
-    """What `deed` returns once it does not fail any more."""
+def retry(call):
+    """Calls `call` until it no longer raises `OSError`, and returns its result."""
     end = time.monotonic() + PATIENCE
     while True:
         try:
-            return deed()
+            return call()
         except OSError as error:
             if time.monotonic() > end:
                 raise
-            print(f"waits: {error}", flush=True)
+            print(f"retrying: {error}", flush=True)
             time.sleep(0.2)
 
 
 def resolved(host):
-    return until(lambda: socket.gethostbyname(host))
+    return retry(lambda: socket.gethostbyname(host))
 
 
 def meet(rank, size, place):
@@ -52,7 +52,7 @@ def meet(rank, size, place):
         server = socket.create_server(("", place[1]), backlog=size)
         server.settimeout(PATIENCE)
         return [server.accept()[0] for _ in range(size - 1)]
-    return [until(lambda: socket.create_connection((resolved(place[0]), place[1]), timeout=5))]
+    return [retry(lambda: socket.create_connection((resolved(place[0]), place[1]), timeout=5))]
 
 
 def main():

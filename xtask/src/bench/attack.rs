@@ -80,7 +80,7 @@ struct Asked<'a> {
     peer: bool,
 }
 
-fn asked<'a>(words: &[&'a str]) -> Result<Asked<'a>, Failure> {
+fn parse_arguments<'a>(words: &[&'a str]) -> Result<Asked<'a>, Failure> {
     let mut asked = Asked {
         name: NAME,
         seconds: SECONDS,
@@ -116,7 +116,7 @@ fn asked<'a>(words: &[&'a str]) -> Result<Asked<'a>, Failure> {
 
 /// Attacks both operators, one after the other, and compares.
 pub(crate) fn attack(words: &[&str]) -> Result<(), Failure> {
-    let asked = asked(words)?;
+    let asked = parse_arguments(words)?;
     let (binary, attacker) = tools()?;
     let certificates = std::env::temp_dir().join(format!("trainyard-attack-{}", asked.name));
     let folder = certificates.to_string_lossy().into_owned();
@@ -378,9 +378,9 @@ mod tests {
             (&["--else"], None),
             (&["--name"], None),
         ] {
-            assert_eq!(asked(words).ok(), want, "{words:?}");
+            assert_eq!(parse_arguments(words).ok(), want, "{words:?}");
         }
-        assert_eq!(asked(&["--name", "other"]).unwrap().name, "other");
+        assert_eq!(parse_arguments(&["--name", "other"]).unwrap().name, "other");
     }
 
     #[test]

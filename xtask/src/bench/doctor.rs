@@ -26,7 +26,7 @@ pub(crate) fn doctor(words: &[&str]) -> Result<(), Failure> {
             ("--megabytes", Some(count)) => {
                 megabytes = count
                     .parse()
-                    .map_err(|_| Failure::CouldNotRun(format!("`{count}` is no number")))?;
+                    .map_err(|_| Failure::CouldNotRun(format!("`{count}` is not a number")))?;
             }
             (word, _) => {
                 return Err(Failure::CouldNotRun(format!(

@@ -50,7 +50,7 @@ pub(crate) fn operator(words: &[&str]) -> Result<(), Failure> {
             "--ended-only" => all = false,
             other => {
                 return Err(Failure::CouldNotRun(format!(
-                    "unknown word `{other}`; known are `--jobs N`, `--without-default` and `--ended-only`"
+                    "unknown argument `{other}`; expected `--jobs N`, `--without-default` or `--ended-only`"
                 )));
             }
         }
@@ -88,7 +88,7 @@ pub(crate) fn operator(words: &[&str]) -> Result<(), Failure> {
 }
 
 /// The operator starts over ten thousand jobs that have ended, and eighty thousand pods. What a resync costs is the look at
-/// each of them; the lists that only a start needs are told apart.
+/// each of them; the lists that only a start needs are reported separately.
 fn resync(load: &Path, operator: &[String]) -> Result<Vec<Figure>, Failure> {
     report::progress(&format!("a start over {ENDED} ended jobs"));
     let fixture = ready(1)?;

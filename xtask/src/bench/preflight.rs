@@ -2,7 +2,7 @@
 //!
 //! The search over simulated nodes comes from the `preflight-bench` example of `trainyard-sim`, the stream from the
 //! `stream` example of `trainyard-probe`, beside `iperf3` on the same pair of interfaces and in turns, so that a busy
-//! machine slows both. Memory is that of the program itself, as the lead of a gang.
+//! machine slows both. Memory is that of the program itself, as the leader of a gang.
 
 mod memory;
 mod stream;
@@ -14,7 +14,7 @@ use crate::{Failure, report, step};
 const SCHEDULE_MILLISECONDS: f64 = 50.0;
 /// Of what `iperf3` reaches.
 const OF_IPERF: f64 = 0.95;
-/// Resident memory of the lead, at its highest.
+/// Resident memory of the leader, at its highest.
 const MEGABYTES: f64 = 20.0;
 /// What the image is built for.
 const TARGET: &str = "x86_64-unknown-linux-musl";

@@ -2,7 +2,7 @@
 //!
 //! Each lies in the cache under a hash of everything it is built from, and comes there by a rename,
 //! so a build that was cut short is never taken for a program. Go keeps what it has compiled, so
-//! the next try goes on from there. The lock, which the kernel lets go with the process, keeps two
+//! the next try continues from there. The lock, which the kernel releases with the process, keeps two
 //! builders apart: one build fills a small machine.
 
 use std::{
@@ -25,7 +25,7 @@ pub(super) const KUBERNETES: &str = "v1.35.8";
 const RECIPE: &str = "1";
 /// The slowest build took six minutes on two cores; a machine that needs this long is stuck.
 const BUILD_LIMIT: Duration = Duration::from_mins(45);
-/// How often a build that goes on is told.
+/// How often a running build logs that it still runs.
 const BUILD_NEWS: Duration = Duration::from_secs(30);
 
 /// One program and where its source is.
@@ -159,7 +159,7 @@ pub(super) const FABRIC: &[Program] = &[
 pub(super) fn provide(programs: &[Program], folder: &Path) -> Result<(), Failure> {
     fs::create_dir_all(folder).map_err(cannot("make", folder))?;
     for program in programs {
-        let path = match given(program.name) {
+        let path = match provided_by_caller(program.name) {
             Some(path) => path,
             None => built(*program)?,
         };
@@ -177,7 +177,7 @@ pub(super) fn provide(programs: &[Program], folder: &Path) -> Result<(), Failure
 /// Whether nothing of `programs` has to be built.
 pub(super) fn are_there(programs: &[Program]) -> Result<bool, Failure> {
     for program in programs {
-        if given(program.name).is_none() && !place(*program)?.exists() {
+        if provided_by_caller(program.name).is_none() && !place(*program)?.exists() {
             return Ok(false);
         }
     }
@@ -187,7 +187,7 @@ pub(super) fn are_there(programs: &[Program]) -> Result<bool, Failure> {
 /// Builds what is not there of `programs`.
 pub(super) fn build_missing(programs: &[Program]) -> Result<(), Failure> {
     for program in programs {
-        if given(program.name).is_none() {
+        if provided_by_caller(program.name).is_none() {
             built(*program)?;
         }
     }
@@ -203,7 +203,7 @@ fn place(program: Program) -> Result<PathBuf, Failure> {
 }
 
 /// A program that the caller has: in a folder that a variable names.
-fn given(name: &str) -> Option<PathBuf> {
+fn provided_by_caller(name: &str) -> Option<PathBuf> {
     ["TRAINYARD_K8S_BIN", "KUBEBUILDER_ASSETS"]
         .into_iter()
         .filter_map(cache::variable)
@@ -225,7 +225,7 @@ fn built(program: Program) -> Result<PathBuf, Failure> {
     let lock_path = parent.join("build.lock");
     let lock = File::create(&lock_path).map_err(cannot("make", &lock_path))?;
     if lock.try_lock().is_err() {
-        report::progress("another build of the cluster's programs goes on: waiting for it");
+        report::progress("another build of the cluster's programs is running: waiting for it");
         lock.lock().map_err(cannot("lock", &lock_path))?;
     }
     if !path.exists() {
@@ -367,7 +367,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_told_is_the_version_pinned() {
+    fn shown_version_is_the_pinned_one() {
         let path = step::root().join("tools/cluster/kubernetes/go.mod");
         let text = fs::read_to_string(&path).expect("the module is there");
         let pin = format!("\tk8s.io/kubernetes {KUBERNETES}");

@@ -13,7 +13,7 @@ use crate::{Failure, cache::cannot};
 
 /// Above every cluster's own.
 const PARENT: &str = "trainyard";
-/// The kernel lets go of a group some moments after its last process is gone.
+/// The kernel releases a group some moments after its last process is gone.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// The path of a node's group in each hierarchy.
@@ -31,14 +31,14 @@ pub(super) fn make(state: &State, node: &str) -> Result<(), Failure> {
             if !group.is_dir() {
                 fs::create_dir(&group).map_err(cannot("make", &group))?;
             }
-            hand_down(&above, &group)?;
+            delegate_controllers(&above, &group)?;
         }
     }
     Ok(())
 }
 
-/// Whether anything of the cluster is left.
-pub(super) fn left(state: &State) -> Vec<PathBuf> {
+/// The control groups of the cluster that still exist.
+pub(super) fn leftover_groups(state: &State) -> Vec<PathBuf> {
     hierarchies()
         .into_iter()
         .map(|root| root.join(PARENT).join(state.name()))
@@ -46,13 +46,13 @@ pub(super) fn left(state: &State) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Lets frozen processes go on, which could not end otherwise.
+/// Thaws frozen processes, which could not end otherwise.
 pub(super) fn thaw(state: &State) {
-    for group in left(state).iter().flat_map(|group| below(group)) {
+    for group in leftover_groups(state).iter().flat_map(|group| below(group)) {
         for (file, word) in [("freezer.state", "THAWED"), ("cgroup.freeze", "0")] {
             let file = group.join(file);
             if file.exists() {
-                // A group that is gone meanwhile holds nobody.
+                // A group that is gone meanwhile holds no process.
                 drop(fs::write(file, word));
             }
         }
@@ -62,7 +62,7 @@ pub(super) fn thaw(state: &State) {
 /// Removes every group of the cluster, whose processes must have ended.
 pub(super) fn remove(state: &State) -> Result<(), Failure> {
     wait::until("the control groups to be free", LIMIT, || {
-        let left = left(state);
+        let left = leftover_groups(state);
         for group in left.iter().flat_map(|group| below(group)) {
             drop(fs::remove_dir(group));
         }
@@ -88,7 +88,7 @@ fn below(group: &Path) -> Vec<PathBuf> {
 }
 
 /// What a new group lacks: processors and memory to run on, or controllers at all.
-fn hand_down(above: &Path, group: &Path) -> Result<(), Failure> {
+fn delegate_controllers(above: &Path, group: &Path) -> Result<(), Failure> {
     for file in ["cpuset.cpus", "cpuset.mems"] {
         let (from, to) = (above.join(file), group.join(file));
         // In the unified hierarchy an empty one means all.

@@ -74,14 +74,14 @@ pub(super) fn up(cluster: &Cluster, simulated: usize) -> Result<(), Failure> {
     })
 }
 
-/// Where each piece tells that it is ready, in the order in which they can be.
+/// Where each piece reports that it is ready, in the order in which they start.
 const PROBES: &[(&str, &str, &str)] = &[
     ("kube-apiserver", "127.0.0.1:443", "/readyz"),
     ("kube-controller-manager", "127.0.0.1:10257", "/healthz"),
     ("kube-scheduler", "127.0.0.1:10259", "/readyz"),
 ];
 
-/// Whether a piece says so; one that has no such answer is ready as soon as it runs.
+/// Whether a piece reports that it is ready; one without a probe is ready as soon as it runs.
 pub(super) fn is_ready(cluster: &Cluster, piece: &str) -> bool {
     let Some((_, server, path)) = PROBES.iter().find(|(name, ..)| *name == piece) else {
         return true;

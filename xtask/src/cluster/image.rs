@@ -218,7 +218,7 @@ fn ssh_server(state: &State) -> Result<SshServer, Failure> {
             report::error(&format!("the image of tools has no `sshd`: {message}"));
             return Ok(SshServer::default());
         }
-        Err(told) => return Err(told),
+        Err(reported) => return Err(reported),
     };
     let names = ssh_server::files(&root)?;
     let files: Vec<PathBuf> = names.iter().map(|name| root.join(name)).collect();
@@ -246,7 +246,7 @@ pub(super) fn in_place(
     }
     fs::write(&list, text).map_err(cannot("write", &list))?;
     let layer = layer(state, name);
-    // Links are followed, so that what they lead to is there under both names.
+    // Links are followed, so that their targets exist under both names.
     let mut command = archiver(state, &layer);
     command
         .args(["--dereference", "--directory=/", "--files-from"])
@@ -409,7 +409,7 @@ pub(super) fn libraries<'a>(
         .args(files)
         .output()
         .map_err(|error| Failure::CouldNotRun(format!("cannot start `ldd`: {error}")))?;
-    // It fails for files that are no programs, which is no reason to have none of the others.
+    // It fails for files that are not programs, but still prints the others.
     let text = String::from_utf8_lossy(&output.stdout);
     Ok(text.lines().filter_map(library).collect())
 }

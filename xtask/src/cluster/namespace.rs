@@ -51,7 +51,7 @@ pub(super) struct Namespaces {
 impl Namespaces {
     /// Those of the cluster, if it has any.
     pub(super) fn find(state: &State) -> Option<Self> {
-        marked(state)
+        marked_processes(state)
             .into_iter()
             .find(|process| process.is_first_of_namespace() && process.program_name() == "pause")
             .map(|init| Self { init })
@@ -89,7 +89,7 @@ impl Namespaces {
             if let Ok(Some(status)) = child.try_wait() {
                 return Err(Failure::CouldNotRun(format!(
                     "cannot make the namespaces of the cluster, which only root can: {status}{}",
-                    state.last_words("namespaces")
+                    state.log_tail("namespaces")
                 )));
             }
             if ready.exists() {
@@ -166,7 +166,7 @@ pub(super) fn helper(state: &State, program: &str) -> Command {
 /// Ends the namespaces of the cluster, finished or not, all that they hold, and its helpers.
 pub(super) fn end(state: &State) -> Result<(), Failure> {
     wait::until("the end of the cluster's processes", LIMIT, || {
-        let left = marked(state);
+        let left = marked_processes(state);
         for process in &left {
             process.kill("KILL");
         }
@@ -175,7 +175,7 @@ pub(super) fn end(state: &State) -> Result<(), Failure> {
 }
 
 /// Every process that makes or holds namespaces of the cluster, and its helpers.
-fn marked(state: &State) -> Vec<Process> {
+fn marked_processes(state: &State) -> Vec<Process> {
     let mark = mark(state);
     Process::all()
         .into_iter()

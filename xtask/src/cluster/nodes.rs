@@ -51,7 +51,7 @@ pub(super) const NODES: [Node; 2] = [
     },
 ];
 
-/// What the programs write to places that they cannot be told otherwise goes to memory: the links
+/// What the programs write to paths that no option changes goes to memory: the links
 /// to logs of the kubelet, and what the plugins of the network remember.
 const PREPARE: &str = "
 set -eu
@@ -87,7 +87,7 @@ pub(super) fn await_ready(cluster: &Cluster) -> Result<(), Failure> {
             piece::must_run(cluster, node.kubelet)?;
         }
         piece::must_run(cluster, "dns")?;
-        let seen = seen(cluster);
+        let seen = node_readiness(cluster);
         Ok(NODES
             .iter()
             .all(|node| seen.contains(&(node.name.to_owned(), true))))
@@ -95,7 +95,7 @@ pub(super) fn await_ready(cluster: &Cluster) -> Result<(), Failure> {
 }
 
 /// Every node that the API server knows, real or simulated, and whether it is ready.
-pub(super) fn seen(cluster: &Cluster) -> Vec<(String, bool)> {
+pub(super) fn node_readiness(cluster: &Cluster) -> Vec<(String, bool)> {
     let template = "{range .items[*]}{.metadata.name}{\" \"}\
                     {.status.conditions[?(@.type==\"Ready\")].status}{\"\\n\"}{end}";
     let output = cluster
@@ -262,7 +262,7 @@ failCgroupV1: false
 failSwapOn: false
 localStorageCapacityIsolation: false
 evictionHard: {{ memory.available: 100Mi }}
-# No registry could give an image back.
+# No registry could provide a deleted image again.
 imageGCHighThresholdPercent: 100
 makeIPTablesUtilChains: false
 clusterDNS: ["{NAME_SERVER}"]

@@ -9,7 +9,7 @@ use std::{fmt::Write as _, fs, path::Path, process::Stdio, time::Duration};
 use super::{Cluster, wait};
 use crate::{Failure, cache::cannot, process::Process};
 
-/// The limit on a piece's first moment: that its script has told its number.
+/// The limit on a piece's start: until its script has written its pid.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
 /// How often a piece that is not to be seen is looked for again, and after which pause.
@@ -144,7 +144,7 @@ pub(super) fn must_run(cluster: &Cluster, name: &str) -> Result<(), Failure> {
     Err(Failure::Failed(format!(
         "`{name}` ended; the last lines of `{}`:{}",
         cluster.state.log(name).display(),
-        cluster.state.last_words(name)
+        cluster.state.log_tail(name)
     )))
 }
 
@@ -153,7 +153,7 @@ fn find(cluster: &Cluster, name: &str, processes: Vec<Process>) -> Option<Proces
     let pid: u32 = text.trim().parse().ok()?;
     let programs = cluster.state.file("bin");
     processes.into_iter().find(|process| {
-        // Between its two lines the script is still a shell; later a reused number is no piece.
+        // Between its two lines the script is still a shell; later a reused pid is not a piece.
         let program = process.arguments.first().map_or("", String::as_str);
         let is_script = process
             .arguments

@@ -71,12 +71,12 @@ pub(super) fn must_be_static(path: &Path) -> Result<(), Failure> {
     let outcome = match needs_loader(&bytes) {
         Some(false) => return Ok(()),
         Some(true) => "needs libraries, which an image of one program does not have",
-        None => "is no program for 64 bits of this byte order",
+        None => "is not a 64-bit program of this byte order",
     };
     Err(Failure::Failed(format!("`{}` {outcome}", path.display())))
 }
 
-/// Whether an ELF file names a loader; nothing where it is no such file.
+/// Whether an ELF file names a loader; nothing where it is not an ELF file.
 fn needs_loader(bytes: &[u8]) -> Option<bool> {
     /// The type of the program header that names the loader.
     const INTERPRETER: u32 = 3;
@@ -161,7 +161,7 @@ mod tests {
         let pinned = text.lines().find_map(|line| line.strip_prefix(&image));
         let digest = pinned.expect("the image of the toolchain is pinned by its digest");
         let is_digest = digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
-        assert!(is_digest, "`{digest}` is no digest");
+        assert!(is_digest, "`{digest}` is not a digest");
         // Nothing else is the base of a stage.
         let bases: Vec<&str> = text
             .lines()
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_needs_libraries_is_told() {
+    fn needed_loader_is_found() {
         let own = std::env::current_exe().expect("the test is a program");
         let bytes = fs::read(&own).expect("it can be read");
         assert_eq!(needs_loader(&bytes), Some(true));

@@ -11,7 +11,7 @@ use crate::Failure;
 
 const STAGES: &str = include_str!("stages.yaml");
 const MANAGED: &str = "kwok.x-k8s.io/node";
-/// The label that tells simulated nodes from real ones, for a node selector.
+/// The label that distinguishes simulated nodes from real ones, for a node selector.
 pub(super) const KIND: &str = "test.trainyard.dev/node";
 /// Seen: 500 nodes in 21 s on two busy cores.
 const LIMIT: Duration = Duration::from_mins(5);
@@ -53,7 +53,7 @@ pub(super) fn up(cluster: &Cluster, count: usize) -> Result<(), Failure> {
     }
     wait::until("the simulated nodes to be ready", LIMIT, || {
         piece::must_run(cluster, "kwok")?;
-        let ready: BTreeSet<String> = nodes::seen(cluster)
+        let ready: BTreeSet<String> = nodes::node_readiness(cluster)
             .into_iter()
             .filter_map(|(name, ready)| ready.then_some(name))
             .collect();

@@ -33,7 +33,7 @@ impl State {
     pub(super) fn of(name: &str) -> Result<Self, Failure> {
         if !is_name(name) {
             return Err(Failure::CouldNotRun(format!(
-                "`{name}` is no name of a cluster: at most {LONGEST_NAME} of a-z, 0-9 and `-`, \
+                "invalid cluster name `{name}`: expected at most {LONGEST_NAME} of a-z, 0-9 and `-`, \
                  with no `-` at either end"
             )));
         }
@@ -107,7 +107,7 @@ impl State {
     }
 
     /// The end of a piece's log, to be added to an error.
-    pub(super) fn last_words(&self, piece: &str) -> String {
+    pub(super) fn log_tail(&self, piece: &str) -> String {
         let text = fs::read(self.log(piece)).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().collect();

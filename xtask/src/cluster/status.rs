@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::{Cluster, binaries, control_plane, namespace::Namespaces, nodes, piece, state::State};
 use crate::{Failure, report};
 
-/// One piece as it is told.
+/// One piece as it is shown.
 struct Row {
     name: String,
     state: &'static str,
@@ -17,7 +17,7 @@ struct Row {
 pub(super) fn print(name: &str, format: &str) -> Result<(), Failure> {
     if !["text", "json"].contains(&format) {
         return Err(Failure::CouldNotRun(format!(
-            "`{format}` is no format; known are text, json"
+            "unknown format `{format}`; expected text or json"
         )));
     }
     let state = State::of(name)?;
@@ -27,10 +27,10 @@ pub(super) fn print(name: &str, format: &str) -> Result<(), Failure> {
         } else {
             println!("cluster `{name}`: absent");
         }
-        return Err(Failure::Told);
+        return Err(Failure::Reported);
     };
     let cluster = Cluster { state, namespaces };
-    let nodes = nodes::seen(&cluster);
+    let nodes = nodes::node_readiness(&cluster);
     let rows: Vec<Row> = piece::all(&cluster)
         .into_iter()
         .map(|(piece, process)| Row {
@@ -63,7 +63,11 @@ pub(super) fn print(name: &str, format: &str) -> Result<(), Failure> {
             table(&rows)
         );
     }
-    if ready { Ok(()) } else { Err(Failure::Told) }
+    if ready {
+        Ok(())
+    } else {
+        Err(Failure::Reported)
+    }
 }
 
 /// A kubelet is ready when its node is; of the others, those know that can be asked.

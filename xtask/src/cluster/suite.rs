@@ -190,13 +190,13 @@ fn install(fixture: &Fixture) -> Result<(), Failure> {
 }
 
 fn leaves_nothing_in_use(name: &str) -> Result<(), Failure> {
-    let before = Machine::look()?;
+    let before = Machine::snapshot()?;
     let cluster = used(name)?;
-    let during = Machine::look()?;
+    let during = Machine::snapshot()?;
     if during.devices != before.devices {
         return Err(Failure::Failed(format!(
             "devices of the network beside those that were there: {}",
-            during.beyond(&before)
+            during.added_since(&before)
         )));
     }
     let trace = Trace::of(&cluster.state);
@@ -205,7 +205,7 @@ fn leaves_nothing_in_use(name: &str) -> Result<(), Failure> {
 }
 
 fn leaves_nothing_of_killed_pieces(name: &str) -> Result<(), Failure> {
-    let before = Machine::look()?;
+    let before = Machine::snapshot()?;
     let cluster = used(name)?;
     let victims = ["etcd", "kube-apiserver", "kubelet-a", "containerd-b", "dns"];
     for victim in victims {
@@ -222,7 +222,7 @@ fn leaves_nothing_of_killed_pieces(name: &str) -> Result<(), Failure> {
 }
 
 fn leaves_nothing_of_killed_first(name: &str) -> Result<(), Failure> {
-    let before = Machine::look()?;
+    let before = Machine::snapshot()?;
     let cluster = used(name)?;
     let trace = Trace::of(&cluster.state);
     cluster.namespaces.kill_first();
@@ -271,7 +271,7 @@ fn cut_up(name: &str, made: &str, first: Option<&Path>) -> Result<(), Failure> {
         }
         path.push(rest);
     }
-    let before = Machine::look()?;
+    let before = Machine::snapshot()?;
     let state = State::of(name)?;
     let mut up = Command::new(own)
         .args(["cluster", "up", "--name", name])
@@ -325,8 +325,8 @@ fn suite_name(kind: &str) -> String {
 struct Trace {
     name: String,
     folder: PathBuf,
-    /// Every process in its namespaces. The kernel gives the names of namespaces again, so only
-    /// processes tell later whether they are gone.
+    /// Every process in its namespaces. The kernel reuses the names of namespaces, so only
+    /// processes show later whether they are gone.
     processes: BTreeSet<(u32, Option<u64>)>,
 }
 
@@ -362,7 +362,7 @@ impl Trace {
 
     /// Fails with everything that is left.
     fn must_be_gone(&self, before: &Machine) -> Result<(), Failure> {
-        let after = Machine::look()?;
+        let after = Machine::snapshot()?;
         let state = State::of(&self.name)?;
         let mut left = Vec::new();
         for process in Process::all() {
@@ -376,9 +376,9 @@ impl Trace {
             }
         }
         if after != *before {
-            left.push(after.beyond(before));
+            left.push(after.added_since(before));
         }
-        let groups = cgroups::left(&state);
+        let groups = cgroups::leftover_groups(&state);
         left.extend(groups.iter().map(|group| group.display().to_string()));
         if self.folder.exists() {
             left.push(self.folder.display().to_string());
@@ -401,7 +401,7 @@ struct Machine {
 }
 
 impl Machine {
-    fn look() -> Result<Self, Failure> {
+    fn snapshot() -> Result<Self, Failure> {
         let read = |path: &str| {
             fs::read_to_string(path)
                 .map_err(|error| Failure::CouldNotRun(format!("cannot read `{path}`: {error}")))
@@ -419,7 +419,7 @@ impl Machine {
     }
 
     /// What is there and was not before.
-    fn beyond(&self, before: &Self) -> String {
+    fn added_since(&self, before: &Self) -> String {
         let mounts = self.mounts.difference(&before.mounts);
         let devices = self.devices.difference(&before.devices);
         mounts

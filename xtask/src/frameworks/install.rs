@@ -1,7 +1,7 @@
 //! Making one virtual environment.
 //!
 //! It is made in the place where it will be used, since its programs name that place in their first
-//! line, and marked whole at the end. The lock beside it, which the kernel lets go with the
+//! line, and marked whole at the end. The lock beside it, which the kernel releases with the
 //! process, keeps two makers apart.
 
 use std::{
@@ -99,12 +99,12 @@ fn make(
     bases: &[PathBuf],
 ) -> Result<(), Failure> {
     let hint = "hint: Debian has the module in the package `python3-venv`";
-    told(
+    run_or_hint(
         Command::new("python3").args(["-m", "venv"]).arg(folder),
         hint,
     )?;
     let python = folder.join("bin/python");
-    told(
+    run_or_hint(
         Command::new(&python)
             .args(["-m", "pip", "install", "--no-deps", "--progress-bar", "off"])
             .args(["--disable-pip-version-check", "--no-input", "--requirement"])
@@ -126,7 +126,7 @@ fn make(
     if framework.need == Need::StandIns {
         stand_ins::make(&folder.join("lib"))?;
     }
-    told(
+    run_or_hint(
         Command::new(&python)
             .args(["-c", &format!("import {}", framework.module)])
             .env_remove("PYTHONDONTWRITEBYTECODE"),
@@ -147,7 +147,7 @@ fn packages(environment: &Path) -> Result<PathBuf, Failure> {
         })
 }
 
-/// What tells two interpreters apart whose environments cannot be shared.
+/// Identifies an interpreter: environments are not shared between different ones.
 fn python() -> Result<String, Failure> {
     let output = Command::new("python3")
         .args(["-c", "import sys; print(sys.base_prefix, sys.version)"])
@@ -193,16 +193,16 @@ pub(super) fn debian(what: &str, packages: &[&str]) -> Result<(), Failure> {
     );
     report::progress(&format!("installing {what}"));
     // A fresh machine has no list of packages yet.
-    told(Command::new("apt-get").arg("update"), &hint)?;
+    run_or_hint(Command::new("apt-get").arg("update"), &hint)?;
     let mut apt = Command::new("apt-get");
     apt.args(["install", "--yes", "--no-install-recommends"])
         .args(packages)
         .env("DEBIAN_FRONTEND", "noninteractive");
-    told(&mut apt, &hint)
+    run_or_hint(&mut apt, &hint)
 }
 
 /// Runs `command` with its output on our stderr; the error is its last line that looks like one.
-fn told(command: &mut Command, hint: &str) -> Result<(), Failure> {
+fn run_or_hint(command: &mut Command, hint: &str) -> Result<(), Failure> {
     let program = command.get_program().to_string_lossy().into_owned();
     let lost = |error: std::io::Error| {
         Failure::CouldNotRun(format!("cannot run `{program}`: {error}\n\n{hint}"))
@@ -214,7 +214,7 @@ fn told(command: &mut Command, hint: &str) -> Result<(), Failure> {
         .stderr(writer)
         .spawn()
         .map_err(lost)?;
-    // The command keeps its ends of the pipe, which would keep the reader waiting for ever.
+    // The command keeps its ends of the pipe, which would keep the reader waiting forever.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut cause = String::new();
     for line in BufReader::new(reader).split(b'\n') {
@@ -240,10 +240,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_command_is_told_with_its_cause() {
+    fn failed_command_shows_cause() {
         let script = "echo Collecting; echo 'ERROR: no such version' >&2; echo done; exit 3";
         let Err(Failure::CouldNotRun(message)) =
-            told(Command::new("sh").args(["-c", script]), "hint: look")
+            run_or_hint(Command::new("sh").args(["-c", script]), "hint: look")
         else {
             panic!("a failure was expected");
         };

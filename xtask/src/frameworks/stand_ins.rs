@@ -23,7 +23,7 @@ use crate::{Failure, step};
 const FOLDER: &str = "nvidia/cu13/lib";
 /// The real runtime is installed; the driver is opened only where there is one.
 const REAL: &[&str] = &["libcudart", "libcuda"];
-/// Libraries whose symbols have no version are told by how their functions are called.
+/// Libraries whose symbols have no version are recognised by the prefix of their functions.
 const PREFIXES: &[(&str, &[&str])] = &[
     ("libcudnn", &["cudnn"]),
     ("libcufile", &["cuFile"]),
@@ -157,7 +157,7 @@ impl Library {
         text
     }
 
-    /// What tells the linker the versions; empty where there are none.
+    /// The linker's version script; empty where there are none.
     fn version_script(&self) -> String {
         let mut text = String::new();
         for (version, symbols) in &self.symbols {
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn symbols_are_given_to_the_library_that_they_are_asked_of() {
+    fn symbols_go_to_their_library() {
         let mut wanted = Wanted::default();
         wanted.read(
             "\

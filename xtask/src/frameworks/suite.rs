@@ -24,7 +24,7 @@ const GLANCE: Duration = Duration::from_millis(50);
 /// Lines of a failed run that are shown.
 const SHOWN_LINES: usize = 40;
 
-/// Runs every example, or those of the framework that is named; a framework that cannot be had is told after all others have run.
+/// Runs every example, or those of the framework that is named; a framework that cannot be installed is reported after all others have run.
 pub(crate) fn suite(only: Option<&str>) -> Result<String, Failure> {
     let chosen = chosen(only)?;
     let binary = binary()?;
@@ -36,7 +36,7 @@ pub(crate) fn suite(only: Option<&str>) -> Result<String, Failure> {
                 absent.push(message);
                 continue;
             }
-            Err(Failure::Told) => continue,
+            Err(Failure::Reported) => continue,
         };
         for trial in framework.trials {
             for fault in [None, Some(trial.fault)] {
@@ -143,12 +143,12 @@ impl Call<'_> {
                 return Some(format!("no rank said `{}`", self.trial.resumed));
             }
         }
-        self.misread(report, output)
+        self.progress_mismatch(report, output)
     }
 
     /// What the report says wrongly about the progress. An example prints its last step with the loss, and some print
     /// the loss once more at the end.
-    fn misread(&self, report: &str, output: &str) -> Option<String> {
+    fn progress_mismatch(&self, report: &str, output: &str) -> Option<String> {
         let steps = self.framework.steps;
         let loss = output
             .lines()
@@ -164,7 +164,7 @@ impl Call<'_> {
             Known::new("totalSteps", Some(f64::from(steps))),
             Known::new("loss", loss),
         ];
-        trainers::misread(report, &known)
+        trainers::progress_mismatch(report, &known)
     }
 }
 

@@ -78,7 +78,7 @@ pub(super) fn run(binary: &Path) -> Result<(usize, Vec<String>), Failure> {
         let ended = scratch.run(&mut command)?;
         let complaint = ended.complaint(|report, _| {
             let known = fs::read_to_string(&truth).unwrap_or_default();
-            misread(report, &parse(&known))
+            progress_mismatch(report, &parse(&known))
         });
         match complaint {
             None => report::progress(&format!("{name}: {}", report::seconds(ended.time))),
@@ -113,7 +113,7 @@ fn parse(text: &str) -> Vec<Known<'_>> {
 }
 
 /// What the progress in a report says other than what is known.
-pub(super) fn misread(report: &str, known: &[Known<'_>]) -> Option<String> {
+pub(super) fn progress_mismatch(report: &str, known: &[Known<'_>]) -> Option<String> {
     if known.is_empty() {
         return Some("the program did not write what it knows of its progress".to_owned());
     }
@@ -196,11 +196,11 @@ mod tests {
         ];
         for (truth, expected) in cases {
             assert_eq!(
-                misread(report, &parse(truth)).as_deref(),
+                progress_mismatch(report, &parse(truth)).as_deref(),
                 expected,
                 "{truth}"
             );
         }
-        assert!(misread("{}", &parse("step 1")).is_some());
+        assert!(progress_mismatch("{}", &parse("step 1")).is_some());
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn allowed(expression: &str) -> bool {
     verdict.unwrap_or(false) && rest.is_empty()
 }
 
-/// `a OR b`, which binds weakest. `None` where the words are no expression.
+/// `a OR b`, which binds weakest. `None` where the words are not an expression.
 fn any_of(words: &mut &[&str]) -> Option<bool> {
     let mut verdict = all_of(words)?;
     while let [first, rest @ ..] = *words

@@ -193,7 +193,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(300);
 
     #[test]
-    fn lines_are_passed_on_and_the_outcome_is_that_of_the_command() {
+    fn lines_and_exit_status_are_passed_on() {
         let mut seen = Vec::new();
         let done = within(&mut sh("echo a; echo b"), None, LONG, |line| {
             seen.push(line.to_owned());
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_with_the_output_open_is_ended_and_does_not_hold_it_up() {
+    fn leftover_process_is_ended() {
         let start = Instant::now();
         let mut left = String::new();
         let done = within(&mut sh("sleep 600 & echo $!"), None, SHORT, |line| {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_does_not_end_is_ended_with_all_that_it_started() {
+    fn timed_out_command_is_ended_with_its_children() {
         let mut left = String::new();
         let script = "sleep 600 >/dev/null & echo $!; wait";
         let done = within(&mut sh(script), Some(SHORT * 3), LONG, |line| {

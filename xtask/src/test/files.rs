@@ -8,7 +8,7 @@ use std::{
 
 use crate::{Failure, step};
 
-/// Every file of `examples/` is free of errors and becomes objects, in both formats. Warnings are no failure: the
+/// Every file of `examples/` is free of errors and becomes objects, in both formats. Warnings are allowed: the
 /// examples are demos, and leave out what a job of production has.
 pub(super) fn examples() -> Result<String, Failure> {
     let binary = binary()?;

@@ -6,8 +6,8 @@ use super::{Named, Place, State, Which};
 
 /// Suspend a job: delete its pods until it is resumed
 ///
-/// Pods get SIGTERM and their grace period to save. On this machine the run stays, without processes,
-/// until it is resumed or stopped.
+/// Pods get SIGTERM and their grace period to save. On this machine the run remains, without processes,
+/// until you resume or stop it.
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = "\
 Examples:
@@ -31,8 +31,8 @@ pub(crate) struct Resume {
 
 /// Restart all pods of a job, as a new attempt
 ///
-/// Every pod is replaced. It is on nobody's account: no budget is spent. A job that has ended stays
-/// ended.
+/// Replaces every pod. The restart does not count against any failure budget. A job that has ended is not
+/// restarted.
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = "\
 Examples:
@@ -43,10 +43,10 @@ pub(crate) struct Restart {
     pub(crate) job: Named,
 }
 
-/// Delete a job, with its pods
+/// Delete a job and its pods
 ///
-/// On this machine: stops the run and removes what is kept of the job's runs, logs included; volumes
-/// stay. Asks nothing.
+/// On this machine: stops the run and removes all records and logs of the job's runs; volumes stay.
+/// Does not ask for confirmation.
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = "\
 Examples:
@@ -56,10 +56,10 @@ Examples:
 pub(crate) struct Delete {
     #[command(flatten)]
     pub(crate) which: Which,
-    /// Do not wait until the job and its pods are gone
+    /// Do not wait until the job and its pods are deleted
     #[arg(long)]
     pub(crate) no_wait: bool,
-    /// Seconds to wait at most
+    /// Maximum seconds to wait
     #[arg(
         long,
         value_name = "SECONDS",

@@ -1,4 +1,4 @@
-//! The words of `fabric`.
+//! The arguments of `fabric`.
 
 use std::path::PathBuf;
 
@@ -6,13 +6,13 @@ use clap::Args as ClapArgs;
 
 use super::RenderFormat;
 
-/// Write the network attachments that fabrics describe
+/// Generate network attachments from fabrics
 ///
-/// Every Fabric of the files whose `network` says how pods reach it becomes one
-/// `NetworkAttachmentDefinition`, for macvlan, ipvlan, host-device or ib-sriov. Their address ranges are
-/// checked against each other, and against the attachments that the files hold already.
+/// Writes one `NetworkAttachmentDefinition` for every Fabric in the files that has a `network`, for macvlan,
+/// ipvlan, host-device or ib-sriov. Checks their address ranges against each other, and against the attachments
+/// already in the files.
 ///
-/// Exit code 0: written. 1: something in the files is wrong, and nothing was written. 2: it could not be done.
+/// Exit code 0: written. 1: the files contain errors, and nothing was written. 2: the command could not run.
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = "\
 Examples:
@@ -23,10 +23,10 @@ pub(crate) struct Fabric {
     /// Files with fabrics, YAML or JSON; `-` reads stdin
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// Namespace of attachments whose fabric states none
+    /// Namespace of attachments whose fabric sets none
     #[arg(short, long, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
-    /// How to write them
+    /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "yaml")]
     pub(crate) format: RenderFormat,
 }

@@ -7,20 +7,20 @@ use trainyard_core::lint::Profile;
 
 use super::Cluster;
 
-/// Say what is wrong with job files, and what will go wrong
+/// Find mistakes in job files before they run
 ///
-/// Prints every finding of every file at once, each with its code, its place and what to do. All files
-/// that are named together are judged together: a claim, a network attachment or a config map in one
-/// of them is known to the jobs of the others. Findings go to stdout, the summary to stderr.
+/// Prints every finding of every file, each with its code, its position and a fix. Files passed together are
+/// checked together: a claim, a network attachment or a config map in one file is known to the jobs in the
+/// others. Prints findings to stdout and the summary to stderr.
 ///
-/// With `--cluster` the jobs are held against a cluster, too: whether it has the nodes, devices, claims, networks
-/// and classes that they name. Only lists are read, and nothing is created.
+/// With `--cluster`, also checks that the cluster has the nodes, devices, claims, networks and classes that the
+/// jobs refer to. It only lists objects and creates nothing.
 ///
-/// A finding that is meant to be there is allowed by an annotation on its object, with the reason:
+/// To allow a finding, annotate its object with the code and the reason:
 /// `trainyard.dev/lint-allow: "TY402: all pods are on one node"`.
 ///
-/// Exit code 0: nothing, or only warnings. 1: at least one error. 2: at least one file could not be
-/// read as a job file; the others are checked all the same.
+/// Exit code 0: no findings, or only warnings. 1: at least one error. 2: at least one file could not be
+/// read as a job file; the other files are still checked.
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = "\
 Examples:
@@ -32,38 +32,37 @@ Examples:
   trainyard lint jobs/ --format sarif > findings.sarif
   trainyard lint --explain TY101")]
 pub(crate) struct Lint {
-    /// Job files, YAML or JSON, and folders of them; `-` reads stdin
+    /// Job files, YAML or JSON, or folders of them; `-` reads stdin
     #[arg(value_name = "PATH", required_unless_present = "explain")]
     pub(crate) files: Vec<PathBuf>,
-    /// What the jobs are for; decides how bad a finding is
+    /// Purpose of the jobs; sets the severity of findings
     ///
-    /// Without it the annotation `trainyard.dev/profile` of each job decides, and without that a job is a
-    /// demo.
+    /// Default: the annotation `trainyard.dev/profile` of each job, or else `demo`.
     #[arg(long, value_name = "PROFILE")]
     pub(crate) profile: Option<LintProfile>,
-    /// Apply the fixes that cannot change what was meant, to the files themselves
+    /// Apply the safe fixes to the files
     ///
-    /// Comments and order are kept. What is left is told as without the option.
+    /// Keeps comments and order. Prints the remaining findings as usual.
     #[arg(long)]
     pub(crate) fix: bool,
-    /// How to write the findings
+    /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) format: LintFormat,
-    /// Print the page of one rule and do nothing else
+    /// Print the documentation of one rule and exit
     #[arg(long, value_name = "CODE", conflicts_with = "files")]
     pub(crate) explain: Option<String>,
     #[command(flatten)]
     pub(crate) against: Against,
 }
 
-/// The cluster that jobs are held against.
+/// The cluster that jobs are checked against.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Cluster")]
 pub(crate) struct Against {
-    /// Look for what the jobs need in a cluster, too; the options below imply it
+    /// Also check the jobs against a cluster; the options below imply it
     #[arg(long)]
     cluster: bool,
-    /// Namespace of jobs that name none; else that of the context
+    /// Namespace of jobs that set none [default: the namespace of the context]
     #[arg(short, long, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
     #[command(flatten)]
@@ -71,7 +70,7 @@ pub(crate) struct Against {
 }
 
 impl Against {
-    /// Whether a cluster is meant.
+    /// Whether jobs are checked against a cluster.
     pub(crate) fn is_cluster(&self) -> bool {
         let server = &self.server;
         self.cluster
@@ -81,12 +80,12 @@ impl Against {
     }
 }
 
-/// What jobs are for.
+/// Purpose of jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LintProfile {
-    /// To be tried out
+    /// Trying things out
     Demo,
-    /// To train for days beside the jobs of others
+    /// Training for days on a shared cluster
     Production,
 }
 
@@ -99,15 +98,15 @@ impl From<LintProfile> for Profile {
     }
 }
 
-/// How findings are written.
+/// Output format of findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LintFormat {
-    /// With the source line underlined
+    /// Text with the source line underlined
     Text,
     /// One object, `{"version":1,"findings":[…],"summary":{…}}`
     Json,
     /// SARIF 2.1.0, for code scanning
     Sarif,
-    /// Annotations of a GitHub workflow
+    /// GitHub Actions annotations
     Github,
 }

@@ -8,9 +8,9 @@ use super::{Format, lint::LintProfile};
 
 /// Write a commented job file from a template
 ///
-/// On a terminal it asks for what is not given, with the default in brackets; elsewhere, and with
-/// `--yes`, the defaults are taken. Every comment of the file says which failure its field prevents. The
-/// file has no lint error in its profile: answers that would make one are refused.
+/// On a terminal, asks for each value that you did not pass, with its default in brackets. Otherwise, and
+/// with `--yes`, uses the defaults. Each comment in the file explains which failure its field prevents. The
+/// file passes lint in its profile: answers that would cause a lint error are refused.
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = "\
 Examples:
@@ -22,32 +22,32 @@ Examples:
       --workers 16 --gpus 8 --storage-class shared -o llm.yaml
   trainyard new jax --yes -o - | trainyard render -")]
 pub(crate) struct New {
-    /// Which template, or which version of it, such as `pytorch-ddp@1`
+    /// Template, optionally with a version, such as `pytorch-ddp@1`
     #[arg(value_name = "TEMPLATE", conflicts_with = "list")]
     pub(crate) template: Option<String>,
-    /// The same as a flag
+    /// Template, the same as the argument
     #[arg(
         long = "template",
         value_name = "TEMPLATE",
         conflicts_with_all = ["list", "template"]
     )]
     pub(crate) template_flag: Option<String>,
-    /// List the templates and do nothing else
+    /// List the templates and exit
     #[arg(long)]
     pub(crate) list: bool,
-    /// What the job is for
+    /// Purpose of the job
     #[arg(long, value_name = "PROFILE")]
     pub(crate) profile: Option<LintProfile>,
-    /// File to write; `-` is stdout [default: the name of the job and `.yaml`]
+    /// File to write; `-` writes to stdout [default: the job's name plus `.yaml`]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Replace the file where it is there already
+    /// Overwrite the file if it exists
     #[arg(long)]
     pub(crate) force: bool,
-    /// Ask nothing, also on a terminal
+    /// Ask no questions, even on a terminal
     #[arg(short, long)]
     pub(crate) yes: bool,
-    /// How to write the list
+    /// Output format of the list
     #[arg(
         long,
         value_name = "FORMAT",
@@ -59,38 +59,38 @@ pub(crate) struct New {
     pub(crate) answers: NewAnswers,
 }
 
-/// What a file is filled with.
+/// Values for the template.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Answers")]
 pub(crate) struct NewAnswers {
-    /// Name of the job [default: that of the template]
+    /// Name of the job [default: the template's name]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
     /// Image of every pod
     #[arg(long, value_name = "IMAGE")]
     pub(crate) image: Option<String>,
-    /// What every rank runs, as one line; no shell reads it
+    /// Command that every rank runs, as one line; it is not run through a shell
     #[arg(long, value_name = "LINE")]
     pub(crate) command: Option<String>,
-    /// Pods that train, the one that leads among them
+    /// Number of training pods, including the master
     #[arg(long, value_name = "COUNT")]
     pub(crate) workers: Option<String>,
-    /// GPUs of each pod
+    /// GPUs per pod
     #[arg(long, value_name = "COUNT")]
     pub(crate) gpus: Option<String>,
-    /// Fewest pods with which an elastic job goes on
+    /// Minimum number of pods of an elastic job
     #[arg(long, value_name = "COUNT")]
     pub(crate) min_workers: Option<String>,
     /// Ranks along each axis of `megatron-3d`, such as `tp=8,pp=4`
     #[arg(long, value_name = "AXES")]
     pub(crate) parallelism: Option<String>,
-    /// Namespace of the job; else that of whoever applies the file
+    /// Namespace of the job [default: not set, so `kubectl apply` decides]
     #[arg(short, long, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
-    /// Storage class of the claim for checkpoints, in production; else the default class
+    /// Storage class of the checkpoint claim, in the production profile [default: the default class]
     #[arg(long, value_name = "NAME")]
     pub(crate) storage_class: Option<String>,
-    /// Size of that claim
+    /// Size of the checkpoint claim
     #[arg(long, value_name = "SIZE")]
     pub(crate) storage: Option<String>,
 }

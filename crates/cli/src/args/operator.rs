@@ -10,37 +10,36 @@ use super::Cluster;
 /// Run the Kubernetes operator
 ///
 /// Watches jobs of the `kubeflow.org` kinds and runs them, as the Kubeflow Training Operator and the MPI
-/// Operator do. Several operators may run; the one that holds the lease acts.
+/// Operator do. Several replicas may run; the leader, which holds the lease, acts.
 ///
-/// Ends in order on SIGTERM: what is under way is finished and the lease is given back.
+/// On SIGTERM it finishes calls in progress, releases the lease and exits.
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = "\
 Examples:
-  trainyard operator --no-leader-elect          the only operator of the cluster in the kubeconfig
-  trainyard operator --namespace team-a         only that namespace, with rights for no other
-  trainyard operator --shadow                   change nothing; say what would be done otherwise
+  trainyard operator --no-leader-elect          run as the only operator, without a lease
+  trainyard operator --namespace team-a         manage one namespace; needs permissions only there
+  trainyard operator --shadow                   change nothing; log the differences to the running operator
   trainyard operator --metrics-bind :8080 --health-bind :8081 --webhook-bind :9443")]
 pub(crate) struct Operator {
-    /// Look after this namespace only
+    /// Manage jobs in this namespace only
     #[arg(long, value_name = "NAME", env = "KUBEFLOW_NAMESPACE")]
     pub(crate) namespace: Option<String>,
-    /// Follow the nodes although only one namespace is looked after; needs rights to read them
+    /// Watch nodes even with `--namespace`; needs permission to list and watch them
     #[arg(long, requires = "namespace")]
     pub(crate) watch_nodes: bool,
-    /// Leave pods to the scheduler one by one, instead of giving whole gangs their seats
+    /// Let the scheduler place each pod, instead of assigning nodes to whole gangs
     ///
-    /// Gangs are placed where nodes are followed. The annotation `trainyard.dev/gang: "off"` does the same for
-    /// one job.
+    /// Gang placement needs a watch on nodes. The annotation `trainyard.dev/gang: "off"` disables it for one job.
     #[arg(long)]
     pub(crate) no_placement: bool,
-    /// Which gangs may be evicted for one of higher priority whose job asks for it
+    /// Which gangs may be evicted for a gang of higher priority that requests preemption
     ///
-    /// A job asks with the annotation `trainyard.dev/preemption: lower-priority`. What counts is the priority that the API
-    /// server gave its pods, and nobody is evicted before all of them exist.
+    /// A job requests it with the annotation `trainyard.dev/preemption: lower-priority`. The priority is the one that the API
+    /// server set in its pods; no gang is evicted before all these pods exist.
     #[arg(long, value_name = "SCOPE", default_value = "namespace")]
     pub(crate) preemption: Preemption,
-    /// Look after these kinds only, such as `PyTorchJob,MPIJob`; may be repeated
+    /// Manage these kinds only, such as `PyTorchJob,MPIJob`; may be repeated
     #[arg(
         long,
         visible_alias = "kind",
@@ -48,16 +47,16 @@ pub(crate) struct Operator {
         value_delimiter = ','
     )]
     pub(crate) kinds: Vec<String>,
-    /// Jobs looked at, at once
+    /// Maximum number of concurrent reconciles
     #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: u16,
-    /// Calls to the API server under way, at once
+    /// Maximum number of concurrent API server requests
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) calls: u16,
-    /// Act only while holding the lease, which is the default
+    /// Act only while holding the lease (the default)
     #[arg(long, conflicts_with = "no_leader_elect")]
     pub(crate) leader_elect: bool,
-    /// Act without a lease: there is no other operator
+    /// Act without a lease; use it only if no other operator runs
     #[arg(long)]
     pub(crate) no_leader_elect: bool,
     /// Namespace of the lease
@@ -71,47 +70,47 @@ pub(crate) struct Operator {
     /// Name of the lease
     #[arg(long, value_name = "NAME", default_value = "trainyard")]
     pub(crate) lease_name: String,
-    /// DNS domain of the cluster, written into addresses where it is stated
+    /// DNS domain of the cluster, appended to addresses if set
     #[arg(long, value_name = "DOMAIN", env = "CUSTOM_CLUSTER_DOMAIN")]
     pub(crate) cluster_domain: Option<String>,
-    /// Image of this program, which starts the ranks of `MPIJob`s in place of ssh and `kubectl`
+    /// Image of this program, whose agent starts the ranks of `MPIJob`s instead of ssh and `kubectl`
     ///
     /// An init container copies it into every pod of an `MPIJob`, so that images need no ssh server and
-    /// launchers no rights. Without it `MPIJob`s run as the old operators run them. The annotation
-    /// `trainyard.dev/mpi-transport` of a job overrides it.
+    /// launchers need no permissions. Without it, `MPIJob`s start their ranks with ssh or `kubectl`, as with the
+    /// MPI Operator. The annotation `trainyard.dev/mpi-transport` of a job overrides it.
     #[arg(long, value_name = "IMAGE")]
     pub(crate) agent_image: Option<String>,
-    /// Give launchers of `MPIJob` v1 the right to start ranks with `kubectl exec`
+    /// Allow launchers of `MPIJob` v1 to start ranks with `kubectl exec`
     ///
-    /// Only for jobs whose ranks are not started by the agent: those with `trainyard.dev/mpi-transport: kubectl`, with
-    /// commands that call `kubectl`, or without `--agent-image`. The operator must hold these rights itself
-    /// (`mpi.launcherRights` of the chart, the component `launchers` of the kustomization). Without it such jobs are
-    /// refused.
+    /// Only for jobs whose ranks the agent does not start: those with `trainyard.dev/mpi-transport: kubectl`, with
+    /// commands that call `kubectl`, or without `--agent-image`. The operator itself needs these permissions
+    /// (`mpi.launcherRights` of the chart, the component `launchers` of the kustomization). Without this option it refuses
+    /// such jobs.
     #[arg(long)]
     pub(crate) mpi_launcher_rights: bool,
-    /// Create a `NetworkPolicy` for pods in which this program listens: agents of `MPIJob`s and preflights
+    /// Create a `NetworkPolicy` for pods in which this program listens: `MPIJob` agents and preflights
     ///
-    /// `ports` closes the agent's port (28022) and the preflight's port (29400) to everybody but pods of the same job and
-    /// leaves all other ports open; in a namespace whose own policies deny by default it would open those. `job` lets in
-    /// pods of the same job only, besides whom other policies allow.
+    /// `ports` allows traffic to the agent port (28022) and the preflight port (29400) from pods of the same job only, and
+    /// allows all other ports; in a namespace that denies traffic by default this opens the other ports. `job` allows
+    /// traffic from pods of the same job only, plus what other policies allow.
     #[arg(long, value_name = "MODE", default_value = "off")]
     pub(crate) network_policy: NetworkPolicy,
-    /// Scheduler that starts gangs: `volcano`, `native`, or the name of one with the coscheduling plugin
+    /// Gang scheduler: `volcano`, `native`, or the name of a scheduler with the coscheduling plugin
     ///
-    /// It is told of every gang by a `PodGroup`, or a `Workload`. Without it, or with `None`, this operator gives gangs
-    /// their seats. The annotation `trainyard.dev/gang` of a job (`on`, `off`, `volcano`, `coscheduling`, `native`)
-    /// overrides it.
+    /// The operator creates a `PodGroup` or a `Workload` for every gang. Without this option, or with `None`, the operator
+    /// itself assigns nodes to gangs. The annotation `trainyard.dev/gang` of a job (`on`, `off`, `volcano`, `coscheduling`,
+    /// `native`) overrides it.
     #[arg(long, value_name = "NAME")]
     pub(crate) gang_scheduler_name: Option<String>,
-    /// How long the result of a preflight speaks for its node
+    /// How long the preflight result of a node is valid
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration, help_heading = "Preflight")]
     pub(crate) preflight_lasts: Duration,
-    /// How long a node that failed a preflight is kept from everybody before it is tried again
+    /// How long a node that failed a preflight stays tainted before the next preflight
     ///
-    /// It comes back only by passing, or when a person takes the taint `trainyard.dev/probation` away.
+    /// The operator removes the taint `trainyard.dev/probation` only after the node passes; you can remove it by hand.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration, help_heading = "Preflight")]
     pub(crate) probation_lasts: Duration,
-    /// How many of a hundred nodes may be on probation at once: at least one, with 0 none
+    /// Maximum percentage of nodes on probation at once; at least one node, or none with 0
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u8).range(0..=100), help_heading = "Preflight")]
     pub(crate) probation_cap: u8,
     /// Folder in which the operator records the job that it is processing
@@ -121,21 +120,20 @@ pub(crate) struct Operator {
     /// operator is upgraded. Without a folder only panics are counted.
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
-    /// Where the step and the loss of jobs come from
+    /// Where to read the step and the loss of jobs
     ///
-    /// `logs` reads the end of the log of one pod of each job that runs, at most 20 logs in a second of all jobs together:
-    /// 100 jobs are read every 8 s, 1,000 jobs every minute. With `off` no log of a running pod is read for this, and the time
-    /// of jobs before and after their first step cannot be told apart.
+    /// `logs` reads the end of the log of one pod per running job, at most 20 logs per second over all jobs: with 100 jobs
+    /// each is read every 8 s, with 1,000 jobs every minute. With `off`, the operator reads no logs of running pods for this,
+    /// and cannot distinguish a job's time before its first step from the time after it.
     #[arg(long, value_name = "SOURCE", default_value = "logs")]
     pub(crate) progress: ProgressSource,
-    /// Change nothing, and say what the operator that runs does otherwise
+    /// Change nothing, and log every difference to the running operator
     ///
-    /// Each object that is there and would have been made otherwise, each one that would have been made
-    /// or removed, and each condition that would have been written otherwise is one line of the log and
-    /// counts in `trainyard_shadow_differences_total`.
+    /// Logs one line, and counts it in `trainyard_shadow_differences_total`, for each object that this operator would
+    /// create, delete or write differently, and for each condition that it would write differently.
     #[arg(long)]
     pub(crate) shadow: bool,
-    /// Serve `/metrics` here, such as `:8080`; `0` for not at all
+    /// Address of `/metrics`, such as `:8080`; `0` disables it
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -143,7 +141,7 @@ pub(crate) struct Operator {
         help_heading = "Serving"
     )]
     pub(crate) metrics_bind: trainyard_kube::Bind,
-    /// Serve `/healthz` and `/readyz` here, such as `:8081`; `0` for not at all
+    /// Address of `/healthz` and `/readyz`, such as `:8081`; `0` disables them
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -151,10 +149,10 @@ pub(crate) struct Operator {
         help_heading = "Serving"
     )]
     pub(crate) health_bind: trainyard_kube::Bind,
-    /// Serve the webhooks here, such as `:9443`; `0` for not at all
+    /// Address of the webhooks, such as `:9443`; `0` disables them
     ///
-    /// The certificate is issued by the operator and kept in the Secret `trainyard-webhook` of its own
-    /// namespace (the one of the lease), for the Service `trainyard` there.
+    /// The operator issues the certificate for the Service `trainyard` and stores it in the Secret
+    /// `trainyard-webhook`, both in the namespace of the lease.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -163,23 +161,23 @@ pub(crate) struct Operator {
         help_heading = "Serving"
     )]
     pub(crate) webhook_bind: trainyard_kube::Bind,
-    /// Folder with the certificate of the webhooks: `tls.crt`, `tls.key` and perhaps `ca.crt`
+    /// Folder with the webhook certificate: `tls.crt`, `tls.key` and optionally `ca.crt`
     ///
-    /// Read again when a file changes. Where there is a `ca.crt`, the operator puts it into the
-    /// configurations of the webhooks.
+    /// Reloaded when a file changes. If there is a `ca.crt`, the operator writes it to the `caBundle` of the webhook
+    /// configurations.
     #[arg(long, value_name = "DIR", help_heading = "Serving")]
     pub(crate) webhook_cert_dir: Option<PathBuf>,
-    /// PEM file with the authorities of webhook clients: admission reviews then need a client certificate
+    /// PEM file with CA certificates of webhook clients; admission reviews then require a client certificate
     ///
-    /// Read again when it changes. The API server presents the certificate that its `AdmissionConfiguration` names for the
-    /// Service of the webhooks. Conversion stays open to clients without one: the API server never presents any there.
+    /// Reloaded when it changes. The API server presents the certificate that its `AdmissionConfiguration` names for the
+    /// webhook Service. Conversion requires no client certificate, because the API server never presents one there.
     #[arg(long, value_name = "FILE", help_heading = "Serving")]
     pub(crate) webhook_client_ca: Option<PathBuf>,
-    /// Take progress that training programs send here, such as `:10443`; `0` for not at all
+    /// Address where training programs push progress, such as `:10443`; `0` disables it
     ///
     /// Programs that report to Kubeflow Trainer need no change: pods of jobs with the annotation `trainyard.dev/progress: push`
-    /// get the address (port 10443 of the Service `trainyard`), a token and the authority to trust. Needs `--webhook-bind`, whose
-    /// certificate it uses, and the right to create `TokenReview`s.
+    /// get the address (port 10443 of the Service `trainyard`), a token and the CA certificate. Needs `--webhook-bind`, whose
+    /// certificate it uses, and permission to create `TokenReview`s.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -188,24 +186,24 @@ pub(crate) struct Operator {
         help_heading = "Serving"
     )]
     pub(crate) progress_bind: trainyard_kube::Bind,
-    /// Send spans of passes and calls to this OpenTelemetry collector, by OTLP over HTTP
+    /// Send spans of reconciles and API calls to this OpenTelemetry collector, by OTLP over HTTP
     ///
-    /// Such as `http://otel-collector:4318`. Nothing is recorded otherwise.
+    /// Such as `http://otel-collector:4318`. Without it no spans are recorded.
     #[arg(long, value_name = "URL")]
     pub(crate) otlp_endpoint: Option<trainyard_kube::Collector>,
-    /// How logs are written to stderr
+    /// Format of the logs on stderr
     #[arg(long, value_name = "FORM", default_value = "text")]
     pub(crate) log_format: LogFormat,
     #[command(flatten)]
     pub(crate) cluster: Cluster,
 }
 
-/// Where the step and the loss of jobs come from.
+/// Where to read the step and the loss of jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgressSource {
-    /// What pods print
+    /// Pod logs
     Logs,
-    /// Nowhere
+    /// Do not read progress
     Off,
 }
 
@@ -230,22 +228,22 @@ impl From<Preemption> for PreemptionScope {
     }
 }
 
-/// Which `NetworkPolicy` pods get in which this program listens.
+/// Which `NetworkPolicy` the operator creates for pods in which this program listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum NetworkPolicy {
     /// None
     Off,
-    /// The ports of this program are open to pods of the same job only
+    /// The ports of this program accept traffic from pods of the same job only
     Ports,
-    /// All ports are open to pods of the same job only
+    /// All ports accept traffic from pods of the same job only
     Job,
 }
 
-/// How logs are written.
+/// Format of logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// A line of text each
+    /// One line of text per entry
     Text,
-    /// A JSON object each
+    /// One JSON object per entry
     Json,
 }

@@ -1,4 +1,4 @@
-//! The words of `place` and `nodes`.
+//! The arguments of `place` and `nodes`.
 
 use std::path::PathBuf;
 
@@ -6,12 +6,12 @@ use clap::Args as ClapArgs;
 
 use super::{Cluster, Format};
 
-/// Say where the pods of a job would go, and why
+/// Show which nodes the pods of a job would get, and why
 ///
-/// Takes the cluster as it is, or a file of nodes, and seats every job of FILE in it: all pods or none, on
-/// neighbouring nodes. Nothing is created. Where a job gets no seats, the numbers say why, and what would fit.
+/// Reads the cluster, or a file of nodes, and assigns nodes to every job in FILE: to all pods or none, on
+/// neighbouring nodes. Creates nothing. If a job does not fit, prints the numbers that show why, and what would fit.
 ///
-/// Exit code 0: every job gets seats. 1: at least one does not. 2: it could not be found out.
+/// Exit code 0: every job fits. 1: at least one does not. 2: it could not be determined.
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = "\
 Examples:
@@ -25,15 +25,15 @@ pub(crate) struct PlaceJob {
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) node_source: NodeSource,
-    /// How to write the seats
+    /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) format: Format,
 }
 
-/// Draw the topology of a cluster, with free and held seats
+/// Show the topology of a cluster, with free and used accelerators
 ///
-/// Every accelerator is one sign: free, held by a gang, held by other pods, or on a node that is out. Domains of
-/// many nodes are summed up unless `--all` is given.
+/// Each accelerator is one character: free, used by a gang, used by other pods, or unavailable. Domains with
+/// many nodes are summarized unless you pass `--all`.
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = "\
 Examples:
@@ -44,28 +44,28 @@ Examples:
 pub(crate) struct Nodes {
     #[command(flatten)]
     pub(crate) node_source: NodeSource,
-    /// Draw every node, however many there are
+    /// Show every node, however many there are
     #[arg(short, long)]
     pub(crate) all: bool,
-    /// Write a drawing to this file too
+    /// Also write an SVG drawing to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
-    /// How to write the tree
+    /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) format: Format,
 }
 
-/// Which nodes are meant.
+/// Where to read nodes from.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Nodes")]
 pub(crate) struct NodeSource {
-    /// Nodes and pods from a file, as `kubectl get nodes,pods -A -o json` writes it; `-` reads stdin
+    /// Read nodes and pods from a file that `kubectl get nodes,pods -A -o json` wrote; `-` reads stdin
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cluster", "context", "kubeconfig"])]
     pub(crate) nodes: Option<PathBuf>,
-    /// Label keys of the topology, from wide to narrow; else the well-known ones
+    /// Topology label keys, from widest to narrowest [default: the well-known labels]
     #[arg(long, value_name = "KEYS", value_delimiter = ',')]
     pub(crate) topology: Vec<String>,
-    /// The nodes of a cluster, which is also the default
+    /// Read nodes from a cluster (the default)
     #[arg(long)]
     pub(crate) cluster: bool,
     #[command(flatten)]

@@ -6,16 +6,16 @@ use clap::{Args as ClapArgs, ValueEnum};
 
 use super::Format;
 
-/// Say what fits, how fast, how often it breaks and what it costs, before any job is written
+/// Predict which parallel layouts fit, their speed, failures and cost
 ///
-/// Every layout of the model on the cluster that fits, ranked, with memory and time by part and the bound
-/// that bites; then what would help most, how it scales, how often to save, how many failures to expect.
-/// Nothing is contacted.
+/// Ranks every layout of the model that fits on the cluster, with its memory, step time and bottleneck. Then shows
+/// what would help most, how the job scales, how often to save checkpoints and how many failures to expect.
+/// Works offline.
 ///
-/// `--rows FILE` instead predicts the published runs of a table and prints it with the columns `pred_…`
+/// `--rows FILE` instead predicts the published runs in a table and prints the table with `pred_…` columns
 /// appended.
 ///
-/// Exit code 0: something fits. 1: nothing does. 2: the question makes no sense.
+/// Exit code 0: at least one layout fits. 1: none fits. 2: the input is invalid.
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = "\
 Examples:
@@ -35,28 +35,28 @@ pub(crate) struct Plan {
     pub(crate) layout: Degrees,
     #[command(flatten)]
     pub(crate) recovery: Recovery,
-    /// Predict the runs of this table instead, and print it with columns appended; `-` reads stdin
+    /// Predict the runs in this CSV table and print it with columns appended; `-` reads stdin
     #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "config", "emit", "svg"])]
     pub(crate) rows: Option<PathBuf>,
-    /// How many layouts to list
+    /// Number of layouts to list
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
     pub(crate) top: usize,
-    /// Say what would help most, and what a slower network would cost
+    /// Show which change would help most, and the cost of a slower network
     #[arg(long)]
     pub(crate) what_if: bool,
-    /// The same job on smaller and larger clusters
+    /// Show the same job on smaller and larger clusters
     #[arg(long)]
     pub(crate) scaling: bool,
-    /// The ranks of every group of the best layout, in this framework's order
+    /// Show the ranks of every process group of the best layout, in this framework's order
     #[arg(long, value_name = "ORDER")]
     pub(crate) groups: Option<GroupOrder>,
-    /// Write `memory.svg`, `time.svg`, `scaling.svg` and `ranks.svg` of the best layout into this folder
+    /// Write `memory.svg`, `time.svg`, `scaling.svg` and `ranks.svg` of the best layout to this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
     /// Print a file for the best layout instead of the plan
     #[arg(long, value_name = "WHAT", conflicts_with = "format")]
     pub(crate) emit: Option<Emit>,
-    /// How to write the plan
+    /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) format: Format,
 }
@@ -65,13 +65,13 @@ pub(crate) struct Plan {
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Model")]
 pub(crate) struct Model {
-    /// By name, such as `llama3-70b`
+    /// Name of the model, such as `llama3-70b`
     #[arg(long = "model", value_name = "NAME", conflicts_with = "config")]
     pub(crate) name: Option<String>,
-    /// By the `config.json` it is published with; `-` reads stdin
+    /// The model's Hugging Face `config.json`; `-` reads stdin
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Layers; this and the following also change a named model
+    /// Number of layers; this and the next options also override a named model
     #[arg(long, value_name = "COUNT")]
     pub(crate) layers: Option<u32>,
     /// Hidden size
@@ -83,22 +83,22 @@ pub(crate) struct Model {
     /// Key-value heads
     #[arg(long, value_name = "COUNT")]
     pub(crate) kv_heads: Option<u32>,
-    /// Size of the feed-forward part
+    /// Feed-forward (FFN) hidden size
     #[arg(long, value_name = "SIZE")]
     pub(crate) ffn: Option<u32>,
-    /// The feed-forward part has a gate
+    /// Gated feed-forward, such as SwiGLU
     #[arg(long)]
     pub(crate) gated: bool,
-    /// Entries of the vocabulary
+    /// Vocabulary size
     #[arg(long, value_name = "COUNT")]
     pub(crate) vocabulary: Option<u32>,
-    /// Experts of a layer
+    /// Experts per layer
     #[arg(long, value_name = "COUNT")]
     pub(crate) experts: Option<u32>,
-    /// Experts that a token visits
+    /// Experts per token (top-k)
     #[arg(long, value_name = "COUNT", requires = "experts")]
     pub(crate) experts_per_token: Option<u32>,
-    /// Size of an expert
+    /// Feed-forward hidden size of an expert
     #[arg(long, value_name = "SIZE", requires = "experts")]
     pub(crate) expert_ffn: Option<u32>,
 }
@@ -107,94 +107,94 @@ pub(crate) struct Model {
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Cluster")]
 pub(crate) struct On {
-    /// Kind of GPU, such as `H100` or `A100-80GB`
+    /// GPU model, such as `H100` or `A100-80GB`
     #[arg(long, value_name = "NAME", default_value = "H100")]
     pub(crate) gpu: String,
-    /// How many
+    /// Number of GPUs
     #[arg(long, value_name = "COUNT", default_value_t = 64)]
     pub(crate) gpus: u32,
-    /// How many in a node
+    /// GPUs per node
     #[arg(long, value_name = "COUNT")]
     pub(crate) gpus_per_node: Option<u32>,
-    /// Network of a GPU: a name such as `ndr` or `25gbe`, or GB/s
+    /// Network per GPU: a name such as `ndr` or `25gbe`, or GB/s
     #[arg(long, value_name = "NAME|GB/S")]
     pub(crate) network: Option<String>,
-    /// Link inside the node, GB/s of a GPU in one direction
+    /// Intra-node link, GB/s per GPU in one direction
     #[arg(long, value_name = "GB/S")]
     pub(crate) link: Option<f64>,
-    /// Memory of a GPU in GiB
+    /// Memory per GPU, GiB
     #[arg(long, value_name = "GIB")]
     pub(crate) memory: Option<f64>,
-    /// Nodes under one leaf switch
+    /// Nodes per leaf switch
     #[arg(long, value_name = "COUNT")]
     pub(crate) nodes_per_leaf: Option<u32>,
-    /// How many times less bandwidth there is above the leaf switches
+    /// Oversubscription above the leaf switches; 2 means half the bandwidth
     #[arg(long, value_name = "TIMES", default_value_t = 1.0)]
     pub(crate) oversubscription: f64,
-    /// Dollars of a GPU-hour
+    /// Dollars per GPU-hour
     #[arg(long, value_name = "DOLLARS")]
     pub(crate) price: Option<f64>,
 }
 
-/// What is to be trained.
+/// What to train.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Training")]
 pub(crate) struct Goal {
-    /// Tokens of a sequence; else what the model is made for
+    /// Tokens per sequence [default: the model's context length]
     #[arg(long, value_name = "TOKENS")]
     pub(crate) sequence: Option<u32>,
-    /// Sequences of a step; else about four million tokens, and at least one a GPU
+    /// Sequences per step [default: about four million tokens, at least one sequence per GPU]
     #[arg(long, value_name = "COUNT")]
     pub(crate) batch: Option<u32>,
-    /// Number format of the matrix work: `bf16`, `fp8`, `nvfp4`
+    /// Number format of matrix multiplications: `bf16`, `fp8`, `nvfp4`
     #[arg(long, value_name = "NAME", default_value = "bf16")]
     pub(crate) precision: String,
-    /// Software: its kernels and overlaps
+    /// Training software, which decides kernels and overlap
     #[arg(long, value_name = "NAME", default_value = "megatron-core")]
     pub(crate) software: String,
-    /// Tokens to train, such as `15T` or `300B`; else twenty for each parameter
+    /// Tokens to train, such as `15T` or `300B` [default: 20 per parameter]
     #[arg(long, value_name = "COUNT")]
     pub(crate) tokens: Option<String>,
 }
 
-/// Degrees that are given, not searched.
+/// Degrees that are fixed, not searched.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Layout")]
 pub(crate) struct Degrees {
-    /// Tensor ranks
+    /// Tensor parallel size
     #[arg(long, value_name = "COUNT")]
     pub(crate) tp: Option<u32>,
-    /// Pipeline stages
+    /// Pipeline parallel size
     #[arg(long, value_name = "COUNT")]
     pub(crate) pp: Option<u32>,
-    /// Context ranks
+    /// Context parallel size
     #[arg(long, value_name = "COUNT")]
     pub(crate) cp: Option<u32>,
-    /// Expert ranks
+    /// Expert parallel size
     #[arg(long, value_name = "COUNT")]
     pub(crate) ep: Option<u32>,
-    /// Sequences of a micro-batch
+    /// Sequences per micro-batch
     #[arg(long, value_name = "COUNT")]
     pub(crate) micro_batch: Option<u32>,
-    /// Chunks of layers on each stage
+    /// Model chunks per pipeline stage (virtual pipeline)
     #[arg(long, value_name = "COUNT")]
     pub(crate) interleave: Option<u32>,
-    /// What is computed again
+    /// Activation recomputation
     #[arg(long, value_name = "WHAT")]
     pub(crate) recompute: Option<Recompute>,
-    /// What data ranks share
+    /// What is sharded over data parallel ranks
     #[arg(long, value_name = "HOW")]
     pub(crate) sharding: Option<Sharding>,
 }
 
-/// How the job is to recover.
+/// How the job recovers.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Recovery")]
 pub(crate) struct Recovery {
-    /// Failures per 1,000 GPU-hours; else those of Llama 3's run
+    /// Failures per 1,000 GPU-hours [default: the rate of the Llama 3 run]
     #[arg(long, value_name = "RATE")]
     pub(crate) failures: Option<f64>,
-    /// The rate of one component instead of Llama 3's, such as `gpu=0.01`; may be repeated
+    /// Failure rate of one component, such as `gpu=0.01`; may be repeated
     #[arg(
         long,
         value_name = "COMPONENT=RATE",
@@ -202,22 +202,22 @@ pub(crate) struct Recovery {
         value_parser = parse_rate
     )]
     pub(crate) failure: Vec<(String, f64)>,
-    /// Storage, GB/s of all nodes together; else 2 for each node
+    /// Storage bandwidth of all nodes together, GB/s [default: 2 per node]
     #[arg(long, value_name = "GB/S")]
     pub(crate) storage: Option<f64>,
-    /// How checkpoints are written
+    /// How checkpoints are saved
     #[arg(long, value_name = "HOW", default_value = "asynchronous")]
     pub(crate) saving: Saving,
     /// Seconds from a failure to the next step
     #[arg(long, value_name = "SECONDS", default_value_t = 300.0)]
     pub(crate) restart: f64,
-    /// Hours that a failed machine is away
+    /// Hours to repair a failed machine
     #[arg(long, value_name = "HOURS", default_value_t = 24.0)]
     pub(crate) repair: f64,
 }
 
 fn parse_rate(text: &str) -> Result<(String, f64), String> {
-    let needed = "a component and a rate are needed, such as `gpu=0.01`";
+    let needed = "expected a component and a rate, such as `gpu=0.01`";
     let (name, rate) = text.split_once('=').ok_or(needed)?;
     match rate.trim().parse::<f64>() {
         Ok(rate) if rate.is_finite() && rate >= 0.0 => Ok((name.trim().to_owned(), rate)),
@@ -225,12 +225,12 @@ fn parse_rate(text: &str) -> Result<(String, f64), String> {
     }
 }
 
-/// What is computed again.
+/// Activation recomputation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Recompute {
     /// Nothing
     None,
-    /// The core of attention, or norms and activations where attention is fused
+    /// Core attention, or norms and activations if attention is fused
     Selective,
     /// Every second layer
     Half,
@@ -238,41 +238,41 @@ pub(crate) enum Recompute {
     Full,
 }
 
-/// What data ranks share.
+/// What is sharded over data parallel ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sharding {
     /// Nothing
     Ddp,
-    /// The optimizer
+    /// Optimizer state
     Zero1,
-    /// Gradients too
+    /// Optimizer state and gradients
     Zero2,
-    /// Weights too
+    /// Optimizer state, gradients and weights
     #[value(alias = "fsdp")]
     Zero3,
 }
 
-/// How checkpoints are written.
+/// How checkpoints are saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Saving {
-    /// Training waits for the storage
+    /// Training waits until the checkpoint is on storage
     Blocking,
-    /// Training waits for the host's memory
+    /// Training waits until the checkpoint is in host memory
     Asynchronous,
-    /// To the memory of peers, beside training
+    /// The checkpoint goes to the memory of peers while training continues
     InMemory,
 }
 
-/// Whose order of ranks.
+/// Rank order of a framework.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GroupOrder {
-    /// Megatron's
+    /// Megatron
     Megatron,
-    /// That of torch's `DeviceMesh`
+    /// `DeviceMesh` of PyTorch
     DeviceMesh,
 }
 
-/// What is printed instead of the plan.
+/// What to print instead of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Emit {
     /// A job file for production

@@ -1,4 +1,4 @@
-//! The words of `preflight`.
+//! The arguments of `preflight`.
 
 use std::path::PathBuf;
 
@@ -7,23 +7,23 @@ use trainyard_core::spec::Role;
 
 use super::{Format, Place};
 
-/// The image that a release is published as.
+/// The image of this release.
 const IMAGE: &str = concat!("trainyard:", env!("CARGO_PKG_VERSION"));
 
-/// Say whether this machine is fit for training, or for a job
+/// Check whether this machine, or a cluster, is fit for training
 ///
-/// Looks at processors, memory, limits, GPUs, network and RDMA devices, and holds them to what the job and
-/// its fabric need, or where none is named to what any training job needs. Each check tells what was found
-/// and needed; what is not as it should be also has its likely cause, the next step, and who can take it.
+/// Checks CPUs, memory, limits, GPUs, network and RDMA devices against the needs of the job and its fabric, or
+/// without a job against the needs of any training job. Each check shows what was found and what is needed. A check
+/// that warns or fails also shows its likely cause, the next step, and who can do it.
 ///
-/// Only looks, within 3 seconds; nothing is changed. Volumes are tried by writing at most 64 MiB, within
-/// 10 seconds, and left as they were.
+/// The checks only read and take at most 3 seconds. A volume is tested by writing at most 64 MiB, within
+/// 10 seconds, and restored.
 ///
-/// With `--cluster` it starts one small pod on each node, with the annotations, devices and volumes of the job's own,
-/// has them measure themselves and the paths between them, and removes them, within 5 minutes. Devices that others hold
-/// are left alone.
+/// With `--cluster`, starts one small pod on each node with the annotations, devices and volumes of the job's pods,
+/// measures each node and the paths between them, and deletes the pods, all within 5 minutes. Devices in use by other
+/// pods are not touched.
 ///
-/// Exit code 0: fit, perhaps with warnings. 1: a check failed. 2: it could not be found out.
+/// Exit code 0: fit, possibly with warnings. 1: a check failed. 2: the checks could not run.
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = "\
 Examples:
@@ -34,19 +34,19 @@ Examples:
   trainyard preflight --cluster --job job.yaml
   trainyard preflight --format json | jq -r '.nodes[].checks[] | select(.outcome == \"fail\") | .name'")]
 pub(crate) struct Preflight {
-    /// Job file, YAML or JSON, with its fabric beside it; `-` reads stdin. With `--cluster` also the name of a job
+    /// Job file, YAML or JSON, which may contain its fabric; `-` reads stdin. With `--cluster` also a job name
     #[arg(long, value_name = "FILE")]
     pub(crate) job: Option<PathBuf>,
-    /// The role whose pods the machine is for; else Worker, or the first that the job has
+    /// Role whose pods will run here [default: Worker, or the first role of the job]
     #[arg(long, value_name = "ROLE", requires = "job", value_parser = super::parse_role)]
     pub(crate) role: Option<Role>,
-    /// Folder that checkpoints go to, which is tried; may be repeated
+    /// Checkpoint folder to test; may be repeated
     #[arg(long, value_name = "DIR")]
     pub(crate) volume: Vec<PathBuf>,
-    /// Folder that stands for `/`: a tree of `proc`, `sys` and `dev` that was written down elsewhere
+    /// Folder to read instead of `/`: a copy of `proc`, `sys` and `dev` from another machine
     #[arg(long, value_name = "DIR", default_value = "/", hide_short_help = true)]
     pub(crate) root: PathBuf,
-    /// Nodes of the cluster that are looked at; else those where the job would go, or all with GPUs
+    /// Nodes to check [default: the nodes that the job would get, or all nodes with GPUs]
     #[arg(
         long,
         value_name = "NAME",
@@ -54,15 +54,15 @@ pub(crate) struct Preflight {
         help_heading = "Cluster"
     )]
     pub(crate) nodes: Vec<String>,
-    /// Image of this program, which the nodes pull
+    /// Image of this program that the nodes pull
     #[arg(long, value_name = "IMAGE", default_value = IMAGE, help_heading = "Cluster")]
     pub(crate) image: String,
     #[command(flatten)]
     pub(crate) place: Place,
-    /// Take part in a preflight of a cluster, as its variables say
+    /// Run as a member of a cluster preflight, as the environment variables describe
     #[arg(long, hide = true)]
     pub(crate) serve: bool,
-    /// How to write the checks
+    /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) format: Format,
 }

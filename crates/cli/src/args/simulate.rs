@@ -8,9 +8,9 @@ use super::{Format, plan::Saving};
 
 /// Simulate weeks of a job on a large cluster, with failures, in seconds
 ///
-/// Machines fail, some more often than others; failures are noticed, the gang restarts, trains again what
-/// was not saved, and goes on. Says what share of the time trains, where the rest went, and which change
-/// would win most. The same seed gives the same bytes.
+/// Machines fail, some more often than others. The gang detects each failure, restarts from the last checkpoint
+/// and repeats the lost steps. Prints the share of wall time spent training (ETTR), where the rest went, and which
+/// change would help most. The same seed gives identical output.
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = "\
 Examples:
@@ -22,10 +22,10 @@ pub(crate) struct Simulate {
     /// GPUs of the job
     #[arg(long, value_name = "COUNT", default_value_t = 16_384)]
     pub(crate) gpus: u32,
-    /// GPUs of a machine
+    /// GPUs per machine
     #[arg(long, value_name = "COUNT", default_value_t = 8)]
     pub(crate) gpus_per_node: u32,
-    /// Days that pass
+    /// Days to simulate
     #[arg(
         long,
         value_name = "DAYS",
@@ -33,13 +33,13 @@ pub(crate) struct Simulate {
         allow_negative_numbers = true
     )]
     pub(crate) days: f64,
-    /// Go on until so many days have been trained instead
+    /// Simulate until the job has trained for this many days instead
     #[arg(long, value_name = "DAYS", conflicts_with = "days")]
     pub(crate) train_days: Option<f64>,
-    /// Dice
+    /// Seed of the random numbers
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Runs
+    /// Number of runs
     #[arg(long, value_name = "COUNT", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) runs: u32,
     #[command(flatten)]
@@ -50,40 +50,40 @@ pub(crate) struct Simulate {
     pub(crate) checkpoint: Checkpoint,
     #[command(flatten)]
     pub(crate) spares: Spares,
-    /// Say which change would win most
+    /// Show which change would help most
     #[arg(long)]
     pub(crate) sensitivity: bool,
-    /// Draw the timeline of the first run into this file
+    /// Write a timeline of the first run to this SVG file
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
-    /// How to write the outlook
+    /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) format: Format,
 }
 
-/// What befalls machines.
+/// How machines fail.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Failures")]
 pub(crate) struct Failures {
-    /// Failures per 1,000 GPU-hours; else those of Llama 3's run
+    /// Failures per 1,000 GPU-hours [default: the rate of the Llama 3 run]
     #[arg(long = "failures", value_name = "RATE")]
     pub(crate) rate: Option<f64>,
-    /// Share of them that is software, after which the machine is good
+    /// Share of failures caused by software, which need no repair
     #[arg(long, value_name = "SHARE", default_value_t = 0.22)]
     pub(crate) software_share: f64,
     /// Share of machines that are bad
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     pub(crate) bad_share: f64,
-    /// How many times more often bad machines fail
+    /// Failure rate of bad machines relative to good ones
     #[arg(long, value_name = "TIMES", default_value_t = 5.0)]
     pub(crate) bad_times: f64,
-    /// Bursts in a day, such as a switch that fails
+    /// Correlated failures per day, such as of a switch
     #[arg(long, value_name = "PER DAY", default_value_t = 0.0)]
     pub(crate) bursts: f64,
-    /// Machines that a burst takes
+    /// Machines lost in a correlated failure
     #[arg(long, value_name = "COUNT", default_value_t = 16)]
     pub(crate) burst_machines: u32,
-    /// Preemptions in a day
+    /// Preemptions per day
     #[arg(long, value_name = "PER DAY", default_value_t = 0.0)]
     pub(crate) preemptions: f64,
     /// Seconds that a preempted gang waits
@@ -91,62 +91,62 @@ pub(crate) struct Failures {
     pub(crate) preempted: f64,
 }
 
-/// How the gang gets going again.
+/// How the gang restarts.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Restart")]
 pub(crate) struct Restart {
-    /// By which path
+    /// Restart path
     #[arg(long, value_name = "PATH", default_value = "standby")]
     pub(crate) path: PathName,
-    /// Seconds that the path takes; else as published, by the number of machines
+    /// Seconds that the path takes [default: published values for this number of machines]
     #[arg(long = "restart", value_name = "SECONDS")]
     pub(crate) seconds: Option<f64>,
-    /// Seconds from the start of processes to the first step
+    /// Seconds from process start to the first step
     #[arg(long, value_name = "SECONDS", default_value_t = 120.0)]
     pub(crate) start: f64,
-    /// Seconds until a failure is noticed
+    /// Seconds until a failure is detected
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
     pub(crate) notice: f64,
-    /// Share of failures that hang without a sign
+    /// Share of failures that are silent hangs
     #[arg(long, value_name = "SHARE", default_value_t = 0.1)]
     pub(crate) silent_share: f64,
-    /// Seconds until a hang is noticed
+    /// Seconds until a silent hang is detected
     #[arg(long, value_name = "SECONDS", default_value_t = 600.0)]
     pub(crate) silent: f64,
 }
 
-/// How training is saved.
+/// How checkpoints are saved.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Checkpoints")]
 pub(crate) struct Checkpoint {
-    /// How
+    /// How checkpoints are saved
     #[arg(long, value_name = "HOW", default_value = "asynchronous")]
     pub(crate) saving: Saving,
-    /// Seconds of training between two
+    /// Seconds of training between checkpoints
     #[arg(long, value_name = "SECONDS", default_value_t = 600.0)]
     pub(crate) save_every: f64,
-    /// Seconds that training waits for one; else 60 where it blocks, 1 where not, 0.05 in memory
+    /// Seconds that training waits for a checkpoint [default: 60 blocking, 1 asynchronous, 0.05 in-memory]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) blocking: Option<f64>,
-    /// Seconds until one is safe
+    /// Seconds until a checkpoint is durable
     #[arg(long, value_name = "SECONDS")]
     pub(crate) safe_after: Option<f64>,
 }
 
-/// Machines besides, and their repair.
+/// Spare machines, and repair.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Machines")]
 pub(crate) struct Spares {
-    /// Warm standbys; else as many as 99 of 100 days need
+    /// Warm standbys [default: enough for 99 of 100 days]
     #[arg(long, value_name = "COUNT")]
     pub(crate) standbys: Option<u32>,
-    /// Idle machines of the cluster; else one for every 32
+    /// Idle machines in the cluster [default: one per 32]
     #[arg(long, value_name = "COUNT")]
     pub(crate) pool: Option<u32>,
-    /// Hours of an automatic repair
+    /// Hours of an automatic repair of a machine
     #[arg(long, value_name = "HOURS", default_value_t = 2.0)]
     pub(crate) repair: f64,
-    /// Hours of a repair by people
+    /// Hours of a manual repair of a machine
     #[arg(long, value_name = "HOURS", default_value_t = 48.0)]
     pub(crate) manual: f64,
 }
@@ -154,12 +154,12 @@ pub(crate) struct Spares {
 /// How the gang restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PathName {
-    /// The whole gang waits in line again
+    /// The whole gang goes back to the wait queue
     Requeue,
     /// Only the failed machine is replaced
     Replace,
-    /// By a warm standby
+    /// A warm standby replaces the failed machine
     Standby,
-    /// Where it is; standbys for machines that failed
+    /// Processes restart on the same machines; standbys replace failed machines
     InPlace,
 }

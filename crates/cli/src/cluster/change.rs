@@ -12,7 +12,7 @@ use crate::{
     printer::Printer,
 };
 
-/// Suspends the job, or lets it go on.
+/// Suspends or resumes the job.
 pub(crate) fn suspend(args: &Named, suspend: bool, printer: &mut Printer) -> Result<Exit, Failure> {
     let site = connect(&args.place)?;
     let job = site.find(&args.job)?;
@@ -35,13 +35,13 @@ pub(crate) fn suspend(args: &Named, suspend: bool, printer: &mut Printer) -> Res
     site.look.suspend(&job, suspend).map_err(refused)?;
     printer.summary(&if suspend {
         format!(
-            "{} is suspended: its pods are asked to end; `{}` lets it go on",
+            "{} is suspended and its pods are terminating; `{}` resumes it",
             title(&job),
             site.command("resume", &args.job)
         )
     } else {
         format!(
-            "{} goes on with a new attempt; `{}` takes its pods away again",
+            "{} resumes with a new attempt; `{}` suspends it again",
             title(&job),
             site.command("suspend", &args.job)
         )
@@ -49,7 +49,7 @@ pub(crate) fn suspend(args: &Named, suspend: bool, printer: &mut Printer) -> Res
     Ok(Exit::Done)
 }
 
-/// Asks for a new attempt.
+/// Requests a new attempt.
 pub(crate) fn restart(args: &Named, printer: &mut Printer) -> Result<Exit, Failure> {
     let site = connect(&args.place)?;
     let job = site.find(&args.job)?;
@@ -57,13 +57,13 @@ pub(crate) fn restart(args: &Named, printer: &mut Printer) -> Result<Exit, Failu
     if job.suspend {
         let resume = site.command("resume", &args.job);
         return Err(Failure::new(format!("{} is suspended", title(&job)))
-            .hint(format!("`{resume}` lets it go on, as a new attempt")));
+            .hint(format!("`{resume}` resumes it with a new attempt")));
     }
     site.look
         .restart(&job, &Timestamp::now().to_string())
         .map_err(refused)?;
     printer.summary(&format!(
-        "{} is asked to begin attempt {}, on nobody's account; it cannot be taken back, `{}` follows it",
+        "requested attempt {1} of {0}; it does not count against the failure budget; `{2}` shows its progress",
         title(&job),
         job.status.trainyard.attempt + 1,
         site.command("status", &args.job)
@@ -76,17 +76,17 @@ pub(crate) fn delete(args: &Delete, printer: &mut Printer) -> Result<Exit, Failu
     let site = connect(&args.place)?;
     let job = site.find(&args.which.job)?;
     site.look.delete(&job).map_err(refused)?;
-    let again = "applying its file again makes a new job";
+    let again = "applying its file again creates a new job";
     if args.no_wait {
         printer.summary(&format!("{} is being deleted; {again}", title(&job)));
         return Ok(Exit::Done);
     }
-    printer.note("waiting for its pods to go");
+    printer.note("waiting for its pods to terminate");
     site.look
         .wait_until_gone(&job, Duration::from_secs(args.timeout))
         .map_err(refused)?;
     printer.summary(&format!(
-        "{} is deleted, with its pods; {again}",
+        "{} and its pods are deleted; {again}",
         title(&job)
     ));
     Ok(Exit::Done)
@@ -101,7 +101,7 @@ fn title(job: &JobSeen) -> String {
     )
 }
 
-/// An ended job stays ended: a change would come to nothing.
+/// Refuses to change an ended job.
 fn refuse_ended(site: &Site<'_>, word: &str, job: &JobSeen, verb: &str) -> Result<(), Failure> {
     if !job.has_ended() {
         return Ok(());
@@ -109,7 +109,7 @@ fn refuse_ended(site: &Site<'_>, word: &str, job: &JobSeen, verb: &str) -> Resul
     let state = job.state().to_lowercase();
     Err(
         Failure::new(format!("cannot {verb} {}: it has {state}", title(job))).hint(format!(
-            "an ended job stays ended; `{}` and apply its file again",
+            "an ended job cannot be changed; run `{}` and apply its file again",
             site.command("delete", word)
         )),
     )

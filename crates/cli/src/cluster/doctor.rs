@@ -16,10 +16,10 @@ use trainyard_kube::look::{JobSeen, LogAsked, LogOf, LookError, PodSeen};
 use super::{Site, connect, refused};
 use crate::{args::Doctor, failure::Failure, printer::Printer, words};
 
-/// Bytes of one log that are read at most; kubelets begin a new one at 10 MiB unless they are told otherwise.
+/// Bytes of one log that are read at most; kubelets rotate logs at 10 MiB by default.
 const MOST: u64 = 256 << 20;
 
-/// Reads the logs of one attempt of a job: what they told, what could not be read, and how many there were.
+/// Reads the logs of one attempt of a job: their facts, what could not be read, and how many there were.
 pub(crate) fn read(
     args: &Doctor,
     name: &str,
@@ -40,7 +40,7 @@ pub(crate) fn read(
         .iter()
         .filter_map(|pod| Known::of_facts(&pod.facts, rank_of(&job, pod)))
     {
-        doctor.know(known);
+        doctor.add_known_end(known);
     }
     let started = pods
         .iter()
@@ -56,7 +56,7 @@ pub(crate) fn read(
                 let before = if previous { " (previous)" } else { "" };
                 let name = format!("{}/{container}{before}", log.pod);
                 let source = doctor.source(&name);
-                doctor.belongs_to(source, rank, pod.facts.node.as_deref());
+                doctor.set_rank_and_node(source, rank, pod.facts.node.as_deref());
                 sources.push(source);
                 asked.push(LogAsked { log, previous });
             }
@@ -66,7 +66,7 @@ pub(crate) fn read(
         let kept = site.look.kept(&job, args.attempt).map_err(refused)?;
         if let Some(first) = kept.first() {
             printer.summary(&format!(
-                "no pod of attempt {} is left; this is concluded from the lines that were kept of {}",
+                "no pod of attempt {} is left; the verdict is based on the log tails that were kept of {}",
                 first.attempt,
                 words::counted(kept.len() as u64, "pod")
             ));
@@ -74,18 +74,18 @@ pub(crate) fn read(
             let last = last.filter(|last| last.attempt == first.attempt);
             if let Some(known) = last.and_then(Known::of_last_failure) {
                 let rank = rank_of_pod(&job, &known.pod);
-                doctor.know(Known { rank, ..known });
+                doctor.add_known_end(Known { rank, ..known });
             }
             for log in &kept {
                 let source = doctor.source(&format!("{}/{}", log.pod, log.container));
-                doctor.belongs_to(source, rank_of_pod(&job, &log.pod), None);
+                doctor.set_rank_and_node(source, rank_of_pod(&job, &log.pod), None);
                 doctor.bytes(source, log.text.as_bytes());
             }
             return Ok((doctor, Vec::new(), kept.len()));
         }
     }
     if asked.is_empty() {
-        return Err(nothing(&site, &job, name, attempt, pods.is_empty()));
+        return Err(no_logs(&site, &job, name, attempt, pods.is_empty()));
     }
     printer.note(&format!(
         "reading {} of {}",
@@ -120,7 +120,7 @@ fn is_absent(error: &LookError) -> bool {
 }
 
 /// Why there is nothing to read.
-fn nothing(
+fn no_logs(
     site: &Site<'_>,
     job: &JobSeen,
     word: &str,
@@ -128,12 +128,12 @@ fn nothing(
     no_pods: bool,
 ) -> Failure {
     let name = &job.key.name;
-    let explain = format!("`{}` says why", site.command("explain", word));
+    let explain = format!("`{}` shows why", site.command("explain", word));
     match attempt {
         Some(attempt) if no_pods => Failure::new(format!(
             "no pod of attempt {attempt} of job `{name}` is left"
         ))
-        .hint("look where the cluster keeps logs, and pass the files"),
+        .hint("find the logs in the cluster's log storage, and pass the files"),
         None => Failure::new(format!("job `{name}` has no pods")).hint(explain),
         Some(_) => Failure::new(format!("no pod of job `{name}` has started")).hint(explain),
     }

@@ -24,7 +24,7 @@ use crate::{
 /// Prints the lines.
 pub(crate) fn run(args: &Logs, printer: &mut Printer) -> Result<Exit, Failure> {
     if args.follow && args.tail.is_some() && args.grep.is_some() {
-        let message = "`--tail` with `--grep` and `--follow` is for runs of this machine: the API server counts all lines";
+        let message = "`--tail` with `--grep` and `--follow` works only for runs on this machine: the API server counts all lines";
         let hint = "leave `--tail` out, or use `--since`, such as `--since 10m`";
         return Err(Failure::new(message).hint(hint));
     }
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Logs, printer: &mut Printer) -> Result<Exit, Failure> {
         return follow(args, &site, &job, &wanted, printer);
     }
     if logs.is_empty() {
-        return Err(nothing(args, &site, &job, &pods));
+        return Err(no_logs(args, &site, &job, &pods));
     }
     let labels = labels(&logs, &job, printer.stdout_paint());
     let mut writer = Writer::new(args, logs.len() > 1, printer);
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Logs, printer: &mut Printer) -> Result<Exit, Failure> {
             let read = site.look.log(&job, log, args.previous, part, &mut |bytes| {
                 writer.count_more(&mut &*bytes, &mut counter).is_ok()
             });
-            // Why it cannot be read is told below.
+            // Why it cannot be read is reported below.
             drop(read);
             pieces.skip = writer.count_end(counter).saturating_sub(tail);
         }
@@ -161,7 +161,7 @@ fn follow(
     let followed = followed.map_err(refused)?;
     if followed.left_out > 0 {
         writer.printer.summary(&format!(
-            "{} not followed, because so many are; name a pod with `--rank` or `--pod`",
+            "{} not followed, because there are too many; name a pod with `--rank` or `--pod`",
             words::counted(followed.left_out as u64, "log")
         ));
     }
@@ -236,20 +236,19 @@ fn print_kept(
 ) -> Result<Exit, Failure> {
     if let [only] = kept.as_slice() {
         printer.summary(&format!(
-            "pod `{}` of attempt {} is gone; these are the lines that were kept of it",
+            "pod `{}` of attempt {} was deleted; printing the log tail that was kept of it",
             only.pod, only.attempt
         ));
     } else if let Some(first) = kept.first() {
         printer.summary(&format!(
-            "the pods of attempt {} are gone; these are the lines that were kept of {}",
+            "the pods of attempt {} were deleted; printing the log tails that were kept of {}",
             first.attempt,
             words::counted(kept.len() as u64, "pod")
         ));
     }
     let paint = printer.stdout_paint();
     if args.since.is_some() {
-        printer
-            .summary("warning: `--since`: it is not kept when lines were written; all are printed");
+        printer.summary("warning: `--since` is ignored: the kept lines have no timestamps");
     }
     let mut writer = Writer::new(args, kept.len() > 1, printer);
     for kept in kept {
@@ -282,11 +281,11 @@ fn no_failure(args: &Logs, site: &Site<'_>, job: &JobSeen) -> Failure {
         .attempt
         .map_or_else(String::new, |attempt| format!(" in attempt {attempt}"));
     Failure::new(format!(
-        "no pod of job `{}` that is left failed{within}, and nothing is kept of one",
+        "no pod of job `{}` that still exists failed{within}, and no log tail was kept",
         job.key.name
     ))
     .hint(format!(
-        "`{}` says more",
+        "`{}` shows more",
         site.command("explain", &args.which.job)
     ))
 }
@@ -314,7 +313,7 @@ fn slot_of_rank(job: &Job, rank: u32) -> Result<Slot, Failure> {
     ranks.pod_of(&replicas, rank).ok_or_else(|| {
         let count = words::counted(ranks.count(&replicas).into(), "rank");
         Failure::new(format!("job `{}` has no rank {rank}", job.name))
-            .hint(format!("it has {count}, and they count from 0"))
+            .hint(format!("it has {count}, counted from 0"))
     })
 }
 
@@ -324,22 +323,22 @@ fn slot_called(job: &Job, name: &str) -> Result<Slot, Failure> {
     found.ok_or_else(|| {
         let failure = Failure::new(format!("job `{}` has no pod `{name}`", job.name));
         match job.slots().next() {
-            Some(first) => failure.hint(format!("pods are called like `{}`", names::short(first))),
+            Some(first) => failure.hint(format!("pod names look like `{}`", names::short(first))),
             None => failure.hint("it has none"),
         }
     })
 }
 
 /// Why there is nothing to print.
-fn nothing(args: &Logs, site: &Site<'_>, job: &JobSeen, pods: &[PodSeen]) -> Failure {
+fn no_logs(args: &Logs, site: &Site<'_>, job: &JobSeen, pods: &[PodSeen]) -> Failure {
     let name = &job.key.name;
-    let explain = format!("`{}` says why", site.command("explain", &args.which.job));
+    let explain = format!("`{}` shows why", site.command("explain", &args.which.job));
     let attempts: Vec<u32> = pods.iter().map(|pod| pod.facts.attempt).collect();
     match args.attempt {
         Some(attempt) if !attempts.contains(&attempt) => Failure::new(format!(
-            "no pod of attempt {attempt} of job `{name}` is left, and nothing is kept of its logs"
+            "no pod of attempt {attempt} of job `{name}` is left, and none of its logs were kept"
         ))
-        .hint("look where the cluster keeps logs; the operator keeps the ends of those of attempts that failed by themselves"),
+        .hint("look in the cluster's log storage; the operator keeps only the log tails of attempts that failed"),
         _ if args.previous => Failure::new(format!(
             "no container of job `{name}` was restarted in place"
         ))

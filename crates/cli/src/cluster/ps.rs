@@ -74,10 +74,10 @@ pub(crate) fn run(args: &Ps, printer: &mut Printer) -> Result<Exit, Failure> {
         }
         Format::Text if jobs.is_empty() => printer.summary(&match namespace {
             Some(namespace) => format!(
-                "no job is in namespace `{namespace}`; `{} ps -A` lists those of all",
+                "no jobs in namespace `{namespace}`; `{} ps -A` lists all namespaces",
                 site.program()
             ),
-            None => "no job is in the cluster".to_owned(),
+            None => "no jobs in the cluster".to_owned(),
         }),
         Format::Text => {
             let text = table(&jobs, args.all_namespaces, Timestamp::now());

@@ -137,9 +137,9 @@ fn render(
     let when = match job.status.completion_time {
         Some(ended) => {
             let took: Duration = since(began, ended);
-            format!("began {ago}, took {}", words::duration(took))
+            format!("started {ago}, took {}", words::duration(took))
         }
-        None => format!("began {ago}"),
+        None => format!("started {ago}"),
     };
     page.headline(&job.key.name, job.kind().name(), job.state(), &when);
     if let Some(waiting) = &job.status.trainyard.waiting
@@ -175,8 +175,8 @@ fn render(
     page.pods(&replicas, &job.status);
     page.lines("places", &places(pods));
     page.line("attempts", &job.status.trainyard.attempt.to_string());
-    if let Some(told) = &job.status.trainyard.progress {
-        page.line("step", &step(told, now));
+    if let Some(reported) = &job.status.trainyard.progress {
+        page.line("step", &step(reported, now));
     }
     if let Some(stall) = stall(job, now) {
         page.line("stalled", &stall);
@@ -199,8 +199,8 @@ fn render(
 /// The furthest step that is known.
 pub(super) fn last_step(job: &JobSeen) -> Option<u64> {
     let record = &job.status.trainyard;
-    let told = record.progress.as_ref().map(|told| told.step);
-    told.max(record.ledger.best_step)
+    let reported = record.progress.as_ref().map(|reported| reported.step);
+    reported.max(record.ledger.best_step)
 }
 
 /// Of the job called `name`: its attempt, how it is stalled, and what is wrong with the numbers that it reports.
@@ -223,16 +223,16 @@ fn stall(job: &JobSeen, now: Timestamp) -> Option<String> {
 }
 
 /// The last step, its loss and its age.
-fn step(told: &ProgressRecord, now: Timestamp) -> String {
-    let mut text = words::grouped(told.step);
-    if let Some(total) = told.total_steps {
+fn step(reported: &ProgressRecord, now: Timestamp) -> String {
+    let mut text = words::grouped(reported.step);
+    if let Some(total) = reported.total_steps {
         text = format!("{text} of {}", words::grouped(total));
     }
-    if let Some(loss) = told.loss {
+    if let Some(loss) = reported.loss {
         text = format!("{text}, loss {}", words::loss(loss.0));
     }
-    let age = words::age(since(told.last_step_at, now));
-    format!("{text}, reported {age} ago in attempt {}", told.attempt)
+    let age = words::age(since(reported.last_step_at, now));
+    format!("{text}, reported {age} ago in attempt {}", reported.attempt)
 }
 
 /// Which pods are where; of many, only those that do not run as they should.

@@ -20,7 +20,7 @@ use crate::{
     stored::{self, Stored},
 };
 
-/// How often the store is looked at.
+/// Poll interval of the store.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Shows the run until it is over, or until the user leaves it.
@@ -43,7 +43,7 @@ pub(super) fn run(
     if run.live && watch(&run, environment, printer)? {
         let job = &run.record.name;
         printer.summary(&format!(
-            "detached; job `{job}` goes on: `trainyard attach {job}` returns to it, \
+            "detached; job `{job}` keeps running: `trainyard attach {job}` returns to it, \
              `trainyard stop {job}` stops it"
         ));
         return Ok(Exit::Done);
@@ -55,11 +55,8 @@ pub(super) fn run(
 fn watch(run: &Stored, environment: &Environment, printer: &mut Printer) -> Result<bool, Failure> {
     let name = &run.record.name;
     let mut job = spec::job_from_value(&run.record.job).job.ok_or_else(|| {
-        Failure::new(format!(
-            "the run of job `{name}` does not hold the job itself"
-        ))
-        .hint(format!(
-            "`trainyard logs {name} --follow` shows what its ranks write"
+        Failure::new(format!("the run of job `{name}` has no copy of the job")).hint(format!(
+            "`trainyard logs {name} --follow` shows the output of its ranks"
         ))
     })?;
     for (role, count) in &run.record.replicas {
@@ -67,7 +64,7 @@ fn watch(run: &Stored, environment: &Environment, printer: &mut Printer) -> Resu
             spec.replicas = *count;
         }
     }
-    let signals = Signals::listen().context("cannot listen to signals")?;
+    let signals = Signals::listen().context("cannot install signal handlers")?;
     let (mut view, mut screen) = stage(
         &job,
         Format::Text,
@@ -107,10 +104,10 @@ fn finish(run: Stored, printer: &mut Printer) -> Result<Exit, Failure> {
     let run = Stored::read(run.folder).map_err(stored::refused)?;
     let Some(report) = &run.report else {
         return Err(Failure::new(format!(
-            "the engine of job `{}` ended without a report; no process of it is left",
+            "the engine of job `{}` died without a report; no process of it is left",
             run.record.name
         ))
-        .hint("run the same command again; volumes, and checkpoints in them, are kept"));
+        .hint("run the same command again; volumes and their checkpoints are kept"));
     };
     print_report(report, &run.record.limits, Format::Text, printer)?;
     Ok(match report.outcome {

@@ -15,7 +15,7 @@ use crate::{
     stored, words,
 };
 
-/// How often a run that is being stopped is looked at.
+/// Poll interval for a run that is being stopped.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Deletes the job.
@@ -43,14 +43,14 @@ pub(super) fn run(args: &Delete, printer: &mut Printer) -> Result<Exit, Failure>
         folder.remove().map_err(stored::refused)?;
     }
     printer.summary(&format!(
-        "removed {} of job `{job}`, logs included; volumes stay, and `trainyard run` of its file begins \
-         anew",
+        "deleted {} of job `{job}` with logs; volumes stay, and `trainyard run` of its file starts a \
+         new run",
         words::counted(folders.len() as u64, "run")
     ));
     Ok(Exit::Done)
 }
 
-/// Stops the run where it lives, and waits for its end unless told not to.
+/// Stops the run where it lives, and waits for its end unless `--no-wait` is set.
 fn stop(folder: &RunFolder, args: &Delete) -> Result<(), Failure> {
     if !folder.is_live() {
         return Ok(());
@@ -63,7 +63,7 @@ fn stop(folder: &RunFolder, args: &Delete) -> Result<(), Failure> {
                 "job `{}` has not ended within {} s",
                 folder.job, args.timeout
             ))
-            .hint("its pods may take their whole grace period; wait longer with `--timeout`"));
+            .hint("pods may use their whole grace period; wait longer with `--timeout`"));
         }
         thread::sleep(LOOK_EVERY);
     }

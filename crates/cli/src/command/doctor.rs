@@ -46,12 +46,12 @@ pub(super) fn run(args: &Doctor, printer: &mut Printer) -> Result<Exit, Failure>
     let rules = Arc::new(rules(&args.rules)?);
     let of_cluster = args.place.is_cluster() && args.job.is_some();
     if args.place.is_cluster() && !args.place.plugin && !of_cluster {
-        return Err(Failure::new("which job of the cluster is meant?")
-            .hint("name it with `--job NAME`, or leave the options of the cluster out"));
+        return Err(Failure::new("a cluster needs a job name")
+            .hint("pass `--job NAME`, or remove the cluster options"));
     }
     if args.follow && of_cluster {
         let hint = "`kubectl logs --follow --prefix -l training.kubeflow.org/job-name=JOB | trainyard doctor --follow -`";
-        return Err(Failure::new("the logs of a cluster cannot be followed here").hint(hint));
+        return Err(Failure::new("`--follow` does not work with a cluster").hint(hint));
     }
     if args.follow {
         return follow::run(args, rules, printer);
@@ -63,7 +63,7 @@ pub(super) fn run(args: &Doctor, printer: &mut Printer) -> Result<Exit, Failure>
             let inputs = input::find(args)?;
             let (mut doctor, failures, cut) = read_all(&inputs, &rules);
             for known in input::known(args)? {
-                doctor.know(known);
+                doctor.add_known_end(known);
             }
             for failure in &cut {
                 printer.error(failure);
@@ -86,7 +86,7 @@ pub(super) fn run(args: &Doctor, printer: &mut Printer) -> Result<Exit, Failure>
     if let Some(path) = &args.svg {
         let picture = svg::render(&report);
         output::write(path, picture.as_bytes())
-            .with_context(|| format!("cannot write the picture to `{}`", path.display()))?;
+            .with_context(|| format!("cannot write the SVG to `{}`", path.display()))?;
         printer.note(&format!("wrote `{}`", path.display()));
     }
     printer.flush()?;
@@ -119,7 +119,7 @@ pub(super) fn rules(paths: &[PathBuf]) -> Result<Rules, Failure> {
     Ok(rules)
 }
 
-/// Reads every input, on as many threads as help, and puts what they tell together in the order in
+/// Reads every input, on as many threads as help, and merges their results in the order in
 /// which the inputs were named. Beside it: why some were not read, and why some were read in part.
 fn read_all(inputs: &[Input], rules: &Arc<Rules>) -> (Reader, Vec<Failure>, Vec<Failure>) {
     let bounds = Bounds::default();
@@ -150,8 +150,8 @@ fn read_all(inputs: &[Input], rules: &Arc<Rules>) -> (Reader, Vec<Failure>, Vec<
     done.sort_by_key(|(index, ..)| *index);
     let mut doctor = Reader::new(Arc::clone(rules));
     let (mut failures, mut cut) = (Vec::new(), Vec::new());
-    for (_, told, read) in done {
-        doctor.absorb(told);
+    for (_, part, read) in done {
+        doctor.absorb(part);
         match read {
             Ok(in_part) => cut.extend(in_part),
             Err(failure) => failures.push(failure),
@@ -165,7 +165,7 @@ fn read_all(inputs: &[Input], rules: &Arc<Rules>) -> (Reader, Vec<Failure>, Vec<
 struct Document<'a> {
     #[serde(flatten)]
     report: &'a Report,
-    /// What is wrong with the progress of the job, which no log tells.
+    /// What is wrong with the progress of the job, which no log shows.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     warnings: &'a [String],
 }

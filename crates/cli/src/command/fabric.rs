@@ -11,7 +11,7 @@ use trainyard_core::{
     spec::{self, File},
 };
 
-use super::tell;
+use super::print_finding;
 use crate::{
     args::{Fabric, RenderFormat},
     fabrics::Fabrics,
@@ -29,7 +29,7 @@ pub(super) fn run(args: &Fabric, printer: &mut Printer) -> Result<Exit, Failure>
         match spec::read(&bytes) {
             Ok(file) => files.push((name, file)),
             Err(finding) => {
-                tell(&finding, &name, &spec::source_text(&bytes), printer);
+                print_finding(&finding, &name, &spec::source_text(&bytes), printer);
                 return Ok(Exit::CouldNot);
             }
         }
@@ -41,7 +41,7 @@ pub(super) fn run(args: &Fabric, printer: &mut Printer) -> Result<Exit, Failure>
             let error = finding.severity == Severity::Error;
             refused |= error;
             if error || printer.wants_warnings() {
-                tell(&finding, name, &file.text, printer);
+                print_finding(&finding, name, &file.text, printer);
             }
         }
     }
@@ -56,8 +56,8 @@ pub(super) fn run(args: &Fabric, printer: &mut Printer) -> Result<Exit, Failure>
     }
     let made: Vec<Value> = fabrics.all().filter_map(fabric::attachment).collect();
     if made.is_empty() {
-        return Err(Failure::new("no fabric of the files describes a network")
-            .hint("say in `spec.network` how pods reach it, such as `plugin: macvlan`"));
+        return Err(Failure::new("no fabric in the files has a `spec.network`")
+            .hint("set `spec.network` of the fabric, such as `plugin: macvlan`"));
     }
     let made: Vec<Value> = made
         .into_iter()

@@ -105,7 +105,7 @@ pub(super) fn run(args: &Lint, printer: &mut Printer) -> Result<Exit, Failure> {
         }
     }
     printer.flush()?;
-    super::tell_foreign(&readable(&opened), "not linted", printer);
+    super::note_foreign(&readable(&opened), "not linted", printer);
     printer.summary(&words(summary));
     Ok(match summary {
         Summary {
@@ -116,7 +116,7 @@ pub(super) fn run(args: &Lint, printer: &mut Printer) -> Result<Exit, Failure> {
     })
 }
 
-/// Reads every file; those that cannot be opened are told and counted.
+/// Reads every file; those that cannot be opened are reported and counted.
 fn open(args: &Lint, summary: &mut Summary, printer: &mut Printer) -> Vec<Opened> {
     let mut opened = Vec::new();
     for named in &args.files {
@@ -192,10 +192,7 @@ fn fix(
             continue;
         };
         if source::is_stdin(&this.path) {
-            return Err(
-                Failure::new("stdin cannot be fixed, there is no file to write to")
-                    .hint("name the file"),
-            );
+            return Err(Failure::new("`--fix` cannot write to stdin").hint("pass the file by name"));
         }
         let mark = if this.marked { BYTE_ORDER_MARK } else { "" };
         let text = format!("{mark}{}", fixed.text);
@@ -216,7 +213,7 @@ fn fix(
     Ok(count)
 }
 
-/// What the cluster has that the jobs may need. What may not be read is said, and not judged.
+/// What the cluster has that the jobs may need. Objects without read permission are reported, and not checked.
 fn facts(
     against: &Against,
     opened: &[Opened],
@@ -229,7 +226,9 @@ fn facts(
     let read = look.lint_facts(namespace, &needed);
     let (facts, unread) = read.map_err(cluster::refused)?;
     for error in unread {
-        printer.summary(&format!("warning: {error}; nothing is said about them"));
+        printer.summary(&format!(
+            "warning: {error}; checks that need them are skipped"
+        ));
     }
     Ok(facts)
 }
@@ -306,8 +305,8 @@ fn explain(code: &str, printer: &mut Printer) -> Result<Exit, Failure> {
     let wanted = code.to_ascii_uppercase();
     let Some(rule) = lint::rule(&wanted) else {
         let hint =
-            "docs/reference/lint-rules.md lists all of them; a finding shows its code in brackets";
-        return Err(Failure::new(format!("there is no rule `{code}`")).hint(hint));
+            "see docs/reference/lint-rules.md for all rules; findings show their code in brackets";
+        return Err(Failure::new(format!("unknown rule `{code}`")).hint(hint));
     };
     printer.data(page(rule).as_bytes())?;
     Ok(Exit::Done)

@@ -24,9 +24,9 @@ use crate::{
     words,
 };
 
-/// How often logs are looked at while they are followed.
+/// Poll interval of followed logs.
 const FOLLOW_EVERY: Duration = Duration::from_millis(100);
-/// What is said of a line that is cut for the terminal.
+/// Suffix of a line that is cut for the terminal.
 const IN_A_PIPE: &str = " … (cut for the terminal; a pipe gets the whole line)";
 
 /// One line as JSON. Documented in `docs/reference/json.md`; fields are only ever added.
@@ -58,7 +58,7 @@ pub(super) fn run(args: &Logs, printer: &mut Printer) -> Result<Exit, Failure> {
     let run = stored::find(&store, &args.which)?;
     let wanted = Wanted::new(args, &run)?;
     if let (Some(rank), Some(slot)) = (args.rank, wanted.slot) {
-        say_whose_log(&run, rank, slot, printer);
+        note_shared_log(&run, rank, slot, printer);
     }
     if args.follow {
         return follow(args, &run, &wanted, printer);
@@ -71,14 +71,14 @@ pub(super) fn run(args: &Logs, printer: &mut Printer) -> Result<Exit, Failure> {
     if logs.is_empty() {
         let job = &run.record.name;
         let failure = Failure::new(format!(
-            "attempt {attempt} of job `{job}` has no log of that pod"
+            "attempt {attempt} of job `{job}` has no log of this pod"
         ));
         return Err(failure.hint(if run.kind().is_some_and(Kind::is_mpi) {
             format!(
                 "ranks of an MPIJob write through `mpirun`: `trainyard logs {job} --pod launcher`"
             )
         } else {
-            format!("`trainyard logs {job}` prints those there are")
+            format!("`trainyard logs {job}` prints the existing logs")
         }));
     }
     let mut writer = Writer::new(args, logs.len() > 1, printer);
@@ -171,7 +171,7 @@ impl Wanted {
         let slot = match (args.rank, &args.pod) {
             (Some(rank), _) => Some(run.slot_of_rank(rank).ok_or_else(|| {
                 Failure::new(format!("job `{job}` has no rank {rank}"))
-                    .hint(format!("it has {ranks}, and they count from 0"))
+                    .hint(format!("it has {ranks}, counted from 0"))
             })?),
             (None, Some(pod)) => Some(run.slot_called(pod).ok_or_else(|| {
                 let known: Vec<String> = run.slots().map(names::short).collect();
@@ -179,7 +179,7 @@ impl Wanted {
                 match spec::nearest(pod, known.iter().map(String::as_str)) {
                     Some(meant) => failure.hint(format!("did you mean `{meant}`?")),
                     None => failure.hint(match known.first() {
-                        Some(first) => format!("pods are called like `{first}`"),
+                        Some(first) => format!("pod names look like `{first}`"),
                         None => "it has none".to_owned(),
                     }),
                 }
@@ -213,7 +213,7 @@ impl Wanted {
             let so_far = if run.live { " so far" } else { "" };
             let within = attempt.map_or_else(
                 || format!("in this run{so_far}"),
-                |attempt| format!("in attempt {attempt}, as far as that is kept"),
+                |attempt| format!("in attempt {attempt}, as far as logs were kept"),
             );
             let message = format!("no pod of job `{job}` failed {within}");
             return Err(
@@ -276,10 +276,10 @@ impl Wanted {
 }
 
 /// The log of a pod is that of all its ranks.
-fn say_whose_log(run: &Stored, rank: u32, slot: Slot, printer: &mut Printer) {
+fn note_shared_log(run: &Stored, rank: u32, slot: Slot, printer: &mut Printer) {
     if let Some(held) = run.ranks_beside(slot) {
         printer.summary(&format!(
-            "rank {rank} is in {}, whose log is that of ranks {} to {}",
+            "rank {rank} runs in {}, whose log contains ranks {} to {}",
             names::short(slot),
             held.start(),
             held.end()
@@ -295,7 +295,7 @@ fn last_attempt(run: &Stored) -> Result<Option<u32>, Failure> {
 fn nothing_yet(run: &Stored) -> Failure {
     let job = &run.record.name;
     Failure::new(format!("no pod of job `{job}` has written anything"))
-        .hint(format!("`trainyard status {job}` says where it is"))
+        .hint(format!("`trainyard status {job}` shows its state"))
 }
 
 /// Lines that match, counted as they are read.
@@ -312,7 +312,7 @@ pub(crate) struct Writer<'a> {
     named: bool,
     terminal: bool,
     grep: Option<Regex>,
-    /// Whether it was said that a log does not tell its times.
+    /// Whether the warning about a log without timestamps was printed.
     untimed: bool,
     pub(crate) printer: &'a mut Printer,
 }
@@ -339,8 +339,8 @@ impl<'a> Writer<'a> {
                 None if !self.untimed => {
                     self.untimed = true;
                     self.printer.summary(
-                        "warning: `--since`: this run was made by an older version and did not note when lines \
-                         were written; all are printed",
+                        "warning: `--since` is ignored: this run was made by an older version, which recorded \
+                         no timestamps",
                     );
                 }
                 None => {}

@@ -16,12 +16,12 @@ pub(super) fn run(args: &Man, printer: &mut Printer) -> Result<Exit, Failure> {
         let mut page = Vec::new();
         clap_mangen::Man::new(args::definition())
             .render(&mut page)
-            .context("cannot make the manual page")?;
+            .context("cannot create the manual page")?;
         printer.data(&page)?;
         return Ok(Exit::Done);
     };
     let shown = folder.display();
-    fs::create_dir_all(folder).with_context(|| format!("cannot make the folder `{shown}`"))?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot create the folder `{shown}`"))?;
     clap_mangen::generate_to(args::definition(), folder)
         .with_context(|| format!("cannot write manual pages to `{shown}`"))?;
     printer.summary(&format!("wrote the manual pages to `{shown}`"));

@@ -62,8 +62,8 @@ pub(super) fn run(args: &New, printer: &mut Printer) -> Result<Exit, Failure> {
         (None, true) => ask::template(printer)?,
         (None, false) => {
             return Err(
-                Failure::new("no template is named, and there is no terminal to ask on")
-                    .hint("`trainyard new --template quickstart` writes a job that trains as it is; `--list` shows all templates"),
+                Failure::new("no template given, and no terminal to ask on")
+                    .hint("`trainyard new --template quickstart` writes a job that runs as it is; `--list` shows all templates"),
             );
         }
     };
@@ -95,7 +95,7 @@ pub(super) fn run(args: &New, printer: &mut Printer) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Whether the default is nearly always right, so that nobody is asked.
+/// Whether the default is nearly always right, so that no question is asked.
 fn has_rare_answer(question: Question) -> bool {
     matches!(
         question,
@@ -133,15 +133,15 @@ fn write(path: &Path, text: &str, force: bool) -> Result<(), Failure> {
     }
     let mut file = File::create_new(path).map_err(|error| {
         if error.kind() == io::ErrorKind::AlreadyExists {
-            let message = format!("cannot write `{shown}`: there is such a file already");
+            let message = format!("cannot write `{shown}`: the file already exists");
             return Failure::new(message)
-                .hint("name another with `--output`, or replace it with `--force`");
+                .hint("choose another file with `--output`, or overwrite it with `--force`");
         }
         let folder = path.parent().filter(|folder| !folder.exists());
         if let (io::ErrorKind::NotFound, Some(folder)) = (error.kind(), folder) {
             let folder = folder.display();
-            let message = format!("cannot write `{shown}`: there is no folder `{folder}`");
-            return Failure::new(message).hint(format!("make it first: `mkdir -p {folder}`"));
+            let message = format!("cannot write `{shown}`: folder `{folder}` does not exist");
+            return Failure::new(message).hint(format!("create it first: `mkdir -p {folder}`"));
         }
         anyhow::Error::new(error).context(cannot()).into()
     })?;
@@ -223,7 +223,7 @@ fn listed(template: &Template) -> Listed {
 }
 
 fn table() -> String {
-    let head = ["TEMPLATE", "KIND", "WHAT IT IS FOR"].map(str::to_owned);
+    let head = ["TEMPLATE", "KIND", "PURPOSE"].map(str::to_owned);
     let rows: Vec<[String; 3]> = std::iter::once(head)
         .chain(template::all().iter().map(|template| {
             [

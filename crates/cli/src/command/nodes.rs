@@ -24,7 +24,7 @@ use crate::{
 
 /// Nodes of the narrowest domains that are drawn one by one, in all.
 const DRAWN: usize = 256;
-/// Signs of gangs, in the order in which they are met.
+/// Letters of gangs, in order of first appearance.
 const LETTERS: &str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 /// The sign of gangs beyond those.
 const MANY: char = '+';
@@ -74,9 +74,9 @@ pub(super) fn run(args: &Nodes, printer: &mut Printer) -> Result<Exit, Failure> 
 
 /// What stands for each gang.
 struct Signs {
-    /// What is older than this speaks for no node.
+    /// Preflight results older than this are ignored.
     now: Timestamp,
-    /// The gangs in the order in which the tree meets them, with their accelerators.
+    /// The gangs in order of first appearance, with their accelerators.
     gangs: Vec<(String, i64)>,
     places: BTreeMap<String, usize>,
 }
@@ -88,12 +88,12 @@ impl Signs {
             gangs: Vec::new(),
             places: BTreeMap::new(),
         };
-        signs.meet(area);
+        signs.add_gangs(area);
         signs
     }
 
-    fn meet(&mut self, area: &Area) {
-        area.areas.iter().for_each(|part| self.meet(part));
+    fn add_gangs(&mut self, area: &Area) {
+        area.areas.iter().for_each(|part| self.add_gangs(part));
         for held in area.hosts.iter().flat_map(|host| &host.holders) {
             let next = self.gangs.len();
             let place = *self.places.entry(held.gang.clone()).or_insert(next);
@@ -121,10 +121,10 @@ fn text(area: &Area, signs: &Signs, all: bool, paint: Paint) -> String {
     let mut legend = vec![format!("{FREE} free")];
     let tally = area.accelerators;
     if tally.foreign > 0 {
-        legend.push(format!("{FOREIGN} pods of no gang"));
+        legend.push(format!("{FOREIGN} other pods"));
     }
     if tally.out > 0 {
-        legend.push(format!("{OUT} out"));
+        legend.push(format!("{OUT} unavailable"));
     }
     if draws_hosts && tally.total > 0 {
         for (gang, count) in &signs.gangs {
@@ -165,16 +165,16 @@ fn branch(area: &Area, signs: &Signs, draws_hosts: bool, width: usize, paint: Pa
     branch
 }
 
-/// `, 64 GPUs: 12 free, 48 held, 4 out`; nothing where there are none.
+/// `, 64 GPUs: 12 free, 48 used by gangs, 4 unavailable`; empty if there are none.
 fn tally(tally: Tally) -> String {
     if tally.total == 0 {
         return String::new();
     }
     let parts = [
         (tally.free, "free"),
-        (tally.held, "held"),
-        (tally.foreign, "of no gang"),
-        (tally.out, "out"),
+        (tally.held, "used by gangs"),
+        (tally.foreign, "used by other pods"),
+        (tally.out, "unavailable"),
     ];
     let parts: Vec<String> = parts
         .into_iter()

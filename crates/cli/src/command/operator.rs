@@ -1,4 +1,4 @@
-//! `trainyard operator`: the arguments of the process that looks after a cluster.
+//! `trainyard operator`: runs the Kubernetes operator.
 
 use trainyard_core::{launch, probe::Cap, spec::Kind};
 use trainyard_kube::{
@@ -17,9 +17,9 @@ pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
     let namespace = args.namespace.filter(|name| !name.is_empty());
     if args.progress_bind != Bind::Off && args.webhook_bind == Bind::Off {
         return Err(Failure::new(
-            "`--progress-bind` needs the certificate of the webhooks, and none are served",
+            "`--progress-bind` needs the webhook certificate, and the webhooks are disabled",
         )
-        .hint("serve them with `--webhook-bind :9443`, or leave `--progress-bind` out"));
+        .hint("enable them with `--webhook-bind :9443`, or remove `--progress-bind`"));
     }
     let serving = Serving {
         pushes: args.progress_bind,
@@ -94,14 +94,14 @@ pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
     process.run().map(|()| Exit::Done).map_err(|error| {
         let hint = match error {
             ProcessError::NoCluster(_) => {
-                "name a kubeconfig with `--kubeconfig FILE` or the variable `KUBECONFIG`"
+                "name a kubeconfig with `--kubeconfig FILE` or the environment variable `KUBECONFIG`"
             }
             ProcessError::Client(_) => "check the server and the credentials in the kubeconfig",
             ProcessError::Listen { .. } => {
-                "name another address, or `0` to serve it not at all; `ss -ltnp` shows who listens"
+                "choose another address, or `0` to disable it; `ss -ltnp` shows what listens there"
             }
             ProcessError::ClientCa { .. } => {
-                "name a file with certificates of authorities as PEM with `--webhook-client-ca FILE`"
+                "pass a PEM file with CA certificates to `--webhook-client-ca FILE`"
             }
             ProcessError::Tls(_) | ProcessError::Runtime(_) => {
                 "check the limits of this user with `ulimit -a`"
@@ -126,8 +126,8 @@ fn kinds(names: &[String]) -> Result<Vec<Kind>, Failure> {
             let mut known: Vec<&str> = Kind::ALL.map(Kind::name).to_vec();
             known.sort_unstable();
             known.dedup();
-            return Err(Failure::new(format!("`{name}` is no kind of job"))
-                .hint(format!("the kinds are {}", known.join(", "))));
+            return Err(Failure::new(format!("unknown job kind `{name}`"))
+                .hint(format!("expected one of {}", known.join(", "))));
         }
         kinds.extend(found);
     }

@@ -47,7 +47,7 @@ struct Entry<'a> {
     reserved: Option<&'a [Seat]>,
 }
 
-/// Prints the seats.
+/// Prints the node assignment.
 pub(super) fn run(args: &PlaceJob, printer: &mut Printer) -> Result<Exit, Failure> {
     let Some(jobs) = jobs(args, printer)? else {
         return Ok(Exit::CouldNot);
@@ -62,7 +62,7 @@ pub(super) fn run(args: &PlaceJob, printer: &mut Printer) -> Result<Exit, Failur
             .unwrap_or(now);
         let gang = Gang::of(job, &Cluster::default(), created)
             .with_context(|| format!("cannot plan {} `{}`", job.kind, job.name))?;
-        // A job that runs already is asked about as if it began anew.
+        // A running job is treated as if it were starting.
         snapshot
             .pods
             .retain(|_, pod| pod.gang.as_ref() != Some(&gang.key));
@@ -83,8 +83,8 @@ pub(super) fn run(args: &PlaceJob, printer: &mut Printer) -> Result<Exit, Failur
                 jobs: gangs.iter().map(|gang| entry(gang, &placement)).collect(),
                 warnings: &placement.warnings,
             };
-            let mut json =
-                serde_json::to_vec_pretty(&document).context("cannot write the seats as JSON")?;
+            let mut json = serde_json::to_vec_pretty(&document)
+                .context("cannot write the node assignment as JSON")?;
             json.push(b'\n');
             printer.data(&json)?;
         }
@@ -96,7 +96,7 @@ pub(super) fn run(args: &PlaceJob, printer: &mut Printer) -> Result<Exit, Failur
     })
 }
 
-/// The jobs of the file; none where it has errors, which are told.
+/// The jobs of the file; none if it has errors, which are printed.
 fn jobs(args: &PlaceJob, printer: &mut Printer) -> Result<Option<Vec<Job>>, Failure> {
     let Some((file, fabrics)) = jobs_file(&args.file, printer)? else {
         return Ok(None);
@@ -126,7 +126,7 @@ fn text(snapshot: &Snapshot, gang: &Gang, placement: &Placement, paint: Paint) -
     let name = &gang.key.name;
     if let Some(refusal) = placement.refused.get(&gang.key) {
         let why = clean::text(&refusal.message);
-        return format!("{}: no seats: {why}\n", paint.apply("1;31", name));
+        return format!("{}: does not fit: {why}\n", paint.apply("1;31", name));
     }
     let Some(seating) = placement.seated.get(&gang.key) else {
         return format!("{name}: has no pods\n");
@@ -172,7 +172,7 @@ fn summary(seating: &Seating) -> String {
     let pods = words::counted(seating.seats.len() as u64, "pod");
     let mut words = format!("{pods}{place}: {}; cost {}", spans.join(", "), seating.cost);
     if seating.unseated > 0 {
-        words = format!("{words}; {} more pods find no seat", seating.unseated);
+        words = format!("{words}; {} more pods do not fit", seating.unseated);
     }
     words
 }

@@ -59,7 +59,7 @@ struct Model {
     shape: trainyard_core::plan::shape::Shape,
 }
 
-/// What is said of the best layout alone.
+/// What is printed about the best layout only.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Best {

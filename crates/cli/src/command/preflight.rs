@@ -35,8 +35,10 @@ pub(super) fn run(args: &Preflight, printer: &mut Printer) -> Result<Exit, Failu
         return Ok(Exit::CouldNot);
     };
     if !args.root.is_dir() {
-        let message = format!("`{}` is no folder", args.root.display());
-        return Err(Failure::new(message).hint("name one that holds `proc`, `sys` and `dev`"));
+        let message = format!("`{}` is not a folder", args.root.display());
+        return Err(
+            Failure::new(message).hint("pass a folder that contains `proc`, `sys` and `dev`")
+        );
     }
     let reading = trainyard_probe::read(&args.root, &needs);
     let name = reading.hostname.value().filter(|name| !name.is_empty());
@@ -49,7 +51,7 @@ pub(super) fn run(args: &Preflight, printer: &mut Printer) -> Result<Exit, Failu
     preflight::print(&report, args.format, printer)
 }
 
-/// What the machine is held to; none where the file has errors, which are told.
+/// What the machine is checked against; none if the file has errors, which are printed.
 fn needs(args: &Preflight, printer: &mut Printer) -> Result<Option<Needs>, Failure> {
     let mut needs = match &args.job {
         None => Needs::default(),
@@ -85,7 +87,7 @@ fn of_job(args: &Preflight, printer: &mut Printer) -> Result<Option<Needs>, Fail
     Ok(Some(needs.on_the_node()))
 }
 
-/// The job of a file and the fabrics beside it; none where the file has errors, which are told.
+/// The job of a file and the fabrics beside it; none if the file has errors, which are printed.
 fn read_job(path: &Path, printer: &mut Printer) -> Result<Option<(Job, Fabrics)>, Failure> {
     let Some((file, fabrics)) = jobs_file(path, printer)? else {
         return Ok(None);
@@ -100,9 +102,8 @@ fn read_job(path: &Path, printer: &mut Printer) -> Result<Option<(Job, Fabrics)>
         (last, others) => {
             let count = others + usize::from(last.is_some());
             let name = source::name(path);
-            let message = format!("`{name}` holds {count} jobs, and one is needed");
-            Err(Failure::new(message)
-                .hint("put the job that the machine is for into a file of its own"))
+            let message = format!("`{name}` contains {count} jobs; expected 1");
+            Err(Failure::new(message).hint("put the job into a file of its own"))
         }
     }
 }

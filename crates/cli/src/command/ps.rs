@@ -73,7 +73,7 @@ impl<'a> Entry<'a> {
             ended_at: run.ended_at(),
             last_step: run.last_step(),
             last_loss: run.last_loss(),
-            attempt_step: run.attempt_progress().map(|told| told.step),
+            attempt_step: run.attempt_progress().map(|reported| reported.step),
             processes: processes::of(run),
             folder: &run.folder.path,
         }
@@ -162,7 +162,7 @@ pub(super) fn run(args: &Ps, printer: &mut Printer) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Prints the list again and again, until nobody takes it.
+/// Prints the list repeatedly, until stdout is closed.
 fn watch(args: &Ps, printer: &mut Printer) -> Result<Exit, Failure> {
     let both = printer.stdout_is_terminal() && printer.stderr_is_terminal();
     loop {
@@ -199,7 +199,7 @@ fn print(args: &Ps, printer: &mut Printer) -> Result<(), Failure> {
         Format::Text if runs.is_empty() && unreadable.is_empty() => {
             let root = store.root().display();
             printer.summary(&format!(
-                "nothing ran here yet: `{root}` holds no run; `trainyard run FILE` starts one"
+                "no runs in `{root}`; `trainyard run FILE` starts one"
             ));
         }
         Format::Text => {
@@ -223,10 +223,10 @@ fn table(runs: &[Stored], unreadable: &[Unreadable], all: bool, now: Timestamp) 
         words::age(age)
     };
     rows.extend(runs.iter().map(|run| {
-        // While a run goes on, what its attempt has not done again yet does not count.
+        // While a run is live, steps that its attempt has not repeated yet do not count.
         let (step, loss) = match run.attempt_progress() {
             _ if run.report.is_some() => (run.last_step(), run.last_loss()),
-            Some(told) => (Some(told.step), run.last_loss()),
+            Some(reported) => (Some(reported.step), run.last_loss()),
             None => (None, None),
         };
         let step = step.map_or("-".to_owned(), words::grouped);

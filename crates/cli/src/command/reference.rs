@@ -1,6 +1,6 @@
 //! `trainyard reference`: the pages of `docs/reference/` that the program knows best itself.
 //!
-//! Hidden from help: `cargo xtask gen` calls it, nobody else needs to.
+//! Hidden from help: only `cargo xtask gen` calls it.
 
 use std::fmt::Write as _;
 
@@ -55,8 +55,8 @@ fn section(page: &mut String, command: &mut clap::Command, name: &str) {
 
 fn lint_rules() -> String {
     let mut page = format!(
-        "{NOTICE}# Lint rules\n\nEvery finding carries one of these codes. Codes are stable: one is \
-         never given another meaning. `trainyard lint --explain CODE` prints the same text.\n"
+        "{NOTICE}# Lint rules\n\nEvery finding has one of these codes. Codes are stable and never \
+         reused. `trainyard lint --explain CODE` prints the same text.\n"
     );
     for rule in lint::rules() {
         write!(
@@ -80,19 +80,16 @@ pub(super) fn severities(rule: &lint::Rule) -> String {
             "Severity: {demo} in a demo, {} in production",
             rule.production
         ),
-        None => format!(
-            "Severity: {} in production, not looked for in a demo",
-            rule.production
-        ),
+        None => format!("Severity: {} in production, off in a demo", rule.production),
     }
 }
 
 fn doctor_rules() -> String {
     let rules = diagnose::Rules::builtin();
     let mut page = format!(
-        "{NOTICE}# Labels and rules of the doctor\n\nLabels are stable: one is never given another \
-         meaning. `--rules FILE` adds labels and rules in the same form as \
-         `crates/core/src/diagnose/rules.toml`; one with a known name takes the place of ours.\n"
+        "{NOTICE}# Doctor labels and rules\n\nLabels are stable and never \
+         reused. `--rules FILE` adds labels and rules in the format of \
+         `crates/core/src/diagnose/rules.toml`; an entry with a built-in name replaces the built-in one.\n"
     );
     let put = |page: &mut String, part: String| page.push_str(&part);
     for label in rules.labels() {
@@ -111,7 +108,7 @@ fn doctor_rules() -> String {
         let mut first = true;
         for rule in speaking {
             if std::mem::take(&mut first) {
-                page.push_str("\n| rule | looks for | from |\n|---|---|---|\n");
+                page.push_str("\n| rule | matches | from |\n|---|---|---|\n");
             }
             let literals: Vec<String> = rule
                 .any
@@ -136,8 +133,8 @@ fn doctor_rules() -> String {
 
 fn preflight_checks() -> String {
     let mut page = format!(
-        "{NOTICE}# Checks of a preflight\n\nNames are stable: one is never given another meaning. The owner is who can \
-         put it right as a rule; a check may name another.\n\n| layer | check | looks at | owner |\n|---|---|---|---|\n"
+        "{NOTICE}# Preflight checks\n\nNames are stable and never reused. The owner is who can usually \
+         fix it; a check may name another.\n\n| layer | check | examines | owner |\n|---|---|---|---|\n"
     );
     for entry in probe::CATALOGUE {
         let (layer, owner) = (preflight::layer(entry.layer), preflight::owner(entry.owner));

@@ -11,7 +11,7 @@ use trainyard_core::{
     spec::{self, RoleInFile},
 };
 
-use super::{jobs_file, tell_foreign};
+use super::{jobs_file, note_foreign};
 use crate::{
     args::{Render, RenderFormat},
     environment::Environment,
@@ -69,7 +69,7 @@ pub(super) fn run(
     }
     writer.end()?;
     let count = writer.count;
-    tell_foreign(&[&file], "printed as is", printer);
+    note_foreign(&[&file], "printed as is", printer);
     let name = source::name(&args.file);
     printer.note(&format!("`{name}` becomes {count} objects"));
     Ok(Exit::Done)

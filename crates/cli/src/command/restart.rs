@@ -10,7 +10,7 @@ use crate::{
     stored,
 };
 
-/// Asks for a new attempt.
+/// Requests a new attempt.
 pub(super) fn run(args: &Named, printer: &mut Printer) -> Result<Exit, Failure> {
     if args.place.is_cluster() {
         return cluster::change::restart(args, printer);
@@ -20,15 +20,15 @@ pub(super) fn run(args: &Named, printer: &mut Printer) -> Result<Exit, Failure> 
     if run.state() == "Suspended" {
         return Err(
             Failure::new(format!("job `{job}` is suspended")).hint(format!(
-                "`trainyard resume {job}` lets it go on, as a new attempt"
+                "`trainyard resume {job}` resumes it with a new attempt"
             )),
         );
     }
     let name = Timestamp::now().to_string();
     run.folder.request_restart(&name).map_err(stored::refused)?;
     printer.summary(&format!(
-        "job `{job}` is asked to begin attempt {}, on nobody's account; it cannot be taken back, \
-         `trainyard status {job}` follows it",
+        "job `{job}` will start attempt {}; it does not count against the failure budget; \
+         `trainyard status {job}` shows its progress",
         run.attempts() + 1
     ));
     Ok(Exit::Done)

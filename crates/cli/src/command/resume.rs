@@ -1,4 +1,4 @@
-//! `trainyard resume`: let a suspended job go on.
+//! `trainyard resume`: resume a suspended job.
 
 use crate::{
     args::Named,
@@ -8,7 +8,7 @@ use crate::{
     stored,
 };
 
-/// Lets the job go on.
+/// Resumes the job.
 pub(super) fn run(args: &Named, printer: &mut Printer) -> Result<Exit, Failure> {
     if args.place.is_cluster() {
         return cluster::change::suspend(args, false, printer);
@@ -17,7 +17,7 @@ pub(super) fn run(args: &Named, printer: &mut Printer) -> Result<Exit, Failure> 
     run.folder.request_suspend(false).map_err(stored::refused)?;
     let job = &args.job;
     printer.summary(&format!(
-        "job `{job}` goes on with a new attempt; `trainyard suspend {job}` takes its pods away again"
+        "job `{job}` resumes with a new attempt; `trainyard suspend {job}` suspends it again"
     ));
     Ok(Exit::Done)
 }

@@ -110,10 +110,10 @@ fn supervise(
     environment: &Environment,
     printer: &mut Printer,
 ) -> Result<RunReport, Failure> {
-    let stop = StopHandle::new().context("cannot make the way to stop a run")?;
-    let signals = Signals::listen().context("cannot listen to signals")?;
+    let stop = StopHandle::new().context("cannot create the stop channel of the run")?;
+    let signals = Signals::listen().context("cannot install signal handlers")?;
     stop.listen_to_signals()
-        .context("cannot listen to signals")?;
+        .context("cannot install signal handlers")?;
 
     let (mut view, mut screen) = stage(job, format, Timestamp::now(), environment, printer);
     let queue = Queue::new();
@@ -195,7 +195,7 @@ pub(super) fn finish(
     }
 }
 
-/// Faults that did not take place were asked for in vain, whatever became of the job.
+/// Warns about faults that were not injected, whether or not the job succeeded.
 fn warn_of_faults(report: &RunReport, printer: &mut Printer) {
     let all = report.injections.len();
     let missed = report
@@ -206,13 +206,13 @@ fn warn_of_faults(report: &RunReport, printer: &mut Printer) {
     if missed > 0 {
         let faults = words::counted(all as u64, "fault");
         printer.summary(&format!(
-            "\nwarning: {missed} of {faults} on purpose did not fire; the report says why"
+            "\nwarning: {missed} of {faults} were not injected; the report shows why"
         ));
     }
 }
 
 fn options(args: &Run) -> Result<RunOptions, Failure> {
-    let program = std::env::current_exe().context("cannot tell where this program is")?;
+    let program = std::env::current_exe().context("cannot find the path of this program")?;
     Ok(RunOptions {
         accelerators: if args.cpu || args.gpus == Some(Gpus::Each(0)) {
             Accelerators::Ignore
@@ -229,7 +229,7 @@ fn options(args: &Run) -> Result<RunOptions, Failure> {
             Some(Arc::new(doctor::rules(&args.rules)?))
         },
         environment: environment::inherited(program.parent()),
-        working_dir: std::env::current_dir().context("cannot tell the current folder")?,
+        working_dir: std::env::current_dir().context("cannot find the current folder")?,
         program,
     })
 }

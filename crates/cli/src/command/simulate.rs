@@ -101,7 +101,7 @@ fn world(args: &Simulate) -> Result<World, Failure> {
     let software = failures.software_share;
     if !(0.0..=1.0).contains(&software) {
         return Err(Failure::new(format!(
-            "`--software-share` is {software}, and must be between 0 and 1"
+            "`--software-share` is {software}; it must be between 0 and 1"
         )));
     }
     world.failures.hardware = rate * (1.0 - software);
@@ -146,7 +146,7 @@ fn world(args: &Simulate) -> Result<World, Failure> {
     world.repair.manual = 3_600.0 * args.spares.manual;
     world
         .check()
-        .map_err(|error| Failure::new(format!("the world makes no sense: {error}")))?;
+        .map_err(|error| Failure::new(format!("invalid simulation: {error}")))?;
     Ok(world)
 }
 
@@ -171,7 +171,7 @@ fn text(report: &Report, args: &Simulate, bar: &[String]) -> String {
     let mut say =
         |line: &str| writeln!(text, "{line}").expect("a string takes whatever is written");
     say(&format!(
-        "{} GPUs on {} machines, {} of {}, path `{}`, {} standbys, saved every {} ({})",
+        "{} GPUs on {} machines, {} of {}, path `{}`, {} standbys, checkpoint every {} ({})",
         words::grouped(args.gpus.into()),
         words::grouped(world.machines.into()),
         words::counted(outlook.runs.into(), "run"),
@@ -183,7 +183,7 @@ fn text(report: &Report, args: &Simulate, bar: &[String]) -> String {
     ));
     say("");
     say(&format!(
-        "trains     {:.2} % of the time (ETTR), ± {:.2}; from {:.2} to {:.2}",
+        "training    {:.2} % of wall time (ETTR), ± {:.2}; from {:.2} to {:.2}",
         100.0 * outlook.ettr.mean,
         100.0 * outlook.ettr.plus_minus,
         100.0 * outlook.ettr.least,
@@ -197,7 +197,7 @@ fn text(report: &Report, args: &Simulate, bar: &[String]) -> String {
     ));
     if outlook.given_up > 0 {
         say(&format!(
-            "{} of them never came to an end and were given up",
+            "{} did not finish (abandoned)",
             words::counted(outlook.given_up.into(), "run")
         ));
     }
@@ -207,7 +207,7 @@ fn text(report: &Report, args: &Simulate, bar: &[String]) -> String {
     }
     if !report.sensitivity.is_empty() {
         say("");
-        say("what would win");
+        say("what would help most");
         let rows: Vec<Vec<String>> = report
             .sensitivity
             .iter()

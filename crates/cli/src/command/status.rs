@@ -115,7 +115,7 @@ fn document(run: &Stored, now: Timestamp) -> Document<'_> {
         pods: run.pods(),
         last_step: run.last_step(),
         last_loss: run.last_loss(),
-        attempt_step: run.attempt_progress().map(|told| told.step),
+        attempt_step: run.attempt_progress().map(|reported| reported.step),
         budget: budget(&run.status, &run.record.limits),
         progress: run.progress_record(),
         stalled: run.stall(now),
@@ -147,10 +147,10 @@ fn render(run: &Stored, now: Timestamp, width: Option<usize>, paint: Paint) -> S
     let when = match run.ended_at() {
         Some(ended) => {
             let took = words::duration(since(run.record.started_at, ended));
-            format!("began {ago}, took {took}")
+            format!("started {ago}, took {took}")
         }
-        None if run.live => format!("began {ago}, in process {}", run.record.pid),
-        None => format!("began {ago}"),
+        None if run.live => format!("started {ago}, in process {}", run.record.pid),
+        None => format!("started {ago}"),
     };
     page.headline(&run.record.name, &run.record.kind, run.state(), &when);
     if let Some(waiting) = &run.status.trainyard.waiting
@@ -162,7 +162,7 @@ fn render(run: &Stored, now: Timestamp, width: Option<usize>, paint: Paint) -> S
     if run.state() == "Interrupted" {
         page.line(
             "note",
-            "its engine ended without a report; no process of it is left",
+            "its engine died without a report; no process of it is left",
         );
     }
     page.failures(run);
@@ -173,8 +173,8 @@ fn render(run: &Stored, now: Timestamp, width: Option<usize>, paint: Paint) -> S
     if let Some(stall) = run.stall(now) {
         page.line("stalled", &stall);
     }
-    let told = run.progress_record();
-    page.complaint(told.filter(|told| told.attempt == run.attempts()));
+    let reported = run.progress_record();
+    page.complaint(reported.filter(|reported| reported.attempt == run.attempts()));
     page.budget(&run.status, &run.record.limits);
     let (ledger, ratio) = run.ledger(now);
     page.time(&ledger, &run.spans(now), ratio);
@@ -239,17 +239,17 @@ impl Page {
         // An attempt may also end for what its ranks talk over, without any that failed.
         let decided = run.status.trainyard.last_failure.as_ref();
         let decided = decided.and_then(|last| last.verdict.as_ref());
-        let heard = run
+        let concluded = run
             .failures
             .iter()
             .filter_map(|failed| failed.verdict.as_ref());
-        let verdicts = decided.into_iter().chain(heard);
+        let verdicts = decided.into_iter().chain(concluded);
         if let Some(verdict) = verdicts.max_by_key(|verdict| verdict.attempt) {
             self.verdict(verdict);
         }
     }
 
-    /// What the doctor concluded about the last failure that told anything.
+    /// What the doctor concluded about the last failure that has a verdict.
     pub(crate) fn verdict(&mut self, verdict: &VerdictSummary) {
         let mut lines = words::wrapped(&clean::text(&verdict.headline()), self.width);
         lines.push(verdict.weight());
@@ -261,9 +261,9 @@ impl Page {
         let Some(furthest) = run.last_step() else {
             return;
         };
-        let told = run.attempt_progress().filter(|_| run.report.is_none());
-        let mut text = words::grouped(told.map_or(furthest, |told| told.step));
-        let loss = match (told, run.live) {
+        let reported = run.attempt_progress().filter(|_| run.report.is_none());
+        let mut text = words::grouped(reported.map_or(furthest, |reported| reported.step));
+        let loss = match (reported, run.live) {
             (None, true) => None,
             _ => run.last_loss(),
         };
@@ -271,8 +271,8 @@ impl Page {
             write!(text, ", loss {}", words::loss(loss))
                 .expect("a string takes whatever is written");
         }
-        match told {
-            Some(told) if told.step < furthest => {
+        match reported {
+            Some(reported) if reported.step < furthest => {
                 write!(
                     text,
                     "; an earlier attempt reached {}",

@@ -14,9 +14,9 @@ use crate::{
     stored, words,
 };
 
-/// How often a run that is being stopped is looked at.
+/// Poll interval for a run that is being stopped.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How often it is said that it still goes on.
+/// How often it is printed that the run has not ended.
 const SAY_EVERY: Duration = Duration::from_secs(5);
 
 /// Stops what the arguments name, and waits until it has ended.
@@ -25,7 +25,7 @@ pub(super) fn run(args: &Stop, printer: &mut Printer) -> Result<Exit, Failure> {
     let runs = if args.all {
         let runs = stored::live_runs(&store)?;
         if runs.is_empty() {
-            printer.summary("nothing is running here; there is nothing to stop");
+            printer.summary("no run is active, nothing to stop");
         }
         runs
     } else {
@@ -41,7 +41,7 @@ pub(super) fn run(args: &Stop, printer: &mut Printer) -> Result<Exit, Failure> {
         };
         if !run.live {
             printer.summary(&format!(
-                "job `{}` has already ended ({}); there is nothing to stop",
+                "job `{}` has already ended ({}), nothing to stop",
                 run.record.name,
                 run.state()
             ));
@@ -54,7 +54,7 @@ pub(super) fn run(args: &Stop, printer: &mut Printer) -> Result<Exit, Failure> {
         let job = &run.record.name;
         match run.folder.request_stop(args.now) {
             Ok(()) if args.now => {
-                printer.summary(&format!("ending all pods of job `{job}` at once"));
+                printer.summary(&format!("killing all pods of job `{job}`"));
             }
             Ok(()) => printer.summary(&format!(
                 "stopping job `{job}`: its pods get SIGTERM and their grace period to save"
@@ -83,7 +83,7 @@ fn wait(folder: &RunFolder, began: Instant, printer: &mut Printer) {
             say_at = Instant::now() + SAY_EVERY;
             let job = &folder.job;
             printer.summary(&format!(
-                "job `{job}` has not ended after {}; `trainyard stop {job} --now` ends its pods at once",
+                "job `{job}` has not ended after {}; `trainyard stop {job} --now` kills its pods",
                 words::duration(began.elapsed())
             ));
         }

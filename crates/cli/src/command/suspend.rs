@@ -1,4 +1,4 @@
-//! `trainyard suspend`: take the pods of a job away until it is resumed.
+//! `trainyard suspend`: delete the pods of a job until it is resumed.
 
 use crate::{
     args::Named,
@@ -17,8 +17,8 @@ pub(super) fn run(args: &Named, printer: &mut Printer) -> Result<Exit, Failure> 
     run.folder.request_suspend(true).map_err(stored::refused)?;
     let job = &args.job;
     printer.summary(&format!(
-        "job `{job}` is suspended: its pods are asked to end, and its run waits; \
-         `trainyard resume {job}` lets it go on"
+        "job `{job}` is suspended and its pods are terminating; \
+         `trainyard resume {job}` resumes it"
     ));
     Ok(Exit::Done)
 }

@@ -10,14 +10,14 @@ use crate::printer::Paint;
 
 /// Most characters of a line that are shown. The log has the whole line.
 pub(crate) const LINE_MAX: usize = 2_000;
-/// Bytes that are looked at: no character and no escape sequence that is worth keeping makes a line
+/// Bytes that are examined: no character and no escape sequence that is worth keeping makes a line
 /// of `LINE_MAX` characters longer than this.
 const BYTES_MAX: usize = LINE_MAX * 8;
 /// Longest colour sequence that is kept.
 const COLOUR_MAX: usize = 32;
 /// What stands in for a character that would change how others are shown.
 const REPLACED: char = '\u{fffd}';
-/// What is said of a line that is cut while the log is written.
+/// Suffix of a line that is cut while the log is written.
 pub(crate) const IN_THE_LOG: &str = " … (cut; the log has the whole line)";
 const RESET: &str = "\u{1b}[0m";
 
@@ -88,7 +88,7 @@ pub(crate) fn turns_text(character: char) -> bool {
 
 /// One line of a rank, without its newline, as it may be shown.
 ///
-/// `more` says that the line goes on beyond `bytes`; a line that is cut ends with `note`.
+/// `more`: the line continues beyond `bytes`; a line that is cut ends with `note`.
 pub(crate) fn line(bytes: &[u8], more: bool, note: &str, paint: Paint) -> String {
     let bytes = last_overwrite(bytes);
     let (window, rest) = bytes.split_at(bytes.len().min(BYTES_MAX));

@@ -1,4 +1,4 @@
-//! Identical lines of several ranks, told once.
+//! Identical lines of several ranks, printed once.
 //!
 //! A line waits for a short time, so that other ranks that write the same can join it. Lines are
 //! let out in the order in which they first came.
@@ -55,7 +55,7 @@ pub(crate) struct Fold {
     /// How many ranks can write the same.
     ranks: usize,
     waiting: VecDeque<Folded>,
-    /// How many lines were let out so far: the number of the first that waits.
+    /// How many lines were printed so far: the number of the first that waits.
     first: u64,
     /// The number of the last line of each text that waits.
     newest: BTreeMap<Line, u64>,
@@ -135,17 +135,18 @@ mod tests {
     fn feed(ranks: usize, lines: &[(u32, u64, &str)]) -> Vec<(String, Vec<u32>)> {
         let container: Arc<str> = "c".into();
         let mut fold = Fold::new(ranks);
-        let mut told = Vec::new();
+        let mut folded_lines = Vec::new();
         for (index, millis, text) in lines {
             let now = Duration::from_millis(*millis);
             while let Some(folded) = fold.due(now) {
-                told.push(folded);
+                folded_lines.push(folded);
             }
             let line = Line::new(text, &container, Stream::Out);
             fold.add(Slot::new(Role::Worker, *index), line, now);
         }
-        told.extend(std::iter::from_fn(|| fold.pop()));
-        told.into_iter()
+        folded_lines.extend(std::iter::from_fn(|| fold.pop()));
+        folded_lines
+            .into_iter()
             .map(|folded| {
                 let indices = folded.slots.iter().map(|slot| slot.index).collect();
                 (folded.line.text.to_string(), indices)
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn identical_lines_are_told_once() {
+    fn identical_lines_are_printed_once() {
         type Case<'a> = (
             &'a str,
             &'a [(u32, u64, &'a str)],
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_waits_for_ranks_that_cannot_come_nor_without_bound() {
+    fn waits_for_ranks_are_bounded() {
         let container: Arc<str> = "c".into();
         let line = |text: &str| Line::new(text, &container, Stream::Out);
         let mut alone = Fold::new(1);

@@ -12,7 +12,7 @@ use trainyard_core::spec::Slot;
 /// Lines a second that are shown in all. A terminal of 50 lines turns over 40 times a second then,
 /// which is beyond reading.
 const LINES_PER_SECOND: u64 = 2_000;
-/// Lines a second that each rank may always show, so that a quiet one is heard beside a loud one.
+/// Lines per second that each rank may always show, so that a loud rank does not hide a quiet one.
 const LINES_PER_RANK: u64 = 10;
 
 /// Lets lines through while there is room.
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_rank_is_heard_beside_a_loud_one() {
+    fn loud_rank_does_not_hide_quiet_one() {
         let mut gate = Gate::new();
         for millis in 0..5_000 {
             let now = Duration::from_millis(millis);

@@ -16,7 +16,7 @@ const RATE_WINDOW: Duration = Duration::from_secs(10);
 /// Most reports the rate is taken from.
 const SAMPLES_MAX: usize = 256;
 
-/// What the line tells.
+/// What the line shows.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     job: String,
@@ -28,7 +28,7 @@ pub(crate) struct Live {
     loss: Option<f64>,
     /// (when, step), oldest first.
     samples: VecDeque<(Duration, u64)>,
-    /// What stands in the way, in place of progress.
+    /// What the job waits for, shown instead of progress.
     waiting: Option<String>,
     /// When the attempt begins, where it is held back.
     begins_at: Option<Duration>,
@@ -146,7 +146,7 @@ impl Live {
         parts.push(words::duration(now));
         if let Some(begins_at) = self.begins_at.filter(|at| *at > now) {
             parts.push(format!(
-                "begins in {}",
+                "starts in {}",
                 words::duration(begins_at.saturating_sub(now))
             ));
         } else if let Some(waiting) = &self.waiting {
@@ -177,7 +177,7 @@ impl Live {
             let length = gap.chars().count() + part.chars().count();
             if used + length > most {
                 let room = most.saturating_sub(used + gap.chars().count());
-                // A piece of a sentence still tells something; a piece of a number lies.
+                // A truncated sentence is still useful; a truncated number is wrong.
                 if room >= 12 && part.contains(' ') && !part.chars().any(|c| c.is_ascii_digit()) {
                     line.push_str(gap);
                     line.extend(part.chars().take(room - 1));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_tells_what_matters_first() {
+    fn live_line_shows_important_facts_first() {
         let live = training();
         let whole =
             "mnist · attempt 2 · pods 3/4 · 1m05s · step 1,250 · loss 2.3140 · 10.0 steps/s";
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_attempt_begins_afresh_and_old_news_are_ignored() {
+    fn new_attempt_ignores_old_events() {
         let mut live = training();
         live.attempt(3);
         live.progress(2, 9_999, None, seconds(66.0));
@@ -272,7 +272,7 @@ mod tests {
         live.begins_at(Some(seconds(76.5)));
         assert_eq!(
             live.render(seconds(66.0), 60, Paint::Plain),
-            "mnist · attempt 3 · pods 0/4 · 1m06s · begins in 10s"
+            "mnist · attempt 3 · pods 0/4 · 1m06s · starts in 10s"
         );
     }
 

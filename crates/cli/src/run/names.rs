@@ -9,7 +9,7 @@ use trainyard_core::spec::{Job, Role, Slot};
 const COLOURS: [u8; 10] = [32, 28, 166, 134, 30, 168, 136, 67, 64, 97];
 /// Most pods that are named one by one in front of a line they share.
 const NAMED_MAX: usize = 3;
-/// What trainyard says itself has this name.
+/// The name in front of trainyard's own messages.
 pub(crate) const OWN: &str = "[trainyard]";
 
 /// The names of the pods of one job.

@@ -81,7 +81,7 @@ impl Queue {
         }
     }
 
-    /// Takes an event of the engine in.
+    /// Adds an event of the engine.
     pub(crate) fn push(&self, event: RunEvent, now: Duration) {
         let mut state = self.lock();
         let first = state.batch.is_empty();
@@ -113,7 +113,7 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A view that panicked has told why; the run goes on without it.
+        // A view that panicked has printed why; the run continues without it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -193,7 +193,7 @@ impl Within {
             // The end of the line that the view waits for was left out.
             bytes.insert(0, b'\n');
         } else if self.really && !self.shown {
-            // The rest of a line whose beginning was left out tells nothing.
+            // The rest of a line whose beginning was left out is useless.
             let end = bytes.iter().position(|byte| *byte == b'\n');
             bytes.drain(..end.map_or(bytes.len(), |end| end + 1));
         }
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_whose_end_was_left_out_swallows_no_other() {
+    fn line_with_missing_end_swallows_no_other() {
         type Pieces<'a> = &'a [&'a [u8]];
         let texts = |batch: Batch| -> Vec<String> {
             let events = batch.events.into_iter();

@@ -1,4 +1,4 @@
-//! The report of a run, for people: what failed first, who paid, where the time went, what next.
+//! The report of a run as text: what failed first, the failure budget, where the time went, what next.
 //!
 //! Pure: the report of the engine and the width in, text out.
 
@@ -20,7 +20,7 @@ const OTHERS_LISTED: usize = 5;
 /// Width of the column of headings.
 const HEADINGS: usize = 15;
 
-/// Limits of the accounts; an account that is not in it bears any number of failures.
+/// Failure budgets by account; an account that is not in it has no limit.
 pub(crate) type Limits = BTreeMap<Account, u32>;
 
 /// The report as text, for a terminal of `width` columns where it goes to one.
@@ -53,11 +53,11 @@ pub(crate) fn render(
     if report.outcome == Outcome::Failed && !report.message.is_empty() {
         page.entry("because", &report.message);
     }
-    if let Some(paid) = paid(&report.spent, limits) {
-        page.entry("failures paid", &paid);
+    if let Some(used) = used_budgets(&report.spent, limits) {
+        page.entry("failure budget", &used);
     }
     if let Some(step) = report.last_step {
-        let last = report.progress.as_ref().and_then(|told| told.loss);
+        let last = report.progress.as_ref().and_then(|reported| reported.loss);
         let loss = last
             .map(|loss| loss.0)
             .or(report.last_loss)
@@ -84,8 +84,8 @@ pub(crate) fn complaint(report: &RunReport) -> Option<String> {
     report.progress.as_ref()?.complaint()
 }
 
-/// What each account paid, of those that paid anything.
-fn paid(spent: &Spent, limits: &Limits) -> Option<String> {
+/// The failure budget used by each account that used any.
+fn used_budgets(spent: &Spent, limits: &Limits) -> Option<String> {
     let parts: Vec<String> = Account::ALL
         .into_iter()
         .filter(|account| spent.of(*account) > 0)
@@ -94,21 +94,21 @@ fn paid(spent: &Spent, limits: &Limits) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-/// `user 1 of 3`.
+/// `user: 1 of 3 used`.
 pub(crate) fn account_words(account: Account, spent: &Spent, limits: &Limits) -> String {
-    let paid = spent.of(account);
+    let used = spent.of(account);
     match limits.get(&account) {
         Some(limit) => format!(
-            "{} {paid} of {}",
+            "{}: {used} of {} used",
             account.name(),
             words::grouped((*limit).into())
         ),
-        None => format!("{} {paid} (no limit)", account.name()),
+        None => format!("{}: {used} used (no limit)", account.name()),
     }
 }
 
-/// The name of the pod that failed, with the ranks that it holds.
-fn who(failed: &FailedRank) -> String {
+/// The name of the failed pod, with its ranks.
+fn pod_with_ranks(failed: &FailedRank) -> String {
     let pod = super::names::short(failed.slot);
     match failed.rank {
         Some(rank) if failed.ranks > 1 => {
@@ -124,23 +124,23 @@ fn who(failed: &FailedRank) -> String {
 pub(crate) fn failed(failed: &FailedRank) -> String {
     let mut text = format!(
         "{} in attempt {}: {}",
-        who(failed),
+        pod_with_ranks(failed),
         failed.attempt,
         words::failed(failed)
     );
     if let Some(injected) = &failed.injected {
-        write!(text, ", on purpose (`{injected}`)").expect("a string takes whatever is written");
+        write!(text, ", injected (`{injected}`)").expect("a string takes whatever is written");
     }
     text
 }
 
-/// What became of one fault: `fired at 3.0s, step 120, in attempt 1, on …`, or `did not fire: …`.
+/// What became of one fault: `injected at 3.0s, step 120, in attempt 1, on …`, or `was not injected: …`.
 pub(crate) fn fault_words(fault: &InjectionResult) -> String {
     let name = &fault.fault;
     if !fault.fired {
         let reason = fault.reason.as_deref();
-        let reason = reason.unwrap_or("the run has no record of it");
-        return format!("`{name}` did not fire: {reason}");
+        let reason = reason.unwrap_or("the run did not record it");
+        return format!("`{name}` was not injected: {reason}");
     }
     let after = fault.after_millis.map(Duration::from_millis);
     let parts = [
@@ -154,7 +154,7 @@ pub(crate) fn fault_words(fault: &InjectionResult) -> String {
         Some(format!(", on `{}`", fault.pods.join("`, `"))),
     ];
     let parts: String = parts.into_iter().flatten().collect();
-    format!("`{name}` fired{parts}")
+    format!("`{name}` injected{parts}")
 }
 
 /// A failure, and the attempts that ended with it.
@@ -248,7 +248,7 @@ impl Page {
                 .map(|step| format!(" at step {}", words::grouped(step)));
             writeln!(
                 self.text,
-                "\n{job} had already {word} in run {run}: this run resumed{} and trained nothing ({after})",
+                "\n{job} had already {word} in run {run}: this run resumed{} and trained no steps ({after})",
                 at.unwrap_or_default()
             )
             .expect("a string takes whatever is written");
@@ -296,7 +296,7 @@ impl Page {
         }
     }
 
-    /// What became of each fault on purpose.
+    /// What became of each injected fault.
     fn faults(&mut self, report: &RunReport) {
         for (at, fault) in report.injections.iter().enumerate() {
             let heading = if at == 0 { "faults" } else { "" };
@@ -329,12 +329,13 @@ fn next(report: &RunReport) -> String {
     let job = &report.job;
     match (report.outcome, report.failures.first()) {
         (Outcome::Succeeded, _) if report.already_succeeded.is_some() => {
-            "run it with `--fresh` to start again with empty volumes; what they hold is kept"
-                .to_owned()
+            "run it with `--fresh` to start with empty volumes; the old content is kept".to_owned()
         }
-        (Outcome::Succeeded, _) => format!("`trainyard logs {job}` shows what every rank wrote"),
+        (Outcome::Succeeded, _) => {
+            format!("`trainyard logs {job}` prints the output of every rank")
+        }
         (Outcome::Stopped, _) => {
-            "run the same command again; volumes, and checkpoints in them, are kept".to_owned()
+            "run the same command again; volumes and their checkpoints are kept".to_owned()
         }
         (Outcome::Failed, Some(failed)) => {
             let cure = match (failed.code, &report.verdict) {
@@ -347,7 +348,7 @@ fn next(report: &RunReport) -> String {
                 }
                 _ => String::new(),
             };
-            format!("{cure}`trainyard logs {job} --first-failure` shows all that it wrote")
+            format!("{cure}`trainyard logs {job} --first-failure` prints its whole log")
         }
         (Outcome::Failed, None) => {
             let cure = report.verdict.as_ref().map_or_else(String::new, |verdict| {

@@ -1,20 +1,20 @@
 //! Lines and the live line, as bytes for the two streams.
 //!
-//! Pure: whoever owns the streams writes what comes out, each part in one piece. On a terminal the
+//! Pure: the owner of the streams writes the result, each part in one piece. On a terminal the
 //! live line is drawn below the lines and over its own last state, without a moment in which
 //! nothing is there.
 //!
 //! Invariant: the only control sequences that move the cursor are those made here; texts are cleaned.
 //!
 //! Invariant: between two frames the cursor is at the end of the live line or at the beginning of
-//! an empty one, so that whoever prints next can go on after [`Screen::erase`].
+//! an empty one, so that the next print can continue after [`Screen::erase`].
 
 use std::time::Duration;
 
 use super::{clean, view::Said};
 use crate::printer::Paint;
 
-/// The live line is drawn anew at most this often.
+/// The live line is redrawn at most this often.
 const REDRAW: Duration = Duration::from_millis(100);
 const TO_START: &str = "\r";
 const ERASE_LINE: &str = "\u{1b}[K";
@@ -121,7 +121,7 @@ impl Screen {
         frame
     }
 
-    /// What takes the live line away.
+    /// What erases the live line.
     pub(crate) fn erase(&mut self, width: Option<usize>) -> String {
         match &mut self.live {
             Some(live) if live.drawn => {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_live_line_is_drawn_over_itself_and_erased_at_the_end() {
+    fn live_line_redrawn_and_erased_at_end() {
         let mut screen = Screen::new(Target::Stderr, true, true);
         let frame = |screen: &mut Screen, lines: &[Said], millis, live: &str| {
             screen
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_that_became_narrower_keeps_no_piece_of_the_live_line() {
+    fn narrower_terminal_erases_live_line() {
         let mut screen = Screen::new(Target::Stderr, true, true);
         let mut frame = |lines: &[Said], millis, width, live: &str| {
             let frame = screen.frame(lines, at(millis), Some(width), || live.to_owned());

@@ -29,9 +29,9 @@ use crate::{
     words,
 };
 
-/// How often it is said how many lines were left out.
+/// How often the number of lines left out is printed.
 const LEFT_OUT_EVERY: Duration = Duration::from_secs(1);
-/// Width of the live line where the terminal does not tell its own.
+/// Width of the live line if the terminal's width is unknown.
 const DEFAULT_WIDTH: usize = 80;
 /// Sentences are not broken where there is less room than this.
 const ROOM_MIN: usize = 40;
@@ -46,21 +46,21 @@ pub(crate) enum Said {
         /// The line.
         String,
     ),
-    /// Trainyard says it.
+    /// A message of trainyard.
     Own(
         /// The line.
         String,
     ),
 }
 
-/// How a view looks and how much it tells.
+/// How a view looks and how much it prints.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     /// Colour of the ranks' lines.
     pub(crate) ranks: Paint,
-    /// Colour of what trainyard says.
+    /// Colour of trainyard's messages.
     pub(crate) own: Paint,
-    /// How much trainyard says.
+    /// How much trainyard prints.
     pub(crate) verbosity: Verbosity,
 }
 
@@ -72,22 +72,22 @@ pub(crate) struct View {
     look: Look,
     fold: Fold,
     live: Live,
-    /// Streams whose last piece was no whole line.
+    /// Streams whose last piece was not a whole line.
     unfinished: BTreeSet<(Slot, Arc<str>, bool)>,
     left_out: BTreeMap<Slot, u64>,
     left_out_due: Duration,
-    /// The attempt whose first failure was told, and the pod that failed.
-    failure_told: (u32, Option<Slot>),
+    /// The attempt whose first failure was printed, and the pod that failed.
+    printed_failure: (u32, Option<Slot>),
     /// Pods that failed in an attempt, and how, until it is known which of them was the first.
     failed: Vec<(Slot, u32, String)>,
     attempt: u32,
-    /// The time at which the next attempt begins, once it was told.
-    retry_told: Option<Timestamp>,
-    /// The stall that was told: its attempt, and since when it lasts.
-    stall_told: Option<(u32, Timestamp)>,
-    /// What is wrong with the numbers of which attempt, once it was told.
-    complaint_told: Option<(u32, String)>,
-    /// To be said after what is on its way.
+    /// The time at which the next attempt starts, once it was printed.
+    printed_retry: Option<Timestamp>,
+    /// The stall that was printed: its attempt and start.
+    printed_stall: Option<(u32, Timestamp)>,
+    /// The attempt and the warning about its numbers, once printed.
+    printed_complaint: Option<(u32, String)>,
+    /// A message to print after the waiting lines.
     pause: Option<String>,
     /// The time at which the run began.
     began: Timestamp,
@@ -109,12 +109,12 @@ impl View {
             unfinished: BTreeSet::new(),
             left_out: BTreeMap::new(),
             left_out_due: Duration::ZERO,
-            failure_told: (0, None),
+            printed_failure: (0, None),
             failed: Vec::new(),
             attempt: 0,
-            retry_told: None,
-            stall_told: None,
-            complaint_told: None,
+            printed_retry: None,
+            printed_stall: None,
+            printed_complaint: None,
             pause: None,
             began,
             width: None,
@@ -127,7 +127,7 @@ impl View {
         self.width = width;
     }
 
-    /// Takes in what arrived.
+    /// Handles what arrived.
     pub(crate) fn take(&mut self, batch: Batch) {
         for (now, event) in batch.events {
             self.event(event, now);
@@ -140,7 +140,7 @@ impl View {
         }
         if let Some(pause) = self.pause.take() {
             self.name_failed();
-            self.own(&pause);
+            self.print_message(&pause);
         }
     }
 
@@ -151,7 +151,7 @@ impl View {
         }
         if !self.left_out.is_empty() && now >= self.left_out_due {
             self.left_out_due = now + LEFT_OUT_EVERY;
-            self.tell_left_out();
+            self.print_left_out();
         }
         std::mem::take(&mut self.said)
     }
@@ -164,10 +164,10 @@ impl View {
 
     /// The lines that are left at the end.
     pub(crate) fn finish(&mut self) -> Vec<Said> {
-        self.let_out_all();
+        self.print_folded_lines();
         self.name_failed();
         if !self.left_out.is_empty() {
-            self.tell_left_out();
+            self.print_left_out();
         }
         std::mem::take(&mut self.said)
     }
@@ -178,14 +178,14 @@ impl View {
         self.live.render(now, width, self.look.own)
     }
 
-    /// Someone asked the run to stop, for the `count`th time.
+    /// A stop of the run was requested, for the `count`th time.
     pub(crate) fn stop_requested(&mut self, count: u32) {
-        self.own(match count {
+        self.print_message(match count {
             1 => {
                 "stopping: pods get SIGTERM and their grace period to save; \
-                 press Ctrl-C again to end them at once"
+                 press Ctrl-C again to kill them"
             }
-            _ => "ending all pods at once",
+            _ => "killing all pods",
         });
     }
 
@@ -212,7 +212,7 @@ impl View {
                 self.live.wants(pods);
                 let pods = words::counted(pods.into(), "pod");
                 let kind = self.kind;
-                self.own(&format!("{kind} as {pods}, run {run_id}"));
+                self.print_message(&format!("{kind} as {pods}, run {run_id}"));
                 self.detail(&format!("logs go to {}", folder.display()));
             }
             RunEvent::Status(status) => self.status(&status, now),
@@ -237,11 +237,11 @@ impl View {
             }
             RunEvent::Event(event) if event.kind == EventKind::Warning => {
                 self.name_failed();
-                self.own(&event.message);
+                self.print_message(&event.message);
             }
             RunEvent::Event(event) => self.detail(&event.message),
-            RunEvent::Note(note) => self.own(&format!("note: {note}")),
-            RunEvent::Injected(fault) => self.own(&fault),
+            RunEvent::Note(note) => self.print_message(&format!("note: {note}")),
+            RunEvent::Injected(fault) => self.print_message(&fault),
             RunEvent::Finished(_) => self.live.waits(None),
         }
     }
@@ -290,12 +290,12 @@ impl View {
         });
         self.live.begins_at(retry.map(|(_, after)| after));
         if let Some((at, after)) = retry
-            && self.retry_told != Some(at)
+            && self.printed_retry != Some(at)
         {
-            // Why the last attempt ended is told by an event that comes after the status.
-            self.retry_told = Some(at);
+            // An event after the status reports why the last attempt ended.
+            self.printed_retry = Some(at);
             self.pause = Some(format!(
-                "attempt {} begins in {}",
+                "attempt {} starts in {}",
                 record.attempt,
                 words::duration(after.saturating_sub(now))
             ));
@@ -307,31 +307,35 @@ impl View {
             .waits(waiting.map(|reason| reason.message.clone()));
     }
 
-    /// Tells once that it is stalled, that it no longer is, and that its numbers are not finite.
+    /// Prints once that it is stalled, that it no longer is, and that its numbers are not finite.
     fn progress_of(&mut self, record: &JobRecord, now: Duration) {
         let moment = self.began.checked_add(now).unwrap_or(self.began);
         let stall = record.stall(moment);
-        let last = record.attempt_progress().map(|told| told.last_step_at);
+        let last = record
+            .attempt_progress()
+            .map(|progress| progress.last_step_at);
         let open = record.ledger.open.filter(|_| stall.is_some());
         let since = open.map(|open| last.unwrap_or(open.since));
         self.live.stalled(since.map(|since| {
             let after = since.duration_since(self.began);
             after.try_into().unwrap_or_default()
         }));
-        let told = self.stall_told.map(|(attempt, _)| attempt);
+        let stalled = self.printed_stall.map(|(attempt, _)| attempt);
         match (stall, open) {
-            (Some(stall), Some(open)) if self.stall_told != Some((record.attempt, open.since)) => {
-                self.stall_told = Some((record.attempt, open.since));
-                self.own(&format!("stalled: {stall}"));
+            (Some(stall), Some(open))
+                if self.printed_stall != Some((record.attempt, open.since)) =>
+            {
+                self.printed_stall = Some((record.attempt, open.since));
+                self.print_message(&format!("stalled: {stall}"));
             }
-            (None, _) if told == Some(record.attempt) && record.ledger.ended.is_none() => {
-                self.stall_told = None;
+            (None, _) if stalled == Some(record.attempt) && record.ledger.ended.is_none() => {
+                self.printed_stall = None;
                 if record
                     .ledger
                     .open
                     .is_some_and(|open| open.phase.follows_step())
                 {
-                    self.own("steps are reported again");
+                    self.print_message("step reports resumed");
                 }
             }
             _ => {}
@@ -341,24 +345,24 @@ impl View {
             .and_then(ProgressRecord::complaint);
         self.live.complains(complaint.clone());
         let complaint = complaint.map(|complaint| (record.attempt, complaint));
-        if complaint != self.complaint_told {
+        if complaint != self.printed_complaint {
             if let Some((_, complaint)) = &complaint {
-                self.own(&format!("warning: {complaint}"));
+                self.print_message(&format!("warning: {complaint}"));
             }
-            self.complaint_told = complaint;
+            self.printed_complaint = complaint;
         }
     }
 
     /// The first pod of an attempt was started.
     ///
-    /// Not told when the status has it: why the last attempt ended comes after the status.
+    /// Not printed with the status: the event that reports why the last attempt ended comes after it.
     fn attempt_begins(&mut self, attempt: u32) {
         if attempt <= self.attempt {
             return;
         }
         self.name_failed();
         if attempt > 1 {
-            self.own(&format!("attempt {attempt} begins"));
+            self.print_message(&format!("attempt {attempt} starts"));
         }
         self.attempt = attempt;
         self.live.attempt(attempt);
@@ -367,40 +371,40 @@ impl View {
     fn ended(&mut self, slot: Slot, attempt: u32, exit: Option<Exit>, stopped: bool) {
         let name = names::short(slot);
         let Some(exit) = exit else {
-            return self.detail(&format!("{name} ended before it ran"));
+            return self.detail(&format!("{name} ended before it started"));
         };
         let how = words::exit(exit.code, exit.out_of_memory);
         if exit.code == 0 {
-            self.detail(&format!("{name} is done"));
+            self.detail(&format!("{name} succeeded"));
         } else if stopped {
             self.detail(&format!("{name} was stopped: {how}"));
-        } else if self.failure_told.0 < attempt {
+        } else if self.printed_failure.0 < attempt {
             // Pods that fail together end in any order; which of them was the first is an event of its own.
             self.failed.push((slot, attempt, how));
-        } else if self.failure_told != (attempt, Some(slot)) {
-            self.own(&format!("{name} failed too: {how}"));
+        } else if self.printed_failure != (attempt, Some(slot)) {
+            self.print_message(&format!("{name} failed too: {how}"));
         }
     }
 
     /// Names the pods that failed, the first of an attempt as the first unless that is known already.
     fn name_failed(&mut self) {
         for (slot, attempt, how) in std::mem::take(&mut self.failed) {
-            if self.failure_told.0 < attempt {
+            if self.printed_failure.0 < attempt {
                 self.failed_first(slot, attempt, &how);
-            } else if self.failure_told != (attempt, Some(slot)) {
-                self.own(&format!("{} failed too: {how}", names::short(slot)));
+            } else if self.printed_failure != (attempt, Some(slot)) {
+                self.print_message(&format!("{} failed too: {how}", names::short(slot)));
             }
         }
     }
 
     fn failed_first(&mut self, slot: Slot, attempt: u32, how: &str) {
-        self.failure_told = (attempt, Some(slot));
+        self.printed_failure = (attempt, Some(slot));
         let name = names::short(slot);
         let failed = self.look.own.apply("1;31", "failed first");
-        self.own(&format!("{name} {failed} in attempt {attempt}: {how}"));
+        self.print_message(&format!("{name} {failed} in attempt {attempt}: {how}"));
     }
 
-    fn tell_left_out(&mut self) {
+    fn print_left_out(&mut self) {
         let counts = std::mem::take(&mut self.left_out);
         let total: u64 = counts.values().sum();
         let mut loudest: Vec<(Slot, u64)> = counts.into_iter().collect();
@@ -419,9 +423,9 @@ impl View {
         if let Some(others) = loudest.len().checked_sub(LEFT_OUT_NAMED).filter(|n| *n > 0) {
             write!(text, ", and {others} more ranks").expect("a string takes whatever is written");
         }
-        text.push_str("): too fast to read; the log has them");
+        text.push_str("): output too fast; the log has all lines");
         // It goes where the lines would have gone, also when trainyard itself is to be quiet.
-        let line = self.own_line(&text, self.look.ranks);
+        let line = self.message_line(&text, self.look.ranks);
         self.said.push(Said::Rank(line));
     }
 
@@ -438,17 +442,17 @@ impl View {
         self.said.push(Said::Rank(line.trim_end().to_owned()));
     }
 
-    /// Says something itself, unless told to be quiet. What ranks wrote before stays before it.
-    fn own(&mut self, text: &str) {
+    /// Prints a message of trainyard, unless `--quiet` is set. Earlier output of ranks stays before it.
+    fn print_message(&mut self, text: &str) {
         if self.look.verbosity < Verbosity::Normal {
             return;
         }
-        self.let_out_all();
-        let line = self.own_line(text, self.look.own);
+        self.print_folded_lines();
+        let line = self.message_line(text, self.look.own);
         self.said.push(Said::Own(line));
     }
 
-    fn own_line(&self, text: &str, paint: Paint) -> String {
+    fn message_line(&self, text: &str, paint: Paint) -> String {
         let column = self.names.column() + 1;
         let pad = column - names::OWN.len();
         let room = self.width.map(|width| width.saturating_sub(column + 1));
@@ -457,14 +461,14 @@ impl View {
         format!("{}{:pad$}{text}", paint.apply("1", names::OWN), "")
     }
 
-    /// Says something that only those who asked for details want to know.
+    /// Prints a detail, with `--verbose` only.
     fn detail(&mut self, text: &str) {
         if self.look.verbosity >= Verbosity::Verbose {
-            self.own(text);
+            self.print_message(text);
         }
     }
 
-    fn let_out_all(&mut self) {
+    fn print_folded_lines(&mut self) {
         while let Some(folded) = self.fold.pop() {
             self.rank_line(&folded);
         }

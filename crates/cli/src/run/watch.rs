@@ -20,7 +20,7 @@ use crate::{failure::Failure, printer::Printer};
 
 /// Lines are collected for at least this long, so that a flood is written in few pieces.
 const PACE: Duration = Duration::from_millis(20);
-/// How often it is looked whether someone asked to stop.
+/// Poll interval for stop requests.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Signals that ask the run to stop, as far as the view has to say something about them. The

@@ -129,7 +129,7 @@ fn corpus() -> Vec<Sample> {
 struct Said {
     /// Codes of what refuses it.
     refusals: BTreeSet<String>,
-    /// Codes of what is told besides.
+    /// Codes of warnings.
     warnings: BTreeSet<String>,
 }
 
@@ -152,7 +152,7 @@ fn linted(job: &Value) -> Said {
 }
 
 impl Said {
-    /// Whether both say the same; of very many warnings a webhook tells not all.
+    /// Whether both say the same; a webhook returns only the first of very many warnings.
     fn agrees_with(&self, lint: &Self) -> bool {
         let few = self.warnings.len() < 9;
         self.refusals == lint.refusals
@@ -163,15 +163,15 @@ impl Said {
 
 /// Whether the definition says what the linter says, where it says a rule of ours in CEL.
 fn is_a_sentence_of_lint(message: &str, job: &Value) -> bool {
-    let Some((_, told)) = message.split_once(": TY") else {
+    let Some((_, quoted)) = message.split_once(": TY") else {
         return true;
     };
-    let told = format!("TY{}", told.split([',', ']']).next().unwrap_or_default());
+    let quoted = format!("TY{}", quoted.split([',', ']']).next().unwrap_or_default());
     let found = lint::review_object(job, None);
     let sentence = |finding: &Finding| format!("{}: {}", finding.code, finding.message);
     found
         .iter()
-        .any(|finding| sentence(finding).starts_with(&told))
+        .any(|finding| sentence(finding).starts_with(&quoted))
 }
 
 /// The API server without its certificates and tokens.
@@ -270,7 +270,7 @@ fn answered(test: &TestNamespace, proxy: &Proxy, job: &Value) -> Answer {
 }
 
 #[test]
-fn the_linter_and_the_webhook_say_the_same_of_every_job() {
+fn linter_and_webhook_agree() {
     on_cluster("corpus", |test| {
         let hooks = Hooks::new(test);
         let operator = test.operator_with(May::Act, &["--no-leader-elect", "--webhook-bind=:0"]);

@@ -11,7 +11,7 @@ use crate::{
 
 /// The folder of the manifests.
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
-/// What is told to a chart that no server tells its version.
+/// The Kubernetes version of a chart that is rendered without a server.
 const KUBERNETES: &str = "--kube-version=1.35.0";
 
 /// Asks the API server whether it would take `all`, and whether pods of their Deployment may run where
@@ -149,8 +149,8 @@ fn every_form_of_the_chart_is_taken() {
             must_be_taken(test, what, &all);
             let arguments = arguments(&all);
             for word in *words {
-                let told = arguments.iter().any(|argument| argument.starts_with(word));
-                assert!(told, "{what}: {word} is not in {arguments:?}");
+                let given = arguments.iter().any(|argument| argument.starts_with(word));
+                assert!(given, "{what}: {word} is not in {arguments:?}");
             }
             for kind in ["Validating", "Mutating"] {
                 let kind = format!("{kind}WebhookConfiguration");
@@ -289,8 +289,8 @@ fn every_kustomization_is_taken() {
             );
             let with = what.ends_with("components");
             for word in ["--mpi-launcher-rights", "--network-policy=ports"] {
-                let told = arguments.iter().any(|argument| argument == word);
-                assert_eq!(told, with, "{what}: {word} in {arguments:?}");
+                let given = arguments.iter().any(|argument| argument == word);
+                assert_eq!(given, with, "{what}: {word} in {arguments:?}");
             }
             let executes = all.iter().any(may_execute);
             assert_eq!(executes, with, "{what}: rights to execute in pods");

@@ -14,7 +14,7 @@ echo \"KeyError: 'rate'\"
 exit 1";
 
 #[test]
-fn the_pods_of_a_job_are_diagnosed_with_their_ranks_and_nodes() {
+fn doctor_knows_ranks_and_nodes_of_pods() {
     on_real_nodes("doctor", |test| {
         let _operator = test.operator();
         let mut job = on_nodes("broken", MISTAKE);
@@ -70,7 +70,7 @@ fn what_failed_first_outlives_its_pod() {
             });
             assert!(found.stdout.starts_with("begin\nTraceback"), "{found:?}");
             assert!(found.stdout.ends_with("KeyError: 'rate'\n"), "{found:?}");
-            let note = "pod `kept-worker-1` of attempt 1 is gone";
+            let note = "pod `kept-worker-1` of attempt 1 was deleted";
             assert!(found.stderr.contains(note), "{found:?}");
         }
         // What the others wrote until then is kept, too.
@@ -96,7 +96,7 @@ fn what_failed_first_outlives_its_pod() {
         assert_eq!(verdict["ranks"], json!([1]), "{found:?}");
         let none = test.trainyard(&["logs", "kept", "--attempt", "2", "--first-failure"]);
         assert_eq!(none.code, Some(2), "{none:?}");
-        assert!(none.stderr.contains("nothing is kept of one"), "{none:?}");
+        assert!(none.stderr.contains("no log tail was kept"), "{none:?}");
         // It goes with its job.
         test.kubectl(&[
             "delete",

@@ -65,20 +65,20 @@ fn put_lease(test: &TestNamespace, namespace: &str, renewed: &str, seconds: u32)
 }
 
 #[test]
-fn the_lease_of_an_operator_tells_whether_one_lives() {
+fn operator_lease_shows_whether_one_runs() {
     on_cluster("lease", |test| {
         test.put(&job("waits"));
         put_lease(test, crd::NAMESPACE, "2026-01-01T00:00:00.000000Z", 15);
         let answer = test.until_cause("waits", "NoOperator");
         let sentence = answer["sentence"].as_str().unwrap();
-        assert!(sentence.contains("since its lease ran out"), "{answer:#}");
+        assert!(sentence.contains("has expired"), "{answer:#}");
         assert!(answer.to_string().contains("somebody"), "{answer:#}");
         // That of the job's own namespace speaks for it before the other.
         let long_ago = "2026-01-01T00:00:00.000000Z";
         put_lease(test, &test.namespace, long_ago, u32::MAX / 2);
         let answer = test.until_answer("waits", |answer| {
             let sentence = answer["sentence"].as_str().unwrap();
-            sentence.contains("the operator that lives has not looked at it")
+            sentence.contains("the running operator has not processed this job")
         });
         assert_eq!(answer["cause"], "NoOperator", "{answer:#}");
         let own = format!("kubectl -n {} logs", test.namespace);

@@ -83,13 +83,13 @@ impl<'a> Hooks<'a> {
         );
     }
 
-    /// Takes a replica away, as the control plane does with one that is not ready.
+    /// Removes a replica from the endpoints, as the control plane does with one that is not ready.
     pub(crate) fn lead_no_more_to(&self, replica: &str) {
         let words = ["delete", "endpointslice", replica, "--ignore-not-found"];
         self.test.kubectl(&words);
     }
 
-    /// Waits until the API server has learned of a change, and asks.
+    /// Waits until the API server has seen a change, and asks.
     pub(crate) fn until_asked(&self) {
         until_asked(self.test);
     }

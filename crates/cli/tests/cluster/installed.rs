@@ -24,7 +24,7 @@ fn smoke(name: &str) -> Value {
         let command = pod["containers"][0]["command"].as_array_mut().unwrap();
         command.retain(|word| !word.as_str().unwrap().starts_with("--step-delay"));
         if role == "Master" {
-            // There is no claim to be had here.
+            // No claim can be bound here.
             pod["volumes"][0] = json!({"name": "checkpoints", "emptyDir": {}});
         }
     }
@@ -99,7 +99,7 @@ fn put_at_last(test: &TestNamespace, job: &Value) {
 }
 
 #[test]
-fn an_installed_chart_runs_jobs_survives_its_leader_and_leaves_the_jobs_when_it_goes() {
+fn installed_chart_runs_jobs_and_fails_over() {
     alone_on_real_nodes("helm", |test| {
         let _hooks = hooks::alone(test);
         install_chart(test, &[]);
@@ -128,7 +128,11 @@ fn an_installed_chart_runs_jobs_survives_its_leader_and_leaves_the_jobs_when_it_
         test.kubectl(&["delete", "pod", leader, "--grace-period=0", "--force"]);
         put_at_last(&people, &smoke("second"));
         until_succeeded(&people, "second");
-        assert_ne!(test.kubectl(&holder), identity, "another leads");
+        assert_ne!(
+            test.kubectl(&holder),
+            identity,
+            "another replica is the leader"
+        );
         let metrics = test.kubectl(&[
             "get",
             "--raw",

@@ -1,8 +1,8 @@
-//! Jobs that Kueue looks after, with Kueue itself beside the operator.
+//! Jobs that Kueue manages, with Kueue itself beside the operator.
 //!
 //! Kueue reads a job's roles as sets of pods, keeps the job suspended until its queue has room, and then
-//! writes into its templates where the pods may go. What it decides is its own; that our jobs tell it
-//! the truth, and that the operator does what it says, is tested here.
+//! writes into its templates where the pods may go. What it decides is its own; that our jobs report
+//! the truth to it, and that the operator does what it says, is tested here.
 
 mod program;
 
@@ -18,7 +18,7 @@ use crate::{
 /// A label that every simulated node has, and no other.
 const NODES: &str = "test.trainyard.dev/node";
 const HOST: &str = "kubernetes.io/hostname";
-/// The gate that Kueue sets, and takes away when it has chosen the pod's place.
+/// The scheduling gate that Kueue sets, and removes when it has chosen the pod's node.
 const TOPOLOGY: &str = "kueue.x-k8s.io/topology";
 
 /// The version of a kind, the kind, its container, and its roles with their pods, in Kueue's order.
@@ -63,7 +63,7 @@ const KINDS: &[Case] = &[
 const ROOM: u32 = 4;
 
 #[test]
-fn kueue_admits_every_kind_evicts_gangs_and_opens_its_own_gates() {
+fn kueue_admits_evicts_and_removes_gates() {
     on_cluster("kueue", |test| {
         let hooks = Hooks::new(test);
         let _operator = asked(test, &hooks);
@@ -122,7 +122,7 @@ impl<'a> Queues<'a> {
         Self { test }
     }
 
-    /// Removes everything that only Kueue can let go of.
+    /// Deletes every object with a finalizer of Kueue.
     fn remove(&self) {
         for kinds in [
             "pytorchjobs,tfjobs,xgboostjobs,paddlejobs,jaxjobs,mpijobs",
@@ -262,7 +262,7 @@ fn every_kind_has_its_turn(test: &TestNamespace) {
             assert!(pod["spec"]["affinity"].is_null(), "{pod:#}");
         }
     }
-    let workloads = test.wait("Kueue has heard that all of them ended", || {
+    let workloads = test.wait("Kueue has seen that all of them ended", || {
         let workloads = list(test, "workloads.kueue.x-k8s.io");
         let ended = workloads
             .iter()

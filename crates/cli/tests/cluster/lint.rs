@@ -26,7 +26,7 @@ fn missing(test: &TestNamespace, objects: &[&Value]) -> BTreeSet<String> {
 }
 
 #[test]
-fn what_a_job_needs_and_the_cluster_does_not_have_is_found() {
+fn lint_finds_what_cluster_lacks() {
     on_cluster("needs", |test| {
         let mut job = job("needs");
         let claim = |name: &str, class: &str| {

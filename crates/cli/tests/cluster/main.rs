@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 
 use self::namespace::{on_cluster, on_real_nodes};
 
-/// A `PyTorchJob` of three workers that run on simulated nodes until they are told to end.
+/// A `PyTorchJob` of three workers that run on simulated nodes until they are asked to end.
 fn job(name: &str) -> Value {
     json!({
         "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": name},
@@ -69,7 +69,7 @@ fn on_nodes(name: &str, script: &str) -> Value {
 }
 
 #[test]
-fn a_job_is_listed_restarted_suspended_resumed_and_deleted() {
+fn job_lifecycle_commands() {
     on_cluster("control", |test| {
         let _operator = test.operator();
         test.put(&job("good"));
@@ -123,7 +123,7 @@ fn a_job_is_listed_restarted_suspended_resumed_and_deleted() {
 }
 
 #[test]
-fn every_wait_and_failure_that_a_cluster_can_make_has_its_answer() {
+fn explain_covers_every_wait_and_failure() {
     on_cluster("explain", |test| {
         let _operator = test.operator();
         let mut seats = job("seats");
@@ -169,12 +169,12 @@ fn every_wait_and_failure_that_a_cluster_can_make_has_its_answer() {
         assert_eq!(failed.code, Some(1), "{failed:?}");
         let refused = test.trainyard(&["restart", "fails"]);
         assert_eq!(refused.code, Some(2), "{refused:?}");
-        assert!(refused.stderr.contains("stays ended"), "{refused:?}");
+        assert!(refused.stderr.contains("cannot be changed"), "{refused:?}");
     });
 }
 
 #[test]
-fn what_the_api_server_refuses_is_explained_in_its_words() {
+fn api_server_refusal_is_explained() {
     on_cluster("refused", |test| {
         let _operator = test.operator();
         test.kubectl(&["create", "quota", "team", "--hard=pods=0"]);
@@ -234,8 +234,8 @@ fn logs_of_real_pods() {
         for index in 0..3 {
             for step in 1..=3 {
                 let line = format!("[worker-{index}] step {step} of talks-worker-{index}\n");
-                let told = followed.stdout.matches(&line).count();
-                assert_eq!(told, 1, "{line}: {followed:?}");
+                let count = followed.stdout.matches(&line).count();
+                assert_eq!(count, 1, "{line}: {followed:?}");
             }
         }
         let one = test.trainyard(&["logs", "talks", "--rank", "1"]);

@@ -1,4 +1,4 @@
-//! A namespace, and the commands that are tried on it.
+//! A namespace for one test, and the commands that run in it.
 
 use std::{
     cell::Cell,
@@ -16,14 +16,14 @@ use std::{
 use serde_json::Value;
 use trainyard_core::spec;
 
-/// Every wait ends after this, with what was seen last.
+/// Timeout of every wait; the failure shows the last value.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// Between two looks.
+/// Poll interval.
 const LOOK: Duration = Duration::from_millis(100);
 /// The program.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_trainyard");
 
-/// Held by every test; by one whose operator looks after the whole cluster, alone.
+/// Every test holds it shared; a test whose operator manages the whole cluster holds it exclusively.
 static CLUSTER: RwLock<()> = RwLock::new(());
 
 /// Runs `test` with a namespace of its own, if there is a cluster.
@@ -250,16 +250,16 @@ impl TestNamespace {
                 last.set(value);
                 None
             },
-            || format!("{words:?} tells {:#}", last.take()),
+            || format!("{words:?} prints {:#}", last.take()),
         )
     }
 
-    /// Looks until there is something to return; `what` is what should have been.
+    /// Polls until `look` returns a value; `what` names what is expected.
     pub(crate) fn wait<T>(&self, what: &str, look: impl FnMut() -> Option<T>) -> T {
         self.wait_or(look, || what.to_owned())
     }
 
-    /// Looks until there is something to return; `what` tells what should have been.
+    /// Polls until `look` returns a value; `what` describes what is expected.
     pub(crate) fn wait_or<T>(
         &self,
         mut look: impl FnMut() -> Option<T>,
@@ -272,7 +272,7 @@ impl TestNamespace {
             }
             assert!(
                 began.elapsed() < PATIENCE,
-                "waited in vain in {}: {}",
+                "timed out in {}: {}",
                 self.namespace,
                 what()
             );
@@ -281,7 +281,7 @@ impl TestNamespace {
     }
 }
 
-/// Calls `kubectl` in a namespace that is no test's; it must succeed.
+/// Calls `kubectl` in a namespace that belongs to no test; it must succeed.
 pub(crate) fn kubectl_in(namespace: &str, words: &[&str]) -> String {
     kubectl(&[words, &["--namespace", namespace]].concat())
 }

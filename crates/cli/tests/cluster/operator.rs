@@ -56,7 +56,7 @@ impl Operator {
 
     /// The port on which it serves `what`, once it does.
     pub(crate) fn port(&self, what: &str) -> Option<u16> {
-        let lines = self.said("listening");
+        let lines = self.said("Listening");
         let line = lines.iter().find(|line| line["what"] == what)?;
         let (_, port) = line["address"].as_str()?.rsplit_once(':')?;
         port.parse().ok()

@@ -1,4 +1,4 @@
-//! `trainyard preflight --cluster`: pods on real nodes that measure, tell, and are gone.
+//! `trainyard preflight --cluster`: pods on real nodes measure, report, and are deleted.
 
 use std::{
     fs,

@@ -12,9 +12,9 @@ use crate::{
 
 /// Waits until the shadow has compared all `count` objects of the job once more.
 fn until_compared(test: &TestNamespace, shadow: &Operator, count: usize) {
-    let before = shadow.said("compared").len();
+    let before = shadow.said("Compared").len();
     test.wait("the shadow has compared the job", || {
-        let compared = shadow.said("compared");
+        let compared = shadow.said("Compared");
         let last = compared.last().filter(|_| compared.len() > before)?;
         (last["objects"] == count).then_some(())
     });
@@ -37,10 +37,10 @@ fn versions(test: &TestNamespace) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn a_pod_that_is_made_otherwise_is_told_once_and_nothing_is_changed() {
+fn shadow_reports_pod_difference_once() {
     on_cluster("shadow", |test| {
         let operator = test.operator();
-        // Ranks learn how many they are from a master.
+        // Ranks get the world size from a master.
         let mut watched = job("watched");
         let roles = &mut watched["spec"]["pytorchReplicaSpecs"];
         roles["Worker"]["replicas"] = json!(2);
@@ -53,7 +53,7 @@ fn a_pod_that_is_made_otherwise_is_told_once_and_nothing_is_changed() {
         let before = versions(test);
         // Three pods and their Services, all as they should be.
         until_compared(test, &shadow, 6);
-        assert_eq!(shadow.said("differs"), Vec::<Value>::new());
+        assert_eq!(shadow.said("Differs"), Vec::<Value>::new());
         assert_eq!(versions(test), before, "the shadow changed something");
 
         // Another pod takes the place of one that was compared.
@@ -79,10 +79,10 @@ fn a_pod_that_is_made_otherwise_is_told_once_and_nothing_is_changed() {
             "--force",
         ]);
         test.put(&pod);
-        let lines = test.wait("the tampered variable is told", || {
-            let lines = shadow.said("differs");
-            let told = lines.iter().any(|line| line["theirs"] == "99");
-            told.then_some(lines)
+        let lines = test.wait("the tampered variable is reported", || {
+            let lines = shadow.said("Differs");
+            let reported = lines.iter().any(|line| line["theirs"] == "99");
+            reported.then_some(lines)
         });
         let line = lines.iter().find(|line| line["theirs"] == "99").unwrap();
         assert_eq!(

@@ -28,7 +28,7 @@ pub(crate) fn asked(test: &TestNamespace, hooks: &Hooks<'_>) -> Operator {
 }
 
 #[test]
-fn what_cannot_run_is_refused_with_the_fix_and_what_must_not_change_stays() {
+fn bad_job_refused_and_immutable_fields_kept() {
     on_cluster("refuses", |test| {
         let hooks = Hooks::new(test);
         let _operator = asked(test, &hooks);
@@ -83,7 +83,7 @@ fn what_cannot_run_is_refused_with_the_fix_and_what_must_not_change_stays() {
 }
 
 #[test]
-fn an_mpijob_of_v2beta1_runs_and_is_read_in_both_versions() {
+fn mpijob_v2beta1_runs_and_converts() {
     on_cluster("convert", |test| {
         let hooks = Hooks::new(test);
         let _operator = asked(test, &hooks);
@@ -137,7 +137,7 @@ fn an_mpijob_of_v2beta1_runs_and_is_read_in_both_versions() {
 }
 
 #[test]
-fn while_no_operator_answers_nothing_waits_and_what_is_wrong_is_found_later() {
+fn webhook_down_does_not_block_writes() {
     on_cluster("down", |test| {
         let hooks = Hooks::as_deployed(test);
         let operator = asked(test, &hooks);
@@ -194,7 +194,7 @@ fn while_no_operator_answers_nothing_waits_and_what_is_wrong_is_found_later() {
 }
 
 #[test]
-fn replicas_that_have_not_heard_of_a_new_certificate_are_still_trusted() {
+fn replicas_with_old_certificate_still_trusted() {
     on_cluster("renewed", |test| {
         let hooks = Hooks::new(test);
         let first = test.operator_with(May::Act, &["--webhook-bind=:0"]);
@@ -248,7 +248,7 @@ fn replicas_that_have_not_heard_of_a_new_certificate_are_still_trusted() {
 }
 
 #[test]
-fn a_replica_that_does_not_lead_answers_while_the_leader_is_killed() {
+fn standby_replica_answers_while_leader_is_killed() {
     on_cluster("replicas", |test| {
         let hooks = Hooks::new(test);
         let first = test.operator_with(May::Act, &["--webhook-bind=:0"]);
@@ -264,7 +264,7 @@ fn a_replica_that_does_not_lead_answers_while_the_leader_is_killed() {
         test.until_status("one", |status| status["state"] == "Running");
         drop(first);
         hooks.lead_no_more_to("first");
-        // The API server asks whom it knows; once it has heard, no write fails any more.
+        // The API server calls the endpoints that it knows; once it is updated, no write fails any more.
         hooks.until_asked();
         test.wait("ten jobs in a row are taken", || {
             let all_taken = (0..10).all(|_| {
@@ -311,7 +311,7 @@ fn put_certificate(folder: &Path, namespace: &str) -> String {
 }
 
 #[test]
-fn certificates_of_a_folder_are_served_and_served_anew_when_they_change() {
+fn cert_dir_reloads_on_change() {
     on_cluster("folder", |test| {
         let hooks = Hooks::new(test);
         let folder = test.new_file("certificates");
@@ -345,9 +345,9 @@ fn certificates_of_a_folder_are_served_and_served_anew_when_they_change() {
         assert_eq!(secrets, "");
         // Halves that do not belong together are not served.
         fs::write(folder.join("tls.key"), "nonsense").unwrap();
-        test.wait("the trouble is told", || {
-            let told = operator.said("the webhooks cannot be served as they should");
-            (!told.is_empty()).then_some(())
+        test.wait("the error is logged", || {
+            let logged = operator.said("Cannot serve the webhooks as configured");
+            (!logged.is_empty()).then_some(())
         });
         hooks.until_asked();
         operator.stop();

@@ -146,7 +146,7 @@ impl Hosts {
     fn connect(&self, host: usize, bridge: &str, interface: &str, network: &str, mtu: &str) {
         let inside = &self.all[host];
         let port = port(bridge, host);
-        // The same address after a link was made anew, so that no other host has a wrong one in mind.
+        // The same address after a link was created again, so that no other host caches a wrong one.
         let peer = format!(
             "{interface} address 02:00:00:{:02x}:00:{host:02x} mtu {mtu} netns {}",
             u8::from(bridge == "fabric"),
@@ -254,8 +254,8 @@ impl Hosts {
             }
             members[host].kill().unwrap();
         }
-        let lead = members.remove(0);
-        let output = lead.wait_with_output().unwrap();
+        let leader = members.remove(0);
+        let output = leader.wait_with_output().unwrap();
         for member in &mut members {
             end(member);
         }
@@ -303,7 +303,7 @@ fn port(bridge: &str, host: usize) -> String {
     format!("{bridge}{host}")
 }
 
-/// Waits for a member, which ends with the lead's goodbye; one that does not is a failure.
+/// Waits for a member, which ends with the leader's goodbye; one that does not is a failure.
 fn end(member: &mut Child) {
     let limit = Instant::now() + Duration::from_secs(20);
     while member.try_wait().unwrap().is_none() {

@@ -27,7 +27,7 @@ use self::{
 
 /// How many times a random fault is put on a random host.
 const INJECTIONS: u32 = 50;
-/// Hosts, the first of which leads. Five is odd, and not a power of two.
+/// Hosts, the first of which is the leader. Five is odd, and not a power of two.
 const COUNT: usize = 5;
 /// The links are made of this machine's own processors. Where a thread waited so long for one, or so much of them was stolen, a turn
 /// measured the machine: one that names the wrong host is made again, so many times in all.
@@ -103,7 +103,7 @@ fn the_right_host_is_named_and_no_other() {
     for turn in 0..INJECTIONS {
         // Each fault as often as the others, in an order that the seed gives.
         let fault = Fault::ALL[turn as usize % Fault::ALL.len()];
-        // A lead that dies tells nobody anything: whoever started it takes another.
+        // A leader that dies reports nothing: its caller starts another.
         let least = usize::from(fault == Fault::Dead);
         let victim = least + dice.below(COUNT - least);
         let dies_after = dice.below(half) as u64;
@@ -137,7 +137,7 @@ fn the_right_host_is_named_and_no_other() {
             wrong.push(format!(
                 "turn {turn}, {fault:?} on {}: {unfit:?} {shared:?}\n{}",
                 Hosts::name(victim),
-                told(&report)
+                summary(&report)
             ));
         }
     }
@@ -149,7 +149,7 @@ fn the_right_host_is_named_and_no_other() {
 }
 
 /// The checks between hosts, for whoever looks into a failure.
-fn told(report: &Report) -> String {
+fn summary(report: &Report) -> String {
     let mut lines = Vec::new();
     for (name, node) in &report.nodes {
         for check in node

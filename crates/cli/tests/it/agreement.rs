@@ -104,7 +104,7 @@ fn the_three_agree() {
         ),
         ("a list", beside(object("v1", "List")), refused("TY102")),
         (
-            "a document that is no object",
+            "a document that is not an object",
             beside("replicas: 3\n".to_owned()),
             refused("TY101"),
         ),
@@ -133,7 +133,7 @@ fn the_three_agree() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Several jobs are judged by all three alike; of them `run` starts the one that is chosen.
+/// All three judge several jobs in the same way; `run` starts the one that is chosen.
 #[test]
 fn several_jobs() {
     let text = format!("{}---\n{}", job("name: a"), job("name: b"));
@@ -166,7 +166,7 @@ fn what_is_passed_over_is_said() {
     );
     let call = |words: &[&str]| Call::new(words).file("job.yaml", &text).run();
     let lint = call(&["lint", "job.yaml"]);
-    let note = "note: ComputeDomain `x` is no training job and is not linted";
+    let note = "note: ComputeDomain `x` is not a training job and is not linted";
     assert!(lint.stderr.contains(note), "{}", lint.stderr);
 
     let render = call(&["render", "job.yaml"]);
@@ -183,7 +183,7 @@ fn what_is_passed_over_is_said() {
     assert!(
         render
             .stderr
-            .contains("note: ComputeDomain `x` is no training job and is printed as is")
+            .contains("note: ComputeDomain `x` is not a training job and is printed as is")
     );
     assert_eq!(
         render.stdout,
@@ -194,7 +194,7 @@ fn what_is_passed_over_is_said() {
     let run = call(&["run", "job.yaml"]);
     assert!(
         run.stderr
-            .contains("note: ComputeDomain `x` is no training job and is not started here")
+            .contains("note: ComputeDomain `x` is not a training job and is not started here")
     );
     let named = |outcome: &Outcome| {
         let (_, rest) = outcome
@@ -225,7 +225,7 @@ fn files_beside_the_job() {
     );
     for outcome in [lint, run] {
         let note =
-            "note: Deployment `x`, the document without a kind on line 1 are no training jobs";
+            "note: Deployment `x`, the document without a kind on line 1 are not training jobs";
         assert!(outcome.stderr.contains(note), "{}", outcome.stderr);
     }
 }

@@ -144,7 +144,7 @@ fn files_that_cannot_be_opened() {
 }
 
 #[test]
-fn a_file_that_never_ends_is_read_no_further_than_the_limit() {
+fn endless_file_read_up_to_limit() {
     let outcome = Call::new(&["render", "/dev/zero"]).run();
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
 }

@@ -89,7 +89,7 @@ impl Call {
         let mut input = child.stdin.take().expect("stdin is piped");
         let content = self.stdin.clone();
         // In a thread of its own, since a program that writes before it has read all would
-        // otherwise wait for us while we wait for it. One that stops reading early is no error.
+        // otherwise wait for us while we wait for it. One that stops reading early is not an error.
         let feeder = thread::spawn(move || drop(input.write_all(&content)));
         let output = child.wait_with_output().expect("the call ends");
         feeder.join().expect("the feeder does not panic");

@@ -42,7 +42,7 @@ fn a_run_is_restarted_suspended_resumed_and_deleted() {
         };
         let asked = call.again(&["restart", "j"]).run();
         assert_eq!(asked.code, Some(0), "{asked:?}");
-        assert!(asked.stderr.contains("begin attempt 2"), "{asked:?}");
+        assert!(asked.stderr.contains("start attempt 2"), "{asked:?}");
         let restarted = until(&call, &seen, |outcome| is(outcome, "Running", 2));
         let spent = &status(&restarted)["budget"];
         assert_eq!(spent["user"]["spent"], 0, "{spent}");
@@ -81,7 +81,7 @@ fn why_a_run_is_over() {
     for part in [
         "mnist: it failed: container `pytorch` of pod `mnist-worker-2` ended with exit code 139",
         "SIGSEGV",
-        "all 3 attempts that `backoffLimit` allows are spent",
+        "all 3 attempts that `backoffLimit` allows are used",
         "last line of pod `mnist-worker-2`: about to fail",
         "`trainyard logs --first-failure mnist`",
     ] {

@@ -49,12 +49,12 @@ fn a_detached_run_is_attached_to_left_and_returned_to() {
     says(
         &started,
         0,
-        &["job `j` goes on in process", "trainyard attach j"],
+        &["job `j` runs in process", "trainyard attach j"],
     );
     assert!(started.stdout.starts_with("j 20"), "{}", started.stdout);
     until(&call, &["logs", "j"], |logs| logs.stdout.contains("ready"));
     let again = call.again(&["run", "job.yaml", "-d"]).run();
-    says(&again, 2, &["job `j` runs already"]);
+    says(&again, 2, &["job `j` is already running"]);
 
     let (first, _first) = attached(&call);
     let (second, rest) = attached(&call);
@@ -92,7 +92,7 @@ fn a_detached_run_that_cannot_run_is_refused_here() {
         &["`no-such-program`, which is not on its `PATH`"],
     );
     let none = call.again(&["attach"]).run();
-    says(&none, 2, &["nothing is running here"]);
+    says(&none, 2, &["no run is active"]);
 }
 
 #[test]
@@ -140,18 +140,14 @@ fn processes_are_known_and_stopped() {
     says(
         &again,
         0,
-        &["job `j` has already ended (Stopped); there is nothing to stop"],
+        &["job `j` has already ended (Stopped), nothing to stop"],
     );
     says(
         &call.again(&["stop", "--all"]).run(),
         0,
-        &["nothing is running here"],
+        &["no run is active"],
     );
-    says(
-        &call.again(&["stop"]).run(),
-        2,
-        &["nothing is running here"],
-    );
+    says(&call.again(&["stop"]).run(), 2, &["no run is active"]);
     says(
         &call.again(&["attach", "j"]).run(),
         1,
@@ -172,9 +168,6 @@ fn a_run_that_does_not_listen_is_ended_at_once() {
     says(
         &ended,
         0,
-        &[
-            "ending all pods of job `j` at once",
-            "job `j` was stopped after",
-        ],
+        &["killing all pods of job `j`", "job `j` was stopped after"],
     );
 }

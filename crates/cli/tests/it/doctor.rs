@@ -105,7 +105,7 @@ fn what_cannot_be_read_gets_no_verdict() {
     let cases = [
         (
             Call::new(&["doctor", "noise"]).file("noise", noise),
-            "cannot read `noise`: it is no text",
+            "cannot read `noise`: it is not a text file",
         ),
         (
             Call::new(&["doctor", "absent.log"]),

@@ -54,7 +54,7 @@ fn all_examples() -> Vec<(String, String)> {
 }
 
 /// Nothing is found in an example, in either profile. What is meant is allowed in the file, with its reason, and
-/// a file that is no job says so.
+/// a file that is not a job says so.
 #[test]
 fn examples_pass_lint_in_both_profiles() {
     let files = all_examples();

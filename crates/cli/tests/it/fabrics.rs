@@ -51,7 +51,7 @@ fn what_is_added_is_shown_and_what_the_job_says_stays() {
 }
 
 #[test]
-fn an_interface_that_neither_the_pod_nor_the_fabric_has_is_found_before() {
+fn missing_interface_found_before_start() {
     let lint = |interface: &str| {
         let words = ["lint", "--format", "json", "job.yaml"];
         let outcome = Call::new(&words)
@@ -67,7 +67,7 @@ fn an_interface_that_neither_the_pod_nor_the_fabric_has_is_found_before() {
 }
 
 #[test]
-fn on_this_machine_a_job_gets_the_variables_and_hears_what_is_left_out() {
+fn local_fabric_sets_env_and_notes_the_rest() {
     let text = files(
         "lo",
         "[sh, -c, 'echo index=$NCCL_IB_GID_INDEX nccl=$NCCL_SOCKET_IFNAME']",
@@ -87,7 +87,7 @@ fn on_this_machine_a_job_gets_the_variables_and_hears_what_is_left_out() {
 }
 
 #[test]
-fn attachments_are_written_and_addresses_that_meet_are_told() {
+fn attachments_written_overlaps_reported() {
     let other = FABRIC
         .replace("roce-a", "roce-b")
         .replace("10.20.0.0/16", "10.20.8.0/24")

@@ -1,4 +1,4 @@
-//! Faults on purpose: what became of each is reported, and a run that finds its work done says so.
+//! Injected faults: what became of each is reported, and a run that finds its work done says so.
 
 use serde_json::Value;
 
@@ -49,11 +49,11 @@ fn each_fault_is_reported() {
     holds(
         &outcome,
         &[
-            "warning: 2 of 3 faults on purpose did not fire",
-            "faults         `kill rank=1 at=step:3` fired at ",
+            "warning: 2 of 3 faults were not injected",
+            "faults         `kill rank=1 at=step:3` injected at ",
             ", step 3, in attempt 1, on `j-worker-0`",
-            "`hang rank=0 at=step:20` did not fire: the job ended at step 3, before step 20",
-            "`slow factor=2 rank=1 at=1000s` did not fire: the job ended after ",
+            "`hang rank=0 at=step:20` was not injected: the job ended at step 3, before step 20",
+            "`slow factor=2 rank=1 at=1000s` was not injected: the job ended after ",
         ],
     );
     for rank in 0..2 {
@@ -86,12 +86,15 @@ fn a_fault_at_a_step_needs_steps() {
     )
     .run();
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    holds(&outcome, &["did not fire: no step was found in the output"]);
+    holds(
+        &outcome,
+        &["was not injected: no step was found in the output"],
+    );
     // Where all took place there is nothing to warn of.
     let script = "test -e again && exit 0; touch again; echo step 5; exec sleep 100";
     let fired = run(&["--inject", "kill rank=0 at=step:5"], &job(1, script)).run();
     assert_eq!(fired.code, Some(0), "{fired:?}");
-    holds(&fired, &["fired at", "2 attempts"]);
+    holds(&fired, &["injected at", "2 attempts"]);
     assert!(!fired.stderr.contains("warning:"), "{}", fired.stderr);
 }
 
@@ -108,10 +111,10 @@ fn a_run_that_finds_its_work_done_says_so() {
         &second,
         &[
             "note: run `20",
-            "`--fresh` starts again with empty volumes",
+            "`--fresh` starts with empty volumes",
             "j had already succeeded in run 20",
-            "and trained nothing",
-            "run it with `--fresh` to start again",
+            "and trained no steps",
+            "run it with `--fresh` to start with",
         ],
     );
     assert!(
@@ -154,8 +157,8 @@ fn a_finished_run_does_not_swallow_a_fault() {
     holds(
         &faulty,
         &[
-            "gets empty volumes of its own, and volume `ckpt` stays as it is",
-            "`kill rank=0 at=step:10` fired at",
+            "gets its own empty volumes, and volume `ckpt` does not change",
+            "`kill rank=0 at=step:10` injected at",
             "j succeeded after",
             "2 attempts",
         ],
@@ -185,7 +188,7 @@ fn a_volume_elsewhere_is_not_emptied() {
     std::os::unix::fs::symlink(&data, volumes.join("ckpt")).expect("links can be made");
     let refused = Call::again(&call, &["run", "job.yaml", "--fresh"]).run();
     assert_eq!(refused.code, Some(2), "{refused:?}");
-    holds(&refused, &["it is a symbolic link to other data"]);
+    holds(&refused, &["it is a symbolic link"]);
     assert!(data.join("step").exists());
     assert_eq!(call.run().code, Some(0));
 }
@@ -223,7 +226,7 @@ fn rules_of_a_user_read_steps() {
 }
 
 #[test]
-fn rules_that_cannot_be_used_are_refused_before_anything_runs() {
+fn bad_rules_refused_before_run() {
     let cases = [
         (None, "cannot read the rules in `ours.toml`"),
         (Some("[[rule]]\nid = 5\n"), "cannot use the rules"),

@@ -219,7 +219,7 @@ fn a_folder_is_all_its_manifests_judged_together() {
     let empty = Call::new(&["lint", "."]).run();
     assert_eq!(empty.code, Some(2), "{empty:?}");
     assert!(
-        empty.stderr.contains("there is no manifest in `.`"),
+        empty.stderr.contains("no manifests in `.`"),
         "{}",
         empty.stderr
     );
@@ -246,7 +246,7 @@ fn safe_fixes_are_written_into_the_file() {
     assert_eq!(
         outcome.code,
         Some(1),
-        "what cannot be fixed is still told: {outcome:?}"
+        "what cannot be fixed is still reported: {outcome:?}"
     );
     assert!(
         outcome.stderr.starts_with("2 fixed, 1 error"),

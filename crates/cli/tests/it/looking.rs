@@ -68,7 +68,7 @@ fn lines_are_chosen() {
     assert!(
         cluster
             .stderr
-            .contains("`--tail` with `--grep` and `--follow` is for runs of this machine"),
+            .contains("`--tail` with `--grep` and `--follow` works only for runs on this machine"),
         "{cluster:?}"
     );
 }

@@ -211,7 +211,7 @@ fn on_a_terminal(call: &Call, answers: &[(&str, Option<&str>)]) -> Outcome {
 }
 
 #[test]
-fn on_a_terminal_it_asks_and_an_answer_that_will_not_do_is_asked_again() {
+fn terminal_asks_again_after_bad_answer() {
     let call = Call::new(&["new", "--gpus", "4"]);
     let outcome = on_a_terminal(
         &call,
@@ -260,7 +260,7 @@ fn ctrl_d_writes_nothing() {
         ],
     );
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
-    let want = "error: the questions were not answered to the end, nothing is written";
+    let want = "error: not all questions were answered; no file was written";
     assert!(outcome.stderr.contains(want), "{}", outcome.stderr);
     assert_eq!(fs::read_dir(call.folder()).unwrap().count(), 0);
 }

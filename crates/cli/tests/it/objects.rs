@@ -56,7 +56,7 @@ fn objects_in_both_formats() {
 }
 
 #[test]
-fn the_cluster_domain_comes_from_the_flag_or_the_variable() {
+fn cluster_domain_from_flag_or_variable() {
     let addresses = |call: Call| {
         let outcome = call.file("job.yaml", TWO_WORKERS).run();
         assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);

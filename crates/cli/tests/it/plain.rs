@@ -55,7 +55,7 @@ fn a_command_runs_as_ranks() {
 }
 
 #[test]
-fn a_command_is_restarted_after_a_signal_and_not_after_its_own_code() {
+fn command_restarts_after_signal_not_exit_code() {
     let own = Call::new(&["run", "--", "sh", "-c", "exit 3"]).run();
     says(&own, 1, &["1 attempt\n", "exit code 3"]);
     let script = "test -e again && exit 0; touch again; kill -9 $$";
@@ -77,7 +77,7 @@ fn a_command_is_restarted_after_a_signal_and_not_after_its_own_code() {
     says(
         &Call::new(&words).run(),
         0,
-        &["\nsleep succeeded", "fired at", "2 attempts\n"],
+        &["\nsleep succeeded", "injected at", "2 attempts\n"],
     );
 }
 
@@ -92,11 +92,11 @@ fn a_command_and_a_file_exclude_each_other() {
         (&["run"], "needs a job file, or a command after `--`"),
         (
             &["run", "--nproc", "2", "job.yaml"],
-            "`--nproc` is for a command after `--`",
+            "`--nproc` needs a command after `--`",
         ),
         (
             &["run", "--gpus", "1", "job.yaml"],
-            "`--gpus` is for a command after `--`",
+            "`--gpus` needs a command after `--`",
         ),
         (
             &["run", "--", "no-such-program"],
@@ -152,8 +152,8 @@ fn what_cannot_be_set_is_refused() {
             "`metadata.name` is a single value",
         ),
         (&["--set", "spec.runPolicy.backoffLimit=many"], "error[TY"),
-        (&["--set", "spec"], "a path and a value are needed"),
-        (&["--env", "MODE"], "a name and a value are needed"),
+        (&["--set", "spec"], "expected a path and a value"),
+        (&["--env", "MODE"], "expected a name and a value"),
     ];
     for (words, want) in cases {
         let outcome = run(words, &job(2, "true")).run();

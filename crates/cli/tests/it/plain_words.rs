@@ -75,7 +75,7 @@ fn must_be_a_sentence(case: &str, outcome: &Outcome, want: &str) {
 fn no_cluster_is_configured() {
     for words in CLUSTER {
         let outcome = call(words, "", "");
-        let want = "no cluster to talk to: `KUBECONFIG` is not set, there is no `/nonexistent/.kube/config`";
+        let want = "no cluster configured: `KUBECONFIG` is not set, there is no `/nonexistent/.kube/config`";
         must_be_a_sentence(&words.join(" "), &outcome, want);
     }
 }
@@ -125,7 +125,7 @@ fn kubeconfigs_that_cannot_be_used() {
         (
             "no helper",
             &helper,
-            "the program that the kubeconfig names for credentials (`exec`) cannot be started",
+            "cannot start the credentials program of the kubeconfig (`exec`)",
         ),
         (
             "nobody listens",
@@ -170,7 +170,7 @@ fn files_that_cannot_be_written() {
     let cases: [(&[&str], &str); 3] = [
         (
             &["new", "jax", "-o", "none/x.yaml"],
-            "there is no folder `none`",
+            "folder `none` does not exist",
         ),
         (
             &["new", "jax", "-o", "text/x.yaml"],

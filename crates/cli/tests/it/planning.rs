@@ -32,7 +32,7 @@ fn an_outlook_reads_well() {
 }
 
 #[test]
-fn questions_that_make_no_sense_are_refused_in_one_sentence() {
+fn invalid_input_refused_in_one_sentence() {
     let lines = [
         "plan",
         "plan --model lama3-8b",

@@ -93,14 +93,14 @@ fn what_cannot_be_found_out_is_refused() {
 }
 
 #[test]
-fn this_machine_is_told_of_and_left_as_it_was() {
+fn preflight_of_this_machine_changes_nothing() {
     let call = Call::new(&["preflight", "--format", "json", "--volume", "."]);
     let outcome = call.run();
-    let told: serde_json::Value = serde_json::from_str(&outcome.stdout).expect("it is JSON");
-    assert_eq!(told["version"], 1);
-    let failed = told["outcome"] == "fail";
+    let report: serde_json::Value = serde_json::from_str(&outcome.stdout).expect("it is JSON");
+    assert_eq!(report["version"], 1);
+    let failed = report["outcome"] == "fail";
     assert_eq!(outcome.code, Some(i32::from(failed)), "{}", outcome.stdout);
-    let nodes = told["nodes"].as_object().expect("there are nodes");
+    let nodes = report["nodes"].as_object().expect("there are nodes");
     assert_eq!(nodes.len(), 1);
     let checks = nodes
         .values()

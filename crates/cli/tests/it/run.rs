@@ -60,15 +60,15 @@ fn a_job_that_succeeds() {
     let outcome = run(&[], &job(2, "echo world $WORLD_SIZE; echo oops >&2")).run();
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     // Whether the two ranks write within the time in which lines are folded is up to the machine, so
-    // each line is told once or twice.
+    // each line is printed once or twice.
     for (end, mark) in [(" world 2", "] "), (" oops", "]·")] {
-        let told: Vec<&str> = outcome
+        let lines: Vec<&str> = outcome
             .stdout
             .lines()
             .filter(|line| line.ends_with(end))
             .collect();
-        assert!((1..=2).contains(&told.len()), "{}", outcome.stdout);
-        assert!(told.iter().all(|line| line.contains(mark)), "{told:?}");
+        assert!((1..=2).contains(&lines.len()), "{}", outcome.stdout);
+        assert!(lines.iter().all(|line| line.contains(mark)), "{lines:?}");
     }
     assert!(
         outcome.stderr.contains("\nj succeeded after "),
@@ -79,7 +79,7 @@ fn a_job_that_succeeds() {
 }
 
 #[test]
-fn a_job_that_fails_says_who_and_how_and_keeps_the_lines() {
+fn failed_job_reports_rank_and_last_lines() {
     let script = "echo rank $RANK; test $RANK = 1 && { echo the cause; exit 3; }; sleep 60";
     let call = run(&[], &job(2, script));
     let outcome = call.run();
@@ -89,7 +89,7 @@ fn a_job_that_fails_says_who_and_how_and_keeps_the_lines() {
         "2 attempts",
         "failed first   worker-0 (rank 1) in attempt 1: exit code 3",
         "| the cause",
-        "user 2 of 2",
+        "user: 2 of 2 used",
     ] {
         assert!(outcome.stderr.contains(part), "{part}: {}", outcome.stderr);
     }
@@ -98,7 +98,11 @@ fn a_job_that_fails_says_who_and_how_and_keeps_the_lines() {
     let list = call.again(&["ps"]).run();
     assert!(list.stdout.contains("Failed"), "{}", list.stdout);
     let status = call.again(&["status", "j"]).run();
-    assert!(status.stdout.contains("user 2 of 2"), "{}", status.stdout);
+    assert!(
+        status.stdout.contains("user: 2 of 2 used"),
+        "{}",
+        status.stdout
+    );
 }
 
 #[test]
@@ -108,8 +112,8 @@ fn a_fault_on_purpose_is_recovered_from() {
     let outcome = run(&words, &job(2, script)).run();
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     for part in [
-        "killed by signal 9 (SIGKILL), on purpose (`kill rank=0 at=0.2s`)",
-        "attempt 2 begins",
+        "killed by signal 9 (SIGKILL), injected (`kill rank=0 at=0.2s`)",
+        "attempt 2 starts",
         "succeeded",
     ] {
         assert!(outcome.stderr.contains(part), "{part}: {}", outcome.stderr);
@@ -227,7 +231,7 @@ fn other_terminals_see_a_run_that_goes_on() {
         let second = call.again(&["run", "job.yaml"]).run();
         assert_eq!(second.code, Some(2), "{second:?}");
         assert!(
-            second.stderr.contains("job `j` runs already"),
+            second.stderr.contains("job `j` is already running"),
             "{}",
             second.stderr
         );
@@ -237,7 +241,7 @@ fn other_terminals_see_a_run_that_goes_on() {
 }
 
 #[test]
-fn the_first_failure_and_the_step_are_seen_while_the_run_goes_on() {
+fn live_run_shows_first_failure_and_step() {
     let script = "test -e again || { touch again; echo out of luck; exit 7; }; \
                   trap 'exit 0' TERM; echo step 41 loss 0.5; echo ready; \
                   while :; do sleep 0.05; done";
@@ -276,8 +280,8 @@ fn ranks_that_share_a_pod_are_counted_one_by_one() {
     let outcome = call.run();
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     for want in [
-        "on `j-worker-0`, which holds ranks 4 to 7",
-        "failed first   worker-0 (ranks 4 to 7) in attempt 1: exit code 3, on purpose",
+        "into `j-worker-0`, which has ranks 4 to 7",
+        "failed first   worker-0 (ranks 4 to 7) in attempt 1: exit code 3, injected",
     ] {
         assert!(outcome.stderr.contains(want), "{}", outcome.stderr);
     }
@@ -287,7 +291,7 @@ fn ranks_that_share_a_pod_are_counted_one_by_one() {
     assert_eq!(log.stdout.lines().next(), Some("1"));
     assert_eq!(
         log.stderr,
-        "rank 7 is in worker-0, whose log is that of ranks 4 to 7\n"
+        "rank 7 runs in worker-0, whose log contains ranks 4 to 7\n"
     );
     let none = call.again(&["logs", "j", "--rank", "8"]).run();
     assert!(none.stderr.contains("it has 8 ranks"), "{}", none.stderr);
@@ -370,13 +374,13 @@ fn what_cannot_be_run_is_said() {
             "two jobs",
             &[],
             &two,
-            "hold 2 jobs, one is run at a time: PyTorchJob `a` in",
+            "contain 2 jobs, and `run` runs one: PyTorchJob `a` in",
         ),
         (
             "no such job",
             &["--job", "c"],
             &two,
-            "the files hold no job `c`",
+            "no job `c` in the files",
         ),
         (
             "no job",
@@ -401,13 +405,13 @@ fn what_cannot_be_run_is_said() {
             "bad role",
             &["--replicas", "Foo=1"],
             &fine,
-            "`Foo` is no role",
+            "unknown role `Foo`",
         ),
         (
             "bad fault",
             &["--inject", "explode"],
             &fine,
-            "`explode` is no fault",
+            "unknown fault `explode`",
         ),
         (
             "no such rank",

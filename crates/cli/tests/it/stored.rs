@@ -198,15 +198,19 @@ impl Damage {
 }
 
 #[test]
-fn one_run_that_cannot_be_read_does_not_hide_the_others() {
+fn unreadable_run_does_not_hide_others() {
     use Damage::{Holds, Huge, Link};
     let folder = "runs/llama/20250103T000000Z";
     let cases = [
-        ("job.json", Holds(b"{"), "cannot be understood: EOF"),
-        ("report.json", Holds(b"{"), "cannot be understood: EOF"),
-        ("report.json", Holds(b""), "it is empty, as a power loss"),
-        ("status.json", Holds(b"\xff\xfe\0"), "cannot be understood"),
-        ("report.json", Huge, "it holds 1099511627776 bytes"),
+        ("job.json", Holds(b"{"), "job.json`: EOF"),
+        ("report.json", Holds(b"{"), "report.json`: EOF"),
+        (
+            "report.json",
+            Holds(b""),
+            "it is empty, perhaps after a power loss",
+        ),
+        ("status.json", Holds(b"\xff\xfe\0"), "cannot parse"),
+        ("report.json", Huge, "it has 1099511627776 bytes"),
         ("report.json", Link, "it is a symbolic link"),
     ];
     for (file, damage, reason) in cases {
@@ -349,7 +353,7 @@ fn a_folder_of_a_newer_program_is_left_alone() {
         let outcome = call.run();
         assert_eq!(outcome.code, Some(2), "{words:?}");
         assert!(
-            outcome.stderr.contains("states version 2"),
+            outcome.stderr.contains("has version 2"),
             "{}",
             outcome.stderr
         );

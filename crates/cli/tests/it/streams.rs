@@ -32,7 +32,7 @@ spec:
 fn a_reader_that_goes_away_is_no_error() {
     for (words, content, want) in [
         (["render", "job.yaml"], JOB, 0),
-        // The exit code still tells what was found.
+        // The exit code still shows what was found.
         (["lint", "job.yaml"], WRONG, 1),
     ] {
         let call = Call::new(&words).file("job.yaml", content);
@@ -54,7 +54,7 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
-fn a_full_disk_is_told() {
+fn full_disk_is_reported() {
     let call = Call::new(&["render", "job.yaml"]).file("job.yaml", JOB);
     let full = File::options().write(true).open("/dev/full").unwrap();
     let output = call

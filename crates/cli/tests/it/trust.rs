@@ -193,7 +193,7 @@ fn fixes_follow_no_link_that_was_laid() {
 }
 
 #[test]
-fn a_store_that_is_a_link_or_full_of_links_is_not_followed() {
+fn store_links_are_not_followed() {
     let call = Call::new(&["ps"]);
     let at = |name: &str| call.folder().join(name);
     fs::create_dir(at("elsewhere")).expect("a folder can be made");

@@ -65,11 +65,11 @@ fn a_rank_that_sleeps_after_its_steps_is_stalled() {
             "{doctor:?}"
         );
         assert!(!doctor.stdout.contains("healthy"), "{doctor:?}");
-        let told = first_line(
+        let line = first_line(
             &call.again(&["doctor", "--job", "j", "--follow"]),
             "stalled",
         );
-        assert!(told.starts_with("stalled: no step for "), "{told}");
+        assert!(line.starts_with("stalled: no step for "), "{line}");
         send("-TERM", pid);
     });
     assert_eq!(code, Some(1), "{stderr}");

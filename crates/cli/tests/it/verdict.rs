@@ -39,7 +39,7 @@ fn report_of(outcome: &Outcome) -> Value {
 }
 
 #[test]
-fn a_mistake_ends_a_job_without_a_limit_at_once_and_is_told() {
+fn user_error_fails_job_at_once() {
     let call = run(&["--format", "json"], &unlimited(&job(2, &mistake("7"))));
     let outcome = call.run();
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
@@ -79,12 +79,12 @@ fn a_mistake_ends_a_job_without_a_limit_at_once_and_is_told() {
 }
 
 #[test]
-fn a_budget_rules_where_one_is_set_and_the_same_failure_is_told_once() {
+fn budget_applies_and_repeated_failure_printed_once() {
     let outcome = run(&[], &job(2, &mistake("7"))).run();
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     for part in [
         "has reached the specified backoff limit",
-        "user 2 of 2",
+        "user: 2 of 2 used",
         "in attempt 1: exit code 1; the same in attempt 2\n",
     ] {
         assert!(outcome.stderr.contains(part), "{part}: {}", outcome.stderr);
@@ -98,7 +98,7 @@ fn a_budget_rules_where_one_is_set_and_the_same_failure_is_told_once() {
 }
 
 #[test]
-fn a_typo_in_a_path_or_a_command_ends_a_job_without_a_limit_at_once() {
+fn typo_in_command_fails_job_at_once() {
     let python = "echo \"python: can't open file '/app/trian.py': [Errno 2] No such file or directory\" >&2; exit 2";
     let argparse = "echo 'torchrun: error: unrecognized arguments: --nporc=2' >&2; exit 2";
     let cases = [
@@ -154,7 +154,7 @@ fn starts(call: &Call) -> usize {
 }
 
 #[test]
-fn a_pod_that_restarts_alone_is_not_started_again_in_vain() {
+fn pod_restarting_alone_stops_on_hopeless_error() {
     let script = "echo start >> starts; exec sh /nowhere/trian.sh";
     for policy in ["OnFailure", "Always"] {
         let call = run(&["--format", "json"], &restarts_alone(policy, script));
@@ -179,7 +179,7 @@ fn a_pod_that_restarts_alone_is_not_started_again_in_vain() {
 }
 
 #[test]
-fn a_pod_that_restarts_alone_after_it_trained_has_a_second_chance() {
+fn trained_pod_restarting_alone_gets_second_chance() {
     let trains = format!(
         "echo start >> starts; echo step 1 loss 2.0; {}",
         mistake("7")
@@ -197,7 +197,7 @@ fn a_pod_that_restarts_alone_after_it_trained_has_a_second_chance() {
 }
 
 #[test]
-fn a_rank_that_was_killed_is_named_and_not_the_peer_that_lost_it() {
+fn killed_rank_blamed_not_its_peer() {
     let lost = "RuntimeError: [/w/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.7]:4711";
     let script = format!(
         "test $RANK = 0 && {{ echo '{lost}' >&2; touch said; sleep 60; }}; \
@@ -211,7 +211,8 @@ fn a_rank_that_was_killed_is_named_and_not_the_peer_that_lost_it() {
     assert_eq!(verdict["label"], "killed_from_outside", "{verdict}");
     assert_eq!(verdict["ranks"], serde_json::json!([1]), "{verdict}");
     let doctor = call.again(&["doctor", "--job", "j"]).run();
-    let sentence = "rank 1 (pod `j-worker-0`) was killed by signal 9 (SIGKILL); by whom is unknown";
+    let sentence =
+        "rank 1 (pod `j-worker-0`) was killed by signal 9 (SIGKILL); the sender is unknown";
     assert!(doctor.stdout.contains(sentence), "{}", doctor.stdout);
     let followed = call.again(&["doctor", "--job", "j", "--follow"]).run();
     assert_eq!(followed.code, doctor.code, "{followed:?}");
@@ -242,7 +243,7 @@ fn a_rank_that_was_killed_is_named_and_not_the_peer_that_lost_it() {
 }
 
 #[test]
-fn a_worker_out_of_memory_is_the_cause_and_not_its_peer() {
+fn oom_worker_blamed_not_its_peer() {
     let lost = "RuntimeError: [/w/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.7]:4711";
     let script = format!(
         "test $RANK = 0 && {{ echo '{lost}' >&2; touch said; sleep 20; }}; \
@@ -279,7 +280,7 @@ fn another_line_each_time_is_another_mistake() {
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     for part in [
         "has reached the specified backoff limit",
-        "user 2 of 2",
+        "user: 2 of 2 used",
         "verdict        user_code_error: ",
     ] {
         assert!(outcome.stderr.contains(part), "{part}: {}", outcome.stderr);
@@ -301,7 +302,7 @@ fn requiring(transport: &str, job: &str) -> String {
 }
 
 #[test]
-fn ranks_that_use_another_transport_than_required_are_ended_early() {
+fn wrong_transport_ends_attempt_early() {
     // The second attempt finds the network that it needs, and goes on until that was noticed.
     let script = format!(
         "test -e tried && {{ \
@@ -344,7 +345,7 @@ fn the_same_wrong_transport_twice_ends_the_job() {
     let report: Value = serde_json::from_str(&outcome.stdout).expect("stdout is one JSON document");
     assert_eq!(report["attempts"], 2, "{}", outcome.stdout);
     let message = report["message"].as_str().expect("a sentence");
-    let sentence = "1 rank of attempt 2 uses NET/Socket, and the job requires NET/IB or NET/OFI";
+    let sentence = "1 rank of attempt 2 uses NET/Socket, but the job requires NET/IB or NET/OFI";
     assert!(
         message.contains("attempts 1 and 2 used the same transport"),
         "{message}"

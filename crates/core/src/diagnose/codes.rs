@@ -1,10 +1,10 @@
-//! Numbers that drivers and network cards print, in words.
+//! Descriptions of the codes that drivers and network cards print.
 
-/// What an Xid of the NVIDIA driver means, and which label it speaks for beside `xid_error`.
+/// What an Xid of the NVIDIA driver means, and the label that it adds to `xid_error`.
 pub(crate) struct Xid {
     pub(crate) words: &'static str,
     pub(crate) label: Option<&'static str>,
-    /// Made by the program that runs on the GPU, as a rule.
+    /// Usually caused by the program that runs on the GPU.
     pub(crate) program: bool,
 }
 
@@ -13,19 +13,19 @@ pub(crate) fn xid(number: u32) -> Xid {
     let (words, label, program) = match number {
         8 => ("the GPU stopped processing", None, false),
         13 => (
-            "graphics engine exception: most often an access out of bounds",
+            "graphics engine exception: usually an out-of-bounds access",
             None,
             true,
         ),
         31 => (
-            "MMU fault: the program touched an address it may not",
+            "MMU fault: the program accessed an illegal address",
             None,
             true,
         ),
         32 => ("invalid or corrupted push buffer stream", None, false),
         38 => ("driver firmware error", None, false),
         43 => (
-            "GPU stopped processing: reset channel of a faulty program",
+            "GPU stopped processing: the driver reset the channel of a faulty program",
             None,
             true,
         ),
@@ -63,11 +63,11 @@ pub(crate) fn xid(number: u32) -> Xid {
         95 => ("uncontained ECC error", Some("ecc_error"), false),
         109 => ("context switch timeout", None, false),
         110 => ("security fault", None, false),
-        119 => ("GSP firmware did not answer", None, false),
+        119 => ("GSP firmware did not respond", None, false),
         120 => ("GSP firmware error", None, false),
         121 => ("C2C link error", None, false),
         122..=124 => ("SPI or PMU error", None, false),
-        137 => ("NVLink fault of an access", Some("nvlink_error"), false),
+        137 => ("NVLink access fault", Some("nvlink_error"), false),
         140 => ("unrecovered ECC error", Some("ecc_error"), false),
         143 => ("GPU initialization error", None, false),
         74 | 144..=150 => ("NVLink error", Some("nvlink_error"), false),
@@ -89,14 +89,14 @@ pub(super) fn completion(status: u32) -> &'static str {
         "local queue pair operation error",
         "local context error",
         "local protection error",
-        "flushed: the queue failed before",
+        "flushed: the queue had failed before",
         "memory window bind error",
         "bad response",
         "local access error",
         "remote invalid request",
         "remote access error",
         "remote operation error",
-        "retries exceeded: the other side does not answer",
+        "retries exceeded: the other side does not respond",
         "receiver-not-ready retries exceeded",
         "local violation of a reliable domain",
         "remote invalid request of a reliable domain",

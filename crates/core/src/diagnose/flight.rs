@@ -22,14 +22,14 @@ const MAX_RANKS: usize = 65_536;
 /// Why a dump cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlightError {
-    /// The bytes are no pickle and no JSON of the kind that is read.
+    /// The bytes are neither a pickle nor JSON of a known shape.
     #[error("the dump cannot be read: {0}")]
     Read(String),
     /// Nothing in it is a collective.
     #[error("the dump has no list of `entries`")]
     NoEntries,
-    /// Whose it is cannot be told.
-    #[error("the name of the dump does not say its rank")]
+    /// Its rank is unknown.
+    #[error("the dump's file name does not contain its rank")]
     NoRank,
 }
 
@@ -57,7 +57,7 @@ pub struct Dump {
 }
 
 impl Dump {
-    /// Reads a dump; its rank is told by the end of its name, as `PyTorch` names it.
+    /// Reads a dump; its rank is the number at the end of its name, as `PyTorch` names it.
     pub fn read(name: &str, bytes: &[u8]) -> Result<Self, FlightError> {
         let rank = rank(name).ok_or(FlightError::NoRank)?;
         let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
@@ -176,11 +176,11 @@ pub(super) fn compare(dumps: &[Dump]) -> Option<Wait> {
 }
 
 fn compare_group(dumps: &[Dump], group: &str) -> Option<Wait> {
-    let told: Vec<(&Dump, &BTreeMap<i64, Entry>)> = dumps
+    let reporting: Vec<(&Dump, &BTreeMap<i64, Entry>)> = dumps
         .iter()
         .filter_map(|dump| Some((dump, dump.groups.get(group)?)))
         .collect();
-    let stuck = told
+    let stuck = reporting
         .iter()
         .flat_map(|(_, entries)| entries.iter())
         .filter(|(_, entry)| !entry.completed)
@@ -188,7 +188,7 @@ fn compare_group(dumps: &[Dump], group: &str) -> Option<Wait> {
         .min()?;
     let mut wait = Wait::default();
     let mut known: Option<&Entry> = None;
-    for (dump, entries) in &told {
+    for (dump, entries) in &reporting {
         match entries.get(&stuck) {
             Some(entry) => {
                 let first = *known.get_or_insert(entry);
@@ -205,12 +205,12 @@ fn compare_group(dumps: &[Dump], group: &str) -> Option<Wait> {
             None => {}
         }
     }
-    let heard: BTreeSet<u32> = dumps.iter().map(|dump| dump.rank).collect();
+    let dumped: BTreeSet<u32> = dumps.iter().map(|dump| dump.rank).collect();
     let members = dumps.iter().find_map(|dump| dump.members.get(group));
     for rank in members.into_iter().flatten() {
-        if !heard.contains(rank) {
+        if !dumped.contains(rank) {
             wait.silent.insert(*rank);
-        } else if !told.iter().any(|(dump, _)| dump.rank == *rank) {
+        } else if !reporting.iter().any(|(dump, _)| dump.rank == *rank) {
             wait.late.insert(*rank);
         }
     }
@@ -226,7 +226,7 @@ fn compare_group(dumps: &[Dump], group: &str) -> Option<Wait> {
 }
 
 fn differs(one: &Entry, other: &Entry) -> String {
-    let told = |entry: &Entry| {
+    let describe = |entry: &Entry| {
         let size = entry
             .elements_in
             .map_or_else(String::new, |count| format!(" of {count} elements"));
@@ -236,7 +236,7 @@ fn differs(one: &Entry, other: &Entry) -> String {
             .map_or_else(String::new, |frame| format!(" at {frame}"));
         format!("{}{size}{place}", entry.operation)
     };
-    format!("{} against {}", told(one), told(other))
+    format!("{} against {}", describe(one), describe(other))
 }
 
 /// Whether bytes look like a dump: a pickle, or JSON with a list of entries.

@@ -2,7 +2,7 @@
 //!
 //! Owns what follows from comparing ranks. Does not rank conclusions; that is [`super::verdict`].
 //!
-//! Invariant: what is said of a group rests on ranks that told it, never on ranks that are absent from
+//! Invariant: what is said of a group rests on ranks that reported it, never on ranks that are absent from
 //! the files alone: excerpts and single files are read too.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     flight::Dump,
     known::{End, Known},
-    nccl::Told,
+    nccl::NcclFacts,
     report::{Collective, RankFacts},
     source::{Member, Source},
     steps::{SlowRank, slowest},
@@ -29,8 +29,8 @@ pub(super) struct Group {
     pub(super) net: Transports,
     pub(super) starts: Starts,
     pub(super) wait: Wait,
-    /// Two or more processes were asked for, and each is a world of its own.
-    pub(super) lonely: bool,
+    /// Two or more processes were requested, and each is a world of its own.
+    pub(super) separate_worlds: bool,
     /// A Flight Recorder dump is among what was read.
     pub(super) recorded: bool,
 }
@@ -80,7 +80,7 @@ pub(super) struct Wait {
     pub(super) waiting: BTreeSet<u32>,
     /// Known not to have entered it.
     pub(super) late: BTreeSet<u32>,
-    /// Of the world, and not heard of at all in it.
+    /// Of the world, but no line or dump mentions them.
     pub(super) silent: BTreeSet<u32>,
     /// Different operation or size under the same number.
     pub(super) mismatch: Option<String>,
@@ -95,26 +95,26 @@ impl Group {
         group.transports(&members);
         group.starts(&members);
         group.collectives(&members, dumps);
-        group.lonely = lonely(sources);
-        let told = members.iter();
-        let told = told.filter_map(|(index, member)| Some((sources.get(*index)?, *member)));
-        group.slowest = slowest(told);
+        group.separate_worlds = separate_worlds(sources);
+        let known = members.iter();
+        let known = known.filter_map(|(index, member)| Some((sources.get(*index)?, *member)));
+        group.slowest = slowest(known);
         group.recorded = !dumps.is_empty();
         group
     }
 
-    /// What is known of each rank that told of a communicator of NCCL, without what comparing ranks shows.
+    /// What is known of each rank that logged an NCCL communicator, without what comparing ranks shows.
     pub(super) fn nccl_ranks(sources: &[Source]) -> Vec<RankFacts> {
         let mut group = Self::default();
-        let tells = |told: &Told| !told.transports.is_empty() || !told.inits.is_empty();
+        let has_nccl = |nccl: &NcclFacts| !nccl.transports.is_empty() || !nccl.inits.is_empty();
         let members: Vec<(usize, &Member)> = members_of(sources)
-            .filter(|(_, member)| tells(&member.nccl))
+            .filter(|(_, member)| has_nccl(&member.nccl))
             .collect();
         if !members.is_empty() {
             group.collect(sources, &members);
         }
-        let told = |facts: &RankFacts| facts.world.is_some() || !facts.transports.is_empty();
-        group.ranks.into_iter().filter(told).collect()
+        let is_known = |facts: &RankFacts| facts.world.is_some() || !facts.transports.is_empty();
+        group.ranks.into_iter().filter(is_known).collect()
     }
 
     fn collect(&mut self, sources: &[Source], members: &[(usize, &Member)]) {
@@ -154,7 +154,7 @@ impl Group {
                 known.exit.get_or_insert(word);
             }
         }
-        // A rank without a number that told nothing is the file itself.
+        // A rank without a number and without facts is the file itself.
         self.ranks.retain(|facts| {
             facts.rank.is_some()
                 || facts.node.is_some()
@@ -180,7 +180,7 @@ impl Group {
         self.disagreements = disagreements(&self.ranks);
     }
 
-    /// Puts beside each rank how it ended, where whoever ran it knows: that stands above what a log says.
+    /// Adds to each rank how it ended, where the runtime reported it: that outranks what a log says.
     pub(super) fn ended(&mut self, known: &[Known]) {
         for known in known {
             let Some(rank) = known.rank else { continue };
@@ -191,7 +191,7 @@ impl Group {
                     None => format!("code {code}"),
                 },
                 End::NodeDeleted | End::NodeSilent => "node lost".to_owned(),
-                End::Disrupted(_) => "taken away".to_owned(),
+                End::Disrupted(_) => "disrupted".to_owned(),
                 End::NotStarted(_) => "not started".to_owned(),
                 End::Unknown => continue,
             };
@@ -206,8 +206,8 @@ impl Group {
         let net = &mut self.net;
         let is_verbs = |name: &str| name.starts_with("NET/IB");
         for (_, member) in members {
-            let told = &member.nccl;
-            let count = |wanted: &dyn Fn(&str) -> bool| told.channels_via(wanted);
+            let nccl = &member.nccl;
+            let count = |wanted: &dyn Fn(&str) -> bool| nccl.channels_via(wanted);
             let direct = |name: &str| name.ends_with("GDRDMA");
             net.verbs += count(&|name| is_verbs(name));
             net.verbs_direct += count(&|name| is_verbs(name) && direct(name));
@@ -219,17 +219,17 @@ impl Group {
             net.other_net_direct += count(&|name| other(name) && direct(name));
             net.peer += count(&|name| name.starts_with("P2P"));
             net.shared_memory += count(&|name| name == "SHM");
-            net.gdr_enabled += told.gdr_enabled;
-            net.gdr_disabled += told.gdr_disabled;
-            net.infiniband |= told.infiniband;
-            net.roce |= told.roce;
-            net.verbs_network |= told
+            net.gdr_enabled += nccl.gdr_enabled;
+            net.gdr_disabled += nccl.gdr_disabled;
+            net.infiniband |= nccl.infiniband;
+            net.roce |= nccl.roce;
+            net.verbs_network |= nccl
                 .network
                 .as_deref()
                 .is_some_and(|name| name.starts_with("IB"));
-            net.several_nodes |= told.nodes > 1;
-            net.rdma_meant |= told.infiniband || told.roce;
-            if let Some(interface) = &told.interface {
+            net.several_nodes |= nccl.nodes > 1;
+            net.rdma_meant |= nccl.infiniband || nccl.roce;
+            if let Some(interface) = &nccl.interface {
                 let fabric = ["ib", "hsn", "roce", "rdma", "mlx"];
                 net.rdma_meant |= fabric.iter().any(|prefix| interface.starts_with(prefix));
                 let local = interface == "lo"
@@ -304,19 +304,19 @@ fn members_of(sources: &[Source]) -> impl Iterator<Item = (usize, &Member)> {
 /// From the lines of the watchdog: who waits in what.
 fn waits(members: &[(usize, &Member)], world: Option<u32>) -> Wait {
     let mut wait = Wait::default();
-    let told: Vec<(u32, &Member)> = members
+    let reporting: Vec<(u32, &Member)> = members
         .iter()
         .filter(|(_, member)| member.work.is_some() || member.enqueued.is_some())
         .filter_map(|(_, member)| Some((member.rank?, *member)))
         .collect();
-    let stuck = told
+    let stuck = reporting
         .iter()
         .filter_map(|(_, member)| Some((member.work.as_ref()?, &member.group)))
         .min_by_key(|(work, _)| work.sequence);
     let Some((work, group)) = stuck else {
         return wait;
     };
-    for (rank, member) in &told {
+    for (rank, member) in &reporting {
         match &member.work {
             Some(other) if other.sequence == work.sequence => {
                 let same_size = other.elements_in == work.elements_in || uneven(&work.operation);
@@ -344,13 +344,13 @@ fn waits(members: &[(usize, &Member)], world: Option<u32>) -> Wait {
     }
     // Ranks of different groups count on their own; two operations under one number are then no
     // sign of anything unless few ranks differ.
-    if wait.mismatch_ranks.len() > told.len() / 2 || wait.waiting.is_empty() {
+    if wait.mismatch_ranks.len() > reporting.len() / 2 || wait.waiting.is_empty() {
         wait.mismatch = None;
         wait.mismatch_ranks.clear();
     }
-    let heard: BTreeSet<u32> = told.iter().map(|(rank, _)| *rank).collect();
-    if let Some(world) = world.filter(|world| heard.len() * 4 >= *world as usize * 3) {
-        wait.silent = (0..world).filter(|rank| !heard.contains(rank)).collect();
+    let seen: BTreeSet<u32> = reporting.iter().map(|(rank, _)| *rank).collect();
+    if let Some(world) = world.filter(|world| seen.len() * 4 >= *world as usize * 3) {
+        wait.silent = (0..world).filter(|rank| !seen.contains(rank)).collect();
     }
     wait.collective = Some(Collective {
         sequence: work.sequence,
@@ -372,7 +372,7 @@ fn elements(count: Option<u64>) -> String {
     count.map_or_else(|| "unknown".to_owned(), |count| count.to_string())
 }
 
-fn lonely(sources: &[Source]) -> bool {
+fn separate_worlds(sources: &[Source]) -> bool {
     if sources.iter().any(|source| source.first_ranks.is_several()) {
         return true;
     }
@@ -398,9 +398,9 @@ fn lonely(sources: &[Source]) -> bool {
 }
 
 fn facts(member: &Member, file: String) -> RankFacts {
-    let told = &member.nccl;
+    let nccl = &member.nccl;
     let count = |complete: bool| {
-        let found = told
+        let found = nccl
             .inits
             .iter()
             .filter(|init| init.complete == complete)
@@ -414,14 +414,14 @@ fn facts(member: &Member, file: String) -> RankFacts {
         rank: member.rank,
         node: member.node.clone(),
         file,
-        world: told.world().map(|(_, world)| world).or(world),
+        world: nccl.world().map(|(_, world)| world).or(world),
         gpu: member.device,
-        bus: told.bus.clone(),
-        nccl: told.version.clone(),
-        network: told.network.clone(),
-        interface: told.interface.clone(),
-        transports: told.transport_counts(),
-        channels: told.channels,
+        bus: nccl.bus.clone(),
+        nccl: nccl.version.clone(),
+        network: nccl.network.clone(),
+        interface: nccl.interface.clone(),
+        transports: nccl.transport_counts(),
+        channels: nccl.channels,
         communicators: count(true),
         communicators_pending: count(false),
         collective: member.work.as_ref().map(|work| Collective {
@@ -477,7 +477,7 @@ fn merge(known: &mut RankFacts, other: RankFacts) {
     }
 }
 
-/// Ranks that no line tells of, where at least three quarters are told of.
+/// Ranks that no line mentions, where lines mention at least three quarters.
 fn missing(ranks: &[RankFacts], world: Option<u32>) -> Vec<u32> {
     let Some(world) = world.filter(|world| (2..=65_536).contains(world)) else {
         return Vec::new();
@@ -499,16 +499,16 @@ fn disagreements(ranks: &[RankFacts]) -> Vec<String> {
             }
         }
         if values.len() > 1 {
-            let told: Vec<String> = values
+            let counts: Vec<String> = values
                 .iter()
                 .map(|(value, count)| format!("`{value}` on {count}"))
                 .collect();
-            found.push(format!("{what}: {}", told.join(", ")));
+            found.push(format!("{what}: {}", counts.join(", ")));
         }
     };
-    compare("version of NCCL", &|facts| facts.nccl.clone());
+    compare("NCCL version", &|facts| facts.nccl.clone());
     compare("network", &|facts| facts.network.clone());
     compare("channels", &|facts| Some(facts.channels?.to_string()));
-    compare("size of the world", &|facts| Some(facts.world?.to_string()));
+    compare("world size", &|facts| Some(facts.world?.to_string()));
     found
 }

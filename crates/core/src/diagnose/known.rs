@@ -1,4 +1,4 @@
-//! How pods ended, as whoever ran them knows: exit codes, signals, out-of-memory kills, evictions, lost nodes.
+//! How pods ended, as the runtime reported it: exit codes, signals, out-of-memory kills, evictions, lost nodes.
 //!
 //! Owns what is known without any log, and which of it came first. A log explains these facts and never contradicts
 //! them; what follows from both together is [`super::verdict`]'s.
@@ -26,7 +26,7 @@ pub struct Known {
     pub at: Option<Timestamp>,
     /// The memory that its training container may use, as written.
     pub memory_limit: Option<String>,
-    /// The fault on purpose that ended it, as written.
+    /// The injected fault that ended it, as written.
     pub on_purpose: Option<String>,
 }
 
@@ -37,11 +37,11 @@ pub enum End {
     NodeDeleted,
     /// Its node does not respond.
     NodeSilent,
-    /// The platform took it away.
+    /// Kubernetes disrupted it: preempted, evicted, or its node shut down.
     Disrupted(Disruption),
-    /// The kernel killed it for its memory; this is its exit code.
+    /// The kernel OOM-killed it; this is its exit code.
     OutOfMemory(i32),
-    /// Its container could not be started; the runtime's words.
+    /// Its container could not be started; the runtime's message.
     NotStarted(String),
     /// It ended with this exit code; 128 + n for signal n.
     Exit(i32),
@@ -50,7 +50,7 @@ pub enum End {
 }
 
 impl Known {
-    /// What is known of the end of `pod`; nothing where it runs, has ended well, or was told to end.
+    /// What is known of the end of `pod`; nothing where it runs, has succeeded, or is being deleted.
     pub fn of_pod(pod: &ObservedPod, name: String, node: Option<NodeHealth>) -> Option<Self> {
         let at = pod.exit.and_then(|exit| exit.at);
         let lost = match (pod.phase, node) {
@@ -179,7 +179,7 @@ impl Known {
 }
 
 impl End {
-    /// The end that an exit code tells.
+    /// The end that an exit code stands for.
     pub fn of_exit(code: i32, out_of_memory: bool) -> Self {
         if out_of_memory {
             Self::OutOfMemory(code)
@@ -191,7 +191,7 @@ impl End {
     /// As the end of a sentence about the pod.
     pub(super) fn words(&self) -> String {
         match self {
-            Self::NodeDeleted => "was lost with its node, which is gone".to_owned(),
+            Self::NodeDeleted => "was lost because its node was deleted".to_owned(),
             Self::NodeSilent => "is on a node that does not respond".to_owned(),
             Self::Disrupted(disruption) => match disruption {
                 Disruption::Preempted => "was preempted by a pod of higher priority",

@@ -1,4 +1,4 @@
-//! One line without what others put in front of it: who wrote it, when, and what.
+//! One line without its prefixes: rank, host, time and text.
 //!
 //! Owns the prefixes of container runtimes, `kubectl`, Slurm, `mpirun`, Ray, torchrun, syslog and the
 //! kernel, escape sequences, and the rank in the name of a file. Does not know what the text means.
@@ -8,18 +8,18 @@
 
 use super::stamp::{self, Stamp};
 
-/// A line, taken apart.
+/// A parsed line.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Line<'a> {
     pub(crate) text: &'a [u8],
     pub(super) stamp: Option<Stamp>,
-    /// As the prefix tells it.
+    /// From the prefix.
     pub(super) rank: Option<u32>,
-    /// Host or pod, as the prefix tells it.
+    /// Host or pod, from the prefix.
     pub(super) node: Option<&'a [u8]>,
 }
 
-/// Takes `raw` apart; `scratch` holds the text where it had to be decoded.
+/// Parses `raw`; `scratch` holds the text where it had to be decoded.
 pub(crate) fn read<'a>(raw: &'a [u8], scratch: &'a mut Vec<u8>) -> Line<'a> {
     let docker = raw.starts_with(b"{\"log\":\"") && docker(raw, scratch);
     if docker || memchr::memchr(0x1b, raw).is_some() {
@@ -39,7 +39,7 @@ pub(crate) fn read<'a>(raw: &'a [u8], scratch: &'a mut Vec<u8>) -> Line<'a> {
     prefixes(raw)
 }
 
-/// The rank that the name of a file tells: `rank3.log`, `rank_3`, `worker-1.log`, `out.12`, `3/stderr.log`.
+/// The rank in the name of a file: `rank3.log`, `rank_3`, `worker-1.log`, `out.12`, `3/stderr.log`.
 pub(super) fn rank_of_name(name: &str) -> Option<u32> {
     let lower = name.to_ascii_lowercase();
     for marker in ["global_rank", "rank", "task", "proc"] {
@@ -67,7 +67,7 @@ fn prefixes(raw: &[u8]) -> Line<'_> {
         text: raw.strip_prefix(b"\xef\xbb\xbf").unwrap_or(raw),
         ..Line::default()
     };
-    // Each thing that stands in front of a line can stand behind another one: a runtime's stamp, then
+    // Each prefix can follow another one: a runtime's stamp, then
     // a launcher's rank, then the program's stamp.
     for _ in 0..6 {
         let before = line.text.len();
@@ -94,7 +94,7 @@ fn strip(line: &mut Line<'_>) {
                 line.node.get_or_insert(pod);
                 line.text = rest;
             } else if let Some((stamp, _)) = text.get(1..).and_then(stamp::glog) {
-                // The text keeps the place in the source, which tells versions apart.
+                // The text keeps the source location, which distinguishes versions.
                 line.stamp.get_or_insert(stamp);
             } else if let Some((stamp, end)) = stamp::leading(text) {
                 line.stamp.get_or_insert(stamp);
@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_in_front() {
+    fn line_prefixes() {
         // Line, text, rank, node, whether it has a stamp.
         type Case = (
             &'static str,

@@ -1,8 +1,8 @@
-//! What NCCL itself tells: who a process is, which network and transports it uses, how its start went.
+//! What NCCL logs: host and rank of a process, its network and transports, and its initialization.
 //!
 //! Owns the shapes of `NCCL INFO` lines from 2.4 to 2.28. Warnings are left to the rules.
 //!
-//! Invariant: what is kept of one process is bounded, however long it talks.
+//! Invariant: what is kept of one process is bounded, however much it logs.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -21,7 +21,7 @@ pub(super) struct Header<'a> {
 
 /// Communicators of one process that are remembered; jobs make a few dozen.
 const MAX_INITS: usize = 64;
-/// Kinds of transport that are told apart.
+/// Kinds of transport that are counted separately.
 const MAX_TRANSPORTS: usize = 16;
 
 /// One communicator, as one process sees it.
@@ -34,9 +34,9 @@ pub(super) struct Init {
     pub(super) line: u64,
 }
 
-/// What one process told.
+/// What one process logged.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Told {
+pub(super) struct NcclFacts {
     pub(super) version: Option<String>,
     pub(super) network: Option<String>,
     pub(super) interface: Option<String>,
@@ -51,12 +51,12 @@ pub(super) struct Told {
     pub(super) gdr_enabled: u32,
     pub(super) gdr_disabled: u32,
     pub(super) bus: Option<String>,
-    /// Attempts to connect that failed since the last completed start.
+    /// Connection attempts that failed since the last completed initialization.
     pub(super) retries: u32,
     pub(super) retry_line: u64,
 }
 
-/// Whether a line needs a look by the rules too.
+/// Whether a line was understood; else the rules read it too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
     Yes,
@@ -72,12 +72,12 @@ pub(super) fn header(text: &[u8]) -> Option<Header<'_>> {
     let _thread = digits(parts.next()?)?;
     let pid = digits(parts.next()?)?;
     let host = parts.next().filter(|_| parts.next().is_none())?;
-    // Names of hosts are the first that people take out of a log which they show to others.
+    // Host names are the first thing that people redact from a log.
     let host = std::str::from_utf8(host).ok()?;
     let (front_end, at) = if let Some(at) = memchr::memmem::find(head, b"NCCL ") {
         (at, at + 5)
     } else {
-        // Before 2.3 it did not say its name.
+        // Before 2.3 the line does not contain `NCCL`.
         let at = memchr::memmem::find(head, b"] INFO ")
             .or_else(|| memchr::memmem::find(head, b" WARN "))?;
         let level = memchr::memchr(b' ', head.get(at..)?)? + at + 1;
@@ -114,7 +114,7 @@ pub(super) fn version(text: &[u8]) -> Option<&str> {
         .then_some(word)
 }
 
-impl Told {
+impl NcclFacts {
     /// Notes one `NCCL INFO` line.
     pub(super) fn note(&mut self, rest: &[u8], line: u64) -> Known {
         match rest.first() {
@@ -175,21 +175,21 @@ impl Told {
             self.version = Some(version.to_owned());
             return Some(Known::Yes);
         }
-        let (name, told) = split(rest.strip_prefix(b"NET/")?, b" : ")
+        let (name, message) = split(rest.strip_prefix(b"NET/")?, b" : ")
             .or_else(|| split(rest.strip_prefix(b"NET/")?, b": "))?;
-        if let Some(devices) = told.strip_prefix(b"Using ") {
+        if let Some(devices) = message.strip_prefix(b"Using ") {
             if name.starts_with(b"IB") {
                 self.infiniband |= memchr::memmem::find(devices, b"/IB").is_some();
                 self.roce |= memchr::memmem::find(devices, b"/RoCE").is_some();
             }
             return Some(Known::Yes);
         }
-        if told.starts_with(b"No device found") {
+        if message.starts_with(b"No device found") {
             self.no_verbs_device = true;
             return Some(Known::Yes);
         }
-        if told.starts_with(b"GPU Direct RDMA") {
-            let disabled = memchr::memmem::find(told, b"Disabled").is_some();
+        if message.starts_with(b"GPU Direct RDMA") {
+            let disabled = memchr::memmem::find(message, b"Disabled").is_some();
             let count = if disabled {
                 &mut self.gdr_disabled
             } else {
@@ -254,7 +254,7 @@ impl Told {
         Some((largest.rank, largest.ranks))
     }
 
-    /// How many lines tell a channel of this kind.
+    /// How many lines report a channel of this kind.
     pub(super) fn channels_via(&self, wanted: impl Fn(&str) -> bool) -> u32 {
         let counts = self.transports.iter().filter(|(name, _)| wanted(name));
         counts.map(|(_, count)| count).sum()
@@ -397,9 +397,9 @@ mod tests {
         assert_eq!((old.host, old.device), ("node-1", Some(0)));
         let nameless = header(b":7:9 [2] NCCL INFO Using network IB").unwrap();
         assert_eq!((nameless.host, nameless.pid), ("", 7));
-        let mut told = Told::default();
-        assert_eq!(told.note(old.rest, 1), Known::Yes);
-        assert_eq!(told.interface.as_deref(), Some("lo"));
+        let mut facts = NcclFacts::default();
+        assert_eq!(facts.note(old.rest, 1), Known::Yes);
+        assert_eq!(facts.interface.as_deref(), Some("lo"));
         for line in [
             "NCCL version 2.7.8+cuda10.2",
             "CL INFO Channel 09",
@@ -450,48 +450,48 @@ mod tests {
             ),
         ];
         for (line, want) in cases {
-            let mut told = Told::default();
-            assert_eq!(told.note(line.as_bytes(), 1), Known::Yes);
-            assert_eq!(told.transports, [(want.to_owned(), 1)], "{line}");
+            let mut facts = NcclFacts::default();
+            assert_eq!(facts.note(line.as_bytes(), 1), Known::Yes);
+            assert_eq!(facts.transports, [(want.to_owned(), 1)], "{line}");
         }
-        let mut told = Told::default();
-        told.note(b"Channel 00/04 :    0   1   2   3", 1);
-        assert!(told.transports.is_empty());
+        let mut facts = NcclFacts::default();
+        facts.note(b"Channel 00/04 :    0   1   2   3", 1);
+        assert!(facts.transports.is_empty());
     }
 
     #[test]
     fn starts() {
-        let mut told = Told::default();
-        told.note(b"ncclCommInitRankConfig comm 0x5 rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId 200000 commId 0x56bea185a98d5193 - Init START", 7);
-        assert_eq!(told.inits.len(), 1);
-        assert!(!told.inits[0].complete);
-        assert_eq!(told.inits[0].id, Some(0x56be_a185_a98d_5193));
-        told.note(b"comm 0x5 rank 1 nranks 2 cudaDev 1 busId 200000 commId 0x56bea185a98d5193 - Init COMPLETE", 9);
-        assert_eq!(told.inits.len(), 1);
-        assert!(told.inits[0].complete);
-        told.note(
+        let mut facts = NcclFacts::default();
+        facts.note(b"ncclCommInitRankConfig comm 0x5 rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId 200000 commId 0x56bea185a98d5193 - Init START", 7);
+        assert_eq!(facts.inits.len(), 1);
+        assert!(!facts.inits[0].complete);
+        assert_eq!(facts.inits[0].id, Some(0x56be_a185_a98d_5193));
+        facts.note(b"comm 0x5 rank 1 nranks 2 cudaDev 1 busId 200000 commId 0x56bea185a98d5193 - Init COMPLETE", 9);
+        assert_eq!(facts.inits.len(), 1);
+        assert!(facts.inits[0].complete);
+        facts.note(
             b"comm 0x147 rank 27 nranks 64 cudaDev 3 busId 8a000 - Init COMPLETE",
             10,
         );
-        assert_eq!(told.world(), Some((27, 64)));
+        assert_eq!(facts.world(), Some((27, 64)));
         assert_eq!(
-            told.note(b"Bootstrap : Using [0]ib0:10.148.0.76<0> [1]ib1:1<0>", 1),
+            facts.note(b"Bootstrap : Using [0]ib0:10.148.0.76<0> [1]ib1:1<0>", 1),
             Known::Yes
         );
-        assert_eq!(told.interface.as_deref(), Some("ib0"));
-        told.note(
+        assert_eq!(facts.interface.as_deref(), Some("ib0"));
+        facts.note(
             b"NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:10.0.0.1<0>",
             1,
         );
-        assert!(told.roce && !told.infiniband);
-        told.note(b"NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'", 1);
-        told.note(
+        assert!(facts.roce && !facts.infiniband);
+        facts.note(b"NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'", 1);
+        facts.note(
             b"NET/IB : GPU Direct RDMA (DMABUF) enabled for HCA 0 'mlx5_0",
             1,
         );
-        assert_eq!((told.gdr_disabled, told.gdr_enabled), (1, 1));
+        assert_eq!((facts.gdr_disabled, facts.gdr_enabled), (1, 1));
         assert_eq!(
-            told.note(b"NCCL_P2P_DISABLE set by environment to 1", 1),
+            facts.note(b"NCCL_P2P_DISABLE set by environment to 1", 1),
             Known::No
         );
     }

@@ -1,4 +1,4 @@
-//! What the doctor says, in the shape of `trainyard doctor --format json`.
+//! The report, in the shape of `trainyard doctor --format json`.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ pub struct Verdict {
     pub ranks: Vec<u32>,
     /// Nodes it is about.
     pub nodes: Vec<String>,
-    /// Whose account a failure of this kind is charged to.
+    /// Which failure budget a failure of this kind counts against.
     #[serde(serialize_with = "account")]
     pub account: Account,
     /// Whether a retry helps.
@@ -154,7 +154,7 @@ pub struct RankFacts {
     /// Exit code or signal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit: Option<String>,
-    /// First and last time that it was heard of, in milliseconds; the clock is that of its lines.
+    /// The times of its first and last line, in milliseconds; the clock is that of its lines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_millis: Option<i64>,
     /// See above.
@@ -188,7 +188,7 @@ pub struct Moment {
     pub line: u64,
 }
 
-/// How a pod ended, as whoever ran it knows.
+/// How a pod ended, as the runtime reported it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Ended {
     /// The pod.
@@ -221,11 +221,11 @@ impl Ended {
 /// What is known apart from the verdicts.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Facts {
-    /// Labels of facts, and of problems that the job got over.
+    /// Labels of facts, and of problems that the job recovered from.
     pub labels: Vec<String>,
     /// Every rank, in order.
     pub ranks: Vec<RankFacts>,
-    /// Ranks of the world that no line tells of; only where most are there.
+    /// Ranks of the world that no line mentions; only where most are mentioned.
     pub missing_ranks: Vec<u32>,
     /// What ranks disagree about.
     pub disagreements: Vec<String>,
@@ -234,7 +234,7 @@ pub struct Facts {
     pub slowest: Option<SlowRank>,
     /// First sightings with a time, in order.
     pub timeline: Vec<Moment>,
-    /// How pods ended, in order of time, where whoever ran them is asked.
+    /// How pods ended, in order of time, as the runtime reported it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ended: Vec<Ended>,
     /// Lines that were read.
@@ -243,7 +243,7 @@ pub struct Facts {
     pub bytes: u64,
 }
 
-/// Everything that the doctor says.
+/// The whole report.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Version of this shape.

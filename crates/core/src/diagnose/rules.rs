@@ -1,10 +1,10 @@
-//! The rules as data: read from TOML, checked, and made ready to be looked for.
+//! The rules as data: read from TOML, checked, and compiled for the search.
 //!
 //! Owns the meaning of `labels.toml` and `rules.toml` and of files that a user adds to them. Does not
 //! look at lines of a log; that is `super::source`.
 //!
-//! Invariant: every line that a rule can take holds an anchor. Literals of a user's rules that contain
-//! none of those that are looked for everywhere are added to them, which costs speed.
+//! Invariant: every line that a rule can match contains an anchor. Literals of a user's rules that contain
+//! no anchor become anchors themselves, which costs speed.
 
 mod anchors;
 
@@ -37,9 +37,9 @@ pub enum LabelKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Retry {
-    /// The same job will likely get through.
+    /// The same job will likely succeed.
     Helps,
-    /// It depends on what is behind it.
+    /// It depends on the cause.
     MayHelp,
     /// The same will happen again.
     DoesNotHelp,
@@ -88,7 +88,7 @@ pub struct Label {
     pub name: String,
     /// Problem or fact.
     pub kind: LabelKind,
-    /// Whose account a failure with it is charged to.
+    /// Which failure budget a failure with it counts against.
     #[serde(deserialize_with = "account")]
     pub account: Account,
     /// Whether a retry helps.
@@ -101,7 +101,7 @@ pub struct Label {
     pub next: String,
 }
 
-/// What a line that a rule takes stands for.
+/// What a line that a rule matches stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
@@ -113,7 +113,7 @@ pub enum Stage {
     Progress,
     /// It reached its end.
     Done,
-    /// An error that passes on another.
+    /// An error that wraps another.
     Wrapper,
     /// A process ended with an error.
     Exit,
@@ -129,10 +129,10 @@ pub enum Stage {
 pub struct Rule {
     /// Stable name.
     pub id: String,
-    /// What a hit speaks for.
+    /// The label that a match is evidence for.
     #[serde(default)]
     pub label: Option<String>,
-    /// Literals of which the line must hold one.
+    /// Literals of which the line must contain one.
     pub any: Vec<String>,
     #[serde(default)]
     pattern: Option<String>,
@@ -146,7 +146,7 @@ pub struct Rule {
     /// How sure a hit is.
     #[serde(default)]
     pub confidence: Confidence,
-    /// Retried by the program: no problem where it goes on.
+    /// The program retries it: not a problem where the job continues.
     #[serde(default)]
     pub recovers: bool,
     /// Looked for in a few lines of each block only.
@@ -173,7 +173,7 @@ fn account<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Account,
         "infrastructure" => Ok(Account::Infrastructure),
         "preemption" => Ok(Account::Preemption),
         other => Err(serde::de::Error::custom(format!(
-            "account is `{other}`, must be `user`, `platform`, `infrastructure` or `preemption`"
+            "unknown account `{other}`; expected `user`, `platform`, `infrastructure` or `preemption`"
         ))),
     }
 }
@@ -184,7 +184,7 @@ impl Rule {
         self.pattern.as_deref()
     }
 
-    /// The expression that lets a line go, where there is one.
+    /// The expression that excludes a line, where there is one.
     pub fn unless(&self) -> Option<&str> {
         self.unless.as_deref()
     }
@@ -193,8 +193,8 @@ impl Rule {
         lazily(&self.compiled, self.pattern.as_deref())
     }
 
-    /// Whether the rule takes `text`, one of whose literals it is known to hold.
-    pub(super) fn takes(&self, text: &[u8]) -> bool {
+    /// Whether the rule matches `text`, which is known to contain one of its literals.
+    pub(super) fn matches(&self, text: &[u8]) -> bool {
         self.regex().is_none_or(|regex| regex.is_match(text))
             && lazily(&self.refusing, self.unless.as_deref())
                 .is_none_or(|regex| !regex.is_match(text))
@@ -232,10 +232,10 @@ fn build(pattern: &str) -> Result<Regex, regex::Error> {
 #[derive(Debug, thiserror::Error)]
 pub enum RulesError {
     /// The text is not TOML of the right shape.
-    #[error("rules cannot be read")]
+    #[error("cannot read the rules")]
     Parse(#[source] toml::de::Error),
     /// A pattern is not a regular expression.
-    #[error("pattern of rule `{rule}` cannot be used: {reason}")]
+    #[error("invalid pattern in rule `{rule}`: {reason}")]
     Pattern {
         /// The rule.
         rule: String,
@@ -248,8 +248,8 @@ pub enum RulesError {
         /// The rule.
         rule: String,
     },
-    /// A rule speaks for a label that is not there.
-    #[error("rule `{rule}` speaks for label `{label}`, which no `[[label]]` describes")]
+    /// A rule names a label that does not exist.
+    #[error("rule `{rule}` has unknown label `{label}`; add a `[[label]]` for it")]
     Label {
         /// The rule.
         rule: String,
@@ -301,7 +301,7 @@ impl Finder {
         Self { automaton, owners }
     }
 
-    /// Puts the rules of which `text` holds a literal into `found`, each once, in order.
+    /// Puts the rules of which `text` contains a literal into `found`, each once, in order.
     pub(super) fn rules_in(&self, text: &[u8], found: &mut Vec<u16>) {
         found.clear();
         for hit in self.automaton.find_overlapping_iter(text) {

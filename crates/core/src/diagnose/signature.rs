@@ -43,7 +43,7 @@ mod tests {
     use super::{digest, normal};
 
     #[test]
-    fn digests_tell_parts_apart() {
+    fn digest_depends_on_parts() {
         assert_eq!(digest(&["a", "b"]), digest(&["a", "b"]));
         assert_ne!(digest(&["a", "b"]), digest(&["ab"]));
         assert_ne!(digest(&["ab", ""]), digest(&["a", "b"]));
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_do_not_tell_lines_apart() {
+    fn numbers_are_ignored() {
         let cases = [
             (
                 "python: can't open file '/app/trian.py': [Errno 2] No such file",

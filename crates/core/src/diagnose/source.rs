@@ -1,6 +1,6 @@
-//! One log as it is read: lines that matter are found, and what they tell is kept.
+//! One log as it is read: finds the lines that matter and keeps their facts.
 //!
-//! Owns the two stages of the search and what one source has told so far. Does not compare sources;
+//! Owns the two stages of the search and what is known from one source so far. Does not compare sources;
 //! that is [`super::group`].
 //!
 //! Invariant: what is kept is bounded by the number of rules and ranks, not by the length of the log;
@@ -17,10 +17,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) use self::first_ranks::FirstRanks;
 use self::last_lines::LastLines;
-use self::text::{host, leading_nuls, lossy, newlines, numbers, shown, signal_number, stays};
+use self::text::{host, is_fixed, leading_nuls, lossy, newlines, numbers, shown, signal_number};
 use super::{
     line::{self, Line},
-    nccl::{self, Known, Told},
+    nccl::{self, Known, NcclFacts},
     report::Evidence,
     rules::{Part, Rule, Rules, Stage},
     stamp::Stamp,
@@ -29,11 +29,11 @@ use super::{
 };
 use crate::progress::{self, LineReader};
 
-/// How much of one line is looked at.
+/// How many bytes of one line are read.
 pub const MAX_LINE: usize = 16 << 10;
-/// Lines at the beginning of a log that are looked at whatever they hold: versions, command lines.
+/// Lines at the beginning of a log that are always read: versions, command lines.
 const HEAD_LINES: u32 = 256;
-/// Lines behind a failure that are looked at whatever they hold: what is passed on stands there.
+/// Lines after a failure that are always read: wrapped errors appear there.
 const WATCHED_LINES: u32 = 8;
 /// Lines at the end of each block whose step and loss are read.
 const SAMPLED_LINES: usize = 12;
@@ -68,32 +68,32 @@ pub(super) struct ExitSeen {
     pub(super) rank: Option<u32>,
     pub(super) code: Option<i64>,
     pub(super) signal: Option<i64>,
-    /// Told by whoever waited for that process, so the signal is the one that ended it.
+    /// Reported by the parent that waited for that process, so the signal is the one that ended it.
     pub(super) waited_for: bool,
     pub(super) evidence: Evidence,
 }
 
-/// An exception that no rule knows.
+/// An exception that no rule matches.
 #[derive(Clone, Debug)]
 pub(super) struct Raised {
     pub(super) text: String,
     pub(super) frame: Option<String>,
 }
 
-/// One process or rank, as one source tells it.
+/// One process or rank, as one source shows it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Member {
     pub(super) rank: Option<u32>,
     pub(super) node: Option<String>,
     pub(super) device: Option<u32>,
-    pub(super) nccl: Told,
+    pub(super) nccl: NcclFacts,
     pub(super) work: Option<Work>,
     pub(super) group: Option<String>,
     pub(super) enqueued: Option<i64>,
     pub(super) completed: Option<i64>,
     pub(super) raised: Option<Raised>,
     pub(super) fields: BTreeMap<String, String>,
-    /// Times of single steps that it told.
+    /// Step times that it logged.
     pub(super) steps: StepTimes,
     pub(super) first: Option<Stamp>,
     pub(super) last: Option<Stamp>,
@@ -113,20 +113,20 @@ pub(super) struct Source {
     pub(super) progress_line: u64,
     pub(super) done_line: u64,
     pub(super) failure_line: u64,
-    /// An exception that no rule knows.
+    /// An exception that no rule matches.
     pub(super) user_error: Option<Seen>,
     /// The end of a file, met while a checkpoint was read.
     pub(super) cut_checkpoint: Option<Seen>,
     /// The last line of a traceback that is not here.
     pub(super) bare_error: Option<Seen>,
-    /// The last error that only passes on another one.
+    /// The last error that only wraps another one.
     pub(super) passed_on: Option<Evidence>,
-    /// An error that is the last word of the log, whatever it says.
+    /// An error in the last lines of the log, whether or not a rule matches it.
     pub(super) last_error: Option<Evidence>,
     last_lines: LastLines,
     /// How many processes a launcher's command line asks for.
     pub(super) asked_processes: Option<u32>,
-    /// Processes of nccl-tests that each call themselves the first.
+    /// Processes that each report rank 0.
     pub(super) first_ranks: FirstRanks,
     pub(super) notable: u64,
     by_pid: BTreeMap<u32, Vec<usize>>,
@@ -136,7 +136,7 @@ pub(super) struct Source {
     block_rank: Option<u32>,
     block_node: Option<String>,
     carry: Vec<u8>,
-    /// How many of the next lines are looked at whatever they hold.
+    /// How many of the next lines are always read.
     watched: u32,
     /// The last line whose step and loss were read.
     sampled: u64,
@@ -164,7 +164,7 @@ impl Source {
         self.bytes += bytes.len() as u64;
         self.last_lines.note(bytes, part);
         if self.carry.is_empty() && !self.skipping {
-            // A hole before a line is no part of it, and is not kept.
+            // NULs before a line are not part of it and are dropped.
             bytes = bytes.get(leading_nuls(bytes)..).unwrap_or_default();
         }
         if !self.carry.is_empty() || self.skipping {
@@ -189,7 +189,7 @@ impl Source {
         self.keep(rest.get(leading_nuls(rest)..).unwrap_or_default());
     }
 
-    /// Reads one line that somebody else has cut out.
+    /// Reads one line that the caller has split off.
     pub(super) fn line(
         &mut self,
         rules: &Rules,
@@ -220,7 +220,7 @@ impl Source {
             let number = self.lines;
             self.candidate(rules, &line, number, None, None);
         }
-        self.last_word(rules);
+        self.find_last_error(rules);
     }
 
     fn keep(&mut self, bytes: &[u8]) {
@@ -346,7 +346,7 @@ impl Source {
             member = Some(index);
         } else if let Some(version) = nccl::version(text) {
             let version = version.to_owned();
-            let index = self.by_line(line);
+            let index = self.member_of_line(line);
             if let Some(member) = self.members.get_mut(index) {
                 member.nccl.version.get_or_insert(version);
             }
@@ -366,7 +366,7 @@ impl Source {
             return;
         }
         let failed = self.failure_line;
-        // Lines that are looked at whatever they hold are many, and few of them can be a rule's.
+        // Many lines are always read, and few of them can match a rule.
         let claimed = rules.anchors().is_match(text) && self.rules(rules, line, number, member);
         if claimed || self.failure_line != failed {
             self.watched = self.watched.max(WATCHED_LINES);
@@ -374,7 +374,7 @@ impl Source {
         self.python(line, number, claimed);
     }
 
-    /// Runs the rules whose literals are in the line. Says whether one explains or passes on an error.
+    /// Runs the rules whose literals are in the line. Returns whether one explains or wraps an error.
     fn rules(
         &mut self,
         rules: &Rules,
@@ -388,12 +388,12 @@ impl Source {
         let mut labels: Vec<&str> = Vec::new();
         for index in &found {
             let rule = rules.rule(*index);
-            // Two rules for one label would tell the same thing twice.
+            // Two rules for one label would report the same thing twice.
             if rule
                 .label
                 .as_deref()
                 .is_some_and(|label| labels.contains(&label))
-                || !rule.takes(line.text)
+                || !rule.matches(line.text)
             {
                 continue;
             }
@@ -421,7 +421,7 @@ impl Source {
                 let rank = member
                     .and_then(|index| self.members.get(index))
                     .map(|member| (member.rank, member.node.clone()));
-                self.see(rules, *index, line, number, rank);
+                self.record_match(rules, *index, line, number, rank);
             } else {
                 self.fields(rule, line.text, line.rank);
             }
@@ -430,7 +430,7 @@ impl Source {
         claimed
     }
 
-    fn see(
+    fn record_match(
         &mut self,
         rules: &Rules,
         index: u16,
@@ -441,7 +441,9 @@ impl Source {
         let rule = rules.rule(index);
         let evidence = self.evidence(line, number);
         let (process_rank, process_node) = process.unwrap_or_default();
-        let rank = process_rank.or(line.rank).or_else(|| self.rank_here(line));
+        let rank = process_rank
+            .or(line.rank)
+            .or_else(|| self.default_rank(line));
         let node = process_node
             .or_else(|| line.node.map(lossy))
             .or_else(|| self.node.clone());
@@ -501,8 +503,8 @@ impl Source {
             .map(|found| numbers(&lossy(found.as_bytes())));
         let rank = own.and_then(|ranks| ranks.first().copied()).or(rank);
         let index = match rank {
-            Some(rank) => self.of_rank(rank),
-            None => self.of_whole(),
+            Some(rank) => self.member_of_rank(rank),
+            None => self.whole_source_member(),
         };
         let Some(member) = self.members.get_mut(index) else {
             return;
@@ -515,7 +517,7 @@ impl Source {
             if rule.stage == Stage::Progress && progress::GROUPS.contains(&name) {
                 continue;
             }
-            let kept = stays(member.fields.get(name), name);
+            let kept = is_fixed(member.fields.get(name), name);
             if (member.fields.contains_key(name) || member.fields.len() < MAX_FIELDS) && !kept {
                 member
                     .fields

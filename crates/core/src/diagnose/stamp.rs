@@ -1,7 +1,7 @@
 //! Time stamps of many shapes, read from the beginning of a line.
 //!
-//! Owns the shapes; does not know time zones that are not written: two logs of hosts that disagree about
-//! local time cannot be put in order, and are not.
+//! Owns the shapes; does not guess time zones: two logs of hosts with different local time
+//! cannot be put in order, and are not.
 //!
 //! Invariant: only stamps of the same clock are compared.
 
@@ -20,7 +20,7 @@ pub(super) enum Clock {
     Boot,
 }
 
-/// A moment, as a line tells it.
+/// A time stamp in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) clock: Clock,
@@ -34,7 +34,7 @@ impl Stamp {
         Self { clock, millis }
     }
 
-    /// Which of two came first, where that can be said.
+    /// Which of two came first, where their clocks are the same.
     pub(super) fn compare(self, other: Self) -> Option<Ordering> {
         (self.clock == other.clock).then(|| self.millis.cmp(&other.millis))
     }
@@ -74,7 +74,7 @@ pub(super) fn glog(text: &[u8]) -> Option<(Stamp, usize)> {
     Some((stamp, 1 + cursor.at))
 }
 
-/// The stamp in a record of `MLPerf`'s logging, wherever it stands in the line.
+/// The stamp in a record of `MLPerf`'s logging, anywhere in the line.
 pub(super) fn mlperf(text: &[u8]) -> Option<Stamp> {
     static KEY: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new("\"time_ms\": "));
     let head = text.get(..text.len().min(200))?;

@@ -1,9 +1,9 @@
 //! How long the steps of each rank take, and the rank that is clearly slower than the others.
 //!
-//! Ranks that train together wait for the slowest, so most programs tell the same time on all of them; where each
-//! tells its own, the one that is apart is worth a look before any of them fails.
+//! Ranks that train together wait for the slowest, so most programs log the same time on all of them. Where each
+//! logs its own, the outlier is worth a look before any of them fails.
 //!
-//! Invariant: a rank is named only where at least [`RANKS`] told [`SAMPLES`] steps each, and it is further from the
+//! Invariant: a rank is named only where at least [`RANKS`] ranks logged [`SAMPLES`] steps each, and it is further from the
 //! median than [`APART`] and than the others are.
 
 use std::collections::BTreeMap;
@@ -12,9 +12,9 @@ use serde::Serialize;
 
 use super::source::{Member, Source};
 
-/// Ranks that must have told times: of fewer, none is the odd one out.
+/// Ranks that must have logged step times: among fewer there is no outlier.
 const RANKS: usize = 4;
-/// Steps that a rank must have told.
+/// Steps that a rank must have logged.
 const SAMPLES: u32 = 3;
 /// How much longer than the median its steps take, at least: less is within what clocks and logging cost.
 const APART: f64 = 1.15;
@@ -23,7 +23,7 @@ const SPREADS: f64 = 5.0;
 /// The least spread that is assumed, as a share of the median.
 const LEAST_SPREAD: f64 = 0.01;
 
-/// The steps of one rank, as it told them.
+/// The step times that one rank logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct StepTimes {
     count: u32,
@@ -54,9 +54,9 @@ pub struct SlowRank {
     pub node: Option<String>,
     /// What one of its steps takes on average, in milliseconds.
     pub step_millis: f64,
-    /// The median of all ranks that told.
+    /// The median of all ranks that logged step times.
     pub median_millis: f64,
-    /// How many told.
+    /// How many ranks logged step times.
     pub ranks: usize,
 }
 
@@ -66,7 +66,7 @@ impl SlowRank {
         let node = self.node.as_deref();
         let node = node.map_or_else(String::new, |node| format!(" on {node}"));
         format!(
-            "slowest: rank {}{node} takes {:.0} ms for a step, {:.1} times the median of {} ranks ({:.0} ms)",
+            "slowest: rank {}{node} takes {:.0} ms per step, {:.1} times the median of {} ranks ({:.0} ms)",
             self.rank,
             self.step_millis,
             self.step_millis / self.median_millis,
@@ -123,12 +123,12 @@ mod tests {
 
     use crate::diagnose::{Doctor, Rules};
 
-    /// The slowest of ranks that tell these times, as `line` writes them.
+    /// The slowest of ranks that log these times, as `line` writes them.
     fn slowest(times: &[f64], steps: u32, line: fn(u32, f64) -> String) -> Option<String> {
         let mut doctor = Doctor::new(Arc::new(Rules::builtin()));
         for (rank, time) in (0..).zip(times) {
             let source = doctor.source(&format!("rank{rank}.log"));
-            doctor.belongs_to(source, Some(rank), Some(&format!("node-{}", rank / 2)));
+            doctor.set_rank_and_node(source, Some(rank), Some(&format!("node-{}", rank / 2)));
             let mut text = String::new();
             for step in 0..steps {
                 writeln!(text, "{}", line(step, *time)).unwrap();
@@ -152,15 +152,15 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_is_clearly_apart_is_named_with_numbers() {
+    fn slowest_rank_is_named_with_numbers() {
         let apart = [1000.0, 1010.0, 990.0, 1520.0, 1000.0];
-        let sentence = "slowest: rank 3 on node-1 takes 1520 ms for a step, 1.5 times the median of 5 ranks (1000 ms)";
+        let sentence = "slowest: rank 3 on node-1 takes 1520 ms per step, 1.5 times the median of 5 ranks (1000 ms)";
         let lines: [fn(u32, f64) -> String; 2] = [megatron, tqdm];
         for line in lines {
             assert_eq!(slowest(&apart, 5, line).as_deref(), Some(sentence));
         }
         let cases: [(&str, &[f64], u32); 4] = [
-            ("all alike", &[1000.0, 1010.0, 990.0, 1030.0, 1000.0], 5),
+            ("all equal", &[1000.0, 1010.0, 990.0, 1030.0, 1000.0], 5),
             ("all apart", &[600.0, 800.0, 1000.0, 1200.0, 1400.0], 5),
             ("too few ranks", &[1000.0, 1000.0, 1520.0], 5),
             ("too few steps", &apart, 1),

@@ -34,7 +34,7 @@ pub struct VerdictSummary {
     /// Nodes it is about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<String>,
-    /// Whose account a failure of this kind is charged to.
+    /// Which failure budget a failure of this kind counts against.
     pub account: Account,
     /// Whether a retry helps.
     pub retry: Retry,
@@ -45,7 +45,7 @@ pub struct VerdictSummary {
     /// The exception and where in the program it was raised, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
-    /// What two attempts that failed for the same reason have in common, where that can be told.
+    /// What two attempts that failed for the same reason have in common, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<String>,
     /// What to do.
@@ -56,7 +56,7 @@ pub struct VerdictSummary {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Depth {
-    /// Follows from something else, which nothing tells of.
+    /// Follows from something else, which no line shows.
     Symptom,
     /// Explains the failure by itself.
     Cause,
@@ -74,7 +74,7 @@ impl VerdictSummary {
         self.label == other.label && same
     }
 
-    /// What equal failures have in common, in few letters; nothing where that cannot be told.
+    /// What equal failures have in common, as a short hash; nothing where that is not known.
     pub fn digest(&self) -> Option<String> {
         let common = self.place.as_ref().or(self.signature.as_ref())?;
         let kind = if self.place.is_some() { "at" } else { "as" };
@@ -98,7 +98,7 @@ impl VerdictSummary {
         format!("{}: {}{about}", self.label, self.sentence)
     }
 
-    /// How sure it is, whose account it is on, and whether a retry helps.
+    /// Its confidence, which failure budget it counts against, and whether a retry helps.
     pub fn weight(&self) -> String {
         format!(
             "{} confidence; account: {}; {}",
@@ -110,7 +110,7 @@ impl VerdictSummary {
 }
 
 impl Report {
-    /// The decisive verdict on `attempt`; nothing where no line tells of a failure.
+    /// The decisive verdict on `attempt`; nothing where no line shows a failure.
     pub fn summary(&self, attempt: u32) -> Option<VerdictSummary> {
         let first = self.verdicts.first()?;
         (first.stage >= Stage::Symptom).then(|| first.summary(attempt))

@@ -20,7 +20,7 @@ fn doctor() -> Doctor {
     Doctor::new(Arc::new(Rules::builtin()))
 }
 
-/// What a doctor with the rules of `empty` says of one file.
+/// The report on one file, with the rules of `empty`.
 fn diagnose(empty: &Doctor, name: &str) -> Report {
     let bytes = file(name);
     let mut doctor = empty.clone();
@@ -86,7 +86,7 @@ fn a_verdict_names_who_failed_and_where() {
 
 /// Rank 3 runs out of memory; ten minutes later the others' watchdogs fire.
 #[test]
-fn the_first_failure_is_not_its_echo() {
+fn first_failure_is_not_its_symptom() {
     let mut doctor = doctor();
     for rank in 0..4 {
         let id = doctor.source(&format!("rank{rank}.log"));
@@ -112,7 +112,7 @@ fn the_first_failure_is_not_its_echo() {
 }
 
 #[test]
-fn who_was_late_is_told() {
+fn late_ranks_are_named() {
     let mut doctor = doctor();
     let id = doctor.source("all.log");
     for rank in [0, 1, 2] {
@@ -135,13 +135,13 @@ fn who_was_late_is_told() {
     assert_eq!(verdict.ranks, [3]);
     assert_eq!(
         verdict.sentence,
-        "a collective did not complete in time: rank 3 did not enter ALLGATHER number 57, in which \
-         ranks 0-2 waited"
+        "a collective did not complete in time: rank 3 did not enter ALLGATHER number 57, while \
+         ranks 0-2 waited in it"
     );
 }
 
 #[test]
-fn what_is_read_apart_is_put_together() {
+fn absorb_equals_reading_in_one_doctor() {
     let mut one = doctor();
     let mut other = one.clone();
     let (first, second) = (one.source("rank0.log"), other.source("rank1.log"));
@@ -155,7 +155,7 @@ fn what_is_read_apart_is_put_together() {
 }
 
 #[test]
-fn an_exception_that_the_program_outlived_is_less_sure() {
+fn survived_exception_has_lower_confidence() {
     let trace = "Traceback (most recent call last):\n  File \"/app/train.py\", line 7, in main\n    \
                  load()\nKeyError: 'rate'\n";
     let cases = [
@@ -193,7 +193,7 @@ fn an_exception_that_the_program_outlived_is_less_sure() {
     assert_eq!(doctor.finish().summary(1), None, "nothing failed");
 }
 
-/// What a doctor says of one log.
+/// The labels of the report on one log.
 fn labels_of(log: &str) -> Vec<String> {
     let mut doctor = doctor();
     let id = doctor.source("a.log");
@@ -203,7 +203,7 @@ fn labels_of(log: &str) -> Vec<String> {
 }
 
 #[test]
-fn an_exception_without_its_traceback_counts_where_nothing_follows() {
+fn bare_exception_at_the_end_counts() {
     let bare = "RuntimeError: shapes (3, 4) and (5, 6) do not fit\n";
     assert_eq!(labels_of(bare), ["user_code_error"]);
     assert_eq!(labels_of(&format!("{bare}step 12 loss 0.5\n")), ["healthy"]);
@@ -215,7 +215,7 @@ fn an_exception_without_its_traceback_counts_where_nothing_follows() {
 }
 
 #[test]
-fn an_error_that_only_passes_on_another_is_no_health() {
+fn wrapper_error_is_not_healthy() {
     let aborted = "RuntimeError: NCCL communicator was aborted.\n";
     assert_eq!(labels_of(aborted), ["worker_exit_nonzero"]);
     assert_eq!(
@@ -226,7 +226,7 @@ fn an_error_that_only_passes_on_another_is_no_health() {
 }
 
 #[test]
-fn an_error_that_is_the_last_word_is_no_health() {
+fn error_on_last_line_is_not_healthy() {
     let last = "step 11 loss 0.6\nFATAL: the store of widgets is gone\n";
     assert_eq!(labels_of(last), ["inconclusive"]);
     assert_eq!(labels_of(&format!("{last}\nleaving\n\n")), ["inconclusive"]);
@@ -237,7 +237,7 @@ fn an_error_that_is_the_last_word_is_no_health() {
 }
 
 #[test]
-fn sizes_may_differ_where_ranks_bring_their_own() {
+fn uneven_collectives_are_not_mismatches() {
     let line = |rank: u32, operation: &str, elements: u32| {
         format!(
             "[rank{rank}]:[E ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective \
@@ -252,7 +252,7 @@ fn sizes_may_differ_where_ranks_bring_their_own() {
 }
 
 #[test]
-fn processes_of_nccl_tests_that_do_not_know_each_other() {
+fn nccl_tests_without_mpi() {
     let row = |process: u32, host: &str| {
         format!("#  Rank  0 Group  0 Pid {process} on {host} device  0 [0x1a] NVIDIA H100\n")
     };
@@ -265,7 +265,7 @@ fn processes_of_nccl_tests_that_do_not_know_each_other() {
 }
 
 #[test]
-fn a_host_whose_name_was_taken_out_of_the_log_has_none() {
+fn redacted_host_has_no_name() {
     let mut doctor = doctor();
     let id = doctor.source("job.log");
     let line = b":7:9 [2] NCCL INFO comm 0x1 rank 2 nranks 4 cudaDev 2 busId 1 - Init COMPLETE\n";

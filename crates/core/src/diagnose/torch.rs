@@ -1,7 +1,6 @@
-//! What `PyTorch`'s watchdog and Python's tracebacks tell, which takes more than one line or a few fields
-//! that belong together.
+//! `PyTorch`'s watchdog lines and Python's tracebacks, which need more than one line or several related fields.
 
-/// A collective as the watchdog tells it.
+/// A collective as the watchdog logs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Work {
     pub(super) sequence: i64,
@@ -63,7 +62,7 @@ fn value<'a>(text: &'a [u8], key: &[u8]) -> Option<&'a str> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trace {
     open: bool,
-    /// Python says that it goes on in spite of this one.
+    /// Python reports that it ignores this exception.
     ignored: bool,
     frame: Option<String>,
     own_frame: Option<String>,
@@ -86,7 +85,7 @@ impl Trace {
         self.own_frame = None;
     }
 
-    /// Notes that the next traceback is only told, not raised.
+    /// Notes that the next traceback is only logged, not raised.
     pub(super) fn ignore(&mut self) {
         self.ignored = true;
     }
@@ -112,7 +111,7 @@ impl Trace {
         self.frame = Some(shown);
     }
 
-    /// Whether `text` is a line of code that the traceback quotes, and no message.
+    /// Whether `text` is a line of code that the traceback quotes, not a message.
     pub(super) fn quotes(&self, text: &[u8]) -> bool {
         self.open && text.starts_with(b"    ")
     }
@@ -163,7 +162,7 @@ pub(super) fn exception(text: &[u8]) -> Option<&str> {
     .iter()
     .any(|suffix| last.ends_with(suffix));
     let named = last.starts_with(|first: char| first.is_ascii_uppercase()) || last.starts_with('_');
-    // A bare `Error: ` is what command lines say.
+    // Command-line tools print a bare `Error: `.
     (ends && kind && named && last != "Error").then_some(name)
 }
 

@@ -1,4 +1,4 @@
-//! What each rank talks over, as far as it told.
+//! The transport that each rank uses, as far as it logged it.
 //!
 //! Owns the fact; what follows from it is `job::transport`'s.
 
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::{Doctor, group::Group};
 
-/// What one rank told of its channels.
+/// What one rank logged about its channels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TransportSeen {
     /// Its number, where that is known.
@@ -15,14 +15,14 @@ pub struct TransportSeen {
     pub host: Option<String>,
     /// The source that it stands in.
     pub source: String,
-    /// How many ranks its world has, where it told.
+    /// Its world size, where it logged it.
     pub world: Option<u32>,
     /// The transports of its channels as NCCL names them, without devices: `NET/IB/GDRDMA`, `P2P/CUMEM`.
     pub transports: BTreeSet<String>,
 }
 
 impl Doctor {
-    /// What the ranks that told of their world or their channels talk over, by rank.
+    /// The transports of all ranks that logged their world or their channels, by rank.
     pub fn transports(&self) -> Vec<TransportSeen> {
         let ranks = Group::nccl_ranks(&self.sources).into_iter();
         ranks
@@ -36,7 +36,7 @@ impl Doctor {
             .collect()
     }
 
-    /// How many lines told of channels and worlds so far: [`Doctor::transports`] can only have changed when this
+    /// How many lines about channels and worlds were read so far: [`Doctor::transports`] can only have changed when this
     /// has.
     pub fn transport_lines(&self) -> u64 {
         let members = self.sources.iter().flat_map(|source| &source.members);

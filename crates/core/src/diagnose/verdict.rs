@@ -24,7 +24,7 @@ use super::{
 };
 use crate::job::Account;
 
-/// Verdicts that are told.
+/// The most verdicts that a report gives.
 const MAX_VERDICTS: usize = 8;
 /// Lines of evidence that one verdict gives.
 const MAX_EVIDENCE: usize = 6;
@@ -42,7 +42,7 @@ const DETAILS: [&str; 7] = [
     "detail", "script", "program", "file", "word", "click", "url",
 ];
 
-/// What speaks for one label.
+/// The evidence for one label.
 #[derive(Clone, Debug)]
 struct Case<'a> {
     label: &'a Label,
@@ -61,13 +61,13 @@ struct Case<'a> {
     evidence: Vec<(Option<Stamp>, (usize, u64), Evidence)>,
     detail: Option<String>,
     account: Account,
-    /// How a pod is known to have ended, where that speaks for it.
+    /// How a pod is known to have ended, where that is evidence for it.
     fact: Option<Evidence>,
     /// Whether it is in the log of the pod that is known to have ended first.
     of_first: bool,
 }
 
-/// The conclusions, and the labels of facts and of problems that were got over.
+/// The conclusions, and the labels of facts and of problems that the job recovered from.
 pub(super) struct Concluded {
     pub(super) verdicts: Vec<Verdict>,
     pub(super) labels: Vec<String>,
@@ -99,7 +99,7 @@ pub(super) fn conclude(
     judge.launcher();
     judge.stale_store();
     judge.known();
-    judge.last_words();
+    judge.unknown_last_error();
     judge.conclude()
 }
 
@@ -125,7 +125,7 @@ impl Judge<'_> {
                     self.facts.insert(name);
                     continue;
                 }
-                if Self::got_over(source, seen, rule.stage, rule.recovers) {
+                if Self::recovered(source, seen, rule.stage, rule.recovers) {
                     self.facts.insert(name);
                     continue;
                 }
@@ -147,7 +147,7 @@ impl Judge<'_> {
             ];
             for (name, seen) in raised {
                 if let Some(seen) = seen
-                    && !Self::got_over(source, seen, Stage::Symptom, false)
+                    && !Self::recovered(source, seen, Stage::Symptom, false)
                 {
                     let last = seen.last_line;
                     let went_on = source.progress_line > last || source.lines > last + LAST_LINES;
@@ -171,7 +171,7 @@ impl Judge<'_> {
     fn bare_errors(&mut self) {
         for (index, source) in self.sources.iter().enumerate() {
             if let Some(seen) = &source.bare_error
-                && !Self::got_over(source, seen, Stage::Symptom, false)
+                && !Self::recovered(source, seen, Stage::Symptom, false)
                 && source.progress_line <= seen.last_line
             {
                 let strength = Strength {
@@ -185,8 +185,8 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether the job went on after it.
-    fn got_over(source: &Source, seen: &Seen, stage: Stage, recovers: bool) -> bool {
+    /// Whether the job recovered from it.
+    fn recovered(source: &Source, seen: &Seen, stage: Stage, recovers: bool) -> bool {
         let last = seen.last_line;
         let no_later_failure = source.failure_line <= last && source.exits.is_empty();
         if recovers && no_later_failure {
@@ -312,9 +312,9 @@ impl Judge<'_> {
         }
     }
 
-    /// Takes back what something else explains.
+    /// Lowers the weight of what something else explains.
     fn settle(&mut self) {
-        // Told to stop, softly, after something had failed: the end of a failed job.
+        // SIGTERM after something had failed is the end of a failed job, not its cause.
         let first_other = self
             .cases
             .values()
@@ -371,13 +371,13 @@ impl Judge<'_> {
             nodes.extend(self.group.node_of(*rank).map(str::to_owned));
         }
         if label.name == "remote_peer_died" && !case.peers.is_empty() {
-            // The peer is the one to read, not the rank that tells of it.
+            // Read the log of the peer, not of the rank that reports it.
             nodes.clone_from(&case.peers);
         }
-        let told = DETAILS.iter().find_map(|name| case.fields.get(*name));
+        let captured = DETAILS.iter().find_map(|name| case.fields.get(*name));
         let detail = case
             .detail
-            .or_else(|| told.cloned())
+            .or_else(|| captured.cloned())
             .filter(|detail| !detail.trim().is_empty());
         let mut sentence = label.sentence.clone();
         if let Some(detail) = detail {

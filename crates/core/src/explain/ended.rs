@@ -1,12 +1,12 @@
-//! Jobs that are over: how, and what failed first.
+//! Finished jobs: how they ended, and what failed first.
 
-use super::{Answer, Cause, CutOff, Facts, FailedPod, PodFacts, Standing, Told, exit};
+use super::{Answer, Cause, CutOff, EventFacts, Facts, FailedPod, PodFacts, Standing, exit};
 use crate::{
     diagnose::VerdictSummary,
     job::{Account, ConditionType, Disruption, Exit, LastFailure, PodPhase, ProgressRecord},
 };
 
-/// The answer for a job that is over.
+/// The answer for a finished job.
 pub(super) fn ended(facts: &Facts) -> Option<Answer> {
     if let Some(cut_off) = facts.cut_off {
         return Some(was_cut_off(cut_off));
@@ -27,9 +27,9 @@ pub(super) fn ended(facts: &Facts) -> Option<Answer> {
             ),
             evidence: Vec::new(),
             next: match complaint {
-                None => format!("nothing; {logs} prints what it wrote"),
+                None => format!("nothing; {logs} prints its log"),
                 Some(_) => format!(
-                    "check what it saved since that step before you use it; {logs} prints what it wrote"
+                    "check what it saved since that step before you use it; {logs} prints its log"
                 ),
             },
         };
@@ -41,8 +41,8 @@ pub(super) fn ended(facts: &Facts) -> Option<Answer> {
         let attempt = first.as_ref().map(|first| first.attempt);
         attempt.is_none_or(|attempt| attempt == verdict.attempt)
     });
-    let paid_up = paid_up(facts);
-    let spent = paid_up
+    let exhausted = exhausted_budget(facts);
+    let spent = exhausted
         .as_deref()
         .map_or(String::new(), |words| format!("; {words}"));
     let (cause, sentence, next) = if failed.message.contains("longer than specified deadline") {
@@ -72,19 +72,19 @@ pub(super) fn ended(facts: &Facts) -> Option<Answer> {
         let (cause, what) = of_account(kept);
         let what = verdict.map_or(what, |verdict| verdict.next.as_str());
         (cause, sentence, again(facts, what))
-    } else if let Some(words) = paid_up {
+    } else if let Some(words) = exhausted {
         (
             Cause::PodsTaken,
             format!("it failed: {words}"),
-            again(facts, "look at the events for what took its pods away"),
+            again(facts, "check the events for what removed its pods"),
         )
     } else {
         (
             Cause::Failed,
-            "it failed, and no pod is left that tells why".to_owned(),
+            "it failed, and no pod is left to show why".to_owned(),
             again(
                 facts,
-                "look for the logs of its pods where the cluster keeps them",
+                "look for the logs of its pods in the log store of the cluster",
             ),
         )
     };
@@ -108,22 +108,22 @@ pub(super) fn ended(facts: &Facts) -> Option<Answer> {
         }
     }
     answer = answer.because("condition Failed", failed.message.clone());
-    // The same failure is told once, with its attempts.
+    // The same failure is reported once, with its attempts.
     let kept = facts.status.trainyard.last_failure.as_ref();
     let same = kept.and_then(|kept| Some((kept.since_attempt?, kept.attempt)));
     if let Some((since, attempt)) = same {
         let says = format!("attempts {since} to {attempt} ended with this same failure");
         return Some(answer.because("attempts", says));
     }
-    for told in restarts_told(facts).take(3) {
-        answer = answer.because_of(told);
+    for event in restart_events(facts).take(3) {
+        answer = answer.because_of(event);
     }
     Some(answer)
 }
 
 fn was_cut_off(cut_off: CutOff) -> Answer {
     let (cause, sentence) = match cut_off {
-        CutOff::Stopped => (Cause::Stopped, "it was stopped before it was done"),
+        CutOff::Stopped => (Cause::Stopped, "it was stopped before it finished"),
         CutOff::Interrupted => (
             Cause::Interrupted,
             "the process that ran it was killed, and every process of the job with it",
@@ -135,7 +135,7 @@ fn was_cut_off(cut_off: CutOff) -> Answer {
         sentence: sentence.to_owned(),
         evidence: Vec::new(),
         next:
-            "`trainyard run` the file again; a program that saves checkpoints goes on from its last"
+            "`trainyard run` the file again; a program that saves checkpoints continues from the last"
                 .to_owned(),
     }
 }
@@ -195,11 +195,11 @@ fn of_account(kept: &LastFailure) -> (Cause, &'static str) {
         ),
         Account::User => (
             Cause::ContainerFailed,
-            "look for the logs of the pod where the cluster keeps them, and correct it",
+            "find the cause in the log store of the cluster and fix it",
         ),
         Account::Platform | Account::Infrastructure | Account::Preemption => (
             Cause::PodsTaken,
-            "look at the events for what took its pods away",
+            "check the events for what removed its pods",
         ),
     }
 }
@@ -208,10 +208,12 @@ fn of_account(kept: &LastFailure) -> (Cause, &'static str) {
 pub(super) fn how(failed: &FailedPod) -> String {
     match (failed.disruption, failed.exit) {
         (Some(disruption), _) => match disruption {
-            Disruption::Preempted => "lost its seat to a pod of higher priority",
+            Disruption::Preempted => "was preempted by a pod of higher priority",
             Disruption::Evicted => "was evicted",
-            Disruption::NodePressure => "was ended because its node ran short of memory or disk",
-            Disruption::NodeShutdown => "was ended because its node shut down",
+            Disruption::NodePressure => {
+                "was terminated because its node ran short of memory or disk"
+            }
+            Disruption::NodeShutdown => "was terminated because its node shut down",
             Disruption::NodeGone => "was lost with its node",
         }
         .to_owned(),
@@ -221,14 +223,14 @@ pub(super) fn how(failed: &FailedPod) -> String {
     }
 }
 
-/// What the operator told of restarts, newest first.
-pub(super) fn restarts_told(facts: &Facts) -> impl Iterator<Item = &Told> {
-    let told = facts.events.iter().rev();
-    told.filter(|told| told.pod.is_empty() && told.reason.ends_with("Restarting"))
+/// The operator's events about restarts, newest first.
+pub(super) fn restart_events(facts: &Facts) -> impl Iterator<Item = &EventFacts> {
+    let events = facts.events.iter().rev();
+    events.filter(|event| event.pod.is_empty() && event.reason.ends_with("Restarting"))
 }
 
-/// The account that can bear no more, in words.
-fn paid_up(facts: &Facts) -> Option<String> {
+/// The account whose failure budget is used up, in words.
+fn exhausted_budget(facts: &Facts) -> Option<String> {
     let spent = facts.status.trainyard.spent;
     let account = Account::ALL.into_iter().find(|account| {
         let limit = facts.limits.get(account);
@@ -237,18 +239,18 @@ fn paid_up(facts: &Facts) -> Option<String> {
     let paid = spent.of(account);
     Some(match account {
         Account::User if paid == 1 => "`backoffLimit` allows no further attempt".to_owned(),
-        Account::User => format!("all {paid} attempts that `backoffLimit` allows are spent"),
+        Account::User => format!("all {paid} attempts that `backoffLimit` allows are used"),
         account => format!("its {} budget of {paid} failures is spent", account.name()),
     })
 }
 
-/// What to do, and how to begin again after that: an ended job stays ended.
+/// What to do, and how to start again after that: a finished job never restarts.
 fn again(facts: &Facts, what: &str) -> String {
     if facts.here() {
         return format!("{what}, then `trainyard run` the file again");
     }
     format!(
-        "{what}; an ended job stays ended, so then {} and apply its file again",
+        "{what}; a finished job never restarts, so then run {} and apply its file again",
         facts.ours("delete")
     )
 }
@@ -256,7 +258,7 @@ fn again(facts: &Facts, what: &str) -> String {
 fn next(facts: &Facts, failed: &FailedPod) -> (Cause, String) {
     let logs = facts.ours("logs --first-failure");
     let Some(exit) = failed.exit.filter(|_| failed.disruption.is_none()) else {
-        let what = "look at the node of the pod and at the events";
+        let what = "check the node of the pod and the events";
         return (Cause::PodsTaken, again(facts, what));
     };
     match exit {
@@ -283,7 +285,7 @@ fn next(facts: &Facts, failed: &FailedPod) -> (Cause, String) {
             (Cause::ContainerFailed, again(facts, what))
         }
         _ => {
-            let what = format!("read why in {logs} and correct it");
+            let what = format!("find the cause in {logs} and fix it");
             (Cause::ContainerFailed, again(facts, &what))
         }
     }

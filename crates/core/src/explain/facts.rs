@@ -26,15 +26,15 @@ pub struct Facts {
     pub errors: Vec<Finding>,
     /// Its pods, of whatever attempt.
     pub pods: Vec<PodFacts>,
-    /// What was told of the job and its pods, oldest first.
-    pub events: Vec<Told>,
+    /// The events of the job and its pods, oldest first.
+    pub events: Vec<EventFacts>,
     /// The quotas of its namespace.
     pub quotas: Vec<Quota>,
     /// The volume claims of its pods that are not bound.
     pub claims: Vec<Claim>,
-    /// The nodes of its pods that are not well.
+    /// The nodes of its pods that are not healthy.
     pub nodes: BTreeMap<String, NodeHealth>,
-    /// Who looks after it.
+    /// The operator that manages it.
     pub operator: Operator,
     /// How a run on this machine ended without the job's doing.
     pub cut_off: Option<CutOff>,
@@ -59,7 +59,7 @@ pub struct Subject {
     pub resource: String,
     /// How many pods it wants.
     pub wanted: u32,
-    /// Whether it is told to have no pods.
+    /// Whether it is suspended: it shall have no pods.
     pub suspend: bool,
     /// The queue of Kueue that it waits in, or waited in.
     pub queue: Option<String>,
@@ -71,7 +71,7 @@ pub struct Subject {
     pub created_at: Option<Timestamp>,
     /// When its deletion was asked for.
     pub deleted_at: Option<Timestamp>,
-    /// Who must agree before its object goes.
+    /// The finalizers that hold its object.
     pub finalizers: Vec<String>,
 }
 
@@ -92,7 +92,7 @@ pub struct PodFacts {
     pub deleted_at: Option<Timestamp>,
     /// Seconds it may take to end after that.
     pub grace_seconds: u32,
-    /// Who must agree before it goes.
+    /// The finalizers that hold it.
     pub finalizers: Vec<String>,
     /// What it waits for.
     pub wait: Option<Wait>,
@@ -100,7 +100,7 @@ pub struct PodFacts {
     pub gates: Vec<String>,
     /// The scheduler that gives it a node.
     pub scheduler: String,
-    /// A container that cannot start, or keeps ending.
+    /// A container that cannot start, or keeps exiting.
     pub trouble: Option<Trouble>,
     /// The container that trains.
     pub container: String,
@@ -108,7 +108,7 @@ pub struct PodFacts {
     pub exit: Option<Exit>,
     /// Why that could not be started, where it could not; the runtime's words.
     pub start_error: Option<String>,
-    /// Why the platform takes it away.
+    /// Why the platform removes it.
     pub disruption: Option<Disruption>,
     /// Restarts of its containers in place.
     pub restarts: u32,
@@ -147,9 +147,9 @@ impl PodFacts {
 pub struct Trouble {
     /// Which container.
     pub container: String,
-    /// The node's word, such as `CreateContainerConfigError`.
+    /// The kubelet's reason, such as `CreateContainerConfigError`.
     pub reason: String,
-    /// The node's sentence.
+    /// The kubelet's message.
     pub message: String,
     /// The image of the container.
     pub image: String,
@@ -157,14 +157,14 @@ pub struct Trouble {
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct EventFacts {
     /// The name of the pod it is about; empty for the job itself.
     pub pod: String,
-    /// Its word, such as `FailedMount`.
+    /// Its reason, such as `FailedMount`.
     pub reason: String,
-    /// Its sentence.
+    /// Its message.
     pub message: String,
-    /// When it was last told.
+    /// When it was last emitted.
     pub at: Option<Timestamp>,
 }
 
@@ -186,8 +186,8 @@ pub struct Claim {
     pub state: ClaimState,
     /// Its storage class, where it names one.
     pub class: Option<String>,
-    /// What was told of it last.
-    pub told: Option<String>,
+    /// The message of its last event.
+    pub last_event: Option<String>,
 }
 
 /// What is the matter with a volume claim.
@@ -201,26 +201,26 @@ pub enum ClaimState {
     Lost,
 }
 
-/// Who looks after the job.
+/// The operator that manages the job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Operator {
-    /// Nobody needs to: the run looks after itself.
+    /// None: this machine runs the job.
     Here,
     /// It could not be found out.
     #[default]
     Unknown,
-    /// No lease tells of one.
+    /// There is no operator lease.
     NoLease,
     /// One that has not renewed its lease since then.
     Silent {
         /// Who it was.
         holder: String,
-        /// When it was last heard of.
+        /// When it last renewed its lease.
         since: Timestamp,
         /// Where its lease is, and so its pods.
         namespace: String,
     },
-    /// One that lives.
+    /// One whose lease is current.
     Alive {
         /// Who it is.
         holder: String,
@@ -249,7 +249,7 @@ pub struct FailedPod {
     pub container: String,
     /// How it ended; nothing where only the cause is known.
     pub exit: Option<Exit>,
-    /// What took it away, where that is why.
+    /// What removed it, where that is why.
     pub disruption: Option<Disruption>,
     /// The last line it wrote.
     pub last_line: Option<String>,

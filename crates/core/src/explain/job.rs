@@ -1,4 +1,4 @@
-//! What the job itself and its status tell.
+//! What the job itself and its status show.
 
 use super::{Answer, Cause, Facts, Operator, PodFacts, Standing, UNTOUCHED, ended, pods_of, seats};
 use crate::{
@@ -12,7 +12,7 @@ pub(super) fn being_deleted(facts: &Facts) -> Option<Answer> {
     let (sentence, next) = match (left, facts.job.finalizers.as_slice()) {
         (0, []) => (
             "it is being deleted".to_owned(),
-            "wait a moment; its object goes by itself".to_owned(),
+            "wait a moment; the API server is about to remove it".to_owned(),
         ),
         (0, finalizers) => (
             format!(
@@ -20,14 +20,14 @@ pub(super) fn being_deleted(facts: &Facts) -> Option<Answer> {
                 finalizers.join("`, `")
             ),
             format!(
-                "whoever set the finalizer must take it away; {} shows it",
+                "the controller that set the finalizer must remove it; {} shows it",
                 facts.kubectl(&format!("get {} -o yaml", facts.job.resource))
             ),
         ),
         (left, _) => (
-            format!("it is being deleted; {} not gone yet", pods_of(left)),
+            format!("it is being deleted; {} still terminating", pods_of(left)),
             format!(
-                "wait for their grace period; {} shows what holds one that stays",
+                "wait for their grace period; {} shows pods that remain",
                 facts.kubectl("get pods")
             ),
         ),
@@ -40,10 +40,10 @@ pub(super) fn managed_elsewhere(facts: &Facts) -> Option<Answer> {
     Some(
         Answer::waits(
             Cause::ManagedElsewhere,
-            format!("it belongs to another controller, `{manager}`, and trainyard leaves it alone"),
+            format!("another controller, `{manager}`, manages it; trainyard ignores it"),
             format!(
-                "look at it where `{manager}` runs it; `managedBy` cannot be changed, so a job for \
-                     trainyard is a new one without it"
+                "check it with `{manager}`; `managedBy` is immutable, so create a new job without it \
+                     to use trainyard"
             ),
         )
         .because("spec.runPolicy.managedBy", manager),
@@ -64,7 +64,7 @@ pub(super) fn invalid(facts: &Facts) -> Option<Answer> {
     let next = match &first.hint {
         Some(hint) => format!("{hint}; then apply the file again"),
         None => format!(
-            "`trainyard lint --explain {}` tells more; correct the file and apply it again",
+            "`trainyard lint --explain {}` explains it; correct the file and apply it again",
             first.code
         ),
     };
@@ -99,7 +99,7 @@ pub(super) fn unreadable(facts: &Facts) -> Option<Answer> {
     )
 }
 
-/// The operator leaves it alone because of what it did to the operator.
+/// The operator set it aside because it crashed or panicked on it.
 pub(super) fn set_aside(facts: &Facts) -> Option<Answer> {
     let waiting = facts.status.trainyard.waiting.as_ref()?;
     if waiting.code != Code::SetAside {
@@ -111,8 +111,8 @@ pub(super) fn set_aside(facts: &Facts) -> Option<Answer> {
     Some(answer.because("status.trainyard.waiting", waiting.message.clone()))
 }
 
-/// Nobody has looked at the job, or nobody has since it was changed.
-pub(super) fn nobody_looks(facts: &Facts) -> Option<Answer> {
+/// No operator has processed the job, or none has since it was changed.
+pub(super) fn no_operator(facts: &Facts) -> Option<Answer> {
     let untouched = facts.status.conditions.is_empty();
     let suspended = facts.condition(ConditionType::Suspended).is_some();
     let asked = facts.job.restart.is_some() && facts.job.restart != facts.status.trainyard.restart;
@@ -120,27 +120,25 @@ pub(super) fn nobody_looks(facts: &Facts) -> Option<Answer> {
     let waited = facts.since(facts.job.created_at) >= UNTOUCHED;
     let (sentence, from, says) = match &facts.operator {
         Operator::Silent { holder, since, .. } if untouched || behind => (
-            "no operator looks after it: the last one has not been heard of since its lease ran out"
-                .to_owned(),
+            "no operator manages this job: the lease of the last one has expired".to_owned(),
             "lease",
             format!("held by `{holder}`, last renewed at {since}"),
         ),
         Operator::NoLease if untouched && waited => (
-            "no operator looks after it: nobody has written its status, and no lease tells of an \
-             operator"
+            "no operator manages this job: its status is empty and there is no operator lease"
                 .to_owned(),
             "lease",
-            "there is none".to_owned(),
+            "not found".to_owned(),
         ),
         Operator::Alive { holder, .. } if untouched && waited => (
-            "the operator that lives has not looked at it; it may look after other namespaces or \
+            "the running operator has not processed this job; it may manage other namespaces or \
              kinds only"
                 .to_owned(),
             "lease",
             format!("held by `{holder}`"),
         ),
         Operator::Unknown if untouched && waited => (
-            "nobody has looked at it: its status is empty".to_owned(),
+            "no operator has processed this job: its status is empty".to_owned(),
             "status",
             "no condition is set".to_owned(),
         ),
@@ -151,7 +149,7 @@ pub(super) fn nobody_looks(facts: &Facts) -> Option<Answer> {
         _ => "trainyard-system",
     };
     let next = format!(
-        "look at the operator: `kubectl -n {namespace} get pods` and `kubectl -n {namespace} logs deploy/trainyard`"
+        "check the operator: `kubectl -n {namespace} get pods` and `kubectl -n {namespace} logs deploy/trainyard`"
     );
     Some(Answer::waits(Cause::NoOperator, sentence, next).because(from, says))
 }
@@ -162,19 +160,19 @@ pub(super) fn suspended(facts: &Facts) -> Option<Answer> {
     }
     let left = match facts.pods.len() {
         0 => String::new(),
-        left => format!("; {} not gone yet", pods_of(left)),
+        left => format!("; {} still terminating", pods_of(left)),
     };
     let mut answer = match &facts.job.queue {
         None => Answer::waits(
             Cause::Suspended,
             format!("it is suspended by `runPolicy.suspend`{left}"),
-            format!("{} lets it go on", facts.ours("resume")),
+            format!("{} resumes it", facts.ours("resume")),
         ),
         Some(queue) => Answer::waits(
             Cause::Suspended,
             format!("it is suspended until Kueue admits it from queue `{queue}`{left}"),
             format!(
-                "{} shows its place, {} what Kueue says of it",
+                "{} shows its position, {} Kueue's messages about it",
                 facts.kubectl("get workloads.kueue.x-k8s.io"),
                 facts.kubectl("describe workloads.kueue.x-k8s.io")
             ),
@@ -194,7 +192,7 @@ pub(super) fn backoff(facts: &Facts) -> Option<Answer> {
     let mut answer = Answer::waits(
         Cause::Backoff,
         format!(
-            "it failed {failures} times in a row soon after it began; attempt {} starts at {retry_at}",
+            "it failed {failures} times in a row soon after it started; attempt {} starts at {retry_at}",
             record.attempt
         ),
         format!(
@@ -211,8 +209,8 @@ pub(super) fn backoff(facts: &Facts) -> Option<Answer> {
     if let Some(verdict) = ended::verdict(facts) {
         answer = answer.because_concluded(verdict);
     }
-    for told in ended::restarts_told(facts).take(2) {
-        answer = answer.because_of(told);
+    for event in ended::restart_events(facts).take(2) {
+        answer = answer.because_of(event);
     }
     Some(answer)
 }
@@ -239,12 +237,12 @@ pub(super) fn old_pods(facts: &Facts) -> Option<Answer> {
             facts.kubectl(&format!("describe pod {}", first.name))
         )
     } else {
-        format!("wait: a pod has {} s to end", first.grace_seconds)
+        format!("wait: a pod has {} s to terminate", first.grace_seconds)
     };
     let mut answer = Answer::waits(
         Cause::OldPods,
         format!(
-            "attempt {attempt} waits for {} of earlier attempts to go, `{}` first{held}",
+            "attempt {attempt} is waiting for {} of earlier attempts to terminate (first: `{}`{held})",
             pods_of(old.len()),
             first.name
         ),
@@ -253,13 +251,13 @@ pub(super) fn old_pods(facts: &Facts) -> Option<Answer> {
     if let Some(at) = first.deleted_at {
         answer = answer.because(
             format!("pod `{}`", first.name),
-            format!("asked to end at {at}"),
+            format!("deletion requested at {at}"),
         );
     }
     Some(answer)
 }
 
-/// What only the status tells.
+/// What only the status shows.
 pub(super) fn by_status(facts: &Facts) -> Option<Answer> {
     let waiting = facts.status.trainyard.waiting.as_ref()?;
     let message = &waiting.message;
@@ -274,19 +272,19 @@ pub(super) fn by_status(facts: &Facts) -> Option<Answer> {
         ),
         Code::NodeSilent => (
             Cause::NodeSilent,
-            "nothing: the pod is replaced when the node stays silent; `kubectl get nodes` shows it"
+            "nothing: the operator replaces the pod if the node stays unresponsive; `kubectl get nodes` shows it"
                 .to_owned(),
         ),
         Code::WaitingForSeats => (Cause::Unschedulable, seats::next(facts, message)),
         Code::WaitingForFabric => (
             Cause::FabricMissing,
-            "`kubectl get fabrics` lists those there are; name one of them in `trainyard.dev/fabric`, or have this one made"
+            "`kubectl get fabrics` lists the fabrics; name one of them in `trainyard.dev/fabric`, or have this one created"
                 .to_owned(),
         ),
         Code::WaitingForPreflight => (
             Cause::Preflight,
             format!(
-                "`trainyard preflight --cluster --job FILE` shows every check; {} tries again now",
+                "`trainyard preflight --cluster --job FILE` shows every check; {} retries now",
                 facts.ours("restart")
             ),
         ),
@@ -315,14 +313,14 @@ pub(super) fn runs(facts: &Facts) -> Answer {
     let (cause, sentence, next) = match (running, stall, complaint, degraded) {
         (None, ..) => (
             Cause::Starting,
-            "it was seen and is about to start".to_owned(),
+            "the operator has seen it and is about to start it".to_owned(),
             format!("wait a moment; {} follows it", facts.ours("status")),
         ),
         (Some(_), Some(stall), ..) => (
             Cause::Hanging,
             format!("it runs{attempt}, but is stalled: {stall}"),
             format!(
-                "{} shows the last lines of every rank; {} begins a new attempt",
+                "{} shows the last lines of every rank; {} starts a new attempt",
                 facts.ours("logs"),
                 facts.ours("restart")
             ),
@@ -331,7 +329,7 @@ pub(super) fn runs(facts: &Facts) -> Answer {
             Cause::NotFinite,
             format!("it runs{attempt}, but {complaint}"),
             format!(
-                "stop it, and begin again from a checkpoint before that step with a lower learning rate or clipped \
+                "stop it, and restart from a checkpoint before that step with a lower learning rate or clipped \
                  gradients; {} shows the steps around it",
                 facts.ours("logs")
             ),
@@ -347,17 +345,17 @@ pub(super) fn runs(facts: &Facts) -> Answer {
         (Some(running), None, None, None) => (
             Cause::Running,
             match record.attempt_progress() {
-                Some(told) => format!(
+                Some(progress) => format!(
                     "it runs{attempt}; nothing holds it up: step {} was reported {} ago",
-                    told.step,
-                    time_words(facts.since(Some(told.last_step_at)))
+                    progress.step,
+                    time_words(facts.since(Some(progress.last_step_at)))
                 ),
                 None => format!(
                     "it runs{attempt}, and no step was reported in the last {}, so it is not known whether it trains",
                     time_words(facts.since(Some(running.last_transition_time)))
                 ),
             },
-            format!("{} follows what it writes", facts.ours("logs --follow")),
+            format!("{} follows its log", facts.ours("logs --follow")),
         ),
     };
     let standing = if running.is_some() {
@@ -379,8 +377,8 @@ pub(super) fn runs(facts: &Facts) -> Answer {
             format!("{} Since {since}.", running.message),
         );
     }
-    for told in ended::restarts_told(facts).take(2) {
-        answer = answer.because_of(told);
+    for event in ended::restart_events(facts).take(2) {
+        answer = answer.because_of(event);
     }
     answer
 }

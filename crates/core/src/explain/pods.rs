@@ -1,6 +1,8 @@
-//! Pods that are there and do not run.
+//! Pods that exist and do not run.
 
-use super::{Answer, Cause, ClaimState, Facts, PodFacts, Told, Trouble, ended, pods_of, seats};
+use super::{
+    Answer, Cause, ClaimState, EventFacts, Facts, PodFacts, Trouble, ended, pods_of, seats,
+};
 use crate::{
     gang::NEVER_FITS,
     job::{NodeHealth, PodPhase, Wait},
@@ -8,7 +10,7 @@ use crate::{
     reason::Code,
 };
 
-/// Node words for an image that cannot be had.
+/// Kubelet reasons for an image that cannot be pulled.
 const IMAGE_WORDS: [&str; 6] = [
     "ImagePullBackOff",
     "ErrImagePull",
@@ -17,7 +19,7 @@ const IMAGE_WORDS: [&str; 6] = [
     "ImageInspectError",
     "RegistryUnavailable",
 ];
-/// Node words for a container that cannot be made.
+/// Kubelet reasons for a container that cannot be created.
 const CONFIG_WORDS: [&str; 4] = [
     "CreateContainerConfigError",
     "CreateContainerError",
@@ -25,12 +27,12 @@ const CONFIG_WORDS: [&str; 4] = [
     "StartError",
 ];
 
-/// Whether a container that waits for this, in the node's word, will not start by itself.
+/// Whether a container that waits with this kubelet reason will not start without help.
 pub fn will_not_start(reason: &str) -> bool {
     IMAGE_WORDS.contains(&reason) || CONFIG_WORDS.contains(&reason)
 }
 
-/// Pods that will not run by themselves.
+/// Pods that will not run without help.
 pub(super) fn broken(facts: &Facts) -> Option<Answer> {
     let live: Vec<&PodFacts> = live(facts);
     config(facts, &live)
@@ -41,7 +43,7 @@ pub(super) fn broken(facts: &Facts) -> Option<Answer> {
         .or_else(|| silent_node(facts, &live))
 }
 
-/// Pods that wait for somebody else.
+/// Pods that wait for another component.
 pub(super) fn waiting(facts: &Facts) -> Option<Answer> {
     let live: Vec<&PodFacts> = live(facts);
     gates(facts, &live)
@@ -90,7 +92,7 @@ fn config(facts: &Facts, pods: &[&PodFacts]) -> Option<Answer> {
                 trouble.container, pod.name
             ),
             format!(
-                "make the {kind} `{name}` in namespace `{}`; the pods start by themselves then",
+                "create the {kind} `{name}` in namespace `{}`; the pods start once it exists",
                 facts.job.namespace
             ),
         ),
@@ -109,11 +111,11 @@ fn config(facts: &Facts, pods: &[&PodFacts]) -> Option<Answer> {
 fn image(facts: &Facts, pods: &[&PodFacts]) -> Option<Answer> {
     let troubled = troubled(pods, &IMAGE_WORDS);
     let (pod, trouble) = *troubled.first()?;
-    let told = last_told(facts, &pod.name, &["Failed"]);
-    let words = match told {
+    let event = last_event(facts, &pod.name, &["Failed"]);
+    let words = match event {
         // `Back-off pulling image` says less than the event before it.
-        Some(told) if trouble.message.is_empty() || trouble.message.starts_with("Back-off") => {
-            &told.message
+        Some(event) if trouble.message.is_empty() || trouble.message.starts_with("Back-off") => {
+            &event.message
         }
         _ => &trouble.message,
     };
@@ -122,7 +124,7 @@ fn image(facts: &Facts, pods: &[&PodFacts]) -> Option<Answer> {
     let image = &trouble.image;
     let (why, next) = if trouble.reason == "InvalidImageName" {
         (
-            "its name is not one of an image",
+            "the image name is invalid",
             "correct `image` in the template".to_owned(),
         )
     } else if has(&[
@@ -133,8 +135,8 @@ fn image(facts: &Facts, pods: &[&PodFacts]) -> Option<Answer> {
         "no basic auth",
     ]) {
         (
-            "the registry does not let it",
-            "give the template `imagePullSecrets` with rights to it".to_owned(),
+            "the registry denied access",
+            "add `imagePullSecrets` with access to the image to the template".to_owned(),
         )
     } else if has(&[
         "no such host",
@@ -153,7 +155,7 @@ fn image(facts: &Facts, pods: &[&PodFacts]) -> Option<Answer> {
             "correct `image` in the template, or push it".to_owned(),
         )
     } else {
-        ("", format!("see that nodes can pull `{image}`"))
+        ("", format!("check that nodes can pull `{image}`"))
     };
     let why = if why.is_empty() {
         String::new()
@@ -173,22 +175,22 @@ fn image(facts: &Facts, pods: &[&PodFacts]) -> Option<Answer> {
     Some(answer)
 }
 
-fn last_told<'a>(facts: &'a Facts, pod: &str, reasons: &[&str]) -> Option<&'a Told> {
+fn last_event<'a>(facts: &'a Facts, pod: &str, reasons: &[&str]) -> Option<&'a EventFacts> {
     let mut events = facts.events.iter().rev();
-    events.find(|told| told.pod == pod && reasons.contains(&told.reason.as_str()))
+    events.find(|event| event.pod == pod && reasons.contains(&event.reason.as_str()))
 }
 
 fn volumes(facts: &Facts, pods: &[&PodFacts]) -> Option<Answer> {
-    let stuck: Vec<(&PodFacts, &Told)> = pods
+    let stuck: Vec<(&PodFacts, &EventFacts)> = pods
         .iter()
         .filter(|pod| pod.phase == PodPhase::Pending && pod.node.is_some())
         .filter_map(|pod| {
-            let told = last_told(facts, &pod.name, &["FailedMount", "FailedAttachVolume"])?;
-            Some((*pod, told))
+            let event = last_event(facts, &pod.name, &["FailedMount", "FailedAttachVolume"])?;
+            Some((*pod, event))
         })
         .collect();
-    let (pod, told) = *stuck.first()?;
-    let message = &told.message;
+    let (pod, event) = *stuck.first()?;
+    let message = &event.message;
     let missing = ["secret", "configmap"].into_iter().find_map(|kind| {
         let (_, rest) = message.split_once(&format!("{kind} \""))?;
         let (name, rest) = rest.split_once('"')?;
@@ -198,17 +200,17 @@ fn volumes(facts: &Facts, pods: &[&PodFacts]) -> Option<Answer> {
         Some((kind, name)) => (
             format!("the {kind} `{name}` does not exist"),
             format!(
-                "make the {kind} `{name}` in namespace `{}`; the pods start by themselves then",
+                "create the {kind} `{name}` in namespace `{}`; the pods start once it exists",
                 facts.job.namespace
             ),
         ),
-        None if told.reason == "FailedAttachVolume" => (
+        None if event.reason == "FailedAttachVolume" => (
             "its volume cannot be attached to the node".to_owned(),
-            "see who holds the volume: one that is `ReadWriteOnce` serves one node only".to_owned(),
+            "check which node uses the volume: `ReadWriteOnce` allows only one".to_owned(),
         ),
         None => (
             "its node cannot mount it".to_owned(),
-            "see that the storage can be reached from the node".to_owned(),
+            "check that the node can reach the storage".to_owned(),
         ),
     };
     let answer = Answer::waits(
@@ -220,7 +222,7 @@ fn volumes(facts: &Facts, pods: &[&PodFacts]) -> Option<Answer> {
         ),
         next,
     );
-    Some(answer.because_of(told))
+    Some(answer.because_of(event))
 }
 
 fn claims(facts: &Facts, pods: &[&PodFacts]) -> Option<Answer> {
@@ -233,13 +235,13 @@ fn claims(facts: &Facts, pods: &[&PodFacts]) -> Option<Answer> {
         ClaimState::Missing => (
             format!("its pods mount the volume claim `{name}`, which does not exist"),
             format!(
-                "make the claim `{name}` in namespace `{}`",
+                "create the claim `{name}` in namespace `{}`",
                 facts.job.namespace
             ),
         ),
         ClaimState::Lost => (
             format!("the volume of its claim `{name}` is gone"),
-            format!("make the claim `{name}` anew; what was on the volume is lost"),
+            format!("create the claim `{name}` again; the data on the volume is lost"),
         ),
         ClaimState::Pending => {
             let class = match &claim.class {
@@ -249,15 +251,15 @@ fn claims(facts: &Facts, pods: &[&PodFacts]) -> Option<Answer> {
             (
                 format!("its volume claim `{name}`, {class}, has no volume yet"),
                 format!(
-                    "{} tells what its storage class waits for",
+                    "{} shows what its storage class waits for",
                     facts.kubectl(&format!("describe pvc {name}"))
                 ),
             )
         }
     };
     let answer = Answer::waits(Cause::VolumeClaim, sentence, next);
-    let told = claim.told.clone().unwrap_or_default();
-    let answer = answer.because(format!("claim `{name}`"), told);
+    let event = claim.last_event.clone().unwrap_or_default();
+    let answer = answer.because(format!("claim `{name}`"), event);
     let seat = pods.iter().find_map(|pod| match &pod.wait {
         Some(Wait::Seat(words)) => Some((pod, words)),
         _ => None,
@@ -273,19 +275,19 @@ fn crash_loop(facts: &Facts, pods: &[&PodFacts]) -> Option<Answer> {
     let (pod, trouble) = *troubled.first()?;
     let how = match ended::last_failure(facts) {
         Some(failed) if failed.pod == pod.name => ended::how(&failed),
-        _ => "keeps ending".to_owned(),
+        _ => "keeps exiting".to_owned(),
     };
     let answer = Answer::waits(
         Cause::CrashLoop,
         format!(
-            "container `{}` of pod `{}`{} {how}; its node has restarted it {} times and pauses",
+            "container `{}` of pod `{}`{} {how}; the kubelet has restarted it {} times and is backing off",
             trouble.container,
             pod.name,
             and_more(troubled.len()),
             pod.restarts
         ),
         format!(
-            "{} prints what it wrote before it ended",
+            "{} prints its log from before the last restart",
             facts.ours("logs --previous")
         ),
     );
@@ -302,16 +304,16 @@ fn silent_node(facts: &Facts, pods: &[&PodFacts]) -> Option<Answer> {
     });
     let (pod, node, health) = on.find(|(.., health)| **health != NodeHealth::Ready)?;
     let what = match health {
-        NodeHealth::Deleted => "is gone".to_owned(),
-        NodeHealth::SilentSince(since) => format!("does not answer since {since}"),
+        NodeHealth::Deleted => "was deleted".to_owned(),
+        NodeHealth::SilentSince(since) => format!("has not responded since {since}"),
         NodeHealth::Ready => return None,
     };
     let answer = Answer::waits(
         Cause::NodeSilent,
         format!("node `{node}` of pod `{}` {what}", pod.name),
         format!(
-            "nothing: the pod is given up and replaced after `trainyard.dev/lost-after`; `kubectl \
-             describe node {node}` tells more"
+            "nothing: the operator replaces the pod after `trainyard.dev/lost-after`; `kubectl \
+             describe node {node}` shows more"
         ),
     );
     let waiting = facts.status.trainyard.waiting.as_ref();
@@ -334,20 +336,20 @@ fn gates(facts: &Facts, pods: &[&PodFacts]) -> Option<Answer> {
     {
         let next = if reason.message.contains(NEVER_FITS) {
             format!(
-                "ask for less, or add nodes that have what it asks for: it never starts on these; `{} nodes` shows \
+                "request less, or add nodes with what it requests: it never starts on these; `{} nodes` shows \
                  what they have",
                 facts.job.program
             )
         } else {
             format!(
-                "nothing: it starts as soon as all of it fits; `{} nodes` shows who holds the seats, and \
-                 the annotation `trainyard.dev/gang: \"off\"` gives up on starting all at once",
+                "nothing: it starts as soon as all its pods fit; `{} nodes` shows which jobs use the nodes; \
+                 the annotation `trainyard.dev/gang: \"off\"` lets its pods start one by one",
                 facts.job.program
             )
         };
         let answer = Answer::waits(
             Cause::Unschedulable,
-            format!("the gang waits for seats: {}", reason.message),
+            format!("the gang is waiting for nodes: {}", reason.message),
             next,
         );
         return Some(answer.because("status.trainyard.waiting", reason.message.clone()));
@@ -355,11 +357,11 @@ fn gates(facts: &Facts, pods: &[&PodFacts]) -> Option<Answer> {
     let gate = first.gates.first().map_or("?", String::as_str);
     let next = if gate.contains("kueue") {
         format!(
-            "Kueue opens it when the queue has room: {} tells where it stands",
+            "Kueue removes it when the queue has room: {} shows its state",
             facts.kubectl("get workloads.kueue.x-k8s.io")
         )
     } else {
-        format!("whoever set the gate `{gate}` must open it")
+        format!("the controller that set the gate `{gate}` must remove it")
     };
     let answer = Answer::waits(
         Cause::Gated,
@@ -382,24 +384,24 @@ fn starting(facts: &Facts, pods: &[&PodFacts]) -> Option<Answer> {
     let first = pending.first()?;
     let doing = match &first.wait {
         Some(Wait::Pull) => "its image is being pulled",
-        _ => "its containers are being made",
+        _ => "its containers are being created",
     };
     let answer = Answer::waits(
         Cause::Starting,
         format!(
-            "{} of {} pods do not run yet, `{}` first: {doing}",
+            "{} of {} pods are not running yet (first: `{}`): {doing}",
             pending.len(),
             facts.job.wanted.max(1),
             first.name
         ),
         format!(
-            "wait; {} tells more of one that takes long",
+            "wait; {} shows more if one takes long",
             facts.kubectl(&format!("describe pod {}", first.name))
         ),
     );
     let mut events = facts.events.iter().rev();
-    Some(match events.find(|told| told.pod == first.name) {
-        Some(told) => answer.because_of(told),
+    Some(match events.find(|event| event.pod == first.name) {
+        Some(event) => answer.because_of(event),
         None => answer,
     })
 }

@@ -1,4 +1,4 @@
-//! What the API server refused to make, from its own words.
+//! What the API server refused to create, from its own message.
 
 use super::{Answer, Cause, Facts, pods};
 use crate::{launch::BELONGS_TO, reason::Code};
@@ -8,16 +8,17 @@ pub(super) fn refused(facts: &Facts) -> Option<Answer> {
     let waiting = facts.status.trainyard.waiting.as_ref();
     let waiting = waiting.filter(|reason| reason.code == Code::Refused)?;
     let message = waiting.message.as_str();
-    // The lifecycle says this with the same code; the pods tell more.
+    // The lifecycle uses the same code for this; the pods show more.
     if message.starts_with("cannot pull the image") {
         return pods::broken(facts);
     }
     let answer = judge(facts, message);
     let answer = answer.because("API server", message);
     let mut events = facts.events.iter().rev();
-    let told = events.find(|told| told.reason == "Refused" && !message.starts_with(&told.message));
-    Some(match told {
-        Some(told) => answer.because_of(told),
+    let event =
+        events.find(|event| event.reason == "Refused" && !message.starts_with(&event.message));
+    Some(match event {
+        Some(event) => answer.because_of(event),
         None => answer,
     })
 }
@@ -38,7 +39,7 @@ fn judge(facts: &Facts, message: &str) -> Answer {
         Answer::waits(
             Cause::Refused,
             format!(
-                "the API server refuses what it needs: {}",
+                "the API server rejected an object of the job: {}",
                 object(message).1
             ),
             "correct the template as the message says, and apply the file again".to_owned(),
@@ -46,7 +47,7 @@ fn judge(facts: &Facts, message: &str) -> Answer {
     })
 }
 
-/// What was tried, and the words of the other side.
+/// What was tried, and the API server's message.
 fn object(message: &str) -> (&str, &str) {
     message.split_once(": ").unwrap_or(("", message))
 }
@@ -95,8 +96,8 @@ fn quota(facts: &Facts, message: &str) -> Option<Answer> {
         Cause::QuotaExceeded,
         format!("its pods exceed the quota `{name}`: {}", parts.join("; ")),
         format!(
-            "free some, ask for less, or have the quota raised; {} shows it, and the job goes on by \
-             itself once it fits",
+            "free resources, request less, or have the quota raised; {} shows it; the job continues \
+             once it fits",
             facts.kubectl(&format!("describe quota {name}"))
         ),
     );
@@ -120,7 +121,7 @@ fn quota_needs_limits(_: &Facts, message: &str) -> Option<Answer> {
     let (name, what) = rest.split_once(": ")?;
     Some(Answer::waits(
         Cause::QuotaNeedsLimits,
-        format!("the quota `{name}` takes only pods that say what they use: {what}"),
+        format!("the quota `{name}` accepts only pods that state their resources: {what}"),
         "state these `resources` for every container of the template, and apply the file again"
             .to_owned(),
     ))
@@ -128,11 +129,11 @@ fn quota_needs_limits(_: &Facts, message: &str) -> Option<Answer> {
 
 fn webhook_denied(_: &Facts, message: &str) -> Option<Answer> {
     let name = between(message, "admission webhook \"", "\"")?;
-    let words = after(message, "denied the request: ").unwrap_or("it gave no reason");
+    let words = after(message, "denied the request: ").unwrap_or("no reason given");
     Some(Answer::waits(
         Cause::WebhookDenied,
         format!("the admission webhook `{name}` refuses its pods: {words}"),
-        format!("correct the template as `{name}` asks, or ask whoever runs it"),
+        format!("correct the template as `{name}` asks, or ask its owner"),
     ))
 }
 
@@ -140,10 +141,10 @@ fn webhook_down(_: &Facts, message: &str) -> Option<Answer> {
     let name = between(message, "failed calling webhook \"", "\"")?;
     Some(Answer::waits(
         Cause::WebhookDown,
-        format!("the admission webhook `{name}` does not answer, so no pod can be made"),
+        format!("the admission webhook `{name}` does not respond, so no pod can be created"),
         format!(
             "get the service behind `{name}` to run again: `kubectl get \
-             validatingwebhookconfigurations,mutatingwebhookconfigurations` tells whose it is"
+             validatingwebhookconfigurations,mutatingwebhookconfigurations` shows its service"
         ),
     ))
 }
@@ -155,7 +156,7 @@ fn pod_security(facts: &Facts, message: &str) -> Option<Answer> {
     Some(Answer::waits(
         Cause::PodSecurity,
         format!(
-            "the namespace `{}` takes only pods of the security standard `{level}`: {words}",
+            "the namespace `{}` accepts only pods of the pod security standard `{level}`: {words}",
             facts.job.namespace
         ),
         "set these fields of `securityContext` in the template, and apply the file again"
@@ -170,7 +171,7 @@ fn service_account(facts: &Facts, message: &str) -> Option<Answer> {
         Cause::ServiceAccountMissing,
         format!("its pods run as the service account `{name}`, which does not exist"),
         format!(
-            "make it: {}; the job goes on by itself",
+            "create it: {}; the job then continues",
             facts.kubectl(&format!("create serviceaccount {name}"))
         ),
     ))

@@ -1,4 +1,4 @@
-//! The scheduler's words: why no node takes a pod.
+//! The scheduler's message: why no node takes a pod.
 //!
 //! It writes `0/30 nodes are available: 20 Insufficient nvidia.com/gpu, 10 node(s) had untolerated
 //! taint(s). preemption: …`; what most nodes lack decides the next step.
@@ -59,16 +59,19 @@ pub(super) fn waiting(facts: &Facts, pods: &[&PodFacts]) -> Option<Answer> {
         };
         let answer = Answer::waits(
             Cause::NoScheduler,
-            format!("{count} wait for scheduler `{scheduler}`, which has not looked at them"),
+            format!("{count} wait for scheduler `{scheduler}`, which has not processed them"),
             format!(
-                "see that a scheduler of that name runs, or take `schedulerName: {scheduler}` away"
+                "check that a scheduler with that name runs, or remove `schedulerName: {scheduler}`"
             ),
         );
-        return Some(answer.because(format!("pod `{}`", first.name), "no word of a scheduler"));
+        return Some(answer.because(
+            format!("pod `{}`", first.name),
+            "no message from a scheduler",
+        ));
     }
     let lacks = lacks(words);
     let why = match lacks.first() {
-        Some(lack) => format!("most nodes say `{}`", lack.words),
+        Some(lack) => format!("most nodes report `{}`", lack.words),
         None => words.to_owned(),
     };
     let answer = Answer::waits(
@@ -80,43 +83,43 @@ pub(super) fn waiting(facts: &Facts, pods: &[&PodFacts]) -> Option<Answer> {
     Some(answer)
 }
 
-/// What to do about the scheduler's words.
+/// What to do about the scheduler's message.
 pub(super) fn next(facts: &Facts, message: &str) -> String {
     let lacks = lacks(message);
     let Some(lack) = lacks.first() else {
         return format!(
-            "{} shows the scheduler's words",
+            "{} shows the scheduler's message",
             facts.kubectl("get events")
         );
     };
     let words = lack.words;
     if let Some(resource) = words.strip_prefix("Insufficient ") {
         return format!(
-            "wait until `{resource}` is free, ask for less of it, or add nodes; `kubectl describe \
-             nodes` shows who holds it"
+            "wait until `{resource}` is free, request less of it, or add nodes; `kubectl describe \
+             nodes` shows what uses it"
         );
     }
     if words.contains("untolerated taint") {
-        return "give the template a toleration for the taint, or free nodes of it: `kubectl get \
+        return "add a toleration for the taint to the template, or remove the taint: `kubectl get \
                 nodes -o custom-columns=NAME:.metadata.name,TAINTS:.spec.taints`"
             .to_owned();
     }
     if words.contains("affinity/selector") || words.contains("node affinity") {
         return "correct `nodeSelector` or `nodeAffinity` of the template: `kubectl get nodes \
-                --show-labels` lists what there is"
+                --show-labels` lists the labels of the nodes"
             .to_owned();
     }
     if words.contains("unschedulable") {
         return "the nodes are cordoned: `kubectl uncordon NODE` once they may be used".to_owned();
     }
     if words.contains("Too many pods") {
-        return "wait for pods of the nodes to end, or add nodes".to_owned();
+        return "wait for pods on the nodes to terminate, or add nodes".to_owned();
     }
     if words.contains("persistentvolumeclaim") || words.contains("PersistentVolumeClaim") {
         return format!("{} shows the claim", facts.kubectl("get pvc"));
     }
     format!(
-        "{} shows the scheduler's words",
+        "{} shows the scheduler's message",
         facts.kubectl("get events")
     )
 }

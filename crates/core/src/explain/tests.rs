@@ -22,7 +22,7 @@ use crate::{
     reason::{Code, Reason},
 };
 
-/// A job `j` of four pods that an operator looks after.
+/// A job `j` of four pods that an operator manages.
 fn facts() -> Facts {
     Facts {
         job: Subject {
@@ -106,8 +106,8 @@ impl Facts {
         })
     }
 
-    fn told(mut self, pod: &str, reason: &str, message: &str) -> Self {
-        self.events.push(Told {
+    fn event(mut self, pod: &str, reason: &str, message: &str) -> Self {
+        self.events.push(EventFacts {
             pod: pod.into(),
             reason: reason.into(),
             message: message.into(),

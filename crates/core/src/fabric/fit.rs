@@ -65,7 +65,7 @@ pub struct Disagreement {
 pub enum Setting {
     /// A variable of the training container.
     Variable(String),
-    /// What `mpirun` hands on under this name.
+    /// The variable that `mpirun` forwards under this name.
     Forwarded(String),
     /// The interface of the network that the gradients travel on.
     Interface,
@@ -113,18 +113,18 @@ impl Fitted {
     }
 
     fn in_words(&self, words: impl Fn(&RoleFitting) -> Vec<String>) -> Option<String> {
-        let mut told: Vec<(Vec<String>, Vec<&'static str>)> = Vec::new();
+        let mut grouped: Vec<(Vec<String>, Vec<&'static str>)> = Vec::new();
         for (role, fitting) in &self.roles {
             let words = words(fitting);
             if words.is_empty() {
                 continue;
             }
-            match told.iter_mut().find(|(known, _)| *known == words) {
+            match grouped.iter_mut().find(|(known, _)| *known == words) {
                 Some((_, roles)) => roles.push(role.name()),
-                None => told.push((words, vec![role.name()])),
+                None => grouped.push((words, vec![role.name()])),
             }
         }
-        let parts: Vec<String> = told
+        let parts: Vec<String> = grouped
             .into_iter()
             .map(|(words, roles)| format!("{}: {}", roles.join(", "), words.join(", ")))
             .collect();
@@ -158,7 +158,7 @@ pub fn fit(job: &Job, fabric: &Fabric) -> Fitted {
 }
 
 /// `job` with what of `fabric` makes sense without its network: the variables that do not name the
-/// interface. What is left out is said.
+/// interface. What is left out is reported.
 pub fn fit_locally(job: &Job, fabric: &Fabric) -> Fitted {
     let names_interface = |value: &str| {
         let interface = fabric.spec.interface.as_deref();
@@ -207,7 +207,7 @@ fn trainer<'a>(job: &Job, role: Role, spec: &'a mut RoleSpec) -> Option<(&'a mut
     (index < pod.containers.len()).then_some((pod, index))
 }
 
-/// Whoever looks at a pod sees which fabric it is on.
+/// Labels the pod with its fabric.
 fn mark(spec: &mut RoleSpec, name: &str) {
     let metadata = spec.template.metadata.get_or_insert_default();
     let annotations = metadata.annotations.get_or_insert_default();
@@ -236,7 +236,7 @@ fn attach(
     }
     let pod = spec.template.spec.as_ref();
     if pod.is_some_and(|pod| pod.host_network == Some(true)) {
-        let why = "no network: the pod is on the host's".to_owned();
+        let why = "no network: the pod uses the host network".to_owned();
         fitting.left_out.push(why);
         return interface;
     }
@@ -315,7 +315,7 @@ fn set_variables(
         let env = container.env.get_or_insert_default();
         // The last of several with one name counts.
         if let Some(known) = env.iter().rfind(|known| known.name == *name) {
-            let stated = known.value.as_deref().unwrap_or("(from elsewhere)");
+            let stated = known.value.as_deref().unwrap_or("(from valueFrom)");
             if stated != value {
                 fitting.disagreements.push(Disagreement {
                     setting: Setting::Variable(name.clone()),
@@ -402,7 +402,7 @@ fn share_memory(pod: &mut PodSpec, trainer: usize, spec: &FabricSpec, fitting: &
     });
 }
 
-/// Open MPI hands on what it is told to; the others hand everything on.
+/// Open MPI forwards only the named variables; the others forward all of them.
 fn is_open_mpi(job: &Job) -> bool {
     match &job.framework {
         Framework::MpiV1(_) => true,

@@ -1,4 +1,4 @@
-//! What `mpirun` is told to hand on to its ranks: `-x NAME`, where the command is a plain list.
+//! The variables that `mpirun` forwards to its ranks: `-x NAME`, where the command is a plain list.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use k8s_openapi::api::core::v1::Container;
 
 const PROGRAMS: [&str; 3] = ["mpirun", "mpiexec", "orterun"];
 
-/// What came of telling `mpirun`.
+/// The result of adding `-x` options to `mpirun`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Forwarded {
     /// The names that were added.
     pub(super) added: Vec<String>,
-    /// Names that the command hands on with a value of its own, with that value.
+    /// Names that the command forwards with a value of its own, with that value.
     pub(super) kept: Vec<(String, String)>,
-    /// The names that nobody hands on: no item of the command is `mpirun`.
+    /// The names that are not forwarded: no item of the command is `mpirun`.
     pub(super) missed: Vec<String>,
 }
 
@@ -23,7 +23,7 @@ pub(super) fn forward(
     variables: &BTreeMap<String, String>,
 ) -> Forwarded {
     let mut result = Forwarded::default();
-    let told: BTreeMap<String, Option<String>> = {
+    let given: BTreeMap<String, Option<String>> = {
         let words: Vec<&String> = [&container.command, &container.args]
             .into_iter()
             .flatten()
@@ -39,7 +39,7 @@ pub(super) fn forward(
     };
     let mut missing = Vec::new();
     for (name, value) in variables {
-        match told.get(name) {
+        match given.get(name) {
             Some(Some(own)) if own != value => result.kept.push((name.clone(), own.clone())),
             Some(_) => {}
             None => missing.push(name.clone()),

@@ -26,7 +26,7 @@ const MAX_INTERFACE: usize = 15;
 
 const TRANSPORTS: [&str; 4] = ["ib", "roce", "socket", "ofi"];
 
-/// What came of reading a fabric.
+/// The result of reading a fabric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Read {
     /// The fabric; there unless a finding is an error.
@@ -42,7 +42,7 @@ pub fn read(document: &Document) -> Read {
 
 /// Reads an object of the API, which has no positions.
 pub fn read_value(value: &serde_json::Value) -> Result<Fabric, String> {
-    let tree = Node::from_json(value).ok_or("it is nested too deep")?;
+    let tree = Node::from_json(value).ok_or("it is nested too deeply")?;
     let Read { fabric, findings } = read_tree(&tree, "");
     fabric.ok_or_else(|| {
         let mut errors = findings
@@ -93,7 +93,7 @@ fn name(metadata: &Place<'_>, meta: &ObjectMeta) -> Option<String> {
             if meta.namespace.is_some() {
                 bad(
                     &metadata.key("namespace"),
-                    "a fabric is for the whole cluster, it has no namespace",
+                    "a fabric is cluster-scoped and has no namespace",
                 );
             }
             Some(name.to_owned())
@@ -127,7 +127,7 @@ fn check(place: &Place<'_>, spec: &FabricSpec) {
             bad(
                 &place,
                 format!(
-                    "no attachment becomes `{interface}`, they become {}",
+                    "no attachment has the interface `{interface}`; the attachments have {}",
                     stated.join(", ")
                 ),
             );
@@ -195,7 +195,10 @@ fn attachments(place: &Place<'_>, spec: &FabricSpec) -> Vec<Attachment> {
         if let Some(interface) = &one.interface {
             check_interface(&place, interface);
             if found.iter().any(|other| other.interface == one.interface) {
-                bad(&place, format!("two attachments become `{interface}`"));
+                bad(
+                    &place,
+                    format!("two attachments have the interface `{interface}`"),
+                );
             }
         }
         found.push(one);
@@ -230,7 +233,7 @@ fn check_rdma(place: &Place<'_>, rdma: &Rdma) {
     if let Some(count) = rdma.count.filter(|count| *count < 1) {
         bad(
             &place.key("count"),
-            format!("a pod asks for at least 1 device, found {count}"),
+            format!("`count` must be at least 1, found {count}"),
         );
     }
 }
@@ -315,7 +318,7 @@ fn check_network(place: &Place<'_>, network: &Network) {
         "host-device" if network.device.is_some() || network.resource_name.is_some() => {}
         "host-device" => bad(
             place,
-            "the plugin `host-device` needs to know which: `device` or `resourceName`",
+            "the plugin `host-device` needs `device` or `resourceName`",
         ),
         _ => {
             if network.device.is_some() {
@@ -340,7 +343,7 @@ fn check_network(place: &Place<'_>, network: &Network) {
 
 fn check_addresses(place: &Place<'_>, addresses: &Addresses) {
     let Some(by) = addresses.by.as_deref() else {
-        return bad(place, "`addresses` needs to know by whom: `by`");
+        return bad(place, "`addresses` needs `by`, the IPAM plugin");
     };
     if !word(&place.key("by"), by, &network::ADDRESSERS) {
         return;
@@ -387,7 +390,7 @@ fn check_addresses(place: &Place<'_>, addresses: &Addresses) {
         if !Range::parse(part).is_some_and(|part| range.contains(part)) {
             bad(
                 &place.key("exclude").index(index),
-                format!("what is excluded must be a range within `{text}`, found `{part}`"),
+                format!("`exclude` must be a range within `{text}`, found `{part}`"),
             );
         }
     }
@@ -411,7 +414,7 @@ fn is_extended_resource(name: &str) -> bool {
     })
 }
 
-/// A finding that a fabric of the same name was read before.
+/// A finding for a second fabric of the same name.
 pub(crate) fn twice(name: &str, span: Span, first_line: usize) -> Finding {
     Finding::new(
         &catalogue::BAD_FABRIC,

@@ -100,7 +100,7 @@ fn fitting_twice_adds_nothing() {
 }
 
 #[test]
-fn what_the_user_set_stays_and_is_told() {
+fn user_settings_stay_and_are_reported() {
     let cases = [
         (
             "a variable",
@@ -114,7 +114,7 @@ fn what_the_user_set_stays_and_is_told() {
                 "{name: NCCL_IB_GID_INDEX, valueFrom: {configMapKeyRef: {name: m, key: k}}}",
                 "",
             ),
-            "variable `NCCL_IB_GID_INDEX` is `(from elsewhere)`, the fabric has `3`",
+            "variable `NCCL_IB_GID_INDEX` is `(from valueFrom)`, the fabric has `3`",
         ),
         (
             "a number of devices",
@@ -127,11 +127,11 @@ fn what_the_user_set_stays_and_is_told() {
             "the interface of its network is `net2`, the fabric has `net1`",
         ),
     ];
-    for (name, job, told) in cases {
+    for (name, job, expected) in cases {
         let fitted = fit(&job, &fabric(ROCE));
         assert_eq!(
             fitted.objections().as_deref(),
-            Some(format!("Worker: {told}").as_str()),
+            Some(format!("Worker: {expected}").as_str()),
             "{name}"
         );
         let before = serde_json::to_value(&job.roles[&Role::Worker].template).unwrap();
@@ -232,13 +232,13 @@ fn a_launcher_hands_the_variables_on() {
             None,
         ),
         (
-            "told already",
+            "forwarded already",
             "[mpirun, -x, UCX_TLS, train]",
             "mpirun -x UCX_TLS train",
             None,
         ),
         (
-            "told otherwise",
+            "forwarded with another value",
             "[mpirun, -x, UCX_TLS=tcp, train]",
             "mpirun -x UCX_TLS=tcp train",
             Some("Launcher: `-x UCX_TLS` is `tcp`, the fabric has `rc`"),
@@ -267,7 +267,7 @@ fn a_launcher_hands_the_variables_on() {
 }
 
 #[test]
-fn on_one_machine_only_variables_that_name_no_interface_hold() {
+fn local_fit_keeps_variables_without_interface() {
     let fitted = fit_locally(&pytorch("", "", ""), &fabric(ROCE));
     assert_eq!(
         fitted.added().as_deref(),

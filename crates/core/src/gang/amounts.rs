@@ -3,7 +3,7 @@
 //! Counting how many pods fit on each node of a large cluster is most of the work of seating a small gang there, and most
 //! gangs ask for what another asked for. So counts are kept, and only nodes that have changed are counted again.
 //!
-//! Invariant: what is kept says nothing that counting anew would not say.
+//! Invariant: a kept count equals a fresh count.
 
 use std::rc::Rc;
 
@@ -125,8 +125,8 @@ impl Amounts {
         self.change(node, need, -1);
     }
 
-    /// Gives the amounts of a pod back to `node`.
-    pub(super) fn give_back(&mut self, node: u32, need: &Need) {
+    /// Returns the amounts of a pod to `node`.
+    pub(super) fn release(&mut self, node: u32, need: &Need) {
         self.change(node, need, 1);
     }
 
@@ -138,7 +138,7 @@ impl Amounts {
         if self.counts.is_empty() {
             return;
         }
-        // Going through more changes than there are nodes costs more than counting anew.
+        // Going through more changes than there are nodes costs more than a fresh count.
         if self.changed.len() * self.width >= self.left.len() {
             self.changed.clear();
             self.counts.clear();
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kept_counts_are_those_of_counting_anew() {
+    fn kept_counts_equal_fresh_counts() {
         let mut amounts = Amounts::new((0..40).map(|at| at % 9).collect(), 2);
         let eligible: Rc<Vec<bool>> = Rc::new((0..20).map(|node| node % 5 != 0).collect());
         let needs: Vec<Need> = vec![vec![(0, 1)], vec![(0, 2), (1, 1)], vec![]];
@@ -163,16 +163,16 @@ mod tests {
             if step % 4 < 2 {
                 amounts.take(node, need);
             } else {
-                amounts.give_back((step - 2) * 7 % 20, &needs[(step as usize - 2) % 3]);
+                amounts.release((step - 2) * 7 % 20, &needs[(step as usize - 2) % 3]);
             }
             let asked = &needs[step as usize / 3 % 3];
-            let anew = amounts.clone().fits_by_node(asked, &eligible);
-            assert_eq!(amounts.fits_by_node(asked, &eligible), anew, "step {step}");
+            let fresh = amounts.clone().fits_by_node(asked, &eligible);
+            assert_eq!(amounts.fits_by_node(asked, &eligible), fresh, "step {step}");
         }
     }
 
     #[test]
-    fn the_same_need_on_other_nodes_is_counted_for_itself() {
+    fn counts_depend_on_eligible_nodes() {
         let mut amounts = Amounts::new(vec![4, 4], 1);
         let need: Need = vec![(0, 2)];
         let (all, first) = (Rc::new(vec![true, true]), Rc::new(vec![true, false]));

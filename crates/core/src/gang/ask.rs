@@ -86,7 +86,7 @@ impl<'a> Ask<'a> {
             .map(|shape| {
                 let mut nodes = eligibility.of(table, &shape.constraints);
                 if table.has_objectors {
-                    for node in mutual::not_borne(table, gang, shape) {
+                    for node in mutual::excluded_by_anti_affinity(table, gang, shape) {
                         Rc::make_mut(&mut nodes)[node] = false;
                     }
                 }

@@ -15,19 +15,19 @@ const CORDON: &str = "node.kubernetes.io/unschedulable";
 /// Why a node seats no pod of a shape, however much is free on it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Bar {
-    /// Its kubelet does not answer.
+    /// Its kubelet does not respond.
     NotReady,
-    /// Someone found it to be bad.
+    /// It is quarantined.
     Quarantined,
     /// It failed a preflight, and has passed none since.
     Probation,
-    /// Someone has cordoned it.
+    /// It is cordoned.
     Cordoned,
     /// It has a taint that the pod does not tolerate.
     Taint(String),
-    /// It is not what `nodeSelector` selects.
+    /// It does not match `nodeSelector`.
     Selector,
-    /// It is not what the required node affinity asks for.
+    /// It does not match the required node affinity.
     Affinity,
 }
 
@@ -66,7 +66,7 @@ impl Bar {
 }
 
 impl Bar {
-    /// What is the matter with a node, in a few words.
+    /// The state of a node, in a few words.
     pub(super) fn state(&self) -> String {
         match self {
             Self::NotReady => "not ready".to_owned(),
@@ -75,7 +75,7 @@ impl Bar {
             Self::Cordoned => "cordoned".to_owned(),
             Self::Taint(key) => format!("taint {key}"),
             Self::Selector => "not selected".to_owned(),
-            Self::Affinity => "not wanted".to_owned(),
+            Self::Affinity => "excluded by affinity".to_owned(),
         }
     }
 }

@@ -12,7 +12,7 @@ use k8s_openapi::{
 use super::{
     Gang, Shape,
     eligible::{fits_affinity, fits_selector, selects, tolerates_all},
-    node_table::{Lodger, NodeTable},
+    node_table::{NodeTable, PlacedPod},
 };
 
 const NO_DOMAIN: u32 = u32::MAX;
@@ -146,10 +146,10 @@ impl Rule {
         }
         let selector = with_label_keys(spread, shape);
         let namespace = gang.key.namespace.as_str();
-        rule.count(table, gang, |lodger| {
-            !lodger.leaving
-                && lodger.namespace == namespace
-                && selects(selector.as_ref(), lodger.labels)
+        rule.count(table, gang, |placed| {
+            !placed.leaving
+                && placed.namespace == namespace
+                && selects(selector.as_ref(), placed.labels)
         });
         for (own, shape) in rule.selects_shape.iter_mut().zip(&gang.shapes) {
             *own = selects(selector.as_ref(), &shape.labels);
@@ -167,7 +167,7 @@ impl Rule {
         let apart = matches!(kind, RuleKind::AntiAffinity);
         let mut rule = Self::new(table, gang, owner, kind, &term.topology_key);
         let own = gang.key.namespace.as_str();
-        rule.count(table, gang, |lodger| is_selected(term, own, apart, lodger));
+        rule.count(table, gang, |placed| is_selected(term, own, apart, placed));
         for (selected, shape) in rule.selects_shape.iter_mut().zip(&gang.shapes) {
             *selected = reaches(term, own, own, apart)
                 && selects(term.label_selector.as_ref(), &shape.labels);
@@ -180,11 +180,11 @@ impl Rule {
         &mut self,
         table: &NodeTable<'_>,
         gang: &Gang,
-        selected: impl Fn(&Lodger<'_>) -> bool,
+        selected: impl Fn(&PlacedPod<'_>) -> bool,
     ) {
-        for lodger in &table.lodgers {
-            let domain = self.domain_of[lodger.node as usize];
-            if domain != NO_DOMAIN && !is_own(lodger, gang) && selected(lodger) {
+        for placed in &table.placed_pods {
+            let domain = self.domain_of[placed.node as usize];
+            if domain != NO_DOMAIN && !is_own(placed, gang) && selected(placed) {
                 self.selected[domain as usize] += 1;
             }
         }
@@ -222,8 +222,8 @@ impl Rule {
                     || !(has_own && self.selected[at] > 0
                         || self.selects_shape[shape] && self.owners[at] > 0)
             }
-            // A pod that only counts for the spread of others must not upset it either: nobody knows
-            // who is bound first.
+            // A pod that only counts for the spread of others must not violate it either: it is unknown
+            // which pod is bound first.
             RuleKind::Spread { .. } if self.owner != shape => {
                 let counts =
                     domain != NO_DOMAIN && self.selects_shape[shape] && self.owners[at] > 0;
@@ -252,22 +252,30 @@ impl Rule {
 }
 
 /// Whether the pod is one of the gang that has its seat.
-fn is_own(lodger: &Lodger<'_>, gang: &Gang) -> bool {
-    lodger.is_held && lodger.gang == Some(&gang.key)
+fn is_own(placed: &PlacedPod<'_>, gang: &Gang) -> bool {
+    placed.is_held && placed.gang == Some(&gang.key)
 }
 
-/// The nodes where a pod that is there does not bear a pod of `shape`.
-pub(super) fn not_borne(table: &NodeTable<'_>, gang: &Gang, shape: &Shape) -> Vec<usize> {
+/// The nodes with a pod whose anti-affinity excludes a pod of `shape`.
+pub(super) fn excluded_by_anti_affinity(
+    table: &NodeTable<'_>,
+    gang: &Gang,
+    shape: &Shape,
+) -> Vec<usize> {
     let mut nodes = Vec::new();
-    for lodger in table.lodgers.iter().filter(|lodger| !is_own(lodger, gang)) {
-        for term in lodger.anti_affinity {
-            if !(reaches(term, lodger.namespace, &gang.key.namespace, true)
+    for placed in table
+        .placed_pods
+        .iter()
+        .filter(|placed| !is_own(placed, gang))
+    {
+        for term in placed.anti_affinity {
+            if !(reaches(term, placed.namespace, &gang.key.namespace, true)
                 && selects(term.label_selector.as_ref(), &shape.labels))
             {
                 continue;
             }
             let key = term.topology_key.as_str();
-            let Some(place) = label(table, lodger.node as usize, key) else {
+            let Some(place) = label(table, placed.node as usize, key) else {
                 continue;
             };
             nodes.extend((0..table.nodes.len()).filter(|at| label(table, *at, key) == Some(place)));
@@ -276,10 +284,10 @@ pub(super) fn not_borne(table: &NodeTable<'_>, gang: &Gang, shape: &Shape) -> Ve
     nodes
 }
 
-/// Whether `term` of a pod in namespace `own` selects `lodger`.
-fn is_selected(term: &PodAffinityTerm, own: &str, apart: bool, lodger: &Lodger<'_>) -> bool {
-    reaches(term, own, lodger.namespace, apart)
-        && selects(term.label_selector.as_ref(), lodger.labels)
+/// Whether `term` of a pod in namespace `own` selects `placed`.
+fn is_selected(term: &PodAffinityTerm, own: &str, apart: bool, placed: &PlacedPod<'_>) -> bool {
+    reaches(term, own, placed.namespace, apart)
+        && selects(term.label_selector.as_ref(), placed.labels)
 }
 
 /// Whether `term` of a pod in namespace `own` is about pods in `namespace`.

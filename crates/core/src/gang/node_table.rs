@@ -5,7 +5,7 @@
 //! hosts. Nodes lie in such an order that every domain is a range.
 //!
 //! Invariant: `usable` is what is free without what is reserved, so what a gang that waits has been promised is
-//! given to nobody else, and becomes free for it as soon as others end.
+//! given to no other gang, and becomes free for it as soon as others end.
 
 mod natural;
 
@@ -38,7 +38,7 @@ impl Domain<'_> {
 
 /// One pod that takes room: one that runs, or one that was given a seat.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lodger<'a> {
+pub(super) struct PlacedPod<'a> {
     pub(super) node: u32,
     pub(super) namespace: &'a str,
     pub(super) gang: Option<&'a GangKey>,
@@ -54,7 +54,7 @@ pub(super) struct Lodger<'a> {
     pub(super) is_held: bool,
 }
 
-impl<'a> Lodger<'a> {
+impl<'a> PlacedPod<'a> {
     /// A pod of `gang` that holds a seat on `node`.
     fn of_gang(gang: &'a Gang, number: u32, shape: &'a Shape, node: u32) -> Self {
         Self {
@@ -97,9 +97,9 @@ pub(super) struct NodeTable<'a> {
     pub(super) room: Amounts,
     /// What is free, without what is reserved.
     pub(super) usable: Amounts,
-    pub(super) lodgers: Vec<Lodger<'a>>,
+    pub(super) placed_pods: Vec<PlacedPod<'a>>,
     numbers: BTreeMap<&'a GangKey, u32>,
-    /// Whether any of them does not bear others beside it.
+    /// Whether any of them has anti-affinity.
     pub(super) has_objectors: bool,
     /// The tier whose hosts are as good as one.
     pub(super) nvlink: Option<usize>,
@@ -143,7 +143,7 @@ impl<'a> NodeTable<'a> {
             emptied: Amounts::default(),
             room: Amounts::default(),
             usable: Amounts::default(),
-            lodgers: Vec::new(),
+            placed_pods: Vec::new(),
             numbers: BTreeMap::new(),
             has_objectors: false,
             nvlink: snapshot.topology.nvlink().map(|level| level + 1),
@@ -186,7 +186,7 @@ impl<'a> NodeTable<'a> {
                 continue;
             };
             let number = resident.gang.as_ref().map(|key| self.number(key));
-            self.lodgers.push(Lodger {
+            self.placed_pods.push(PlacedPod {
                 node,
                 number,
                 namespace: &key.namespace,
@@ -202,27 +202,27 @@ impl<'a> NodeTable<'a> {
         }
         for gang in gangs {
             let number = self.number(&gang.key);
-            self.lodgers.extend(self.unseen(snapshot, gang, number));
+            self.placed_pods.extend(self.unseen(snapshot, gang, number));
         }
         self.has_objectors = self
-            .lodgers
+            .placed_pods
             .iter()
-            .any(|lodger| !lodger.anti_affinity.is_empty());
-        let mut lodgers = std::mem::take(&mut self.lodgers);
-        for lodger in &lodgers {
-            let need = self.need(lodger.requests);
-            self.free.take(lodger.node, &need);
-            if lodger.gang.is_none() && !lodger.leaving {
-                self.room.take(lodger.node, &need);
+            .any(|placed| !placed.anti_affinity.is_empty());
+        let mut placed_pods = std::mem::take(&mut self.placed_pods);
+        for placed in &placed_pods {
+            let need = self.need(placed.requests);
+            self.free.take(placed.node, &need);
+            if placed.gang.is_none() && !placed.leaving {
+                self.room.take(placed.node, &need);
             }
         }
-        std::mem::swap(&mut self.lodgers, &mut lodgers);
+        std::mem::swap(&mut self.placed_pods, &mut placed_pods);
         self.usable.clone_from(&self.free);
         self.emptied.clone_from(&self.room);
     }
 
     /// The pods of `gang` that hold a seat and are not seen on their node yet.
-    fn unseen(&self, snapshot: &'a Snapshot, gang: &'a Gang, number: u32) -> Vec<Lodger<'a>> {
+    fn unseen(&self, snapshot: &'a Snapshot, gang: &'a Gang, number: u32) -> Vec<PlacedPod<'a>> {
         let mut unseen = Vec::new();
         for pod in &gang.pods {
             let Some(node) = gang.held.get(&pod.name) else {
@@ -234,7 +234,12 @@ impl<'a> NodeTable<'a> {
             };
             let seen = snapshot.pods.get(&key).map(|resident| &resident.node);
             if let (Some(at), true) = (self.by_name.get(node.as_str()), seen != Some(node)) {
-                unseen.push(Lodger::of_gang(gang, number, &gang.shapes[pod.shape], *at));
+                unseen.push(PlacedPod::of_gang(
+                    gang,
+                    number,
+                    &gang.shapes[pod.shape],
+                    *at,
+                ));
             }
         }
         unseen
@@ -247,11 +252,11 @@ impl<'a> NodeTable<'a> {
     }
 
     /// Counts a pod of `gang` that was given a seat on `node`.
-    pub(super) fn lodge(&mut self, gang: &'a Gang, shape: &'a Shape, node: u32) {
+    pub(super) fn add_placed_pod(&mut self, gang: &'a Gang, shape: &'a Shape, node: u32) {
         self.has_objectors |= !shape.constraints.anti_affinity.is_empty();
         let number = self.number(&gang.key);
-        self.lodgers
-            .push(Lodger::of_gang(gang, number, shape, node));
+        self.placed_pods
+            .push(PlacedPod::of_gang(gang, number, shape, node));
     }
 
     /// The amounts of `requests` that any gang asks for.

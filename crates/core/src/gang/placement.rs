@@ -14,14 +14,14 @@ pub struct Placement {
     pub seated: BTreeMap<GangKey, Seating>,
     /// The gangs that get none, with the reason.
     pub refused: BTreeMap<GangKey, Refusal>,
-    /// The seats that are kept for gangs that wait. To be given back as [`Gang::reserved`](super::Gang) the
+    /// The seats that are reserved for waiting gangs. To be passed as [`Gang::reserved`](super::Gang) the
     /// next time.
     pub reservations: BTreeMap<GangKey, Vec<Seat>>,
-    /// The gangs that have to end so that another can start, by their own key.
+    /// The gangs to evict so that another can start, by their own key.
     pub victims: BTreeMap<GangKey, Eviction>,
     /// The gangs that wait because [`PreemptionScope`](super::PreemptionScope) keeps them from evicting others.
     pub out_of_scope: BTreeSet<GangKey>,
-    /// What is doubtful about the topology of the cluster.
+    /// Inconsistencies of the topology of the cluster.
     pub warnings: Vec<String>,
 }
 
@@ -69,10 +69,10 @@ pub struct Place {
     pub name: String,
 }
 
-/// A gang that has to end.
+/// The eviction of a gang.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Eviction {
-    /// For whom, as namespace and name.
+    /// The gang it is evicted for, as namespace and name.
     pub beneficiary: String,
     /// The work that is lost: seconds since its last checkpoint times its accelerators.
     pub price_seconds: i64,

@@ -1,7 +1,7 @@
-//! Which gangs have to end so that one of higher priority can start, where it was asked for.
+//! Which gangs to evict so that one of higher priority can start, where its job asks for preemption.
 //!
 //! The price of a gang is the work that is lost with it: the time since its last checkpoint, times its
-//! accelerators. The cheapest are taken first, and nobody whose seats are not needed.
+//! accelerators. The cheapest are evicted first, and only gangs whose seats are needed.
 //!
 //! Invariant: a victim has a lower priority than the pods of the gang it is evicted for were admitted with, and what
 //! it frees is promised to that gang, so no two gangs can evict each other in turn.
@@ -17,17 +17,17 @@ use super::{
 };
 use crate::job::mutant::{self, Mutant};
 
-/// Victims that are thought about; the cheapest ones.
+/// Most victims that are considered; the cheapest ones.
 const TRIED: usize = 256;
 
-/// Who has to end, and where the gang will be then.
+/// The gangs to evict, and where the preempting gang will be then.
 pub(super) struct Preemption<'a> {
-    /// Those to end; empty where enough are leaving already.
+    /// Gangs to evict; empty where enough are terminating already.
     pub(super) victims: Vec<(&'a Gang, Eviction)>,
     pub(super) seats: Seats,
 }
 
-/// Why a gang that asks for preemption evicts nobody.
+/// Why a gang that asks for preemption may not evict others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Barred {
     /// The administrator switched it off.
@@ -41,7 +41,7 @@ pub(super) enum Barred {
 }
 
 impl Barred {
-    /// Whether the administrator's setting is what is in the way.
+    /// Whether the administrator's setting (`--preemption`) prevents it.
     pub(super) fn is_scope(self) -> bool {
         matches!(self, Self::Off | Self::OtherNamespaces)
     }
@@ -59,7 +59,7 @@ impl Barred {
 }
 
 impl<'a> Placer<'a> {
-    /// Finds victims for a gang that was refused; where it asked for preemption, what is in the way of it.
+    /// Finds victims for a gang that was refused; the error is what prevents preemption, where the gang asks for it.
     pub(super) fn preempt(&mut self, ask: &Ask<'a>) -> Result<Preemption<'a>, Option<Barred>> {
         if !ask.gang.preempts {
             return Err(None);
@@ -129,7 +129,7 @@ fn candidates<'a>(
     lower.partition(in_reach)
 }
 
-/// The gangs that lose least by ending now, in the order of their price.
+/// The gangs that lose the least work when evicted now, cheapest first.
 fn cheapest(gangs: Vec<&Gang>, now: Timestamp) -> Vec<&Gang> {
     let mut priced: Vec<(i64, &Gang)> = gangs
         .into_iter()
@@ -162,19 +162,19 @@ impl<'a> Trial<'_, 'a> {
             table: self.table,
             amounts: &mut self.amounts,
         };
-        for lodger in &self.table.lodgers {
+        for placed in &self.table.placed_pods {
             let ends =
                 |key| self.gone.contains(&key) || victims.iter().any(|gang| gang.key == *key);
-            if lodger.leaving || lodger.gang.is_some_and(ends) {
-                let need = self.table.need(lodger.requests);
-                room.give_back(lodger.node, &need);
+            if placed.leaving || placed.gang.is_some_and(ends) {
+                let need = self.table.need(placed.requests);
+                room.release(placed.node, &need);
             }
         }
         seat(&mut room, self.ask)
     }
 
-    /// The cheapest of `candidates`, which come in the order of their price, that are enough: as few of the
-    /// first as will do, and of those nobody who could stay.
+    /// The cheapest of `candidates` (sorted by price) that are enough: as few of the
+    /// first as possible, and of those only gangs that must go.
     fn fewest(&mut self, candidates: &[&'a Gang]) -> Option<Vec<&'a Gang>> {
         self.seat(candidates)?;
         let (mut low, mut high) = (1, candidates.len());
@@ -213,7 +213,7 @@ fn unsafe_since(gang: &Gang) -> (&'static str, Timestamp) {
         .into_iter()
         .chain(safe_at)
         .max_by_key(|(_, at)| *at);
-    latest.unwrap_or(("it was made", gang.created))
+    latest.unwrap_or(("it was created", gang.created))
 }
 
 fn eviction(gang: &Gang, beneficiary: &Gang, now: Timestamp) -> Eviction {
@@ -225,7 +225,7 @@ fn eviction(gang: &Gang, beneficiary: &Gang, now: Timestamp) -> Eviction {
         beneficiary: beneficiary.key.to_string(),
         price_seconds,
         message: format!(
-            "ends for `{}`, whose priority {} is above {}; the {minutes} min since {since} are lost on {gpus} \
+            "evicted for `{}`: priority {} is above {}; the {minutes} min since {since} are lost on {gpus} \
              GPUs",
             beneficiary.key, beneficiary.claim, gang.priority
         ),

@@ -6,10 +6,10 @@
 
 use std::{collections::BTreeMap, fmt};
 
-/// Whose nodes a gang of higher priority may take, whatever its job asks for.
+/// Which gangs a gang of higher priority may evict, whatever its job asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PreemptionScope {
-    /// Nobody is evicted.
+    /// No gang is evicted.
     Off,
     /// Only gangs of the same namespace.
     #[default]

@@ -97,18 +97,18 @@ pub(super) fn refusal<'a>(
 }
 
 impl Refusal {
-    /// Adds why nobody is evicted for it, although it asks for that.
+    /// Adds why no gang is evicted for it, although it asks for preemption.
     pub(super) fn may_not_preempt(&mut self, why: Barred) {
         self.message.push_str("; ");
         self.message.push_str(why.words());
     }
 
-    /// Adds that others end for it.
+    /// Adds that it waits for evicted gangs to end.
     pub(super) fn waits_for<'a>(&mut self, victims: impl Iterator<Item = &'a GangKey>) {
         let names: Vec<String> = victims.map(|key| format!("`{}`", key.name)).collect();
-        self.message.push_str("; waits for ");
+        self.message.push_str("; waiting for ");
         match names.split_last() {
-            None => self.message.push_str("gangs that are ending already"),
+            None => self.message.push_str("gangs that are already terminating"),
             Some((last, [])) => self.message.push_str(last),
             Some((last, rest)) => {
                 self.message.push_str(&rest.join(", "));
@@ -117,7 +117,7 @@ impl Refusal {
             }
         }
         if !names.is_empty() {
-            self.message.push_str(" to end, of lower priority");
+            self.message.push_str(" (lower priority) to end");
         }
     }
 }
@@ -177,7 +177,7 @@ fn changes<'a>(
             });
         }
     }
-    // Fewer pods are no change for the better where the gang may start with fewer anyway.
+    // Fewer pods do not help where the gang may start with fewer anyway.
     let pods = fewer(&mut room, eligibility, ask, count);
     if let Some(pods) = pods.filter(|pods| *pods > 0) {
         changes.push(Change::Fewer {
@@ -189,7 +189,7 @@ fn changes<'a>(
     changes
 }
 
-/// The one gang whose end is enough, where there is one.
+/// The one gang that must end to make room, where one is enough.
 fn ended<'a, 'c>(
     table: &mut NodeTable<'a>,
     ask: &Ask<'a>,
@@ -203,10 +203,10 @@ fn ended<'a, 'c>(
             table,
             amounts: &mut amounts,
         };
-        for lodger in &room.table.lodgers {
-            if lodger.number == Some(holder.number) {
-                let need = room.table.need(lodger.requests);
-                room.give_back(lodger.node, &need);
+        for placed in &room.table.placed_pods {
+            if placed.number == Some(holder.number) {
+                let need = room.table.need(placed.requests);
+                room.release(placed.node, &need);
             }
         }
         seat(&mut room, ask).is_some()

@@ -1,11 +1,11 @@
 //! Seats promised to a gang that waits.
 //!
 //! With no estimate of how long gangs run, a promise is a set of seats that the gang fits on once the gangs
-//! there have ended. What becomes free on them is given to nobody else, so smaller gangs that go past the one
+//! there have ended. What becomes free on them is given to no other gang, so smaller gangs that go past the one
 //! that waits cannot delay it.
 //!
 //! Invariant: a promise that was made is kept as long as it can be: another one each time could put the start
-//! off for ever.
+//! off forever.
 
 use super::{
     ask::Ask,
@@ -29,7 +29,7 @@ pub(super) fn reserve(table: &mut NodeTable<'_>, ask: &Ask<'_>) -> Option<Seats>
         .or_else(|| soonest(&mut room, ask))
         .or_else(|| seat(&mut room, ask));
     for (node, shape) in &held {
-        room.give_back(*node, &ask.needs[*shape]);
+        room.release(*node, &ask.needs[*shape]);
     }
     table.room = amounts;
     let seats = found?;
@@ -122,7 +122,7 @@ pub(super) fn as_promised(room: &mut Room<'_, '_>, ask: &Ask<'_>) -> Option<Seat
             given[at] = Some(node);
         }
     }
-    room.give_back_all(ask, &given);
+    room.release_all(ask, &given);
     fits.then_some(seats)
 }
 

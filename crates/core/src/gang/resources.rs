@@ -71,7 +71,7 @@ impl Resources {
             .sum()
     }
 
-    /// The amounts of `quantities`; what is no quantity is left out.
+    /// The amounts of `quantities`; invalid quantities are left out.
     pub fn of_quantities(quantities: &BTreeMap<String, Quantity>) -> Self {
         let amounts = quantities
             .iter()
@@ -162,7 +162,7 @@ fn of_container(container: &Container) -> Resources {
         .unwrap_or_default()
 }
 
-/// A limit without a request is the request too; the API server sees to that when a pod is made.
+/// A limit without a request is the request too; the API server sets it when a pod is created.
 fn of_requirements(stated: &ResourceRequirements) -> Resources {
     let mut total = stated
         .limits

@@ -47,19 +47,19 @@ impl Room<'_, '_> {
         self.amounts.take(node, need);
     }
 
-    pub(super) fn give_back(&mut self, node: u32, need: &Need) {
-        self.amounts.give_back(node, need);
+    pub(super) fn release(&mut self, node: u32, need: &Need) {
+        self.amounts.release(node, need);
     }
 
-    /// Takes or gives back the seats of those pods of `ask` that hold none in the snapshot.
-    pub(super) fn give_back_all(&mut self, ask: &Ask<'_>, seats: &Seats) {
+    /// Releases the seats of those pods of `ask` that hold none in the snapshot.
+    pub(super) fn release_all(&mut self, ask: &Ask<'_>, seats: &Seats) {
         for (pod, node) in (0..).zip(seats) {
             let is_held = ask
                 .gang
                 .held
                 .contains_key(&ask.gang.pods[pod as usize].name);
             if let (Some(node), false) = (node, is_held) {
-                self.give_back(*node, &ask.needs[ask.shape(pod)]);
+                self.release(*node, &ask.needs[ask.shape(pod)]);
             }
         }
     }
@@ -223,7 +223,7 @@ pub(super) fn try_layout(
         let top = if group.holds_ranks { ask.top } else { 0 };
         near(room, ask, group, anchor, top, &mut seats)
     });
-    room.give_back_all(ask, &seats);
+    room.release_all(ask, &seats);
     all.then_some(seats)
 }
 

@@ -1,7 +1,7 @@
 //! What placement sees of a cluster, frozen: nodes, what runs on them, the levels of its topology.
 //!
 //! Nodes and pods lie in two maps, so that an adapter keeps a snapshot up to date by putting in and
-//! taking out single objects, in whatever order their news arrive.
+//! taking out single objects, in whatever order watch events arrive.
 
 mod convert;
 mod read;
@@ -19,7 +19,7 @@ use crate::{
     spec::{Job, Kind},
 };
 
-/// The taint of a node that seats nobody, whatever a pod tolerates.
+/// The taint of a node that accepts no pods of gangs, whatever they tolerate.
 pub const QUARANTINED: &str = "trainyard.dev/quarantined";
 
 /// The job whose pods a gang is.
@@ -64,13 +64,13 @@ pub struct PodKey {
 pub struct Snapshot {
     /// The levels, from wide to narrow.
     pub topology: Topology,
-    /// What is doubtful about them.
+    /// Inconsistencies of them.
     pub warnings: Vec<String>,
     /// The nodes by name.
     pub nodes: BTreeMap<String, Node>,
     /// The pods that have a node and have not ended; one on a node that is not known counts nowhere.
     pub pods: BTreeMap<PodKey, Resident>,
-    /// Whose seats gangs of higher priority may take, as the administrator decided.
+    /// Which gangs may be evicted for gangs of higher priority, as the administrator decided.
     pub preemption: PreemptionScope,
 }
 
@@ -81,15 +81,15 @@ pub struct Node {
     pub labels: BTreeMap<String, String>,
     /// Its taints.
     pub taints: Vec<Taint>,
-    /// Whether somebody has cordoned it.
+    /// Whether it is cordoned.
     pub unschedulable: bool,
-    /// Whether its kubelet answers.
+    /// Whether its kubelet responds.
     pub ready: bool,
     /// What its pods may ask for in all.
     pub allocatable: Resources,
     /// What the last preflight found on it.
     pub preflight: Option<Box<NodeRecord>>,
-    /// From when on it may be tried again, where it is on probation and somebody wrote that down.
+    /// From when on it may be tried again, where it is on probation and has that annotation.
     pub probation_until: Option<Timestamp>,
 }
 
@@ -130,7 +130,7 @@ pub struct Resident {
     pub labels: BTreeMap<String, String>,
     /// Whether it is being deleted.
     pub leaving: bool,
-    /// Which pods it does not bear beside it.
+    /// Its required pod anti-affinity.
     pub anti_affinity: Vec<PodAffinityTerm>,
 }
 
@@ -148,7 +148,7 @@ impl Snapshot {
         domains
     }
 
-    /// The devices that compute which nobody holds on `node`, as a pod asks for them.
+    /// The free accelerators of `node`, as a pod requests them.
     pub fn free_accelerators(&self, node: &str) -> BTreeMap<String, Quantity> {
         let Some(known) = self.nodes.get(node) else {
             return BTreeMap::new();
@@ -167,17 +167,17 @@ impl Snapshot {
 }
 
 impl Node {
-    /// Whether it seats nobody because someone found it to be bad.
+    /// Whether it accepts no pods because it was found to be faulty.
     pub fn is_quarantined(&self) -> bool {
         self.taints.iter().any(|taint| taint.key == QUARANTINED)
     }
 
-    /// Whether it is on probation and may be tried again: its time is over, or nobody wrote one down.
-    pub fn may_come_back(&self, now: Timestamp) -> bool {
+    /// Whether it is on probation and may be tried again: its time is over, or none is set.
+    pub fn may_leave_probation(&self, now: Timestamp) -> bool {
         self.is_on_probation() && self.probation_until.is_none_or(|until| until <= now)
     }
 
-    /// Whether it seats nobody until it has passed a preflight.
+    /// Whether it accepts no pods until it has passed a preflight.
     pub fn is_on_probation(&self) -> bool {
         self.taints.iter().any(|taint| taint.key == PROBATION)
     }

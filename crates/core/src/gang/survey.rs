@@ -37,7 +37,7 @@ pub struct Area {
 pub struct Host {
     /// Its name.
     pub name: String,
-    /// Why it seats nobody, or only some; none for a node that anybody may be on.
+    /// Why it accepts no pods, or only some; none for a node without restrictions.
     pub state: Option<String>,
     /// What the last preflight found on it, where there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,9 +71,9 @@ pub struct Tally {
     pub free: i64,
     /// Those that gangs hold.
     pub held: i64,
-    /// Those that pods of no gang hold.
+    /// Those that pods outside any gang hold.
     pub foreign: i64,
-    /// Those that nobody holds on nodes that seat nobody.
+    /// Free ones on nodes that accept no pods.
     pub out: i64,
 }
 
@@ -124,15 +124,15 @@ fn hosts(table: &NodeTable<'_>) -> Vec<Host> {
     let mut holders: Vec<BTreeMap<Option<&GangKey>, i64>> =
         vec![BTreeMap::new(); table.nodes.len()];
     let mut cpu: Vec<i64> = vec![0; table.nodes.len()];
-    for lodger in &table.lodgers {
-        let at = lodger.node as usize;
-        *holders[at].entry(lodger.gang).or_default() += lodger.requests.accelerators();
-        cpu[at] += lodger.requests.get(CPU);
+    for placed in &table.placed_pods {
+        let at = placed.node as usize;
+        *holders[at].entry(placed.gang).or_default() += placed.requests.accelerators();
+        cpu[at] += placed.requests.get(CPU);
     }
-    let nobody = Constraints::default();
+    let unconstrained = Constraints::default();
     let mut hosts = Vec::with_capacity(table.nodes.len());
     for (at, (name, node)) in table.names.iter().zip(&table.nodes).enumerate() {
-        let bar = Bar::find(name, node, &nobody);
+        let bar = Bar::find(name, node, &unconstrained);
         let total = node.allocatable.accelerators();
         let foreign = holders[at].get(&None).copied().unwrap_or(0);
         let held: i64 = holders[at]

@@ -122,7 +122,7 @@ impl Gang {
     }
 }
 
-/// Puts a pod on a node: of `gang`, or of nobody's where that is empty.
+/// Puts a pod on a node: of `gang`, or of no gang where that is empty.
 pub(super) fn occupy(snapshot: &mut Snapshot, node: &str, gang: &str, gpus: i64) {
     let name = format!("{gang}-{node}-{}", snapshot.pods.len());
     snapshot.pods.insert(

@@ -116,7 +116,7 @@ fn a_required_level_holds_the_gang_or_nothing_does() {
 }
 
 #[test]
-fn a_level_that_is_not_there_is_said() {
+fn missing_level_is_reported() {
     let placement = run(
         &cluster(1, 1, 2),
         &[gang("a", 1, 8).wishing("required=row")],
@@ -207,7 +207,7 @@ fn a_gang_that_waits_is_not_starved_by_smaller_ones() {
     assert_eq!(placement.reservations[&key("large")].len(), 4);
     assert_eq!(
         why(&placement, "small"),
-        "needs 1 node with 8 free GPUs; the cluster has 0; 1 more is held by `x`; 3 are kept for \
+        "needs 1 node with 8 free GPUs; the cluster has 0; 1 more is held by `x`; 3 are reserved for \
          `large`, which waits longer or has a higher priority"
     );
 }
@@ -231,7 +231,7 @@ fn what_is_not_promised_may_be_used() {
 }
 
 #[test]
-fn a_gang_that_lost_a_member_goes_before_its_equals() {
+fn returning_gang_goes_first() {
     let mut snapshot = cluster(1, 2, 4);
     let mut broken = gang("broken", 4, 8).created(9);
     for (at, host) in ["b0r0h0", "b0r0h1", "b0r0h2"].iter().enumerate() {

@@ -139,7 +139,7 @@ impl Topology {
         Self { levels }
     }
 
-    /// The levels that the labels of the nodes show, and what is doubtful about them.
+    /// The levels that the labels of the nodes show, and their inconsistencies.
     pub fn detect<'a>(
         nodes: impl IntoIterator<Item = &'a BTreeMap<String, String>>,
     ) -> (Self, Vec<String>) {

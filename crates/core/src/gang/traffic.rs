@@ -1,4 +1,4 @@
-//! Who talks to whom in a gang, and what a seating costs them.
+//! Which pods of a gang communicate, and what a seating costs them.
 //!
 //! Ranks of one axis form rings (tensor, context, expert, data) or chains (pipeline). The cost of a
 //! seating is the sum over all neighbours of the levels between their nodes, weighted by how much they

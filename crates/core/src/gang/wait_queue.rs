@@ -1,11 +1,11 @@
-//! The line for seats: which gangs wait, and which nodes they were given.
+//! The wait queue: which gangs wait for nodes, and which nodes they were assigned.
 //!
 //! Owns the snapshot of the cluster that [`place`] looks at, kept up to date object by object, and the seats
-//! that no pod carries yet. An adapter tells it what it hears and asks it what a gang may do; which seats a gang
+//! that no pod carries yet. An adapter passes in watch events and asks it what a gang may do; which seats a gang
 //! gets is [`place`]'s, and what a gang without seats does is [`crate::job`]'s.
 //!
-//! Invariant: a seat is held from the moment it is given until its pod has ended or the gang gives it
-//! back. What pods carry is enough to know all seats again after a start.
+//! Invariant: a seat is held from the moment it is assigned until its pod has ended or the gang releases
+//! it. What pods carry is enough to know all seats again after a restart.
 
 mod admission;
 mod entry;
@@ -31,7 +31,7 @@ use crate::{
 const OWN_SCHEDULER: &str = "default-scheduler";
 
 /// Whether a job waits for seats for all of its pods: every job does, unless it says otherwise or another
-/// scheduler or, `queued`, another queue looks after it.
+/// scheduler or, `queued`, another queue manages it.
 pub fn waits_for_seats(job: &Job, cluster: &Cluster, queued: bool) -> bool {
     let foreign = job.roles.values().any(|role| {
         let spec = role.template.spec.as_ref();
@@ -42,24 +42,24 @@ pub fn waits_for_seats(job: &Job, cluster: &Cluster, queued: bool) -> bool {
     job.settings.gang != Some(GangBy::Nobody) && !foreign && !grouped && !queued
 }
 
-/// Which version of a job a gang is of.
+/// The version of a job that a gang belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Edition {
+pub struct GangRevision {
     /// The generation of its spec.
     pub generation: i64,
     /// When the job was made.
     pub created: Timestamp,
     /// Its attempt.
     pub attempt: u32,
-    /// The last attempt that gave its seats back; 0 where none did.
+    /// The last attempt that released its seats; 0 where none did.
     pub released: u32,
     /// Since when it runs, where it does.
     pub runs_since: Option<Timestamp>,
 }
 
-/// A pod of a gang as far as its seat goes.
+/// A pod of a gang, with what matters for its seat.
 #[derive(Clone, Copy, Debug)]
-pub struct Sitter<'a> {
+pub struct GangPod<'a> {
     /// Its name; that of its batch Job where one stands for it.
     pub name: &'a str,
     /// Its phase.
@@ -80,56 +80,56 @@ pub struct Sitter<'a> {
     pub requests: Option<&'a Resources>,
 }
 
-/// What a look at the line came to.
+/// What a placement of the wait queue changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Looked {
+pub struct QueueChanges {
     /// The gangs that got seats.
     pub seated: Vec<GangKey>,
     /// The others for which something has changed.
     pub changed: Vec<GangKey>,
-    /// The gangs that the scope of preemption has begun to keep waiting.
+    /// The gangs that now wait because of the scope of preemption.
     pub out_of_scope: Vec<GangKey>,
-    /// What is doubtful about the topology, where that was found out anew.
+    /// Inconsistencies of the topology, where the levels were detected again.
     pub warnings: Vec<String>,
 }
 
-/// The line, and the cluster as it looks from there.
+/// The wait queue, and its snapshot of the cluster.
 #[derive(Debug, Default)]
 pub struct WaitQueue {
     snapshot: Snapshot,
     gangs: BTreeMap<GangKey, Entry>,
     /// The priority classes of the cluster.
     classes: PriorityClasses,
-    /// The levels have to be found anew.
+    /// The levels have to be detected again.
     labels_changed: bool,
-    /// Something has changed for gangs that wait.
-    stirred: bool,
+    /// Something has changed for waiting gangs, so that placement should run.
+    placement_due: bool,
 }
 
 impl WaitQueue {
-    /// The cluster as it looks from the line.
+    /// The cluster as the wait queue sees it.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
 
-    /// Takes the state of a node in.
-    pub fn hear_node(&mut self, name: &str, node: Node) {
+    /// Adds or updates a node.
+    pub fn update_node(&mut self, name: &str, node: Node) {
         let known = self.snapshot.nodes.get(name);
         if known == Some(&node) {
             return;
         }
         self.labels_changed |= known.is_none_or(|known| known.labels != node.labels);
-        self.stirred = true;
+        self.placement_due = true;
         self.snapshot.nodes.insert(name.to_owned(), node);
     }
 
-    /// Takes in whether a node answers, by whatever sign.
-    pub fn hear_sign(&mut self, name: &str, answers: bool) {
+    /// Sets whether a node responds.
+    pub fn set_node_responding(&mut self, name: &str, answers: bool) {
         if let Some(node) = self.snapshot.nodes.get_mut(name)
             && node.ready != answers
         {
             node.ready = answers;
-            self.stirred = true;
+            self.placement_due = true;
         }
     }
 
@@ -144,30 +144,30 @@ impl WaitQueue {
         self.labels_changed = true;
     }
 
-    /// Takes in where a pod is; nothing where it holds no place any more.
-    pub fn hear_pod(&mut self, key: PodKey, resident: Option<Resident>) {
+    /// Adds or updates a pod; `None` removes it.
+    pub fn update_pod(&mut self, key: PodKey, resident: Option<Resident>) {
         match resident {
             Some(resident) => {
                 self.snapshot.pods.insert(key, resident);
             }
-            None => self.stirred |= self.snapshot.pods.remove(&key).is_some(),
+            None => self.placement_due |= self.snapshot.pods.remove(&key).is_some(),
         }
     }
 
     /// Forgets every pod for which `keep` does not hold.
     pub fn keep_pods(&mut self, keep: impl Fn(&Resident) -> bool) {
         self.snapshot.pods.retain(|_, resident| keep(resident));
-        self.stirred = true;
+        self.placement_due = true;
     }
 
-    /// Sets whose seats gangs of higher priority may take.
+    /// Sets which gangs may be evicted for gangs of higher priority.
     pub fn set_preemption(&mut self, scope: PreemptionScope) {
         self.snapshot.preemption = scope;
     }
 
-    /// Takes a priority class in, or forgets it.
+    /// Adds or replaces a priority class; `None` removes it.
     pub fn set_class(&mut self, name: &str, class: Option<PriorityClass>) {
-        self.stirred |= match class {
+        self.placement_due |= match class {
             Some(class) => self.classes.insert(name, class),
             None => self.classes.remove(name),
         };
@@ -175,20 +175,20 @@ impl WaitQueue {
 
     /// Replaces all priority classes.
     pub fn set_classes(&mut self, classes: PriorityClasses) {
-        self.stirred |= self.classes != classes;
+        self.placement_due |= self.classes != classes;
         self.classes = classes;
     }
 
-    /// Whether the line is worth another look since this was asked last.
-    pub fn take_stirred(&mut self) -> bool {
+    /// Whether placement should run again; resets the flag.
+    pub fn take_placement_due(&mut self) -> bool {
         let mut gangs = self.gangs.values();
-        std::mem::take(&mut self.stirred)
-            && gangs.any(|entry| entry.in_line || entry.evicted.is_some())
+        std::mem::take(&mut self.placement_due)
+            && gangs.any(|entry| entry.is_waiting || entry.evicted.is_some())
     }
 
     /// How many gangs wait.
     pub fn waiting(&self) -> usize {
-        self.gangs.values().filter(|entry| entry.in_line).count()
+        self.gangs.values().filter(|entry| entry.is_waiting).count()
     }
 
     /// The name by which a node selector finds `node`.
@@ -205,80 +205,80 @@ impl WaitQueue {
     pub fn seating<'a>(
         &mut self,
         job: &Job,
-        edition: Edition,
+        revision: GangRevision,
         cluster: &Cluster,
-        pods: impl IntoIterator<Item = Sitter<'a>>,
+        pods: impl IntoIterator<Item = GangPod<'a>>,
         now: Timestamp,
     ) -> Seating {
         let key = GangKey::of(job);
         // A job that was made again under the same name has nothing of the one before it.
-        let is_same = |entry: &Entry| entry.gang.created == edition.created;
+        let is_same = |entry: &Entry| entry.gang.created == revision.created;
         let is_known = self
             .gangs
             .get(&key)
-            .is_some_and(|entry| entry.generation == edition.generation && is_same(entry));
+            .is_some_and(|entry| entry.generation == revision.generation && is_same(entry));
         if !is_known {
-            let Ok(gang) = Gang::of(job, cluster, edition.created) else {
+            let Ok(gang) = Gang::of(job, cluster, revision.created) else {
                 self.gangs.remove(&key);
                 return Seating::Open;
             };
             let before = self.gangs.remove(&key).filter(is_same);
-            let entry = Entry::new(gang, edition.generation, job.settings.start_within, before);
+            let entry = Entry::new(gang, revision.generation, job.settings.start_within, before);
             self.gangs.insert(key.clone(), entry);
         }
         let Some(entry) = self.gangs.get_mut(&key) else {
             return Seating::Open;
         };
         entry.gang.safe_at = job.settings.checkpointed_at;
-        entry.gang.runs_since = edition.runs_since;
-        self.stirred |= entry.learn(edition.attempt, edition.released, pods);
-        if entry.lose_bad_seats(&self.snapshot, now) {
-            self.stirred = true;
+        entry.gang.runs_since = revision.runs_since;
+        self.placement_due |= entry.update_pods(revision.attempt, revision.released, pods);
+        if entry.release_unusable_seats(&self.snapshot, now) {
+            self.placement_due = true;
         }
         entry.seating(job, &self.classes)
     }
 
-    /// Puts a gang in line.
+    /// Adds a gang to the wait queue.
     pub fn ask(&mut self, key: &GangKey, now: Timestamp) {
         if let Some(entry) = self.gangs.get_mut(key)
-            && !entry.in_line
+            && !entry.is_waiting
         {
-            entry.in_line = true;
+            entry.is_waiting = true;
             entry.since = now;
             entry.why = None;
-            self.stirred = true;
+            self.placement_due = true;
         }
     }
 
-    /// Takes the seats of a gang back, and puts it out of the line.
-    pub fn give_back(&mut self, key: &GangKey, avoid: &[String], now: Timestamp) {
+    /// Releases the seats of a gang, and removes it from the wait queue.
+    pub fn release_seats(&mut self, key: &GangKey, avoid: &[String], now: Timestamp) {
         if let Some(entry) = self.gangs.get_mut(key) {
-            entry.give_back(avoid, now);
-            self.stirred = true;
+            entry.release_seats(avoid, now);
+            self.placement_due = true;
         }
     }
 
     /// Forgets a gang and its seats.
     pub fn forget(&mut self, key: &GangKey) {
-        self.stirred |= self.gangs.remove(key).is_some();
+        self.placement_due |= self.gangs.remove(key).is_some();
     }
 
-    /// Gives seats to whom there are some for.
-    pub fn place(&mut self, now: Timestamp) -> Looked {
-        let mut looked = Looked {
-            changed: self.call_evictions_off(),
-            ..Looked::default()
+    /// Assigns seats to the gangs that fit.
+    pub fn place(&mut self, now: Timestamp) -> QueueChanges {
+        let mut changes = QueueChanges {
+            changed: self.cancel_evictions(),
+            ..QueueChanges::default()
         };
-        if !self.gangs.values().any(|entry| entry.in_line) {
-            return looked;
+        if !self.gangs.values().any(|entry| entry.is_waiting) {
+            return changes;
         }
         if std::mem::take(&mut self.labels_changed) {
             self.snapshot.detect_topology();
-            looked.warnings.clone_from(&self.snapshot.warnings);
+            changes.warnings.clone_from(&self.snapshot.warnings);
         }
         for (key, entry) in &mut self.gangs {
-            if entry.has_waited_long_enough(&self.snapshot, now) {
-                looked.changed.push(key.clone());
+            if entry.release_if_start_timed_out(&self.snapshot, now) {
+                changes.changed.push(key.clone());
             }
         }
         let reaches = self.snapshot.preemption != PreemptionScope::Off;
@@ -296,7 +296,7 @@ impl WaitQueue {
         for (key, seating) in placement.seated {
             if let Some(entry) = self.gangs.get_mut(&key) {
                 entry.take(seating.seats);
-                looked.seated.push(key);
+                changes.seated.push(key);
             }
         }
         for (key, refusal) in placement.refused {
@@ -305,18 +305,18 @@ impl WaitQueue {
             };
             let out_of_scope = placement.out_of_scope.contains(&key);
             if out_of_scope && !entry.out_of_scope {
-                looked.out_of_scope.push(key.clone());
+                changes.out_of_scope.push(key.clone());
             }
             entry.out_of_scope = out_of_scope;
             if entry.why.as_ref() != Some(&refusal.message) {
                 entry.why = Some(refusal.message);
-                looked.changed.push(key);
+                changes.changed.push(key);
             }
         }
         for (key, eviction) in placement.victims {
             if let Some(entry) = self.gangs.get_mut(&key) {
                 entry.evicted = Some(eviction);
-                looked.changed.push(key);
+                changes.changed.push(key);
             }
         }
         for (key, seats) in placement.reservations {
@@ -325,21 +325,21 @@ impl WaitQueue {
                 entry.gang.reserved = seats.collect();
             }
         }
-        looked
+        changes
     }
 
     /// Whether others may be evicted for a gang.
     fn may_preempt(&self, entry: &Entry) -> bool {
-        let asks = entry.in_line && entry.gang.preempts;
+        let asks = entry.is_waiting && entry.gang.preempts;
         asks && {
             let standing = entry.standing(&self.classes);
             standing.is_admitted && !standing.never_preempts
         }
     }
 
-    /// Lets the gangs stay that have not left yet and whose beneficiary no longer waits, or no longer has the pods and
-    /// the priority that they were to leave for; which they are.
-    fn call_evictions_off(&mut self) -> Vec<GangKey> {
+    /// Cancels evictions of gangs that still hold their seats, where the beneficiary no longer waits, or no longer has
+    /// the pods and the priority for it. Returns these gangs.
+    fn cancel_evictions(&mut self) -> Vec<GangKey> {
         if self.gangs.values().all(|entry| entry.evicted.is_none()) {
             return Vec::new();
         }

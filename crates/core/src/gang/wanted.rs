@@ -27,7 +27,7 @@ pub struct Gang {
     /// The priority with which it asks for seats; the higher goes first. Never more than the default of the cluster
     /// before every pod that wants a seat was admitted.
     pub claim: i32,
-    /// Whether every pod that wants a seat exists. Nobody is evicted for a gang whose pods do not.
+    /// Whether every pod that wants a seat exists. No gang is evicted for one whose pods do not exist.
     pub admitted: bool,
     /// The priority classes that its templates name; an empty name for a template without one.
     pub classes: BTreeSet<String>,

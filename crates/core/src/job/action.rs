@@ -18,7 +18,7 @@ pub struct Decision {
     pub actions: Vec<Action>,
     /// The whole status.
     pub status: JobStatus,
-    /// What to tell.
+    /// The events to emit.
     pub events: Vec<Event>,
     /// What the job waits for, or why nothing is done. Never empty.
     pub reasons: Vec<Reason>,
@@ -38,7 +38,7 @@ pub enum Action {
         /// Where it may go.
         seat: Seat,
     },
-    /// Lets a pod go to its seat: its gate goes, and it is tied to the node.
+    /// Remove the gate of a pod and bind it to its node.
     SeatPod {
         /// Which.
         slot: Slot,
@@ -47,10 +47,10 @@ pub enum Action {
         /// Where to.
         node: String,
     },
-    /// Put the gang in line for seats. Does nothing where it is already.
+    /// Put the gang into the wait queue. Does nothing where it is already.
     AskSeats,
-    /// Take the gang's seats back and put it out of the line.
-    GiveSeatsBack {
+    /// Release the gang's seats and remove it from the wait queue.
+    ReleaseSeats {
         /// Why, in one sentence.
         why: String,
         /// The nodes that did not serve.
@@ -93,11 +93,11 @@ pub enum Action {
         /// From these.
         SharedInputs,
     ),
-    /// Tell the other scheduler of the gang, or bring what it was told up to date.
+    /// Create the `PodGroup`, or update it.
     ApplyGroup,
-    /// Delete what the other scheduler was told.
+    /// Delete the `PodGroup`.
     DeleteGroup,
-    /// Create the autoscaler, or bring it up to date.
+    /// Create the autoscaler, or update it.
     ApplyAutoscaler,
     /// Delete the autoscaler.
     DeleteAutoscaler,
@@ -110,7 +110,7 @@ pub enum Action {
 pub enum Seat {
     /// Wherever the scheduler puts it.
     Open,
-    /// Nowhere yet: it is held back by our scheduling gate.
+    /// Nowhere yet: our scheduling gate holds it back.
     Gated,
     /// To this node and no other.
     Node(String),
@@ -121,7 +121,7 @@ pub enum Seat {
 pub enum Removal {
     /// With its grace period.
     Graceful,
-    /// At once, without its node's word: the node is gone.
+    /// At once, without waiting for the kubelet: the node is gone.
     Forced,
 }
 

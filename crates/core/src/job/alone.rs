@@ -2,7 +2,7 @@
 //! not help.
 //!
 //! The container of such a pod is started again in place, by the kubelet, or its pod is replaced. Either way the attempt
-//! goes on, so what a pod ended with before is remembered by pod.
+//! continues, so what a pod ended with before is remembered by pod.
 //!
 //! Invariant: at most [`TRACKED`] pods are remembered. Each end is judged once.
 
@@ -28,7 +28,7 @@ use crate::{
 const TRACKED: usize = 32;
 /// Ends about which the doctor is asked in one pass: each takes a log that is read.
 const JUDGED_PER_PASS: usize = 4;
-/// A container that ran for this long before it ended may have come further, where nothing else tells.
+/// A container that ran for this long before it ended may have come further, where no step is known.
 const STEADY: SignedDuration = SignedDuration::from_mins(10);
 
 /// The pods about whose last end the doctor is to be asked, of a job whose pods restart alone: those first that ended
@@ -42,7 +42,7 @@ pub fn unjudged_ends<'a>(job: &Job, observed: &'a Observed) -> Vec<&'a ObservedP
     let new = observed
         .pods
         .iter()
-        .filter(|pod| ended_anew(job, record, pod));
+        .filter(|pod| has_new_end(job, record, pod));
     let mut pods: Vec<&ObservedPod> = new
         .filter(|pod| response(job, pod) != Response::Bear)
         .collect();
@@ -54,8 +54,8 @@ pub fn unjudged_ends<'a>(job: &Job, observed: &'a Observed) -> Vec<&'a ObservedP
     pods
 }
 
-/// Whether the program in `pod` failed by itself, and nobody has judged that yet.
-fn ended_anew(job: &Job, record: &JobRecord, pod: &ObservedPod) -> bool {
+/// Whether the program in `pod` failed by itself, and no verdict on that exists yet.
+fn has_new_end(job: &Job, record: &JobRecord, pod: &ObservedPod) -> bool {
     let by_itself = pod.disruption.is_none()
         && pod.deleted_at.is_none()
         && pod.exit.is_some_and(|exit| exit.code != 0);
@@ -118,7 +118,7 @@ pub(super) fn note_ends(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), 
     let observed = pass.observed;
     for judged in &observed.judged {
         let mut pods = roster.notable.iter().filter(|pod| is_about(judged, pod));
-        let pod = pods.find(|pod| ended_anew(pass.job, &pass.status.trainyard, pod));
+        let pod = pods.find(|pod| has_new_end(pass.job, &pass.status.trainyard, pod));
         if let Some(pod) = pod
             && response(pass.job, pod) == Response::Restart
         {
@@ -169,7 +169,7 @@ fn note_end(pass: &mut Pass<'_>, pod: &ObservedPod) -> Result<(), String> {
     let message = verdict::end_sentence(pass.job, &why, hopeless);
     recover::remember(pass, &failure, Account::User);
     if pod.phase == PodPhase::Failed || pod.ends > pod.restarts {
-        // What was started again in place is paid for already. Whether or not the account could bear more, it is in vain.
+        // A restart in place is charged already. The job fails whether or not the account has budget left.
         budget::charge(&mut pass.status.trainyard.spent, pass.job, Account::User, 1).ok();
     }
     pass.say(Code::RetryDoesNotHelp, message.clone());

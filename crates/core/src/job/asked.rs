@@ -1,10 +1,10 @@
-//! `trainyard.dev/restart`: one new attempt of the whole gang because someone asks for it.
+//! `trainyard.dev/restart`: one new attempt of the whole gang because the user asks for it.
 //!
 //! The request is a text, and the status remembers the last one that was answered. So a request is
-//! answered once, whoever repeats it, and an operator that is killed in between neither loses nor
+//! answered once, however often it is repeated, and an operator that is killed in between neither loses nor
 //! doubles it.
 //!
-//! Invariant: a restart that was asked for is on nobody's account.
+//! Invariant: a restart that was asked for is charged to no account.
 
 use super::{ConditionType, EventKind, messages, mutant, pass::Pass};
 
@@ -16,9 +16,9 @@ pub(super) fn restart(pass: &mut Pass<'_>) {
         return;
     }
     pass.next_attempt();
-    // Whoever asks has looked at what failed.
+    // The user has seen what failed.
     pass.status.trainyard.quick_failures = 0;
     let message = messages::asked_to_restart(pass.job);
     pass.hold(ConditionType::Restarting, message.clone());
-    pass.tell(EventKind::Normal, "Restarting", message);
+    pass.emit(EventKind::Normal, "Restarting", message);
 }

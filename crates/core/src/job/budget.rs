@@ -75,7 +75,7 @@ pub(super) fn charge(
         return Ok(());
     }
     // Several failures can be seen at once; the job still fails at its limit, not beyond. A limit
-    // that was lowered below what is spent already must not give anything back.
+    // that was lowered below what is spent already must not refund anything.
     *paid = limit.max(paid.saturating_sub(count));
     Err(Exhausted { account, limit })
 }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_stops_at_the_limit_and_a_lowered_limit_takes_nothing_back() {
+    fn charges_stop_at_the_limit() {
         let mut job = job(Kind::PyTorch);
         job.run_policy.backoff_limit = Some(3);
         let mut spent = Spent {

@@ -1,6 +1,6 @@
 //! Why a pod failed, and on whose account that is.
 //!
-//! A crash of the program never takes a node away, but a lost node makes every other rank crash.
+//! A crash of the program never removes a node, but a lost node makes every other rank crash.
 //! So where both are seen, what came from outside is the cause.
 
 use std::fmt;
@@ -26,11 +26,11 @@ pub(super) struct Failure {
 pub(super) enum Cause {
     /// Its node is gone or silent for too long.
     NodeLost,
-    /// The platform took it away.
+    /// The platform removed it.
     Disrupted(Disruption),
     /// Someone deleted it.
     Deleted,
-    /// It is not there any more and nobody said why.
+    /// It no longer exists, and the reason is unknown.
     Vanished,
     /// Its program ended.
     Exited {
@@ -39,22 +39,22 @@ pub(super) enum Cause {
         /// For its memory.
         out_of_memory: bool,
     },
-    /// It failed without a word from its program.
+    /// It failed without an exit code.
     NoExitCode,
 }
 
 impl Cause {
     /// The cause of a pod in phase Failed.
     pub(super) fn of_failed(pod: &ObservedPod) -> Self {
-        // A program that ends after its pod's deletion was asked for was told to.
-        let told_to = pod.deleted_at.is_some_and(|deleted_at| {
+        // A program that ends after its pod's deletion was requested was stopped.
+        let stopped = pod.deleted_at.is_some_and(|deleted_at| {
             pod.exit
                 .and_then(|exit| exit.at)
                 .is_none_or(|ended_at| ended_at >= deleted_at)
         });
         match (pod.disruption, pod.exit) {
             (Some(disruption), _) => Self::Disrupted(disruption),
-            (None, _) if told_to => Self::Deleted,
+            (None, _) if stopped => Self::Deleted,
             (None, Some(exit)) => Self::Exited {
                 code: exit.code,
                 out_of_memory: exit.out_of_memory,
@@ -99,14 +99,14 @@ impl fmt::Display for Cause {
         match self {
             Self::NodeLost => f.write_str("its node is gone"),
             Self::Disrupted(disruption) => f.write_str(match disruption {
-                Disruption::Preempted => "a pod of higher priority took its seat",
+                Disruption::Preempted => "a pod of higher priority preempted it",
                 Disruption::Evicted => "it was evicted",
                 Disruption::NodePressure => "its node ran short of memory or disk",
                 Disruption::NodeShutdown => "its node shut down",
-                Disruption::NodeGone => "its node was taken away",
+                Disruption::NodeGone => "its node was removed",
             }),
             Self::Deleted => f.write_str("it was deleted"),
-            Self::Vanished => f.write_str("it is no longer there"),
+            Self::Vanished => f.write_str("it no longer exists"),
             Self::Exited {
                 out_of_memory: true,
                 code,
@@ -120,7 +120,7 @@ impl fmt::Display for Cause {
 }
 
 /// The failure that explains the others: what came from outside before what the program did, then the first in time.
-/// Kubelets tell whole seconds: of ends in the same one, a process that was killed, for its memory before all, explains
+/// Kubelets report whole seconds: of ends in the same one, a process that was killed, for its memory before all, explains
 /// those that exited. Then by slot.
 pub(super) fn headline(failures: &[Failure]) -> Option<&Failure> {
     failures.iter().min_by_key(|failure| {
@@ -239,7 +239,7 @@ mod tests {
             ),
             ("killed, later", [(1, false, 7), (137, false, 8)], 0),
             (
-                "told to stop, in the same second",
+                "stopped, in the same second",
                 [(1, false, 7), (143, false, 7)],
                 0,
             ),

@@ -1,4 +1,4 @@
-//! The end of a job: its last status, which pods stay, and when the job object goes.
+//! The end of a job: its last status, which pods stay, and when the job object is deleted.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// How long pods of a job without `cleanPodPolicy` may still run after its success: long enough to write results,
-/// short enough that nobody pays for a night of idle GPUs.
+/// short enough not to waste a night of idle GPUs.
 const RUNS_ON_FOR: Duration = Duration::from_mins(5);
 
 /// The job has succeeded.
@@ -41,13 +41,13 @@ pub(super) fn ended(pass: &mut Pass<'_>) {
     clean(pass);
 }
 
-/// The job object is being deleted: everything goes.
+/// The job object is being deleted: all its objects are deleted.
 pub(super) fn being_deleted(pass: &mut Pass<'_>) {
     remove_everything(pass);
     let left = pass.observed.pods.len();
     pass.say(
         Code::BeingDeleted,
-        format!("the job is being deleted; {left} pods are not gone yet"),
+        format!("the job is being deleted; {left} pods are still terminating"),
     );
 }
 
@@ -66,7 +66,7 @@ pub(super) fn remove_everything(pass: &mut Pass<'_>) {
     if observed.autoscaler != Autoscaler::Missing {
         pass.actions.push(Action::DeleteAutoscaler);
     }
-    grouping::dissolve(pass);
+    grouping::delete_group(pass);
 }
 
 fn end(pass: &mut Pass<'_>, kind: ConditionType, event: EventKind, message: String) {
@@ -76,7 +76,7 @@ fn end(pass: &mut Pass<'_>, kind: ConditionType, event: EventKind, message: Stri
     }
     pass.status.trainyard.retry_at = None;
     pass.status.trainyard.ledger.end(pass.now);
-    pass.tell(event, kind.name(), message);
+    pass.emit(event, kind.name(), message);
 }
 
 /// What happens to the pods of a job that has ended.
@@ -89,7 +89,7 @@ enum Cleaning {
 }
 
 /// What `cleanPodPolicy` means for this job now. Where it is not stated, a failed job is cleaned at once: its peers
-/// wait for a rank that is gone. A job that succeeded keeps its pods as upstream does, but not on GPUs for ever.
+/// wait for a rank that is gone. A job that succeeded keeps its pods as upstream does, but not on GPUs forever.
 fn cleaning(pass: &Pass<'_>) -> Cleaning {
     if let Some(stated) = pass.job.run_policy.clean_pod_policy {
         return Cleaning::Policy(stated);
@@ -119,7 +119,7 @@ fn clean(pass: &mut Pass<'_>) {
             Cleaning::Policy(CleanPodPolicy::All) => true,
             Cleaning::Policy(CleanPodPolicy::Running) => !finished || replaced,
             Cleaning::Policy(CleanPodPolicy::None) => replaced,
-            // A pod that the operator holds back has no node and never will have one.
+            // A pod that the operator gated has no node and never will have one.
             Cleaning::KeepUntil(_) => replaced || pod.gated,
         };
         if goes {
@@ -143,11 +143,11 @@ fn clean(pass: &mut Pass<'_>) {
     if observed.autoscaler != Autoscaler::Missing {
         pass.actions.push(Action::DeleteAutoscaler);
     }
-    grouping::dissolve(pass);
+    grouping::delete_group(pass);
     if leaving > 0 {
         pass.say(
             Code::CleaningUp,
-            format!("the job has ended; {leaving} pods are not gone yet"),
+            format!("the job has ended; {leaving} pods are still terminating"),
         );
     }
     if let Cleaning::KeepUntil(at) = cleaning

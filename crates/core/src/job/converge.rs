@@ -1,5 +1,5 @@
-//! What the current attempt still needs: old pods gone, pods and Services made, and the word for
-//! what it waits for.
+//! What the current attempt still needs: old pods deleted, pods and Services created, and the reason
+//! for what it waits for.
 
 use std::collections::BTreeSet;
 
@@ -72,7 +72,7 @@ fn remove_unwanted(pass: &mut Pass<'_>, roster: &Roster<'_>) {
 /// Why no pod may be created now.
 ///
 /// Under gang scope no pod of an attempt exists beside one of another: an old rank that is slow to
-/// leave could join the new gang's rendezvous, which has the same name.
+/// end could join the new gang's rendezvous, which has the same name.
 fn blocked(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Option<(Code, String)> {
     let attempt = pass.status.trainyard.attempt;
     let gang = pass.job.restart_scope() == RestartScope::Gang;
@@ -83,7 +83,7 @@ fn blocked(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Option<(Code, String)> {
         return Some((
             Code::WaitingForOldPods,
             format!(
-                "attempt {attempt} waits for {} pods of earlier attempts to go, `{}` first",
+                "attempt {attempt} is waiting for {} pods of earlier attempts to terminate (first: `{}`)",
                 roster.stale.len(),
                 pass.job.pod_name(old.slot)
             ),
@@ -95,18 +95,18 @@ fn blocked(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Option<(Code, String)> {
         let record = &pass.status.trainyard;
         let cause = match (record.given_back, record.quick_failures) {
             (0, failures) => format!("{failures} quick failures in a row"),
-            (times, _) => format!("the gang gave its seats back {times} times"),
+            (times, _) => format!("the gang released its nodes {times} times"),
         };
         return Some((
             Code::WaitingToRetry,
-            format!("{cause}; attempt {attempt} goes on at {retry_at}"),
+            format!("{cause}; attempt {attempt} continues at {retry_at}"),
         ));
     }
     pass.status.trainyard.retry_at = None;
     None
 }
 
-/// The missing slots whose name is free. A pod that is slow to go still holds its name.
+/// The missing slots whose name is free. A pod that is slow to terminate still holds its name.
 fn free_slots(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) -> Vec<Slot> {
     let held: BTreeSet<Slot> = roster.stale.iter().map(|pod| pod.slot).collect();
     let (held, free): (Vec<Slot>, Vec<Slot>) =
@@ -116,7 +116,7 @@ fn free_slots(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) -> Vec
         pass.say(
             Code::WaitingForOldPods,
             format!(
-                "{} pods wait for the ones of their name to go, `{name}` first",
+                "{} pods cannot be created until pods with the same name are deleted (first: `{name}`)",
                 held.len()
             ),
         );
@@ -146,17 +146,17 @@ fn create(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) {
             }
         }
     }
-    if !grouping::let_in(pass) {
+    if !grouping::ensure_group(pass) {
         return;
     }
     if preflight::pauses(pass) {
         return;
     }
-    let Some(way) = seating::ask(pass, roster, missing) else {
+    let Some(binding) = seating::ask(pass, roster, missing) else {
         preflight::unseated(pass);
         return;
     };
-    if way == seating::Way::Held {
+    if binding == seating::Binding::Gated {
         preflight::unseated(pass);
     } else if !preflight::cleared(pass, roster, missing) {
         return;
@@ -169,7 +169,7 @@ fn create(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) {
                 continue;
             }
         }
-        if let Some(seat) = seating::seat(pass, way, *slot) {
+        if let Some(seat) = seating::seat(pass, binding, *slot) {
             pass.actions.push(Action::CreatePod {
                 slot: *slot,
                 attempt,
@@ -177,7 +177,7 @@ fn create(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) {
             });
         }
     }
-    seating::let_go(pass, roster, way);
+    seating::ungate(pass, roster, binding);
     if let Some((ready, wanted, word)) = launcher_waits {
         pass.say(
             Code::WaitingForWorkers,
@@ -276,7 +276,7 @@ fn say_refusals(pass: &mut Pass<'_>) {
     );
 }
 
-/// The last word: what the pods that exist wait for, or that they all run.
+/// The last reason: what the pods that exist wait for, or that they all run.
 fn say_what_pods_wait_for(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: usize) {
     let wanted = pass.job.total_replicas();
     let deciding = success::deciding_role(pass.job);
@@ -284,7 +284,7 @@ fn say_what_pods_wait_for(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: usi
         let role = deciding.unwrap_or(Role::Worker);
         return pass.say(
             Code::NothingToRun,
-            format!("no {role} pod is wanted, so the job can neither run nor end"),
+            format!("no {role} pod is requested, so the job can neither run nor finish"),
         );
     }
     let mut without_seat = 0u32;
@@ -320,9 +320,11 @@ fn say_what_pods_wait_for(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: usi
     } else if missing > 0 || pending > 0 {
         pass.say(
             Code::WaitingForPods,
-            format!("{missing} of {wanted} pods are not created yet, {pending} do not run yet"),
+            format!(
+                "{missing} of {wanted} pods are not created yet, {pending} are not running yet"
+            ),
         );
     } else {
-        pass.say(Code::Training, format!("all {wanted} pods are there"));
+        pass.say(Code::Training, format!("all {wanted} pods exist"));
     }
 }

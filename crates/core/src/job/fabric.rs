@@ -1,9 +1,9 @@
-//! The fabric of an attempt: settled before its first pod is made, and the same until its last.
+//! The fabric of an attempt: settled before its first pod is created, and the same until its last.
 //!
 //! Owns when a job waits for its fabric and which one an attempt is on. What the fabric adds to the
 //! pods is [`crate::fabric`]'s, and what the cluster has under its name is observed as [`SeenFabric`].
 //!
-//! Invariant: no pod of a job that names a fabric is made without it, and all pods of an attempt are on
+//! Invariant: no pod of a job that names a fabric is created without it, and all pods of an attempt are on
 //! the same one. An edit of the fabric, or of the name, counts from the next attempt.
 
 use super::{EventKind, FabricInUse, SeenFabric, pass::Pass};
@@ -12,7 +12,7 @@ use crate::{
     reason::Code,
 };
 
-/// What the next attempt of a job is on, before any pod of it is made.
+/// What the next attempt of a job is on, before any pod of it is created.
 pub(super) fn next(
     named: Option<&String>,
     before: Option<FabricInUse>,
@@ -33,7 +33,7 @@ pub(super) fn next(
     })
 }
 
-/// Settles what the attempt is on; why no pod may be made, where that is not known.
+/// Settles what the attempt is on; why no pod may be created, where that is not known.
 pub(super) fn settle(pass: &mut Pass<'_>) -> Option<(Code, String)> {
     let awaited = pass.status.trainyard.fabric.as_ref()?;
     if awaited.spec.is_some() {
@@ -47,13 +47,13 @@ pub(super) fn settle(pass: &mut Pass<'_>) -> Option<(Code, String)> {
         }
         SeenFabric::Unknown => Some((
             Code::WaitingForFabric,
-            format!("the fabric `{name}` is looked up"),
+            format!("looking up the fabric `{name}`"),
         )),
         SeenFabric::Unable(why) => {
             let message = format!("the job waits for the fabric `{name}`: {why}");
             let waiting = pass.observed.status.trainyard.waiting.as_ref();
             if waiting.is_none_or(|known| known.message != message) {
-                pass.tell(EventKind::Warning, "WaitingForFabric", message.clone());
+                pass.emit(EventKind::Warning, "WaitingForFabric", message.clone());
             }
             Some((Code::WaitingForFabric, message))
         }
@@ -67,16 +67,16 @@ pub(super) fn settle(pass: &mut Pass<'_>) -> Option<(Code, String)> {
                 },
             );
             let added = fitted.added().unwrap_or_else(|| "nothing".to_owned());
-            pass.tell(
+            pass.emit(
                 EventKind::Normal,
                 "FabricAdded",
                 format!("the fabric `{name}` adds {added}"),
             );
             if let Some(kept) = fitted.objections() {
-                pass.tell(
+                pass.emit(
                     EventKind::Warning,
                     "FabricDisagrees",
-                    format!("not as the fabric `{name}` has it, and left so: {kept}"),
+                    format!("the job overrides the fabric `{name}`: {kept}"),
                 );
             }
             pass.status.trainyard.fabric = Some(FabricInUse {

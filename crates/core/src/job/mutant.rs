@@ -37,15 +37,15 @@ pub enum Mutant {
     FirstWorkerSucceeds,
     /// A role without pods has succeeded.
     NothingSucceeds,
-    /// Pods of dead nodes are waited for, for ever.
+    /// Pods of dead nodes are waited for forever.
     WaitsForDeadNodes,
     /// A node that is silent for a moment is dead.
     GivesUpNodesAtOnce,
-    /// Nobody wakes up for the deadline.
+    /// No pass is scheduled for the deadline.
     SleepsThroughDeadline,
-    /// Nobody wakes up to delete the job.
+    /// No pass is scheduled to delete the job.
     SleepsThroughTtl,
-    /// Nobody wakes up for the pods that still run after the success.
+    /// No pass is scheduled for the pods that still run after the success.
     LetsPodsRunOn,
     /// A pod that succeeded and is gone runs again.
     RerunsSucceeded,
@@ -55,11 +55,11 @@ pub enum Mutant {
     ResumesOldAttempt,
     /// Every job is running.
     AlwaysRunning,
-    /// Nobody is told what a job waits for.
+    /// No reason is given for what a job waits for.
     WaitsInSilence,
     /// An exit code that means stop is restarted.
     RestartsPermanentFailures,
-    /// A failure of which a retry does not help is tried again for ever.
+    /// A failure that a retry does not help is retried forever.
     RetriesInVain,
     /// Time between two phases is lost.
     LedgerDropsSpan,
@@ -69,13 +69,13 @@ pub enum Mutant {
     IgnoresRestart,
     /// A restart that was asked for is begun in every pass.
     ForgetsRestart,
-    /// Pods of a gang without seats are not held back.
+    /// Pods of a gang without seats are not gated.
     StartsHalfGangs,
     /// A gang that cannot start keeps its seats.
     KeepsSeats,
-    /// Ranks may talk over anything.
+    /// Ranks may use any transport.
     IgnoresTransport,
-    /// A gang starts on nodes that nobody looked at.
+    /// A gang starts on nodes without a preflight.
     StartsUnmeasured,
     /// A gang starts on nodes that failed their preflight.
     StartsOnUnfit,

@@ -41,25 +41,25 @@ pub struct Observed {
     pub shared: Option<SharedInputs>,
     /// The job's autoscaler.
     pub autoscaler: Autoscaler,
-    /// What could not be made since the last pass, and why.
+    /// What could not be created since the last pass, and why.
     pub refusals: Vec<Refusal>,
-    /// How far the training itself is, where it can be told.
+    /// How far the training itself is, where that is known.
     pub progress: Option<Progress>,
     /// Whether the gang has seats, where seats are given.
     pub seating: Seating,
-    /// What another scheduler was told of the gang, where one starts it.
+    /// The `PodGroup`, where another scheduler starts the gang.
     pub grouping: Grouping,
     /// What the doctor concludes from what the pods of an attempt wrote, once one of them has failed.
     pub verdict: Option<VerdictSummary>,
     /// What the doctor concludes about single ends of pods that restart alone.
     pub judged: Vec<JudgedEnd>,
-    /// What ranks told that they talk over.
-    pub transports: Option<TransportsTold>,
+    /// The transports that ranks reported.
+    pub transports: Option<ReportedTransports>,
     /// What there is of the fabric that the job names.
     pub fabric: SeenFabric,
-    /// What is known of the nodes of the gang's seats, where nodes are looked at.
+    /// The preflights of the gang's nodes, where preflights run.
     pub preflight: SeenPreflight,
-    /// Whether somebody waits for the outcome and can correct a mistake at once, as with `trainyard run`.
+    /// Whether a user waits for the outcome and can correct a mistake at once, as with `trainyard run`.
     pub attended: bool,
 }
 
@@ -77,7 +77,7 @@ pub struct JudgedEnd {
 /// What is known of preflights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum SeenPreflight {
-    /// Nobody runs any here.
+    /// Preflights are not used here.
     #[default]
     Unused,
     /// None can be run for this job, and why.
@@ -101,30 +101,30 @@ pub enum PreflightRun {
     /// None runs.
     #[default]
     Idle,
-    /// Pods of this one may be left, and nobody follows them.
+    /// Pods of this one may be left, and the adapter does not watch them.
     Left(u32),
     /// This one runs.
     Runs(u32),
-    /// This one has ended, and nothing of it holds a place any more; what it means, or why it tells nothing.
+    /// This one has ended, and nothing of it holds a place any more; its judgement, or why there is no result.
     Ended(u32, Result<Judgement, String>),
 }
 
-/// What ranks of one attempt told that they talk over.
+/// The transports that ranks of one attempt reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TransportsTold {
+pub struct ReportedTransports {
     /// The attempt.
     pub attempt: u32,
-    /// What each told so far. A source is called after its pod, or `pod/container`.
+    /// What each reported so far. A source is named after its pod, or `pod/container`.
     pub ranks: Vec<TransportSeen>,
 }
 
 /// What there is of the fabric that a job names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum SeenFabric {
-    /// The job names none, or nobody has fabrics here.
+    /// The job names none, or fabrics are not used here.
     #[default]
     Unused,
-    /// Nobody has looked yet.
+    /// Not looked up yet.
     Unknown,
     /// None that could be used, and why.
     Unable(String),
@@ -132,23 +132,23 @@ pub enum SeenFabric {
     There(Box<FabricSpec>),
 }
 
-/// What is there of the object that tells another scheduler of a gang.
+/// The state of the `PodGroup`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Grouping {
     /// No other scheduler starts this gang.
     #[default]
     Unused,
-    /// Nobody has looked yet.
+    /// Not looked up yet.
     Unknown,
-    /// The other scheduler cannot be told of the gang; what is in the way.
+    /// It cannot be created, and why.
     Unable(String),
-    /// None, and it can be made.
+    /// It does not exist, and can be created.
     Missing,
-    /// It is there.
+    /// It exists.
     There {
-        /// Whether it was made from the spec as it is.
+        /// Whether it was created from the spec as it is.
         current: bool,
-        /// Why the pods of the gang are not to be made yet.
+        /// Why the pods of the gang are not to be created yet.
         wait: Option<String>,
     },
 }
@@ -156,19 +156,19 @@ pub enum Grouping {
 /// Where the pods of a job may go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Seating {
-    /// Nobody gives seats: pods go where the scheduler puts them.
+    /// Placement is off: the scheduler places the pods.
     #[default]
     Open,
-    /// Seats are given, and nobody has asked for this gang.
+    /// Placement is on, and this gang is not in the wait queue.
     Unasked,
-    /// Seats are given once its pods exist, held back: their priority is above the default, and only the API server
-    /// can say that they may have it. Why, in a sentence. The gang is in no line.
+    /// Seats are given once its pods exist, gated: their priority is above the default, and only the API server
+    /// can admit that. Why, in a sentence. The gang is not in the wait queue.
     Unadmitted(String),
-    /// The gang is in line; why it has no seats, once that was looked at.
-    InLine(Option<String>),
-    /// The node of every pod that may start. Enough of them for the gang to train.
+    /// The gang is in the wait queue; why it has no seats, once placement has tried.
+    Queued(Option<String>),
+    /// The node of every pod that may start: enough for the gang to train.
     Given(BTreeMap<Slot, String>),
-    /// The gang has seats and has to leave them to another; for whom and at what price, in a sentence.
+    /// The gang has seats and is evicted for another one; for which and at what cost, in a sentence.
     Evicted(String),
 }
 
@@ -178,7 +178,7 @@ pub enum Autoscaler {
     /// None.
     #[default]
     Missing,
-    /// One that was made from another spec, or from one that nobody remembers.
+    /// One that was created from another spec, or from an unknown one.
     Outdated,
     /// One that was made from the spec as it is.
     Current,
@@ -197,7 +197,7 @@ pub struct ObservedPod {
     pub phase: PodPhase,
     /// Whether it is ready.
     pub ready: bool,
-    /// When its deletion was asked for, by whomever.
+    /// When its deletion was requested.
     pub deleted_at: Option<Timestamp>,
     /// Seconds it may take to end after that.
     pub grace_seconds: u32,
@@ -213,7 +213,7 @@ pub struct ObservedPod {
     pub start_error: Option<String>,
     /// What its containers wait for.
     pub wait: Option<Wait>,
-    /// Why the platform takes it away, where it does.
+    /// Why the platform removes it, where it does.
     pub disruption: Option<Disruption>,
     /// Whether our own scheduling gate holds it back.
     pub gated: bool,
@@ -260,10 +260,10 @@ pub enum Wait {
     Create,
 }
 
-/// Why the platform takes a pod away.
+/// Why the platform removes a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Disruption {
-    /// A pod of higher priority needs the seat.
+    /// A pod of higher priority needs the node.
     Preempted,
     /// Someone drains the node or evicts the pod through the API.
     Evicted,
@@ -275,12 +275,12 @@ pub enum Disruption {
     NodeGone,
 }
 
-/// What is known of a node that is not well.
+/// The state of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeHealth {
-    /// It answers.
+    /// It responds.
     Ready,
-    /// It has not answered since then.
+    /// It has not responded since then.
     SilentSince(Timestamp),
     /// Its object is gone.
     Deleted,
@@ -295,7 +295,7 @@ pub struct SharedInputs {
     pub running_workers: IndexSet,
 }
 
-/// One object that could not be made.
+/// One object that could not be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// What was tried, such as ``create pod `j-worker-0` ``.

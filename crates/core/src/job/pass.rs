@@ -16,9 +16,9 @@ use crate::{
     spec::{Compat, Job},
 };
 
-/// How soon a stale view is looked at again.
+/// How soon a stale view is checked again.
 pub(super) const STALE_RETRY: Duration = Duration::from_secs(1);
-/// How soon actions are looked at again, should nothing be heard of them.
+/// How soon actions are checked again where no watch event shows their effect.
 const RECHECK: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Adds an event; its reason is the kind's name and `word`.
-    pub(super) fn tell(&mut self, kind: EventKind, word: &str, message: String) {
+    pub(super) fn emit(&mut self, kind: EventKind, word: &str, message: String) {
         self.events.push(Event {
             kind,
             reason: format!("{}{word}", self.job.kind),
@@ -112,7 +112,7 @@ impl<'a> Pass<'a> {
         roster::contact(self.job, self.observed, pod, self.now)
     }
 
-    /// Sees to it that `pod` goes: asks once, and without its node's word once the node is lost.
+    /// Deletes `pod`: once with its grace period, and by force once its node is lost.
     pub(super) fn remove(&mut self, pod: &ObservedPod) {
         let removal = match self.contact(pod) {
             Contact::Lost => Removal::Forced,
@@ -238,8 +238,8 @@ impl<'a> Pass<'a> {
         let open = record.ledger.open;
         let open = open.filter(|open| {
             // An earlier version took pods that run for training.
-            let told = progress.is_some() || record.attempt_progress().is_some();
-            told && open.attempt == record.attempt
+            let reported = progress.is_some() || record.attempt_progress().is_some();
+            reported && open.attempt == record.attempt
         });
         let turn = scene.phase(
             progress.as_ref(),
@@ -320,7 +320,7 @@ impl<'a> Pass<'a> {
 
     pub(super) fn finish(mut self) -> Decision {
         if !self.actions.is_empty() {
-            // An action that is lost leaves no trace to be woken by.
+            // No event follows an action that was lost.
             self.wake_in(RECHECK);
         }
         let ended = conditions::ended(&self.observed.status.conditions);

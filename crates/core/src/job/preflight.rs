@@ -1,11 +1,11 @@
 //! The gate before a gang starts: `trainyard.dev/preflight: required`.
 //!
-//! Owns when the seats of a gang are looked at, what follows from what was found, and when that is tried again. What a
+//! Owns when the nodes of a gang are measured, what follows from the result, and when to retry. What a
 //! preflight measures and what its report means is [`crate::probe`]'s; how it is run is an adapter's, and observed as
 //! [`SeenPreflight`].
 //!
-//! Invariants: no pod of such a job goes to a node whose last preflight failed, or that nobody has looked at. Nothing of
-//! it is paid from any budget. A preflight that does not end is given up after [`WITHIN`].
+//! Invariants: no pod of such a job goes to a node whose last preflight failed, or that was never measured. A preflight
+//! is charged to no failure budget. One that does not finish is abandoned after [`WITHIN`].
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,17 +21,17 @@ use crate::{
     spec::{Preflight, Role, Slot},
 };
 
-/// A preflight that has not ended after this long is given up. Its pods may have to pull an image first; measuring itself
+/// A preflight that has not finished after this long is abandoned. Its pods may have to pull an image first; measuring itself
 /// is bounded by two minutes.
 pub(super) const WITHIN: Duration = Duration::from_mins(5);
-/// Pause after a preflight that told nothing, or that no change of nodes would help; it doubles each time.
+/// Pause after a preflight without a result, or that no change of nodes would help; it doubles each time.
 const PAUSE: Duration = Duration::from_secs(5);
-/// The longest pause: what is in the way may have been put right meanwhile.
+/// The longest pause: the cause may have been fixed meanwhile.
 const PAUSE_MAX: Duration = Duration::from_mins(5);
 /// Unfit nodes that are named in the status.
 const NAMED: usize = 8;
 
-/// Why the gang does not even ask for seats: its last preflight was in vain, a moment ago.
+/// Whether the gang waits before it requests seats again: its last preflight failed a moment ago.
 pub(super) fn pauses(pass: &mut Pass<'_>) -> bool {
     if pass.job.settings.preflight != Preflight::Required {
         pass.status.trainyard.preflight = None;
@@ -51,12 +51,12 @@ pub(super) fn pauses(pass: &mut Pass<'_>) -> bool {
     pass.wake(retry_at);
     pass.say(
         Code::WaitingForPreflight,
-        format!("{why}; the preflight is tried again at {retry_at}"),
+        format!("{why}; the preflight is retried at {retry_at}"),
     );
     true
 }
 
-/// Whether the pods of a gang that has seats may go there; says why where they may not.
+/// Whether the pods of a gang that has seats may start there; adds a reason where they may not.
 pub(super) fn cleared(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) -> bool {
     if pass.job.settings.preflight != Preflight::Required || mutant::is(Mutant::StartsUnmeasured) {
         return true;
@@ -78,21 +78,18 @@ pub(super) fn cleared(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]
             return true;
         }
         SeenPreflight::Unable(why) => {
-            wait(
-                pass,
-                format!("the preflight that the job requires cannot be run: {why}"),
-            );
+            wait(pass, format!("the required preflight cannot run: {why}"));
             return false;
         }
         SeenPreflight::Here(here) => here,
     };
     let wanted = wanted(pass, roster, missing, seats);
     if wanted.is_empty() {
-        // A size without pods for nodes, such as no workers: whatever was begun for a larger one is over.
+        // A size without pods for nodes, such as no workers: a preflight for a larger size is no longer needed.
         stop_waiting(pass);
         return true;
     }
-    if !take_in(pass, here, &wanted) {
+    if !apply_result(pass, here, &wanted) {
         return false;
     }
     let state = pass.status.trainyard.preflight.get_or_insert_default();
@@ -111,16 +108,16 @@ pub(super) fn cleared(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]
         }
         return true;
     }
-    look(pass, here, wanted)
+    run_preflight(pass, here, wanted)
 }
 
-/// Whether `node` passed in this attempt, or passed one that still speaks for it.
+/// Whether `node` passed in this attempt, or has a fresh result that it passed.
 fn is_passed(state: &PreflightState, here: &Preflights, node: &String, now: Timestamp) -> bool {
     let record = here.records.get(node);
     state.passed.contains(node) || record.is_some_and(|record| record.is_fresh(now))
 }
 
-/// A gang without seats has nothing to look at: what was begun for others is over.
+/// A gang without seats has nothing to measure: a preflight for earlier seats is no longer needed.
 pub(super) fn unseated(pass: &mut Pass<'_>) {
     stop_waiting(pass);
     if let Some(state) = &mut pass.status.trainyard.preflight {
@@ -128,14 +125,14 @@ pub(super) fn unseated(pass: &mut Pass<'_>) {
     }
 }
 
-/// No pod is to start on a node that is being looked at: what was begun is ended, see [`leave`].
+/// No pod waits for the preflight that runs: it is ended, see [`end_unneeded`].
 fn stop_waiting(pass: &mut Pass<'_>) {
     if let Some(state) = &mut pass.status.trainyard.preflight {
         state.since = None;
     }
 }
 
-/// The nodes of the pods that are to start, each with a pod that will be there.
+/// The nodes of the pods that are about to start, each with the slot of one such pod.
 fn wanted(
     pass: &Pass<'_>,
     roster: &Roster<'_>,
@@ -185,8 +182,8 @@ fn unfit<'a>(
         .collect()
 }
 
-/// Takes in what a preflight that was waited for has come to; whether it told anything.
-fn take_in(pass: &mut Pass<'_>, here: &Preflights, wanted: &BTreeMap<String, Slot>) -> bool {
+/// Applies the result of the preflight that was waited for; false where it has none, or is retried later.
+fn apply_result(pass: &mut Pass<'_>, here: &Preflights, wanted: &BTreeMap<String, Slot>) -> bool {
     let now = pass.now;
     let state = pass.status.trainyard.preflight.get_or_insert_default();
     let Some(since) = state.since else {
@@ -195,8 +192,8 @@ fn take_in(pass: &mut Pass<'_>, here: &Preflights, wanted: &BTreeMap<String, Slo
     let judgement = match &here.run {
         PreflightRun::Ended(round, found) if *round == state.round => found.as_ref(),
         _ if now >= late_at(since) && !mutant::is(Mutant::WaitsForPreflight) => {
-            let why = format!("it did not end within {} s", WITHIN.as_secs());
-            tells_nothing(pass, &why);
+            let why = format!("it did not finish within {} s", WITHIN.as_secs());
+            retry_without_result(pass, &why);
             return false;
         }
         _ => return true,
@@ -204,19 +201,19 @@ fn take_in(pass: &mut Pass<'_>, here: &Preflights, wanted: &BTreeMap<String, Slo
     let judgement = match judgement {
         Ok(judgement) => judgement,
         Err(why) => {
-            tells_nothing(pass, why);
+            retry_without_result(pass, why);
             return false;
         }
     };
     state.since = None;
     if let Some(why) = judgement
-        .alike
+        .all_failed
         .clone()
         .filter(|_| !mutant::is(Mutant::StartsOnUnfit))
     {
-        note_unfit(state, judgement.unfit.keys());
+        record_unfit(state, judgement.unfit.keys());
         let avoid = judgement.unfit.keys().chain(&judgement.leave);
-        try_later(pass, why, avoid.cloned().collect());
+        retry_later(pass, why, avoid.cloned().collect());
         return false;
     }
     state.passed.extend(judgement.fit.iter().cloned());
@@ -225,32 +222,32 @@ fn take_in(pass: &mut Pass<'_>, here: &Preflights, wanted: &BTreeMap<String, Slo
     }
     if wanted.keys().all(|node| state.passed.contains(node)) {
         let count = wanted.len();
-        pass.tell(
+        pass.emit(
             EventKind::Normal,
             "PreflightPassed",
-            format!("the {count} nodes of the gang passed the preflight"),
+            format!("all {count} nodes of the gang passed the preflight"),
         );
     }
     true
 }
 
-fn tells_nothing(pass: &mut Pass<'_>, why: &str) {
+fn retry_without_result(pass: &mut Pass<'_>, why: &str) {
     let why = format!("preflight produced no result: {why}");
-    try_later(pass, why, Vec::new());
+    retry_later(pass, why, Vec::new());
 }
 
 fn late_at(since: Timestamp) -> Timestamp {
     since.checked_add(WITHIN).unwrap_or(Timestamp::MAX)
 }
 
-/// Has the nodes looked at.
-fn look(pass: &mut Pass<'_>, here: &Preflights, wanted: BTreeMap<String, Slot>) -> bool {
+/// Starts the preflight, or waits for the one that runs.
+fn run_preflight(pass: &mut Pass<'_>, here: &Preflights, wanted: BTreeMap<String, Slot>) -> bool {
     let stamp = pass.stamp;
     let state = pass.status.trainyard.preflight.get_or_insert_default();
     let count = wanted.len();
     if state.since.is_none() {
-        // One that has ended and that this status knows nothing of was started by a pass whose status is not seen yet. What it
-        // found is of its own nodes: no later round is mistaken for it.
+        // One that has ended and is not in this status was started by a pass whose status is not seen yet. Its result
+        // is about its own nodes: no later round is mistaken for it.
         let ended = match here.run {
             PreflightRun::Ended(round, _) => round,
             _ => 0,
@@ -259,7 +256,7 @@ fn look(pass: &mut Pass<'_>, here: &Preflights, wanted: BTreeMap<String, Slot>) 
     }
     let since = *state.since.get_or_insert(stamp);
     let round = state.round;
-    // Whoever ran it may know nothing of it any more.
+    // The adapter may have restarted and forgotten it.
     if here.run != PreflightRun::Runs(round) {
         pass.actions.push(Action::StartPreflight {
             round,
@@ -269,24 +266,24 @@ fn look(pass: &mut Pass<'_>, here: &Preflights, wanted: BTreeMap<String, Slot>) 
     pass.wake(late_at(since));
     pass.say(
         Code::WaitingForPreflight,
-        format!("the preflight of {count} nodes runs since {since}"),
+        format!("preflight of {count} nodes running since {since}"),
     );
     false
 }
 
-/// Writes the nodes down; whether one of them is news.
-fn note_unfit<'a>(state: &mut PreflightState, nodes: impl Iterator<Item = &'a String>) -> bool {
-    let mut news = false;
+/// Records the unfit nodes; whether one of them is new.
+fn record_unfit<'a>(state: &mut PreflightState, nodes: impl Iterator<Item = &'a String>) -> bool {
+    let mut found_new = false;
     for node in nodes {
         state.passed.remove(node);
         if state.unfit.len() < NAMED {
-            news |= state.unfit.insert(node.clone());
+            found_new |= state.unfit.insert(node.clone());
         }
     }
-    news
+    found_new
 }
 
-/// Gives the seats back and asks for others than `unfit`.
+/// Releases the seats and requests others than `unfit`.
 fn leave_nodes(pass: &mut Pass<'_>, unfit: &BTreeMap<&str, &str>) {
     let (node, fault) = unfit.first_key_value().unwrap_or((&"?", &"?"));
     let more = match unfit.len() {
@@ -297,74 +294,74 @@ fn leave_nodes(pass: &mut Pass<'_>, unfit: &BTreeMap<&str, &str>) {
     let avoid: Vec<String> = unfit.keys().map(|node| (*node).to_owned()).collect();
     let state = pass.status.trainyard.preflight.get_or_insert_default();
     state.forget_trouble();
-    let news = note_unfit(state, avoid.iter());
-    let message = format!("{why}; another seat is looked for");
-    // What the job waits for may be told in other words, so those cannot say whether this was told.
-    if news {
-        let message = format!("The gang gives its seats back: {why}.");
-        pass.tell(EventKind::Warning, "UnfitNodes", message);
+    let found_new = record_unfit(state, avoid.iter());
+    let message = format!("{why}; looking for another node");
+    // The reason for waiting may have other words, so comparing it does not show whether the event was emitted.
+    if found_new {
+        let message = format!("Releasing the gang's nodes: {why}.");
+        pass.emit(EventKind::Warning, "UnfitNodes", message);
     }
     pass.say(Code::WaitingForSeats, message);
-    pass.actions.push(Action::GiveSeatsBack { why, avoid });
+    pass.actions.push(Action::ReleaseSeats { why, avoid });
 }
 
-/// Gives the seats back until the next try.
-fn try_later(pass: &mut Pass<'_>, why: String, avoid: Vec<String>) {
+/// Releases the seats until the next retry.
+fn retry_later(pass: &mut Pass<'_>, why: String, avoid: Vec<String>) {
     let state = pass.status.trainyard.preflight.get_or_insert_default();
     state.since = None;
     let pause = (PAUSE * 2u32.pow(state.in_vain.min(8))).min(PAUSE_MAX);
     state.in_vain = state.in_vain.saturating_add(1);
-    let told = state.why.as_ref() == Some(&why);
+    let reported = state.why.as_ref() == Some(&why);
     state.why = Some(why.clone());
     let retry_at = pass.stamp.checked_add(pause).unwrap_or(Timestamp::MAX);
     state.retry_at = Some(retry_at);
-    if !told {
-        pass.tell(EventKind::Warning, "PreflightFailed", why.clone());
+    if !reported {
+        pass.emit(EventKind::Warning, "PreflightFailed", why.clone());
     }
     pass.wake(retry_at);
     pass.say(
         Code::WaitingForPreflight,
-        format!("{why}; the preflight is tried again at {retry_at}"),
+        format!("{why}; the preflight is retried at {retry_at}"),
     );
-    pass.actions.push(Action::GiveSeatsBack { why, avoid });
+    pass.actions.push(Action::ReleaseSeats { why, avoid });
 }
 
-/// Says what keeps a preflight from being run; an event once.
+/// Adds a reason why the preflight cannot run; emits the event once.
 fn wait(pass: &mut Pass<'_>, message: String) {
     let state = pass.status.trainyard.preflight.get_or_insert_default();
     if state.why.as_ref() != Some(&message) {
         state.why = Some(message.clone());
-        pass.tell(EventKind::Warning, "WaitingForPreflight", message.clone());
+        pass.emit(EventKind::Warning, "WaitingForPreflight", message.clone());
     }
     pass.say(Code::WaitingForPreflight, message);
 }
 
-/// A gang that somebody else starts is started without: its nodes are known only once its pods are there.
+/// A gang that another scheduler starts has no preflight: its nodes are known only once its pods exist.
 fn warn_not_applied(pass: &mut Pass<'_>) {
     let first = pass.observed.status.trainyard.attempt != pass.status.trainyard.attempt;
     if let SeenPreflight::Unable(why) = &pass.observed.preflight
         && first
     {
-        let message = format!("the preflight that the job requires is not run: {why}");
-        pass.tell(EventKind::Warning, "PreflightNotRun", message);
+        let message = format!("skipping the required preflight: {why}");
+        pass.emit(EventKind::Warning, "PreflightNotRun", message);
     }
 }
 
-/// What a gang that waits in line adds to the reason: the nodes that it was taken from.
+/// What a gang in the wait queue adds to the reason: the nodes that it left.
 pub(super) fn unfit_so_far(pass: &Pass<'_>) -> Option<String> {
     let unfit = &pass.status.trainyard.preflight.as_ref()?.unfit;
     let names: Vec<&str> = unfit.iter().map(String::as_str).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "{} of the nodes that it had failed the preflight (`{}`)",
+            "{} of its earlier nodes failed the preflight (`{}`)",
             names.len(),
             names.join("`, `")
         )
     })
 }
 
-/// Ends a preflight that nobody waits for any more.
-pub(super) fn leave(pass: &mut Pass<'_>) {
+/// Ends a preflight that no pod waits for any more.
+pub(super) fn end_unneeded(pass: &mut Pass<'_>) {
     let SeenPreflight::Here(here) = &pass.observed.preflight else {
         return;
     };
@@ -396,7 +393,7 @@ pub(super) fn leave(pass: &mut Pass<'_>) {
 }
 
 impl PreflightState {
-    /// The next attempt looks again, wherever its seats are.
+    /// The next attempt runs its own preflight, wherever its seats are.
     pub(super) fn next_attempt(self) -> Self {
         Self {
             round: self.round,
@@ -405,8 +402,8 @@ impl PreflightState {
         }
     }
 
-    /// All of the gang runs: what was looked at before that is over.
-    pub(super) fn is_whole(&mut self) {
+    /// All of the gang runs: earlier results are no longer needed.
+    pub(super) fn clear_results(&mut self) {
         self.passed.clear();
         self.unfit.clear();
     }

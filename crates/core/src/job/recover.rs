@@ -1,6 +1,6 @@
 //! From failed pods to the next attempt, or to the end of the job.
 //!
-//! Invariant: a restart and its price are in the same status. A failed pod is paid once: under
+//! Invariant: a restart and its charge are in the same status. A failed pod is charged once: under
 //! gang scope because its attempt is over, under pod scope because it is dismissed.
 
 use std::{collections::BTreeSet, time::Duration};
@@ -42,15 +42,15 @@ pub(super) fn recover(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), St
         RestartScope::Pod => recover_pods(pass, roster)?,
     }
     if pass.status.trainyard.attempt == attempt {
-        end_of_the_line(pass, roster)?;
+        fail_if_none_left(pass, roster)?;
     }
-    // Only then: an attempt that ended by itself has paid for that already.
-    seating::make_room(pass)
+    // Only then: an attempt that ended by itself is charged for that already.
+    seating::end_evicted(pass)
 }
 
-/// A job whose failed pods are borne fails when no pod is left that could end it: every pod of the
+/// A job that ignores failed pods fails when no pod is left that could finish it: every pod of the
 /// deciding role has ended, or the launcher waits for workers that have.
-fn end_of_the_line(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> {
+fn fail_if_none_left(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> {
     let Some(role) = success::deciding_role(pass.job) else {
         return Ok(());
     };
@@ -99,13 +99,13 @@ fn recover_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> 
     if let Some(message) = verdict::in_vain(pass, first) {
         remember(pass, first, Account::User);
         let spent = &mut pass.status.trainyard.spent;
-        // Whether or not the account could bear more, it is in vain.
+        // The job fails whether or not the account has budget left.
         budget::charge(spent, pass.job, Account::User, 1).ok();
         pass.say(Code::RetryDoesNotHelp, message.clone());
         return Err(message);
     }
     let account = verdict::account(pass, first);
-    pay(pass, first, account)?;
+    charge_restart(pass, first, account)?;
     verdict::avoid_node(pass, first);
     pass.next_attempt();
     pause(pass, first);
@@ -113,7 +113,7 @@ fn recover_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> 
 }
 
 fn recover_pods(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> {
-    pay_for_restarts_in_place(pass, roster)?;
+    charge_restarts_in_place(pass, roster)?;
     alone::note_ends(pass, roster)?;
     let failures = failures(pass, roster);
     // One pod that ends the job ends it, whatever else is seen.
@@ -130,7 +130,7 @@ fn recover_pods(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> 
     let mut charged = BTreeSet::new();
     for failure in answered {
         let account = verdict::account(pass, failure);
-        pay(pass, failure, account)?;
+        charge_restart(pass, failure, account)?;
         charged.insert(failure.slot);
     }
     if !mutant::is(mutant::Mutant::ChargesUntilGone) {
@@ -158,15 +158,15 @@ fn restart_if_asked(pass: &mut Pass<'_>, roster: &Roster<'_>, attempt: u32) {
         asked::restart(pass);
     }
     if pass.status.trainyard.attempt == attempt {
-        seating::give_back(pass, roster);
+        seating::release_if_stuck(pass, roster);
     }
-    // Nobody waits for the pods of an attempt that is over.
+    // No reason is needed for the pods of an attempt that has ended.
     if pass.status.trainyard.attempt == attempt {
         say_silent_nodes(pass, roster);
     }
 }
 
-/// Every pod that ails and is not dealt with already.
+/// Every pod that failed and is not handled yet.
 fn failures(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Vec<Failure> {
     let mut failures = Vec::new();
     for pod in &roster.notable {
@@ -182,7 +182,7 @@ fn failures(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Vec<Failure> {
     failures
 }
 
-/// What ails `pod`, if anything does that is not dealt with already.
+/// Why `pod` failed, where it did and is not handled yet.
 fn failure_of(pass: &mut Pass<'_>, pod: &ObservedPod) -> Option<Cause> {
     if pass.status.trainyard.dismissed.contains(&pod.uid) {
         return None;
@@ -202,7 +202,7 @@ fn failure_of(pass: &mut Pass<'_>, pod: &ObservedPod) -> Option<Cause> {
     }
 }
 
-/// Names the first pod of this attempt whose node does not answer and that is not given up yet.
+/// Names the first pod of this attempt whose node is not responding and that does not count as lost yet.
 fn say_silent_nodes(pass: &mut Pass<'_>, roster: &Roster<'_>) {
     let record = &pass.status.trainyard;
     let silent: Vec<(&ObservedPod, Timestamp)> = roster
@@ -227,12 +227,12 @@ fn say_silent_nodes(pass: &mut Pass<'_>, roster: &Roster<'_>) {
     pass.say(
         Code::NodeSilent,
         format!(
-            "node `{node}` of pod `{name}`{others} does not answer; the pod is given up at {at}"
+            "node `{node}` of pod `{name}`{others} is not responding; the pod counts as lost at {at}"
         ),
     );
 }
 
-/// Whether the pod of `slot` was there and is no more, without having ended well.
+/// Whether the pod of `slot` existed and is gone, without having succeeded.
 fn vanished(pass: &Pass<'_>, slot: Slot) -> bool {
     let record = &pass.status.trainyard;
     record.formed
@@ -243,8 +243,8 @@ fn vanished(pass: &Pass<'_>, slot: Slot) -> bool {
         && !record.has_succeeded(slot)
 }
 
-/// A collective job of another size is another gang. MPI workers come and go: the launcher learns
-/// of them from its hostfile.
+/// A collective job of another size is another gang. MPI workers come and go: the launcher reads
+/// them from its hostfile.
 fn resize_gang(pass: &mut Pass<'_>) {
     let wanted = pass.job.replicas();
     if pass.status.trainyard.replicas == wanted {
@@ -258,12 +258,12 @@ fn resize_gang(pass: &mut Pass<'_>) {
     pass.next_attempt();
     if !pass.observed.pods.is_empty() || pass.holds(ConditionType::Running) {
         pass.hold(ConditionType::Restarting, messages::resized(pass.job));
-        pass.tell(EventKind::Normal, "Restarting", messages::resized(pass.job));
+        pass.emit(EventKind::Normal, "Restarting", messages::resized(pass.job));
     }
 }
 
-/// Counts what the kubelet restarted by itself against the user's limit.
-fn pay_for_restarts_in_place(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> {
+/// Counts restarts in place by the kubelet against the user's limit.
+fn charge_restarts_in_place(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> {
     for pod in roster.notable.iter().filter(|pod| pod.restarts > 0) {
         let record = &mut pass.status.trainyard;
         let policy = pass
@@ -292,8 +292,12 @@ fn pay_for_restarts_in_place(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result
     Ok(())
 }
 
-/// Pays for a restart and says that it happens.
-pub(super) fn pay(pass: &mut Pass<'_>, failure: &Failure, account: Account) -> Result<(), String> {
+/// Charges a restart to the failure budget and emits its event.
+pub(super) fn charge_restart(
+    pass: &mut Pass<'_>,
+    failure: &Failure,
+    account: Account,
+) -> Result<(), String> {
     remember(pass, failure, account);
     budget::charge(&mut pass.status.trainyard.spent, pass.job, account, 1)
         .map_err(|exhausted| exhausted.message(pass.job))?;
@@ -305,16 +309,16 @@ pub(super) fn pay(pass: &mut Pass<'_>, failure: &Failure, account: Account) -> R
         format!(" Verdict `{}`: {}.", verdict.label, verdict.sentence)
     });
     let message = format!(
-        "{} Pod `{name}`: {}.{verdict} Failures on the {} account: {spent} of {limit}.",
+        "{} Pod `{name}`: {}.{verdict} Failure budget ({}): {spent} of {limit} used.",
         messages::restarting(pass.job, failure),
         failure.cause,
         account.name()
     );
-    pass.tell(EventKind::Warning, "Restarting", message);
+    pass.emit(EventKind::Warning, "Restarting", message);
     Ok(())
 }
 
-/// Lets a job that keeps failing wait before it tries again, and marks it as restarting.
+/// Lets a job that keeps failing back off before it retries, and marks it as restarting.
 pub(super) fn pause(pass: &mut Pass<'_>, failure: &Failure) {
     let steady = ran_steadily(pass);
     let record = &mut pass.status.trainyard;

@@ -14,7 +14,7 @@ pub(super) enum Response {
     Restart,
     /// The job has failed.
     Fail,
-    /// The job goes on without the pod.
+    /// The job continues without the pod.
     Bear,
 }
 
@@ -23,7 +23,7 @@ pub(super) fn response(job: &Job, failure: &Failure) -> Response {
     let role = failure.slot.role;
     let response = by_policy(job, policy(job, role), failure.cause);
     match response {
-        // What the program did is borne where it is; a pod that was taken away is replaced.
+        // A failure of the program is ignored; a pod that was removed is replaced.
         Response::Fail if bears(job, role) && failure.cause.account() == Account::User => {
             Response::Bear
         }
@@ -68,7 +68,7 @@ fn by_policy(job: &Job, policy: RestartPolicy, cause: Cause) -> Response {
             _ => Response::Restart,
         },
         RestartPolicy::Never => {
-            // The program did not fail when its seat was taken away.
+            // The program did not fail when its pod was removed.
             let program_failed = cause.account() == Account::User;
             if program_failed || job.settings.compat.contains(&Compat::DisruptionsFail) {
                 Response::Fail
@@ -79,7 +79,7 @@ fn by_policy(job: &Job, policy: RestartPolicy, cause: Cause) -> Response {
     }
 }
 
-/// Whether the job goes on without failed pods of `role`.
+/// Whether the job continues without failed pods of `role`.
 fn bears(job: &Job, role: Role) -> bool {
     match &job.framework {
         Framework::Tf(tf) => tf.dynamic_worker && role == Role::Worker,

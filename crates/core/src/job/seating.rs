@@ -1,6 +1,6 @@
-//! Seats: a gang goes to them when all of it may, and gives everything back when it cannot start.
+//! Seats (assigned nodes): a gang starts when all of it has seats, and releases all of them when it cannot start.
 //!
-//! Owns when seats are asked for, which pods are held back, and when seats are given back. Which
+//! Owns when seats are requested, which pods are gated, and when seats are released. Which
 //! nodes are seats is decided elsewhere and observed as [`Seating`].
 //!
 //! Invariant: while a gang has no seats, every pod of it that exists is gated, so that it holds
@@ -22,22 +22,22 @@ use crate::{
     spec::{Role, Slot},
 };
 
-/// A pod that the scheduler still refuses its seat after this long will not get it: something has
-/// taken the place, or asks for what placement does not know. Shorter refusals are pods that are
-/// just leaving.
+/// A pod that the scheduler still refuses its node after this long will not get it: something else
+/// uses the node, or the pod requests what placement does not know. Shorter refusals are pods that
+/// are still terminating.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 
-/// Pause after seats were given back; it doubles each time, so that a gang that never starts does not
-/// keep seats from those that would.
+/// Pause after seats were released; it doubles each time, so that a gang that never starts does not
+/// keep seats from gangs that would.
 const PAUSE: Duration = Duration::from_secs(5);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_mins(20);
 
-/// What is said before the line was looked at.
-const LOOKED_FOR: &str = "seats for the gang are looked for";
+/// The reason before the first placement of the gang.
+const LOOKING_FOR_NODES: &str = "looking for nodes for the gang";
 
-/// Gives the seats of a gang back that does not start, as the end of an attempt that nobody pays.
-pub(super) fn give_back(pass: &mut Pass<'_>, roster: &Roster<'_>) {
+/// Releases the seats of a gang that does not start, and ends the attempt without a charge.
+pub(super) fn release_if_stuck(pass: &mut Pass<'_>, roster: &Roster<'_>) {
     let Some(since) = pass.status.trainyard.seated_at else {
         return;
     };
@@ -47,15 +47,15 @@ pub(super) fn give_back(pass: &mut Pass<'_>, roster: &Roster<'_>) {
         pass.status.trainyard.whole = true;
         pass.status.trainyard.held_first = false;
         if let Some(state) = &mut pass.status.trainyard.preflight {
-            state.is_whole();
+            state.clear_results();
         }
         return;
     }
     let given = match pass.observed.seating {
         Seating::Given(_) => true,
-        // An operator that crashed while it let the pods go forgot the seats of the others. Those that went hold theirs,
-        // and must not hold them for as long as the rest waits.
-        Seating::InLine(Some(_)) => !pass.status.trainyard.whole,
+        // An operator that crashed while it ungated the pods forgot the seats of the others. Pods that were ungated hold
+        // theirs, and must not hold them for as long as the rest waits.
+        Seating::Queued(Some(_)) => !pass.status.trainyard.whole,
         _ => false,
     };
     if !given || mutant::is(mutant::Mutant::KeepsSeats) {
@@ -78,7 +78,7 @@ pub(super) fn give_back(pass: &mut Pass<'_>, roster: &Roster<'_>) {
         let name = pass.job.pod_name(pod.slot);
         avoid = seat_of(pass, pod.slot).into_iter().collect();
         let node = avoid.first().map_or("?", String::as_str);
-        format!("the scheduler refuses pod `{name}` its seat on node `{node}`: {words}")
+        format!("the scheduler refuses pod `{name}` on its assigned node `{node}`: {words}")
     } else if pass.now >= late_at {
         let limit = pass.job.settings.start_within.as_secs();
         let waits = roster
@@ -86,9 +86,9 @@ pub(super) fn give_back(pass: &mut Pass<'_>, roster: &Roster<'_>) {
             .iter()
             .find(|pod| pod.phase == PodPhase::Pending);
         let first = waits.map_or_else(String::new, |pod| {
-            format!(", `{}` first", pass.job.pod_name(pod.slot))
+            format!(" (first: `{}`)", pass.job.pod_name(pod.slot))
         });
-        format!("not all pods run {limit} s after the gang got its seats{first}")
+        format!("{limit} s after nodes were assigned, some pods are not running{first}")
     } else {
         pass.wake(late_at);
         if refused_seat.is_some() {
@@ -97,17 +97,17 @@ pub(super) fn give_back(pass: &mut Pass<'_>, roster: &Roster<'_>) {
         return;
     };
     if pass.status.trainyard.whole {
-        return give_up_newcomers(pass, roster, why, avoid);
+        return dismiss_unscheduled(pass, roster, why, avoid);
     }
-    let message = format!("The gang gives its seats back: {why}.");
+    let message = format!("Releasing the gang's nodes: {why}.");
     if pass.holds(ConditionType::Running) {
         pass.hold(ConditionType::Restarting, message.clone());
     }
-    pass.tell(EventKind::Warning, "SeatsGivenBack", message);
-    release(pass, why, avoid);
+    pass.emit(EventKind::Warning, "SeatsGivenBack", message);
+    release_and_restart(pass, why, avoid);
     let record = &mut pass.status.trainyard;
     if refused_pod {
-        // What was refused is tried again by whoever carries it out, less often each time.
+        // The adapter retries what was refused, with a growing pause.
         record.held_first = true;
         record.given_back = record.given_back.saturating_add(1);
         return;
@@ -117,14 +117,14 @@ pub(super) fn give_back(pass: &mut Pass<'_>, roster: &Roster<'_>) {
     record.retry_at = pass.now.checked_add(pause).ok();
 }
 
-/// Whether a pod is missing that could be held back, its name free or not.
+/// Whether a pod is missing that could be gated, its name free or not.
 fn lacks_pods(roster: &Roster<'_>) -> bool {
     let mut missing = roster.missing.iter();
     missing.any(|slot| slot.role != Role::Launcher)
 }
 
-/// Ends an attempt whose seats another gang is to have. The error is the sentence with which the job fails.
-pub(super) fn make_room(pass: &mut Pass<'_>) -> Result<(), String> {
+/// Ends an attempt that is evicted for another gang. The error is the sentence with which the job fails.
+pub(super) fn end_evicted(pass: &mut Pass<'_>) -> Result<(), String> {
     let Seating::Evicted(why) = &pass.observed.seating else {
         return Ok(());
     };
@@ -134,14 +134,14 @@ pub(super) fn make_room(pass: &mut Pass<'_>) -> Result<(), String> {
     let why = why.clone();
     let record = &pass.status.trainyard;
     if record.seated_at.is_none() && !record.whole {
-        // Nobody sits there, or only pods that are leaving, so nothing is lost.
+        // No pod is there, or only pods that terminate, so nothing is lost.
         let avoid = Vec::new();
         pass.status.trainyard.released = record.attempt.saturating_sub(1);
-        pass.actions.push(Action::GiveSeatsBack { why, avoid });
+        pass.actions.push(Action::ReleaseSeats { why, avoid });
         return Ok(());
     }
-    let message = format!("The gang leaves its seats to another: {why}.");
-    pass.tell(EventKind::Warning, "Preempted", message);
+    let message = format!("The gang is preempted: {why}.");
+    pass.emit(EventKind::Warning, "Preempted", message);
     let first = pass.job.slots().next();
     let failure = Failure {
         slot: first.unwrap_or(Slot::new(Role::Worker, 0)),
@@ -150,43 +150,43 @@ pub(super) fn make_room(pass: &mut Pass<'_>) -> Result<(), String> {
     };
     // A gang that has not run as a whole yet has nothing to lose.
     if pass.status.trainyard.whole {
-        recover::pay(pass, &failure, Account::Preemption)?;
+        recover::charge_restart(pass, &failure, Account::Preemption)?;
     }
-    release(pass, why, Vec::new());
+    release_and_restart(pass, why, Vec::new());
     recover::pause(pass, &failure);
     Ok(())
 }
 
-/// Gives the seats back and begins the next attempt, which has to ask for some.
-fn release(pass: &mut Pass<'_>, why: String, avoid: Vec<String>) {
-    pass.actions.push(Action::GiveSeatsBack { why, avoid });
+/// Releases the seats and begins the next attempt, which has to request new ones.
+fn release_and_restart(pass: &mut Pass<'_>, why: String, avoid: Vec<String>) {
+    pass.actions.push(Action::ReleaseSeats { why, avoid });
     pass.status.trainyard.released = pass.status.trainyard.attempt;
     pass.next_attempt();
 }
 
-/// Gives up the pods that wait for their seats while the rest of the gang runs on: one that was replaced, or
+/// Dismisses the pods that wait for their seats while the rest of the gang runs: one that was replaced, or
 /// that came with a larger size.
-fn give_up_newcomers(pass: &mut Pass<'_>, roster: &Roster<'_>, why: String, avoid: Vec<String>) {
+fn dismiss_unscheduled(pass: &mut Pass<'_>, roster: &Roster<'_>, why: String, avoid: Vec<String>) {
     let waits =
         |pod: &&&ObservedPod| pod.phase == PodPhase::Pending && pod.node.is_none() && !pod.gated;
     let record = &mut pass.status.trainyard;
-    let newcomers = roster.notable.iter().filter(waits);
+    let unscheduled = roster.notable.iter().filter(waits);
     record
         .dismissed
-        .extend(newcomers.map(|pod| pod.uid.clone()));
+        .extend(unscheduled.map(|pod| pod.uid.clone()));
     record.seated_at = None;
-    // What is given up has not vanished.
+    // A dismissed pod has not vanished.
     record.formed = false;
-    let message = format!("Pods that found no place give their seats back: {why}.");
-    pass.tell(EventKind::Warning, "SeatsGivenBack", message);
-    pass.actions.push(Action::GiveSeatsBack { why, avoid });
+    let message = format!("Releasing the nodes of pods that cannot be scheduled: {why}.");
+    pass.emit(EventKind::Warning, "SeatsGivenBack", message);
+    pass.actions.push(Action::ReleaseSeats { why, avoid });
 }
 
-/// A job that wants no pods is in no line.
-pub(super) fn leave(pass: &mut Pass<'_>) {
+/// A job that wants no pods leaves the wait queue.
+pub(super) fn leave_queue(pass: &mut Pass<'_>) {
     let has_place = matches!(
         pass.observed.seating,
-        Seating::InLine(_) | Seating::Given(_) | Seating::Evicted(_)
+        Seating::Queued(_) | Seating::Given(_) | Seating::Evicted(_)
     );
     let why = if conditions::ended(&pass.status.conditions) {
         "the job has ended"
@@ -198,42 +198,42 @@ pub(super) fn leave(pass: &mut Pass<'_>) {
         return;
     };
     if has_place {
-        pass.actions.push(Action::GiveSeatsBack {
+        pass.actions.push(Action::ReleaseSeats {
             why: why.to_owned(),
             avoid: Vec::new(),
         });
     }
 }
 
-/// How the pods that are made now may go to nodes.
+/// How the pods that are created now get their nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// As the scheduler likes.
+pub(super) enum Binding {
+    /// The scheduler chooses.
     Open,
-    /// They are held back.
-    Held,
+    /// They are gated.
+    Gated,
     /// To their seats.
     Seated,
 }
 
-/// Asks for seats where the gang lacks them; how pods may be made now, if at all.
-pub(super) fn ask(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) -> Option<Way> {
-    // A gang that may not exist as a whole needs no seats: what was refused is made first, held back.
-    // A launcher is never held back, so there is nothing of it to be made first.
+/// Requests seats where the gang lacks them; how pods may be created now, if at all.
+pub(super) fn ask(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) -> Option<Binding> {
+    // A gang that may not exist as a whole needs no seats: what was refused is created first, gated.
+    // A launcher is never gated, so it is never created first.
     let held = missing.iter().any(|slot| slot.role != Role::Launcher);
-    // Seats that are given back for a refusal are not taken again before it is over, also where the pod that
-    // is missing cannot be made yet because of its name.
+    // Seats that were released for a refusal are not taken again before it is over, also where the pod that
+    // is missing cannot be created yet because of its name.
     let refused = pass.observed.refusals.first();
     let refused = refused.filter(|_| held || lacks_pods(roster));
     match (&pass.observed.seating, refused) {
-        (Seating::Open, _) => Some(Way::Open),
+        (Seating::Open, _) => Some(Binding::Open),
         (Seating::Given(_), Some(refusal)) => {
             let why = format!("cannot {}: {}", refusal.tried, refusal.message);
-            pass.actions.push(Action::GiveSeatsBack {
+            pass.actions.push(Action::ReleaseSeats {
                 why,
                 avoid: Vec::new(),
             });
-            Some(Way::Held)
+            Some(Binding::Gated)
         }
         (Seating::Given(seats), None) => {
             let record = &pass.status.trainyard;
@@ -244,44 +244,46 @@ pub(super) fn ask(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) ->
             if unseated {
                 pass.actions.push(Action::AskSeats);
             }
-            Some(Way::Seated)
+            Some(Binding::Seated)
         }
         (Seating::Unadmitted(why), _) => {
             let why = why.clone();
             pass.say(Code::WaitingForSeats, why);
-            Some(Way::Held)
+            Some(Binding::Gated)
         }
-        (Seating::Unasked, Some(_)) => Some(Way::Held),
-        (Seating::Unasked, None) if pass.status.trainyard.held_first && held => Some(Way::Held),
+        (Seating::Unasked, Some(_)) => Some(Binding::Gated),
+        (Seating::Unasked, None) if pass.status.trainyard.held_first && held => {
+            Some(Binding::Gated)
+        }
         (Seating::Unasked, None) => {
             pass.actions.push(Action::AskSeats);
-            pass.say(Code::WaitingForSeats, LOOKED_FOR);
+            pass.say(Code::WaitingForSeats, LOOKING_FOR_NODES);
             None
         }
-        // It is told when it has left them.
+        // An event follows when it has released them.
         (Seating::Evicted(why), _) => {
             let why = why.clone();
             pass.say(Code::WaitingForSeats, why);
             None
         }
-        (Seating::InLine(None), _) => {
-            pass.say(Code::WaitingForSeats, LOOKED_FOR);
+        (Seating::Queued(None), _) => {
+            pass.say(Code::WaitingForSeats, LOOKING_FOR_NODES);
             None
         }
-        (Seating::InLine(Some(why)), _) => {
+        (Seating::Queued(Some(why)), _) => {
             let why = match preflight::unfit_so_far(pass) {
                 None => why.clone(),
                 Some(unfit) => format!("{why}; {unfit}"),
             };
             pass.say(Code::WaitingForSeats, why);
-            Some(Way::Held)
+            Some(Binding::Gated)
         }
     }
 }
 
-/// A new job asks for seats before anything is written down. The answer comes within moments, and one status then
-/// tells both that the job was seen and what it got: with a thousand jobs at once, status writes are what the API
-/// server is busy with.
+/// A new job requests seats before its first status is written. The answer comes within moments, and one status then
+/// shows both that the job was seen and what it got: with a thousand jobs at once, status writes are most of the load
+/// on the API server.
 pub(super) fn ask_first(observed: &Observed, decision: Decision) -> Decision {
     Decision {
         actions: vec![Action::AskSeats],
@@ -291,26 +293,26 @@ pub(super) fn ask_first(observed: &Observed, decision: Decision) -> Decision {
     }
 }
 
-/// Where the new pod of `slot` may go; nothing where it is not to be made yet.
-pub(super) fn seat(pass: &Pass<'_>, way: Way, slot: Slot) -> Option<Seat> {
-    let given = match (way, &pass.observed.seating) {
-        (Way::Open, _) => return Some(Seat::Open),
-        (Way::Seated, Seating::Given(seats)) => seats.get(&slot),
+/// Where the new pod of `slot` may go; nothing where it is not to be created yet.
+pub(super) fn seat(pass: &Pass<'_>, binding: Binding, slot: Slot) -> Option<Seat> {
+    let given = match (binding, &pass.observed.seating) {
+        (Binding::Open, _) => return Some(Seat::Open),
+        (Binding::Seated, Seating::Given(seats)) => seats.get(&slot),
         _ => None,
     };
     match given {
         Some(node) => Some(Seat::Node(node.clone())),
         None if mutant::is(mutant::Mutant::StartsHalfGangs) => Some(Seat::Open),
         // A launcher has nothing to do before its workers run, and the batch Job that stands for it
-        // cannot be changed once it is made.
+        // cannot be changed once it exists.
         None if slot.role == Role::Launcher => None,
         None => Some(Seat::Gated),
     }
 }
 
-/// Lets the pods that were held back go to their seats, and starts the clock.
-pub(super) fn let_go(pass: &mut Pass<'_>, roster: &Roster<'_>, way: Way) {
-    let (Way::Seated, Seating::Given(seats)) = (way, &pass.observed.seating) else {
+/// Ungates the pods that have seats, and starts the clock.
+pub(super) fn ungate(pass: &mut Pass<'_>, roster: &Roster<'_>, binding: Binding) {
+    let (Binding::Seated, Seating::Given(seats)) = (binding, &pass.observed.seating) else {
         return;
     };
     let record = &pass.status.trainyard;
@@ -350,7 +352,7 @@ pub(super) fn let_go(pass: &mut Pass<'_>, roster: &Roster<'_>, way: Way) {
     }
 }
 
-/// The first pod that the scheduler refuses its seat, and its words.
+/// The first pod that the scheduler refuses its seat, and the scheduler's message.
 fn refused<'a>(roster: &Roster<'a>) -> Option<(&'a ObservedPod, &'a str)> {
     let mut pods = roster.notable.iter();
     pods.find_map(|pod| match &pod.wait {
@@ -366,7 +368,7 @@ fn seat_of(pass: &Pass<'_>, slot: Slot) -> Option<String> {
     }
 }
 
-/// Whether as many pods run, or have ended well, as the gang needs, and none is on its way to its seat.
+/// Whether as many pods run, or have succeeded, as the gang needs, and none is about to start.
 fn all_run(pass: &Pass<'_>, roster: &Roster<'_>) -> bool {
     let record = &pass.status.trainyard;
     let there: u32 = pass

@@ -117,7 +117,7 @@ pub enum ConditionType {
     Running,
     /// Pods are being replaced.
     Restarting,
-    /// It has no pods because it was told so.
+    /// It has no pods because `runPolicy.suspend` is set.
     Suspended,
     /// It ended well.
     Succeeded,
@@ -125,7 +125,7 @@ pub enum ConditionType {
     Failed,
     /// Fewer workers than wanted train. Ours; never last in the list.
     Degraded,
-    /// It is known what the ranks talk over, and it is what the job requires. Ours; never last in the list.
+    /// The transport of the ranks is known, and is what the job requires. Ours; never last in the list.
     TransportVerified,
 }
 
@@ -152,7 +152,7 @@ pub enum ConditionStatus {
     True,
     /// It does not.
     False,
-    /// Nobody can tell.
+    /// It is not known.
     Unknown,
 }
 
@@ -198,7 +198,7 @@ pub struct JobRecord {
     /// Pods of this attempt that ended well, whether or not they still exist.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub succeeded: BTreeMap<Role, IndexSet>,
-    /// Failures paid so far, by account.
+    /// Failure budget used so far, by account.
     pub spent: Spent,
     /// Pods of this attempt that are paid for or no longer wanted, and not gone yet.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
@@ -209,7 +209,7 @@ pub struct JobRecord {
     /// The last end of pods that restart alone, by name, once the doctor was asked about it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub last_ends: BTreeMap<String, LastEnd>,
-    /// What failed last, and why: the one sentence that whoever asks first wants to read.
+    /// What failed last, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<LastFailure>,
     /// Attempts in a row that failed on the user's account soon after they began.
@@ -224,13 +224,13 @@ pub struct JobRecord {
     /// Whether all of the gang has run at once in its seats, in this attempt.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub whole: bool,
-    /// Whether the pods are made held back before seats are asked for: some were refused the last time.
+    /// Whether the pods are created gated before seats are requested: some were refused the last time.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub held_first: bool,
-    /// The last attempt that gave its seats back: pods of it and of those before have none, even while they end.
+    /// The last attempt that released its seats: pods of it and of those before have none, even while they terminate.
     #[serde(skip_serializing_if = "is_zero")]
     pub released: u32,
-    /// How often in a row the gang gave its seats back because it did not start.
+    /// How often in a row the gang released its seats because it did not start.
     #[serde(skip_serializing_if = "is_zero")]
     pub given_back: u32,
     /// The last restart that was asked for and is done; see [`crate::spec::JobSettings::restart`].
@@ -239,7 +239,7 @@ pub struct JobRecord {
     /// The fabric that the pods of this attempt are on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fabric: Option<FabricInUse>,
-    /// The preflight of the gang's seats, where the job requires one.
+    /// The preflight of the gang's nodes, where the job requires one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preflight: Option<PreflightState>,
     /// What the job waits for.
@@ -284,7 +284,7 @@ pub struct PreflightState {
     /// The first of the nodes that failed one and were left, until all of the gang runs.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub unfit: BTreeSet<String>,
-    /// How many in a row helped nobody.
+    /// How many in a row failed for all nodes or had no result.
     #[serde(skip_serializing_if = "is_zero")]
     pub in_vain: u32,
     /// Why the last one did not.
@@ -328,7 +328,7 @@ pub struct LastFailure {
     pub account: Account,
     /// Why, such as `it ran out of memory (exit code 137)`.
     pub message: String,
-    /// The furthest step of that attempt, where it told any.
+    /// The furthest step of that attempt, where it reported any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<u64>,
     /// The first of the attempts in a row that ended with this same failure, where there are several.
@@ -349,7 +349,7 @@ pub struct LastEnd {
     pub ends: u32,
     /// What equal failures have in common, where a retry does not help ([`VerdictSummary::digest`]); else nothing.
     pub failure: String,
-    /// The furthest step of the job by then, where it told any.
+    /// The furthest step of the job by then, where it reported any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<u64>,
     /// When.
@@ -366,11 +366,11 @@ pub enum Account {
     Platform,
     /// Nodes, devices, networks.
     Infrastructure,
-    /// Seats taken by a job of higher priority.
+    /// Preemption by a job of higher priority.
     Preemption,
 }
 
-/// Failures paid, by account.
+/// Failure budget used, by account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Spent {
@@ -380,6 +380,6 @@ pub struct Spent {
     pub platform: u32,
     /// Nodes, devices, networks.
     pub infrastructure: u32,
-    /// Seats taken.
+    /// Preemptions.
     pub preemption: u32,
 }

@@ -136,7 +136,7 @@ mod tests {
                 false,
             ),
             (
-                "nobody",
+                "no replicas",
                 with_roles(job(Kind::Jax), &[(Worker, 0)]),
                 vec![],
                 false,

@@ -1,9 +1,9 @@
-//! `runPolicy.suspend`: a suspended job has no pods, and starts a new attempt when it goes on.
+//! `runPolicy.suspend`: a suspended job has no pods, and starts a new attempt when it is resumed.
 
 use super::{ConditionStatus, ConditionType, EventKind, conditions, messages, mutant, pass::Pass};
 use crate::{ledger::Phase, reason::Code};
 
-/// Takes every pod and Service away and says so.
+/// Deletes every pod and Service, and sets the condition.
 pub(super) fn suspend(pass: &mut Pass<'_>) {
     let observed = pass.observed;
     super::cleanup::remove_everything(pass);
@@ -16,7 +16,7 @@ pub(super) fn suspend(pass: &mut Pass<'_>) {
         conditions::suspend_running(conditions, pass.job.kind, message, pass.stamp);
         conditions::set_degraded(&mut pass.status.conditions, pass.job.kind, None, pass.stamp);
         pass.hold(ConditionType::Suspended, messages::suspended(pass.job));
-        pass.tell(
+        pass.emit(
             EventKind::Normal,
             "Suspended",
             messages::suspended(pass.job),
@@ -26,13 +26,15 @@ pub(super) fn suspend(pass: &mut Pass<'_>) {
     let message = match observed.pods.len() {
         0 => "the job is suspended by `runPolicy.suspend`".to_owned(),
         left => {
-            format!("the job is suspended by `runPolicy.suspend`; {left} pods are not gone yet")
+            format!(
+                "the job is suspended by `runPolicy.suspend`; {left} pods are still terminating"
+            )
         }
     };
     pass.say(Code::Suspended, message);
 }
 
-/// Lets a suspended job go on: the clock starts anew, and so does the gang.
+/// Resumes a suspended job: its clock starts again, and so does the gang.
 pub(super) fn resume(pass: &mut Pass<'_>) {
     if !pass.holds(ConditionType::Suspended) {
         return;
@@ -43,7 +45,7 @@ pub(super) fn resume(pass: &mut Pass<'_>) {
         "Resumed",
         messages::resumed(pass.job),
     );
-    pass.tell(EventKind::Normal, "Resumed", messages::resumed(pass.job));
+    pass.emit(EventKind::Normal, "Resumed", messages::resumed(pass.job));
     pass.status.start_time = Some(pass.stamp);
     pass.status.trainyard.quick_failures = 0;
     if pass.status.trainyard.attempt > 0 && !mutant::is(mutant::Mutant::ResumesOldAttempt) {

@@ -129,10 +129,10 @@ impl World {
             }
             Action::AskSeats => {
                 if self.observed.seating == Seating::Unasked {
-                    self.observed.seating = Seating::InLine(None);
+                    self.observed.seating = Seating::Queued(None);
                 }
             }
-            Action::GiveSeatsBack { .. } => self.observed.seating = Seating::Unasked,
+            Action::ReleaseSeats { .. } => self.observed.seating = Seating::Unasked,
             // Preflights are run by hand.
             Action::StartPreflight { .. } | Action::EndPreflight { .. } => {}
         }
@@ -346,7 +346,7 @@ fn exit_codes_decide_under_exit_code() {
 }
 
 #[test]
-fn an_evicted_pod_without_exit_code_restarts_under_exit_code() {
+fn evicted_pod_restarts_under_exit_code() {
     let mut world = World::new(policy(job(Kind::Tf), RestartPolicy::ExitCode));
     world.run_all();
     world.pod(worker(0)).phase = PodPhase::Failed;
@@ -493,7 +493,7 @@ fn an_old_view_is_not_acted_upon() {
 }
 
 #[test]
-fn a_vanished_rank_restarts_the_gang_but_a_finished_one_may_go() {
+fn vanished_rank_restarts_gang() {
     let mut world = World::new(job(Kind::Jax));
     world.run_all();
     world.exit(worker(0), 0);

@@ -1,11 +1,11 @@
-//! What ranks really talk over, and whether that is what the job requires.
+//! Which transport ranks really use, and whether that is what the job requires.
 //!
-//! Owns the condition `TransportVerified` and the end of an attempt whose ranks on different nodes talk over
-//! something else: a job that was meant for RDMA and runs over sockets holds its GPUs for weeks at a tenth of their
+//! Owns the condition `TransportVerified` and the end of an attempt whose ranks on different nodes use
+//! another one: a job that was meant for RDMA and runs over sockets holds its GPUs for weeks at a tenth of their
 //! speed, and nothing fails.
 //!
-//! Invariants: what no rank has told is no mismatch. A mismatch costs the platform's account; the same one twice in a
-//! row ends the job, so it is never tried for ever.
+//! Invariants: a transport that no rank has reported is not a mismatch. A mismatch is charged to the platform's account;
+//! the same one twice in a row ends the job, so it is never retried forever.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,10 +21,9 @@ use crate::{
 /// Ranks and nodes that a verdict names.
 const NAMED: usize = 16;
 
-/// Whether somebody wants to know what the ranks of `job` talk over: it requires something, or makes NCCL
-/// tell.
+/// Whether the transport of `job` is to be read: the job requires one, or makes NCCL log it.
 pub fn asks_for_transport(job: &Job) -> bool {
-    let tells = |value: &str| matches!(value.to_ascii_uppercase().as_str(), "INFO" | "TRACE");
+    let logs = |value: &str| matches!(value.to_ascii_uppercase().as_str(), "INFO" | "TRACE");
     let mut specs = job
         .roles
         .values()
@@ -33,15 +32,15 @@ pub fn asks_for_transport(job: &Job) -> bool {
         || specs.any(|spec| {
             let variables = spec.containers.iter().flat_map(|container| &container.env);
             variables.flatten().any(|variable| {
-                variable.name == "NCCL_DEBUG" && variable.value.as_deref().is_some_and(tells)
+                variable.name == "NCCL_DEBUG" && variable.value.as_deref().is_some_and(logs)
             })
         })
 }
 
-/// What the ranks of an attempt told, put together.
+/// The transports that the ranks of an attempt reported, together.
 #[derive(Debug)]
-struct Told<'a> {
-    /// Every rank that told of a channel. Ranks without a number count one by one.
+struct Reported<'a> {
+    /// Every rank that reported a channel. Ranks without a number count one by one.
     ranks: Vec<(&'a TransportSeen, BTreeSet<&'a str>)>,
     world: Option<u32>,
 }
@@ -59,18 +58,21 @@ struct Mismatch {
     pods: Vec<String>,
 }
 
-impl<'a> Told<'a> {
-    /// What was told in this attempt, where anything was.
+impl<'a> Reported<'a> {
+    /// What was reported in this attempt, where anything was.
     fn new(pass: &Pass<'a>) -> Option<Self> {
         let attempt = pass.status.trainyard.attempt;
-        let told = pass.observed.transports.as_ref()?;
-        if told.attempt != attempt {
+        let reported = pass.observed.transports.as_ref()?;
+        if reported.attempt != attempt {
             return None;
         }
         let mut numbered: BTreeMap<u32, (&TransportSeen, BTreeSet<&str>)> = BTreeMap::new();
         let mut others = Vec::new();
-        let spoke = told.ranks.iter().filter(|seen| !seen.transports.is_empty());
-        for seen in spoke {
+        let with_channels = reported
+            .ranks
+            .iter()
+            .filter(|seen| !seen.transports.is_empty());
+        for seen in with_channels {
             let names = seen.transports.iter().map(String::as_str);
             match seen.rank {
                 Some(rank) => {
@@ -83,12 +85,12 @@ impl<'a> Told<'a> {
             }
         }
         let ranks: Vec<_> = numbered.into_values().chain(others).collect();
-        let world = told.ranks.iter().filter_map(|seen| seen.world).max();
+        let world = reported.ranks.iter().filter_map(|seen| seen.world).max();
         (!ranks.is_empty()).then_some(Self { ranks, world })
     }
 
-    /// Whether every rank has told.
-    fn is_whole(&self) -> bool {
+    /// Whether every rank has reported.
+    fn is_complete(&self) -> bool {
         self.world
             .is_some_and(|world| self.ranks.len() >= world as usize)
     }
@@ -139,12 +141,12 @@ impl<'a> Told<'a> {
             return Some(self.those_with(job, required, wrong));
         }
         // A rank may receive into the memory of its GPU and send from that of the host, so only all ranks together
-        // tell that nobody goes directly.
+        // show that none uses GPUDirect.
         let strict = |name: &str| {
             let mut fits = required.iter().filter(|one| one.allows(name));
             fits.all(|one| one.is_direct())
         };
-        let unmet = self.is_whole()
+        let unmet = self.is_complete()
             && self.any(strict)
             && !self.any(|name| is_direct(name) || !strict(name));
         unmet.then(|| self.those_with(job, required, is_between_nodes))
@@ -153,7 +155,7 @@ impl<'a> Told<'a> {
     /// What is found and what was required, in a sentence.
     fn refusal(&self, pass: &Pass<'_>, mismatch: &Mismatch) -> String {
         format!(
-            "{} of attempt {} {} {}, and the job requires {}",
+            "{} of attempt {} {} {}, but the job requires {}",
             self.share(mismatch.count),
             pass.status.trainyard.attempt,
             verb(mismatch.count),
@@ -210,38 +212,38 @@ impl<'a> Told<'a> {
 pub(super) fn report(pass: &mut Pass<'_>) {
     let attempt = pass.status.trainyard.attempt;
     let requires = !pass.job.settings.require_transport.is_empty();
-    if let Some(told) = Told::new(pass) {
-        if let Some(mismatch) = told.mismatch(pass.job, &pass.job.settings.require_transport) {
-            let sentence = told.refusal(pass, &mismatch);
+    if let Some(reported) = Reported::new(pass) {
+        if let Some(mismatch) = reported.mismatch(pass.job, &pass.job.settings.require_transport) {
+            let sentence = reported.refusal(pass, &mismatch);
             return set(pass, ConditionStatus::False, "TransportMismatch", sentence);
         }
-        if let Some(sentence) = unexpected(pass, &told) {
+        if let Some(sentence) = unexpected(pass, &reported) {
             let known = pass.condition(ConditionType::TransportVerified);
             if known.is_none_or(|known| known.message != sentence) {
-                pass.tell(EventKind::Warning, "TransportUnexpected", sentence.clone());
+                pass.emit(EventKind::Warning, "TransportUnexpected", sentence.clone());
             }
             let status = ConditionStatus::False;
             return set(pass, status, "TransportUnexpected", sentence);
         }
-        let between = told.any(|_| true);
-        let sentence = told.sentence();
-        let (status, message) = match (told.is_whole(), told.world) {
+        let between = reported.any(|_| true);
+        let sentence = reported.sentence();
+        let (status, message) = match (reported.is_complete(), reported.world) {
             (true, _) if requires && !between => (
                 ConditionStatus::Unknown,
-                format!("{sentence}; no channel between nodes was told"),
+                format!("{sentence}; no inter-node channel was reported"),
             ),
             (true, _) => (ConditionStatus::True, sentence),
             (false, Some(_)) => (ConditionStatus::Unknown, format!("{sentence} so far")),
             (false, None) => (
                 ConditionStatus::Unknown,
-                format!("{sentence} so far, of a world whose size no rank has told"),
+                format!("{sentence} so far (world size not reported yet)"),
             ),
         };
         let verified =
             status == ConditionStatus::True && !pass.holds(ConditionType::TransportVerified);
         set(pass, status, "TransportVerified", message.clone());
         if verified && pass.holds(ConditionType::TransportVerified) {
-            pass.tell(EventKind::Normal, "TransportVerified", message);
+            pass.emit(EventKind::Normal, "TransportVerified", message);
         }
         return;
     }
@@ -251,15 +253,15 @@ pub(super) fn report(pass: &mut Pass<'_>) {
     let awaited = known.is_none() && requires && pass.holds(ConditionType::Running);
     if of_before || awaited {
         let message = format!(
-            "no rank of attempt {attempt} has told what it uses; `NCCL_DEBUG=INFO` makes NCCL tell"
+            "no rank of attempt {attempt} has reported its transport; set `NCCL_DEBUG=INFO` so that NCCL logs it"
         );
         set(pass, ConditionStatus::Unknown, "TransportUnknown", message);
     }
 }
 
-/// What the ranks use where their fabric promises something else and the job requires nothing: it goes on, and
-/// somebody is told.
-fn unexpected(pass: &Pass<'_>, told: &Told<'_>) -> Option<String> {
+/// What the ranks use where their fabric promises something else and the job requires nothing: it continues,
+/// with a warning event.
+fn unexpected(pass: &Pass<'_>, reported: &Reported<'_>) -> Option<String> {
     if !pass.job.settings.require_transport.is_empty() {
         return None;
     }
@@ -278,10 +280,10 @@ fn unexpected(pass: &Pass<'_>, told: &Told<'_>) -> Option<String> {
         _ => return None,
     };
     let required = RequiredTransport::parse_list(required).ok()?;
-    let mismatch = told.mismatch(pass.job, &required)?;
+    let mismatch = reported.mismatch(pass.job, &required)?;
     Some(format!(
-        "{} of attempt {} {} {}, and the fabric `{}` is expected to give `{expects}`",
-        told.share(mismatch.count),
+        "{} of attempt {} {} {}, but the fabric `{}` is expected to provide `{expects}`",
+        reported.share(mismatch.count),
         pass.status.trainyard.attempt,
         verb(mismatch.count),
         mismatch.used,
@@ -292,22 +294,22 @@ fn unexpected(pass: &Pass<'_>, told: &Told<'_>) -> Option<String> {
 /// Ends the attempt where its ranks use something else than what is required. The error is the sentence with which
 /// the job fails.
 pub(super) fn enforce(pass: &mut Pass<'_>) -> Result<(), String> {
-    let Some(told) = Told::new(pass) else {
+    let Some(reported) = Reported::new(pass) else {
         return Ok(());
     };
-    let Some(mismatch) = told.mismatch(pass.job, &pass.job.settings.require_transport) else {
+    let Some(mismatch) = reported.mismatch(pass.job, &pass.job.settings.require_transport) else {
         return Ok(());
     };
     if mutant::is(Mutant::IgnoresTransport) {
         return Ok(());
     }
-    let sentence = told.refusal(pass, &mismatch);
+    let sentence = reported.refusal(pass, &mismatch);
     let again = repeated(pass, &mismatch);
     remember(pass, mismatch, &sentence);
     let account = Account::Platform;
     let paid = budget::charge(&mut pass.status.trainyard.spent, pass.job, account, 1);
     if let Some(before) = again {
-        pass.tell(
+        pass.emit(
             EventKind::Warning,
             "TransportMismatch",
             format!("{sentence}."),
@@ -319,10 +321,10 @@ pub(super) fn enforce(pass: &mut Pass<'_>) -> Result<(), String> {
     let limit = budget::limit(pass.job, account)
         .map_or_else(|| "unlimited".to_owned(), |limit| format!("{limit}"));
     let message = format!(
-        "{sentence}. Failures on the {} account: {spent} of {limit}.",
+        "{sentence}. Failure budget ({}): {spent} of {limit} used.",
         account.name()
     );
-    pass.tell(EventKind::Warning, "TransportMismatch", message);
+    pass.emit(EventKind::Warning, "TransportMismatch", message);
     pass.next_attempt();
     pass.hold(
         ConditionType::Restarting,
@@ -363,7 +365,7 @@ fn remember(pass: &mut Pass<'_>, mismatch: Mismatch, sentence: &str) {
         depth: Depth::Cause,
         place: Some(mismatch.used.clone()),
         signature: None,
-        next: "see why NCCL does not choose it: its lines with `NET/` name the devices that it finds in the pod"
+        next: "check why NCCL does not select it: its log lines with `NET/` list the devices that it found in the pod"
             .to_owned(),
     };
     pass.status.trainyard.last_failure = Some(LastFailure {

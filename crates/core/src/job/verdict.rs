@@ -1,7 +1,7 @@
 //! What the doctor's verdict changes about a failure: who pays, whether it is tried again, and where.
 //!
-//! Invariant: a verdict speaks only about what a program did, and never about a pod that was taken away;
-//! without a verdict, and for a job that asks for old behaviour, all is as the exit code says.
+//! Invariant: a verdict is only about what a program did, and never about a pod that was removed;
+//! without a verdict, and for a job that asks for old behaviour, the exit code decides.
 
 use super::{
     Account, Action, LastFailure, Observed, ObservedPod, PodPhase, Seating, alone,
@@ -89,7 +89,7 @@ fn deciding<'a>(pass: &Pass<'a>, failure: &Failure) -> Option<&'a VerdictSummary
 }
 
 /// The sentence with which the job fails, where a retry does not help and its user set no limit on retries: after two
-/// equal failures of which the second came no further; at once where somebody waits for the outcome and the attempt
+/// equal failures of which the second came no further; at once where a user waits for the outcome and the attempt
 /// never trained.
 pub(super) fn in_vain(pass: &Pass<'_>, failure: &Failure) -> Option<String> {
     if has_own_limit(pass.job) {
@@ -192,13 +192,13 @@ pub(super) fn same_since(pass: &Pass<'_>, failure: &Failure) -> Option<u32> {
     Some(last.since_attempt.unwrap_or(last.attempt))
 }
 
-/// The furthest step of this attempt, where it told any.
+/// The furthest step of this attempt, where it reported any.
 pub(super) fn step(pass: &Pass<'_>) -> Option<u64> {
     let progress = pass.observed.progress?;
     (progress.attempt == pass.status.trainyard.attempt).then_some(progress.step)
 }
 
-/// Gives the seats of the gang back where the doctor blames a node of theirs, so that the next attempt goes
+/// Releases the seats of the gang where the doctor blames one of its nodes, so that the next attempt runs
 /// elsewhere.
 pub(super) fn avoid_node(pass: &mut Pass<'_>, failure: &Failure) {
     let Some(verdict) = deciding(pass, failure) else {
@@ -212,8 +212,8 @@ pub(super) fn avoid_node(pass: &mut Pass<'_>, failure: &Failure) {
     if verdict.account == Account::Infrastructure
         && let Some(node) = node
     {
-        let why = format!("node `{node}` is avoided: {}", verdict.sentence);
+        let why = format!("avoiding node `{node}`: {}", verdict.sentence);
         let avoid = vec![node];
-        pass.actions.push(Action::GiveSeatsBack { why, avoid });
+        pass.actions.push(Action::ReleaseSeats { why, avoid });
     }
 }

@@ -32,7 +32,7 @@ impl Account {
     }
 }
 
-/// Why no pod of `job` may be made: one would run as the operator.
+/// Why no pod of `job` may be created: one would run as the operator.
 pub fn account_refusal(job: &Job, cluster: &Cluster) -> Option<String> {
     let own = cluster.own_account.as_ref()?;
     if own.namespace != job.namespace.as_str() {

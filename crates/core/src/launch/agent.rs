@@ -1,9 +1,9 @@
 //! How an `MPIJob` starts its ranks by the agent: a program of ours in every pod of the job.
 //!
-//! An init container lays it down in a volume, so that images stay as they are. In a worker it
+//! An init container copies it to a volume, so that images stay as they are. In a worker it
 //! serves commands; in the launcher, and in workers that pass a command on, it is called as ssh would
 //! be. Both sides show the certificate of the job and check that the other has it, too; a worker
-//! refuses whoever belongs to another attempt.
+//! refuses pods of another attempt.
 //!
 //! Owns the names that the program and the pods agree on. The program itself is `trainyard-agent`.
 
@@ -49,7 +49,7 @@ pub mod file {
     pub const KEY: &str = "tls.key";
 }
 
-/// The variables by which the program learns what pod it is in.
+/// The variables that identify the pod to the program.
 pub mod variable_name {
     /// The attempt that the pod is part of.
     pub const ATTEMPT: &str = "TRAINYARD_ATTEMPT";
@@ -71,7 +71,7 @@ const INSTALLER: &str = "trainyard-agent";
 /// What the pods of a job show each other: all PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AgentIdentity {
-    /// The certificate of the job's own authority, whose key nobody has any more.
+    /// The certificate of the job's own authority, whose key is discarded.
     pub authority: String,
     /// A certificate of that authority for [`SERVER_NAME`], of a server and of a client.
     pub certificate: String,
@@ -122,8 +122,8 @@ impl Agent<'_> {
 
     /// Lets container `at` of a worker serve commands.
     ///
-    /// A command that is only `sshd` goes, and its probes with it: they ask for a port that nobody
-    /// listens on. Any other runs beside the agent, and the pod lives as long as it does.
+    /// A command that is only `sshd` is removed, and its probes with it: nothing listens on their
+    /// port. Any other runs beside the agent, and the pod lives as long as it does.
     pub(super) fn shape_worker(self, spec: &mut PodSpec, at: usize) {
         self.bring(spec, at);
         let Some(container) = spec.containers.get_mut(at) else {
@@ -163,7 +163,7 @@ impl Agent<'_> {
             Volume {
                 name: IDENTITY_VOLUME.to_owned(),
                 secret: Some(SecretVolumeSource {
-                    // Whoever the container runs as must read it, and nobody else is in there.
+                    // The user of the container must read it, and no other user is in there.
                     default_mode: Some(0o444),
                     secret_name: Some(secret_name(self.job)),
                     ..SecretVolumeSource::default()
@@ -195,7 +195,7 @@ impl Agent<'_> {
     }
 }
 
-/// The container that lays the program down, as the user whom `beside` runs as.
+/// The init container that copies the program, as the user whom `beside` runs as.
 pub(super) fn installer(image: &str, beside: Option<&Container>) -> Container {
     // Requests equal to limits keep the pod's class of service, and are far below what the pod
     // asks for anyway, so they cost nothing.
@@ -272,7 +272,7 @@ pub(super) fn secret(job: &Job, key: Key<'_>) -> Option<Secret> {
 }
 
 /// Its name ends in a part of the job's identity: a job of the same name that was deleted a moment
-/// ago may still have its own, which the garbage collector is about to take away.
+/// ago may still have its own, which the garbage collector is about to delete.
 fn secret_name(job: &Job) -> String {
     let uid = job.uid.as_deref().and_then(|uid| uid.split('-').next());
     match uid {

@@ -1,7 +1,7 @@
 //! Whose an object is that already has a name which a job needs.
 //!
 //! Names of a job's objects follow from the name of the job (`bert` needs a `ConfigMap` `bert-config`), and
-//! users name things alike. An object is this job's only where the job is its controlling owner, by uid.
+//! other objects may have these names. An object is this job's only where the job is its controlling owner, by uid.
 //!
 //! Guarantees: everything else is left as it is, and the sentence says whose it is and what to do.
 
@@ -28,11 +28,11 @@ pub struct Claimant<'a> {
 pub enum Claim {
     /// This job's.
     Ours,
-    /// Whoever's it was: it is being deleted, and its name will be free.
+    /// Any owner's: it is being deleted, and its name will be free.
     Leaving,
     /// That of an earlier job of the same kind and name, with which the cluster deletes it.
     Earlier(String),
-    /// Somebody else's, or nobody's.
+    /// Another owner's, or without an owner.
     Other(String),
 }
 
@@ -51,7 +51,7 @@ impl Claim {
         }
     }
 
-    /// Why `kind` cannot be made, and what to do; nothing where the object is this job's.
+    /// Why `kind` cannot be created, and what to do; nothing where the object is this job's.
     pub fn refusal(&self, kind: &str) -> Option<String> {
         match self {
             Self::Ours => None,
@@ -63,7 +63,7 @@ impl Claim {
                  deleted this {kind} too"
             )),
             Self::Other(owner) => Some(format!(
-                "{BELONGS_TO}{owner}; rename the job, or delete this {kind} if nobody needs it"
+                "{BELONGS_TO}{owner}; rename the job, or delete this {kind} if it is not needed"
             )),
         }
     }
@@ -123,7 +123,7 @@ mod tests {
                 Claim::Ours,
             ),
             ("named, not controlling", vec![beside], other("no job")),
-            ("nobody's", vec![], other("no job")),
+            ("without an owner", vec![], other("no job")),
             (
                 "a Deployment's",
                 vec![deployment],
@@ -171,7 +171,7 @@ mod tests {
         let text = |claim: Claim| claim.refusal("ConfigMap").unwrap();
         assert_eq!(
             text(Claim::Other("Deployment `web`".to_owned())),
-            "it exists and belongs to Deployment `web`; rename the job, or delete this ConfigMap if nobody needs it"
+            "it exists and belongs to Deployment `web`; rename the job, or delete this ConfigMap if it is not needed"
         );
         assert_eq!(
             text(Claim::Earlier("MPIJob `bert`".to_owned())),

@@ -1,8 +1,8 @@
-//! The object that tells a scheduler of others of a gang: how many pods must start together, and what they
-//! need.
+//! The `PodGroup` or `Workload` for another scheduler: how many pods of a gang must start together, and what
+//! they need.
 //!
-//! Invariant: the gang is counted as it is started. A launcher that is made when its workers run is in what
-//! the gang needs, and not among the pods that have to be there at once: no scheduler would ever see them all.
+//! Invariant: the gang is counted as it is started. A launcher that is created when its workers run is in what
+//! the gang needs, and not among the pods that have to exist at once: no scheduler would ever see them all.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::{
     spec::{Job, Kind, Role, SchedulingPolicy, Slot},
 };
 
-/// The annotation by which the old operator of `MPIJob` v2beta1 is told a queue of Volcano.
+/// The annotation with the Volcano queue that the old operator of `MPIJob` v2beta1 reads.
 const QUEUE_NAME: &str = "scheduling.volcano.sh/queue-name";
 /// Annotations of a job that say nothing about its gang: our own, and what `kubectl` keeps.
 const OUR_PREFIX: &str = "trainyard.dev/";
@@ -23,7 +23,7 @@ const OUR_PREFIX: &str = "trainyard.dev/";
 pub(super) const NATIVE_GROUP: &str = "gang";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The API by which a scheduler is told of gangs.
+/// The API for gangs of a scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GroupApi {
     /// That of Volcano.
@@ -60,7 +60,7 @@ impl NativeApi {
     }
 
     /// The newest of the versions of `scheduling.k8s.io` that a cluster serves; the oldest where it serves none,
-    /// which is then said.
+    /// which is then reported.
     pub fn newest<'a>(served: impl IntoIterator<Item = &'a str>) -> Self {
         let served: Vec<&str> = served.into_iter().collect();
         let mut all = Self::ALL.into_iter();
@@ -113,14 +113,14 @@ impl GroupApi {
         }
     }
 
-    /// Why the pods of a gang in `phase` are not to be made yet. Volcano lets a gang in before it has pods; the
-    /// coscheduling plugin looks only at pods that are there.
+    /// Why the pods of a gang in `phase` are not to be created yet. Volcano admits a gang before it has pods; the
+    /// coscheduling plugin processes only pods that exist.
     pub fn wait(self, phase: &str, queue: &str) -> Option<String> {
         match (self, phase) {
             (Self::Volcano, "" | "Pending") => {
                 let queue = if queue.is_empty() { "default" } else { queue };
                 Some(format!(
-                    "Volcano has not let the gang into queue `{queue}` yet"
+                    "Volcano has not admitted the gang to queue `{queue}` yet"
                 ))
             }
             _ => None,
@@ -128,7 +128,7 @@ impl GroupApi {
     }
 }
 
-/// What a scheduler is told of a gang.
+/// The object that describes a gang to a scheduler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
     /// By which API.
@@ -140,7 +140,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// What `scheduler` is told of the gang of `job`.
+    /// The object that describes the gang of `job` to `scheduler`.
     pub(super) fn of(
         job: &Job,
         scheduler: &GangScheduler,
@@ -233,7 +233,7 @@ fn pod_group(
     spec
 }
 
-/// What `count` pods of the gang ask for: the launcher, without which nothing starts, then the others in the
+/// What `count` pods of the gang request: the launcher, without which nothing starts, then the others in the
 /// order of their roles.
 fn needs(job: &Job, plan: &Plan<'_>, count: u32) -> Result<Resources, LaunchError> {
     let mut left = count;
@@ -261,7 +261,7 @@ fn needs(job: &Job, plan: &Plan<'_>, count: u32) -> Result<Resources, LaunchErro
     Ok(total)
 }
 
-/// The amounts as the API writes them, without what is no resource of a pod.
+/// The amounts as the API writes them, without what is not a resource of a pod.
 fn quantities(needs: &Resources) -> BTreeMap<String, Quantity> {
     needs
         .iter()
@@ -301,15 +301,15 @@ fn priority_class(job: &Job, policy: &SchedulingPolicy) -> Option<String> {
     })
 }
 
-/// What the job says to the scheduler by annotations.
+/// The annotations of the job that are meant for the scheduler.
 fn annotations(job: &Job) -> Option<BTreeMap<String, String>> {
     if job.kind == Kind::MpiV2 {
         return None;
     }
     let own = job.annotations.iter();
-    let told: BTreeMap<String, String> = own
+    let passed_on: BTreeMap<String, String> = own
         .filter(|(key, _)| !key.starts_with(OUR_PREFIX) && *key != LAST_APPLIED)
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
-    (!told.is_empty()).then_some(told)
+    (!passed_on.is_empty()).then_some(passed_on)
 }

@@ -42,7 +42,7 @@ pub(super) const RUN: i32 = 0o555;
 /// What stands in place of keys that are not made yet.
 pub(super) const PLACEHOLDER: &str = "(made when the job is launched)";
 
-/// How the launcher of `job` enters its workers; nothing where it is no `MPIJob`.
+/// How the launcher of `job` enters its workers; nothing where it is not an `MPIJob`.
 ///
 /// By the agent, unless the job says otherwise, the cluster has no image of it, or the job's own
 /// commands are written for the transport of its kind's old operator.

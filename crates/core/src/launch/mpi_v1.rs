@@ -2,7 +2,7 @@
 //!
 //! With `kubectl` the launcher gets it from an init container, and the right to exec into its own
 //! workers; the workers only sleep, and there are no Services: pod names are the host names. With the
-//! agent they stay the host names, a headless Service makes them known, and nobody has any rights.
+//! agent they stay the host names, a headless Service resolves them, and no pod has any rights.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ impl<'a> Wiring<'a> {
 
     /// Adds what all pods of `role` share.
     pub(super) fn shape(&self, role: Role, pod: &mut Pod) {
-        // A finalizer in the template was never carried over, so nobody waits to remove it.
+        // A finalizer in the template was never carried over, so no controller would remove it.
         pod.metadata.finalizers = None;
         let spec = pod.spec.get_or_insert_default();
         if self.agent.is_some() {
@@ -223,7 +223,7 @@ pub(super) fn shared(
             Object::RoleBinding(Box::new(launcher_binding(job))),
         ]);
     }
-    // An account that the user names is made where it is missing, as ever, where accounts may be made; it gets no
+    // An account that the user names is created where it is missing, where accounts may be created; it gets no
     // rights.
     let named = named_account(job).filter(|_| cluster.launcher_rights);
     let mut objects: Vec<Object> = named.map(|_| account).into_iter().collect();

@@ -57,7 +57,7 @@ impl<'a> Wiring<'a> {
 
     /// Adds what all pods of `role` share.
     pub(super) fn shape(&self, role: Role, pod: &mut Pod) {
-        // A finalizer in the template was never carried over, so nobody waits to remove it.
+        // A finalizer in the template was never carried over, so no controller would remove it.
         pod.metadata.finalizers = None;
         let spec = pod.spec.get_or_insert_default();
         mpi::name_host(spec, self.job);

@@ -1,7 +1,7 @@
 //! Who may reach the ports of ours in the pods of a job.
 //!
-//! Every pod of a cluster can reach every other where nobody forbids it: the agent's port in the workers of an
-//! `MPIJob`, and the port of the pod that leads a preflight. Both authenticate whoever calls; with a policy others do
+//! Every pod of a cluster can reach every other where no policy forbids it: the agent's port in the workers of an
+//! `MPIJob`, and the port of the leader of a preflight. Both authenticate their callers; with a policy others do
 //! not get that far.
 //!
 //! Caveats: policies add up. [`NetworkPolicyMode::Ports`] allows everything but our ports, so it opens pods in a namespace
@@ -29,12 +29,12 @@ use crate::spec::{Job, Preflight};
 /// Which ports are closed to others, in pods in which we listen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NetworkPolicyMode {
-    /// None: no policy is made.
+    /// None: no policy is created.
     #[default]
     Off,
-    /// Those of the agent and of the preflight; every other stays open to everybody.
+    /// Those of the agent and of the preflight; every other port stays open.
     Ports,
-    /// All: only pods of the same job are let in, and whom other policies of the namespace allow.
+    /// All: only pods of the same job are admitted, and those that other policies of the namespace allow.
     Job,
 }
 

@@ -66,7 +66,7 @@ pub enum Object {
     Autoscaler(Box<HorizontalPodAutoscaler>),
     /// Who may reach the pods.
     NetworkPolicy(Box<NetworkPolicy>),
-    /// What another scheduler is told of the gang.
+    /// The object that describes the gang to another scheduler.
     Group(Box<Group>),
 }
 
@@ -75,7 +75,7 @@ pub enum Object {
 pub enum Existing {
     /// It stays as it is: it may be in use, or it may be the user's.
     Keep,
-    /// It is brought up to date, where it is the job's own; an object of somebody else is left alone, and the job
+    /// It is updated, where it is the job's own; an object of another owner is left as it is, and the job
     /// waits until its name is free.
     Update,
 }
@@ -83,7 +83,7 @@ pub enum Existing {
 impl Serialize for Object {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            // These come in thousands and are in order by themselves.
+            // These come in thousands and are in order already.
             Self::Pod(object) => object.serialize(serializer),
             Self::Service(object) => object.serialize(serializer),
             _ => self.to_value().serialize(serializer),

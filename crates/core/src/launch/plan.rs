@@ -85,7 +85,7 @@ impl<'a> Plan<'a> {
         Ok(self.finish(base, slot, attempt))
     }
 
-    /// What another scheduler is told of the gang, where one starts it.
+    /// The object that describes the gang to another scheduler, where one starts it.
     pub fn group(&self) -> Option<Group> {
         let scheduler = GangScheduler::of(self.job, self.cluster)?;
         // What it could fail for, making the plan has failed for.

@@ -1,11 +1,11 @@
 //! The pods of a preflight: one on each node, with what the job's own pods have there.
 //!
-//! Owns what such a pod is and the variables by which it learns its part. When they are made, who leads them and what
-//! becomes of what they find is an adapter's; what they measure is `trainyard preflight --serve`.
+//! Owns what such a pod is and its variables. When the pods are created, which one is the leader and what
+//! happens with their result is an adapter's; what they measure is `trainyard preflight --serve`.
 //!
 //! Invariant: a pod has the annotations, devices, volumes, tolerations and rights of the container that will train, and
 //! nothing else of it: no command, no sidecar, no label by which a Service or a controller would take it for a rank, no
-//! token of the API server. It ends by itself after [`DEADLINE`].
+//! token of the API server. Its deadline is [`DEADLINE`].
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -36,46 +36,46 @@ use crate::{
 
 /// The label of every pod of a preflight; its value is the round.
 pub const ROUND: &str = "trainyard.dev/preflight";
-/// The label that says whose preflight it is: the identity of the job, or a name of its own.
+/// The label of the preflight's owner: the identity of the job, or a name of its own.
 pub const OF: &str = "trainyard.dev/preflight-of";
 /// The container that measures.
 pub const CONTAINER: &str = "preflight";
-/// The port that the lead listens on.
+/// The port that the leader listens on.
 pub const PORT: u16 = 29_400;
-/// What stands before the report in the log of the lead.
+/// What stands before the report in the log of the leader.
 pub const MARKER: &str = "trainyard-preflight-report: ";
-/// A pod ends after this, whoever forgot it.
+/// A pod ends after this, even if no adapter deletes it.
 pub const DEADLINE: Duration = Duration::from_mins(5);
 /// Measuring ends after this.
 pub const MEASURES: Duration = Duration::from_mins(2);
 
-/// The variables by which a pod learns its part.
+/// The variables of a pod.
 ///
-/// Every pod has all of them, empty where they say nothing: else the image of a job could say it.
+/// Every pod has all of them, empty where they do not apply: else the image of a job could set them.
 pub mod variable_name {
     /// What a machine must have, as JSON.
     pub const NEEDS: &str = "TRAINYARD_PREFLIGHT_NEEDS";
     /// The node.
     pub const NODE: &str = "TRAINYARD_PREFLIGHT_NODE";
-    /// What all pods of one preflight know, and nobody else.
+    /// The secret that all pods of one preflight share.
     pub const TOKEN: &str = "TRAINYARD_PREFLIGHT_TOKEN";
     /// How many pods there are in all.
     pub const GANG: &str = "TRAINYARD_PREFLIGHT_GANG";
-    /// The nodes of all, for the lead.
+    /// The nodes of all, for the leader.
     pub const NODES: &str = "TRAINYARD_PREFLIGHT_NODES";
-    /// The domains of each node as JSON, for the lead.
+    /// The domains of each node as JSON, for the leader.
     pub const TOPOLOGY: &str = "TRAINYARD_PREFLIGHT_TOPOLOGY";
-    /// Where the lead is, for all others.
+    /// The address of the leader, for all others.
     pub const LEAD: &str = "TRAINYARD_PREFLIGHT_LEAD";
     /// Seconds in which measuring ends.
     pub const TIMEOUT: &str = "TRAINYARD_PREFLIGHT_TIMEOUT";
     /// Milliseconds in which one direction of a pair is measured.
     pub const MEASURE: &str = "TRAINYARD_PREFLIGHT_MEASURE";
-    /// The port that the lead listens on.
+    /// The port that the leader listens on.
     pub const PORT: &str = "TRAINYARD_PREFLIGHT_PORT";
     /// The folder that stands for `/`.
     pub const ROOT: &str = "TRAINYARD_PREFLIGHT_ROOT";
-    /// Bytes that the report of the lead may have.
+    /// Bytes that the report of the leader may have.
     pub const REPORT_BYTES: &str = "TRAINYARD_PREFLIGHT_REPORT_BYTES";
 
     /// All that the program reads.
@@ -95,10 +95,10 @@ pub mod variable_name {
     ];
 }
 
-/// One pod of a preflight, before it is said who leads.
+/// One pod of a preflight, before the leader is chosen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PreflightPod {
-    /// The node that it looks at.
+    /// The node that it measures.
     pub node: String,
     /// The domains that the node is in, from wide to narrow; empty where they are not known.
     pub domains: Vec<String>,
@@ -113,7 +113,7 @@ pub struct Flight<'a> {
     pub of: &'a str,
     /// Its number.
     pub round: u32,
-    /// What all pods of it know, and nobody else.
+    /// The secret that all its pods share.
     pub token: &'a str,
     /// Bytes that the report may have.
     pub report_bytes: usize,
@@ -124,7 +124,7 @@ pub fn image(cluster: &Cluster) -> Result<&str, LaunchError> {
     cluster.agent_image().ok_or(LaunchError::NoPreflightImage)
 }
 
-/// By what name it is known what `job` needs, among jobs that need the same.
+/// The key of what `job` needs; jobs that need the same have the same key.
 pub fn covers(job: &Job, fabric: Option<&Fabric>) -> String {
     let asked: Vec<_> = job
         .roles
@@ -164,7 +164,7 @@ pub fn of_job(
         let needs = probe::needs(job, fabric, role);
         let variables = variables(flight, node, &needs, seats.len());
         spec.init_containers = Some(vec![installer(image, Some(&trainer))]);
-        spec.containers = vec![imitation(trainer, variables)];
+        spec.containers = vec![measuring_container(trainer, variables)];
         let metadata = template.metadata.as_ref();
         let metadata = ObjectMeta {
             name: Some(format!("{}-preflight-{}-{index}", job.name, flight.round)),
@@ -193,7 +193,7 @@ pub fn of_nodes(
     let pods = nodes.iter().enumerate().map(|(index, (node, devices))| {
         let mut limits = small();
         limits.extend(devices.clone());
-        // One is enough to hold them all to what a job needs. How many are handed in is no matter of the node: GPUs may
+        // One is enough to hold them all to what a job needs. How many the pod gets does not depend on the node: GPUs may
         // be shared.
         let needs = Needs {
             gpus: (trial && devices.contains_key(probe::GPU)).then_some(1),
@@ -214,7 +214,7 @@ pub fn of_nodes(
         };
         let spec = PodSpec {
             containers: vec![container],
-            // Also nodes that are kept from others are looked at.
+            // Nodes on probation are measured, too.
             tolerations: Some(vec![Toleration {
                 operator: Some("Exists".to_owned()),
                 ..Toleration::default()
@@ -241,38 +241,38 @@ pub fn of_nodes(
     pods.collect()
 }
 
-/// Bytes of the largest variable that a kernel passes on are 128 KiB. A lead that is not told of domains still finds
+/// Bytes of the largest variable that a kernel passes on are 128 KiB. A leader without domains still finds
 /// slow nodes and pairs, only no uplinks.
 const LARGEST_VARIABLE: usize = 96 << 10;
 
-/// Makes a pod the lead of a preflight of `pods`.
-pub fn lead(pod: &mut Pod, pods: &[PreflightPod]) {
+/// Makes a pod the leader of a preflight of `pods`.
+pub fn make_leader(pod: &mut Pod, pods: &[PreflightPod]) {
     let nodes: Vec<&str> = pods.iter().map(|one| one.node.as_str()).collect();
-    tell(pod, variable_name::NODES, &nodes.join(","));
+    set_variable(pod, variable_name::NODES, &nodes.join(","));
     let known = pods.iter().filter(|one| !one.domains.is_empty());
     let domains: BTreeMap<&str, &[String]> = known
         .map(|one| (one.node.as_str(), &one.domains[..]))
         .collect();
     let text = serde_json::to_string(&domains).unwrap_or_default();
     if !domains.is_empty() && text.len() <= LARGEST_VARIABLE {
-        tell(pod, variable_name::TOPOLOGY, &text);
+        set_variable(pod, variable_name::TOPOLOGY, &text);
     }
 }
 
-/// Makes a pod one that joins the lead at `address`.
+/// Makes a pod join the leader at `address`.
 pub fn join(pod: &mut Pod, address: &str) {
     let address = if address.contains(':') {
         format!("[{address}]:{PORT}")
     } else {
         format!("{address}:{PORT}")
     };
-    tell(pod, variable_name::LEAD, &address);
+    set_variable(pod, variable_name::LEAD, &address);
 }
 
 /// The user that nothing belongs to.
 const NOBODY: i64 = 65_532;
 
-fn tell(pod: &mut Pod, name: &str, value: &str) {
+fn set_variable(pod: &mut Pod, name: &str, value: &str) {
     let containers = pod.spec.iter_mut().flat_map(|spec| &mut spec.containers);
     for container in containers {
         let env = container.env.get_or_insert_default();
@@ -281,7 +281,7 @@ fn tell(pod: &mut Pod, name: &str, value: &str) {
     }
 }
 
-/// The part of a pod's metadata by which it is told whose it is.
+/// The part of a pod's metadata that identifies its preflight.
 #[derive(Clone, Copy, Debug)]
 pub struct Labelled<'a> {
     /// Its namespace.
@@ -298,10 +298,11 @@ pub struct Labelled<'a> {
     pub ended: bool,
 }
 
-/// Whether a pod with the labels of a preflight is one: anybody can write labels.
+/// Whether a pod with the labels of a preflight is one: any user can write labels.
 ///
-/// A job's is owned by the job and named after it. One of no job has the name that its labels say, and nobody owns it;
-/// where that is not in `own`, the namespace of the operator, it is somebody's own, and only what has ended is cleared up.
+/// A job's is owned by the job and named after it. One without a job has the name that its labels say, and no owner;
+/// where that is not in `own`, the namespace of the operator, a user may have created it, and it is deleted only once it
+/// has ended.
 pub fn is_left_over(pod: Labelled<'_>, own: &str) -> bool {
     if let Some(owner) = pod.owner {
         let is_job = Kind::ALL
@@ -310,9 +311,9 @@ pub fn is_left_over(pod: Labelled<'_>, own: &str) -> bool {
         let named = format!("{}-preflight-{}-", owner.name, pod.round);
         return is_job && pod.name.starts_with(&named);
     }
-    let nobodys = format!("preflight-{}-{}-", pod.of, pod.round);
+    let without_job = format!("preflight-{}-{}-", pod.of, pod.round);
     let of_file = format!("-preflight-{}-", pod.round);
-    let is_named = pod.name.starts_with(&nobodys) || pod.name.contains(&of_file);
+    let is_named = pod.name.starts_with(&without_job) || pod.name.contains(&of_file);
     is_named && (pod.namespace == own || pod.ended)
 }
 
@@ -340,8 +341,8 @@ fn variables(flight: Flight<'_>, node: &str, needs: &Needs, count: usize) -> Vec
 }
 
 /// The container that trains, with the program that measures in place of its own.
-fn imitation(trainer: Container, ours: Vec<EnvVar>) -> Container {
-    // By these the container runtime knows which parts of the driver the container is to see.
+fn measuring_container(trainer: Container, ours: Vec<EnvVar>) -> Container {
+    // With these the container runtime chooses which parts of the driver the container sees.
     let seen = |var: &EnvVar| var.name.starts_with("NVIDIA_") && var.value.is_some();
     let theirs = trainer.env.into_iter().flatten().filter(seen);
     let mut mounts = trainer.volume_mounts.unwrap_or_default();
@@ -392,11 +393,11 @@ fn finish(node: &str, metadata: ObjectMeta, mut spec: PodSpec) -> PreflightPod {
     spec.automount_service_account_token = Some(false);
     spec.enable_service_links = Some(false);
     spec.termination_grace_period_seconds = Some(1);
-    // Names and gates of ranks are not for those who come before them.
+    // Names and gates are for ranks only.
     spec.hostname = None;
     spec.subdomain = None;
     spec.scheduling_gates = None;
-    // The seat is chosen, and beside whom ranks are to be is no matter of these.
+    // The node is chosen, and affinity between ranks does not concern these pods.
     spec.topology_spread_constraints = None;
     if let Some(affinity) = &mut spec.affinity {
         affinity.pod_affinity = None;
@@ -413,7 +414,7 @@ fn finish(node: &str, metadata: ObjectMeta, mut spec: PodSpec) -> PreflightPod {
     }
 }
 
-/// Far below what any training pod asks for.
+/// Far below what any training pod requests.
 fn small() -> BTreeMap<String, Quantity> {
     [("cpu", "500m"), ("memory", "128Mi")]
         .map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())))

@@ -1,7 +1,7 @@
 //! How a pod is given an address to which its program reports progress, as Kubeflow Trainer gives it to pods of a `TrainJob`.
 //!
 //! Programs find it by three variables: the address, the file of a token that is good for this job's address only, and the file of the
-//! authority to trust. The token is the pod's own, so that whoever takes a report knows which pod sent it. The authority travels in
+//! authority to trust. The token is the pod's own, so that the receiver knows which pod sent a report. The authority travels in
 //! an annotation of the pod: no other object and no further right is needed for it.
 //!
 //! Invariant: what the user set stays. A container that has one of the variables, or something mounted at that place, is left as it is.
@@ -48,12 +48,12 @@ pub fn job_at(path: &str) -> Option<(&str, &str)> {
     (one(namespace) && one(name)).then_some((namespace, name))
 }
 
-/// For whom a token is meant that speaks about a job's progress.
+/// The audience of a token that reports a job's progress.
 pub fn audience(namespace: &str, name: &str) -> String {
     format!("trainer.kubeflow.org/v1alpha1/namespaces/{namespace}/trainjobs/{name}/status")
 }
 
-/// Tells the containers of `pod` where to report, where the job asks for it.
+/// Gives the containers of `pod` the address to report to, where the job asks for it.
 pub fn add(pod: &mut LaunchedPod, job: &Job, push: &Push) {
     if job.settings.progress != ProgressBy::Push {
         return;

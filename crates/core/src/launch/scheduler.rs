@@ -1,6 +1,6 @@
-//! Schedulers of others that start gangs, and how a pod says which gang it is of.
+//! Other schedulers that start gangs, and how a pod names its gang.
 //!
-//! Owns who starts the gang of a job. What that scheduler is told of the gang is [`super::group`]'s.
+//! Owns who starts the gang of a job. The object that describes the gang to that scheduler is [`super::group`]'s.
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
@@ -13,12 +13,12 @@ use crate::spec::{GangBy, Job, Kind, Role};
 
 /// The annotation by which Volcano finds the gang of a pod.
 const GROUP_NAME: &str = "scheduling.k8s.io/group-name";
-/// The annotation by which Volcano tells the roles of a gang apart.
+/// The annotation by which Volcano distinguishes the roles of a gang.
 const TASK: &str = "volcano.sh/task-spec";
 /// The label by which the coscheduling plugin finds the gang of a pod.
 const POD_GROUP: &str = "scheduling.x-k8s.io/pod-group";
 
-/// A scheduler of others that starts gangs.
+/// Another scheduler that starts gangs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GangScheduler {
     /// Volcano.
@@ -30,7 +30,7 @@ pub enum GangScheduler {
 }
 
 impl GangScheduler {
-    /// What the scheduler-plugins call theirs where nobody says otherwise.
+    /// The default name of the scheduler of scheduler-plugins.
     pub const COSCHEDULING: &'static str = "scheduler-plugins-scheduler";
 
     /// The scheduler that an administrator names: `volcano`, `native`, or one with the coscheduling plugin. None
@@ -48,7 +48,7 @@ impl GangScheduler {
         }
     }
 
-    /// The one that starts the gang of `job`, where one does: whom the job names, else whom the cluster has.
+    /// The one that starts the gang of `job`, where one does: the one that the job names, else that of the cluster.
     pub fn of(job: &Job, cluster: &Cluster) -> Option<Self> {
         let own = cluster.gang_scheduler.as_ref();
         match job.settings.gang {
@@ -71,7 +71,7 @@ impl GangScheduler {
         })
     }
 
-    /// How it is told of gangs.
+    /// Its API for gangs.
     pub fn api(&self) -> GroupApi {
         match self {
             Self::Volcano => GroupApi::Volcano,
@@ -89,7 +89,7 @@ impl GangScheduler {
         }
     }
 
-    /// Leads a pod of `role` to it. A template that names a scheduler keeps it.
+    /// Assigns a pod of `role` to it. A template that names a scheduler keeps it.
     pub(super) fn mark(&self, job: &Job, role: Role, pod: &mut Pod) {
         let spec = pod.spec.get_or_insert_default();
         if let Some(name) = self.name()

@@ -1,7 +1,7 @@
-//! How a pod is held back, and how it is tied to its seat.
+//! How a pod is gated, and how it is bound to its node.
 //!
-//! A new pod is tied by a required node affinity on the node's own name, which lets the scheduler look at
-//! one node instead of all. A pod that exists may only be narrowed, so one that was held back is tied by
+//! A new pod is bound by a required node affinity on the node's own name, which lets the scheduler check
+//! one node instead of all. A pod that exists may only be narrowed, so one that was gated is bound by
 //! its node selector.
 
 use std::collections::BTreeMap;
@@ -66,7 +66,7 @@ fn forget_empty_annotations(pod: &mut LaunchedPod) {
     }
 }
 
-/// The change, as a strategic merge, that lets the incarnation `uid` of a pod go that was held back.
+/// The change, as a strategic merge, that ungates the incarnation `uid` of a pod.
 pub fn release(uid: &str, node: &str, hostname: &str) -> Value {
     let selector = BTreeMap::from([(HOSTNAME, hostname)]);
     json!({

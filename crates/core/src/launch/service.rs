@@ -52,7 +52,7 @@ pub fn service(job: &Job, slot: Slot) -> Option<Service> {
 ///
 /// A Service is stricter than a container: a number may appear once per protocol, and as soon as
 /// there are two ports each needs a name of its own. A Service that broke either rule would be
-/// refused for ever, so repeated numbers are left out and missing names are made.
+/// refused forever, so repeated numbers are left out and missing names are added.
 fn ports(container_ports: &[ContainerPort]) -> Vec<ServicePort> {
     let mut numbers = BTreeSet::new();
     let kept: Vec<&ContainerPort> = container_ports

@@ -1,7 +1,7 @@
 //! `TFJob`: `TF_CONFIG`, in the container named `tensorflow`.
 //!
-//! The dense form lists every pod of the job; the sparse form (`enableDynamicWorker`) tells a pod
-//! only what it must know, so that workers can come and go.
+//! The dense form lists every pod of the job; the sparse form (`enableDynamicWorker`) gives a pod
+//! only what it needs, so that workers can come and go.
 //!
 //! Invariant: the text is the contract's byte for byte, since scripts compare and hash it.
 

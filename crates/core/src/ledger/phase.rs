@@ -22,11 +22,11 @@ const STALLED_LEAST: Duration = Duration::from_secs(30);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// Held back before it may take seats.
+    /// Held back by a scheduling gate.
     Queued,
     /// Waits for nodes.
     Placing,
-    /// Pods and containers are made.
+    /// Pods and containers are created.
     Creating,
     /// Images are pulled.
     Pulling,
@@ -128,7 +128,7 @@ impl From<Phase> for Turn {
     }
 }
 
-/// What the phase is told from. Feed it every wanted pod, then ask.
+/// What the phase follows from. Add every wanted pod, then ask.
 ///
 /// A gang is as far as the pod that is least far, so the earliest phase of any pod is the job's.
 #[derive(Clone, Debug)]
@@ -191,7 +191,7 @@ impl Scene {
         if let Some(slowest) = self.slowest
             && (self.running < self.enough || self.running == 0)
         {
-            // Making pods again is the price of a restart; waiting for seats and images is not.
+            // Creating pods again is part of a restart; waiting for seats and images is not.
             let phase = if self.restarted && slowest == Phase::Creating {
                 Phase::Restarting
             } else {
@@ -203,7 +203,7 @@ impl Scene {
             if mutant::is(Mutant::TrainsWithoutSteps) {
                 return Phase::Training.into();
             }
-            // Whoever reads the output may have begun again, and has not read a step yet.
+            // The reader of the output may have restarted, and has not read a step yet.
             return open
                 .filter(|open| open.follows_step())
                 .unwrap_or(Phase::Starting)

@@ -97,11 +97,11 @@ fn the_phase_is_that_of_the_slowest_pod() {
     };
     let fast = |step, seconds| {
         let rhythm = Some(Duration::from_millis(100));
-        let told: Option<Progress> = step;
-        told.map(|told| Progress {
+        let reported: Option<Progress> = step;
+        reported.map(|reported| Progress {
             rhythm,
             at: at(seconds),
-            ..told
+            ..reported
         })
     };
     let cases = [
@@ -253,9 +253,9 @@ fn the_phase_is_that_of_the_slowest_pod() {
             "evaluates",
             false,
             vec![running()],
-            fast(step(7, 0, false), -599).map(|told| Progress {
+            fast(step(7, 0, false), -599).map(|reported| Progress {
                 evaluating: true,
-                ..told
+                ..reported
             }),
             None,
             Phase::Training,
@@ -264,9 +264,9 @@ fn the_phase_is_that_of_the_slowest_pod() {
             "was not read since",
             false,
             vec![running()],
-            fast(step(7, 0, false), -300).map(|told| Progress {
+            fast(step(7, 0, false), -300).map(|reported| Progress {
                 read_at: at(-280),
-                ..told
+                ..reported
             }),
             None,
             Phase::Training,
@@ -322,9 +322,9 @@ fn patience_follows_the_rhythm() {
         rhythm: Some(Duration::from_millis(millis)),
         ..Progress::new(1, 1, at(0))
     };
-    let saving = |told| Progress {
+    let saving = |reported| Progress {
         saving: true,
-        ..told
+        ..reported
     };
     let cases = [
         ("unknown", Progress::new(1, 1, at(0)), None, 600),
@@ -335,8 +335,8 @@ fn patience_follows_the_rhythm() {
         ("stated", rhythm(100), Some(5), 5),
         ("stated, saving", saving(rhythm(100)), Some(5), 5),
     ];
-    for (name, told, set, want) in cases {
-        let patience = patience(&told, set.map(Duration::from_secs));
+    for (name, reported, set, want) in cases {
+        let patience = patience(&reported, set.map(Duration::from_secs));
         assert_eq!(patience.as_secs(), want, "{name}");
     }
 }

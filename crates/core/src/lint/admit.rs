@@ -1,11 +1,10 @@
 //! Whether a job may be written as it is, given what it was before.
 //!
-//! Owns what a change may not change. What is found in a job by itself is [`super::review_object`]'s, so
-//! that whoever reviews the file hears the same before it is written.
+//! Owns what a change may not change. [`super::review_object`] finds what is wrong in a job by
+//! itself, so that a review of the file reports the same before it is written.
 //!
 //! Invariant: a mistake that was stored before refuses no change, and a change of nothing that is judged is
-//! not judged. Whoever wrote the job under an older rule must be able to mend it, to label it and to let
-//! it go.
+//! not judged. Whoever wrote the job under an older rule must be able to mend, label and delete it.
 
 use std::collections::BTreeMap;
 
@@ -17,18 +16,18 @@ use crate::{
     spec::annotation,
 };
 
-/// What is to be said to whoever writes a job.
+/// The result for whoever writes a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Admitted {
     /// Why the job must not be written; it may be where this is empty.
     pub refusals: Vec<Finding>,
-    /// What is told besides.
+    /// Findings that do not refuse the job.
     pub warnings: Vec<Finding>,
 }
 
 /// Whether `new` may be written, where `old` is what is there.
 pub fn admit(old: Option<&Value>, new: &Value) -> Admitted {
-    if old.is_some_and(|old| is_judged_alike(old, new)) {
+    if old.is_some_and(|old| has_same_judged_fields(old, new)) {
         return Admitted::default();
     }
     let mut found = review_object(new, None);
@@ -53,7 +52,7 @@ pub fn admit(old: Option<&Value>, new: &Value) -> Admitted {
 }
 
 /// Whether nothing differs that is judged: the spec, and our own annotations.
-fn is_judged_alike(old: &Value, new: &Value) -> bool {
+fn has_same_judged_fields(old: &Value, new: &Value) -> bool {
     fn ours(job: &Value) -> BTreeMap<&str, &Value> {
         let annotations = job
             .pointer("/metadata/annotations")
@@ -81,7 +80,7 @@ fn changes(old: &Value, new: &Value) -> Option<Finding> {
         shown(new)
     );
     let path = "spec.runPolicy.managedBy";
-    let hint = "delete the job and create it anew with the other value";
+    let hint = "delete the job and create it again with the other value";
     Some(Finding::new(&catalogue::IMMUTABLE, path, Span::default(), message).with_hint(hint))
 }
 

@@ -108,7 +108,7 @@ pub(super) const ODD: (Option<Severity>, Severity) = (Some(Severity::Warning), S
 /// Matters only to long runs on shared machines.
 pub(super) const CAREFUL: (Option<Severity>, Severity) = (None, Severity::Warning);
 
-/// What the rule with `code` looks at, where it is none of the contract.
+/// What the rule with `code` looks at, where it is not a rule of the contract.
 pub(super) fn look_of(code: &str) -> Option<Look> {
     let found = all().find(|advice| advice.rule.code == code);
     found.map(|advice| advice.look)

@@ -1,7 +1,7 @@
 //! Findings that are meant to be there: the annotation `trainyard.dev/lint-allow`.
 //!
 //! Invariant: an entry without a reason allows nothing, and so does one that names a rule of the
-//! contract; both are told. So is an entry that nothing needs any more, unless its rule looks at more
+//! contract; both are reported. So is an entry that nothing needs any more, unless its rule looks at more
 //! than is at hand.
 
 use super::{Rule, hygiene, rule as find_rule};
@@ -40,21 +40,21 @@ pub(super) fn apply(
         let (code, reason) = item.split_once(':').unwrap_or((item, ""));
         let code = code.trim();
         if reason.trim().is_empty() {
-            let message = format!("`{code}` is allowed without a reason, so it is not");
+            let message = format!("`{code}` has no reason, so it allows nothing");
             place.report_with(
                 &hygiene::NO_REASON,
                 message,
-                format!("write `{code}: ` and why it is meant"),
+                format!("write `{code}: ` and why it is intended"),
             );
             continue;
         }
         match find_rule(code) {
             Some(rule) if !rule.is_contract() => entries.push(Entry { code, used: false }),
-            Some(_) => tell(
+            Some(_) => report_entry(
                 &place,
                 format!("`{code}` cannot be allowed: the operator refuses such a job"),
             ),
-            None => tell(&place, format!("there is no rule `{code}`")),
+            None => report_entry(&place, format!("unknown rule `{code}`")),
         }
     }
     findings.retain(|finding| {
@@ -72,14 +72,14 @@ pub(super) fn apply(
         .iter()
         .filter(|entry| !entry.used && could_see(entry.code))
     {
-        tell(
+        report_entry(
             &place,
-            format!("nothing is found that `{}` allows", entry.code),
+            format!("`{}` allows nothing: there is no such finding", entry.code),
         );
     }
 }
 
-fn tell(place: &Place<'_>, message: String) {
+fn report_entry(place: &Place<'_>, message: String) {
     let rule: &Rule = &hygiene::ALLOWS_NOTHING;
     place.report_with(rule, message, "remove the entry");
 }

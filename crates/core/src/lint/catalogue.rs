@@ -3,7 +3,7 @@
 //! `TY001` to `TY014` are files that cannot be read, `TY101` to `TY149` is the contract of a job. Such a
 //! rule has one severity whatever the profile: the operator accepts the job or it does not.
 //!
-//! Invariant: codes are only ever added; a code that is no longer used is not given out again.
+//! Invariant: codes are only ever added; a code that is no longer used is never reused.
 
 use super::Rule;
 use crate::finding::Severity;
@@ -53,7 +53,7 @@ catalogue! {
     BAD_KEY "TY013" Error "key is not text"
         "A key of a map must be text; YAML would allow maps and lists, JSON does not."
     TEMPLATE "TY014" Error "template that is not filled in"
-        "The file has the marks of a template language such as Helm's and is no YAML before they are filled in. What comes out of the template can be checked."
+        "The file has the marks of a template language such as Helm's and is not YAML before they are filled in. What comes out of the template can be checked."
 
     NOT_A_JOB "TY101" Error "not a job"
         "The document is neither one of the job kinds that are read nor an object that goes with one."
@@ -118,11 +118,11 @@ catalogue! {
     ELASTIC_WITHOUT_WORKER "TY131" Error "elastic job without workers"
         "The bounds of an elastic job are those of its Worker role, which must be there."
     INERT_ELASTIC "TY132" Warning "elasticPolicy without effect"
-        "The launcher of a PaddleJob never learns of these fields."
+        "The launcher of a PaddleJob does not get these fields."
     RDZV_BACKEND "TY133" Warning "unknown rendezvous backend"
         "torchrun knows a few rendezvous backends by name; another one must be installed in the image."
     BAD_MPI_IMPLEMENTATION "TY134" Error "invalid mpiImplementation"
-        "The hostfile and variables depend on whose `mpirun` the image has."
+        "The hostfile and variables depend on which MPI implementation the image has."
     BAD_SSH_PATH "TY135" Error "empty sshAuthMountPath"
         "The ssh keys of the job must be mounted somewhere."
     LAUNCHER_CREATION "TY136" Warning "unknown launcherCreationPolicy"

@@ -1,7 +1,7 @@
 //! What a cluster must have for a job to run there: nodes, networks, claims and classes.
 //!
-//! Owns these rules and what they need to know of a cluster. Whoever asks reads it from one; without it
-//! nothing is said.
+//! Owns these rules and what they need to know of a cluster. The caller reads these facts from a cluster; without
+//! them no rule here reports anything.
 //!
 //! Invariant: what could not be read is not judged. What the files bring with them counts as being there.
 
@@ -54,7 +54,7 @@ impl ClusterFacts {
     }
 
     /// The namespace of the cluster that the files mean by `namespace`.
-    fn meant_by<'a>(&'a self, scene: &'a Scene<'_>, namespace: &'a str) -> &'a str {
+    fn cluster_namespace<'a>(&'a self, scene: &'a Scene<'_>, namespace: &'a str) -> &'a str {
         if namespace == scene.job.namespace.as_str() {
             self.namespace_of(scene)
         } else {
@@ -82,7 +82,11 @@ pub fn namespaces(files: &[&File], namespace: &str) -> BTreeSet<String> {
         let scene = Scene::new(&job, root, &companions, None);
         needed.insert(facts.namespace_of(&scene).to_owned());
         for attachment in scene.pods.iter().flat_map(|pod| attachments(&scene, pod)) {
-            needed.insert(facts.meant_by(&scene, &attachment.namespace).to_owned());
+            needed.insert(
+                facts
+                    .cluster_namespace(&scene, &attachment.namespace)
+                    .to_owned(),
+            );
         }
     }
     needed
@@ -94,9 +98,9 @@ pub(super) static RULES: &[Advice] = &[
         rule: rule(
             "TY801",
             RISKY,
-            "no node is selected",
+            "no node matches",
             "No node of the cluster has the labels that `nodeSelector` or the required node affinity asks for, so the \
-             pods wait for ever. Where nodes come and go with demand, allow the finding with that reason.",
+             pods stay Pending. Where nodes come and go with demand, allow the finding with that reason.",
         ),
         look: Look::Cluster(no_node),
         catches: example(
@@ -120,7 +124,7 @@ pub(super) static RULES: &[Advice] = &[
             RISKY,
             "more devices than any node has",
             "A pod is on one node. If it asks for a device that no node of the cluster offers, or for more than the \
-             largest one has, it waits for ever. Where nodes come and go with demand, allow the finding with that reason.",
+             largest one has, it stays Pending. Where nodes come and go with demand, allow the finding with that reason.",
         ),
         look: Look::Cluster(no_device),
         catches: example(
@@ -168,7 +172,7 @@ pub(super) static RULES: &[Advice] = &[
             WRONG,
             "claim that is not there",
             "A volume names a PersistentVolumeClaim that neither the files nor the namespace have. The pods wait \
-             until somebody makes it.",
+             until somebody creates it.",
         ),
         look: Look::Cluster(no_claim),
         catches: example(
@@ -290,7 +294,7 @@ fn no_attachment(rule: &Rule, scene: &Scene<'_>, cluster: &ClusterFacts) {
     for pod in &scene.pods {
         for attachment in attachments(scene, pod) {
             let (namespace, name) = (attachment.namespace.as_str(), attachment.name.as_str());
-            let here = cluster.meant_by(scene, namespace);
+            let here = cluster.cluster_namespace(scene, namespace);
             let Some(known) = cluster.attachments.get(here) else {
                 continue;
             };
@@ -305,7 +309,7 @@ fn no_attachment(rule: &Rule, scene: &Scene<'_>, cluster: &ClusterFacts) {
                 place.report_with(
                     rule,
                     format!("namespace `{here}` of the cluster has no network attachment `{name}`"),
-                    meant(
+                    name_hint(
                         name,
                         known,
                         &format!("`kubectl get net-attach-def -n {here}` lists what there is"),
@@ -340,10 +344,10 @@ fn no_claim(rule: &Rule, scene: &Scene<'_>, cluster: &ClusterFacts) {
                 .report_with(
                     rule,
                     format!("namespace `{here}` of the cluster has no claim `{name}`"),
-                    meant(
+                    name_hint(
                         name,
                         known.keys(),
-                        "make the claim before the job, or add it to the files",
+                        "create the claim before the job, or add it to the files",
                     ),
                 );
         }
@@ -375,7 +379,7 @@ fn no_storage_class(
         place.report_with(
             rule,
             format!("the cluster has no storage class `{name}`"),
-            meant(
+            name_hint(
                 name,
                 known,
                 "`kubectl get storageclass` lists what there is",
@@ -397,7 +401,7 @@ fn no_priority_class(rule: &Rule, scene: &Scene<'_>, cluster: &ClusterFacts) {
         pod.at().key("priorityClassName").report_with(
             rule,
             format!("the cluster has no priority class `{name}`"),
-            meant(
+            name_hint(
                 name,
                 known,
                 "`kubectl get priorityclass` lists what there is",
@@ -407,7 +411,11 @@ fn no_priority_class(rule: &Rule, scene: &Scene<'_>, cluster: &ClusterFacts) {
 }
 
 /// The name that may be meant, or else what to do.
-fn meant<'a>(name: &str, known: impl IntoIterator<Item = &'a String>, otherwise: &str) -> String {
+fn name_hint<'a>(
+    name: &str,
+    known: impl IntoIterator<Item = &'a String>,
+    otherwise: &str,
+) -> String {
     let names = known.into_iter().map(String::as_str);
     match spec::nearest(name, names) {
         Some(near) => format!("did you mean `{near}`?"),

@@ -1,6 +1,6 @@
 //! The JSON configuration of `DeepSpeed`, where the files hold it, against the job that uses it.
 //!
-//! Owns what can be told from a `ConfigMap` of the same files. A configuration in the image is not seen.
+//! Owns what a `ConfigMap` of the same files shows. A configuration in the image is not seen.
 
 use serde_json::Value as Json;
 
@@ -102,7 +102,7 @@ pub(super) static RULES: &[Advice] = &[
     },
 ];
 
-/// What the files have of the configuration that a pod is told to read.
+/// What the files have of the configuration that the command of a pod names.
 enum Config<'a> {
     /// The `ConfigMap` and the key that it lacks.
     Missing(&'a str, &'a str),
@@ -193,7 +193,7 @@ fn batches(rule: &Rule, scene: &Scene<'_>) {
     each(scene, |pod, item, json| {
         let Ok(json) = json else { return };
         let number = |key: &str| json.get(key).and_then(Json::as_u64);
-        // Ranks that share a batch, by whatever name, are counted once; who knows how many they are?
+        // Ranks that share a batch, by whatever name, count once, and their number is unknown.
         let is_axis = |word: &Word<'_>| word.text.contains("parallel");
         let divided = scene.job.settings.parallelism.is_some()
             || pod.command().words.iter().any(is_axis)

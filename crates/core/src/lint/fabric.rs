@@ -170,7 +170,7 @@ pub(super) static RULES: &[Advice] = &[
             "TY308",
             RISKY,
             "network attachment that cannot work",
-            "The plugin is missing, unknown, or is not told what it needs: `host-device` needs to know \
+            "The plugin is missing, unknown, or lacks a setting: `host-device` needs to know \
              which device, and `sriov` and `ib-sriov` take theirs from a resource of the node that the \
              attachment must name.",
         ),
@@ -216,7 +216,7 @@ pub(super) static RULES: &[Advice] = &[
         rule: rule(
             "TY310",
             ODD,
-            "tuning that was copied",
+            "fixed NCCL tuning",
             "NCCL chooses algorithm, protocol and channels for every size and topology. A fixed value \
              that was measured on another cluster, or for one size, is slower for the others, and in \
              NCCL 2.30.7 `NCCL_ALGO` and `NCCL_PROTO` can leave no way to do a collective at all.",
@@ -291,7 +291,7 @@ pub(super) static RULES: &[Advice] = &[
             ODD,
             "variable that NCCL does not know",
             "No release of NCCL from 2.3.5 to 2.30.7 reads the variable, but one that is written almost \
-             the same. NCCL says nothing about variables that it does not know.",
+             the same. NCCL ignores unknown variables without a message.",
         ),
         look: Look::Job(nccl::unknown),
         catches: example(PYTORCH, &[("NCCL_SOCKET_IFNAME", "NCCL_SOCKET_IFNAMES")]),
@@ -327,7 +327,7 @@ pub(super) static RULES: &[Advice] = &[
             "Every item of `command` and `args` is one argument. An option with its value in the same \
              item is an option with a blank in its name, which the launcher does not know.",
         ),
-        look: Look::Job(mpirun::packed),
+        look: Look::Job(mpirun::option_with_value),
         catches: example(
             MPI,
             &[(
@@ -347,12 +347,12 @@ pub(super) static RULES: &[Advice] = &[
         rule: rule(
             "TY316",
             CAREFUL,
-            "NCCL is silent",
-            "Without `NCCL_DEBUG` NCCL says nothing about the transport it chose and little about why it \
+            "NCCL logging is off",
+            "Without `NCCL_DEBUG` NCCL logs nothing about the transport it chose and little about why it \
              failed. `WARN` costs nothing; `INFO` at the start shows which network carries the \
              gradients.",
         ),
-        look: Look::Job(silent),
+        look: Look::Job(nccl_debug_unset),
         catches: example(
             PYTORCH,
             &[(
@@ -439,7 +439,7 @@ fn rdma_off(rule: &Rule, scene: &Scene<'_>) {
         let mut set = pod
             .variables()
             .chain(pod.assigned())
-            .chain(scene.handed_on());
+            .chain(scene.mpirun_variables());
         let off = set.find(|(name, value, _)| *name == "NCCL_IB_DISABLE" && *value != "0");
         if let Some((device, (_, value, place))) = device.zip(off) {
             place.report_with(
@@ -528,12 +528,12 @@ fn host_network(rule: &Rule, scene: &Scene<'_>) {
     }
 }
 
-fn silent(rule: &Rule, scene: &Scene<'_>) {
+fn nccl_debug_unset(rule: &Rule, scene: &Scene<'_>) {
     let by_nccl = scene.ranks().any(|pod| pod.asks_for(talks_nccl));
     if !by_nccl || scene.gpus() == 0 || scene.pod_count() < 2 || scene.is_on_unknown_fabric() {
         return;
     }
-    let told = |pod: &Pod<'_>| {
+    let sets_debug = |pod: &Pod<'_>| {
         let passed = pod
             .command()
             .words
@@ -542,12 +542,12 @@ fn silent(rule: &Rule, scene: &Scene<'_>) {
         pod.has_variable("NCCL_DEBUG") || passed || pod.trainer.env_from.is_some()
     };
     if let (false, Some(pod)) = (
-        scene.pods.iter().any(told),
+        scene.pods.iter().any(sets_debug),
         scene.ranks().find(|pod| pod.gpus() > 0),
     ) {
         pod.trainer_at().key("env").report_with(
             rule,
-            "`NCCL_DEBUG` is not set: NCCL does not say which network it uses",
+            "`NCCL_DEBUG` is not set: NCCL does not log which network it uses",
             "add the variable `NCCL_DEBUG` with the value `WARN`",
         );
     }

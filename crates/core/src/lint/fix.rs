@@ -2,7 +2,7 @@
 //!
 //! Owns how a [`Fix`] looks at its place. Which findings have one is decided where they are found.
 //!
-//! Invariant: a text is only given back if it can be read and is better than before: fewer findings of
+//! Invariant: a text is only returned if it can be read and is better than before: fewer findings of
 //! the contract, or as many of those and fewer others. So fixing ends, and fixing twice is fixing once.
 
 use super::{Context, Profile, Rule, rule};

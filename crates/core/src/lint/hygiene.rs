@@ -18,7 +18,7 @@ pub(super) const NO_REASON: Rule = rule(
     "TY610",
     ODD,
     "finding allowed without a reason",
-    "`trainyard.dev/lint-allow` says which findings of the object are meant to be there. An entry has the form \
+    "`trainyard.dev/lint-allow` says which findings of the object are intended. An entry has the form \
      `TY402: reason`, several are separated by `;`. One without a reason allows nothing, because the next \
      reader could not know whether it still holds.",
 );
@@ -27,8 +27,8 @@ pub(super) const NO_REASON: Rule = rule(
 pub(super) const ALLOWS_NOTHING: Rule = rule(
     "TY611",
     ODD,
-    "nothing to allow",
-    "The entry of `trainyard.dev/lint-allow` names no finding of the object: the code is not known, is one of \
+    "suppression without effect",
+    "The entry of `trainyard.dev/lint-allow` names no finding of the object: the code is unknown, is one of \
      those that make a job invalid, or nothing of the kind is found any more. An old entry would hide \
      the next finding.",
 );
@@ -173,7 +173,7 @@ pub(super) static RULES: &[Advice] = &[
             "TY607",
             RISKY,
             "output into a read-only mount",
-            "The program is told to write, or to keep downloads, in a folder that is mounted read-only. It fails \
+            "The program writes, or keeps downloads, in a folder that is mounted read-only. It fails \
              at the first file, which for a checkpoint is hours into the run.",
         ),
         look: Look::Job(read_only),
@@ -201,7 +201,7 @@ pub(super) static RULES: &[Advice] = &[
             ODD,
             "claim without a class",
             "An empty `storageClassName` is not the default class, but none: only a volume that somebody made by \
-             hand fits, and without one the claim waits for ever. Without the field the default class is \
+             hand fits, and without one the claim stays Pending. Without the field the default class is \
              used.",
         ),
         look: Look::Companion(empty_class),
@@ -502,7 +502,7 @@ fn read_only(rule: &Rule, scene: &Scene<'_>) {
                 place.report_with(
                     rule,
                     format!(
-                        "`{path}` is to be written, but `{}` is mounted read-only",
+                        "the program writes `{path}`, but `{}` is mounted read-only",
                         mount.mount_path
                     ),
                     "write to another folder, or mount it without `readOnly`",

@@ -110,7 +110,7 @@ pub(super) static RULES: &[Advice] = &[
             CAREFUL,
             "no toleration for GPU nodes",
             "Nodes with GPUs are commonly tainted so that nothing else is placed on them. Without a \
-             toleration the pods wait for ever, unless the cluster adds one by its \
+             toleration the pods stay Pending, unless the cluster adds one by its \
              `ExtendedResourceToleration` admission.",
         ),
         look: Look::Job(no_toleration),
@@ -134,7 +134,7 @@ pub(super) static RULES: &[Advice] = &[
             "A GPU is fed by a process and the workers of its data loader. With fewer than 2 CPUs for \
              each GPU the GPUs wait for data.",
         ),
-        look: Look::Job(starved),
+        look: Look::Job(too_few_cpus),
         catches: example(PYTORCH, &[("cpu: \"64\"", "cpu: \"8\"")]),
         spares: example(PYTORCH, &[("cpu: \"64\"", "cpu: \"16\"")]),
     },
@@ -453,7 +453,7 @@ fn no_toleration(rule: &Rule, scene: &Scene<'_>) {
     }
 }
 
-fn starved(rule: &Rule, scene: &Scene<'_>) {
+fn too_few_cpus(rule: &Rule, scene: &Scene<'_>) {
     for pod in gpu_pods(scene) {
         let resources = pod.trainer.resources.as_ref();
         let requests = resources.and_then(|found| found.requests.as_ref());

@@ -77,7 +77,7 @@ pub(super) static RULES: &[Advice] = &[
             RISKY,
             "service mesh between the ranks",
             "A sidecar of a service mesh takes over the connections of the pod, slows or breaks those of NCCL and \
-             Gloo, and goes on running when the training has ended, so that the pod never does.",
+             Gloo, and keeps running after the training has ended, so that the pod never ends.",
         ),
         look: Look::Beside(mesh),
         catches: example(
@@ -100,7 +100,7 @@ pub(super) static RULES: &[Advice] = &[
             "TY504",
             RISKY,
             "every pod on one node by name",
-            "`nodeName` puts every pod of the role on one node and passes the scheduler by: nothing checks \
+            "`nodeName` puts every pod of the role on one node and bypasses the scheduler: nothing checks \
              whether they fit, and seats are not reserved.",
         ),
         look: Look::Job(node_name),

@@ -1,4 +1,4 @@
-//! Recovery: where checkpoints go, how many failures are borne, what is left to read afterwards.
+//! Recovery: where checkpoints go, how many failures are allowed, what is left to read afterwards.
 //!
 //! Failure rates are those of [`crate::plan::recovery`]: 419 interruptions of 16,384 GPUs in 54 days.
 
@@ -22,11 +22,11 @@ pub(super) static RULES: &[Advice] = &[
             "TY401",
             RISKY,
             "nowhere to keep checkpoints",
-            "A run without a checkpoint begins anew after every failure. Where the run is long for its \
-             number of GPUs, it is likely to be interrupted and never to end. The chance is worked out \
+            "A run without a checkpoint starts from step 0 after every failure. Where the run is long for its \
+             number of GPUs, it is likely to be interrupted and never to finish. The chance is worked out \
              from GPU-hours and the 0.0197 failures per 1,000 GPU-hours of a published run of 16,384 \
-             GPUs; a job without `activeDeadlineSeconds` is taken to run for a week. The rule speaks \
-             from a chance of 5 % on.",
+             GPUs; a job without `activeDeadlineSeconds` is taken to run for a week. The rule reports \
+             a chance of 5 % or more.",
         ),
         look: Look::Job(no_checkpoints),
         catches: example(
@@ -56,7 +56,7 @@ pub(super) static RULES: &[Advice] = &[
             RISKY,
             "claim for one node mounted on several",
             "A claim with `ReadWriteOnce` can be mounted on one node at a time, with `ReadWriteOncePod` in one \
-             pod. The pods that land on other nodes wait for ever, and the gang with them.",
+             pod. The pods on other nodes never start, and the gang waits with them.",
         ),
         look: Look::Beside(read_write_once),
         catches: example(PYTORCH, &[("[ReadWriteMany]", "[ReadWriteOnce]")]),
@@ -71,7 +71,7 @@ pub(super) static RULES: &[Advice] = &[
             RISKY,
             "checkpoints on the disk of a node",
             "An `emptyDir` ends with its pod and a `hostPath` stays on its node. After a failure the next \
-             attempt may be elsewhere and finds nothing to go on from.",
+             attempt may be elsewhere and finds nothing to resume from.",
         ),
         look: Look::Job(local_checkpoints),
         catches: example(
@@ -148,7 +148,7 @@ pub(super) static RULES: &[Advice] = &[
             "TY407",
             ODD,
             "attempts that are never used",
-            "`backoffLimit` says how many failures are borne, but the restart policy `Never` ends the job at \
+            "`backoffLimit` says how many failures are allowed, but the restart policy `Never` ends the job at \
              the first one of its program. The launcher of an MPIJob of `kubeflow.org/v1` has `Never` \
              unless it states another.",
         ),
@@ -179,7 +179,7 @@ pub(super) static RULES: &[Advice] = &[
             "The role has the restart policy `Never`, stated or by default, so the first failure of the program \
              ends the job and frees its seats.",
         ),
-        look: Look::Job(ends_at_once),
+        look: Look::Job(first_failure_ends_job),
         catches: example(
             PYTORCH,
             &[
@@ -276,7 +276,7 @@ fn expected(scene: &Scene<'_>, gpus: u64) -> (f64, String) {
     let hours = match scene.job.run_policy.active_deadline_seconds {
         #[expect(
             clippy::cast_precision_loss,
-            reason = "a deadline of 2^53 seconds is no deadline"
+            reason = "no real deadline has 2^53 seconds"
         )]
         Some(seconds) => seconds as f64 / 3_600.0,
         None => WEEK,
@@ -329,7 +329,7 @@ fn no_checkpoints(rule: &Rule, scene: &Scene<'_>) {
                 .any(|start| text.contains(start))
         };
         let variables = pod.variables().any(|(_, value, _)| remote(value));
-        // What a folder of the host holds is told by a rule of its own.
+        // Another rule reports folders of the host.
         let on_host = pod
             .mounts()
             .any(|(_, _, volume)| volume.is_some_and(|volume| volume.host_path.is_some()));
@@ -341,7 +341,7 @@ fn no_checkpoints(rule: &Rule, scene: &Scene<'_>) {
     if let Some(pod) = scene.ranks().find(|pod| pod.gpus() > 0) {
         pod.at().key("volumes").report_with(
             rule,
-            format!("no volume outlives the pods: {sum}, a chance of {:.0} % to begin anew", chance * 100.0),
+            format!("no volume outlives the pods: {sum}, a chance of {:.0} % to lose all progress", chance * 100.0),
             "mount a claim with `ReadWriteMany` and save to it, or state `activeDeadlineSeconds` for a short run",
         );
     }
@@ -431,7 +431,7 @@ fn local_checkpoints(rule: &Rule, scene: &Scene<'_>) {
 }
 
 fn too_few_restarts(rule: &Rule, scene: &Scene<'_>) {
-    // torchrun restarts three times where it is told nothing, but then nobody has written a number.
+    // torchrun restarts three times by default, but then nobody has written a number.
     let limit = match scene.job.elastic() {
         Some(elastic) => elastic
             .max_restarts
@@ -464,7 +464,7 @@ fn too_few_restarts(rule: &Rule, scene: &Scene<'_>) {
             rule,
             format!("{name} is {limit}: {sum}"),
             format!(
-                "allow at least {:.0}, twice what is to be expected",
+                "allow at least {:.0}, twice the expected number",
                 (failures * 2.0).ceil()
             ),
         );
@@ -501,7 +501,7 @@ fn no_grace(rule: &Rule, scene: &Scene<'_>) {
 }
 
 /// Roles whose restart policy is `Never`, with the way the job restarts taken into account.
-fn never<'s, 'a>(scene: &'s Scene<'a>) -> impl Iterator<Item = &'s Pod<'a>> {
+fn roles_never_restarting<'s, 'a>(scene: &'s Scene<'a>) -> impl Iterator<Item = &'s Pod<'a>> {
     scene.pods.iter().filter(|pod| {
         let answers = !scene.job.kind.is_mpi() || pod.role == Role::Launcher;
         let policy = scene
@@ -515,7 +515,7 @@ fn never<'s, 'a>(scene: &'s Scene<'a>) -> impl Iterator<Item = &'s Pod<'a>> {
 
 fn never_restarts(rule: &Rule, scene: &Scene<'_>) {
     let limit = scene.job.run_policy.backoff_limit.unwrap_or_default();
-    for pod in never(scene).filter(|_| limit > 0) {
+    for pod in roles_never_restarting(scene).filter(|_| limit > 0) {
         pod.place.key("restartPolicy").report_with(
             rule,
             format!(
@@ -527,9 +527,9 @@ fn never_restarts(rule: &Rule, scene: &Scene<'_>) {
     }
 }
 
-fn ends_at_once(rule: &Rule, scene: &Scene<'_>) {
+fn first_failure_ends_job(rule: &Rule, scene: &Scene<'_>) {
     let limit = scene.job.run_policy.backoff_limit.unwrap_or_default();
-    for pod in never(scene).filter(|_| limit == 0) {
+    for pod in roles_never_restarting(scene).filter(|_| limit == 0) {
         pod.place.key("restartPolicy").report_with(
             rule,
             format!("the first failure of {} ends the job", pod.role),

@@ -108,8 +108,8 @@ impl<'a> Scene<'a> {
         self.job.total_replicas()
     }
 
-    /// What `mpirun` is told to set in the ranks: name, value and the place in the launcher's command.
-    pub(super) fn handed_on(&self) -> Vec<(&'a str, &'a str, Place<'a>)> {
+    /// What the options of `mpirun` set in the ranks: name, value and the place in the launcher's command.
+    pub(super) fn mpirun_variables(&self) -> Vec<(&'a str, &'a str, Place<'a>)> {
         let launcher = self.role(Role::Launcher);
         launcher.map(Pod::assigned).unwrap_or_default()
     }
@@ -323,7 +323,7 @@ const MEASURING: [&str; 6] = [
     "nvbandwidth",
 ];
 
-/// Whether a resource is something that computes and is no GPU. Its processes are counted otherwise.
+/// Whether a resource is an accelerator other than a GPU. Its processes are counted otherwise.
 pub(super) fn is_other_accelerator(resource: &str) -> bool {
     matches!(
         resource.split_once('/'),

@@ -66,7 +66,7 @@ pub(super) static RULES: &[Advice] = &[
             WRONG,
             "more ranks than slots",
             "The hostfile gives every worker `slotsPerWorker` slots. Open MPI refuses to start more \
-             ranks than there are slots unless it is told to oversubscribe.",
+             ranks than there are slots unless `--oversubscribe` is set.",
         ),
         look: Look::Job(world::too_many_ranks),
         catches: example(MPI, &[("\"16\"", "\"32\"")]),
@@ -116,12 +116,12 @@ pub(super) static RULES: &[Advice] = &[
         rule: rule(
             "TY156",
             WRONG,
-            "meeting place that will not exist",
-            "The ranks are told to meet at a pod that the job never has, so every one of them waits for \
+            "rendezvous host that will not exist",
+            "The rendezvous address is a pod that the job never has, so every rank waits for \
              a name that no DNS server knows. Pods are named `<job>-<role>-<index>`, and a job \
              without a Master has no `-master-0`.",
         ),
-        look: Look::Job(meeting_place),
+        look: Look::Job(rendezvous_host),
         catches: example(
             ELASTIC,
             &[(
@@ -237,9 +237,9 @@ pub(super) static RULES: &[Advice] = &[
         rule: rule(
             "TY161",
             ODD,
-            "port name that nobody looks for",
-            "The port on which the ranks meet is found by its name. Under another name it is only one \
-             more port, and the ranks meet on the default number.",
+            "port name that the operator does not look for",
+            "The operator finds the rendezvous port by its name. Under another name it is only one \
+             more port, and the ranks use the default number.",
         ),
         look: Look::Job(port_name),
         catches: example(
@@ -304,7 +304,7 @@ pub(super) static RULES: &[Advice] = &[
     },
 ];
 
-fn meeting_place(rule: &Rule, scene: &Scene<'_>) {
+fn rendezvous_host(rule: &Rule, scene: &Scene<'_>) {
     const OPTIONS: &[&str] = &["--rdzv_endpoint", "--master_addr", "--rdzv-endpoint"];
     const VARIABLES: [&str; 3] = ["MASTER_ADDR", "PET_RDZV_ENDPOINT", "PET_MASTER_ADDR"];
     for pod in scene.ranks() {
@@ -325,7 +325,7 @@ fn meeting_place(rule: &Rule, scene: &Scene<'_>) {
                 };
                 place.report_with(
                     rule,
-                    format!("the ranks are to meet at `{name}`, the job has no such pod"),
+                    format!("the rendezvous host is `{name}`, the job has no such pod"),
                     format!("leave it out, or name `{there}`"),
                 );
             }
@@ -333,14 +333,14 @@ fn meeting_place(rule: &Rule, scene: &Scene<'_>) {
     }
 }
 
-/// The pod that `endpoint` names, where its name is made like one of this job and is none.
+/// The pod that `endpoint` names, where its name looks like one of this job but no pod has it.
 fn missing_pod<'a>(scene: &Scene<'_>, endpoint: &'a str) -> Option<&'a str> {
     let host = endpoint.split([':', '.']).next()?;
     let job = scene.job.name.as_str();
     let rest = host
         .strip_prefix(job)
         .and_then(|rest| rest.strip_prefix('-'));
-    // The pod of an etcd server may be named like a master, and is a fine place to meet at.
+    // The pod of an etcd server may be named like a master, and is a valid rendezvous host.
     let foreign = host.ends_with("-master-0") && rest.is_none() && !host.contains("etcd");
     if foreign {
         return Some(host);
@@ -417,7 +417,7 @@ fn no_command(rule: &Rule, scene: &Scene<'_>) {
         pod.trainer_at().key("image").report_with(
             rule,
             format!("`{image}` is a base image and the container has no command: nothing trains"),
-            "say what to run in `command`",
+            "state the program in `command`",
         );
     }
 }
@@ -490,7 +490,7 @@ fn port_name(rule: &Rule, scene: &Scene<'_>) {
             if meant {
                 list.index(index).key("name").report_with(
                     rule,
-                    format!("no port is named `{name}`, so the ranks meet on {number} and not on `{found}`"),
+                    format!("no port is named `{name}`, so the rendezvous port is {number} and not `{found}`"),
                     format!("write `name: {name}`"),
                 );
             }

@@ -21,8 +21,7 @@ fn found(text: &str) -> Vec<String> {
 
 #[test]
 fn files_are_judged_as_a_whole() {
-    const KINDS: &str =
-        "the kinds read are `PyTorchJob`, `TFJob`, `MPIJob`, `XGBoostJob`, `PaddleJob`, `JAXJob`";
+    const KINDS: &str = "the supported kinds are `PyTorchJob`, `TFJob`, `MPIJob`, `XGBoostJob`, `PaddleJob`, `JAXJob`";
     let config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n";
     let other = JOB.replace("name: j}", "name: k}");
     let elsewhere = JOB.replace("name: j}", "name: j, namespace: team}");
@@ -56,12 +55,12 @@ fn files_are_judged_as_a_whole() {
         (
             "another kind",
             "apiVersion: apps/v1\nkind: Deployment\n".to_owned(),
-            vec![format!("TY101 2:7 `Deployment` of apiVersion `apps/v1` is no job that is read here | {KINDS}")],
+            vec![format!("TY101 2:7 `Deployment` of apiVersion `apps/v1` is not a supported job | {KINDS}")],
         ),
         (
             "a job inside of another object",
             format!("apiVersion: example.com/v1\nkind: Wrapper\nspec:\n  parts:\n  - template:\n      {}", JOB.replace('\n', "\n      ")),
-            vec!["TY101 2:7 `Wrapper` of apiVersion `example.com/v1` is no job that is read here | the JAXJob at `spec.parts[0].template` of it is checked where it is a document of its own".to_owned()],
+            vec!["TY101 2:7 `Wrapper` of apiVersion `example.com/v1` is not a supported job | write the JAXJob at `spec.parts[0].template` as a document of its own to check it".to_owned()],
         ),
         (
             "placeholders",
@@ -86,7 +85,7 @@ fn files_are_judged_as_a_whole() {
         (
             "a misspelled kind",
             JOB.replace("JAXJob", "JaxJobs"),
-            vec![format!("TY101 2:7 `JaxJobs` of apiVersion `kubeflow.org/v1` is no job that is read here | did you mean `JAXJob`? {KINDS}")],
+            vec![format!("TY101 2:7 `JaxJobs` of apiVersion `kubeflow.org/v1` is not a supported job | did you mean `JAXJob`? {KINDS}")],
         ),
         (
             "no kind",
@@ -101,22 +100,22 @@ fn files_are_judged_as_a_whole() {
         (
             "a version that is gone",
             JOB.replace("kubeflow.org/v1", "kubeflow.org/v1beta1"),
-            vec!["TY103 1:13 `JAXJob` is not read in apiVersion `kubeflow.org/v1beta1` | write `apiVersion: kubeflow.org/v1`".to_owned()],
+            vec!["TY103 1:13 `JAXJob` is not supported in apiVersion `kubeflow.org/v1beta1` | write `apiVersion: kubeflow.org/v1`".to_owned()],
         ),
         (
             "a kind of two versions",
             "apiVersion: kubeflow.org/v1alpha2\nkind: MPIJob\n".to_owned(),
-            vec!["TY103 1:13 `MPIJob` is not read in apiVersion `kubeflow.org/v1alpha2` | write `apiVersion: kubeflow.org/v1` or `apiVersion: kubeflow.org/v2beta1`".to_owned()],
+            vec!["TY103 1:13 `MPIJob` is not supported in apiVersion `kubeflow.org/v1alpha2` | write `apiVersion: kubeflow.org/v1` or `apiVersion: kubeflow.org/v2beta1`".to_owned()],
         ),
         (
             "a list",
             "apiVersion: v1\nkind: List\nitems: []\n".to_owned(),
-            vec!["TY102 2:7 `List` wraps several objects in one, which is not read | write each object as a document of its own, separated by `---`".to_owned()],
+            vec!["TY102 2:7 `List` wraps several objects in one, which is not supported | write each object as a document of its own, separated by `---`".to_owned()],
         ),
         (
             "a list of jobs",
             "apiVersion: kubeflow.org/v1\nkind: JAXJobList\nitems: []\n".to_owned(),
-            vec!["TY102 2:7 `JAXJobList` wraps several objects in one, which is not read | write each object as a document of its own, separated by `---`".to_owned()],
+            vec!["TY102 2:7 `JAXJobList` wraps several objects in one, which is not supported | write each object as a document of its own, separated by `---`".to_owned()],
         ),
     ];
     let wrong: Vec<String> = cases

@@ -1,9 +1,9 @@
-//! Draws that depend on a seed and on nothing else.
+//! Random numbers that depend only on a seed.
 //!
 //! `xoshiro256**` of Blackman and Vigna, seeded by `splitmix64`: four words of state, no dependency, the
 //! same on every machine.
 
-/// A source of draws.
+/// A random number generator.
 #[derive(Clone, Debug)]
 pub(super) struct Dice {
     state: [u64; 4],
@@ -51,7 +51,7 @@ impl Dice {
         self.share() < probability
     }
 
-    /// A time with that mean, without memory; endless where the mean is.
+    /// An exponentially distributed time with that mean; infinite where the mean is.
     pub(super) fn wait(&mut self, mean: f64) -> f64 {
         let share = 1.0 - self.share();
         if mean.is_finite() {

@@ -9,10 +9,10 @@ use super::{
 use crate::{ledger::Phase, plan::recovery::Saving};
 
 const DAY: f64 = 86_400.0;
-/// Interruptions after which a run is given up: a world in which nothing can be trained must end too.
+/// Interruptions after which a run is abandoned: a world in which nothing can be trained must end too.
 const MOST_INTERRUPTIONS: u64 = 200_000;
 
-/// What became of one run.
+/// The result of one run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {
     /// Seconds by phase, in the order of [`Phase::ALL`].
@@ -27,9 +27,9 @@ pub struct Run {
     pub preemptions: u64,
     /// How often no standby was left.
     pub chosen: u64,
-    /// How often another job had to give one up.
+    /// How often another job had to release one.
     pub lent: u64,
-    /// Whether it was given up.
+    /// Whether it was abandoned.
     pub given_up: bool,
     /// Its spans in order, where they were asked for.
     pub spans: Vec<Span>,
@@ -69,17 +69,17 @@ impl Run {
     }
 }
 
-/// A machine on its way back.
+/// A machine in repair.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Away {
+struct InRepair {
     back: f64,
     bad: bool,
 }
 
-impl Eq for Away {}
+impl Eq for InRepair {}
 
-impl Ord for Away {
-    /// The one that is back first is the greatest, for a heap that gives the greatest first.
+impl Ord for InRepair {
+    /// The one that is back first is the greatest, for a max-heap.
     fn cmp(&self, other: &Self) -> Ordering {
         other
             .back
@@ -88,7 +88,7 @@ impl Ord for Away {
     }
 }
 
-impl PartialOrd for Away {
+impl PartialOrd for InRepair {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
@@ -96,12 +96,12 @@ impl PartialOrd for Away {
 
 /// Machines of one place, good and bad.
 #[derive(Clone, Copy, Debug, Default)]
-struct Shelf {
+struct Machines {
     good: u32,
     bad: u32,
 }
 
-impl Shelf {
+impl Machines {
     fn stock(machines: u32, bad_share: f64, dice: &mut Dice) -> Self {
         let bad = (0..machines).filter(|_| dice.chance(bad_share)).count();
         let bad = u32::try_from(bad).unwrap_or(machines);
@@ -138,25 +138,25 @@ impl Shelf {
     }
 }
 
-/// What ends a stretch of training.
+/// What interrupts training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Strike {
+enum Interruption {
     Hardware { bad: bool },
     Software,
     Burst,
     Preemption,
 }
 
-struct Story<'a> {
+struct Simulation<'a> {
     world: &'a World,
     dice: Dice,
     run: Run,
     now: f64,
-    gang: Shelf,
-    standbys: Shelf,
-    pool: Shelf,
-    lent: Shelf,
-    away: BinaryHeap<Away>,
+    gang: Machines,
+    standbys: Machines,
+    pool: Machines,
+    lent: Machines,
+    away: BinaryHeap<InRepair>,
     /// Trained and saved, in seconds of training.
     saved: f64,
     /// Saved on storage, where memory holds more.
@@ -170,12 +170,12 @@ struct Story<'a> {
 pub fn run(world: &World, seed: u64, number: u64, spans: bool) -> Run {
     let mut dice = Dice::new(seed, number);
     let share = world.failures.bad_share;
-    let gang = Shelf::stock(world.machines, share, &mut dice);
-    let mut story = Story {
+    let gang = Machines::stock(world.machines, share, &mut dice);
+    let mut simulation = Simulation {
         gang,
-        standbys: Shelf::stock(world.spares.standbys, share, &mut dice),
-        pool: Shelf::stock(world.spares.pool, share, &mut dice),
-        lent: Shelf::stock(world.spares.lent, share, &mut dice),
+        standbys: Machines::stock(world.spares.standbys, share, &mut dice),
+        pool: Machines::stock(world.spares.pool, share, &mut dice),
+        lent: Machines::stock(world.spares.lent, share, &mut dice),
         dice,
         world,
         run: Run::default(),
@@ -186,14 +186,14 @@ pub fn run(world: &World, seed: u64, number: u64, spans: bool) -> Run {
         furthest: 0.0,
         spans,
     };
-    while story.stretch() {}
-    story.run
+    while simulation.train_until_interrupted() {}
+    simulation.run
 }
 
-impl Story<'_> {
+impl Simulation<'_> {
     /// Trains until something strikes or the run is over; then recovers. False when it is over.
-    fn stretch(&mut self) -> bool {
-        let (strike, after) = self.next_strike();
+    fn train_until_interrupted(&mut self) -> bool {
+        let (interruption, after) = self.next_interruption();
         let begun = self.saved;
         let cycle = self.world.checkpoints.every + self.world.checkpoints.blocking;
         let left = match self.world.length {
@@ -210,12 +210,12 @@ impl Story<'_> {
         let rest = (active - cycles * cycle).min(self.world.checkpoints.every);
         let trained = cycles * self.world.checkpoints.every + rest;
         let saving = (active - trained).max(0.0);
-        self.account(begun, trained, saving);
+        self.book_training(begun, trained, saving);
         if over {
             return false;
         }
-        self.keep(begun, cycles, rest, strike);
-        self.recover(strike);
+        self.update_saved(begun, cycles, rest, interruption);
+        self.recover(interruption);
         if self.run.interruptions() >= MOST_INTERRUPTIONS {
             self.run.given_up = true;
         }
@@ -223,8 +223,8 @@ impl Story<'_> {
         !(ended || self.run.given_up)
     }
 
-    /// What strikes next, and after how many seconds of activity.
-    fn next_strike(&mut self) -> (Strike, f64) {
+    /// The next interruption, and after how many seconds of activity.
+    fn next_interruption(&mut self) -> (Interruption, f64) {
         let failures = self.world.failures;
         let good = f64::from(self.gang.good) * failures.hardware;
         let bad = f64::from(self.gang.bad) * failures.hardware * failures.bad_times;
@@ -233,27 +233,27 @@ impl Story<'_> {
         let preemptions = self.world.preemptions.per_day;
         let rate = good + bad + software + bursts + preemptions;
         if rate <= 0.0 {
-            return (Strike::Software, f64::INFINITY);
+            return (Interruption::Software, f64::INFINITY);
         }
         let after = self.dice.wait(DAY / rate);
         let mut at = self.dice.share() * rate;
         let kinds = [
-            (good, Strike::Hardware { bad: false }),
-            (bad, Strike::Hardware { bad: true }),
-            (software, Strike::Software),
-            (bursts, Strike::Burst),
+            (good, Interruption::Hardware { bad: false }),
+            (bad, Interruption::Hardware { bad: true }),
+            (software, Interruption::Software),
+            (bursts, Interruption::Burst),
         ];
-        for (part, strike) in kinds {
+        for (part, interruption) in kinds {
             if at < part {
-                return (strike, after);
+                return (interruption, after);
             }
             at -= part;
         }
-        (Strike::Preemption, after)
+        (Interruption::Preemption, after)
     }
 
     /// Books a stretch of training: what was trained before counts as redone.
-    fn account(&mut self, begun: f64, trained: f64, saving: f64) {
+    fn book_training(&mut self, begun: f64, trained: f64, saving: f64) {
         let again = (self.furthest - begun).clamp(0.0, trained);
         self.spend(Phase::Redoing, again);
         self.spend(Phase::Training, trained - again);
@@ -262,7 +262,7 @@ impl Story<'_> {
     }
 
     /// What of the stretch is safe.
-    fn keep(&mut self, begun: f64, cycles: f64, rest: f64, strike: Strike) {
+    fn update_saved(&mut self, begun: f64, cycles: f64, rest: f64, interruption: Interruption) {
         let checkpoints = &self.world.checkpoints;
         // The last checkpoint is safe only some time after its beginning.
         let unsafe_yet = cycles > 0.0 && rest + checkpoints.blocking < checkpoints.safe_after;
@@ -271,30 +271,31 @@ impl Story<'_> {
         if checkpoints.saving == Saving::InMemory {
             let every = checkpoints.storage_every.max(checkpoints.every);
             self.stored = self.stored.max((self.saved / every).floor() * every);
-            let lost =
-                strike == Strike::Burst && self.world.bursts.machines > checkpoints.memory_survives;
+            let lost = interruption == Interruption::Burst
+                && self.world.bursts.machines > checkpoints.memory_survives;
             if lost {
                 self.saved = self.stored;
             }
         }
     }
 
-    fn recover(&mut self, strike: Strike) {
+    fn recover(&mut self, interruption: Interruption) {
         let world = self.world;
-        let silent = strike != Strike::Preemption && self.dice.chance(world.notice.silent_share);
-        let notice = match strike {
-            Strike::Preemption => 0.0,
+        let silent =
+            interruption != Interruption::Preemption && self.dice.chance(world.notice.silent_share);
+        let notice = match interruption {
+            Interruption::Preemption => 0.0,
             _ if silent => world.notice.silent_seconds,
             _ => world.notice.seconds,
         };
         let mut failed = Vec::new();
-        match strike {
-            Strike::Hardware { bad } => {
+        match interruption {
+            Interruption::Hardware { bad } => {
                 self.run.hardware += 1;
                 failed.push(bad);
             }
-            Strike::Software => self.run.software += 1,
-            Strike::Burst => {
+            Interruption::Software => self.run.software += 1,
+            Interruption::Burst => {
                 self.run.bursts += 1;
                 let machines = world.bursts.machines.min(self.gang.all());
                 for _ in 0..machines {
@@ -303,24 +304,24 @@ impl Story<'_> {
                     failed.push(bad);
                 }
             }
-            Strike::Preemption => self.run.preemptions += 1,
+            Interruption::Preemption => self.run.preemptions += 1,
         }
         self.spend(Phase::Stalled, notice);
-        if strike == Strike::Preemption {
+        if interruption == Interruption::Preemption {
             self.spend(Phase::Queued, world.preemptions.wait);
         }
         for bad in &failed {
-            self.lose(*bad);
+            self.send_to_repair(*bad);
         }
-        self.come_back();
+        self.return_repaired();
         let mut struck_again = true;
         while struck_again {
             let placing = self.replace(u32::try_from(failed.len()).unwrap_or(u32::MAX));
             failed.clear();
-            let restarting = self.restart_seconds(strike);
+            let restarting = self.restart_seconds(interruption);
             let all = placing + restarting + world.start_seconds;
             let again = if world.failures.while_restarting {
-                self.next_strike().1
+                self.next_interruption().1
             } else {
                 f64::INFINITY
             };
@@ -330,10 +331,10 @@ impl Story<'_> {
                 self.run.hardware += 1;
                 self.spend(Phase::Restarting, again);
                 if self.gang.good > 0 {
-                    self.lose(false);
+                    self.send_to_repair(false);
                     failed.push(false);
                 }
-                self.come_back();
+                self.return_repaired();
             } else {
                 self.spend(Phase::Placing, placing);
                 self.spend(Phase::Restarting, restarting);
@@ -345,18 +346,18 @@ impl Story<'_> {
         }
     }
 
-    fn restart_seconds(&self, strike: Strike) -> f64 {
+    fn restart_seconds(&self, interruption: Interruption) -> f64 {
         let seconds = &self.world.path_seconds;
-        match (self.world.path, strike) {
-            (Path::InPlace, Strike::Software) => seconds.in_place,
-            (Path::Requeue, _) | (_, Strike::Preemption) => seconds.requeue,
+        match (self.world.path, interruption) {
+            (Path::InPlace, Interruption::Software) => seconds.in_place,
+            (Path::Requeue, _) | (_, Interruption::Preemption) => seconds.requeue,
             (Path::Replace, _) => seconds.replace,
             (Path::Standby | Path::InPlace, _) => seconds.standby,
         }
     }
 
     /// A machine leaves the gang and goes to repair.
-    fn lose(&mut self, bad: bool) {
+    fn send_to_repair(&mut self, bad: bool) {
         if bad && self.gang.bad > 0 {
             self.gang.bad -= 1;
         } else if self.gang.good > 0 {
@@ -375,14 +376,14 @@ impl Story<'_> {
         } else {
             still_bad = false;
         }
-        self.away.push(Away {
+        self.away.push(InRepair {
             back: self.now + away,
             bad: still_bad,
         });
     }
 
     /// Machines that are repaired by now fill the standbys, then the pool.
-    fn come_back(&mut self) {
+    fn return_repaired(&mut self) {
         while let Some(machine) = self.away.peek().copied() {
             if machine.back > self.now {
                 return;
@@ -396,7 +397,7 @@ impl Story<'_> {
         }
     }
 
-    /// Fills `missing` seats; answers the seconds that it takes beyond the path's own.
+    /// Fills `missing` seats; returns the seconds that it takes beyond the path's own.
     fn replace(&mut self, missing: u32) -> f64 {
         let mut waits = 0.0;
         let mut seats = missing;

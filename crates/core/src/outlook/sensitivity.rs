@@ -1,19 +1,19 @@
-//! Which change wins most.
+//! Which change improves ETTR most.
 //!
-//! Every change is run with the same dice as the world itself, so that the difference is the
-//! change's and not chance's.
+//! Every change runs with the same random numbers as the world itself, so that chance does not
+//! affect the difference.
 
 use serde::Serialize;
 
 use super::{summary::simulate, world::World};
 
-/// A change and what it does.
+/// A change and its effect.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Effect {
     /// What is changed.
     pub change: &'static str,
-    /// Points of ETTR that it wins; negative where it loses.
+    /// Percentage points of ETTR that it gains; negative where it loses.
     pub points: f64,
 }
 
@@ -31,23 +31,23 @@ pub fn sensitivity(world: &World, seed: u64, runs: u32) -> Vec<Effect> {
         ("halving the time to start", |world| {
             world.start_seconds /= 2.0;
         }),
-        ("halving the time to notice", |world| {
+        ("halving the time to detect failures", |world| {
             world.notice.seconds /= 2.0;
             world.notice.silent_seconds /= 2.0;
         }),
-        ("saving twice as often", |world| {
+        ("checkpointing twice as often", |world| {
             world.checkpoints.every /= 2.0;
         }),
-        ("saving half as often", |world| {
+        ("checkpointing half as often", |world| {
             world.checkpoints.every *= 2.0;
         }),
         ("one more standby", |world| {
             world.spares.standbys += 1;
         }),
-        ("halving the failures of hardware", |world| {
+        ("halving hardware failures", |world| {
             world.failures.hardware /= 2.0;
         }),
-        ("halving the failures of software", |world| {
+        ("halving software failures", |world| {
             world.failures.software /= 2.0;
         }),
     ];

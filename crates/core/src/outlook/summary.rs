@@ -1,4 +1,4 @@
-//! Many runs, summed up.
+//! Statistics of many runs.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use super::{
 };
 use crate::ledger::Phase;
 
-/// A mean with the range that holds it in 95 of 100 cases.
+/// A mean with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Estimate {
     /// The mean.
     pub mean: f64,
-    /// Half the width of the range.
+    /// Half the width of the interval.
     pub plus_minus: f64,
     /// The smallest of all runs.
     pub least: f64,
@@ -50,7 +50,7 @@ impl Estimate {
     }
 }
 
-/// What many runs of a world say.
+/// The statistics of many runs of a world.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outlook {
@@ -64,15 +64,15 @@ pub struct Outlook {
     pub interruptions: Estimate,
     /// Mean seconds by phase, those without any left out.
     pub phases: BTreeMap<Phase, f64>,
-    /// Mean times that the pool was drawn on.
+    /// Mean number of times that machines came from the pool.
     pub chosen: f64,
-    /// Mean times that another job had to give a machine up.
+    /// Mean number of times that another job had to release a machine.
     pub lent: f64,
-    /// Runs that were given up.
+    /// Runs that were abandoned.
     pub given_up: u32,
 }
 
-/// Runs `world` so many times, with the dice of `seed`.
+/// Runs `world` `runs` times, with the random numbers of `seed`.
 pub fn simulate(world: &World, seed: u64, runs: u32) -> Outlook {
     let all: Vec<Run> = (0..runs)
         .map(|number| run(world, seed, number.into(), false))

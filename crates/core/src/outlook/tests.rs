@@ -52,7 +52,7 @@ fn airesim() -> World {
 }
 
 #[test]
-fn the_published_run_of_airesim_is_met() {
+fn airesim_published_run_is_reproduced() {
     let outlook = simulate(&airesim(), 42, 30);
     let hours = outlook.seconds.mean / HOUR;
     assert!((hours / 9_865.97 - 1.0).abs() < 0.01, "{hours}");
@@ -67,7 +67,7 @@ fn the_published_run_of_airesim_is_met() {
 
 /// Meta's closed form with the figures of `RSC-1` on 16,384 GPUs gives 0.931.
 #[test]
-fn the_closed_form_of_meta_is_met() {
+fn meta_closed_form_is_reproduced() {
     let mut world = World::usual(2_048, 30.0, 6.50e-3);
     world.failures.hardware = 6.50e-3;
     world.failures.software = 0.0;
@@ -101,7 +101,7 @@ fn llama3() -> World {
 }
 
 #[test]
-fn llama_3_trains_more_than_nine_tenths_with_its_published_rates() {
+fn llama_3_ettr_is_above_90_percent() {
     let outlook = simulate(&llama3(), 7, 100);
     assert!(outlook.ettr.mean > 0.90, "{outlook:?}");
     let failures = outlook.interruptions.mean;
@@ -109,14 +109,14 @@ fn llama_3_trains_more_than_nine_tenths_with_its_published_rates() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_bytes_and_another_does_not() {
+fn seed_determines_the_result() {
     let bytes = |seed| serde_json::to_string(&simulate(&llama3(), seed, 20)).unwrap();
     assert_eq!(bytes(3), bytes(3));
     assert_ne!(bytes(3), bytes(4));
 }
 
 #[test]
-fn the_phases_add_up_and_the_spans_are_without_gaps() {
+fn phases_add_up_without_gaps() {
     for path in Path::ALL {
         let mut world = llama3();
         world.path = path;
@@ -149,7 +149,7 @@ fn faster_paths_train_more() {
 }
 
 #[test]
-fn the_largest_loss_has_the_largest_remedy() {
+fn largest_loss_has_largest_remedy() {
     let effects = sensitivity(&llama3(), 5, 30);
     assert!(
         effects
@@ -163,16 +163,16 @@ fn the_largest_loss_has_the_largest_remedy() {
             .unwrap()
             .points
     };
-    assert!(of("halving the failures of hardware") > of("halving the failures of software"));
+    assert!(of("halving hardware failures") > of("halving software failures"));
     assert!(of("one more standby").abs() < 0.5);
 }
 
 #[test]
-fn worlds_that_make_no_sense_are_refused_and_hopeless_ones_end() {
+fn invalid_worlds_fail_and_hopeless_runs_end() {
     let mut world = llama3();
     world.machines = 0;
     let error = world.check().unwrap_err().to_string();
-    assert_eq!(error, "machines is 0, and must be between 1 and 1000000");
+    assert_eq!(error, "machines is 0; it must be between 1 and 1000000");
     let mut hopeless = llama3();
     hopeless.failures.hardware = 100.0;
     hopeless.length = Length::Trained(DAY);

@@ -1,4 +1,4 @@
-//! What a simulated world is made of.
+//! The inputs of a simulation.
 //!
 //! Times are seconds, rates are per machine-day.
 
@@ -12,19 +12,19 @@ const MOST_MACHINES: u32 = 1_000_000;
 /// Longest run, in days.
 const MOST_DAYS: f64 = 3_660.0;
 
-/// A job, its machines, and what befalls them.
+/// A job, its machines, and the failures they suffer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct World {
     /// Machines of the gang.
     pub machines: u32,
-    /// How long it goes on.
+    /// How long it runs.
     pub length: Length,
     /// How machines fail.
     pub failures: Failures,
     /// Failures of several machines at once.
     pub bursts: Bursts,
-    /// How failures are noticed.
+    /// How failures are detected.
     pub notice: Notice,
     /// How the gang restarts.
     pub path: Path,
@@ -34,15 +34,15 @@ pub struct World {
     pub start_seconds: f64,
     /// How training is saved.
     pub checkpoints: Checkpoints,
-    /// Machines besides.
+    /// Spare machines.
     pub spares: Spares,
     /// How machines come back.
     pub repair: Repair,
-    /// Seats taken by jobs of higher priority.
+    /// Preemptions by jobs of higher priority.
     pub preemptions: Preemptions,
 }
 
-/// How long a run goes on.
+/// How long a run lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Length {
@@ -78,15 +78,15 @@ pub struct Bursts {
     pub machines: u32,
 }
 
-/// How failures are noticed.
+/// How failures are detected.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Notice {
     /// Where a process ends.
     pub seconds: f64,
-    /// Share of failures after which nothing ends and nothing goes on.
+    /// Share of failures that hang: no process ends, and none makes progress.
     pub silent_share: f64,
-    /// Until such a hang is noticed.
+    /// Until such a hang is detected.
     pub silent_seconds: f64,
 }
 
@@ -94,9 +94,9 @@ pub struct Notice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Path {
-    /// Every pod is given up, and the whole gang waits in line again.
+    /// Every pod is deleted, and the whole gang returns to the wait queue.
     Requeue,
-    /// Only the pod of the machine that failed is placed anew.
+    /// Only the pod of the failed machine is placed again.
     Replace,
     /// A machine that is ready and warm takes its place.
     Standby,
@@ -123,9 +123,9 @@ impl Path {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PathSeconds {
-    /// The whole gang in line again.
+    /// The whole gang in the wait queue again.
     pub requeue: f64,
-    /// One pod placed anew.
+    /// One pod placed again.
     pub replace: f64,
     /// A warm standby.
     pub standby: f64,
@@ -185,11 +185,11 @@ pub struct Spares {
     pub standbys: u32,
     /// Idle ones of the cluster.
     pub pool: u32,
-    /// Ones that other jobs must give up first.
+    /// Ones that other jobs must release first.
     pub lent: u32,
     /// To choose machines of the pool.
     pub choose_seconds: f64,
-    /// Until another job has given one up.
+    /// Until another job has released one.
     pub lent_seconds: f64,
 }
 
@@ -201,15 +201,15 @@ pub struct Repair {
     pub automatic: f64,
     /// Share of those that do not help.
     pub automatic_fails: f64,
-    /// Share of those that people then look at; the others come back as they are.
+    /// Share of those that are repaired manually; the others come back as they are.
     pub escalated: f64,
-    /// The look.
+    /// The manual repair.
     pub manual: f64,
-    /// Share of looks that do not help.
+    /// Share of manual repairs that do not help.
     pub manual_fails: f64,
 }
 
-/// Seats taken by jobs of higher priority.
+/// Preemptions by jobs of higher priority.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Preemptions {
@@ -219,11 +219,11 @@ pub struct Preemptions {
     pub wait: f64,
 }
 
-/// Why a world makes no sense.
+/// Why a world is invalid.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum WorldError {
     /// A number is out of range.
-    #[error("{what} is {found}, and must be between {least} and {most}")]
+    #[error("{what} is {found}; it must be between {least} and {most}")]
     Range {
         /// Which.
         what: &'static str,
@@ -330,9 +330,9 @@ impl World {
                 1.0,
                 1e6,
             ),
-            ("bursts in a day", self.bursts.per_day, 0.0, 1_000.0),
+            ("bursts per day", self.bursts.per_day, 0.0, 1_000.0),
             (
-                "seconds to notice a failure",
+                "seconds to detect a failure",
                 self.notice.seconds,
                 0.0,
                 year,
@@ -344,7 +344,7 @@ impl World {
                 1.0,
             ),
             (
-                "seconds to notice a hang",
+                "seconds to detect a hang",
                 self.notice.silent_seconds,
                 0.0,
                 year,
@@ -370,13 +370,13 @@ impl World {
             ),
             ("the share of escalations", self.repair.escalated, 0.0, 1.0),
             (
-                "the share of looks that fail",
+                "the share of manual repairs that fail",
                 self.repair.manual_fails,
                 0.0,
                 1.0,
             ),
             (
-                "preemptions in a day",
+                "preemptions per day",
                 self.preemptions.per_day,
                 0.0,
                 10_000.0,

@@ -1,7 +1,7 @@
-//! The whole answer: ranked layouts with what bites, what would help, how it scales, what it costs.
+//! The whole answer: ranked layouts with their bottleneck, what would help, how it scales, what it costs.
 //!
-//! Invariant: no refusal without the numbers: where nothing fits, the answer says by how much, and the
-//! smallest change after which something does.
+//! Invariant: no refusal without the numbers: where nothing fits, the answer gives the shortfall and the
+//! smallest change after which something fits.
 
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ use super::{
 
 const GIGA: f64 = 1e9;
 
-/// What bites first in a layout, in one sentence with its numbers.
+/// The bottleneck of a layout, in one sentence with its numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Bound {
@@ -27,7 +27,7 @@ pub struct Bound {
 }
 
 /// Names the part of the step that is not the model's own products and costs most; where they are more
-/// than seven tenths of the step, the products themselves are what bites.
+/// than seven tenths of the step, the products themselves are the bottleneck.
 pub fn bound(candidate: &Candidate, gpu: &str) -> Bound {
     let time = &candidate.time;
     let total = time.total();
@@ -50,16 +50,19 @@ pub fn bound(candidate: &Candidate, gpu: &str) -> Bound {
         .unwrap_or(("matrices", products));
     let why = match part {
         "bubble" => format!(
-            "stages without work: {} stages share few micro-batches",
+            "pipeline bubble: {} stages share few micro-batches",
             layout.pipeline
         ),
-        "recompute" => "computing again what does not fit into memory".to_owned(),
+        "recompute" => "recomputing activations that do not fit into memory".to_owned(),
         "tensor" => format!("waiting for the other {} tensor ranks", layout.tensor - 1),
-        "data" => format!("gradients and weights of {} data ranks", layout.data),
-        "expert" => format!("tokens on their way to {} expert ranks", layout.expert),
-        "pipeline" => "activations between stages".to_owned(),
-        "context" => "keys and values of other context ranks".to_owned(),
-        "memory-bound" => "work that is bound by memory bandwidth".to_owned(),
+        "data" => format!(
+            "exchanging gradients and weights of {} data ranks",
+            layout.data
+        ),
+        "expert" => format!("sending tokens to {} expert ranks", layout.expert),
+        "pipeline" => "sending activations between stages".to_owned(),
+        "context" => "exchanging keys and values with other context ranks".to_owned(),
+        "memory-bound" => "memory-bound operations".to_owned(),
         _ => "the optimizer".to_owned(),
     };
     Bound {
@@ -82,7 +85,7 @@ fn waits(time: &StepTime) -> [(&'static str, f64); 9] {
     ]
 }
 
-/// A change and what it does to the best layout's step.
+/// A change and its effect on the best layout's step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WhatIf {
@@ -96,7 +99,7 @@ pub struct WhatIf {
     pub layout: Layout,
 }
 
-/// Changes that a person could make or fear, the most helpful first.
+/// Possible changes, the most helpful first.
 pub fn what_ifs(request: &Request, best: &Candidate) -> Vec<WhatIf> {
     type Change = (&'static str, fn(&mut Request));
     let changes: [Change; 6] = [
@@ -183,11 +186,11 @@ pub fn scaling(request: &Request) -> Vec<Point> {
     points
 }
 
-/// Why nothing fits, and what would.
+/// Why nothing fits, and what would fit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Misfit {
-    /// The layout that came nearest, where any divides at all.
+    /// The layout that came nearest, where any is valid.
     pub nearest: Option<(Layout, Memory)>,
     /// GiB of one GPU.
     pub limit_gib: f64,
@@ -200,13 +203,13 @@ impl Misfit {
     pub fn sentence(&self, cluster: &Cluster) -> String {
         let Some((layout, memory)) = &self.nearest else {
             return format!(
-                "no layout divides: the batch, the layers and the heads share no divisor with {} GPUs",
+                "no valid layout: the batch, the layers and the heads share no divisor with {} GPUs",
                 cluster.gpus
             );
         };
         format!(
-            "nothing fits: tensor {} × pipeline {} × context {} × data {} needs {:.1} GiB of each {}, \
-             and it has {:.1}: {:.1} too little",
+            "nothing fits: tensor {} × pipeline {} × context {} × data {} needs {:.1} GiB on each {}, \
+             which has {:.1}: {:.1} too little",
             layout.tensor,
             layout.pipeline,
             layout.context,
@@ -232,7 +235,7 @@ pub fn misfit(request: &Request, found: &Found) -> Misfit {
     let batch = batches
         .into_iter()
         .find(|batch| fits(&|changed| changed.global_batch = *batch))
-        .map(|batch| format!("a global batch of {batch} would fit"));
+        .map(|batch| format!("use a global batch of {batch}"));
     let more = [2, 4, 8, 16, 32, 64].into_iter().find(|times| {
         let batch = request.global_batch.max(nodes(*times));
         fits(&|changed| {
@@ -246,8 +249,8 @@ pub fn misfit(request: &Request, found: &Found) -> Misfit {
         .min_by(|one, other| one.memory_gib.total_cmp(&other.memory_gib))
         .filter(|gpu| fits(&|changed| changed.cluster.gpu = (*gpu).clone()));
     let change = batch
-        .or_else(|| more.map(|times| format!("{} GPUs would fit it", nodes(times))))
-        .or_else(|| larger.map(|gpu| format!("GPUs of the kind `{}` would fit it", gpu.name)));
+        .or_else(|| more.map(|times| format!("use {} GPUs", nodes(times))))
+        .or_else(|| larger.map(|gpu| format!("use `{}` GPUs", gpu.name)));
     Misfit {
         nearest: found.nearest,
         limit_gib: request.cluster.gpu.memory_gib,

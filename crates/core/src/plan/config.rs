@@ -10,11 +10,11 @@ use super::{
     shape::{Embeddings, Experts, Latent, Mlp, Shape, ShapeError},
 };
 
-/// Why a text is no model.
+/// Why a text is not a model.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// It is not JSON, or not all of it.
-    #[error("it is not JSON, or is cut off: line {line}, column {column}")]
+    #[error("it is not valid JSON, or is truncated: line {line}, column {column}")]
     Json {
         /// Where reading stopped.
         line: usize,
@@ -22,7 +22,7 @@ pub enum ConfigError {
         column: usize,
     },
     /// It is JSON, but not an object.
-    #[error("it is not an object, and a model's configuration is one")]
+    #[error("it is not a JSON object, as a model's `config.json` must be")]
     NotAnObject,
     /// A number is missing.
     #[error("it has no `{field}`{near}")]
@@ -32,15 +32,15 @@ pub enum ConfigError {
         /// The nearest name that is there, as a clause.
         near: String,
     },
-    /// A number is none.
-    #[error("`{field}` is `{found}`, and must be a whole number of at least 1")]
+    /// A value is not a number.
+    #[error("`{field}` is `{found}`; it must be an integer of at least 1")]
     Number {
         /// Which.
         field: String,
         /// What is there.
         found: String,
     },
-    /// The numbers make no model.
+    /// The numbers are not those of a valid model.
     #[error(transparent)]
     Shape(ShapeError),
 }
@@ -52,7 +52,7 @@ pub fn read(text: &str) -> Result<(Shape, Option<u32>), ConfigError> {
         column: error.column(),
     })?;
     let object = value.as_object().ok_or(ConfigError::NotAnObject)?;
-    // Models that also see or hear have the language model one level down.
+    // Multimodal models have the language model one level down.
     let object = object
         .get("text_config")
         .and_then(Value::as_object)
@@ -194,7 +194,7 @@ impl Config<'_> {
             near: if near.is_empty() {
                 String::new()
             } else {
-                format!("; the nearest it has is `{near}`")
+                format!("; the nearest field is `{near}`")
             },
         })
     }
@@ -237,27 +237,27 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_configuration_is_refused_in_one_sentence() {
+    fn invalid_configuration_is_refused() {
         let cases = [
             (
                 "{\"hidden_size\": 40",
-                "it is not JSON, or is cut off: line 1, column 18",
+                "it is not valid JSON, or is truncated: line 1, column 18",
             ),
             (
                 "[]",
-                "it is not an object, and a model's configuration is one",
+                "it is not a JSON object, as a model's `config.json` must be",
             ),
             (
                 "{\"num_hiden_layers\": 2}",
-                "it has no `num_hidden_layers`; the nearest it has is `num_hiden_layers`",
+                "it has no `num_hidden_layers`; the nearest field is `num_hiden_layers`",
             ),
             (
                 "{\"num_hidden_layers\": -1}",
-                "`num_hidden_layers` is `-1`, and must be a whole number of at least 1",
+                "`num_hidden_layers` is `-1`; it must be an integer of at least 1",
             ),
             (
                 r#"{"num_hidden_layers":2,"hidden_size":64,"num_attention_heads":6,"num_key_value_heads":4,"vocab_size":9}"#,
-                "heads 6 does not divide by kv heads 4; the nearest value that does is 4",
+                "heads 6 is not divisible by kv heads 4; the nearest valid value is 4",
             ),
         ];
         for (text, want) in cases {

@@ -1,8 +1,8 @@
 //! Which ranks belong together, in the order that the frameworks number them.
 //!
-//! Megatron and torch's `DeviceMesh` number alike where the mesh is made as torchtitan makes it: tensor
+//! Megatron and torch's `DeviceMesh` number ranks the same way where the mesh is made as torchtitan makes it: tensor
 //! varies fastest, then context, then data, then pipeline. Expert groups are cut out of context and
-//! data. They differ in how a mesh is written, which [`Order::mesh`] tells.
+//! data. They differ in how a mesh is written, see [`Order::mesh`].
 
 use serde::Serialize;
 
@@ -40,7 +40,7 @@ impl Axis {
     }
 }
 
-/// Whose order is meant.
+/// The framework whose order is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {

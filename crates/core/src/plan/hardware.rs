@@ -133,7 +133,7 @@ pub struct Cluster {
 
 /// A name that is not in the table.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{what} `{name}` is not known; the nearest is `{nearest}`")]
+#[error("unknown {what} `{name}`; the nearest is `{nearest}`")]
 pub struct Unknown {
     /// Kind of thing.
     pub what: &'static str,
@@ -188,7 +188,7 @@ fn plain(name: &str) -> String {
 /// The nearest of `names`, by the letters that have to change.
 pub fn closest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {
     let wanted = plain(name);
-    // What was left out at the end, such as the memory of a GPU, is no mistake.
+    // A missing suffix, such as the memory of a GPU, is not a mistake.
     let cut = |known: &str| plain(known).chars().take(wanted.len()).collect::<String>();
     names
         .min_by_key(|known| (distance(&wanted, &cut(known)), known.len()))

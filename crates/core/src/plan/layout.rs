@@ -3,8 +3,7 @@
 //! Owns the degrees of parallelism and the rules they must keep. The order of ranks is Megatron's:
 //! tensor innermost, then context, then data, then pipeline.
 //!
-//! Invariant: what [`Layout::check`] has let through divides without a rest wherever the framework
-//! needs it.
+//! Invariant: what [`Layout::check`] accepts is divisible wherever the framework needs it.
 
 use serde::Serialize;
 use thiserror::Error;
@@ -29,7 +28,7 @@ pub struct Layout {
     pub interleave: u32,
     /// Sequences of one micro-batch.
     pub micro_batch: u32,
-    /// What is computed again instead of kept.
+    /// What is recomputed instead of kept.
     pub recompute: Recompute,
     /// Whether norms are spread over the tensor ranks too.
     pub sequence_parallel: bool,
@@ -37,7 +36,7 @@ pub struct Layout {
     pub sharding: Sharding,
 }
 
-/// What is computed again in the backward pass.
+/// What is recomputed in the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Recompute {
@@ -65,12 +64,12 @@ pub enum Sharding {
     Zero3,
 }
 
-/// Why a layout cannot be.
+/// Why a layout is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LayoutError {
     /// The degrees do not make the cluster.
     #[error(
-        "tensor {tensor} × pipeline {pipeline} × context {context} × data {data} is {product} ranks, and there are {gpus} GPUs"
+        "tensor {tensor} × pipeline {pipeline} × context {context} × data {data} is {product} ranks, but there are {gpus} GPUs"
     )]
     Ranks {
         /// Tensor ranks.
@@ -86,9 +85,9 @@ pub enum LayoutError {
         /// GPUs of the cluster.
         gpus: u32,
     },
-    /// One number does not divide by another.
+    /// One number is not divisible by another.
     #[error(
-        "{what} {found} does not divide by {by_what} {by}; the nearest {by_what} that does is {nearest}"
+        "{what} {found} is not divisible by {by_what} {by}; the nearest valid {by_what} is {nearest}"
     )]
     Division {
         /// What is divided.
@@ -103,7 +102,7 @@ pub enum LayoutError {
         nearest: u32,
     },
     /// A number is zero.
-    #[error("{what} is 0, and must be at least 1")]
+    #[error("{what} is 0; it must be at least 1")]
     Zero {
         /// Which.
         what: &'static str,

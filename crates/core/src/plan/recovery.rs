@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_closed_form_of_meta_is_met() {
+    fn meta_closed_form_is_reproduced() {
         let minute = 1.0 / 1_440.0;
         let at_16k = meta_ettr(2_048.0, 6.50e-3, 5.0 * minute, 5.0 * minute, 0.0);
         assert!((at_16k - 0.931).abs() < 0.001, "{at_16k}");
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn llama_3_breaks_every_three_hours_and_trains_nine_tenths() {
+    fn llama_3_mtbf_and_ettr() {
         let outlay = recovery(&llama3(Saving::Asynchronous));
         let hours = outlay.mean_time_between_failures / HOUR;
         assert!((hours - 3.09).abs() < 0.01, "{hours}");
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_cadence_is_near_daly_and_never_worse() {
+    fn best_interval_is_near_daly() {
         for write in [1.0, 30.0, 300.0] {
             let between = 3.0 * HOUR;
             let best = best_interval(write, between, 300.0);

@@ -3,7 +3,7 @@
 //! Owns parameter counts. Does not know how the model is spread over GPUs (see [`super::layout`])
 //! nor how operations are counted for an MFU (see [`super::flops`]).
 //!
-//! Invariant: a [`Shape`] has been checked: no number is zero, heads divide by key-value heads, and
+//! Invariant: a [`Shape`] has been checked: no number is zero, heads are divisible by key-value heads, and
 //! no model is so large that a product of its numbers leaves a double's exact range by more than
 //! rounding.
 
@@ -112,20 +112,20 @@ pub struct Latent {
     pub value_size: u32,
 }
 
-/// Why a shape makes no sense.
+/// Why a shape is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ShapeError {
     /// A number is zero or beyond any model.
-    #[error("{field} is {found}, and must be between 1 and {LARGEST}")]
+    #[error("{field} is {found}; it must be between 1 and {LARGEST}")]
     Range {
         /// Which number.
         field: &'static str,
         /// What it is.
         found: u64,
     },
-    /// Two numbers do not go together.
+    /// Two numbers are incompatible.
     #[error(
-        "{field} {found} does not divide by {by_field} {by}; the nearest value that does is {nearest}"
+        "{field} {found} is not divisible by {by_field} {by}; the nearest valid value is {nearest}"
     )]
     Division {
         /// What is divided.
@@ -140,7 +140,7 @@ pub enum ShapeError {
         nearest: u32,
     },
     /// More experts are visited than there are.
-    #[error("a token visits {per_token} experts, and there are {count}")]
+    #[error("{per_token} experts per token, but there are only {count} experts")]
     Experts {
         /// Visited.
         per_token: u32,
@@ -270,7 +270,7 @@ impl Shape {
         self.layer_parameters() + self.embedding_parameters()
     }
 
-    /// Parameters that one token meets.
+    /// Parameters that are active for one token.
     pub fn active_parameters(&self) -> f64 {
         let visited = self.experts.map_or(0.0, |experts| {
             of(experts.per_token) * self.mlp_parameters(experts.ffn)

@@ -29,34 +29,34 @@ macro_rules! catalogue {
                 about: $about,
             };
         )*
-        /// Every check of machines, in the order in which they are told.
+        /// Every check of machines, in the order of the report.
         pub static CATALOGUE: &[Entry] = &[$($name),*];
     };
 }
 
 catalogue! {
     CPU_COUNT "cpu-count" Host Platform
-        "processors that may be used: switched on, allowed by the set and by the quota of the control group"
+        "usable CPUs: online, allowed by the cpuset and by the CPU quota of the cgroup"
     CPU_THROTTLING "cpu-throttling" Host Platform
-        "share of the periods in which the quota of the control group ran out"
+        "share of CPU quota periods in which the cgroup was throttled"
     MEMORY "memory" Host Platform
-        "memory of the machine, what of it is available, and the limit of the control group"
+        "total and available memory of the machine, and the limit of the cgroup"
     MEMLOCK "memlock" Host Platform
-        "memory that a process may pin, which RDMA does with its buffers"
+        "memory that a process may lock (`ulimit -l`), which RDMA needs for its buffers"
     OPEN_FILES "open-files" Host Platform
-        "files and sockets that a process may have open"
+        "maximum number of open files and sockets of a process"
     KERNEL_MODULES "kernel-modules" Host Platform
-        "`ib_uverbs` and `nvidia_peermem`, where ranks use RDMA; `gdrdrv` is told"
+        "`ib_uverbs` and `nvidia_peermem`, where ranks use RDMA; `gdrdrv` is reported only"
     NVIDIA_DRIVER "nvidia-driver" Host Platform
-        "versions of the driver, of the CUDA that it knows, and of NCCL"
+        "versions of the driver, of the CUDA that it supports, and of NCCL"
     SHM "shm" Host MlTeam
-        "size and type of `/dev/shm`, by which ranks of one machine talk"
+        "size and type of `/dev/shm`, which ranks of one machine use to communicate"
     DISK "disk" Host Platform
         "free space for temporary files"
     NAMES "names" Host Platform
-        "the names that ranks look up resolve, that of the machine included"
+        "the host names that ranks look up resolve, including that of the machine"
     PORTS "ports" Host Platform
-        "the ports of the node that the pod takes are free"
+        "the host ports that the pod uses are free"
     SAME_KERNEL "same-kernel" Host Platform
         "version of the kernel, compared between machines"
     SAME_DRIVER "same-driver" Host Platform
@@ -69,74 +69,74 @@ catalogue! {
         "how far the clock is from the median of all machines"
 
     GPU_COUNT "gpu-count" Devices Platform
-        "GPUs that the driver knows, beside those on the bus"
+        "GPUs that the driver lists, compared with those on the PCI bus"
     GPU_MODEL "gpu-model" Devices Platform
         "model of the GPUs"
     GPU_ECC "gpu-ecc" Devices Platform
-        "errors of GPU memory that could not be corrected; whether correction is on"
+        "uncorrectable ECC errors of GPU memory; whether ECC is enabled"
     GPU_ROWS "gpu-rows" Devices Platform
-        "rows of GPU memory that were replaced, wait for it, or could not be"
+        "remapped rows of GPU memory: done, pending or failed"
     GPU_XID "gpu-xid" Devices Platform
-        "errors (Xid) of the driver in the kernel's log"
+        "Xid errors of the driver in the kernel log"
     GPU_CLOCKS "gpu-clocks" Devices Platform
-        "reasons for which a GPU runs slower than it could"
+        "reasons for which GPU clocks are throttled"
     NVLINK "nvlink" Devices Platform
-        "links between GPUs that are up"
+        "NVLink links that are up"
     GPU_PCIE "gpu-pcie" Devices Platform
-        "generation and width of the PCI link of each GPU"
+        "generation and width of the PCIe link of each GPU"
     GPU_NIC_AFFINITY "gpu-nic-affinity" Devices Platform
         "how far each GPU is from the nearest RDMA device on the PCI bus"
     SAME_GPUS "same-gpus" Devices Platform
         "number and model of GPUs, compared between machines"
     GPU_COLLECTIVE "gpu-collective" Devices Platform
-        "what an all-reduce of the GPUs of one pod reaches, by `all_reduce_perf` where the image has it, and that its sums are right"
+        "bus bandwidth of an all-reduce over the GPUs of one pod (`all_reduce_perf`, where the image has it), and that its sums are correct"
 
     INTERFACE "interface" Network Network
-        "the interface that gradients travel on is there"
+        "the network interface for gradients exists"
     ADDRESS "address" Network Network
-        "its address is inside the range of the fabric"
+        "its address is in the address range of the fabric"
     MTU "mtu" Network Network
-        "bytes of its largest packet"
+        "its MTU in bytes"
     LINK "link" Network Network
         "the interface is up"
     LINK_SPEED "link-speed" Network Network
-        "speed of the link"
+        "link speed"
     RDMA_PORTS "rdma-ports" Network Network
-        "RDMA ports that are active, of the right link layer"
+        "active RDMA ports with the right link layer"
     RDMA_RATE "rdma-rate" Network Network
-        "rate of the RDMA ports together, and of each beside the others"
+        "total rate of the RDMA ports, and of each compared with the others"
     RDMA_GID "rdma-gid" Network Network
-        "the index of a RoCE v2 address that leads somewhere"
+        "the GID index of a routable RoCE v2 address"
     RDMA_DEVICE "rdma-device" Network Platform
-        "the character devices by which programs use RDMA can be opened"
+        "the RDMA character devices can be opened"
     ERROR_COUNTERS "error-counters" Network Network
-        "counters of errors that move while they are watched"
+        "error counters that increase while they are watched"
     SAME_MTU "same-mtu" Network Network
-        "bytes of the largest packet, compared between machines"
+        "MTU in bytes, compared between machines"
 
     JOINED "joined" Path Platform
-        "the node took part in the preflight, to its end"
+        "the node took part in the preflight until it ended"
     PATH_BANDWIDTH "path-bandwidth" Path Network
-        "what one stream of TCP reaches with other nodes, beside what they reach and what the fabric is expected to"
+        "bandwidth of one TCP stream to other nodes, compared with theirs and with what the fabric expects"
     PATH_LATENCY "path-latency" Path Network
-        "the time of a small message to other nodes and back, beside theirs"
+        "round-trip time of a small message to other nodes, compared with theirs"
     GANG_BANDWIDTH "gang-bandwidth" Path Network
-        "what each link carries in an all-reduce of all nodes around a ring, and that its sums are right"
+        "bandwidth of each link in a ring all-reduce over all nodes, and that its sums are correct"
     RDMA_BANDWIDTH "rdma-bandwidth" Path Network
-        "what one RDMA port reaches with other nodes, by `ib_write_bw` where the image has it, beside theirs and what the fabric is expected to"
+        "bandwidth of one RDMA port to other nodes (`ib_write_bw`, where the image has it), compared with theirs and with what the fabric expects"
 
     VOLUME_WRITABLE "volume-writable" Storage Platform
-        "a file can be made on the volume"
+        "a file can be created on the volume"
     VOLUME_WRITE_SPEED "volume-write-speed" Storage Platform
-        "bytes in a second that are written and flushed to the device"
+        "write speed in bytes per second, flushed to the device"
     VOLUME_READ_SPEED "volume-read-speed" Storage Platform
-        "bytes in a second that are read back"
+        "read speed in bytes per second"
     VOLUME_RENAME "volume-rename" Storage Platform
-        "a file takes another's place at once, as checkpoints are put in place"
+        "rename replaces a file atomically, as checkpoint writers need"
     VOLUME_FREE "volume-free" Storage Platform
-        "free space of the volume"
+        "free space on the volume"
     VOLUME_SHARED "volume-shared" Storage Platform
-        "what one node writes to the volume, the others see"
+        "files that one node writes to the volume are visible to the others"
 }
 
 impl Entry {
@@ -200,30 +200,30 @@ impl Entry {
     }
 
     /// The value, or the check that says why there is none.
-    pub(super) fn look<'a, T>(
+    pub(super) fn value_or_check<'a, T>(
         &self,
         probed: &'a Probed<T>,
         needed: impl Into<String>,
     ) -> Result<&'a T, Box<Check>> {
         Err(Box::new(match probed {
             Probed::Read(value) => return Ok(value),
-            Probed::NotAsked => self.skip("not looked at", "only the machine itself tells"),
+            Probed::NotAsked => self.skip("not checked", "can be read only on the machine itself"),
             Probed::Absent => self.warn(
                 "not there",
                 needed,
-                "what this is read from is not there: another kernel, or hidden from this process",
-                "look from the node itself, or from a pod that may see it",
+                "the file or device it is read from is missing: another kernel version, or not visible in this container",
+                "run the check on the node itself, or in a privileged pod",
             ),
             Probed::Unreadable(why) => self.warn(
                 format!("could not be read: {why}"),
                 needed,
-                "a missing right, a damaged file, or a driver of another version",
-                "read it by hand as the same user",
+                "missing permission, a damaged file, or another driver version",
+                "read it manually as the same user",
             ),
             Probed::Hung(after) => self.fail(
                 format!("no answer within {after} ms"),
                 needed,
-                "a driver or a file system that hangs; whoever uses it hangs too",
+                "a driver or a file system hangs; every process that uses it hangs too",
                 "look for processes in state `D` and for the kernel's `blocked for more than` \
                  messages, then restart the node",
             ),
@@ -239,7 +239,7 @@ impl Check {
         Self { subject, ..self }
     }
 
-    /// The same check, for somebody else to put right.
+    /// The same check with another owner.
     #[must_use]
     pub fn owned_by(self, owner: Owner) -> Self {
         Self { owner, ..self }
@@ -257,11 +257,11 @@ mod tests {
         let names: BTreeSet<&str> = CATALOGUE.iter().map(|entry| entry.name).collect();
         assert_eq!(names.len(), CATALOGUE.len());
         let layers: Vec<Layer> = CATALOGUE.iter().map(|entry| entry.layer).collect();
-        assert!(layers.is_sorted(), "told layer by layer");
+        assert!(layers.is_sorted(), "sorted by layer");
     }
 
     #[test]
-    fn what_could_not_be_measured_never_passes() {
+    fn unmeasured_check_never_passes() {
         let cases = [
             (Probed::Absent, Outcome::Warn),
             (Probed::Unreadable("is binary".to_owned()), Outcome::Warn),
@@ -270,9 +270,9 @@ mod tests {
         ];
         for (probed, want) in cases {
             let probed: Probed<u64> = probed;
-            let check = DISK.look(&probed, "1 GiB").unwrap_err();
+            let check = DISK.value_or_check(&probed, "1 GiB").unwrap_err();
             assert_eq!(check.outcome, want, "{probed:?}");
         }
-        assert_eq!(DISK.look(&Probed::Read(1), "").unwrap(), &1);
+        assert_eq!(DISK.value_or_check(&Probed::Read(1), "").unwrap(), &1);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// What came of one check. The order is that of badness.
+/// The outcome of one check, ordered from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -57,7 +57,7 @@ pub struct Check {
     /// What of the machine it is about, such as `net1` or `mlx5_0/1`; empty for the machine itself.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub subject: String,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
     /// What was measured, with its unit.
     pub found: String,
@@ -82,13 +82,13 @@ pub struct NodeReport {
 }
 
 impl NodeReport {
-    /// The worst that was found; a node that nobody looked at is not fit.
+    /// The worst outcome; a node without checks is not fit.
     pub fn outcome(&self) -> Outcome {
         let worst = self.checks.iter().map(|check| check.outcome).max();
         worst.unwrap_or(Outcome::Fail)
     }
 
-    /// The check to tell of first: the earliest of the worst.
+    /// The check to report first: the earliest of the worst.
     pub fn worst(&self) -> Option<&Check> {
         let outcome = self.outcome();
         self.checks.iter().find(|check| check.outcome == outcome)

@@ -1,7 +1,7 @@
-//! What machines that should be alike differ in.
+//! Differences between machines that should be equal.
 //!
 //! Invariant: a machine is blamed only where more than half of all are otherwise. Where no value has
-//! such a majority, the difference is told of every machine, as a warning.
+//! such a majority, every machine gets a warning with the difference.
 
 #[cfg(test)]
 mod tests;
@@ -35,41 +35,41 @@ pub fn compare(
     let version = |of: fn(&super::Versions) -> &Probed<String>| {
         move |reading: &Reading| of(reading.versions.value()?).value().cloned()
     };
-    let reinstall = "bring the node to the version of the others, or keep both apart by a label";
-    let alike = |entry: &Entry,
-                 odd: Outcome,
-                 cause: &str,
-                 next: &str,
-                 of: &dyn Fn(&Reading) -> Option<String>| {
+    let reinstall = "bring the node to the version of the others, or separate both by a node label";
+    let compare_by = |entry: &Entry,
+                      odd: Outcome,
+                      cause: &str,
+                      next: &str,
+                      of: &dyn Fn(&Reading) -> Option<String>| {
         let values = readings
             .iter()
             .filter_map(|(name, reading)| Some((name.as_str(), of(reading)?)));
         differences(entry, odd, cause, next, &values.collect())
     };
-    let mixed = "the node was upgraded, or not upgraded, apart from the others";
+    let mixed = "the node was upgraded separately from the others, or was left out";
     let all = [
-        alike(
+        compare_by(
             &SAME_KERNEL,
             Outcome::Warn,
             mixed,
             reinstall,
             &version(|all| &all.kernel),
         ),
-        alike(
+        compare_by(
             &SAME_DRIVER,
             Outcome::Warn,
             mixed,
             reinstall,
             &version(|all| &all.driver),
         ),
-        alike(
+        compare_by(
             &SAME_CUDA,
             Outcome::Warn,
             mixed,
             reinstall,
             &version(|all| &all.cuda),
         ),
-        alike(
+        compare_by(
             &SAME_NCCL,
             Outcome::Warn,
             "ranks with different versions of NCCL refuse each other or hang",
@@ -77,14 +77,14 @@ pub fn compare(
             &version(|all| &all.nccl),
         ),
         clocks(readings),
-        alike(
+        compare_by(
             &SAME_GPUS,
             Outcome::Fail,
             "the node has other GPUs than the rest; the slowest or smallest sets the pace of all",
             "choose nodes of one model by the label `nvidia.com/gpu.product`",
             &gpus,
         ),
-        alike(
+        compare_by(
             &SAME_MTU,
             Outcome::Fail,
             "large packets of the others are dropped on the way to this node, and transfers hang",
@@ -110,11 +110,11 @@ pub(super) fn gpus(reading: &Reading) -> Option<String> {
         let model = gpu.model.value().map_or("unknown", String::as_str);
         *counts.entry(model).or_default() += 1;
     }
-    let told: Vec<String> = counts
+    let models: Vec<String> = counts
         .into_iter()
         .map(|(model, count)| format!("{count} × {model}"))
         .collect();
-    Some(told.join(", "))
+    Some(models.join(", "))
 }
 
 /// A check for every machine that has a value: the usual one, the odd one, or no usual one at all.
@@ -133,7 +133,7 @@ fn differences(
         return Vec::new();
     }
     let usual = counts.iter().find(|(_, count)| **count * 2 > values.len());
-    let told = |without: &str| {
+    let other_values = |without: &str| {
         let others = counts.iter().filter(|(value, _)| **value != without);
         let others: Vec<String> = others
             .map(|(value, count)| format!("{value} on {count} of {}", values.len()))
@@ -146,7 +146,7 @@ fn differences(
                 entry.pass(value, format!("as {count} of {}", values.len()))
             }
             Some(_) => {
-                let check = entry.warn(value, told(value), cause, next);
+                let check = entry.warn(value, other_values(value), cause, next);
                 Check {
                     outcome: odd,
                     ..check
@@ -154,7 +154,7 @@ fn differences(
             }
             None => entry.warn(
                 value,
-                format!("one for all, but {}", told(value)),
+                format!("one for all, but {}", other_values(value)),
                 cause,
                 next,
             ),
@@ -180,7 +180,7 @@ fn clocks(readings: &BTreeMap<String, Reading>) -> Vec<(String, Check)> {
         let off = ahead.abs_diff(median);
         let way = if ahead < median { "behind" } else { "ahead" };
         let found = format!("{} {way}", amounts::micros(off));
-        let cause = "the clock is not kept by NTP or PTP, or its server is another one";
+        let cause = "the clock is not synchronized by NTP or PTP, or uses another time server";
         let next = "run `chronyc tracking` or `timedatectl` on the node";
         let check = if off <= SKEW_NOTABLE {
             CLOCK_SKEW.pass(found, &*needed)

@@ -1,6 +1,6 @@
 //! From what was read of one machine to its checks.
 //!
-//! One file for each layer. What concerns several alike things, such as the GPUs of a machine, is one
+//! One file for each layer. What concerns several things of one kind, such as the GPUs of a machine, is one
 //! check where all are well, and one for each that is not.
 
 mod devices;
@@ -35,7 +35,7 @@ enum Want {
     Required,
     /// No job is named, and the machine has it.
     Present,
-    /// Nobody wants it.
+    /// It does not matter.
     No,
 }
 

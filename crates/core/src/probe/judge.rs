@@ -1,7 +1,7 @@
 //! What a report means for the gang that it was made for, and what is kept of it for each node.
 //!
-//! Invariant: a node is blamed only for what it has and its neighbours have not. Where every node of a gang fails
-//! alike, or what fails is the job's own, no node is taken from others for it.
+//! Invariant: a node is blamed only for faults that its neighbours do not have. Where every node of a gang fails
+//! the same check, or what fails is the job's own, no node is marked as unfit for other jobs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,9 +23,9 @@ pub struct Judgement {
     pub fit: BTreeSet<String>,
     /// The nodes that the gang is not to start on.
     pub unfit: BTreeMap<String, Fault>,
-    /// Why the gang is to start nowhere, where no node that it has can be blamed.
-    pub alike: Option<String>,
-    /// Nodes to go without next time, though nothing is known to be wrong with any: one end of a slow link.
+    /// Why the gang must not start, where none of its nodes can be blamed: all fail, or a link between them.
+    pub all_failed: Option<String>,
+    /// Nodes to leave out next time, though none is known to be faulty: one end of a slow link.
     pub leave: BTreeSet<String>,
 }
 
@@ -40,10 +40,10 @@ pub struct Fault {
     pub blamed: bool,
 }
 
-/// Judges the report on a gang whose seats are on `nodes`. The error is why it tells nothing.
+/// Judges the report on a gang whose seats are on `nodes`. The error is why it cannot be used.
 pub fn judge(report: &Report, nodes: &BTreeSet<String>) -> Result<Judgement, String> {
-    if let Some(unheard) = nodes.iter().find(|node| !report.nodes.contains_key(*node)) {
-        return Err(format!("it tells nothing of node `{unheard}`"));
+    if let Some(missing) = nodes.iter().find(|node| !report.nodes.contains_key(*node)) {
+        return Err(format!("it has no result for node `{missing}`"));
     }
     let mut judgement = Judgement::default();
     let common = common_failures(report, nodes);
@@ -52,7 +52,7 @@ pub fn judge(report: &Report, nodes: &BTreeSet<String>) -> Result<Judgement, Str
             continue;
         };
         if found.checks.is_empty() {
-            return Err(format!("nothing was checked on node `{node}`"));
+            return Err(format!("no check ran on node `{node}`"));
         }
         let own = failures(found).find(|check| !common.contains(check.name.as_str()));
         if let Some(check) = own {
@@ -64,7 +64,7 @@ pub fn judge(report: &Report, nodes: &BTreeSet<String>) -> Result<Judgement, Str
             judgement.unfit.insert(node.clone(), fault);
         } else if let Some(check) = failures(found).next() {
             let count = nodes.len();
-            judgement.alike.get_or_insert_with(|| {
+            judgement.all_failed.get_or_insert_with(|| {
                 format!(
                     "all {count} nodes of the gang fail `{}`: {}",
                     check.name,
@@ -82,7 +82,7 @@ pub fn judge(report: &Report, nodes: &BTreeSet<String>) -> Result<Judgement, Str
     if let Some(check) = between
         && judgement.unfit.is_empty()
     {
-        judgement.alike.get_or_insert_with(|| {
+        judgement.all_failed.get_or_insert_with(|| {
             format!("`{}` fails between nodes: {}", check.name, sentence(check))
         });
         judgement.leave = report.leave.intersection(nodes).cloned().collect();
@@ -144,7 +144,7 @@ pub fn sentence(check: &Check) -> String {
 pub struct NodeRecord {
     /// The worst that was found.
     pub outcome: Outcome,
-    /// The check to tell of; empty where all is well.
+    /// The first failed check; empty where all pass.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub check: String,
     /// What was found and what was needed, in one sentence; empty where all is well.
@@ -152,7 +152,7 @@ pub struct NodeRecord {
     pub why: String,
     /// When it ended.
     pub at: Timestamp,
-    /// Until when it speaks for the node.
+    /// Until when it is valid.
     pub until: Timestamp,
     /// What it covered: the [`fingerprint`] of what the job needs.
     pub covers: String,
@@ -162,10 +162,10 @@ pub struct NodeRecord {
 }
 
 impl NodeRecord {
-    /// What is kept of `node` in a report that was made at `at` and speaks for `lasts`.
+    /// What is kept of `node` in a report that was made at `at` and is valid for `lasts`.
     ///
     /// A node that fails only what every other fails, too, is not remembered as failed: the next job may need other
-    /// things, and this one is told anyway.
+    /// things, and this job reports the failure itself.
     pub fn of(
         report: &Report,
         judgement: &Judgement,
@@ -213,7 +213,7 @@ impl NodeRecord {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Whether it still speaks for the node at `now`.
+    /// Whether it is still valid at `now`.
     pub fn is_fresh(&self, now: Timestamp) -> bool {
         now < self.until
     }
@@ -233,7 +233,7 @@ impl NodeRecord {
 
 /// A short name of what a preflight covers: the same for jobs that need the same.
 pub fn fingerprint(needs: &impl Serialize) -> String {
-    // FNV-1a: stable in every build, and far more than enough to tell a few needs apart.
+    // FNV-1a: stable in every build, and long enough to distinguish a few needs.
     let text = serde_json::to_string(needs).unwrap_or_default();
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -317,7 +317,7 @@ mod tests {
                 false,
             ),
             (
-                "all alike",
+                "all fail the same check",
                 vec![("a", vec![slow()]), ("b", vec![slow()])],
                 &[],
                 true,
@@ -341,13 +341,13 @@ mod tests {
                 false,
             ),
             (
-                "alike, and one is worse",
+                "all fail the same check, and one another",
                 vec![("a", vec![small(), fast()]), ("b", vec![small(), slow()])],
                 &[("b", true)],
                 true,
             ),
         ];
-        for (name, nodes, unfit, alike) in cases {
+        for (name, nodes, unfit, all_failed) in cases {
             let nodes: Vec<(&str, &[Check])> = nodes
                 .iter()
                 .map(|(node, checks)| (*node, &checks[..]))
@@ -360,24 +360,29 @@ mod tests {
                 .map(|(node, fault)| (node.as_str(), fault.blamed))
                 .collect();
             assert_eq!(found, unfit, "{name}");
-            assert_eq!(judged.alike.is_some(), alike, "{name}: {:?}", judged.alike);
+            assert_eq!(
+                judged.all_failed.is_some(),
+                all_failed,
+                "{name}: {:?}",
+                judged.all_failed
+            );
         }
     }
 
     #[test]
-    fn a_report_that_leaves_a_node_out_tells_nothing() {
+    fn report_without_a_node_is_rejected() {
         let one = [check("shm-size", Outcome::Pass, Owner::MlTeam)];
-        for (name, told) in [
+        for (name, case) in [
             ("no word of it", report(&[("a", &one)])),
             ("no check of it", report(&[("a", &one), ("b", &[])])),
         ] {
-            let why = judge(&told, &names(&["a", "b"])).unwrap_err();
+            let why = judge(&case, &names(&["a", "b"])).unwrap_err();
             assert!(why.contains("node `b`"), "{name}: {why}");
         }
     }
 
     #[test]
-    fn a_link_that_fails_and_blames_no_node_keeps_the_gang_back() {
+    fn failed_link_blocks_gang_without_blame() {
         let one = [check("shm-size", Outcome::Pass, Owner::MlTeam)];
         let mut report = report(&[("a", &one), ("b", &one)]);
         report.shared = vec![check("path-bandwidth", Outcome::Fail, Owner::Network)];
@@ -388,7 +393,7 @@ mod tests {
         assert_eq!(judged.leave, names(&["b"]));
         assert!(
             judged
-                .alike
+                .all_failed
                 .unwrap()
                 .contains("`path-bandwidth` fails between nodes")
         );
@@ -398,9 +403,9 @@ mod tests {
     fn what_is_kept_of_a_node() {
         let now = Timestamp::from_second(1_800_000_000).unwrap();
         let bad = [check("link-speed", Outcome::Fail, Owner::Network)];
-        let doubtful = [check("clock-skew", Outcome::Warn, Owner::Platform)];
+        let warned = [check("clock-skew", Outcome::Warn, Owner::Platform)];
         let well = [check("shm-size", Outcome::Pass, Owner::MlTeam)];
-        let report = report(&[("a", &bad), ("b", &doubtful), ("c", &well)]);
+        let report = report(&[("a", &bad), ("b", &warned), ("c", &well)]);
         let judged = judge(&report, &names(&["a", "b", "c"])).unwrap();
         let kept = |node| NodeRecord::of(&report, &judged, node, "f", now, Duration::from_hours(1));
         for (node, outcome, check) in [
@@ -421,12 +426,12 @@ mod tests {
             );
             assert!(kept.is_fresh(now) && !kept.is_fresh(kept.until), "{node}");
         }
-        assert_eq!(kept("d"), None, "nobody looked at it");
+        assert_eq!(kept("d"), None, "it was not examined");
         assert_eq!(NodeRecord::parse("required"), None);
     }
 
     #[test]
-    fn fingerprints_tell_needs_apart() {
+    fn fingerprints_differ_by_needs() {
         let one = BTreeMap::from([("shmBytes", 1)]);
         let two = BTreeMap::from([("shmBytes", 2)]);
         assert_eq!(fingerprint(&one), fingerprint(&one.clone()));

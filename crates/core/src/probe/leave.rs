@@ -1,12 +1,12 @@
-//! Which nodes a gang goes without where a link is slow and no node is known to be.
+//! Which nodes a gang leaves out where a link is slow and no node is known to be.
 //!
-//! Invariant: most of a gang stays, unless it is of two: then nobody knows which of them it is.
+//! Invariant: most of a gang stays, unless it is of two: then it is unknown which of them is slow.
 
 use std::collections::BTreeSet;
 
-use super::{links::Called, pairs::Link, search::Conclusion};
+use super::{links::Names, pairs::Link, search::Conclusion};
 
-impl Called<'_> {
+impl Names<'_> {
     /// The nodes without which no link that was found slow is used: one end of a pair, the smaller side of an uplink,
     /// all that an undecided one might be, and both of two that do not reach what is expected of the fabric.
     pub(super) fn leave(&self, conclusion: &Conclusion, is_below: bool) -> BTreeSet<String> {
@@ -38,7 +38,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use crate::probe::{
-        links::Called,
+        links::Names,
         pairs::{Link, Topology},
         search::Conclusion,
     };
@@ -46,7 +46,7 @@ mod tests {
     fn leave(racks: &[&str], is_below: bool, conclusion: &Conclusion) -> Vec<String> {
         let names: Vec<String> = (0..racks.len()).map(|node| format!("n{node}")).collect();
         let domains: Vec<Vec<String>> = racks.iter().map(|rack| vec![(*rack).to_owned()]).collect();
-        let called = Called {
+        let called = Names {
             names: &names,
             topology: &Topology::new(&domains),
         };
@@ -74,7 +74,7 @@ mod tests {
         let cases: [Case<'_>; 9] = [
             ("nothing slow", &racks, false, Conclusion::default(), &[]),
             ("one end of a pair", &racks, false, pair, &["n2"]),
-            // Told as a failed node.
+            // Reported as a failed node.
             ("a node", &racks, false, slow(Link::Node(1)), &[]),
             (
                 "the smaller rack",

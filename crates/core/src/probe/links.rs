@@ -7,14 +7,14 @@ use super::{
 
 /// The names of what was measured.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Called<'a> {
+pub(super) struct Names<'a> {
     /// The names of nodes, by number.
     pub(super) names: &'a [String],
     /// Where they are.
     pub(super) topology: &'a Topology,
 }
 
-impl Called<'_> {
+impl Names<'_> {
     /// Links, one after the other.
     pub(super) fn list<'l>(&self, links: impl Iterator<Item = &'l Link>) -> String {
         let name = |link: &Link| match link {

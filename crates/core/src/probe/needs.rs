@@ -1,7 +1,7 @@
 //! What a machine must have for the pods of one role of a job.
 //!
 //! Owns the way from a job and its fabric to numbers that a machine can be held to. Every part may be
-//! left out: what nobody needs is looked at, and held to what any training job needs.
+//! left out: what no job needs is checked too, against what any training job needs.
 
 #[cfg(test)]
 mod tests;
@@ -20,7 +20,7 @@ use crate::{
     spec::{Framework, Job, Role, wire::wire},
 };
 
-/// The label of a node that tells the model of its GPUs, which jobs select by.
+/// The label of a node with the model of its GPUs, which jobs select by.
 const PRODUCT: &str = "nvidia.com/gpu.product";
 /// The resource of a node that is a whole GPU.
 pub(crate) const GPU: &str = "nvidia.com/gpu";
@@ -28,7 +28,7 @@ pub(crate) const GPU: &str = "nvidia.com/gpu";
 const SHM_PATH: &str = "/dev/shm";
 
 wire! {
-    /// What a machine must have. Whatever is left out is only looked at.
+    /// What a machine must have. Whatever is left out is only reported.
     struct Needs {
         /// Whose needs these are, in words, such as ``PyTorchJob `llama`, Worker``.
         asked_by: String,
@@ -99,7 +99,7 @@ impl Needs {
         self.gpus.is_some_and(|count| count > 0)
     }
 
-    /// These needs as they are for a machine that is looked at from outside of any pod: volumes that
+    /// These needs for a machine that is examined from outside of any pod: volumes that
     /// only pods have are left out, folders of the node take the place of their mounts.
     #[must_use]
     pub fn on_the_node(mut self) -> Self {
@@ -144,13 +144,13 @@ pub fn needs(job: &Job, fabric: Option<&Fabric>, role: Role) -> Needs {
         ..Needs::default()
     };
     if role != Role::Launcher || launcher_holds_ranks(job) {
-        travel(&mut needs, trainer, fabric);
+        network_needs(&mut needs, trainer, fabric);
     }
     needs
 }
 
 /// What gradients travel on.
-fn travel(needs: &mut Needs, trainer: &Container, fabric: Option<&Fabric>) {
+fn network_needs(needs: &mut Needs, trainer: &Container, fabric: Option<&Fabric>) {
     let variable = |name: &str| {
         let env = trainer.env.iter().flatten();
         env.rev().find(|known| known.name == name)?.value.as_deref()
@@ -229,7 +229,7 @@ fn rendezvous_host(job: &Job) -> Option<String> {
         return None;
     };
     let host = own.elastic.as_ref()?.rdzv_host.clone()?;
-    // Names of the job's own pods lead somewhere only once the pods are there.
+    // Names of the job's own pods resolve only once the pods exist.
     (!host.starts_with(job.name.as_str())).then_some(host)
 }
 
@@ -259,7 +259,7 @@ fn volumes(pod: &PodSpec, trainer: &Container) -> Option<Vec<VolumeNeeds>> {
         let claim = volume.persistent_volume_claim.as_ref();
         let claim = claim.map(|claim| claim.claim_name.as_str());
         let names = [Some(mount.mount_path.as_str()), Some(&volume.name), claim];
-        let is_written = names.into_iter().flatten().any(speaks_of_saving)
+        let is_written = names.into_iter().flatten().any(is_checkpoint_name)
             || is_saved_to(trainer, &mount.mount_path);
         (keeps(volume) || host_path.is_some()).then(|| VolumeNeeds {
             path: Some(mount.mount_path.clone()),
@@ -273,13 +273,13 @@ fn volumes(pod: &PodSpec, trainer: &Container) -> Option<Vec<VolumeNeeds>> {
 
 /// Whether a name is one for what a job saves. Data sets are mounted for writing, too, and are often
 /// not the job's to write.
-fn speaks_of_saving(text: &str) -> bool {
+fn is_checkpoint_name(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     let words = ["checkpoint", "ckpt", "output", "save"];
     words.into_iter().any(|word| text.contains(word))
 }
 
-/// Whether an option or a variable that speaks of saving has a path below `folder`.
+/// Whether an option or a variable with the name of a checkpoint path has a path below `folder`.
 fn is_saved_to(trainer: &Container, folder: &str) -> bool {
     let lines = [&trainer.command, &trainer.args];
     let lines = lines.into_iter().flatten().flatten();
@@ -287,12 +287,12 @@ fn is_saved_to(trainer: &Container, folder: &str) -> bool {
     let before = std::iter::once("").chain(words.iter().copied());
     let by_option = before.zip(&words).any(|(before, word)| {
         let (option, value) = word.split_once('=').unwrap_or((before, word));
-        speaks_of_saving(option) && is_within(value, folder)
+        is_checkpoint_name(option) && is_within(value, folder)
     });
     let mut variables = trainer.env.iter().flatten();
     let by_variable = variables.any(|variable| {
         let value = variable.value.as_deref().unwrap_or_default();
-        speaks_of_saving(&variable.name) && is_within(value, folder)
+        is_checkpoint_name(&variable.name) && is_within(value, folder)
     });
     by_option || by_variable
 }

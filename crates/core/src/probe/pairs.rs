@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Two nodes, the smaller number first.
 pub type Pair = (usize, usize);
 
-/// A link of the tree. Links that no pair can tell apart are one: the only node of a domain and
+/// A link of the tree. Links that no pair can distinguish are one: the only node of a domain and
 /// that domain's uplink, a domain and the only domain in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Link {
@@ -80,7 +80,7 @@ impl Topology {
             });
         }
         let uplinks = (0..found.len())
-            .map(|domain| standing_for(domain, &found, &around))
+            .map(|domain| representative_link(domain, &found, &around))
             .collect();
         let mut whole = Self {
             nodes,
@@ -271,7 +271,7 @@ fn padded(names: &[String], depth: usize) -> Vec<&str> {
     names.iter().map(String::as_str).chain(missing).collect()
 }
 
-fn standing_for(domain: usize, domains: &[Domain], around: &[Vec<usize>]) -> Link {
+fn representative_link(domain: usize, domains: &[Domain], around: &[Vec<usize>]) -> Link {
     let own = &domains[domain];
     match own.members.as_slice() {
         [node] => Link::Node(*node),

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use super::{
     Check, Outcome, amounts,
     catalogue::{GANG_BANDWIDTH, JOINED, PATH_BANDWIDTH, PATH_LATENCY, VOLUME_SHARED},
-    links::{Called, bits},
+    links::{Names, bits},
     pairs::{Link, Pair, Topology},
     search::{Conclusion, Measurement, SLOW_BELOW},
 };
@@ -19,15 +19,15 @@ use super::{
 /// The part of segments sent again from which a path loses packets. Links of a fabric lose one in
 /// millions; TCP that fills a long queue loses one in thousands.
 const LOSSY_FROM: f64 = 0.02;
-/// How many times the peers' median a latency must be to be told.
+/// How many times the peers' median a latency must be to be reported.
 const LATENCY_TIMES: u64 = 10;
-/// Microseconds below which no latency is told, whatever others have.
+/// Microseconds below which no latency is reported, whatever others have.
 const LATENCY_LEAST: u64 = 2_000;
 /// Gigabits in a second that one stream of TCP is held to at most, since processors and not links
 /// limit it beyond.
 const ONE_STREAM_GBPS: f64 = 10.0;
 /// Bits in a second above which pairs are not compared: there a stream is as fast as its processors
-/// are, and says nothing of links. A link of 10 Gb/s among faster ones is still told.
+/// are, and says nothing of links. A link of 10 Gb/s among faster ones is still reported.
 const COMPARED_UP_TO: f64 = 16e9;
 /// The part of the pairs' median that links must carry when all nodes send at once.
 const GANG_PART: f64 = 0.5;
@@ -45,7 +45,7 @@ pub struct PairFound {
     pub sent_again: f64,
     /// Small messages passed, large ones did not.
     pub stalled: bool,
-    /// Why it did not come to the end.
+    /// Why it did not finish.
     pub trouble: Option<String>,
 }
 
@@ -54,7 +54,7 @@ impl PairFound {
         self.sent_again >= LOSSY_FROM
     }
 
-    /// What the search is told: a path that loses packets is not usable, however fast it is at times.
+    /// The input of the search: a path that loses packets is not usable, however fast it is at times.
     pub fn measurement(&self) -> Measurement {
         let usable = !self.is_lossy() && !self.stalled;
         Measurement {
@@ -83,7 +83,7 @@ pub struct Paths<'a> {
     pub expected_gbps: Option<u64>,
 }
 
-/// What came of the ring.
+/// The result of the ring.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RingFound {
     /// It ended.
@@ -130,9 +130,9 @@ pub fn volume_shared(path: &str, wrong: &[(String, String)], of: usize, is_folde
     let needed = format!("sees the files of all {of} nodes");
     let check = match wrong.first() {
         None => VOLUME_SHARED.pass(format!("sees all {of}"), needed),
-        Some((whose, why)) => {
+        Some((owner, why)) => {
             let found = format!(
-                "{} of {of} are not as written, first that of {whose}: {why}",
+                "{} of {of} are not as written, first that of {owner}: {why}",
                 wrong.len()
             );
             let cause = "each node has a volume of its own, or one of them cannot write or read it";
@@ -167,7 +167,7 @@ impl Paths<'_> {
                 checks.push(self.uplink(*link, self.topology.domain(*domain)));
             }
         }
-        checks.extend(self.alone());
+        checks.extend(self.slow_pairs());
         checks.extend(
             self.conclusion
                 .undecided
@@ -181,14 +181,14 @@ impl Paths<'_> {
         checks
     }
 
-    fn called(&self) -> Called<'_> {
-        Called {
+    fn called(&self) -> Names<'_> {
+        Names {
             names: self.names,
             topology: self.topology,
         }
     }
 
-    /// The nodes to go without where a link is slow and no node is.
+    /// The nodes to leave out where a link is slow and no node is.
     pub fn leave(&self) -> BTreeSet<String> {
         let below = self.expectation();
         let is_below = below.is_some_and(|check| check.outcome == Outcome::Fail);
@@ -235,7 +235,7 @@ impl Paths<'_> {
             .len();
         let found = format!("{} at best, with {count} others", bits(best));
         if self.conclusion.slow.contains(&Link::Node(node)) {
-            let (cause, next) = self.why(&self.own(node).collect::<Vec<_>>());
+            let (cause, next) = self.cause_and_next(&self.own(node).collect::<Vec<_>>());
             return PATH_BANDWIDTH.fail(self.seen(node, found), needed, cause, next);
         }
         let candidate = self
@@ -248,16 +248,16 @@ impl Paths<'_> {
                 .called()
                 .list(set.iter().filter(|link| **link != Link::Node(node)));
             let cause = if others.is_empty() {
-                "the node's own link, or the way to the one node it was measured with".to_owned()
+                "the node's own link, or the path to the only node it was measured with".to_owned()
             } else {
-                format!("it, or {others}: the measurements do not tell which")
+                format!("this node, or {others}: the measurements do not show which")
             };
             let next = "measure again with more nodes that are known to be good";
             return PATH_BANDWIDTH.warn(self.seen(node, found), needed, cause, next);
         }
         if self.conclusion.unproven.contains(&node) {
             let cause = if count == 0 {
-                "there was nobody to measure with"
+                "there was no other node to measure with"
             } else {
                 "it was measured only with nodes, or over links, that are slow"
             };
@@ -287,7 +287,7 @@ impl Paths<'_> {
     }
 
     /// The likely cause and the next step, by what its slow pairs say.
-    fn why(&self, found: &[&PairFound]) -> (String, String) {
+    fn cause_and_next(&self, found: &[&PairFound]) -> (String, String) {
         let slow = || found.iter().filter(|found| self.is_slow(found));
         let (cause, next) = if slow().any(|found| found.stalled) {
             (
@@ -303,7 +303,7 @@ impl Paths<'_> {
             )
         } else if !found.is_empty() && found.iter().all(|found| found.bandwidth <= 0.0) {
             (
-                "nothing gets through: the peer is dead or hangs, or a firewall or policy is between",
+                "no data gets through: the peer is dead or hangs, or a firewall or network policy blocks it",
                 "look whether the pod runs, and at network policies of the namespace",
             )
         } else {
@@ -342,7 +342,7 @@ impl Paths<'_> {
             .copied()
             .flatten()
             .unwrap_or(0.0);
-        let (cause, next) = self.why(&crossing);
+        let (cause, next) = self.cause_and_next(&crossing);
         let check = PATH_BANDWIDTH.fail(
             format!(
                 "{} at best in and out, {} nodes behind it",
@@ -360,7 +360,7 @@ impl Paths<'_> {
         check.about(name)
     }
 
-    fn alone(&self) -> Vec<Check> {
+    fn slow_pairs(&self) -> Vec<Check> {
         let pairs = self.conclusion.pairs.iter();
         pairs
             .map(|(a, b)| {
@@ -370,11 +370,11 @@ impl Paths<'_> {
                     .filter(|found| found.pair == (*a, *b))
                     .collect();
                 let best = own.iter().map(|found| found.bandwidth).fold(0.0, f64::max);
-                let (cause, next) = self.why(&own);
+                let (cause, next) = self.cause_and_next(&own);
                 let check = PATH_BANDWIDTH.fail(
                     format!("{} between the two, both are fast with others", bits(best)),
                     self.needed(),
-                    format!("one of several ways through the network: {cause}"),
+                    format!("one of several paths through the network: {cause}"),
                     next,
                 );
                 check.about(self.called().pair((*a, *b)))
@@ -384,7 +384,7 @@ impl Paths<'_> {
 
     fn undecided(&self, links: &BTreeSet<Link>) -> Check {
         let check = PATH_BANDWIDTH.fail(
-            "slow, and the measurements do not tell which of them is",
+            "slow, and the measurements do not show which of them is",
             self.needed(),
             format!("at least one of {}", self.called().list(links.iter())),
             "measure again with more nodes that are known to be good",
@@ -404,8 +404,8 @@ impl Paths<'_> {
         let check = PATH_BANDWIDTH.warn(
             format!("{count} pairs were slow the one time they were measured: {first}"),
             self.needed(),
-            "other traffic at that moment, a busy processor, or one of several ways through the network",
-            "measure again: the rounds were spent before these pairs could be",
+            "other traffic at that moment, a busy processor, or one of several paths through the network",
+            "measure again: no round was left to repeat these pairs",
         );
         Some(check)
     }
@@ -413,7 +413,7 @@ impl Paths<'_> {
     fn unsteady(&self) -> Option<Check> {
         let (count, first) = self.counted(&self.conclusion.unsteady)?;
         let check = PATH_BANDWIDTH.warn(
-            format!("{count} pairs were slow, and not when measured again: {first}"),
+            format!("{count} pairs were slow once, and fast when measured again: {first}"),
             "the same speed each time",
             "other traffic on the way, or a busy processor",
             "measure again when the network is idle",
@@ -467,7 +467,10 @@ impl Paths<'_> {
                     .take(3)
                     .map(|(node, why)| format!("{node}: {why}"));
                 GANG_BANDWIDTH.fail(
-                    format!("it did not end; {}", first.collect::<Vec<_>>().join("; ")),
+                    format!(
+                        "it did not finish;  {}",
+                        first.collect::<Vec<_>>().join("; ")
+                    ),
                     needed,
                     "a pair that was not measured alone cannot reach each other, or a node died",
                     "run the preflight again; look at the nodes that are named first",
@@ -480,7 +483,7 @@ impl Paths<'_> {
             } => GANG_BANDWIDTH.fail(
                 format!("wrong sums over {nodes} nodes"),
                 "every sum as computed",
-                "memory or a network device changes data",
+                "memory or a network device corrupts data",
                 "run a memory test on these nodes, each with half of the others to find which",
             ),
             RingFound::Ended {
@@ -520,7 +523,7 @@ fn latency(node: usize, all: &[Option<u64>]) -> Check {
         return PATH_LATENCY.skip("not measured", "no message came back");
     };
     let most = (peers * LATENCY_TIMES).max(LATENCY_LEAST);
-    let found = format!("{} there and back", amounts::micros(own));
+    let found = format!("{} round trip", amounts::micros(own));
     let needed = format!(
         "at most {}; the peers' median is {}",
         amounts::micros(most),
@@ -532,7 +535,7 @@ fn latency(node: usize, all: &[Option<u64>]) -> Check {
     PATH_LATENCY.warn(
         found,
         needed,
-        "a longer way, a queue that is full, or a processor that sleeps deeply or is busy",
+        "a longer path, a full queue, or a CPU that is busy or in a deep sleep state",
         "compare the route and the power settings with those of another node",
     )
 }

@@ -1,9 +1,9 @@
-//! Probation: nodes that failed a preflight are kept from everybody for a while, and come back once they pass one.
+//! Probation: nodes that failed a preflight get no pods for a while, and come back once they pass one.
 //!
-//! Owns how many nodes may be taken and when one may come back. Who takes them is an adapter, which keeps all of it on
+//! Owns how many nodes may be on probation and when one may come back. An adapter taints them and keeps all state on
 //! the node: a taint with the check that failed, and an annotation with the time from which it may be tried again.
 //!
-//! Invariant: automation never has more nodes than [`Cap`] allows, whatever it finds.
+//! Invariant: automation never puts more nodes on probation than [`Cap`] allows, whatever it finds.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub const PROBATION_UNTIL: &str = "trainyard.dev/probation-until";
 /// Longest value of a taint.
 const TAINT_VALUE: usize = 63;
 
-/// How many of a cluster's nodes automation may take.
+/// How many of a cluster's nodes automation may put on probation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cap {
     percent: u8,
@@ -32,14 +32,14 @@ impl Default for Cap {
 }
 
 impl Cap {
-    /// So many of a hundred; of 0 none at all.
+    /// A percentage of the nodes; 0 disables probation.
     pub fn percent(percent: u8) -> Self {
         Self {
             percent: percent.min(100),
         }
     }
 
-    /// How many of `nodes`: at least one, unless none may be taken.
+    /// How many of `nodes`: at least one, unless probation is disabled.
     pub fn of(self, nodes: usize) -> usize {
         match self.percent {
             0 => 0,
@@ -47,14 +47,14 @@ impl Cap {
         }
     }
 
-    /// Whether one more may be taken where `taken` of `nodes` are; the error is why not.
+    /// Whether one more node may go on probation where `taken` of `nodes` are; the error is why not.
     pub fn allows(self, taken: usize, nodes: usize) -> Result<(), String> {
         let most = self.of(nodes);
         if taken < most || mutant::is(Mutant::TakesEveryNode) {
             return Ok(());
         }
         Err(format!(
-            "{taken} of {nodes} nodes are on probation, and automation may take {most}"
+            "{taken} of {nodes} nodes are on probation, the maximum is {most} (`--probation-cap`)"
         ))
     }
 }
@@ -112,7 +112,7 @@ mod tests {
         let why = Cap::default().allows(2, 20).unwrap_err();
         assert_eq!(
             why,
-            "2 of 20 nodes are on probation, and automation may take 2"
+            "2 of 20 nodes are on probation, the maximum is 2 (`--probation-cap`)"
         );
     }
 

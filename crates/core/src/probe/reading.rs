@@ -1,4 +1,4 @@
-//! What was read of one machine, before anybody says what it means.
+//! What was read of one machine, without a judgement.
 //!
 //! Owns the values that an adapter fills in and peers send each other. Whatever was looked for and not
 //! found, could not be read, or did not answer is a value of its own: [`Probed`].
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// What came of looking for one thing.
+/// The result of reading one thing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Probed<T> {
@@ -19,7 +19,7 @@ pub enum Probed<T> {
     Unreadable(String),
     /// It did not answer within this many milliseconds.
     Hung(u64),
-    /// Nobody looked.
+    /// It was not checked.
     #[default]
     NotAsked,
 }
@@ -69,15 +69,15 @@ pub struct Reading {
     pub names: BTreeMap<String, Probed<BTreeSet<String>>>,
     /// Ports that something listens on.
     pub listening: Probed<BTreeSet<u16>>,
-    /// How far the clock is ahead of that of the machine which conducts, in microseconds; whoever
-    /// talks to it fills this in.
+    /// How far the clock is ahead of that of the leader, in microseconds; the leader
+    /// fills this in.
     pub clock_ahead_micros: Option<i64>,
 
     /// GPUs that the driver knows.
     pub gpus: Probed<Vec<Gpu>>,
     /// NVIDIA GPUs on the PCI bus, by address, whether or not a driver has them.
     pub gpus_on_bus: Probed<BTreeSet<String>>,
-    /// Errors of the driver in the kernel's log.
+    /// Errors of the driver in the kernel log.
     pub xids: Probed<Vec<XidSeen>>,
 
     /// Network interfaces by name.
@@ -117,7 +117,7 @@ pub struct Memory {
     pub limit: Probed<u64>,
 }
 
-/// Limits of a process. `None` is no limit.
+/// Limits of a process. `None` means unlimited.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Limits {
@@ -163,7 +163,7 @@ pub struct Gpu {
     pub bus: String,
     /// Its model, such as `NVIDIA H100 80GB HBM3`.
     pub model: Probed<String>,
-    /// Whether it is split into parts that are handed out one by one (MIG).
+    /// Whether it is split into instances (MIG).
     pub split: Probed<bool>,
     /// Bytes of its memory.
     pub memory: Probed<u64>,
@@ -219,15 +219,15 @@ pub struct Pcie {
     pub width_most: Probed<u64>,
 }
 
-/// An error that the NVIDIA driver wrote into the kernel's log.
+/// An error that the NVIDIA driver wrote to the kernel log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct XidSeen {
-    /// The PCI address, as the line has it.
+    /// The PCI address, as in the log.
     pub bus: String,
     /// The number of the error.
     pub number: u32,
-    /// Seconds ago, where the log tells.
+    /// Seconds ago, where the log has a time.
     pub age_seconds: Option<u64>,
 }
 
@@ -235,7 +235,7 @@ pub struct XidSeen {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Interface {
-    /// `up`, `down` and the kernel's other words.
+    /// `up`, `down` and the kernel's other states.
     pub state: Probed<String>,
     /// Bytes of the largest packet.
     pub mtu: Probed<u64>,
@@ -245,7 +245,7 @@ pub struct Interface {
     pub addresses: Probed<BTreeSet<String>>,
     /// How much each counter of errors moved while it was watched.
     pub moved: Probed<BTreeMap<String, u64>>,
-    /// Where it is on the PCI bus; an empty path where it is no device of one.
+    /// Where it is on the PCI bus; an empty path where it is not a PCI device.
     pub pcie: Pcie,
 }
 
@@ -283,7 +283,7 @@ pub struct Gid {
     pub interface: Probed<String>,
 }
 
-/// What came of trying a volume.
+/// The result of trying a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeTrial {

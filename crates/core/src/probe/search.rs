@@ -7,7 +7,7 @@
 //! suspect until some pair went over it at full speed. A link is named when two pairs with different
 //! far ends are slow and nothing else on their ways is left to explain it, and when it stays slow
 //! against partners that are known to be good. If every link of a slow pair is known to be good, the
-//! pair alone is slow. What is left has several explanations, and all of them are told.
+//! pair alone is slow. What is left has several explanations, and all of them are reported.
 //!
 //! Invariant: a link over which any pair reached what was expected of it is never named. Nothing was
 //! received at all is the slowest measurement, not a missing one.
@@ -23,7 +23,7 @@ pub const SLOW_BELOW: f64 = 0.7;
 /// that noise around one bound cannot make a link both slow and good.
 pub const GOOD_FROM: f64 = 0.8;
 /// How often a pair that is slow alone is measured, rounds permitting: a processor that another
-/// machine took away for a moment slows the same pair twice in a row now and then, hardly three times.
+/// machine used for a moment slows the same pair twice in a row now and then, hardly three times.
 const LOOKS: usize = 3;
 /// How often it must have been slow to be named.
 const SLOW_TIMES: usize = 2;
@@ -55,7 +55,7 @@ struct Observation {
     confirming: bool,
 }
 
-/// A search as it goes on: ask for a round, measure it, record it, until there is none left.
+/// A running search: ask for a round, measure it, record it, until there is none left.
 #[derive(Clone, Debug)]
 pub struct Search {
     topology: Topology,
@@ -87,7 +87,7 @@ pub struct Conclusion {
     /// Nodes that were only ever measured with partners, or over links, that are slow.
     pub unproven: BTreeSet<usize>,
     /// What nodes reach at each level, innermost first: the median of the best of each; none where
-    /// nobody measured.
+    /// nothing was measured.
     pub medians: Vec<Option<f64>>,
     /// How many rounds it took.
     pub rounds: usize,
@@ -114,7 +114,7 @@ impl Search {
         &self.topology
     }
 
-    /// The pairs to measure next, all at the same time; none when nothing more can be learned, or
+    /// The pairs to measure next, all at the same time; none when nothing more can be found out, or
     /// when the most rounds are spent.
     pub fn next_round(&mut self) -> Option<Vec<Pair>> {
         if self.rounds >= most_rounds(self.topology.nodes()) {
@@ -132,8 +132,8 @@ impl Search {
         Some(pairs)
     }
 
-    /// Takes what came of the round that was asked for last. A pair of it that is not there was not
-    /// measured, which says nothing; one that could not be is a measurement of 0.
+    /// Records the results of the round that was asked for last. A pair of it that is missing was not
+    /// measured, which is no evidence; one that failed is a measurement of 0.
     pub fn record(&mut self, measurements: &[Measurement]) {
         let Some(load) = self.asked.take() else {
             return;
@@ -155,7 +155,7 @@ impl Search {
         Evidence::new(self).conclude()
     }
 
-    /// The round that would tell most of what is open.
+    /// The round that would decide most open questions.
     fn confirming(&mut self) -> Option<(Load, Vec<Pair>)> {
         let evidence = Evidence::new(self);
         let conclusion = evidence.conclude();
@@ -337,7 +337,7 @@ impl<'a> Evidence<'a> {
             .collect()
     }
 
-    /// Nodes of which another measurement would tell something.
+    /// Nodes for which another measurement would add evidence.
     fn open_nodes(&self, conclusion: &Conclusion) -> BTreeSet<usize> {
         let mut open: BTreeSet<usize> = conclusion.unproven.clone();
         let undecided = conclusion.undecided.iter().flatten();
@@ -352,7 +352,7 @@ impl<'a> Evidence<'a> {
         open
     }
 
-    /// Pairs that are slow alone, each time so far, and were not looked at often enough.
+    /// Pairs that are slow alone, each time so far, and were not measured often enough.
     fn open_pairs(&self, conclusion: &Conclusion) -> BTreeSet<Pair> {
         let slow = conclusion.pairs.iter().chain(&conclusion.unconfirmed);
         slow.copied()
@@ -392,7 +392,7 @@ impl<'a> Evidence<'a> {
         left.contains(&link) || right.contains(&link)
     }
 
-    /// The turn in which most of the uplinks meet someone that they have not met.
+    /// The turn in which most of the uplinks meet a peer that they have not met.
     fn best_turn(&self, uplinks: &BTreeSet<Link>) -> Option<(usize, usize)> {
         let topology = &self.search.topology;
         let full = self.search.observations.iter();
@@ -453,7 +453,7 @@ impl<'a> Evidence<'a> {
             if !free.remove(&node) {
                 continue;
             }
-            // A partner that is itself in question tells little, and may be needed itself.
+            // A suspect partner adds little evidence, and may be needed itself.
             let known = |partner: &&usize| proven.contains(*partner) && !nodes.contains(*partner);
             let cost = |partner: &usize| {
                 let pair = (node.min(*partner), node.max(*partner));

@@ -1,6 +1,6 @@
-//! Nodes that jobs blame, until the operator has tried them itself.
+//! Nodes that jobs blame, until the operator has tested them itself.
 //!
-//! Owns which of them is tried next and how often. Whoever writes a job can have it blame its nodes as often as he likes,
+//! Owns which of them is tried next and how often. The author of a job can have it blame its nodes any number of times,
 //! so all of it is bounded: nodes that wait, nodes of one namespace, trials of one node.
 
 use std::{
@@ -10,7 +10,7 @@ use std::{
 
 use jiff::Timestamp;
 
-/// A node is tried once in this time, whoever blames it.
+/// A node is tried once in this time, however often it is blamed.
 const EVERY: Duration = Duration::from_mins(30);
 /// Nodes that wait for a trial.
 const WAITING: usize = 64;
@@ -43,7 +43,7 @@ pub struct Suspect {
     pub beside: BTreeSet<String>,
 }
 
-/// What comes of blaming a node.
+/// The result of blaming a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blamed {
     /// It will be tried.

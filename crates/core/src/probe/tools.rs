@@ -1,9 +1,9 @@
-//! Programs of others that measure what ours cannot: RDMA, and the GPUs of one pod together.
+//! External programs that measure what ours cannot: RDMA, and the GPUs of one pod together.
 //!
 //! Owns the words that they are called with, the reading of what they print, which device and which GPUs they are
 //! called for, and the checks that follow. Where they are found and how they are run is an adapter's.
 //!
-//! Invariant: a program that is not there is no fault of a node, and is told. What it prints is taken for a number
+//! Invariant: a missing program is reported and is not a fault of the node. What it prints is taken for a number
 //! only where its own heading says which number it is.
 
 mod bandwidth;
@@ -26,13 +26,13 @@ pub enum Ending {
     Exited(Option<i32>),
     /// It was ended after so many milliseconds.
     Hung(u64),
-    /// Nobody waited for it any longer, since the other side of a pair was done.
+    /// It was stopped, since the other side of a pair had finished.
     Dismissed,
     /// It could not be started, and why.
     NotStarted(String),
 }
 
-/// What came of running a program.
+/// The result of running a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ran {
     /// How it ended.
@@ -46,36 +46,38 @@ pub struct Ran {
 impl Ran {
     /// Why `program` gave no number, in its own words where it has some.
     pub fn trouble(&self, program: &str) -> String {
-        let said = self.said().map(|said| format!(": {said}"));
+        let said = self.error_line().map(|said| format!(": {said}"));
         let said = said.unwrap_or_default();
         match &self.ending {
-            Ending::Exited(Some(0)) => format!("`{program}` told no number{said}"),
+            Ending::Exited(Some(0)) => format!("`{program}` printed no result{said}"),
             Ending::Exited(Some(code)) => format!("`{program}` ended with exit code {code}{said}"),
             Ending::Exited(None) => format!("`{program}` was ended by a signal{said}"),
             Ending::Hung(millis) => {
                 format!("`{program}` did not end within {} s{said}", millis / 1000)
             }
-            Ending::Dismissed => format!("`{program}` was not waited for{said}"),
+            Ending::Dismissed => {
+                format!("`{program}` was stopped because the other side had finished{said}")
+            }
             Ending::NotStarted(why) => format!("`{program}` cannot be started: {why}"),
         }
     }
 
-    /// The first line that tells what went wrong: one that speaks of a failure, else any on stderr.
-    fn said(&self) -> Option<String> {
+    /// The first line that shows what went wrong: one that mentions a failure, else any on stderr.
+    fn error_line(&self) -> Option<String> {
         let lines = || self.errors.lines().chain(self.output.lines());
         let own = self.errors.lines().find(|line| !is_noise(line));
-        let line = lines().find(|line| speaks_of_failure(line)).or(own)?;
+        let line = lines().find(|line| mentions_failure(line)).or(own)?;
         let words: Vec<&str> = line.split_whitespace().collect();
         Some(words.join(" ").chars().take(WORDS).collect())
     }
 }
 
-/// Whether a line says nothing of what went wrong.
+/// Whether a line does not describe a failure.
 fn is_noise(line: &str) -> bool {
     line.trim().is_empty() || line.to_ascii_lowercase().contains("warning")
 }
 
-fn speaks_of_failure(line: &str) -> bool {
+fn mentions_failure(line: &str) -> bool {
     const WORDS: [&str; 10] = [
         "fail",
         "error",
@@ -99,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_line_that_tells_is_passed_on() {
+    fn first_error_line_is_reported() {
         let ran = |ending: Ending, output: &str, errors: &str| Ran {
             ending,
             output: output.to_owned(),
@@ -147,7 +149,7 @@ mod tests {
             (
                 "well, and nothing to read",
                 ran(Ending::Exited(Some(0)), "hello\n", ""),
-                "`tool` told no number",
+                "`tool` printed no result",
             ),
         ];
         for (name, ran, want) in cases {

@@ -1,6 +1,6 @@
 //! What may follow from a report, by whose pods made it.
 //!
-//! The pods of a job's preflight run in the job's image and namespace, so whoever wrote the job can make them report
+//! The pods of a job's preflight run in the job's image and namespace, so the author of the job can make them report
 //! anything. Such a report decides where this job starts. It marks no node: what others believe of a node comes from a
 //! trial that the operator ran in its own image and its own namespace.
 //!
@@ -55,7 +55,7 @@ pub enum Rejected {
         /// Bytes that are read at most.
         most: usize,
     },
-    /// It speaks about a node that nobody asked it about.
+    /// It has a node that was not assigned to it.
     #[error("the report names node `{node}`, which is not one of its {assigned} assigned nodes")]
     WrongNode {
         /// The name, cleaned and cut.
@@ -69,7 +69,7 @@ pub enum Rejected {
         /// The name that both have.
         pod: String,
     },
-    /// It is no report.
+    /// It is not a report.
     #[error("the report cannot be read: {0}")]
     Unreadable(String),
 }
@@ -190,7 +190,7 @@ pub fn consequences(
             marks: Marks::default(),
         },
         Source::Operator => {
-            // A name that is no node's would be part of a URL.
+            // A name that does not belong to a node would become part of a URL.
             let is_node = |node: &&String| is_subdomain(node);
             let unfit: BTreeMap<String, Fault> = blamed
                 .filter(|(node, _)| is_node(node))
@@ -211,10 +211,10 @@ pub fn consequences(
     }
 }
 
-/// What a trial saw of GPUs. A pod that is handed none, because the cluster wants another runtime class, proves
+/// The report of a trial without conclusions about unseen GPUs. A pod without GPUs (wrong runtime class) proves
 /// nothing about them: what it lacks is a warning.
 #[must_use]
-pub fn only_what_was_seen(mut report: Report) -> Report {
+pub fn downgrade_unseen_gpus(mut report: Report) -> Report {
     for node in report.nodes.values_mut() {
         if !sees_gpus(node) {
             let of_gpus = |check: &&mut Check| {

@@ -1,7 +1,7 @@
 //! Names and values of one line, in any order.
 //!
 //! Works for `step 5 loss 0.4`, `{'loss': '0.43', 'epoch': 0.1}`, `iteration 5/ 100 | lm loss: 4.3E-01 |`,
-//! `epoch=0/micro_step=5/global_step=5, lr=[0.1]` and JSON alike: each number belongs to the words right before it.
+//! `epoch=0/micro_step=5/global_step=5, lr=[0.1]` and in JSON: each number belongs to the words right before it.
 //!
 //! Invariant: one pass over the line, with a fixed amount of memory.
 

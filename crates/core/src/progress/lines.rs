@@ -1,7 +1,7 @@
 //! From one line to what it reports, with what earlier lines of the same program said.
 //!
 //! Some programs split a report over lines: the epoch stands in one and the step of that epoch in another, and a bar
-//! begins anew in each epoch. What has to be remembered of that is small and of a fixed size.
+//! starts again in each epoch. What has to be remembered of that is small and of a fixed size.
 
 use std::sync::LazyLock;
 
@@ -47,7 +47,7 @@ struct Counted {
     before: u64,
 }
 
-/// Steps that begin anew in each epoch.
+/// Steps that start again in each epoch.
 #[derive(Clone, Copy, Debug, Default)]
 struct Epochs {
     /// The number of the first epoch, 0 or 1, once that is known.
@@ -214,8 +214,8 @@ impl LineReader {
     fn bar(&mut self, bar: &Bar<'_>) -> Option<Reading> {
         let fields = fields::read(bar.rest);
         let has_loss = fields.loss().is_some();
-        let mut told = reading(&fields, None);
-        told.step_seconds = bar.step_seconds.or(told.step_seconds);
+        let mut found = reading(&fields, None);
+        found.step_seconds = bar.step_seconds.or(found.step_seconds);
         match bar.title {
             Title::Evaluation => {
                 return Some(Reading {
@@ -224,20 +224,20 @@ impl LineReader {
                 });
             }
             Title::Epochs => {
-                told.epoch = Some(number(bar.place));
-                told.step_seconds = None;
-                return Some(told);
+                found.epoch = Some(number(bar.place));
+                found.step_seconds = None;
+                return Some(found);
             }
             Title::Other if !has_loss => return None,
             _ => {}
         }
         if let Some((fields::GLOBAL, step)) = fields.step {
-            told.step = Some(step);
-            return Some(told);
+            found.step = Some(step);
+            return Some(found);
         }
         let step = match bar.title {
             Title::Epoch(epoch, epochs) => {
-                told.epoch = Some(number(epoch));
+                found.epoch = Some(number(epoch));
                 // The version of a logger, which only Lightning shows, and it counts from 0.
                 if memchr::memmem::find(bar.rest, b"v_num").is_some() {
                     self.epochs.first = Some(0);
@@ -249,10 +249,10 @@ impl LineReader {
             }
             Title::None if !has_loss && !self.is_training_bar(bar) => return None,
             _ => {
-                told.last_step = bar.total;
+                found.last_step = bar.total;
                 let step = self.count(bar.total, bar.place);
                 if step != bar.place {
-                    told.last_step = None;
+                    found.last_step = None;
                 }
                 step
             }
@@ -261,8 +261,8 @@ impl LineReader {
             // Drawn before the first step.
             return None;
         }
-        told.step = Some(step);
-        Some(told)
+        found.step = Some(step);
+        Some(found)
     }
 
     /// Whether a bar without a title and without a loss is that of the training: the first such bar is, and it is until
@@ -281,7 +281,7 @@ impl LineReader {
         true
     }
 
-    /// The step of a bar that begins anew when it is complete.
+    /// The step of a bar that starts again when it is complete.
     fn count(&mut self, total: Option<u64>, place: u64) -> u64 {
         let before = match self.bar {
             Some(known) if known.total == total && place < known.place => {
@@ -316,10 +316,10 @@ impl LineReader {
             .saturating_sub(1)
             .saturating_mul(total)
             .saturating_add(place);
-        let mut told = reading(&fields, Some(step));
-        told.last_step = keras.epochs.checked_mul(total);
-        told.epoch = Some(number(keras.epoch));
-        Some(told)
+        let mut found = reading(&fields, Some(step));
+        found.last_step = keras.epochs.checked_mul(total);
+        found.epoch = Some(number(keras.epoch));
+        Some(found)
     }
 }
 
@@ -337,7 +337,7 @@ impl Epochs {
         done.saturating_mul(total).saturating_add(place)
     }
 
-    /// The step of the training, of a program that may begin anew in each epoch, or not.
+    /// The step of the training, of a program whose steps may start again in each epoch.
     fn step(&mut self, epoch: Option<u64>, step: u64, total: Option<u64>) -> u64 {
         let Some(epoch) = epoch else {
             return step;

@@ -6,7 +6,7 @@
 //! # Guarantees
 //!
 //! A body that the protocol does not allow is refused as a whole, with the field that is wrong. A metric whose name is not known, or
-//! whose value is no number, changes nothing. The percentage, the remaining time and the sender's clock are checked and not
+//! whose value is not a number, changes nothing. The percentage, the remaining time and the sender's clock are checked and not
 //! kept: they are estimates, and everything that is kept of a job is counted in steps.
 
 mod senders;
@@ -156,7 +156,7 @@ impl TrainerStatus {
     /// What it reports. Of several metrics that mean the same, the surest name counts, and of equal ones the last.
     pub fn reading(&self) -> Reading {
         let metrics = self.metrics.as_deref().unwrap_or_default();
-        // HF's trainer ends with means over the whole training, which are no last values.
+        // HF's trainer ends with means over the whole training, which are not last values.
         let is_summary = metrics.iter().any(|metric| metric.name == "train_runtime");
         let mut reading = Reading::default();
         let (mut step, mut loss, mut samples) = (None, None, None);

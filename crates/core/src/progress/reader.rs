@@ -84,7 +84,7 @@ impl Reader {
         }
     }
 
-    /// Reads one line that somebody else has cut out.
+    /// Reads one line that the caller has split off.
     pub fn line(&mut self, line: &[u8]) -> Option<Reading> {
         self.lines.read(line, self.rules.as_deref())
     }

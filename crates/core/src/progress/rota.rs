@@ -13,7 +13,7 @@
 //!
 //! - At most [`READS_A_SECOND`] reads begin in any second, and at most [`AT_ONCE`] are under way.
 //! - A job has one read at a time, of one pod. Namespaces take turns, and within one the job that waits longest is next.
-//! - A node that does not answer has at most [`PER_NODE`] reads, then a pause that doubles: jobs elsewhere do not wait for it.
+//! - A node that does not respond has at most [`PER_NODE`] reads, then a pause that doubles: jobs elsewhere do not wait for it.
 //! - The memory is bounded by the number of jobs and of nodes in trouble.
 
 mod candidates;
@@ -40,7 +40,7 @@ pub const AT_ONCE: usize = 24;
 pub const PER_NODE: usize = 2;
 /// Bytes of one read.
 pub const BYTES: usize = 256 << 10;
-/// A read that takes longer is given up.
+/// A read that takes longer is abandoned.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Time between the beginnings of two reads. A little more than a twentieth of a second, so that a second never has one more.
@@ -56,11 +56,11 @@ const AT_FIRST: Duration = Duration::from_mins(1);
 /// …and one that has reported nothing for [`SILENT_LONG`].
 const EVERY_SILENT: Duration = Duration::from_secs(30);
 const SILENT_LONG: Duration = Duration::from_mins(10);
-/// The reporting pod is looked for again after so long without a step. A save or an evaluation takes less.
-const LEARN_ANEW: Duration = Duration::from_mins(5);
+/// The reporting pod is searched again after so long without a step. A save or an evaluation takes less.
+const FIND_REPORTER_AFTER: Duration = Duration::from_mins(5);
 /// A job whose logs may not be read is tried again after this.
 const EVERY_DENIED: Duration = Duration::from_mins(5);
-/// A job whose pod is on a busy node is looked at again after this.
+/// A job whose pod is on a busy node is checked again after this.
 const NODE_BUSY: Duration = Duration::from_secs(1);
 /// Reads in a row that fail before a job's progress is called unknown. A refusal is believed at once.
 const FAILURES: u32 = 5;
@@ -77,7 +77,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 #[derive(Clone, Debug)]
 pub struct Rota<K> {
     jobs: BTreeMap<K, Turn>,
-    /// The jobs that nobody reads now, by namespace and the time at which they are due.
+    /// The jobs that are not being read now, by namespace and the time at which they are due.
     waiting: BTreeMap<String, Waiting<K>>,
     nodes: Nodes,
     under_way: usize,
@@ -120,7 +120,7 @@ struct Turn {
     reporter: Option<Slot>,
     /// When it reported last in this attempt.
     reported: Option<Duration>,
-    /// Pods tried since the reporter was last looked for.
+    /// Pods tried in the present search for the reporter.
     tried: u32,
     window: Window,
     failures: u32,
@@ -156,7 +156,7 @@ pub struct Order {
     pub lines: u32,
 }
 
-/// What came of a read.
+/// The outcome of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The log was read.
@@ -185,7 +185,7 @@ pub enum Failure {
     Gone,
     /// The API server asks for a pause; how long, where it says so.
     Busy(Option<Duration>),
-    /// The node did not answer in time, or not at all.
+    /// The node did not respond in time, or not at all.
     Unreachable,
 }
 
@@ -196,7 +196,7 @@ pub enum Unknown {
     Denied,
     /// The pods have no logs.
     Gone,
-    /// Nodes do not answer.
+    /// Nodes do not respond.
     Unreachable,
 }
 
@@ -323,14 +323,14 @@ impl<K: Ord + Clone> Rota<K> {
     }
 
     /// The read to be made for a job whose turn it is, of one of `pods`, which run. None where there is nothing to read now;
-    /// then the job is looked at again later.
+    /// then the job is checked again later.
     pub fn choose(&mut self, key: &K, pods: &[PodToRead], now: Duration) -> Option<Order> {
         let turn = self.jobs.get_mut(key)?;
         let namespace = turn.namespace.clone();
         let silent = now.saturating_sub(turn.reported.unwrap_or(turn.began));
         let learned = turn
             .reporter
-            .filter(|_| turn.reported.is_some() && silent < LEARN_ANEW)
+            .filter(|_| turn.reported.is_some() && silent < FIND_REPORTER_AFTER)
             .and_then(|slot| pods.iter().find(|pod| pod.slot == slot));
         let tried = turn.tried;
         let pod = if let Some(pod) = learned {
@@ -406,7 +406,7 @@ impl<K: Ord + Clone> Rota<K> {
         Some((order, at))
     }
 
-    /// Takes in what came of a read. Returns why the progress of the job is unknown, once for each attempt and reason.
+    /// Applies the outcome of a read. Returns why the progress of the job is unknown, once for each attempt and reason.
     pub fn report(
         &mut self,
         key: &K,
@@ -518,7 +518,7 @@ impl Turn {
     fn every(&self, now: Duration) -> Duration {
         let since = now.saturating_sub(self.reported.unwrap_or(self.began));
         match self.reported {
-            Some(_) if since < LEARN_ANEW => EVERY,
+            Some(_) if since < FIND_REPORTER_AFTER => EVERY,
             None if since < AT_FIRST => EVERY_AT_FIRST,
             _ if since < SILENT_LONG => EVERY,
             _ => EVERY_SILENT,

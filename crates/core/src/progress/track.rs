@@ -9,7 +9,7 @@
 //!
 //! # Guarantees
 //!
-//! Memory is bounded. A step that is printed again is no progress. Steps may go back: a bar that counts the batches of
+//! Memory is bounded. A step that is printed again is not progress. Steps may go back: a bar that counts the batches of
 //! each epoch begins again. The last loss is the last one that was read, whatever it is.
 
 use std::{collections::VecDeque, time::Duration};
@@ -21,7 +21,7 @@ use crate::job::Progress;
 
 /// Intervals that the rhythm is taken from.
 const SAMPLES: usize = 31;
-/// Fewer intervals tell no rhythm: the first steps compile and warm up.
+/// Fewer intervals show no rhythm: the first steps compile and warm up.
 const SAMPLES_LEAST: usize = 3;
 /// Steps that arrive within this time arrive together.
 const TOGETHER: Duration = Duration::from_millis(250);
@@ -145,7 +145,7 @@ impl Track {
         let steps = self.step.map_or(0, |last| step.saturating_sub(last));
         self.step = Some(step);
         self.first_at.get_or_insert(now);
-        // A clock that steps back is no time.
+        // A clock that steps back counts as no time.
         self.last_at = Some(self.last_at.map_or(now, |last| last.max(now)));
         let Some(arrived) = self.arrived else {
             self.arrived = Some(now);

@@ -212,7 +212,7 @@ fn steps(path: &str) -> Option<Vec<String>> {
     whole.then_some(steps)
 }
 
-/// What `text` means as a value of YAML; text that is none is itself.
+/// What `text` means as a value of YAML; text that is not YAML is itself.
 fn meaning(text: &str) -> Value {
     let file = read(format!("v: {text}\n").as_bytes()).ok();
     let mut documents = file.map(|file| file.documents).unwrap_or_default();
@@ -222,22 +222,22 @@ fn meaning(text: &str) -> Value {
     match tree {
         Some(Value::Map(entries)) if entries.len() == 1 => {
             let mut value = entries.remove(0).value;
-            unplace(&mut value);
+            clear_places(&mut value);
             value.value
         }
         _ => Value::String(text.to_owned()),
     }
 }
 
-/// Takes away places, which are those of another text. The depth of a tree that was read is bounded.
-fn unplace(node: &mut Node) {
+/// Clears places, which are those of another text. The depth of a tree that was read is bounded.
+fn clear_places(node: &mut Node) {
     node.span = Span::default();
     match &mut node.value {
-        Value::List(items) => items.iter_mut().for_each(unplace),
+        Value::List(items) => items.iter_mut().for_each(clear_places),
         Value::Map(entries) => {
             for entry in entries {
                 entry.key_span = Span::default();
-                unplace(&mut entry.value);
+                clear_places(&mut entry.value);
             }
         }
         _ => {}

@@ -73,7 +73,7 @@ pub(crate) fn document_from_value(value: &serde_json::Value) -> Result<Document,
     })
 }
 
-/// The kinds that are read, for a sentence.
+/// The supported kinds, for a sentence.
 pub(crate) fn kinds_read() -> String {
     let mut names: Vec<String> = Vec::new();
     for kind in Kind::ALL {
@@ -213,7 +213,7 @@ fn not_a_job(document: &Document) -> Finding {
         Some(entry) => entry.value.head(),
         None => document.tree.head(),
     };
-    let read = format!("the kinds read are {}", kinds_read());
+    let read = format!("the supported kinds are {}", kinds_read());
     let (Some(kind), Some(version)) = (document.kind(), document.api_version()) else {
         let missing = if document.kind().is_none() {
             "kind"
@@ -229,7 +229,7 @@ fn not_a_job(document: &Document) -> Finding {
         .map(Kind::api_version)
         .collect();
     if !versions.is_empty() {
-        let message = format!("`{kind}` is not read in apiVersion `{version}`");
+        let message = format!("`{kind}` is not supported in apiVersion `{version}`");
         let right: Vec<String> = versions
             .iter()
             .map(|right| format!("`apiVersion: {right}`"))
@@ -239,13 +239,13 @@ fn not_a_job(document: &Document) -> Finding {
             .with_hint(format!("write {}", right.join(" or ")));
     }
     if kind.ends_with("List") {
-        let message = format!("`{kind}` wraps several objects in one, which is not read");
+        let message = format!("`{kind}` wraps several objects in one, which is not supported");
         return Finding::new(&catalogue::LIST_OBJECT, "kind", at("kind"), message)
             .with_hint("write each object as a document of its own, separated by `---`");
     }
     let message = match document.role_in_file() {
-        RoleInFile::Companion => format!("`{kind}` goes with a job but is none"),
-        _ => format!("`{kind}` of apiVersion `{version}` is no job that is read here"),
+        RoleInFile::Companion => format!("`{kind}` goes with a job but is not a job"),
+        _ => format!("`{kind}` of apiVersion `{version}` is not a supported job"),
     };
     let names = Kind::ALL.map(Kind::name);
     let hint = match (
@@ -254,7 +254,7 @@ fn not_a_job(document: &Document) -> Finding {
     ) {
         (Some(meant), _) => format!("did you mean `{meant}`? {read}"),
         (None, Some((inner, path))) => {
-            format!("the {inner} at `{path}` of it is checked where it is a document of its own")
+            format!("write the {inner} at `{path}` as a document of its own to check it")
         }
         (None, None) => read,
     };

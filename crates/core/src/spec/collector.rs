@@ -55,8 +55,8 @@ impl Collector {
         self.add(finding);
     }
 
-    /// Whether the value of the field `path`, or of one around it, is not known. What would be
-    /// said about it would be about the empty value that stands in for it.
+    /// Whether the value of the field `path`, or of one around it, is unknown. A finding about it
+    /// would be about the empty value that stands in for it.
     fn is_unknown(&self, path: &str) -> bool {
         let unknown = self.unknown.borrow();
         let ends = path.match_indices(['.', '[']).map(|(end, _)| end);

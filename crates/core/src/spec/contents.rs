@@ -2,7 +2,7 @@
 //!
 //! Owns the decision which documents are jobs, which go with one, which belong to somebody else and which are
 //! refused. `lint`, `render`, `run` and every other command that reads job files ask here, so that they
-//! accept the same files. What is wrong with a document is said elsewhere.
+//! accept the same files. Findings about a document come from elsewhere.
 
 use super::{Document, File, Kind, RoleInFile, nearest};
 
@@ -48,7 +48,9 @@ impl Contents {
             RoleInFile::Companion if document.is_fabric() => Part::Fabric,
             RoleInFile::Companion => Part::Companion,
             // A file of values beside a manifest is not ours; a part of a manifest that has no kind is a mistake.
-            RoleInFile::Unsupported if is_no_object(document) && any && !here => Part::Foreign,
+            RoleInFile::Unsupported if lacks_object_fields(document) && any && !here => {
+                Part::Foreign
+            }
             RoleInFile::Unsupported if is_of_others(document) && any => Part::Foreign,
             RoleInFile::Unsupported => Part::Refused,
         };
@@ -70,7 +72,7 @@ fn has_job(file: &File) -> bool {
 }
 
 /// Whether a document has nothing that an object has, as the values of a chart.
-fn is_no_object(document: &Document) -> bool {
+fn lacks_object_fields(document: &Document) -> bool {
     let mut keys = ["apiVersion", "kind", "metadata", "spec"].iter();
     keys.all(|key| document.tree.get(key).is_none())
 }

@@ -4,7 +4,7 @@
 //! none: a text that holds too much is refused before it is parsed, and before the rest of it has arrived. That goes for texts
 //! inside of other texts, too, such as annotations that hold JSON.
 //!
-//! Caveat: this is no parser. Of a text that is no JSON the count means nothing, and parsing it fails early.
+//! Caveat: this is not a parser. For a text that is not JSON the count means nothing, and parsing it fails early.
 
 /// What a map counts, and a list: each reserves memory for several entries with its first one. With these weights one unit is at
 /// most 200 bytes of parsed tree.
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_values_are_refused_where_they_are_too_many() {
+    fn too_many_values_are_refused_early() {
         let text = format!("[{}]", "[],".repeat(1_000));
         let mut counter = Counter::new(Values::InAll(400));
         let read = text

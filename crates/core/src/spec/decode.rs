@@ -97,7 +97,7 @@ struct Decoder<'a, 'p> {
     collector: &'p Collector,
     path: Path<'p>,
     key_span: Option<Span>,
-    /// Whether the value is an item of a list or of a free map, where null is no way to say
+    /// Whether the value is an item of a list or of a free map, where null does not mean
     /// that a field is absent.
     element: bool,
 }

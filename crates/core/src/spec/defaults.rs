@@ -22,7 +22,7 @@ pub(super) fn training_container(kind: Kind, template: &PodTemplateSpec) -> Opti
     named.or((!containers.is_empty()).then_some(0))
 }
 
-/// The port that ranks meet on in a pod of `template`: the one with the kind's port name, else the
+/// The rendezvous port in a pod of `template`: the one with the kind's port name, else the
 /// kind's own number.
 pub(super) fn rendezvous_port(kind: Kind, template: &PodTemplateSpec) -> Option<i32> {
     let (name, number) = kind.port()?;

@@ -21,8 +21,8 @@ pub struct Filled {
     pub value: Value,
 }
 
-/// The fields that `object` leaves out and the operator reads as something. None of an object that is no
-/// valid job, which is not for anybody to complete.
+/// The fields that `object` leaves out and the operator gives a default. None where the object is not a
+/// valid job.
 pub fn fill(object: &Value) -> Vec<Filled> {
     let mut named = object.clone();
     let Some(metadata) = named.get_mut("metadata").and_then(Value::as_object_mut) else {

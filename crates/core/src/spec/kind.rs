@@ -106,7 +106,7 @@ impl Kind {
         }
     }
 
-    /// The name and number of the port the ranks meet on; MPI has none.
+    /// The name and number of the rendezvous port; MPI has none.
     pub fn port(self) -> Option<(&'static str, i32)> {
         match self {
             Self::PyTorch => Some(("pytorchjob-port", 23456)),
@@ -164,7 +164,7 @@ impl fmt::Display for Kind {
 /// A replica type. The order is the order in which pods are listed and created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Role {
-    /// `TFJob`: the process that leads and saves.
+    /// `TFJob`: the coordinator, which saves checkpoints.
     Chief,
     /// `MPIJob`: the process that runs `mpirun`.
     Launcher,

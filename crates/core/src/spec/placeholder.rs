@@ -1,6 +1,6 @@
 //! What stands in a file in place of a value: the marks of Helm, Jinja, `envsubst` and of people.
 //!
-//! Owns how such a mark is recognised and what its reader is told. It fills nothing in.
+//! Owns how such a mark is recognised and how it is reported. It fills nothing in.
 
 use crate::{
     finding::{Finding, Severity, Span},
@@ -33,7 +33,7 @@ fn mark_in(text: &str, number: usize) -> Option<Span> {
     })
 }
 
-/// What is said of a file that cannot be read from `line` on because of a mark that stands there; `None`
+/// The finding for a file that cannot be read from `line` on because of a mark that stands there; `None`
 /// where there is none. Marks elsewhere may be text, such as that of an alert in a `ConfigMap`.
 pub(super) fn template(text: &str, line: usize) -> Option<Finding> {
     let span = mark_in(text, line)?;
@@ -42,7 +42,7 @@ pub(super) fn template(text: &str, line: usize) -> Option<Finding> {
     Some(Finding::new(&catalogue::TEMPLATE, "", span, message).with_hint(RENDER))
 }
 
-/// Whether a value is no value but the name of one: `${NODES}`, `$NODES`, `{{ .Values.nodes }}`,
+/// Whether a value is a placeholder: `${NODES}`, `$NODES`, `{{ .Values.nodes }}`,
 /// `<nodes>`.
 pub(crate) fn is_placeholder(value: &str) -> bool {
     let value = value.trim().trim_matches(['"', '\'']).trim();
@@ -64,7 +64,7 @@ pub(crate) fn is_variable(name: &str) -> bool {
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// The findings of a document, with all those about placeholders told as one.
+/// The findings of a document, with all those about placeholders reported as one.
 ///
 /// A template has dozens of them, and there is one thing to do.
 pub(super) fn gather(findings: Vec<Finding>, source: &str) -> Vec<Finding> {
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_are_told_from_values() {
+    fn placeholders_and_values() {
         let placeholders = [
             "${NODES}",
             "$NODES",

@@ -1,7 +1,7 @@
 //! From bytes to documents, with a place for every value.
 //!
 //! Owns what makes a file unreadable as a whole. What a document means, and whether it is right,
-//! is no question here.
+//! is decided elsewhere.
 //!
 //! Invariant: every input ends in a [`File`] or one [`Finding`], within the limits below; memory
 //! is bounded by them and not by what aliases expand to.
@@ -78,7 +78,7 @@ fn read_boxed(source: &[u8]) -> Result<File, Box<Finding>> {
     })
 }
 
-/// What is said of a text that cannot be read: where it is a template, that, and not where YAML gave up.
+/// The finding for a text that cannot be read: that it is a template where it is one, else the YAML error.
 fn of_template(text: &str, fault: Box<Finding>) -> Box<Finding> {
     let by_marks = [
         &catalogue::SYNTAX,
@@ -152,7 +152,7 @@ fn text_of(source: &[u8]) -> Result<&str, Box<Finding>> {
     })
 }
 
-/// The place of byte `at`, for bytes that may be no text.
+/// The place of byte `at`, for bytes that may not be text.
 fn place_of(source: &[u8], at: usize) -> Span {
     let before = source.get(..at).unwrap_or(source);
     let line_start = before

@@ -82,7 +82,7 @@ fn not_finite(text: &str) -> bool {
 }
 
 fn number(text: &str) -> Option<Value> {
-    // Longer texts are no numbers that anybody wrote; 400 digits cover every finite float.
+    // Nobody writes longer numbers; 400 digits cover every finite float.
     if text.len() > 400 {
         return None;
     }

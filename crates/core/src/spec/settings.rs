@@ -13,7 +13,7 @@ pub mod annotation {
     pub const PREFIX: &str = "trainyard.dev/";
     /// `gang` or `pod`: what one failed pod restarts.
     pub const RESTART_SCOPE: &str = "trainyard.dev/restart-scope";
-    /// `user=3,platform=10,infrastructure=50,preemption=unlimited`: failures each account bears.
+    /// `user=3,platform=10,infrastructure=50,preemption=unlimited`: the failure budget of each account.
     pub const BUDGET: &str = "trainyard.dev/budget";
     /// How long a node may be unreachable before its pods count as lost, e.g. `90s`.
     pub const LOST_AFTER: &str = "trainyard.dev/lost-after";
@@ -21,21 +21,21 @@ pub mod annotation {
     pub const HANG_AFTER: &str = "trainyard.dev/hang-after";
     /// How long a gang that has seats may take until all of its pods run, e.g. `10m`.
     pub const START_WITHIN: &str = "trainyard.dev/start-within";
-    /// Comma list of old behaviours to bring back; see [`super::Compat`].
+    /// Comma list of old behaviours to restore; see [`super::Compat`].
     pub const COMPAT: &str = "trainyard.dev/compat";
-    /// Any text: each new one begins one new attempt of the whole gang, on nobody's account.
+    /// Any text: each new one starts one new attempt of the whole gang, without using a failure budget.
     pub const RESTART: &str = "trainyard.dev/restart";
     /// `agent`, `ssh` or `kubectl`: how the launcher of an `MPIJob` starts ranks in its workers.
     pub const MPI_TRANSPORT: &str = "trainyard.dev/mpi-transport";
     /// Annotation on pods: the node of the seat that they were given.
     pub const SEAT: &str = "trainyard.dev/seat";
-    /// `on`, `off`, or the scheduler of others: who sees to it that the pods of the job start together.
+    /// `on`, `off`, or another scheduler: who starts the pods of the job together.
     pub const GANG: &str = "trainyard.dev/gang";
     /// `required=LEVEL` or `preferred=LEVEL`: what part of the topology should hold the gang.
     pub const PLACEMENT: &str = "trainyard.dev/placement";
     /// `tp=8,pp=4,dp=16`: how the ranks are numbered, the axis that varies fastest first.
     pub const PARALLELISM: &str = "trainyard.dev/parallelism";
-    /// `lower-priority` or `off`: whose seats the gang may take.
+    /// `lower-priority` or `off`: which gangs this one may preempt.
     pub const PREEMPTION: &str = "trainyard.dev/preemption";
     /// A time such as `2026-01-31T12:00:00Z`, which the training puts there: when it last saved a checkpoint.
     pub const CHECKPOINTED_AT: &str = "trainyard.dev/checkpointed-at";
@@ -59,12 +59,12 @@ pub mod annotation {
     pub const ATTEMPT: &str = "trainyard.dev/attempt";
 }
 
-/// Settings of one job, parsed from its annotations; the default is no annotation at all.
+/// Settings of one job, parsed from its annotations; the default is that of a job without annotations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobSettings {
     /// What one failed pod restarts, where stated.
     pub restart_scope: Option<RestartScope>,
-    /// Failures each account bears, where stated.
+    /// The failure budget of each account, where stated.
     pub budget: AccountLimits,
     /// How long a node may be unreachable before its pods count as lost.
     pub lost_after: Duration,
@@ -79,7 +79,7 @@ pub struct JobSettings {
     pub restart: Option<String>,
     /// How an `MPIJob` starts its ranks, where stated.
     pub mpi_transport: Option<MpiTransport>,
-    /// Who sees to it that the pods start together; `None` leaves it to the cluster.
+    /// Who starts the pods together; `None` leaves it to the cluster.
     pub gang: Option<GangBy>,
     /// What part of the topology should hold the gang, where stated.
     pub placement: Option<Wish>,
@@ -165,7 +165,7 @@ impl MpiTransport {
     }
 }
 
-/// Who sees to it that the pods of a job start together.
+/// Who starts the pods of a job together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GangBy {
     /// We do: they wait for seats for all of them.
@@ -202,7 +202,7 @@ impl GangBy {
     }
 }
 
-/// Whether nodes are looked at before a gang starts on them.
+/// Whether nodes are checked (preflight) before a gang starts on them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preflight {
     /// They are not.
@@ -240,7 +240,7 @@ pub enum RestartScope {
     Pod,
 }
 
-/// Failures that each account bears before the job fails; `None` leaves the default.
+/// The failure budget of each account before the job fails; `None` leaves the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccountLimits {
     /// The program's own failures; without it `backoffLimit` holds.
@@ -279,7 +279,7 @@ pub enum Compat {
     RerunSucceeded,
     /// Worker pods of `MPIJob` v2beta1 search `cluster.local` whatever the cluster's domain.
     ClusterLocalSearch,
-    /// Exit codes alone say who pays for a failure. So do they under every other of these.
+    /// Exit codes alone decide which account a failure counts against. Every other one of these implies it.
     IgnoreVerdicts,
 }
 

@@ -74,7 +74,7 @@ impl Job {
 
     /// The elastic bounds, where the job is an elastic `PyTorchJob`.
     ///
-    /// `PaddleJob` has the same fields, but its launcher never learns of them, so there they
+    /// `PaddleJob` has the same fields, but its launcher does not get them, so there they
     /// change nothing.
     pub fn elastic(&self) -> Option<&Elastic> {
         match &self.framework {
@@ -85,7 +85,7 @@ impl Job {
 
     /// Whether one failed pod restarts the gang or only itself.
     ///
-    /// Ranks of a collective job wait for each other for ever, so one failure must restart all.
+    /// Ranks of a collective job block on each other without a bound, so one failure must restart all.
     pub fn restart_scope(&self) -> RestartScope {
         self.settings.restart_scope.unwrap_or(match self.kind {
             Kind::PyTorch if self.elastic().is_none() => RestartScope::Gang,
@@ -95,7 +95,7 @@ impl Job {
         })
     }
 
-    /// The port that ranks meet on in pods of `role`: the number of the container port with the
+    /// The rendezvous port in pods of `role`: the number of the container port with the
     /// kind's port name, else the kind's own number. MPI and roles not declared have none.
     pub fn rendezvous_port(&self, role: Role) -> Option<i32> {
         defaults::rendezvous_port(self.kind, &self.roles.get(&role)?.template)
@@ -171,9 +171,9 @@ pub struct RunPolicy {
     pub ttl_seconds_after_finished: Option<u32>,
     /// Seconds from start after which the job fails.
     pub active_deadline_seconds: Option<u64>,
-    /// Failures on the user's account at which the job fails.
+    /// Failures on the user account at which the job fails.
     pub backoff_limit: Option<u32>,
-    /// Whether the job must have no pods now.
+    /// Whether the job is suspended: it must have no pods.
     pub suspend: bool,
     /// The controller that owns the job, where it is stated.
     pub managed_by: Option<String>,
@@ -268,7 +268,7 @@ pub struct Elastic {
 pub struct Tf {
     /// When the job has succeeded.
     pub success: TfSuccess,
-    /// Whether `TF_CONFIG` is sparse and worker failures are borne.
+    /// Whether `TF_CONFIG` is sparse and worker failures are tolerated.
     pub dynamic_worker: bool,
 }
 
@@ -302,7 +302,7 @@ pub struct MpiV2 {
     pub ssh_auth_mount_path: String,
     /// When the launcher is created.
     pub launcher_creation: LauncherCreation,
-    /// Whose `mpirun` it is.
+    /// The MPI implementation.
     pub implementation: MpiImplementation,
 }
 
@@ -316,7 +316,7 @@ pub enum LauncherCreation {
     WaitForWorkersReady,
 }
 
-/// Whose `mpirun` an `MPIJob` v2beta1 calls.
+/// The MPI implementation of an `MPIJob` v2beta1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MpiImplementation {
     /// Open MPI.

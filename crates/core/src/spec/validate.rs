@@ -59,7 +59,7 @@ pub(super) fn job(mut sheet: Sheet<'_>) -> Option<Job> {
     Some(job)
 }
 
-/// The meaning of `word`, one of `known`; reported by `rule` where it is none.
+/// The meaning of `word`, one of `known`; `rule` reports an unknown word.
 fn word<T: Copy>(place: &Place<'_>, rule: &Rule, word: &str, known: &[(&str, T)]) -> Option<T> {
     let found = known.iter().find(|(name, _)| *name == word);
     if found.is_none() {

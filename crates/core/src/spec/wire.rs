@@ -110,7 +110,7 @@ wire! {
         ssh_auth_mount_path: String,
         /// When the launcher is created.
         launcher_creation_policy: String,
-        /// Whose `mpirun` it is.
+        /// The MPI implementation.
         mpi_implementation: String,
     }
 
@@ -152,7 +152,7 @@ wire! {
         backoff_limit: i64,
         /// Settings for gang schedulers.
         scheduling_policy: SchedulingPolicy,
-        /// Whether the job must have no pods now.
+        /// Whether the job is suspended: it must have no pods.
         suspend: bool,
         /// The controller that owns the job.
         managed_by: String,

@@ -230,7 +230,7 @@ fn push_escaped(out: &mut String, character: char) {
 }
 
 /// Whether `text` reads well and safely as a literal block: several lines of printable text, the
-/// first of which tells the indentation.
+/// first of which gives the indentation.
 fn fits_block(text: &str) -> bool {
     let Some(first_line) = text.split('\n').next() else {
         return false;

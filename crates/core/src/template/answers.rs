@@ -1,6 +1,6 @@
 //! What is asked about a job, and how an answer is checked.
 //!
-//! Flags and answers on a terminal come here alike, so both are refused in the same words.
+//! Flags and answers on a terminal are both checked here, so both are refused in the same words.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
@@ -19,7 +19,7 @@ use crate::{
 const PLACEHOLDER: &str = "registry.example.com/team/train:1.0.0";
 /// The image of this program, which holds the trainer that is built in.
 const OWN_IMAGE: &str = concat!("trainyard:", env!("CARGO_PKG_VERSION"));
-/// Room for checkpoints where nothing is said.
+/// Size of the checkpoint volume by default.
 const STORAGE: &str = "1Ti";
 /// More than any node has; what is worked out from it stays far from overflow.
 const MAX_GPUS: u32 = 64;
@@ -76,16 +76,16 @@ impl Question {
             Self::Command => "command of every rank",
             Self::Workers => "pods that train",
             Self::Gpus => "GPUs of each pod",
-            Self::LeastWorkers => "fewest pods to go on with",
-            Self::Parallelism => "ranks along each axis",
+            Self::LeastWorkers => "fewest pods to continue with",
+            Self::Parallelism => "parallelism",
             Self::Namespace => "namespace",
             Self::StorageClass => "storage class for checkpoints",
-            Self::Storage => "room for checkpoints",
+            Self::Storage => "checkpoint volume size",
         }
     }
 }
 
-/// What is known of a job; all else has its default.
+/// The answers about a job; all else has its default.
 #[derive(Clone, Debug)]
 pub struct Answers {
     pub(super) template: &'static Template,
@@ -133,7 +133,7 @@ impl Answers {
         }
     }
 
-    /// What holds as long as nothing else is said; empty where nothing does.
+    /// The default answer; empty where there is none.
     pub fn current(&self, question: Question) -> String {
         match question {
             Question::Name => self.name.to_string(),
@@ -167,7 +167,7 @@ impl Answers {
         match question {
             Question::Name => {
                 self.name = JobName::parse(text).map_err(|error| {
-                    Refusal::new(format!("`{shown}` cannot name a job: {error}"))
+                    Refusal::new(format!("invalid job name `{shown}`: {error}"))
                 })?;
             }
             Question::Image => self.image = Some(image(text)?),
@@ -197,7 +197,7 @@ impl Answers {
             }
             Question::Namespace => {
                 let name = Namespace::parse(text).map_err(|error| {
-                    Refusal::new(format!("`{shown}` cannot name a namespace: {error}"))
+                    Refusal::new(format!("invalid namespace name `{shown}`: {error}"))
                 })?;
                 self.namespace = Some(name);
             }
@@ -297,13 +297,13 @@ fn image(text: &str) -> Result<String, Refusal> {
     let starts = text.starts_with(|letter: char| letter.is_ascii_alphanumeric());
     if let Some(found) = text.chars().find(|letter| !allowed(*letter)) {
         return Err(Refusal::new(format!(
-            "`{}` cannot name an image: it holds {found:?}",
+            "invalid image name `{}`: it holds {found:?}",
             shown(text)
         )));
     }
     if !starts || text.len() > MAX_IMAGE {
         return Err(Refusal::new(format!(
-            "`{}` cannot name an image, needed is something like `{PLACEHOLDER}`",
+            "invalid image name `{}`; expected something like `{PLACEHOLDER}`",
             shown(text)
         )));
     }
@@ -317,7 +317,7 @@ fn object_name(text: &str) -> Result<String, Refusal> {
         Ok(text.to_owned())
     } else {
         Err(Refusal::new(format!(
-            "`{}` cannot name a storage class: needed are lower-case letters, digits, `-` and `.`",
+            "invalid storage class name `{}`: use lower-case letters, digits, `-` and `.`",
             shown(text)
         )))
     }
@@ -328,7 +328,7 @@ fn storage(text: &str) -> Result<String, Refusal> {
     match bytes {
         Some(1..) => Ok(text.to_owned()),
         _ => Err(Refusal::new(format!(
-            "`{}` is no size of a volume, needed is something like `{STORAGE}`",
+            "invalid volume size `{}`; expected something like `{STORAGE}`",
             shown(text)
         ))),
     }

@@ -1,6 +1,6 @@
 //! The templates: their names, versions and texts.
 //!
-//! Invariant: a version that was given out is kept as it is; what changes about a template is its next one.
+//! Invariant: a released version never changes; a change to a template is its next version.
 
 use super::Refusal;
 use crate::{
@@ -20,17 +20,17 @@ pub struct Template {
     /// What it is for, in one line without a full stop.
     pub summary: &'static str,
     pub(super) variant: Variant,
-    /// What the ranks run where nothing else is said.
+    /// What the ranks run by default.
     pub(super) command: &'static [&'static str],
     demo: Size,
     production: Size,
     pub(super) text: &'static str,
 }
 
-/// How large a job is where nothing else is said.
+/// How large a job is by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Pods that train, the one that leads among them.
+    /// Pods that train, the master or chief among them.
     pub workers: u32,
     /// GPUs of each.
     pub gpus: u32,
@@ -63,7 +63,7 @@ impl Template {
         format!("{}@{}", self.name, self.version)
     }
 
-    /// The size of the job where nothing else is said.
+    /// The size of the job by default.
     pub fn size(&self, profile: Profile) -> Size {
         match profile {
             Profile::Demo => self.demo,
@@ -106,7 +106,7 @@ static TEMPLATES: [Template; 12] = [
         name: "pytorch-elastic",
         version: 1,
         kind: Kind::PyTorch,
-        summary: "PyTorch, elastic: training goes on with the workers that are left",
+        summary: "PyTorch, elastic: training continues with the workers that are left",
         variant: Variant::Elastic,
         command: TORCHRUN,
         demo: size(2, 0),
@@ -257,7 +257,7 @@ pub fn find(name: &str) -> Result<&'static Template, Refusal> {
             Some(meant) => format!("did you mean `{meant}`?"),
             None => "`trainyard new --list` shows all of them".to_owned(),
         };
-        return Err(Refusal::new(format!("there is no template `{name}`")).with_hint(hint));
+        return Err(Refusal::new(format!("unknown template `{name}`")).with_hint(hint));
     };
     match version {
         Some(version) if version.parse() != Ok(template.version) => Err(Refusal::new(format!(

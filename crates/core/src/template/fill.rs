@@ -14,7 +14,7 @@ use crate::{
 
 /// Hours of a week, for which failures are counted.
 const WEEK: f64 = 168.0;
-/// Restarts that also a small job may spend.
+/// The smallest restart budget of any job.
 const LEAST_BUDGET: u32 = 10;
 
 impl Answers {
@@ -35,14 +35,14 @@ impl Answers {
 
     fn values(&self) -> Values {
         let mut values = Values::default();
-        self.say(&mut values);
+        self.set_answers(&mut values);
         self.measure(&mut values);
         self.choose(&mut values);
         values
     }
 
     /// What was answered, as words of YAML.
-    fn say(&self, values: &mut Values) {
+    fn set_answers(&self, values: &mut Values) {
         let name = self.name.as_str();
         values.set("template", &self.template.id());
         values.set("summary", &self.template.summary);

@@ -1,4 +1,4 @@
-//! Every template in both profiles, and answers that mean no good.
+//! Every template in both profiles, and hostile answers.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
@@ -42,9 +42,9 @@ fn job(text: &str) -> Value {
 }
 
 #[test]
-fn every_size_of_every_template_is_free_of_findings() {
+fn all_template_sizes_pass_lint() {
     for (template, profile) in cases() {
-        // A demo of hundreds of GPUs would rightly be told that it needs checkpoints.
+        // For a demo of hundreds of GPUs the linter rightly asks for checkpoints.
         let large = match profile {
             Profile::Demo => 8,
             Profile::Production => 2_000,
@@ -71,7 +71,7 @@ fn every_size_of_every_template_is_free_of_findings() {
     clippy::disallowed_methods,
     reason = "golden files are read and written by this test only"
 )]
-fn a_version_that_was_given_out_stays_as_it_is() {
+fn released_versions_do_not_change() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/template");
     let update = std::env::var_os("UPDATE").is_some_and(|value| value == "1");
     let mut wanted = BTreeSet::new();
@@ -141,7 +141,7 @@ fn templates_are_found_by_name_and_version() {
             Err("the template `jax` has no version `2`, only 1"),
         ),
         ("jax@", Err("the template `jax` has no version ``, only 1")),
-        ("pytorch-dpd", Err("there is no template `pytorch-dpd`")),
+        ("pytorch-dpd", Err("unknown template `pytorch-dpd`")),
     ];
     for (name, want) in cases {
         let got = find(name)
@@ -154,7 +154,7 @@ fn templates_are_found_by_name_and_version() {
 }
 
 #[test]
-fn answers_that_will_not_do_are_refused_in_one_sentence() {
+fn invalid_answers_are_refused() {
     let long = "a".repeat(64);
     let cases = [
         (
@@ -173,19 +173,14 @@ fn answers_that_will_not_do_are_refused_in_one_sentence() {
             "jax",
             Question::Image,
             "a b",
-            "cannot name an image: it holds ' '",
+            "invalid image name `a b`: it holds ' '",
         ),
-        (
-            "jax",
-            Question::Image,
-            "a\nb: c",
-            "cannot name an image: it holds '\\n'",
-        ),
+        ("jax", Question::Image, "a\nb: c", "b: c`: it holds '\\n'"),
         (
             "jax",
             Question::Image,
             ":1",
-            "cannot name an image, needed is something like",
+            "invalid image name `:1`; expected something like",
         ),
         (
             "jax",
@@ -203,20 +198,25 @@ fn answers_that_will_not_do_are_refused_in_one_sentence() {
             "jax",
             Question::Command,
             "a 'b",
-            "the quotation mark ' has no partner",
+            "the quotation mark ' is not closed",
         ),
-        ("jax", Question::Namespace, "A", "cannot name a namespace"),
+        (
+            "jax",
+            Question::Namespace,
+            "A",
+            "invalid namespace name `A`",
+        ),
         (
             "jax",
             Question::Storage,
             "1Ti",
-            "`jax` for demo has no room for checkpoints",
+            "`jax` for demo has no checkpoint volume size",
         ),
         (
             "jax",
             Question::Parallelism,
             "tp=2",
-            "`jax` for demo has no ranks along each axis",
+            "`jax` for demo has no parallelism",
         ),
         (
             "pytorch-elastic",
@@ -248,7 +248,7 @@ fn answers_that_will_not_do_are_refused_in_one_sentence() {
 }
 
 #[test]
-fn what_only_the_whole_file_shows_is_refused_too() {
+fn whole_file_errors_are_refused() {
     let cases = [
         (
             "pytorch-ddp",
@@ -287,7 +287,7 @@ fn what_only_the_whole_file_shows_is_refused_too() {
 }
 
 #[test]
-fn names_that_yaml_takes_for_something_else_stay_names() {
+fn yaml_keywords_stay_names() {
     for name in ["null", "true", "y", "on", "no", "inf", "nan"] {
         for (template, profile) in cases() {
             let mut answers = Answers::new(template, profile);
@@ -319,7 +319,7 @@ fn quickstart_holds_no_placeholder() {
 }
 
 #[test]
-fn megatron_is_told_what_the_annotation_says() {
+fn megatron_flags_match_annotation() {
     let mut answers = Answers::new(find("megatron-3d").unwrap(), Profile::Production);
     answers.set(Question::Parallelism, "tp=4,pp=2").unwrap();
     let job = job(&answers.write().unwrap());

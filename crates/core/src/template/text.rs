@@ -118,14 +118,14 @@ impl Filler<'_> {
                         (self.part)(name)
                             .filter(|_| depth < MAX_DEPTH)
                             .ok_or_else(|| {
-                                bad(format!("there is no part `{name}`, or it includes itself"))
+                                bad(format!("unknown part `{name}`, or it includes itself"))
                             })?;
                     let own = line.strip_suffix(body).unwrap_or_default();
                     if shown {
                         self.fill(part, &format!("{indent}{own}"), depth + 1, out)?;
                     }
                 }
-                _ => return Err(bad(format!("`%{directive}` is not known"))),
+                _ => return Err(bad(format!("unknown directive `%{directive}`"))),
             }
         }
         if sections.is_empty() {
@@ -157,7 +157,7 @@ impl Filler<'_> {
                 .values
                 .words
                 .get(key)
-                .ok_or_else(|| format!("there is no value `{key}`"))?;
+                .ok_or_else(|| format!("unknown value `{key}`"))?;
             if !is_list && values.len() != 1 {
                 return Err(format!("`{key}` is a list"));
             }
@@ -223,12 +223,12 @@ mod tests {
             (
                 "what is not shown is not filled in",
                 "%if off\n${none}\n%include none2\n%end",
-                Err("line 3 of a template: there is no part `none2`, or it includes itself"),
+                Err("line 3 of a template: unknown part `none2`, or it includes itself"),
             ),
             (
                 "no such value",
                 "a\n${none}",
-                Err("line 2 of a template: there is no value `none`"),
+                Err("line 2 of a template: unknown value `none`"),
             ),
             (
                 "a list in one place",
@@ -253,12 +253,12 @@ mod tests {
             (
                 "a part in itself",
                 "%include itself",
-                Err("line 1 of a template: there is no part `itself`, or it includes itself"),
+                Err("line 1 of a template: unknown part `itself`, or it includes itself"),
             ),
             (
                 "an unknown word",
                 "%for a",
-                Err("line 1 of a template: `%for a` is not known"),
+                Err("line 1 of a template: unknown directive `%for a`"),
             ),
             (
                 "an open placeholder",

@@ -32,7 +32,7 @@ pub(super) fn split(line: &str) -> Result<Vec<String>, String> {
         }
     }
     if let Some(open) = quote {
-        return Err(format!("the quotation mark {open} has no partner"));
+        return Err(format!("the quotation mark {open} is not closed"));
     }
     words.extend(word);
     match words.first() {
@@ -67,7 +67,7 @@ mod tests {
             (r#"a b\ c "d\"e" 'f\g'"#, Ok(&["a", "b c", "d\"e", "f\\g"])),
             ("a ''", Ok(&["a", ""])),
             ("a $(RANK) *", Ok(&["a", "$(RANK)", "*"])),
-            ("a 'b", Err("the quotation mark ' has no partner")),
+            ("a 'b", Err("the quotation mark ' is not closed")),
             ("  ", Err("it names no program")),
             ("a\u{1b}b", Err("it holds the control character U+001B")),
         ];

@@ -37,15 +37,16 @@ impl Engine<'_> {
                 self.changed = true;
             }
             Action::ApplyShared(inputs) => {
-                self.take_shared(&inputs);
-                self.pass_on_shared();
+                self.create_shared(&inputs);
+                self.update_shared_files();
                 self.shared = Some(inputs);
                 self.changed = true;
             }
             Action::ApplyAutoscaler => {
                 self.autoscaler = true;
                 self.changed = true;
-                let note = "one machine has no autoscaler: the number of workers stays as it is";
+                let note =
+                    "a single machine has no autoscaler: the number of workers does not change";
                 (self.sink)(RunEvent::Note(note.to_owned()));
             }
             Action::DeleteAutoscaler => {
@@ -53,13 +54,13 @@ impl Engine<'_> {
                 self.changed = true;
             }
             // A run is over when its job is; there is no object to delete.
-            // One machine is one seat: nobody is ever in line here, and no scheduler is told of gangs.
+            // One machine needs no node assignment: there is no wait queue, and no PodGroup is created.
             Action::DeleteJob
             | Action::ApplyGroup
             | Action::DeleteGroup
             | Action::SeatPod { .. }
             | Action::AskSeats
-            | Action::GiveSeatsBack { .. }
+            | Action::ReleaseSeats { .. }
             | Action::StartPreflight { .. }
             | Action::EndPreflight { .. } => {}
         }
@@ -116,7 +117,7 @@ impl Engine<'_> {
     }
 
     /// Makes the objects that all pods share.
-    pub(super) fn take_shared(&mut self, inputs: &SharedInputs) {
+    pub(super) fn create_shared(&mut self, inputs: &SharedInputs) {
         // Ranks are started without ssh here, so there are no keys; and without an agent, which alone
         // could be missing.
         let shared = launch::shared(self.job, inputs, None, &self.prepared.cluster);
@@ -126,7 +127,7 @@ impl Engine<'_> {
     }
 
     /// Brings the files of pods that run up to date.
-    fn pass_on_shared(&self) {
+    fn update_shared_files(&self) {
         for (key, entry) in &self.pods {
             let Some(pod) = entry.pod.as_deref() else {
                 continue;

@@ -24,7 +24,7 @@ impl Engine<'_> {
                 let on_purpose = entry.injected.is_some();
                 self.read_pipes(key);
                 let known = self.known_of(key);
-                // A failure on purpose needs no doctor.
+                // An injected failure needs no doctor.
                 let verdict = if on_purpose {
                     None
                 } else {

@@ -14,7 +14,7 @@ use super::{
     output::Flow,
     start,
     table::{Entry, Key},
-    untold::End,
+    unsaved::End,
 };
 use crate::{
     HostError, channel, namespaces, remote, request::RunEvent, stop::StopHandle, wire::Report,
@@ -33,18 +33,18 @@ impl Engine<'_> {
                 Ok(())
             }
             Watch::Control(key) => {
-                if self.hear(key)? {
+                if self.read_reports(key)? {
                     self.watches.remove(&number);
                 }
                 Ok(())
             }
             Watch::Keeper => {
-                if self.hear_keeper()? {
+                if self.read_keeper()? {
                     self.watches.remove(&number);
                 }
                 Ok(())
             }
-            Watch::Output(key, at) => self.follow(key, at, number),
+            Watch::Output(key, at) => self.read_stream(key, at, number),
             Watch::Listener => self.accept(),
             Watch::Client(client) => {
                 self.serve(client, number);
@@ -71,26 +71,26 @@ impl Engine<'_> {
         }
     }
 
-    /// Hears which pods are gone; true when the keeper itself is, and with it every pod.
-    fn hear_keeper(&mut self) -> Result<bool, HostError> {
+    /// Reads which pods are gone; true when the keeper itself is, and with it every pod.
+    fn read_keeper(&mut self) -> Result<bool, HostError> {
         loop {
-            match self.keeper.hear() {
-                Ok(Some(key)) => self.last_of(key)?,
+            match self.keeper.next_gone() {
+                Ok(Some(key)) => self.finish_gone_pod(key)?,
                 Ok(None) => break,
-                // Nothing more is there to be heard.
+                // No message is left.
                 Err(_) => return Ok(false),
             }
         }
         let left = self.pods.iter().filter(|(_, entry)| !entry.gone);
         for key in left.map(|(key, _)| *key).collect::<Vec<Key>>() {
-            self.last_of(key)?;
+            self.finish_gone_pod(key)?;
         }
         Ok(true)
     }
 
-    /// A pod is gone. Its last words may not have been heard yet.
-    fn last_of(&mut self, key: Key) -> Result<(), HostError> {
-        let over = self.hear(key)?;
+    /// A pod is gone. Its last reports may not have been read yet.
+    fn finish_gone_pod(&mut self, key: Key) -> Result<(), HostError> {
+        let over = self.read_reports(key)?;
         let ended = self.pods.get(&key).is_none_or(Entry::has_ended);
         if !over && !ended {
             self.killed_from_outside(key);
@@ -99,8 +99,8 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// Hears all that a pod init has said; true when it will say nothing more.
-    fn hear(&mut self, key: Key) -> Result<bool, HostError> {
+    /// Reads all reports of a pod init; true when no more will come.
+    fn read_reports(&mut self, key: Key) -> Result<bool, HostError> {
         loop {
             let Some(entry) = self.pods.get_mut(&key) else {
                 return Ok(true);
@@ -109,7 +109,7 @@ impl Engine<'_> {
                 return Ok(true);
             };
             match channel::receive_now::<Report>(control) {
-                Ok(Some((report, _))) => self.heed(key, report)?,
+                Ok(Some((report, _))) => self.handle_report(key, report)?,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 // An end that was reset is as gone as one that was closed.
                 Ok(None) | Err(_) => {
@@ -148,7 +148,7 @@ impl Engine<'_> {
         self.note_failure(key, end);
     }
 
-    fn heed(&mut self, key: Key, report: Report) -> Result<(), HostError> {
+    fn handle_report(&mut self, key: Key, report: Report) -> Result<(), HostError> {
         let Some(entry) = self.pods.get_mut(&key) else {
             return Ok(());
         };
@@ -278,11 +278,11 @@ impl Engine<'_> {
     fn pod_gone(&mut self, key: Key) {
         let streams = self.pods.get(&key).map_or(0, |entry| entry.outputs.len());
         for at in 0..streams {
-            // Nobody of the pod can write any more, so this comes to an end.
+            // No process of the pod can write any more, so this ends.
             while self.read_output(key, at) == Flow::Open {}
             self.close_output(key, at);
         }
-        self.wrote_its_last(key);
+        self.output_ended(key);
         let Some(entry) = self.pods.get_mut(&key) else {
             return;
         };
@@ -316,7 +316,7 @@ impl Engine<'_> {
     /// What is due by the clock.
     pub(super) fn act_on_time(&mut self) -> Result<(), HostError> {
         let now = Instant::now();
-        self.end_rests(now)?;
+        self.read_rested_streams(now)?;
         for (key, entry) in &mut self.pods {
             if entry.kill_at.is_some_and(|at| at <= now) {
                 entry.kill_at = None;
@@ -329,7 +329,7 @@ impl Engine<'_> {
 
     /// Ends every pod at once and waits until the kernel has.
     pub(super) fn end_everything(&mut self) {
-        self.tell_store(Instant::now());
+        self.write_store(Instant::now());
         self.keeper.end_everything();
         for entry in self.pods.values().filter(|entry| !entry.gone) {
             drop(std::fs::remove_dir_all(&entry.scratch));
@@ -354,5 +354,5 @@ impl Engine<'_> {
     }
 }
 
-/// How long a pod init that was told to end a pod may take beyond the grace period.
+/// How long a pod init that was asked to end a pod may take beyond the grace period.
 pub(super) const LATE: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! Faults on purpose, when they are due.
+//! Injected faults, when they are due.
 
 use std::time::{Duration, Instant};
 
@@ -16,11 +16,11 @@ use crate::{
     wire::Order,
 };
 
-/// The faults on purpose of a run, as they were asked for.
+/// The injected faults of a run, as they were asked for.
 #[derive(Debug, Default)]
 pub(super) struct Faults(Vec<Planned>);
 
-/// One fault, with the pods it befalls.
+/// One fault, with the pods it affects.
 #[derive(Debug)]
 struct Planned {
     injection: Injection,
@@ -95,7 +95,7 @@ impl Engine<'_> {
             let slots = planned.slots.iter();
             let keys: Option<Vec<Key>> = slots.map(|slot| self.running(*slot)).collect();
             if let Some(keys) = keys.filter(|_| due) {
-                let mut fired = self.befall(&planned.injection, &keys);
+                let mut fired = self.inject_one(&planned.injection, &keys);
                 fired.after_millis = u64::try_from((now - first_pod).as_millis()).ok();
                 planned.fired = Some(fired);
             }
@@ -122,7 +122,7 @@ impl Engine<'_> {
                 Some(fired) => fired.clone(),
                 None => InjectionResult {
                     fault: planned.injection.to_string(),
-                    reason: Some(end.why_not(&planned.injection)),
+                    reason: Some(end.reason_not_injected(&planned.injection)),
                     ..InjectionResult::default()
                 },
             })
@@ -138,7 +138,7 @@ impl Engine<'_> {
             .map(|(key, _)| *key)
     }
 
-    fn befall(&mut self, injection: &Injection, keys: &[Key]) -> InjectionResult {
+    fn inject_one(&mut self, injection: &Injection, keys: &[Key]) -> InjectionResult {
         let words = injection.to_string();
         let lost_node = format!("{}-lost-{}", self.node, self.nodes.len() + 1);
         let mut names = Vec::new();
@@ -170,7 +170,7 @@ impl Engine<'_> {
             self.nodes.insert(lost_node, NodeHealth::Deleted);
             self.changed = true;
         }
-        let mut sentence = format!("fault on purpose: `{words}` on `{}`", names.join("`, `"));
+        let mut sentence = format!("injecting fault `{words}` into `{}`", names.join("`, `"));
         if let (Targets::Rank(_), [key]) = (&injection.targets, keys)
             && let Some(others) = self.beside(*key)
         {
@@ -194,7 +194,7 @@ impl Engine<'_> {
         let held = Ranks::of(self.job).of_pod(&self.job.replicas(), slot)?;
         let (first, last) = (held.start(), held.end());
         (first < last)
-            .then(|| format!(", which holds ranks {first} to {last}; it befalls them all"))
+            .then(|| format!(", which has ranks {first} to {last}; all of them are affected"))
     }
 
     /// The name of the container that trains: the one with the kind's name, or the first that is
@@ -228,7 +228,7 @@ struct End<'a> {
 }
 
 impl End<'_> {
-    fn why_not(&self, injection: &Injection) -> String {
+    fn reason_not_injected(&self, injection: &Injection) -> String {
         let ended = match self.outcome {
             Outcome::Stopped => "was stopped",
             Outcome::Failed => "failed",
@@ -342,7 +342,7 @@ mod tests {
         ];
         for (end, fault, want) in cases {
             let injection = fault.parse().expect("the fault can be read");
-            assert_eq!(end.why_not(&injection), want, "{fault}");
+            assert_eq!(end.reason_not_injected(&injection), want, "{fault}");
         }
     }
 }

@@ -26,14 +26,14 @@ const PROBE: Key = Key::MAX;
 pub(super) struct Keeper {
     program: PathBuf,
     process: Child,
-    /// `None` once the keeper is gone or told to go.
+    /// `None` once the keeper is gone or asked to exit.
     socket: Option<OwnedFd>,
 }
 
 impl Keeper {
     /// Starts the keeper.
     pub(super) fn start(program: &Path) -> Result<Self, HostError> {
-        let (ours, theirs) = channel::pair().map_err(HostError::system("make a socket"))?;
+        let (ours, theirs) = channel::pair().map_err(HostError::system("create a socket"))?;
         // A process group of its own is out of reach of the terminal's Ctrl-C.
         let process = Command::new(program)
             .arg(POD_INIT)
@@ -52,7 +52,7 @@ impl Keeper {
     /// Asks once whether pods can be kept apart on this machine.
     pub(super) fn probe(&self) -> Result<(), HostError> {
         let failed = |source| HostError::system(tried(&self.program))(source);
-        let (control, theirs) = channel::pair().map_err(HostError::system("make a socket"))?;
+        let (control, theirs) = channel::pair().map_err(HostError::system("create a socket"))?;
         channel::send(&control, &Order::Probe, &[]).map_err(failed)?;
         self.begin(PROBE, &theirs).map_err(failed)?;
         // While this end is open, one that never comes to a pod would be waited for.
@@ -66,7 +66,7 @@ impl Keeper {
             }),
             Some((Report::Broken { message }, _)) => Err(failed(io::Error::other(message))),
             _ => Err(failed(io::Error::other(
-                "it does not understand `pod-init`",
+                "this program has no command `pod-init`",
             ))),
         }
     }
@@ -76,7 +76,7 @@ impl Keeper {
         self.charge(&Charge::Start { pod }, &[control.as_raw_fd()])
     }
 
-    /// Ends a pod at once. One that has ended already is no error, and with the keeper all have.
+    /// Ends a pod at once. Does nothing if it has ended already, as all have once the keeper is gone.
     pub(super) fn end(&self, pod: Key) {
         drop(self.charge(&Charge::End { pod }, &[]));
     }
@@ -88,8 +88,8 @@ impl Keeper {
     }
 
     /// The next pod of which no process is left; `None` where the keeper itself is gone, and the
-    /// error is `WouldBlock` where there is nothing to hear.
-    pub(super) fn hear(&mut self) -> io::Result<Option<Key>> {
+    /// error is `WouldBlock` where no message waits.
+    pub(super) fn next_gone(&mut self) -> io::Result<Option<Key>> {
         let Some(socket) = &self.socket else {
             return Ok(None);
         };

@@ -1,10 +1,10 @@
-//! What ranks write, as the doctor hears it: a verdict on the first failure of each attempt.
+//! Passes what ranks write to the doctor, for a verdict on the first failure of each attempt.
 //!
-//! Owns what is heard and when that is concluded from. What lines mean is
+//! Owns which output is read and when a verdict is concluded. What lines mean is
 //! [`trainyard_core::diagnose`]'s.
 //!
 //! Invariants: what is kept is bounded by ranks and rules, and the time that a flood of output takes by
-//! [`HEARD_PER_SECOND`]; the end of a flood is read before anything is concluded from it. What a pod writes after it got the
+//! [`READ_PER_SECOND`]; the end of a flood is read before anything is concluded from it. What a pod writes after it got the
 //! signal to end is not read: it is about the end, and not about its cause.
 
 use std::{
@@ -15,7 +15,7 @@ use std::{
 
 use trainyard_core::{
     diagnose::{Doctor, End, Known, Rules, SourceId, TransportSeen, VerdictSummary},
-    job::{Exit, TransportsTold},
+    job::{Exit, ReportedTransports},
     progress::UserRules,
 };
 
@@ -25,12 +25,12 @@ use super::{
 };
 use crate::Ranks;
 
-/// Bytes of all ranks that are heard whole in a second: ten times what 128 busy ranks write, and a small share
+/// Bytes of all ranks that are read completely per second: ten times what 128 busy ranks write, and a small share
 /// of one core.
-const HEARD_PER_SECOND: usize = 16 << 20;
+const READ_PER_SECOND: usize = 16 << 20;
 /// Of a piece beyond that, only this much is read, at its end, and that is held until there is time for it: what a rank
 /// writes before it fails is the last that it writes.
-const HEARD_TAIL: usize = 64 << 10;
+const READ_TAIL: usize = 64 << 10;
 
 /// What of a piece is read.
 enum Part<'a> {
@@ -43,7 +43,7 @@ enum Part<'a> {
 
 /// One log.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Voice<'a> {
+pub(super) struct LogSource<'a> {
     pub(super) key: Key,
     pub(super) attempt: u32,
     pub(super) pod: &'a str,
@@ -51,19 +51,19 @@ pub(super) struct Voice<'a> {
     pub(super) name: &'a str,
 }
 
-/// Hears the ranks of one attempt.
+/// Reads the output of the ranks of one attempt.
 #[derive(Debug)]
 pub(super) struct Listener {
     rules: Option<Arc<Rules>>,
     attempt: u32,
-    /// Whether each pod is heard for itself, because it restarts alone.
+    /// Whether each pod has its own doctor, because it restarts alone.
     by_pod: bool,
     /// One for all pods, or for each.
     doctors: BTreeMap<Option<Key>, Doctor>,
     sources: BTreeMap<(Key, usize), SourceId>,
     /// The end of what a flood wrote to a log, until it is read.
     held: BTreeMap<(Key, usize), Vec<u8>>,
-    /// Bytes that may be heard whole, as of `since`.
+    /// Bytes that may be read completely, as of `since`.
     left: usize,
     since: Instant,
     /// How much mattered, and how much of it was about transports, when that was last asked.
@@ -81,7 +81,7 @@ impl Listener {
             doctors: BTreeMap::new(),
             sources: BTreeMap::new(),
             held: BTreeMap::new(),
-            left: HEARD_PER_SECOND,
+            left: READ_PER_SECOND,
             since: now,
             asked: (0, 0),
             concluded: None,
@@ -93,35 +93,32 @@ impl Listener {
         self.rules.as_deref().map(Rules::progress)
     }
 
-    /// Hears whole lines of one log, that of `rank` where it is one rank's.
-    pub(super) fn hear(
+    /// Reads whole lines of one log, that of `rank` where it is one rank's.
+    pub(super) fn read(
         &mut self,
-        voice: Voice<'_>,
+        log: LogSource<'_>,
         rank: impl FnOnce() -> Option<u32>,
         bytes: &[u8],
         now: Instant,
     ) {
-        if voice.attempt < self.attempt || bytes.is_empty() {
+        if log.attempt < self.attempt || bytes.is_empty() {
             return;
         }
-        if voice.attempt > self.attempt {
-            self.attempt = voice.attempt;
+        if log.attempt > self.attempt {
+            self.attempt = log.attempt;
             self.doctors.clear();
             self.sources.clear();
             self.held.clear();
             self.asked = (0, 0);
         }
-        let part = self.afford(bytes, now);
-        let whose = self.by_pod.then_some(voice.key);
+        let part = self.part_to_read(bytes, now);
+        let pod = self.by_pod.then_some(log.key);
         let rules = &mut self.rules;
-        let doctor = self
-            .doctors
-            .entry(whose)
-            .or_insert_with(|| new_doctor(rules));
-        let place = (voice.key, voice.container);
+        let doctor = self.doctors.entry(pod).or_insert_with(|| new_doctor(rules));
+        let place = (log.key, log.container);
         let source = *self.sources.entry(place).or_insert_with(|| {
-            let source = doctor.source(&format!("{}/{}", voice.pod, voice.name));
-            doctor.belongs_to(source, rank(), Some(voice.pod));
+            let source = doctor.source(&format!("{}/{}", log.pod, log.name));
+            doctor.set_rank_and_node(source, rank(), Some(log.pod));
             source
         });
         match part {
@@ -147,9 +144,9 @@ impl Listener {
     /// Reads what is held of all logs.
     fn read_held(&mut self) {
         for (place, held) in std::mem::take(&mut self.held) {
-            let whose = self.by_pod.then_some(place.0);
+            let pod = self.by_pod.then_some(place.0);
             if let (Some(doctor), Some(source)) =
-                (self.doctors.get_mut(&whose), self.sources.get(&place))
+                (self.doctors.get_mut(&pod), self.sources.get(&place))
             {
                 doctor.bytes(*source, &held);
             }
@@ -157,17 +154,17 @@ impl Listener {
     }
 
     /// What of `bytes` there is time for.
-    fn afford<'a>(&mut self, bytes: &'a [u8], now: Instant) -> Part<'a> {
+    fn part_to_read<'a>(&mut self, bytes: &'a [u8], now: Instant) -> Part<'a> {
         let passed = now.saturating_duration_since(self.since);
         let micros = passed.min(Duration::from_secs(1)).as_micros();
-        let earned = usize::try_from(micros).unwrap_or(0) * (HEARD_PER_SECOND / 1_000_000);
+        let earned = usize::try_from(micros).unwrap_or(0) * (READ_PER_SECOND / 1_000_000);
         self.since = now;
-        self.left = (self.left + earned).min(HEARD_PER_SECOND);
+        self.left = (self.left + earned).min(READ_PER_SECOND);
         if bytes.len() <= self.left {
             self.left -= bytes.len();
             return Part::All;
         }
-        let tail = bytes.get(bytes.len().saturating_sub(HEARD_TAIL)..);
+        let tail = bytes.get(bytes.len().saturating_sub(READ_TAIL)..);
         let tail = tail.unwrap_or_default();
         let line = tail.iter().position(|byte| *byte == b'\n');
         let end = tail.get(line.map_or(0, |newline| newline + 1)..);
@@ -180,29 +177,29 @@ impl Listener {
         }
     }
 
-    /// Whether ranks have told more of what they talk over since this was last asked.
+    /// Whether ranks reported more about their transports since the last call.
     pub(super) fn has_transport_news(&mut self) -> bool {
-        let (noticed, told) = self.asked;
+        let (noticed, reported) = self.asked;
         self.asked.0 = self.noticed();
         if self.asked.0 == noticed {
             return false;
         }
         self.asked.1 = self.doctors.values().map(Doctor::transport_lines).sum();
-        self.asked.1 != told
+        self.asked.1 != reported
     }
 
-    /// What ranks told that they talk over.
-    pub(super) fn transports(&self) -> Option<TransportsTold> {
+    /// The transports that ranks reported.
+    pub(super) fn transports(&self) -> Option<ReportedTransports> {
         let doctors = self.doctors.values();
         let ranks: Vec<TransportSeen> = doctors.flat_map(Doctor::transports).collect();
-        (!ranks.is_empty()).then_some(TransportsTold {
+        (!ranks.is_empty()).then_some(ReportedTransports {
             attempt: self.attempt,
             ranks,
         })
     }
 
-    /// Whether something that matters was heard in `attempt` since this was last asked.
-    fn has_news(&mut self, attempt: u32) -> bool {
+    /// Whether a line that matters was read in `attempt` since the last call.
+    fn has_new_lines(&mut self, attempt: u32) -> bool {
         self.read_held();
         let now = Some((attempt, self.noticed()));
         std::mem::replace(&mut self.concluded, now) != now
@@ -212,16 +209,16 @@ impl Listener {
         self.doctors.values().map(Doctor::noticed).sum()
     }
 
-    /// Whether each pod is heard for itself.
+    /// Whether each pod has its own doctor.
     pub(super) fn is_by_pod(&self) -> bool {
         self.by_pod
     }
 
     /// Forgets what a pod wrote: its container starts again.
     pub(super) fn forget(&mut self, key: Key) {
-        self.held.retain(|(whose, _), _| *whose != key);
+        self.held.retain(|(pod, _), _| *pod != key);
         if self.doctors.remove(&Some(key)).is_some() {
-            self.sources.retain(|(whose, _), _| *whose != key);
+            self.sources.retain(|(pod, _), _| *pod != key);
         }
     }
 
@@ -242,24 +239,24 @@ impl Listener {
 
     fn conclude_of(
         &mut self,
-        whose: Option<Key>,
+        pod: Option<Key>,
         attempt: u32,
         known: Vec<Known>,
     ) -> Option<VerdictSummary> {
         self.read_held();
-        let heard = self.doctors.iter().filter(|_| self.attempt == attempt);
-        let heard = heard.filter(|(key, _)| whose.is_none() || **key == whose);
-        let mut heard = heard.map(|(_, doctor)| doctor.clone());
-        let mut doctor = match heard.next() {
+        let doctors = self.doctors.iter().filter(|_| self.attempt == attempt);
+        let doctors = doctors.filter(|(key, _)| pod.is_none() || **key == pod);
+        let mut doctors = doctors.map(|(_, doctor)| doctor.clone());
+        let mut doctor = match doctors.next() {
             Some(first) => first,
             None if known.is_empty() => return None,
             None => new_doctor(&mut self.rules),
         };
-        for other in heard {
+        for other in doctors {
             doctor.absorb(other);
         }
         for known in known {
-            doctor.know(known);
+            doctor.add_known_end(known);
         }
         // A last line without its end counts, and more may come after it.
         doctor.finish().summary(attempt)
@@ -272,19 +269,19 @@ fn new_doctor(rules: &mut Option<Arc<Rules>>) -> Doctor {
 }
 
 impl Engine<'_> {
-    /// Concludes why the attempt failed, before that is answered. A failure on purpose needs no doctor.
+    /// Concludes why the attempt failed, before that is answered. An injected failure needs no doctor.
     pub(super) fn conclude(&mut self) {
         let attempt = self.status.trainyard.attempt;
         let failed = self.failures.last();
         let fails =
             failed.is_some_and(|failed| failed.attempt == attempt && failed.injected.is_none());
         // What a pod that restarts alone wrote before is forgotten then.
-        let late = self.listener.is_by_pod() && !self.untold.is_news();
+        let late = self.listener.is_by_pod() && !self.unsaved.has_new_failure();
         if !fails || late || self.has_ended() {
             return;
         }
-        self.read_last_words();
-        if !self.listener.has_news(attempt) {
+        self.read_failed_pod_output();
+        if !self.listener.has_new_lines(attempt) {
             return;
         }
         let known = self.known(attempt);
@@ -325,8 +322,8 @@ mod tests {
     const TRACE: &str = "Traceback (most recent call last):\n  File \"/app/train.py\", line 7, in main\n    \
                          rate = config['rate']\nKeyError: 'rate'\n";
 
-    fn voice(attempt: u32) -> Voice<'static> {
-        Voice {
+    fn log(attempt: u32) -> LogSource<'static> {
+        LogSource {
             key: 1,
             attempt,
             pod: "j-worker-0",
@@ -335,8 +332,8 @@ mod tests {
         }
     }
 
-    fn hear(listener: &mut Listener, attempt: u32, bytes: &[u8], now: Instant) {
-        listener.hear(voice(attempt), || Some(1), bytes, now);
+    fn read(listener: &mut Listener, attempt: u32, bytes: &[u8], now: Instant) {
+        listener.read(log(attempt), || Some(1), bytes, now);
     }
 
     #[test]
@@ -346,12 +343,12 @@ mod tests {
         let line = [b"x".repeat(99), b"\n".to_vec()].concat();
         let block = line.repeat(10_000);
         for _ in 0..40 {
-            hear(&mut listener, 1, &block, now);
+            read(&mut listener, 1, &block, now);
         }
-        assert!(listener.left < block.len(), "the flood was heard whole");
+        assert!(listener.left < block.len(), "the whole flood was read");
         assert!(!listener.held.is_empty(), "its end waits");
         let last = [block, TRACE.into()].concat();
-        hear(&mut listener, 1, &last, now);
+        read(&mut listener, 1, &last, now);
         let verdict = listener.conclude(1, Vec::new()).expect("a verdict");
         assert_eq!(verdict.label, "user_code_error");
         assert_eq!(verdict.ranks, [1]);
@@ -363,37 +360,37 @@ mod tests {
     }
 
     #[test]
-    fn what_ranks_talk_over_is_heard_of_this_attempt() {
+    fn transports_of_this_attempt_only() {
         let now = Instant::now();
         let mut listener = Listener::new(now, false, None);
         assert_eq!(listener.transports(), None);
         let line =
             b"node-1:42:99 [0] NCCL INFO Channel 00/0 : 1[1] -> 0[0] [send] via NET/Socket/0\n";
-        hear(&mut listener, 1, line, now);
+        read(&mut listener, 1, line, now);
         assert!(listener.has_transport_news());
-        let told = listener.transports().expect("it was told");
-        assert_eq!((told.attempt, told.ranks.len()), (1, 1));
-        assert_eq!(told.ranks[0].rank, Some(1));
-        assert_eq!(told.ranks[0].source, "j-worker-0/pytorch");
-        assert_eq!(told.ranks[0].transports, ["NET/Socket".to_owned()].into());
+        let seen = listener.transports().expect("it was reported");
+        assert_eq!((seen.attempt, seen.ranks.len()), (1, 1));
+        assert_eq!(seen.ranks[0].rank, Some(1));
+        assert_eq!(seen.ranks[0].source, "j-worker-0/pytorch");
+        assert_eq!(seen.ranks[0].transports, ["NET/Socket".to_owned()].into());
         assert!(!listener.has_transport_news(), "that is known");
-        hear(&mut listener, 2, b"hello\n", now);
+        read(&mut listener, 2, b"hello\n", now);
         assert_eq!(listener.transports(), None);
     }
 
     #[test]
-    fn attempts_do_not_hear_each_other() {
+    fn late_output_of_old_attempt_ignored() {
         let now = Instant::now();
         let mut listener = Listener::new(now, false, None);
-        hear(&mut listener, 1, TRACE.as_bytes(), now);
+        read(&mut listener, 1, TRACE.as_bytes(), now);
         assert!(listener.conclude(1, Vec::new()).is_some());
-        hear(&mut listener, 2, b"step 1 loss 2.0\n", now);
+        read(&mut listener, 2, b"step 1 loss 2.0\n", now);
         assert_eq!(listener.conclude(1, Vec::new()), None);
-        hear(&mut listener, 1, TRACE.as_bytes(), now);
+        read(&mut listener, 1, TRACE.as_bytes(), now);
         assert_eq!(
             listener.conclude(2, Vec::new()),
             None,
-            "what is late is not heard"
+            "late output is ignored"
         );
     }
 
@@ -414,7 +411,7 @@ mod tests {
         let verdict = listener.conclude(1, memory()).expect("a verdict");
         assert_eq!(verdict.label, "host_oom_killed");
         let lost = b"RuntimeError: [/w/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.7]:4711\n";
-        hear(&mut listener, 1, lost, now);
+        read(&mut listener, 1, lost, now);
         let mut ends = memory();
         ends.push(known("j-worker-0", End::Exit(1)));
         let verdict = listener.conclude(1, ends).expect("a verdict");
@@ -425,21 +422,21 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_restart_alone_are_heard_one_by_one() {
+    fn pods_that_restart_alone_read_separately() {
         let now = Instant::now();
         let mut listener = Listener::new(now, true, None);
-        let other = Voice {
+        let other = LogSource {
             key: 2,
             pod: "j-worker-1",
-            ..voice(1)
+            ..log(1)
         };
-        hear(&mut listener, 1, TRACE.as_bytes(), now);
-        listener.hear(other, || Some(2), b"step 1 loss 2.0\n", now);
+        read(&mut listener, 1, TRACE.as_bytes(), now);
+        listener.read(other, || Some(2), b"step 1 loss 2.0\n", now);
         assert!(listener.conclude_end(1, 1, None).is_some());
         assert_eq!(listener.conclude_end(2, 1, None), None);
         listener.forget(1);
         assert_eq!(listener.conclude_end(1, 1, None), None, "it starts again");
-        hear(&mut listener, 1, TRACE.as_bytes(), now);
+        read(&mut listener, 1, TRACE.as_bytes(), now);
         assert!(listener.conclude_end(1, 1, None).is_some());
     }
 
@@ -447,8 +444,8 @@ mod tests {
     fn a_last_line_without_its_end_counts() {
         let now = Instant::now();
         let mut listener = Listener::new(now, false, None);
-        hear(&mut listener, 1, TRACE.trim_end().as_bytes(), now);
-        assert!(listener.has_news(1));
+        read(&mut listener, 1, TRACE.trim_end().as_bytes(), now);
+        assert!(listener.has_new_lines(1));
         assert!(listener.conclude(1, Vec::new()).is_some());
     }
 }

@@ -45,7 +45,7 @@ pub(super) struct Output {
     held: Vec<u8>,
     /// When a flood is read for progress again.
     read_flood_at: Instant,
-    /// What its lines reported and nobody took yet.
+    /// Readings of its lines that were not taken yet.
     readings: Vec<Reading>,
     pub(super) pace: Pace,
     pub(super) show: Show,
@@ -63,7 +63,7 @@ pub(super) enum Piece<'a> {
     Closed(&'a [u8]),
 }
 
-/// What a stream has for whoever reads on.
+/// What one read of a stream returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
     /// There may be more.
@@ -113,7 +113,7 @@ impl Output {
         self.pipe.as_ref().map(AsFd::as_fd)
     }
 
-    /// Reads no further: the next read tells of what was left of the last line.
+    /// Reads no further: the next read returns the rest of the last line.
     pub(super) fn close(&mut self) {
         self.pipe = None;
     }

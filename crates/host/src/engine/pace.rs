@@ -20,7 +20,7 @@ use super::output::READ_BYTES;
 const PIPE_BYTES: usize = 64 << 10;
 /// A pipe that held this much when it was read belongs to a busy stream.
 const BUSY_BYTES: usize = 60 << 10;
-/// How long a stream that writes often is not looked at, at most.
+/// The longest pause between reads of a stream that writes often.
 const REST_MAX: Duration = Duration::from_millis(4);
 /// Timers of the kernel are late by a quarter of this.
 const REST_MIN: Duration = Duration::from_micros(200);
@@ -40,7 +40,7 @@ pub(super) struct Pace {
     since: Instant,
     /// What the last read brought.
     last: usize,
-    /// How long the stream is not looked at, where it rests.
+    /// The pause until the next read, if the stream rests.
     rest: Option<Duration>,
 }
 
@@ -78,7 +78,7 @@ impl Pace {
         }
     }
 
-    /// How long the stream is not looked at, instead of until its next byte.
+    /// The pause until the next read, instead of waiting for the next byte.
     pub(super) fn rest(&mut self, now: Instant) -> Option<Duration> {
         if let Some(rest) = self.rest {
             let worth_it = self.last >= WORTH_RESTING;
@@ -95,7 +95,7 @@ impl Pace {
     }
 
     /// The time in which a third of the pipe is filled by a stream that wrote `bytes` in `taken`:
-    /// whoever finds the pipe full must wait. `None` where that is too short to rest.
+    /// a writer that finds the pipe full must wait. `None` where that is too short to rest.
     fn fitting(&self, taken: Duration, bytes: usize) -> Option<Duration> {
         let third = u128::try_from(self.capacity / 3).ok()?;
         let nanos = taken.as_nanos() * third / u128::try_from(bytes.max(1)).ok()?;
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn it_rests_on_while_that_is_worth_it_and_never_so_long_that_the_pipe_fills() {
+    fn pace_rests_but_never_fills_pipe() {
         let now = Instant::now();
         let millis = Duration::from_millis;
         let cases = [

@@ -115,10 +115,12 @@ impl Engine<'_> {
         let Ok(socket) = remote::accept(&self.remote.listener) else {
             return Ok(());
         };
-        // Whoever cannot be named is nobody we know.
+        // A peer without credentials is refused.
         let refusal = match remote::peer(&socket) {
             Ok(asking) => remote::refusal(asking, geteuid()),
-            Err(error) => Some(format!("the kernel does not say who asks: {error}")),
+            Err(error) => Some(format!(
+                "cannot get the peer credentials of a request: {error}"
+            )),
         };
         if let Some(refusal) = &refusal {
             if !self.remote.refusal_noted {
@@ -186,7 +188,7 @@ impl Engine<'_> {
                 streams,
             )) => {
                 let Some(slot) = self.slot_called(&host) else {
-                    let message = format!("no pod of job `{}` is called `{host}`", self.job.name);
+                    let message = format!("job `{}` has no pod `{host}`", self.job.name);
                     return self.answer(id, &Answer::Refused { message });
                 };
                 let waiting = Waiting {
@@ -254,7 +256,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A command ended: whoever asked for it learns its code.
+    /// A command ended: sends its exit code to the client that requested it.
     pub(super) fn command_ended(&mut self, id: u64, code: i32) {
         self.answer(id, &Answer::Ended { code });
         if let Some(client) = self.remote.clients.get_mut(&id) {

@@ -26,9 +26,9 @@ impl Engine<'_> {
         // An attempt may also end for what its ranks talk over, without any that failed.
         let decided = record.last_failure.as_ref();
         let decided = decided.and_then(|last| last.verdict.clone());
-        let heard = self.failures.last().and_then(|last| last.verdict.clone());
+        let concluded = self.failures.last().and_then(|last| last.verdict.clone());
         // Where pods restart alone, only the first failure of an attempt is kept, and another may have ended it.
-        let verdicts = heard.into_iter().chain(decided);
+        let verdicts = concluded.into_iter().chain(decided);
         RunReport {
             version: VERSION,
             job: folder.job.clone(),

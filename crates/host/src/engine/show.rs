@@ -20,9 +20,9 @@ pub(super) struct Show {
     /// Bytes that may be passed on, as of `since`.
     left: usize,
     since: Instant,
-    /// Lines that were not passed on, nor told of.
-    untold: u64,
-    /// Whether the last piece was no whole line: what follows belongs to it.
+    /// Lines that were not passed on and not reported yet.
+    left_out: u64,
+    /// Whether the last piece was not a whole line: what follows belongs to it.
     within: bool,
 }
 
@@ -31,32 +31,35 @@ impl Show {
         Self {
             left: BYTES_PER_SECOND,
             since: now,
-            untold: 0,
+            left_out: 0,
             within: false,
         }
     }
 
     /// The first part of `bytes` that is passed on, in whole lines, and how many lines are not;
-    /// `None` where nothing is told yet.
+    /// `None` if nothing is passed on yet.
     pub(super) fn choose<'a>(&mut self, bytes: &'a [u8], now: Instant) -> Option<(&'a [u8], u64)> {
         let passed = now.saturating_duration_since(self.since);
         self.since = now;
         self.left = (self.left + earned(passed)).min(BYTES_PER_SECOND);
         let ends_within = bytes.last().is_some_and(|last| *last != b'\n');
         let within = std::mem::replace(&mut self.within, ends_within);
-        // Of a line that is told in pieces all are told, or its parts would join with other lines.
+        // Pass on all pieces of a long line, or its parts would join with other lines.
         if !within && !ends_within && self.left < bytes.len().min(PIECE_BYTES) {
-            self.untold += count_lines(bytes);
+            self.left_out += count_lines(bytes);
             return None;
         }
         let (shown, rest) = cut(bytes);
         self.left = self.left.saturating_sub(shown.len());
-        Some((shown, std::mem::take(&mut self.untold) + count_lines(rest)))
+        Some((
+            shown,
+            std::mem::take(&mut self.left_out) + count_lines(rest),
+        ))
     }
 
-    /// Lines that were left out and not told of before the end.
+    /// Lines that were left out and not reported before the end.
     pub(super) fn rest(&mut self) -> u64 {
-        std::mem::take(&mut self.untold)
+        std::mem::take(&mut self.left_out)
     }
 }
 
@@ -95,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_screen_can_take_is_passed_on_and_the_rest_is_counted() {
+    fn excess_output_is_counted() {
         // Pieces, the milliseconds between two, how many are shown, and how much of each.
         type Case<'a> = (&'a str, Vec<&'a [u8]>, u64, usize, usize);
         let line = [b"x".repeat(99), b"\n".to_vec()].concat();
@@ -122,12 +125,16 @@ mod tests {
             );
             assert!(lengths.iter().all(|found| *found == length), "{name}");
             let lines: u64 = pieces.iter().map(|piece| count_lines(piece)).sum();
-            let told = if length == long.len() {
+            let per_piece = if length == long.len() {
                 1
             } else {
                 length / 100
             };
-            assert_eq!(left_out + (lengths.len() * told) as u64, lines, "{name}");
+            assert_eq!(
+                left_out + (lengths.len() * per_piece) as u64,
+                lines,
+                "{name}"
+            );
         }
     }
 }

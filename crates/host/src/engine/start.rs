@@ -113,7 +113,7 @@ impl Engine<'_> {
         slots.position(|known| known == slot).unwrap_or(0)
     }
 
-    /// Gives the pod that starts in `slot` its address, and tells the others.
+    /// Gives the pod that starts in `slot` its address, and updates the others.
     fn give_address(&mut self, slot: Slot, attempt: u32) {
         let place = self.place(slot);
         if !self.directory.is_used(place, attempt) {
@@ -126,7 +126,7 @@ impl Engine<'_> {
             self.directory = before;
             if !self.complained.hosts {
                 self.complained.hosts = true;
-                let note = format!("pods keep the addresses of those before them: {error}");
+                let note = format!("pods keep the addresses of their predecessors: {error}");
                 (self.sink)(RunEvent::Note(note));
             }
         }
@@ -188,7 +188,7 @@ impl Engine<'_> {
                 let name = cgroup_name(uid, &stated.name);
                 let folders = limits.container(&name, limit);
                 container.cgroups =
-                    folders.map_err(HostError::system(format!("make cgroup `{name}`")))?;
+                    folders.map_err(HostError::system(format!("create cgroup `{name}`")))?;
             }
         }
         Ok(())
@@ -201,7 +201,7 @@ impl Engine<'_> {
                 replicas: self.job.replicas(),
                 running_workers: trainyard_core::job::IndexSet::default(),
             };
-            self.take_shared(&inputs);
+            self.create_shared(&inputs);
         }
         for role in self.job.roles.keys() {
             if self.job.role_replicas(*role) == 0 {
@@ -352,9 +352,7 @@ fn begin(
         }
     }
     if passed.len() > channel::MAX_DESCRIPTORS {
-        return Err(io::Error::other(
-            "it has more containers than can be started",
-        ));
+        return Err(io::Error::other("it has too many containers"));
     }
     let numbers: Vec<RawFd> = passed.iter().map(AsRawFd::as_raw_fd).collect();
     // The order waits in the socket, so that the keeper need not wait for anything.

@@ -4,13 +4,13 @@ use std::time::Instant;
 
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use trainyard_core::{
-    progress::{Reading, Speakers, Track},
+    progress::{Reading, StepReporters, Track},
     spec::Slot,
 };
 
 use super::{
     Engine, PROGRESS_EVERY, Watch,
-    listen::Voice,
+    listen::LogSource,
     output::{Buffer, Flow, Piece},
     start,
     table::Key,
@@ -59,17 +59,17 @@ impl Engine<'_> {
             Piece::Bytes(bytes) => (bytes, Flow::Open),
             Piece::Closed(bytes) => (bytes, Flow::Closed),
         };
-        let told = if bytes.is_empty() {
+        let passed_on = if bytes.is_empty() {
             None
         } else {
             output.show.choose(bytes, Instant::now())
         };
-        // The last word on a stream tells what was left out before.
-        let told = match flow {
-            Flow::Closed => Some(told.unwrap_or((&[], output.show.rest()))),
-            _ => told,
+        // The last event of a stream counts the lines that were left out before.
+        let passed_on = match flow {
+            Flow::Closed => Some(passed_on.unwrap_or((&[], output.show.rest()))),
+            _ => passed_on,
         };
-        let told = told.filter(|(shown, left_out)| !shown.is_empty() || *left_out > 0);
+        let passed_on = passed_on.filter(|(shown, left_out)| !shown.is_empty() || *left_out > 0);
         let (container, name, stream) = (output.container, output.name.clone(), output.stream);
         if !bytes.is_empty()
             && !self.complained.logs
@@ -86,14 +86,14 @@ impl Engine<'_> {
             if let Err(error) = written {
                 self.complained.logs = true;
                 let note = format!(
-                    "cannot write the log of pod `{}`: {error}; the job goes on without logs",
+                    "cannot write the log of pod `{}`: {error}; the job continues without logs",
                     entry.name
                 );
                 (self.sink)(RunEvent::Note(note));
             }
         }
         if entry.deleted_at.is_none() {
-            let voice = Voice {
+            let log = LogSource {
                 key,
                 attempt,
                 pod: &entry.name,
@@ -102,13 +102,13 @@ impl Engine<'_> {
             };
             let job = self.job;
             let rank = || Ranks::of(job).only_of_pod(&job.replicas(), slot);
-            self.listener.hear(voice, rank, bytes, Instant::now());
+            self.listener.read(log, rank, bytes, Instant::now());
             if self.listener.has_transport_news() {
                 self.decide_soon();
             }
         }
         self.take_readings(slot, attempt, (key, at), &readings);
-        if let Some((shown, left_out)) = told {
+        if let Some((shown, left_out)) = passed_on {
             (self.sink)(RunEvent::Output {
                 slot,
                 attempt,
@@ -122,7 +122,12 @@ impl Engine<'_> {
     }
 
     /// Reads a stream, and lets it rest where that is better for its writer.
-    pub(super) fn follow(&mut self, key: Key, at: usize, number: u64) -> Result<(), HostError> {
+    pub(super) fn read_stream(
+        &mut self,
+        key: Key,
+        at: usize,
+        number: u64,
+    ) -> Result<(), HostError> {
         if self.read_output(key, at) == Flow::Closed {
             self.watches.remove(&number);
             return Ok(());
@@ -158,19 +163,19 @@ impl Engine<'_> {
     }
 
     /// Looks at the streams that have rested.
-    pub(super) fn end_rests(&mut self, now: Instant) -> Result<(), HostError> {
+    pub(super) fn read_rested_streams(&mut self, now: Instant) -> Result<(), HostError> {
         while self.resting.first().is_some_and(|(at, _)| *at <= now) {
             let Some((_, number)) = self.resting.pop_first() else {
                 break;
             };
             if let Some(Watch::Output(key, at)) = self.watches.get(&number).copied() {
-                self.follow(key, at, number)?;
+                self.read_stream(key, at, number)?;
             }
         }
         Ok(())
     }
 
-    /// Takes what a stream reported. The stream that speaks for the attempt is learned.
+    /// Takes what a stream reported. Records which stream reports for the attempt.
     fn take_readings(
         &mut self,
         slot: Slot,
@@ -184,12 +189,12 @@ impl Engine<'_> {
         if attempt > self.tracked {
             self.tracked = attempt;
             self.track = Track::default();
-            self.speakers = Speakers::default();
+            self.reporters = StepReporters::default();
         }
         let now = start::now();
         let (before, complained) = (self.track.step, self.track.nan_since);
         for reading in readings {
-            let accepted = self.speakers.take(stream, reading);
+            let accepted = self.reporters.take(stream, reading);
             // Several ranks report the same steps, and not at once. Those behind report nothing new.
             if accepted.is_none() && reading.step.is_some() && reading.step != self.track.step {
                 continue;
@@ -205,7 +210,7 @@ impl Engine<'_> {
         if self.track.step == before && !turned {
             return;
         }
-        self.untold.progress = true;
+        self.unsaved.progress = true;
         self.last_step = Some(self.last_step.map_or(step, |last| last.max(step)));
         (self.sink)(RunEvent::Progress {
             slot,

@@ -25,7 +25,7 @@ pub(super) struct Entry {
     pub(super) grace_seconds: u32,
     /// The socket to pod init, until it is closed.
     pub(super) control: Option<OwnedFd>,
-    /// Its first process, once it has told.
+    /// Its first process, once reported.
     pub(super) pid: Option<u32>,
     pub(super) phase: PodPhase,
     /// Restarts in place, by container.
@@ -53,7 +53,7 @@ pub(super) struct Entry {
     pub(super) scratch: PathBuf,
     /// The pod as a cluster would run it, where its volumes may change while it runs.
     pub(super) pod: Option<Box<Pod>>,
-    /// The fault on purpose that befell it.
+    /// The injected fault that affected it.
     pub(super) injected: Option<String>,
 }
 

@@ -89,7 +89,7 @@ fn map(uid: Uid, gid: Gid) -> Result<(), Refused> {
 /// namespace is not in it.
 #[expect(
     unsafe_code,
-    reason = "no function of a library makes a child in namespaces and lets it go on from here"
+    reason = "no function of a library forks a child into namespaces and continues from here in it"
 )]
 fn clone(namespaces: CloneFlags) -> Result<Option<Pid>, Errno> {
     let flags = c_long::from(namespaces.bits() | libc::SIGCHLD);

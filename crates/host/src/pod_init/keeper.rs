@@ -47,7 +47,7 @@ pub(super) fn keep() -> io::Result<()> {
         socket,
         ended,
         pods: BTreeMap::new(),
-        untold: VecDeque::new(),
+        unreported: VecDeque::new(),
     };
     loop {
         match keeper.turn()? {
@@ -86,14 +86,14 @@ struct Keeper {
     ended: SignalFd,
     /// The first process of each pod.
     pods: BTreeMap<u64, Pid>,
-    /// Pods that are gone, which the engine has not been told yet.
-    untold: VecDeque<u64>,
+    /// Pods that are gone, not reported to the engine yet.
+    unreported: VecDeque<u64>,
 }
 
 impl Keeper {
     fn turn(&mut self) -> io::Result<Turn> {
         let mut wanted = PollFlags::POLLIN;
-        wanted.set(PollFlags::POLLOUT, !self.untold.is_empty());
+        wanted.set(PollFlags::POLLOUT, !self.unreported.is_empty());
         let (child_ended, charge_came) = {
             let mut watched = [
                 PollFd::new(self.ended.as_fd(), PollFlags::POLLIN),
@@ -115,7 +115,7 @@ impl Keeper {
         if child_ended {
             self.reap()?;
         }
-        self.tell()?;
+        self.report_gone()?;
         if !charge_came {
             return Ok(Turn::Again);
         }
@@ -130,7 +130,9 @@ impl Keeper {
                 }
                 Ok(Turn::Again)
             }
-            (Charge::Start { .. }, None) => Err(io::Error::other("a pod came without its socket")),
+            (Charge::Start { .. }, None) => {
+                Err(io::Error::other("a pod was sent without its socket"))
+            }
         }
     }
 
@@ -143,12 +145,12 @@ impl Keeper {
             Ok(Side::Child(isolated)) => Turn::Pod { control, isolated },
             Err(refused) => {
                 let report = if refused.is_shortage() {
-                    let message = format!("cannot start a process for it: {}", refused.reason());
+                    let message = format!("cannot fork a process for it: {}", refused.reason());
                     Report::Broken { message }
                 } else {
                     refused.report()
                 };
-                // An end that is closed with something unread resets the other, which then hears
+                // An end that is closed with something unread resets the other, which then receives
                 // nothing. The engine cannot but end the run now; it may have done so already.
                 drop(channel::receive_now::<Order>(&control));
                 drop(channel::send(&control, &report, &[]));
@@ -168,15 +170,15 @@ impl Keeper {
                 Err(errno) => return Err(errno.into()),
             };
             let gone = self.pods.extract_if(.., |_, first| *first == pid);
-            self.untold.extend(gone.map(|(pod, _)| pod));
+            self.unreported.extend(gone.map(|(pod, _)| pod));
         }
     }
 
-    /// Tells the engine what it has room for.
-    fn tell(&mut self) -> io::Result<()> {
-        while let Some(pod) = self.untold.front() {
+    /// Reports gone pods to the engine, as far as the socket has room.
+    fn report_gone(&mut self) -> io::Result<()> {
+        while let Some(pod) = self.unreported.front() {
             match channel::send_now(&self.socket, &Gone { pod: *pod }) {
-                Ok(()) => self.untold.pop_front(),
+                Ok(()) => self.unreported.pop_front(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
             };

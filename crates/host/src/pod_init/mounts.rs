@@ -258,7 +258,7 @@ impl<'a> View<'a> {
         self.copies += 1;
         let copy = self.spec.stage.join(format!(".copy-{}", self.copies));
         make_folder(&copy)?;
-        let step = || format!("make a place for mounts in `{}`", folder.display());
+        let step = || format!("create a mount point in `{}`", folder.display());
         let mode = fs::metadata(folder).map_err(failing(step()))?.mode() & 0o7777;
         mount_memory(&copy, &format!("mode={mode:o}"))?;
         for entry in fs::read_dir(folder).map_err(failing(step()))? {
@@ -301,7 +301,7 @@ fn copy_entry(entry: &fs::DirEntry, target: &Path) -> io::Result<()> {
 /// Makes `copy` the root folder.
 fn replace_root(copy: &Path) -> nix::Result<()> {
     chdir(copy)?;
-    // The old root is stacked on the new one for a moment and then let go.
+    // The old root is stacked on the new one for a moment and then unmounted.
     pivot_root(".", ".")?;
     umount2(".", MntFlags::MNT_DETACH)?;
     chdir("/")

@@ -95,7 +95,7 @@ pub(super) fn spawn(
             Ok(Pid::from_raw(number))
         }
         Err(error) => {
-            // The other end is in the command; without it, reading comes to an end.
+            // The other end is in the command; without it, reading ends.
             drop(process);
             let mut message = String::new();
             drop(File::from(said).read_to_string(&mut message));
@@ -110,7 +110,7 @@ pub(super) fn spawn(
 
 fn prepare(spec: &PodSpec, container: &Container) -> Result<(), String> {
     // A session of its own keeps the terminal's Ctrl-C away: the engine passes on what is meant.
-    setsid().map_err(|errno| format!("cannot begin a session: {errno}"))?;
+    setsid().map_err(|errno| format!("cannot create a session: {errno}"))?;
     // Process 1 waits for its children's signals as data; programs expect to get them.
     SigSet::empty()
         .thread_set_mask()
@@ -125,7 +125,7 @@ fn prepare(spec: &PodSpec, container: &Container) -> Result<(), String> {
     }
     if !container.mounts.is_empty() {
         unshare(CloneFlags::CLONE_NEWNS)
-            .map_err(|errno| format!("cannot make a mount namespace: {errno}"))?;
+            .map_err(|errno| format!("cannot create a mount namespace: {errno}"))?;
         mounts::set_up_container(spec, container).map_err(|failure| failure.to_string())?;
     }
     mounts::enter(container).map_err(|failure| failure.to_string())

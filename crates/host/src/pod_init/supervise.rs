@@ -61,7 +61,7 @@ pub(super) fn supervise(
                 PollFd::new(ended.as_fd(), PollFlags::POLLIN),
                 PollFd::new(socket.as_fd(), PollFlags::POLLIN),
             ];
-            match poll(&mut watched, supervisor.patience()) {
+            match poll(&mut watched, supervisor.poll_timeout()) {
                 Ok(_) | Err(nix::Error::EINTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
@@ -77,7 +77,7 @@ pub(super) fn supervise(
                 // The engine is gone; so is the pod.
                 return Ok(());
             };
-            supervisor.follow(order, descriptors)?;
+            supervisor.handle_order(order, descriptors)?;
         }
     }
     Ok(())
@@ -98,7 +98,7 @@ struct Run<'a> {
     /// Its exit code, once it has ended for good.
     ended: Option<i32>,
     /// The code that it is said to end with.
-    told_code: Option<i32>,
+    reported_code: Option<i32>,
 }
 
 /// Which containers are meant to run.
@@ -147,7 +147,7 @@ impl<'a> Supervisor<'a> {
         let mut runs = Vec::new();
         for container in spec.init_containers.iter().chain(&spec.containers) {
             let (Some(output), Some(error)) = (streams.next(), streams.next()) else {
-                return Err(io::Error::other("a container came without its streams"));
+                return Err(io::Error::other("a container was sent without its streams"));
             };
             runs.push(Run {
                 container,
@@ -159,7 +159,7 @@ impl<'a> Supervisor<'a> {
                 started: Instant::now(),
                 due: None,
                 ended: None,
-                told_code: None,
+                reported_code: None,
             });
         }
         let stage = if spec.init_containers.is_empty() {
@@ -188,7 +188,7 @@ impl<'a> Supervisor<'a> {
     /// Does what is due; true when the pod is over.
     fn advance(&mut self) -> io::Result<bool> {
         let now = Instant::now();
-        self.keep_rhythm(now);
+        self.apply_slowdown(now);
         for at in 0..self.runs.len() {
             if self.runs[at].due.is_some_and(|due| due <= now) && !self.stopping {
                 self.runs[at].due = None;
@@ -323,8 +323,8 @@ impl<'a> Supervisor<'a> {
                 self.runs[at].pid = None;
                 self.end_leftovers(pid);
                 self.pass_on_stop(pid);
-                match self.runs[at].told_code.take() {
-                    Some(told) => self.ended(at, told, false)?,
+                match self.runs[at].reported_code.take() {
+                    Some(code) => self.ended(at, code, false)?,
                     None => self.ended(at, code, signaled)?,
                 }
             }
@@ -351,12 +351,12 @@ impl<'a> Supervisor<'a> {
     /// A shell that ends at `SIGTERM` does not pass it on to what it runs.
     fn pass_on_stop(&self, leader: Pid) {
         if self.stopping {
-            // Without a process left there is nobody to tell.
+            // Without a process left there is nobody to signal.
             killpg(leader, Signal::SIGTERM).ok();
         }
     }
 
-    /// Container `at` ended with `code`: it starts again, or the pod goes on without it.
+    /// Container `at` ended with `code`: it starts again, or the pod continues without it.
     fn ended(&mut self, at: usize, code: i32, signaled: bool) -> io::Result<()> {
         let is_init = at < self.spec.init_containers.len();
         let restart = self.spec.restart;
@@ -402,7 +402,7 @@ impl<'a> Supervisor<'a> {
         Ok(())
     }
 
-    fn follow(&mut self, order: Order, descriptors: Vec<OwnedFd>) -> io::Result<()> {
+    fn handle_order(&mut self, order: Order, descriptors: Vec<OwnedFd>) -> io::Result<()> {
         match order {
             Order::Probe | Order::Start => Ok(()),
             Order::Stop { grace_millis } => {
@@ -427,7 +427,7 @@ impl<'a> Supervisor<'a> {
                 if let Some(run) = found
                     && let Some(pid) = run.pid
                 {
-                    run.told_code = code.map(i32::from);
+                    run.reported_code = code.map(i32::from);
                     killpg(pid, Signal::SIGKILL).ok();
                 }
                 Ok(())
@@ -552,7 +552,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    fn keep_rhythm(&mut self, now: Instant) {
+    fn apply_slowdown(&mut self, now: Instant) {
         let Some(rhythm) = &mut self.rhythm else {
             return;
         };
@@ -570,7 +570,7 @@ impl<'a> Supervisor<'a> {
     }
 
     /// How long to wait for something to happen.
-    fn patience(&self) -> PollTimeout {
+    fn poll_timeout(&self) -> PollTimeout {
         let rhythm = self.rhythm.as_ref().map(|rhythm| rhythm.turns_at);
         let due = self.runs.iter().filter_map(|run| run.due);
         let Some(next) = due.chain(self.deadline).chain(rhythm).min() else {

@@ -225,35 +225,35 @@ fn what_cannot_be_had_is_said() {
     let cases = [
         (
             with(json!({"command": []}), json!({"name": "v"})),
-            "container `c` of pod `j-worker-1` states no `command`, and there is no image here whose entrypoint could run",
+            "container `c` of pod `j-worker-1` has no `command`, and local runs do not use the entrypoint of an image",
         ),
         (
             with(
                 json!({"envFrom": [{"secretRef": {"name": "x"}}]}),
                 json!({"name": "v"}),
             ),
-            "pod `j-worker-1` needs Secret `x`, which is in none of the files",
+            "pod `j-worker-1` needs Secret `x`, which none of the files contains",
         ),
         (
             with(
                 json!({"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "x"}}}]}),
                 json!({"name": "v"}),
             ),
-            "pod `j-worker-1` needs key `x` of ConfigMap `settings`, which is in none of the files",
+            "pod `j-worker-1` needs key `x` of ConfigMap `settings`, which none of the files contains",
         ),
         (
             with(
                 json!({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "status.phase"}}}]}),
                 json!({"name": "v"}),
             ),
-            "pod `j-worker-1` wants field `status.phase`, which cannot be had on one machine",
+            "pod `j-worker-1` needs field `status.phase`, which a single machine cannot provide",
         ),
         (
             with(
                 mounted.clone(),
                 json!({"name": "v", "nfs": {"server": "s", "path": "/"}}),
             ),
-            "pod `j-worker-1` wants volume `v` of its kind, which cannot be had on one machine",
+            "pod `j-worker-1` needs volume `v` of its kind, which a single machine cannot provide",
         ),
         (
             with(mounted.clone(), json!({"name": "w", "emptyDir": {}})),
@@ -264,28 +264,28 @@ fn what_cannot_be_had_is_said() {
                 mounted.clone(),
                 json!({"name": "v", "persistentVolumeClaim": {"claimName": "../x"}}),
             ),
-            "pod `j-worker-1`: `../x` is no name of a volume",
+            "pod `j-worker-1`: `../x` is not a valid volume name",
         ),
         (
             with(
                 mounted.clone(),
                 json!({"name": "v", "configMap": {"name": "settings", "items": [{"key": "RATE", "path": "../x"}]}}),
             ),
-            "pod `j-worker-1`: `../x` leads out of its volume",
+            "pod `j-worker-1`: `../x` points outside of its volume",
         ),
         (
             with(
                 mounted.clone(),
                 json!({"name": "v", "hostPath": {"path": "/no/such/folder"}}),
             ),
-            "pod `j-worker-1`: volume `v` is `hostPath: /no/such/folder`, which is not here",
+            "pod `j-worker-1`: volume `v` is `hostPath: /no/such/folder`, which does not exist on this machine",
         ),
         (
             with(
                 mounted,
                 json!({"name": "v", "emptyDir": {"medium": "Memory", "sizeLimit": "lots"}}),
             ),
-            "pod `j-worker-1`: `sizeLimit: lots` of volume `v` is no quantity",
+            "pod `j-worker-1`: `sizeLimit: lots` of volume `v` is not a quantity",
         ),
     ];
     for (spec, want) in cases {

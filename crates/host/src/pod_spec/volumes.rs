@@ -86,7 +86,7 @@ pub(super) fn source(
             let limit = from.size_limit.as_ref().map(|limit| {
                 quantity::units(limit).ok_or_else(|| {
                     Missing::BadValue(format!(
-                        "`sizeLimit: {}` of volume `{}` is no quantity",
+                        "`sizeLimit: {}` of volume `{}` is not a quantity",
                         limit.0, volume.name
                     ))
                 })
@@ -110,7 +110,7 @@ pub(super) fn source(
             }
             _ if !path.exists() => {
                 return Err(Missing::BadValue(format!(
-                    "volume `{}` is `hostPath: {}`, which is not here",
+                    "volume `{}` is `hostPath: {}`, which does not exist on this machine",
                     volume.name,
                     path.display()
                 )));
@@ -135,7 +135,7 @@ fn path_of(parent: &Path, name: &str) -> Result<PathBuf, Missing> {
     // The name becomes a path here, where a cluster only looks it up.
     if name.is_empty() || name.contains('/') || name == ".." || name == "." {
         return Err(Missing::BadValue(format!(
-            "`{name}` is no name of a volume"
+            "`{name}` is not a valid volume name"
         )));
     }
     Ok(parent.join(name))
@@ -191,7 +191,7 @@ fn file(path: &str, mode: i32, bytes: Vec<u8>) -> Result<VolumeFile, Missing> {
             .all(|part| matches!(part, std::path::Component::Normal(_)));
     if !inside {
         return Err(Missing::BadValue(format!(
-            "`{path}` leads out of its volume"
+            "`{path}` points outside of its volume"
         )));
     }
     Ok(VolumeFile {

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn every_attempt_and_every_pod_that_starts_again_has_a_new_address() {
+    fn new_address_per_attempt_and_pod_restart() {
         let mut directory = directory(3);
         let mut start = |place, attempt| {
             let used = directory.is_used(place, attempt);

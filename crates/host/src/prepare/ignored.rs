@@ -1,6 +1,6 @@
 //! What a pod template states and one machine does not honour.
 //!
-//! Owns the list of fields that mean something here; whatever else a template states is told once,
+//! Owns the list of fields that mean something here; every other field of a template is reported once,
 //! so that nobody waits for a probe that never runs. Images have a note of their own.
 
 use std::collections::BTreeSet;
@@ -49,7 +49,7 @@ pub(super) fn note(job: &Job) -> Option<String> {
     let fields: Vec<String> = ignored.iter().map(|field| format!("`{field}`")).collect();
     (!fields.is_empty()).then(|| {
         format!(
-            "pods here do without these fields of their templates: {}",
+            "these pod template fields are ignored: {}",
             fields.join(", ")
         )
     })

@@ -2,7 +2,7 @@
 //!
 //! A rank binds its port long after the run began, so a port that is free now may be given to two
 //! runs. Each therefore holds a name of its port in the kernel's abstract socket namespace, which
-//! is let go when the process ends, however it ends.
+//! is released when the process ends, however it ends.
 
 use std::{
     io,
@@ -48,7 +48,7 @@ impl Ports {
         Ok(None)
     }
 
-    /// What keeps the ports; whoever has it has them.
+    /// The sockets that reserve the ports; dropping them releases the ports.
     pub(super) fn into_held(self) -> Vec<UnixListener> {
         self.held
     }
@@ -64,7 +64,7 @@ fn is_free(port: u16) -> bool {
         .iter()
         .all(|address| match TcpListener::bind(address) {
             Ok(_) => true,
-            // A machine without IPv6 has nobody on it either.
+            // On a machine without IPv6 nothing listens there either.
             Err(error) => {
                 error.kind() != io::ErrorKind::AddrInUse
                     && error.kind() != io::ErrorKind::PermissionDenied
@@ -90,6 +90,6 @@ mod tests {
         assert!(third != first && third != second, "another run has it");
         drop(ports);
         let mut last = Ports::default();
-        assert_eq!(last.claim(first).unwrap(), Some(first), "it was let go");
+        assert_eq!(last.claim(first).unwrap(), Some(first), "it was released");
     }
 }

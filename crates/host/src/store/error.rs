@@ -28,13 +28,13 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// A link where a folder must be.
-    #[error("`{}` is a symbolic link; the state of runs must be a folder itself", path.display())]
+    #[error("`{}` is a symbolic link; the state folder must be a real folder", path.display())]
     Linked {
         /// The link.
         path: PathBuf,
     },
     /// Another user's folder or file.
-    #[error("`{}` belongs to user {owner}, and this program runs as user {us}", path.display())]
+    #[error("`{}` belongs to user {owner}, but this program runs as user {us}", path.display())]
     NotOurs {
         /// The folder or file.
         path: PathBuf,
@@ -58,7 +58,7 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// A file that does not hold what it must.
-    #[error("`{}` cannot be understood: {message}", path.display())]
+    #[error("cannot parse `{}`: {message}", path.display())]
     Corrupt {
         /// The file.
         path: PathBuf,
@@ -66,7 +66,7 @@ pub enum StoreError {
         message: String,
     },
     /// The folder was written by a program that knows more.
-    #[error("`{}` states version {found}; this program knows up to {VERSION}", path.display())]
+    #[error("`{}` has version {found}; this program supports up to {VERSION}", path.display())]
     Newer {
         /// The file that states it.
         path: PathBuf,
@@ -74,7 +74,7 @@ pub enum StoreError {
         found: u32,
     },
     /// Another engine runs the job.
-    #[error("job `{job}` runs already, in process {pid}")]
+    #[error("job `{job}` is already running, in process {pid}")]
     Running {
         /// The job.
         job: String,
@@ -82,7 +82,7 @@ pub enum StoreError {
         pid: u32,
     },
     /// No engine answers for the run.
-    #[error("job `{job}` does not run")]
+    #[error("job `{job}` is not running")]
     NotRunning {
         /// The job.
         job: String,
@@ -91,7 +91,7 @@ pub enum StoreError {
         source: io::Error,
     },
     /// The job never ran.
-    #[error("no run of job `{job}` is in `{}`", root.display())]
+    #[error("no run of job `{job}` in `{}`", root.display())]
     NoSuchJob {
         /// The job.
         job: String,
@@ -105,34 +105,34 @@ impl StoreError {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::NotWritable { .. } => {
-                "run it in a folder that you may write, or name one for its state".to_owned()
+                "run it in a writable folder, or choose a state folder".to_owned()
             }
             Self::NotAFolder { path } => {
-                format!("rename `{}`; it was left as it is", path.display())
+                format!("rename `{}`; it was not changed", path.display())
             }
             Self::Linked { path } => format!(
-                "nothing was read or written; name the folder that `{}` leads to with `--state-dir`, or remove the link",
+                "nothing was read or written; pass the target of `{}` to `--state-dir`, or remove the link",
                 path.display()
             ),
             Self::NotOurs { .. } | Self::Shared { .. } => {
                 "nothing was read or written, because whoever can write there decides what a run executes; \
-                 name a folder of your own with `--state-dir`, or run as its owner"
+                 choose a folder of your own with `--state-dir`, or run as its owner"
                     .to_owned()
             }
             Self::Missing { .. } => {
-                "the run was cut short before it was written; remove its folder if you do not need it"
+                "the run was interrupted before it was written; delete its folder if you do not need it"
                     .to_owned()
             }
             Self::Corrupt { path, .. } => format!(
-                "nothing was changed; move `{}` away to go on without it",
+                "nothing was changed; move `{}` away to continue without it",
                 path.display()
             ),
-            Self::Newer { .. } => "use the newer program, or another folder".to_owned(),
+            Self::Newer { .. } => "use a newer version of trainyard, or another state folder".to_owned(),
             Self::Running { job, .. } => {
-                format!("follow it with `trainyard logs {job}`, or wait until it has ended")
+                format!("watch it with `trainyard logs {job} --follow`, or wait until it has ended")
             }
             Self::NotRunning { .. } | Self::NoSuchJob { .. } => {
-                "`trainyard ps` lists what ran here".to_owned()
+                "`trainyard ps` lists all runs".to_owned()
             }
         })
     }

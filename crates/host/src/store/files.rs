@@ -47,7 +47,7 @@ pub(super) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let file = open(path)?;
     let length = file.metadata()?.len();
     if length > most {
-        let reason = format!("it holds {length} bytes, more than the {most} that are read");
+        let reason = format!("it has {length} bytes; the limit is {most}");
         return Err(io::Error::other(reason));
     }
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plain_file_or_too_large_is_refused_at_once() {
+    fn special_or_large_file_refused() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         nix::unistd::mkfifo(&at("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -177,10 +177,7 @@ mod tests {
         assert!(open_or_create(&at("pipe")).is_err());
         File::create(at("huge")).unwrap().set_len(1 << 40).unwrap();
         let error = read(&at("huge"), 100).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "it holds 1099511627776 bytes, more than the 100 that are read"
-        );
+        assert_eq!(error, "it has 1099511627776 bytes; the limit is 100");
         // A writer that was killed has left half a file.
         fs::write(at("a.next"), "half").unwrap();
         write_atomically(&at("a"), b"whole", Durably::No).unwrap();

@@ -292,7 +292,7 @@ impl LogReader {
         })
     }
 
-    /// Where in the whole output the reader is: what to give to [`LogFile::open`] to go on later.
+    /// Where in the whole output the reader is: what to pass to [`LogFile::open`] to continue later.
     pub fn offset(&self) -> u64 {
         self.offset
     }

@@ -41,7 +41,7 @@ pub struct RunRecord {
     /// How many failures each account bears; one that is not listed bears any number.
     #[serde(default)]
     pub limits: BTreeMap<Account, u32>,
-    /// Faults on purpose, as written.
+    /// Injected faults, as written.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub injections: Vec<String>,
     /// The job as it was written, with what options changed.
@@ -100,11 +100,11 @@ pub struct StoredFailures {
 pub struct StoredProgress {
     /// Layout of this file.
     pub version: u32,
-    /// The attempt that told.
+    /// The attempt that reported it.
     pub attempt: u32,
     /// The furthest step of that attempt.
     pub step: u64,
-    /// The last loss of the run; nothing where it is NaN or infinite, which `progress` tells.
+    /// The last loss of the run; nothing where it is NaN or infinite, which `progress` shows.
     pub loss: Option<f64>,
     /// When that step was reported.
     pub at: Timestamp,

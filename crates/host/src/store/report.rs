@@ -50,7 +50,7 @@ pub struct RunReport {
     /// The first failure of each attempt that had one, oldest first. Sixteen are
     /// kept: the very first and the last ones.
     pub failures: Vec<FailedRank>,
-    /// What the doctor concludes about the failure that ended a job, where it told anything.
+    /// What the doctor concludes about the failure that ended a job, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<VerdictSummary>,
     /// Where the time went, in milliseconds.
@@ -60,12 +60,12 @@ pub struct RunReport {
     pub trained_ratio: Option<f64>,
     /// The furthest step that was reported.
     pub last_step: Option<u64>,
-    /// The last loss that was reported; nothing where it is NaN or infinite, which `progress` tells.
+    /// The last loss that was reported; nothing where it is NaN or infinite, which `progress` shows.
     pub last_loss: Option<f64>,
     /// What the last attempt that reported a step reported last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<ProgressRecord>,
-    /// What became of each fault on purpose, in the order in which they were asked for.
+    /// What became of each injected fault, in the order in which they were asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub injections: Vec<InjectionResult>,
     /// The run that had already succeeded, where this one found its work done and trained nothing.
@@ -75,7 +75,7 @@ pub struct RunReport {
     pub status: JobStatus,
 }
 
-/// What became of one fault on purpose.
+/// What became of one injected fault.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InjectionResult {
@@ -126,7 +126,7 @@ pub struct FailedRank {
     pub signal: Option<String>,
     /// Whether the kernel ended it for its memory.
     pub out_of_memory: bool,
-    /// The fault on purpose that caused it, as written.
+    /// The injected fault that caused it, as written.
     pub injected: Option<String>,
     /// When.
     pub at: Timestamp,

@@ -5,7 +5,7 @@
 //! plain file; one whose writer was killed is read as it is.
 //!
 //! Invariant: whatever moment the writer is killed at, the last [`KEPT_BYTES`] that the header
-//! tells of are in the ring.
+//! describes are in the ring.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _, path::Path};
 
@@ -104,7 +104,7 @@ fn kept(file: &File) -> io::Result<Kept> {
     Ok(Kept { offset, bytes })
 }
 
-/// The range that the header tells of; `None` before the first was written.
+/// The range in the header; `None` before the first was written.
 fn range(file: &File) -> io::Result<Option<(u64, u64)>> {
     let mut header = [0; 24];
     match file.read_exact_at(&mut header, 0) {
@@ -131,7 +131,7 @@ fn range(file: &File) -> io::Result<Option<(u64, u64)>> {
     } else {
         Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            "it is not the end of a log",
+            "it is not a log ring file",
         ))
     }
 }
@@ -174,7 +174,7 @@ mod tests {
             std::fs::write(&path, content).unwrap();
             assert_eq!(read(&path).map_err(|error| error.kind()), want);
         }
-        // A header that tells of more than there is.
+        // A header with a larger range than the ring.
         let mut ring = RingWriter::create(&path, 0).unwrap();
         ring.write(b"hello").unwrap();
         ring.end = 5_000;

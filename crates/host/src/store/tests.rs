@@ -23,7 +23,7 @@ fn a_log_keeps_its_beginning_and_its_end() {
 
     let check = |when: &str| {
         let logs = LogFile::list(folder.path(), 1, "j-worker-0").unwrap();
-        assert_eq!(logs.len(), 1, "{when}: parts are no logs of their own");
+        assert_eq!(logs.len(), 1, "{when}: parts are not logs of their own");
         let bytes = text(&logs[0]);
         assert!(bytes.starts_with(b"first line\n"), "{when}");
         assert!(bytes.ends_with(last), "{when}");
@@ -61,7 +61,7 @@ fn a_log_can_be_followed_from_where_one_was() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_understood_is_reported_and_kept() {
+fn unreadable_folder_reported_and_kept() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join(".trainyard");
     assert!(
@@ -71,11 +71,11 @@ fn a_folder_that_cannot_be_understood_is_reported_and_kept() {
 
     fs::create_dir_all(root.join("runs/j/1")).unwrap();
     let cases = [
-        ("version", "seven", "it does not hold a number"),
+        ("version", "seven", "it does not contain a number"),
         (
             "version",
             "2",
-            "states version 2; this program knows up to 1",
+            "has version 2; this program supports up to 1",
         ),
     ];
     for (file, content, want) in cases {
@@ -92,10 +92,7 @@ fn a_folder_that_cannot_be_understood_is_reported_and_kept() {
     let run = Store::open(&root).unwrap().latest("j").unwrap();
     fs::write(run.path.join(STATUS), "{").unwrap();
     let error = run.status().unwrap_err().to_string();
-    assert!(
-        error.contains("status.json` cannot be understood: EOF"),
-        "{error}"
-    );
+    assert!(error.contains("status.json`: EOF"), "{error}");
     assert!(run.record().unwrap_err().to_string().contains("job.json"));
     assert!(!run.is_live());
 

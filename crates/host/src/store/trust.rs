@@ -108,7 +108,7 @@ pub(super) fn make_folder(path: &Path) -> Result<(), StoreError> {
 /// A new folder that nobody else can enter.
 pub(super) fn make_private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(PRIVATE_FOLDER).create(path)?;
-    // A umask can only have taken permissions of ours away.
+    // A umask can only remove our own permissions.
     fs::set_permissions(path, Permissions::from_mode(PRIVATE_FOLDER))
 }
 
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whose_folder_is_used() {
+    fn folder_owner_is_checked() {
         use Purpose::{Read, Write};
         let cases = [
             ("ours", 1001, 0o755, 1001, Write, None),

@@ -63,7 +63,7 @@ impl RunWriter {
         trust::make_folder(&parent)?;
         let path = parent.join(LOCK);
         let file = files::open_or_create(&path).map_err(not_writable(&path))?;
-        // Whoever can open it can hold it, and no run of the job would begin.
+        // A user who can open it can lock it, and no run of the job could start.
         file.set_permissions(Permissions::from_mode(0o600))
             .map_err(not_writable(&path))?;
         let mut lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {

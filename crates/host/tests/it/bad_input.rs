@@ -15,7 +15,7 @@ fn runs(harness: &Harness) -> usize {
 }
 
 #[test]
-fn a_job_that_cannot_run_is_refused_before_anything_starts() {
+fn bad_job_refused_before_start() {
     let mut nameless = sh("true");
     nameless["spec"]["containers"][0]["command"] = json!([]);
     let mut unknown = sh("true");
@@ -27,7 +27,7 @@ fn a_job_that_cannot_run_is_refused_before_anything_starts() {
     let cases = [
         (
             nameless,
-            "container `pytorch` of pod `j-worker-0` states no `command`, and there is no image here whose entrypoint could run",
+            "container `pytorch` of pod `j-worker-0` has no `command`, and local runs do not use the entrypoint of an image",
         ),
         (
             unknown,
@@ -39,7 +39,7 @@ fn a_job_that_cannot_run_is_refused_before_anything_starts() {
         ),
         (
             nowhere,
-            "pod `j-worker-0` needs ConfigMap `gone`, which is in none of the files",
+            "pod `j-worker-0` needs ConfigMap `gone`, which none of the files contains",
         ),
     ];
     for (template, want) in cases {
@@ -53,7 +53,7 @@ fn a_job_that_cannot_run_is_refused_before_anything_starts() {
 }
 
 #[test]
-fn a_working_folder_that_is_not_there_is_said_and_ends_the_run() {
+fn missing_working_folder_ends_run() {
     let mut template = sh("true");
     template["spec"]["containers"][0]["workingDir"] = json!("/no/such/folder");
     let ended = Harness::new(2, template).run();
@@ -73,7 +73,7 @@ fn a_job_runs_once_at_a_time_but_others_beside_it() {
     run.wait_for_output("Worker 0", "up");
     let again = harness.run();
     assert_eq!(again.code, Some(2));
-    let want = format!("job `j` runs already, in process {}", run.child.id());
+    let want = format!("job `j` is already running, in process {}", run.child.id());
     assert_eq!(again.error(), want);
 
     let mut other = Harness::new(1, sh("true")).set("name", json!("other"));
@@ -85,7 +85,7 @@ fn a_job_runs_once_at_a_time_but_others_beside_it() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_used_is_said_and_left_alone() {
+fn unusable_folder_reported_and_kept() {
     let harness = Harness::new(1, sh("true"));
     let state = harness.path().join(".trainyard");
     std::fs::write(&state, "mine").unwrap();
@@ -104,7 +104,7 @@ fn a_folder_that_cannot_be_used_is_said_and_left_alone() {
     let ended = harness.run();
     assert_eq!(ended.code, Some(2));
     assert!(
-        ended.error().contains("states version 99"),
+        ended.error().contains("has version 99"),
         "{}",
         ended.error()
     );
@@ -173,12 +173,12 @@ fn a_full_disk_ends_the_logs_and_not_the_job() {
     assert_eq!(harness.read("end"), "end\n");
     let notes = said
         .lines()
-        .filter(|line| line.contains("the job goes on without logs"));
+        .filter(|line| line.contains("the job continues without logs"));
     assert_eq!(notes.count(), 1, "{said}");
 }
 
 #[test]
-fn a_program_that_a_volume_was_to_bring_and_did_not_fails_like_in_a_shell() {
+fn program_missing_in_volume_fails_like_in_shell() {
     let mut container = container("true");
     container["command"] = json!(["/trainyard-tools/train"]);
     container["volumeMounts"] = json!([{"name": "tools", "mountPath": "/trainyard-tools"}]);
@@ -209,7 +209,7 @@ fn roles_that_the_job_lacks_cannot_be_resized() {
 }
 
 #[test]
-fn without_namespaces_the_run_is_refused_with_what_to_do() {
+fn run_without_namespaces_refused_with_hint() {
     let harness = Harness::new(1, sh("true"));
     let request = harness.path().join("request.json");
     std::fs::write(&request, harness.file.to_string()).unwrap();
@@ -224,8 +224,7 @@ fn without_namespaces_the_run_is_refused_with_what_to_do() {
         .output()
         .unwrap();
     let said = String::from_utf8(done.stdout).unwrap();
-    let want =
-        "this machine does not let this user make namespaces (clone: No space left on device";
+    let want = "this machine does not allow this user to create namespaces (clone: No space left on device";
     assert!(
         said.contains(want),
         "{said}{}",

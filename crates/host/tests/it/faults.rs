@@ -1,4 +1,4 @@
-//! Faults on purpose.
+//! Injected faults.
 
 use serde_json::json;
 
@@ -30,7 +30,7 @@ fn faults_end_the_attempt_as_they_would_by_accident() {
 }
 
 #[test]
-fn a_fault_at_a_step_fires_whatever_the_trainer_prints() {
+fn fault_at_step_fires_for_any_trainer() {
     // Of the last case only the last rank prints, as Megatron-LM does it; bars end without a newline.
     let cases = [
         (
@@ -89,7 +89,7 @@ fn a_rank_that_hangs_stops_where_it_is() {
     let sentence = run.wait_for("the hang", |line| !line["injected"].is_null());
     assert_eq!(
         sentence["injected"],
-        "fault on purpose: `hang rank=0 at=0s` on `j-worker-0`"
+        "injecting fault `hang rank=0 at=0s` into `j-worker-0`"
     );
     let stopped = |line: &str| line.starts_with("State:") && line.contains('T');
     crate::harness::until("a stopped process", || {

@@ -61,7 +61,7 @@ fn a_dead_rank_is_seen_at_once() {
         let seen: jiff::Timestamp = failure["at"].as_str().unwrap().parse().unwrap();
         seen.as_nanosecond() - died
     };
-    // Whoever else wants the cores only adds to it, so the shortest tells.
+    // Whoever else wants the cores only adds to it, so the shortest counts.
     let took = (0..5).map(|_| took()).min().unwrap();
     println!("seen after {} µs", took / 1000);
     // The program still has to end itself after it has asked for the time.

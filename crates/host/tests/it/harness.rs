@@ -306,7 +306,7 @@ impl Ended {
     }
 }
 
-/// Waits until `holds`; for what happens outside of the engine, which cannot tell.
+/// Waits until `holds`; for what happens outside of the engine, which cannot report it.
 pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {

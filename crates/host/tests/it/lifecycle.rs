@@ -32,7 +32,7 @@ fn a_job_succeeds_and_its_logs_are_kept() {
 }
 
 #[test]
-fn a_failed_rank_restarts_the_gang_and_the_second_attempt_succeeds() {
+fn failed_rank_restarts_gang() {
     // Worker 0 waits in the first attempt, so that it is the engine that ends it.
     let script = "[ $ATTEMPT = 2 ] && exit 0
         [ $HOSTNAME = j-worker-1 ] && echo out of luck && exit 7
@@ -50,11 +50,11 @@ fn a_failed_rank_restarts_the_gang_and_the_second_attempt_succeeds() {
     assert_eq!(failure["lastLines"], json!(["out of luck"]));
     assert_eq!(report["failures"].as_array().unwrap().len(), 1);
     let said = |what: &dyn Fn(&serde_json::Value) -> bool| ended.seen.iter().position(what);
-    let told = said(&|line| line["failed"]["pod"] == "j-worker-1");
+    let failed = said(&|line| line["failed"]["pod"] == "j-worker-1");
     let lines = said(&|line| line["text"].as_str() == Some("out of luck\n"));
-    assert!(lines < told && lines.is_some(), "its lines come before");
+    assert!(lines < failed && lines.is_some(), "its lines come before");
     let restarting = said(&|line| line["event"] == "PyTorchJobRestarting");
-    assert!(told < restarting, "{told:?} {restarting:?}");
+    assert!(failed < restarting, "{failed:?} {restarting:?}");
     for (pod, stopped) in [("Worker 0", true), ("Worker 1", false)] {
         let end = said(&|line| line["ended"] == pod && line["attempt"] == 1);
         assert_eq!(ended.seen[end.unwrap()]["stopped"], stopped, "{pod}");
@@ -79,7 +79,7 @@ fn a_pod_that_is_killed_from_outside_has_failed() {
 }
 
 #[test]
-fn a_keeper_that_is_killed_takes_its_pods_and_the_job_goes_on() {
+fn killed_keeper_restarts_job() {
     let script = "[ $ATTEMPT = 2 ] && exit 0; echo up; exec sleep 100";
     let harness = Harness::new(2, sh(script));
     let mut run = harness.start();
@@ -217,7 +217,7 @@ fn the_first_request_to_stop_lets_ranks_save() {
 }
 
 #[test]
-fn the_second_request_ends_ranks_that_ignore_the_first() {
+fn second_stop_request_kills_ranks() {
     let harness = Harness::new(1, sh("trap '' TERM; echo up; while :; do sleep 0.02; done"));
     let mut run = harness.start();
     run.wait_for_output("Worker 0", "up");
@@ -235,7 +235,7 @@ fn the_second_request_ends_ranks_that_ignore_the_first() {
 }
 
 #[test]
-fn a_rank_that_ignores_sigterm_is_killed_after_its_grace_period() {
+fn rank_ignoring_sigterm_is_killed() {
     let mut template = sh("trap '' TERM; echo up; while :; do sleep 0.02; done");
     template["spec"]["terminationGracePeriodSeconds"] = json!(1);
     let harness = Harness::new(1, template);
@@ -265,7 +265,7 @@ fn a_run_can_be_stopped_from_another_terminal() {
 }
 
 #[test]
-fn a_container_starts_again_in_place_where_its_pod_says_so() {
+fn container_restarts_in_place_by_policy() {
     // A `TFJob` restarts pods one by one, so the pod's own policy holds.
     let script = "echo x >> tries; [ $(wc -l < tries) -ge 2 ] || exit 5";
     let harness = Harness::new(1, sh(script)).set("kind", json!("TFJob"));
@@ -277,7 +277,7 @@ fn a_container_starts_again_in_place_where_its_pod_says_so() {
 }
 
 #[test]
-fn what_a_container_left_behind_does_not_meet_the_next_one() {
+fn leftovers_do_not_reach_next_container() {
     // A launcher that is killed leaves ranks in sessions of their own behind.
     let script = "[ -e left ] || { setsid sleep 1000 & echo $! > left; kill -9 $$; }; \
                   for wait in $(seq 100); do kill -0 $(cat left) || exit 0; sleep 0.1; done; exit 7";
@@ -288,7 +288,7 @@ fn what_a_container_left_behind_does_not_meet_the_next_one() {
 }
 
 #[test]
-fn what_failed_first_and_how_far_it_is_can_be_read_during_the_run_and_after_a_crash() {
+fn failure_and_progress_readable_live_and_after_crash() {
     let script = "[ $ATTEMPT = 1 ] && [ $HOSTNAME = j-worker-1 ] && {
             echo out of luck; printf 'no newline'; exit 7; }
         [ $ATTEMPT = 1 ] && exec sleep 100
@@ -323,7 +323,7 @@ fn what_failed_first_and_how_far_it_is_can_be_read_during_the_run_and_after_a_cr
 }
 
 #[test]
-fn lines_of_a_failure_are_those_before_the_container_started_again() {
+fn failure_lines_end_before_container_restart() {
     let script =
         "echo x >> tries; [ $(wc -l < tries) -ge 2 ] || { echo first; exit 5; }; echo second";
     let harness = Harness::new(1, sh(script)).set("kind", json!("TFJob"));

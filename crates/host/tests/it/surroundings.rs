@@ -13,7 +13,7 @@ fn pod(script: &str, mounts: Value, volumes: Value) -> Value {
 }
 
 #[test]
-fn every_name_of_the_contract_resolves_to_the_pods_own_address() {
+fn contract_names_resolve_to_pod_address() {
     let script = "for name in j-worker-1 j-worker-1.default j-worker-1.default.svc \
                   j-worker-1.default.svc.cluster.local j-worker-1.j.default.svc; do \
                   getent hosts $name | cut -d' ' -f1; done; hostname";
@@ -50,7 +50,7 @@ fn address(ended: &crate::harness::Ended, attempt: u32, pod: &str, name: &str) -
 }
 
 #[test]
-fn the_next_attempt_has_new_addresses_that_all_its_pods_agree_on() {
+fn next_attempt_has_new_consistent_addresses() {
     // A server that was killed leaves its port at its address behind for a minute.
     let script = "for pod in j-worker-0 j-worker-1; do \
                   echo $pod $(getent hosts $pod | cut -d' ' -f1); done; echo ip $POD_IP; \
@@ -78,7 +78,7 @@ fn the_next_attempt_has_new_addresses_that_all_its_pods_agree_on() {
 }
 
 #[test]
-fn a_pod_that_starts_again_by_itself_has_a_new_address_that_the_others_find() {
+fn restarted_pod_gets_new_address() {
     let look = "getent hosts j-worker-1 | cut -d' ' -f1";
     let script = format!(
         "[ $HOSTNAME = j-worker-1 ] && {{ [ -e again ] && {{ {look} > second; exit 0; }}; touch again; \
@@ -199,7 +199,7 @@ fn gpus_are_given_out_once() {
     let harness = harness.set("gpus", json!(["0"]));
     let ended = harness.run();
     assert_eq!(ended.code, Some(2));
-    assert_eq!(ended.error(), "job `j` wants 4 GPUs, this machine has 1");
+    assert_eq!(ended.error(), "job `j` needs 4 GPUs, this machine has 1");
 
     let ended = harness.set("cpu", json!(true)).run();
     assert_eq!(ended.code, Some(0));
@@ -236,9 +236,8 @@ fn a_port_in_use_is_replaced_and_said() {
     let said = &ended.output(1)["Master 0"];
     let given: u16 = said.trim().strip_prefix("port ").unwrap().parse().unwrap();
     assert_ne!(given, port);
-    let want = format!(
-        "port {port} is in use here; `pytorchjob-port` of role `Master` is {given} in this run"
-    );
+    let want =
+        format!("port {port} is in use; `pytorchjob-port` of role `Master` is {given} in this run");
     assert!(
         ended.notes().contains(&want.as_str()),
         "{:?}",
@@ -247,7 +246,7 @@ fn a_port_in_use_is_replaced_and_said() {
 }
 
 #[test]
-fn a_port_that_no_rank_is_told_of_is_no_matter() {
+fn unused_port_of_role_gives_no_note() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let role = |port: u16| {
@@ -263,7 +262,7 @@ fn a_port_that_no_rank_is_told_of_is_no_matter() {
 }
 
 #[test]
-fn workers_that_are_told_one_port_are_warned_of_it() {
+fn workers_with_one_port_give_warning() {
     let mut template = crate::harness::sh("echo port $WORKER_PORT");
     template["spec"]["containers"][0]["ports"][0]["name"] = json!("xgboostjob-port");
     let role =
@@ -274,8 +273,8 @@ fn workers_that_are_told_one_port_are_warned_of_it() {
         let ended = harness.set("roles", roles).run();
         let port = ended.output(1)["Master 0"].replace("port ", "");
         let want = format!(
-            "the 2 workers are told one port (`WORKER_PORT` is {}); a program that listens there at \
-             every address, as LightGBM does, can run in one of them only",
+            "the 2 workers get the same port (`WORKER_PORT` is {}); a program that listens there at \
+             every address, as LightGBM does, can run in only one of them",
             port.trim()
         );
         assert_eq!(
@@ -307,13 +306,13 @@ fn an_image_may_stand_for_a_virtual_environment() {
 }
 
 #[test]
-fn fields_that_one_machine_does_not_honour_are_said_once() {
+fn ignored_fields_noted_once() {
     let mut template = crate::harness::sh("true");
     template["spec"]["securityContext"] = json!({"runAsUser": 1000});
     template["spec"]["containers"][0]["readinessProbe"] = json!({"exec": {"command": ["false"]}});
     let ended = Harness::new(3, template).run();
     assert_eq!(ended.code, Some(0));
-    let want = "pods here do without these fields of their templates: `readinessProbe`, \
+    let want = "these pod template fields are ignored: `readinessProbe`, \
                 `securityContext`";
     // Other tests may hold the port meanwhile, which is a note, too.
     let about_fields = |ended: &crate::harness::Ended| -> Vec<String> {
@@ -329,7 +328,7 @@ fn fields_that_one_machine_does_not_honour_are_said_once() {
 }
 
 #[test]
-fn a_container_that_takes_more_memory_than_its_limit_is_ended_for_it() {
+fn container_over_memory_limit_is_killed() {
     let take = "x=$(head -c 100000000 /dev/zero | tr '\\0' x); echo $x | wc -c";
     let cases = [
         (take.to_owned(), 137, true),

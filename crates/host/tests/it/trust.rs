@@ -63,7 +63,7 @@ fn nobody_else_reaches_a_run() {
         assert_eq!(output.status.code(), Some(255), "{said}");
         assert_eq!(output.stdout, b"");
         let refusal =
-            format!("this run belongs to user 0, and the request came from user {STRANGER}");
+            format!("this run belongs to user 0, but the request came from user {STRANGER}");
         assert_eq!(said, format!("trainyard: {refusal}\n"));
         let note = run.wait_for("a note", |line| !line["note"].is_null());
         assert_eq!(note["note"], format!("refused a request: {refusal}"));

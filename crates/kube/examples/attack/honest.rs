@@ -96,7 +96,7 @@ pub(crate) async fn create(jobs: Option<&Jobs>, plan: &Plan, end: Instant) -> Ti
     let Some(jobs) = jobs else { return times };
     for number in 0..plan.jobs {
         tokio::time::sleep(plan.duration / (plan.jobs + 1)).await;
-        // The last ones may be late, but not for ever.
+        // The last ones may be late, but not forever.
         let patience = end.saturating_duration_since(Instant::now()).max(PATIENCE);
         times.add(jobs.until_pods(&format!("during-{number}"), patience).await);
     }

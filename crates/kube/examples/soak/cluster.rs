@@ -229,9 +229,9 @@ pub(crate) async fn lease_transitions(client: &Client) -> Option<u64> {
     }
 }
 
-/// Leads the API server to the webhooks of the operators at `address`: the garbage collector reads the owners of what a
+/// Routes the API server to the webhooks of the operators at `address`: the garbage collector reads the owners of what a
 /// v2beta1 `MPIJob` made, which have to be converted. An operator that is down stays an endpoint, as one is for seconds elsewhere.
-pub(crate) async fn lead_to_webhooks(
+pub(crate) async fn route_to_webhooks(
     client: &Client,
     address: IpAddr,
     ports: impl Iterator<Item = u16>,

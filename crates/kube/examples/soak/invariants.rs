@@ -135,7 +135,7 @@ fn check_end(
     Ok(())
 }
 
-/// The attempt that a job ends in, and whether it is exactly this one: a gang may also give its nodes back before it has
+/// The attempt that a job ends in, and whether it is exactly this one: a gang may also release its nodes before it has
 /// run, and begin another attempt on nobody's account.
 fn attempts(plan: &Plan, spent: [u64; 4]) -> (u64, bool) {
     let paid: u64 = if plan.shape.restarts_as_gang() {

@@ -268,7 +268,7 @@ async fn prepare(arguments: &Arguments) -> Result<World, String> {
         operators.push(operator.map_err(|error| format!("cannot start operator {name}: {error}"))?);
     }
     let ports = operators.iter().map(Operator::webhook_port);
-    cluster::lead_to_webhooks(&client, server.ip(), ports).await?;
+    cluster::route_to_webhooks(&client, server.ip(), ports).await?;
     Ok(World::new(client, arguments.seed, &state, operators, nodes))
 }
 

@@ -17,7 +17,7 @@ const WARM_UP: usize = 10;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Sample {
     pub(crate) resident: f64,
-    /// The part of it that is no file.
+    /// The part of it that is not file-backed.
     pub(crate) anonymous: f64,
 }
 
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_the_program_are_no_growth_and_a_leak_is() {
+    fn leak_counts_as_growth_and_program_pages_do_not() {
         let minutes = |file: f64, heap: f64| {
             let minute = move |at: u32| Sample {
                 resident: 30e6 + (file + heap) * f64::from(at),

@@ -152,7 +152,7 @@ impl Operator {
         ))
     }
 
-    /// The panic that its log tells of.
+    /// The panic in its log.
     pub(crate) fn panicked(&self) -> Option<String> {
         let log = fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);

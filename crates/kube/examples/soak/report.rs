@@ -33,7 +33,7 @@ pub(crate) fn table(world: &World, leaders: Option<u64>) -> String {
         counts.disruptions.to_string(),
     );
     row(
-        "attempts of placed gangs that gave their nodes back",
+        "attempts of placed gangs that released their nodes",
         counts.unpaid.to_string(),
     );
     let leaders = leaders.map_or_else(|| "unknown".to_owned(), |count| count.to_string());

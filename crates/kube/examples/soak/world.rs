@@ -25,7 +25,7 @@ pub(crate) struct Counts {
     pub(crate) faults: BTreeMap<&'static str, u32>,
     /// Failures on other accounts than the user's.
     pub(crate) disruptions: u64,
-    /// Attempts of placed gangs that nobody paid for: they gave their nodes back.
+    /// Attempts of placed gangs outside the failure budget: they released their nodes.
     pub(crate) unpaid: u64,
     /// The longest time from the end of the faults to the end of a job.
     pub(crate) settled: Duration,

@@ -1,6 +1,6 @@
-//! What another scheduler is told of the gang.
+//! The pod group of a gang, for another scheduler.
 //!
-//! Groups are followed by a feed, so whose a group is needs no call: a group of somebody else never gets here, and every
+//! Pod groups are watched, so finding the owner of a group needs no call: a group of somebody else never gets here, and every
 //! change carries the uid of this job's own.
 
 use kube::core::params::DeleteParams;
@@ -53,7 +53,7 @@ impl Actor<'_> {
             }
             // What cannot be changed is created again, once it is gone.
             Err(error) if error.is_refusal() && is_native(api) && there.is_some() => {
-                info!(job = %self.key, %error, kind = api.kind(), "replacing the group");
+                info!(job = %self.key, %error, kind = api.kind(), "Replacing the pod group");
                 self.delete_group().await
             }
             // Taken by one that the feed has not shown yet; the next pass knows whose it is.

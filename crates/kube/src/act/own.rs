@@ -71,7 +71,7 @@ impl Actor<'_> {
                     self.remember_made(&target, &made.metadata.uid);
                     return Ok(made.metadata.uid);
                 }
-                Err(error) if error.is_taken() && self.may_be_anybodys(object) => {
+                Err(error) if error.is_taken() && self.accepts_foreign_owner(object) => {
                     return Ok(String::new());
                 }
                 Err(error) if error.is_taken() => {
@@ -87,9 +87,9 @@ impl Actor<'_> {
         Err(Trouble::Broken(taken))
     }
 
-    /// Whether an object of that name is used whoever made it: keys, which the operator has no right to look at, and an
+    /// Whether an object of that name is used whoever created it: keys, which the operator has no right to look at, and an
     /// account that the user named.
-    fn may_be_anybodys(&self, object: &Object) -> bool {
+    fn accepts_foreign_owner(&self, object: &Object) -> bool {
         match object {
             Object::Secret(_) => true,
             Object::ServiceAccount(_) => launch::names_account(self.job, object.name()),

@@ -26,7 +26,7 @@ fn object(resource: &str, name: &str) -> Name {
     (resource.to_owned(), "n".to_owned(), name.to_owned())
 }
 
-/// Adds an object of a user, and gives it back as it is stored.
+/// Adds an object of a user, and returns it as it is stored.
 fn add(server: &Server, resource: &str, name: &str, body: Value) -> Value {
     let (group, plural) = resource.rsplit_once('/').unwrap();
     let mut body = body;
@@ -98,7 +98,7 @@ async fn names_of_others_are_left_alone() {
             "bert-config",
             json!({"data": {"hparams.yaml": "x"}}),
             3,
-            "cannot create ConfigMap `bert-config`: it exists and belongs to no job; rename the job, or delete this ConfigMap if nobody needs it",
+            "cannot create ConfigMap `bert-config`: it exists and belongs to no job; rename the job, or delete this ConfigMap if it is not needed",
         ),
         (
             "a Service",
@@ -197,7 +197,7 @@ async fn an_autoscaler_of_another_is_neither_changed_nor_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_autoscaler_of_the_job_is_made_changed_and_deleted_by_its_uid() {
+async fn own_autoscaler_is_created_changed_and_deleted() {
     let server = Server::new();
     let name = object(AUTOSCALERS, "el");
     let key = job_name(Kind::PyTorch, "el");
@@ -456,7 +456,7 @@ async fn no_pod_runs_as_the_operator() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_needs_launcher_rights_learns_of_the_switch() {
+async fn launcher_rights_refusal_names_the_switch() {
     let server = Server::new();
     let operator = server.operator(Options {
         cluster: Options::default().cluster,

@@ -140,14 +140,14 @@ fn an_mpijob_is_checked_in_the_version_of_its_creation() {
 }
 
 #[test]
-fn warnings_are_told_and_do_not_refuse() {
+fn warnings_are_returned_and_do_not_refuse() {
     let mut job = pytorch("j", "pytorch");
     job["metadata"]["annotations"] = json!({"trainyard.dev/restart-scop": "pod"});
     let response = create(&job);
     assert_eq!(response["allowed"], true);
     let warnings: Vec<&str> = strings(&response["warnings"]);
     assert!(warnings[0].starts_with("TY139 at "), "{warnings:?}");
-    // What is looked for in a valid job is told, too: the image has no tag.
+    // Lint findings of a valid job are returned, too: the image has no tag.
     assert!(
         warnings.iter().any(|line| line.starts_with("TY601 at ")),
         "{warnings:?}"
@@ -160,7 +160,7 @@ fn strings(list: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn what_a_demo_may_skip_is_refused_in_production_unless_it_is_meant() {
+fn production_refuses_what_a_demo_may_skip() {
     let job = |annotations: Value| {
         let mut job = pytorch("j", "pytorch");
         job["metadata"]["annotations"] = annotations;
@@ -196,7 +196,7 @@ fn warnings_are_few_and_short() {
     let findings: Vec<Finding> = (0..12).map(|at| finding(at, "m", "h")).collect();
     let lines = warnings(&findings);
     assert_eq!(lines[0], "TY601 at `p0`: m; h");
-    assert_eq!(lines[9], "3 more; `trainyard lint` tells all of them");
+    assert_eq!(lines[9], "3 more; `trainyard lint` prints all of them");
     // What to do gives way to what is wrong.
     assert_eq!(
         warning(&finding(0, &"m".repeat(230), "hint")),
@@ -244,7 +244,7 @@ fn what_is_left_out_is_written() {
 }
 
 #[test]
-fn what_is_no_review_is_refused() {
+fn non_review_bodies_are_refused() {
     for body in ["", "{}", "[]", r#"{"request":{}}"#] {
         for answer in [
             review(body.as_bytes(), &Cluster::default()),

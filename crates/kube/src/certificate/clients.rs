@@ -25,9 +25,9 @@ use tracing::{info, warn};
 use super::{Certificate, provider};
 use crate::{ProcessError, serve::Secure};
 
-/// How often the file is looked at.
+/// How often the file is read.
 const EVERY: Duration = Duration::from_secs(5);
-/// More than this is no list of authorities.
+/// A larger file is not a list of CA certificates.
 const MOST_BYTES: u64 = 1024 * 1024;
 
 /// Why a file does not say whom to trust.
@@ -40,7 +40,7 @@ pub enum ClientsError {
     #[error("it has more than {MOST_BYTES} bytes")]
     TooLarge,
     /// It holds none.
-    #[error("it holds no certificate as PEM")]
+    #[error("it holds no certificate in PEM")]
     None,
     /// It holds something that cannot be an authority.
     #[error("{0}")]
@@ -113,7 +113,7 @@ impl Security {
                     let sentence = error.to_string();
                     if sentence != logged {
                         let path = path.display();
-                        warn!(%path, error = sentence, "keeping the authorities of webhook clients that were read last");
+                        warn!(%path, error = sentence, "Cannot reload webhook client CAs, keeping the previous ones");
                         logged = sentence;
                     }
                 }
@@ -140,13 +140,13 @@ impl Security {
             text,
             config: Arc::new(config),
         };
-        info!("loaded the authorities of webhook clients");
+        info!("Loaded webhook client CAs");
         Ok(())
     }
 
     /// As if `keep` had looked just now.
     #[cfg(test)]
-    pub(crate) fn look_now(&self) -> Result<(), ClientsError> {
+    pub(crate) fn reload_now(&self) -> Result<(), ClientsError> {
         self.look(self.client_ca.as_deref().unwrap())
     }
 }

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::Bundle;
 
-/// A file that is larger is no certificate.
+/// A larger file is not a certificate.
 const MOST_BYTES: u64 = 1024 * 1024;
 
 /// Why a folder gives no certificate.
@@ -14,7 +14,7 @@ const MOST_BYTES: u64 = 1024 * 1024;
 pub(crate) enum FolderError {
     #[error("cannot read `{path}`: {error}")]
     Read { path: String, error: io::Error },
-    #[error("`{path}` has more than {MOST_BYTES} bytes, which is no certificate")]
+    #[error("`{path}` has more than {MOST_BYTES} bytes, too many for a certificate")]
     TooLarge { path: String },
 }
 

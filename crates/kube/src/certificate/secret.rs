@@ -49,7 +49,7 @@ pub(super) async fn read_or_issue(
     };
     match written {
         Ok(_) => {
-            info!(namespace, name, renew_on = %issued.renew_on, "issued a certificate");
+            info!(namespace, name, renew_on = %issued.renew_on, "Issued a certificate");
             Ok(issued.bundle)
         }
         Err(error) if error.is_taken() || error.is_conflict() => Err(CertificateError::Raced),
@@ -60,7 +60,7 @@ pub(super) async fn read_or_issue(
     }
 }
 
-/// The certificate that a Secret holds; nothing where a part is missing or of no use.
+/// The certificate that a Secret holds; nothing if a part is missing or invalid.
 fn bundle(secret: &Secret) -> Option<Bundle> {
     let data = secret.data.as_ref()?;
     let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok();
@@ -73,11 +73,11 @@ fn bundle(secret: &Secret) -> Option<Bundle> {
     Some(bundle)
 }
 
-/// Whether the certificate is to be replaced. One whose day is not told is.
+/// Whether the certificate must be replaced. One without a renewal date is.
 fn is_due(secret: &Secret, now: Timestamp) -> bool {
     let annotations = secret.metadata.annotations.as_ref();
-    let told = annotations.and_then(|annotations| annotations.get(RENEW_ON));
-    let renew_on = told.and_then(|text| text.parse::<Date>().ok());
+    let date = annotations.and_then(|annotations| annotations.get(RENEW_ON));
+    let renew_on = date.and_then(|text| text.parse::<Date>().ok());
     renew_on.is_none_or(|day| day <= issue::today(now))
 }
 
@@ -147,7 +147,7 @@ mod tests {
                 false,
             ),
             ("the day", whole.clone(), "2026-11-01T00:00:00Z", true),
-            ("no day told", no_day, "2026-03-01T12:00:00Z", true),
+            ("no renewal date", no_day, "2026-03-01T12:00:00Z", true),
             ("empty", Secret::default(), "2026-03-01T12:00:00Z", true),
             (
                 "no certificate",

@@ -1,4 +1,4 @@
-//! Telling the API server whom to trust when it calls the webhooks.
+//! Sets the CA bundle that the API server trusts when it calls the webhooks.
 //!
 //! Invariant: only configurations of ours are changed, and of them only `caBundle`.
 
@@ -119,10 +119,7 @@ fn there<T>(
 fn done(patched: Result<(), CallError>, tried: &str, name: &str) -> Result<(), CertificateError> {
     match patched {
         Ok(()) => {
-            info!(
-                name,
-                "the API server trusts the certificate of the webhooks"
-            );
+            info!(name, "The API server trusts the webhook certificate");
             Ok(())
         }
         Err(error) => Err(failed(tried, name, error)),

@@ -94,7 +94,7 @@ impl Operator {
             log = self.consultation.log(&self.caller, asked(true)).await;
         }
         let log = log.unwrap_or_else(|reason| {
-            debug!(job = %key, pod = name, reason, "no log of the container that ended");
+            debug!(job = %key, pod = name, reason, "No log of the ended container");
             // How it ended is known all the same.
             Vec::new()
         });
@@ -105,10 +105,14 @@ impl Operator {
             .consultation
             .report(&name, &pod, end.into_iter().collect(), &log);
         let first = report.verdicts.first();
-        let telling = first.and_then(|first| Some(first.evidence.first()?.line));
+        let cause_line = first.and_then(|first| Some(first.evidence.first()?.line));
         let container = container(job, &pod).unwrap_or_default();
-        let kept = (!log.is_empty())
-            .then(|| (format!("{name}/{container}"), keep::excerpt(&log, telling)));
+        let kept = (!log.is_empty()).then(|| {
+            (
+                format!("{name}/{container}"),
+                keep::excerpt(&log, cause_line),
+            )
+        });
         Some(Concluded {
             kept,
             judged: JudgedEnd {

@@ -172,7 +172,7 @@ fn a_review_is_answered() {
 }
 
 #[test]
-fn what_cannot_be_converted_is_refused_with_a_sentence() {
+fn unconvertible_objects_are_refused_with_a_message() {
     let with = |version: &str, objects: Value| json!({ "request": { "uid": "u", "desiredAPIVersion": version, "objects": objects } });
     let other = json!([{ "apiVersion": V1, "kind": "TFJob", "metadata": { "name": "t" } }]);
     let scalar = json!([job(V1, json!({}), json!(7))]);

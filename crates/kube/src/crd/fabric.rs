@@ -46,7 +46,7 @@ pub(super) fn definition() -> (String, Value) {
                 ],
                 "name": version,
                 "schema": { "openAPIV3Schema": {
-                    "description": "A network that gradients travel on. Jobs name it with trainyard.dev/fabric.",
+                    "description": "A network for gradient traffic. Jobs name it with trainyard.dev/fabric.",
                     "properties": {
                         "apiVersion": { "type": "string" },
                         "kind": { "type": "string" },

@@ -116,7 +116,7 @@ const ROWS: &[Row] = &[
     (
         "MpiJobV2Spec",
         "mpiImplementation",
-        "Whose mpirun the launcher calls.",
+        "The MPI implementation of the launcher.",
         Words(&["OpenMPI", "Intel", "MPICH"]),
     ),
     ("XgBoostJobSpec", "runPolicy", RUN_POLICY, None),
@@ -129,7 +129,7 @@ const ROWS: &[Row] = &[
     (
         "RunPolicy",
         "cleanPodPolicy",
-        "Which pods go when the job has ended: All, Running or None.",
+        "Which pods are deleted when the job has ended: All, Running or None.",
         None,
     ),
     (
@@ -159,7 +159,7 @@ const ROWS: &[Row] = &[
     (
         "RunPolicy",
         "suspend",
-        "Whether the job must have no pods now.",
+        "Whether the job is suspended: its pods are deleted.",
         Off,
     ),
     (
@@ -189,16 +189,16 @@ const ROWS: &[Row] = &[
     (
         "SchedulingPolicy",
         "priorityClass",
-        "The priority class of the gang for Volcano. The operator itself goes by the priority of the pods.",
+        "The priority class of the gang for Volcano. The operator itself uses the priority of the pods.",
         None,
     ),
     (
         "SchedulingPolicy",
         "scheduleTimeoutSeconds",
-        "Seconds that the gang may wait for its seats.",
+        "Seconds that the gang may wait for nodes.",
         None,
     ),
-    ("ReplicaSpec", "replicas", "How many pods.", None),
+    ("ReplicaSpec", "replicas", "The number of pods.", None),
     (
         "ReplicaSpec",
         "template",
@@ -214,13 +214,13 @@ const ROWS: &[Row] = &[
     (
         "ElasticPolicy",
         "minReplicas",
-        "Fewest workers that train.",
+        "The minimum number of workers.",
         None,
     ),
     (
         "ElasticPolicy",
         "maxReplicas",
-        "Most workers that train.",
+        "The maximum number of workers.",
         None,
     ),
     (
@@ -241,7 +241,7 @@ const ROWS: &[Row] = &[
     (
         "ElasticPolicy",
         "standalone",
-        "Whether torchrun makes a rendezvous of its own.",
+        "Whether torchrun creates its own rendezvous.",
         None,
     ),
     (
@@ -265,13 +265,13 @@ const ROWS: &[Row] = &[
     (
         "PaddleElasticPolicy",
         "minReplicas",
-        "Fewest workers that train.",
+        "The minimum number of workers.",
         None,
     ),
     (
         "PaddleElasticPolicy",
         "maxReplicas",
-        "Most workers that train.",
+        "The maximum number of workers.",
         None,
     ),
     (

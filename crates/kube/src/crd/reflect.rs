@@ -1,6 +1,6 @@
 //! The shape of a type, learned from the way it reads itself.
 //!
-//! Every type of the API tells a deserializer its name, its fields and what each field wants. This
+//! Every type of the API gives a deserializer its name, its fields and what each field wants. This
 //! one writes that down and answers with some value, so that the whole tree is walked once. What is
 //! required is learned from the way back: a field that is written although nothing was read.
 //!
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_lists_and_special_types_are_told_apart() {
+    fn maps_lists_and_special_types_are_distinguished() {
         let limits = Shape::Map(Box::new(Shape::Quantity));
         assert_eq!(
             fields::<ResourceRequirements>().get(1),

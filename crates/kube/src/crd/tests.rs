@@ -44,7 +44,7 @@ fn every_row_names_a_field_of_the_right_type() {
     };
     for (owner, name, keys) in api::MAP_LISTS {
         let Shape::List(item) = &find(owner, name).shape else {
-            unreachable!("{owner}.{name} is no list");
+            unreachable!("{owner}.{name} is not a list");
         };
         let Shape::Struct(item) = &**item else {
             unreachable!("{owner}.{name} has no structs");
@@ -215,7 +215,7 @@ fn only_v2beta1_fills_in_what_is_absent() {
 }
 
 #[test]
-fn a_definition_stores_one_version_and_converts_where_it_has_two() {
+fn crd_stores_one_version_and_converts_two() {
     for (file, definition) in definitions() {
         let versions = definition
             .pointer("/spec/versions")

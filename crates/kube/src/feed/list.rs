@@ -47,7 +47,7 @@ pub(crate) async fn list<T: View>(
     list_with(client, source, &Pulse::default()).await
 }
 
-/// The same; `pulse` learns of what cannot be decoded.
+/// The same; `pulse` gets what cannot be decoded.
 pub(super) async fn list_with<T: View>(
     client: &Client,
     source: &Source,

@@ -152,9 +152,9 @@ impl Feeds {
             let stale = age >= STALE_AFTER;
             if stale && !state.stale {
                 let seconds = age.as_secs();
-                warn!(feed = name, seconds, "the watch is stale");
+                warn!(feed = name, seconds, "The watch is stale");
             } else if !stale && state.stale {
-                info!(feed = name, "the watch is fresh again");
+                info!(feed = name, "The watch is fresh again");
             }
             state.stale = stale;
             match &state.scope {
@@ -231,7 +231,7 @@ impl Pulse {
             namespace = text("namespace"),
             name = text("name"),
             %error,
-            "cannot decode an object; it is left as it is"
+            "Cannot decode an object; it is ignored"
         );
         if let Some(one) = &self.0 {
             one.metrics.undecodable(&one.name);

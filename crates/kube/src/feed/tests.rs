@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
 use trainyard_core::spec::Kind;
 
-use super::{Feeds, News, STALE_AFTER, Scope, Source, follow_with, list};
+use super::{Feeds, News, STALE_AFTER, Scope, Source, list, list_and_watch_with};
 use crate::{
     metrics::Metrics,
     scripted::{Fault, Server, Verb, rule::Rule},
@@ -38,11 +38,11 @@ struct Running {
 
 impl Running {
     fn start(server: &Server, scope: Scope) -> Self {
-        let (told, names) = watch::channel(BTreeSet::new());
+        let (sender, names) = watch::channel(BTreeSet::new());
         let (feeds, metrics) = (Arc::<Feeds>::default(), Arc::<Metrics>::default());
         let pulse = feeds.expect(PATH, scope, &metrics);
-        let feed = follow_with::<Bare>(server.client(), source(), pulse, move |news| {
-            told.send_modify(|names: &mut BTreeSet<String>| match news {
+        let feed = list_and_watch_with::<Bare>(server.client(), source(), pulse, move |news| {
+            sender.send_modify(|names: &mut BTreeSet<String>| match news {
                 News::All(items, _) => {
                     *names = items.into_iter().map(|item| item.metadata.name).collect();
                 }
@@ -102,7 +102,7 @@ async fn a_feed_outlives_every_failure() {
         ("a list is silent", list(Fault::Silent, 1), 2, 70),
         ("a list is half there", list(Fault::Unfinished, 1), 2, 70),
         ("a list is torn", list(Fault::Torn, 1), 2, 5),
-        ("a list is no JSON", list(garbage(), 1), 2, 5),
+        ("a list is not JSON", list(garbage(), 1), 2, 5),
         ("a list has no end", list(Fault::Endless, 2_000), 2_001, 5),
     ];
     for (name, rule, lists, seconds) in cases {
@@ -121,7 +121,7 @@ async fn a_feed_outlives_every_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_always_refused_does_not_list_without_a_pause() {
+async fn refused_watch_backs_off() {
     let server = Server::new();
     server.on(Rule::new(Verb::Watch, PATH, Fault::status(400)));
     let _feed = Running::start(&server, Scope::Everything);
@@ -137,7 +137,7 @@ async fn a_watch_that_is_always_refused_does_not_list_without_a_pause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_is_ended_and_resumed_even_if_the_server_never_does() {
+async fn endless_watch_is_ended_and_resumed() {
     let server = Server::new();
     add(&server, "a");
     let mut feed = Running::start(&server, Scope::Everything);
@@ -227,7 +227,7 @@ async fn a_feed_without_a_sign_of_life_is_stale() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_cannot_be_listed_holds_the_others_up_for_minutes_only() {
+async fn unlistable_kind_blocks_others_for_minutes_only() {
     let server = Server::new();
     server.on(Rule::new(Verb::List, PATH, Fault::status(500)));
     let feed = Running::start(&server, Scope::Kinds(vec![Kind::Tf]));

@@ -28,11 +28,11 @@ const LINE: usize = 32 << 20;
 /// Why a watch ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// It may go on from the last version.
+    /// It may continue from the last version.
     Done { lasted: Duration, lines: usize },
     /// Nothing came for too long.
     Silent,
-    /// The last version is of no use.
+    /// The last version cannot be used.
     Relist { why: String, lines: usize },
 }
 
@@ -49,7 +49,7 @@ pub(super) async fn watch<T: View>(
     source: &Source,
     version: &mut String,
     pulse: &Pulse,
-    tell: &mut (impl FnMut(News<T>) + Send),
+    emit: &mut (impl FnMut(News<T>) + Send),
 ) -> Result<Ended, kube::Error> {
     let params = WatchParams {
         label_selector: source.labels.clone(),
@@ -98,15 +98,15 @@ pub(super) async fn watch<T: View>(
         match event {
             WatchEvent::Added(item) | WatchEvent::Modified(item) => {
                 *version = item.meta().resource_version.to_string();
-                tell(News::Is(item));
+                emit(News::Is(item));
             }
             WatchEvent::Deleted(item) => {
                 *version = item.meta().resource_version.to_string();
-                tell(News::Gone(item));
+                emit(News::Gone(item));
             }
             WatchEvent::Bookmark(bookmark) => {
                 *version = bookmark.metadata.resource_version;
-                tell(News::Version(parse(version)));
+                emit(News::Version(parse(version)));
             }
             WatchEvent::Error(status) => return refused(kube::Error::Api(status), lines),
         }
@@ -115,7 +115,7 @@ pub(super) async fn watch<T: View>(
     }
 }
 
-/// Whether a refusal means that the version is of no use.
+/// Whether a refusal means that the version cannot be used.
 fn refused(error: kube::Error, lines: usize) -> Result<Ended, kube::Error> {
     let kube::Error::Api(status) = &error else {
         return Err(error);
@@ -157,7 +157,7 @@ async fn line(
     }
 }
 
-/// What a line says; the error is for one that is no event at all.
+/// The event of a line; an error for a line that is not an event.
 fn read<T: DeserializeOwned>(
     text: &[u8],
     source: &Source,

@@ -1,6 +1,6 @@
 //! The changes that people make to a job: suspend, resume, restart, delete.
 //!
-//! Invariant: a change is made to the very object that was looked at, or refused: each carries its
+//! Invariant: a change is made to the very object that was read, or refused: each carries its
 //! identity.
 
 use std::{pin::pin, time::Duration};
@@ -47,7 +47,7 @@ impl Look {
             let gone = tokio::time::timeout(patience, self.api.gone(job)).await;
             gone.unwrap_or_else(|_| {
                 Err(LookError::TooLong {
-                    what: format!("job `{}` is not gone", job.key.name),
+                    what: format!("job `{}` still exists", job.key.name),
                     patience,
                 })
             })
@@ -65,7 +65,7 @@ impl JobSeen {
 
 impl Api {
     async fn change(&self, job: &JobSeen, word: &str, mut change: Value) -> Result<(), LookError> {
-        // The API server refuses a change to another object than the one that was looked at.
+        // The API server refuses a change to another object than the one that was read.
         change["metadata"]["uid"] = job.uid.as_str().into();
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),

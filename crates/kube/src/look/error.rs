@@ -1,4 +1,4 @@
-//! Why a cluster could not be looked at.
+//! Why a cluster could not be read.
 
 use std::{io, time::Duration};
 
@@ -35,7 +35,7 @@ pub enum LookError {
         patience: Duration,
     },
     /// A list has no end that can be waited for.
-    #[error("cannot {tried}: there are more than {most}, the most that are read")]
+    #[error("cannot {tried}: there are more than {most}, the maximum")]
     TooMany {
         /// What was tried.
         tried: String,

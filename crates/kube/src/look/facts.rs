@@ -1,6 +1,6 @@
 //! What is known of a job, gathered for [`trainyard_core::explain`].
 //!
-//! What whoever asks may not read, such as nodes, is left out.
+//! What the caller may not read, such as nodes, is left out.
 
 use std::{
     cmp::Reverse,
@@ -10,7 +10,7 @@ use std::{
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, ResourceQuota};
 use trainyard_core::{
-    explain::{Claim, ClaimState, Facts, Operator, Quota, Subject, Told},
+    explain::{Claim, ClaimState, EventFacts, Facts, Operator, Quota, Subject},
     job::{NodeHealth, PodPhase},
 };
 
@@ -21,9 +21,9 @@ use crate::{
     view::{LeaseView, NodeView},
 };
 
-/// Nodes that are looked at: enough to tell that some are not well.
+/// Nodes that are read: enough to see that some are not healthy.
 const NODES_MAX: usize = 64;
-/// Volume claims that are looked at.
+/// Volume claims that are read.
 const CLAIMS_MAX: usize = 8;
 /// Events that are kept.
 const EVENTS_MAX: usize = 200;
@@ -66,15 +66,15 @@ impl Api {
         })
     }
 
-    /// What was told of the job and of its pods, oldest first.
-    async fn events(&self, job: &JobSeen, pods: &[PodSeen]) -> Vec<Told> {
+    /// The events of the job and of its pods, oldest first.
+    async fn events(&self, job: &JobSeen, pods: &[PodSeen]) -> Vec<EventFacts> {
         let path = format!("/api/v1/namespaces/{}/events", job.key.namespace);
         let names: BTreeSet<&str> = pods.iter().map(|pod| pod.uid.as_str()).collect();
         let selectors = [
             format!("involvedObject.name={}", job.key.name),
             "involvedObject.kind=Pod,type=Warning".to_owned(),
         ];
-        let mut told: Vec<Told> = Vec::new();
+        let mut found: Vec<EventFacts> = Vec::new();
         for selector in selectors {
             let events = self.list::<Event>("list events", &path, None, Some(selector));
             for event in events.await.unwrap_or_default() {
@@ -89,7 +89,7 @@ impl Api {
                 };
                 let series = event.series.and_then(|series| series.last_observed_time);
                 let at = series.or(event.event_time).map(|at| at.0);
-                told.push(Told {
+                found.push(EventFacts {
                     pod,
                     reason: event.reason.unwrap_or_default(),
                     message: event.message.unwrap_or_default(),
@@ -97,8 +97,8 @@ impl Api {
                 });
             }
         }
-        told.sort_by_key(|told| told.at);
-        told.split_off(told.len().saturating_sub(EVENTS_MAX))
+        found.sort_by_key(|event| event.at);
+        found.split_off(found.len().saturating_sub(EVENTS_MAX))
     }
 
     async fn quotas(&self, job: &JobSeen) -> Vec<Quota> {
@@ -154,13 +154,13 @@ impl Api {
                 name: name.to_owned(),
                 state,
                 class,
-                told: self.told_of_claim(job, name).await,
+                last_event: self.last_claim_event(job, name).await,
             });
         }
         claims
     }
 
-    async fn told_of_claim(&self, job: &JobSeen, name: &str) -> Option<String> {
+    async fn last_claim_event(&self, job: &JobSeen, name: &str) -> Option<String> {
         let path = format!("/api/v1/namespaces/{}/events", job.key.namespace);
         let selector =
             format!("involvedObject.kind=PersistentVolumeClaim,involvedObject.name={name}");
@@ -200,7 +200,7 @@ impl Api {
         for namespace in [namespace, crd::NAMESPACE] {
             let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
             let lease = self.get::<LeaseView>("get the operator's lease", &path, LEASE_NAME);
-            let found = lease.await.ok().and_then(|lease| heard(&lease, now));
+            let found = lease.await.ok().and_then(|lease| operator_of(&lease, now));
             if let Some(operator) = found {
                 return operator;
             }
@@ -211,8 +211,8 @@ impl Api {
         match leases.await {
             Ok(mut leases) => {
                 leases.sort_by_key(|lease| Reverse(lease.spec.renew_time));
-                let mut heard = leases.iter().filter_map(|lease| heard(lease, now));
-                heard.next().unwrap_or(Operator::NoLease)
+                let mut operators = leases.iter().filter_map(|lease| operator_of(lease, now));
+                operators.next().unwrap_or(Operator::NoLease)
             }
             // It may be anywhere.
             Err(_) => Operator::Unknown,
@@ -220,8 +220,8 @@ impl Api {
     }
 }
 
-/// What a lease tells of the operator; nothing where it was never held.
-fn heard(lease: &LeaseView, now: Timestamp) -> Option<Operator> {
+/// The operator that a lease shows; nothing if the lease was never held.
+fn operator_of(lease: &LeaseView, now: Timestamp) -> Option<Operator> {
     let spec = &lease.spec;
     let since = spec.renew_time?;
     let (holder, namespace) = (

@@ -12,7 +12,7 @@ pub struct KeptLog {
     pub pod: String,
     /// Its container.
     pub container: String,
-    /// Its last lines, and those around the one that tells why it failed.
+    /// Its last lines, and those around the one that says why it failed.
     pub text: String,
     /// Whether it is what failed first in its attempt.
     pub first: bool,
@@ -30,7 +30,7 @@ impl Api {
         let path = format!("/api/v1/namespaces/{}/configmaps", job.key.namespace);
         let name = keep::name_of(&job.key.name, &job.uid);
         let kept: KeptView = match self
-            .get("read what is kept of failures", &path, &name)
+            .get("read the kept logs of failures", &path, &name)
             .await
         {
             Ok(kept) => kept,

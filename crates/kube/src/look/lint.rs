@@ -1,6 +1,6 @@
 //! What a cluster has that jobs may need, for [`trainyard_core::lint`].
 //!
-//! What whoever asks may not read is left out, and told.
+//! Objects that the caller may not read are left out and reported as such.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -87,7 +87,7 @@ impl Api {
     }
 }
 
-/// The answer; nothing where it is not for whoever asks.
+/// The answer; nothing if the caller may not read it.
 fn allowed<T>(
     answer: Result<T, LookError>,
     unread: &mut Vec<LookError>,

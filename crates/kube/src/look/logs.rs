@@ -274,25 +274,25 @@ impl Api {
         let mut part = part;
         let (pieces, mut arriving) = mpsc::channel::<(LogOf, Piece)>(CHUNKS_WAITING);
         let news = Arc::new(Notify::new());
-        let tell = Arc::clone(&news);
+        let notifier = Arc::clone(&news);
         let source = Source {
             path: format!("/api/v1/namespaces/{}/pods", job.key.namespace),
             labels: Some(pod::labels(job)),
             fields: None,
         };
-        // Told when any pod has changed; what there is then is asked for.
-        let feed = feed::follow(self.client.clone(), source, move |_: News<PodView>| {
-            tell.notify_one();
+        // Notified when any pod has changed; the pods are listed then.
+        let feed = feed::list_and_watch(self.client.clone(), source, move |_: News<PodView>| {
+            notifier.notify_one();
         });
         let feed = tokio::spawn(feed);
-        let over = tokio::spawn(self.clone().until_over(job.clone()));
+        let over = tokio::spawn(self.clone().wait_until_job_ended(job.clone()));
         let mut readers = tokio::task::JoinSet::new();
         let mut open: BTreeSet<LogOf> = BTreeSet::new();
         let mut done: BTreeSet<LogOf> = BTreeSet::new();
         let mut left_out: BTreeSet<LogOf> = BTreeSet::new();
         let mut over = pin!(over);
         let mut ended = false;
-        // Whether all pods were looked at after the end: what failed to open before, because its
+        // Whether all pods were listed after the end: what failed to open before, because its
         // container had not started, can be read then.
         let mut swept = false;
         let result = loop {
@@ -308,7 +308,7 @@ impl Api {
                         }
                         Piece::Failed(error) => {
                             open.remove(&log);
-                            // A container that has not started is tried again with the next news
+                            // A container that has not started is tried again with the next watch event
                             // of its pod.
                             if matches!(error.code(), Some(400 | 404)) {
                                 true
@@ -397,7 +397,7 @@ impl Api {
     }
 
     /// Returns when the job has ended or is gone.
-    async fn until_over(self, job: JobSeen) {
+    async fn wait_until_job_ended(self, job: JobSeen) {
         loop {
             match self.again(&job).await {
                 Ok(Some(view)) => {

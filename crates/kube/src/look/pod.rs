@@ -20,7 +20,7 @@ use crate::{
 pub struct PodSeen {
     /// Its identity.
     pub uid: String,
-    /// Its slot, where its labels tell it.
+    /// Its slot, if its labels have it.
     pub slot: Option<Slot>,
     /// Its containers, in the order in which they start.
     pub containers: Vec<String>,

@@ -1,4 +1,4 @@
-//! A preflight that a person runs: its pods are made, followed and removed by whoever calls.
+//! A preflight that a person runs: the caller creates, watches and deletes its pods.
 
 use std::sync::Arc;
 
@@ -23,17 +23,17 @@ const CALLS: usize = 16;
 /// Bytes of a report that a person reads: every check of a thousand nodes.
 pub const PREFLIGHT_REPORT_BYTES: usize = 16 << 20;
 
-/// Why a preflight came to nothing.
+/// Why a preflight has no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PreflightStopped {
     /// Somebody asked for its end; its pods are removed.
     Interrupted,
-    /// It told nothing, and why.
-    Untold(String),
+    /// It produced no result, and why.
+    NoResult(String),
 }
 
 impl Look {
-    /// Runs a preflight of `pods`, all of which are of the one named `of`; `say` is told how far it is.
+    /// Runs a preflight of `pods`, all of which are of the one named `of`; `say` gets its progress.
     ///
     /// Its pods are gone when this returns, also where it is interrupted.
     pub fn preflight(
@@ -61,14 +61,14 @@ impl Look {
                 sets_up_within: SETS_UP,
             };
             let found = tokio::select! {
-                found = runner.run(pods, say) => found.map_err(PreflightStopped::Untold),
+                found = runner.run(pods, say) => found.map_err(PreflightStopped::NoResult),
                 () = asked_to_end() => Err(PreflightStopped::Interrupted),
             };
             if found.is_err()
                 && let Err(error) = runner.remove().await
             {
                 say(format!(
-                    "cannot remove the pods, which end by themselves: {error}"
+                    "cannot delete the pods (they end at their deadline): {error}"
                 ));
             }
             found
@@ -91,12 +91,12 @@ impl Look {
     }
 }
 
-/// What the pods of one preflight know, and nobody else.
+/// The secret that the pods of one preflight share.
 pub fn preflight_token() -> Result<String, LookError> {
     token().map_err(|_| LookError::Runtime(std::io::ErrorKind::Unsupported.into()))
 }
 
-/// Waits until somebody asks for the end.
+/// Waits for SIGINT or SIGTERM.
 async fn asked_to_end() {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut term), Ok(mut int)) = (

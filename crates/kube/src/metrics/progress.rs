@@ -107,7 +107,7 @@ impl Progress {
         }
     }
 
-    /// A job is gone, or begins anew.
+    /// A job is gone, or starts again.
     pub(crate) fn forget(&self, key: &JobKey) {
         let job = named(key);
         self.step.remove(&job);

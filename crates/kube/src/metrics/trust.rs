@@ -39,7 +39,7 @@ impl Trust {
         );
         registry.register(
             "nodes_blamed",
-            "Nodes that a preflight of a job blamed, by whether the operator tries them itself",
+            "Nodes that a preflight of a job blamed, by whether the operator runs a trial on them",
             self.blamed.clone(),
         );
         registry.register(

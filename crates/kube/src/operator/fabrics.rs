@@ -1,4 +1,4 @@
-//! Fabrics of the cluster: followed from the first job on that names one.
+//! Fabrics of the cluster: watched from the first job on that names one.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,13 +17,13 @@ use crate::{
     view::FabricView,
 };
 
-/// How often fabrics that cannot be listed are looked for.
+/// How often listing fabrics is retried.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 impl Operator {
     /// What there is of the fabric that a job names.
     pub(crate) fn seen_fabric(&self, key: &JobKey, job: &Job) -> SeenFabric {
-        // Another operator, which is looked at from the shadow, knows of none.
+        // The other operator, which is compared in shadow, has no fabrics.
         let Some(name) = job
             .settings
             .fabric
@@ -39,8 +39,8 @@ impl Operator {
         seen
     }
 
-    /// Follows the fabrics from the moment on that a job names one.
-    pub(super) async fn follow_fabrics(self) {
+    /// Watches the fabrics from the first job on that names one.
+    pub(super) async fn watch_fabrics(self) {
         self.fabrics_asked.notified().await;
         let (group, version) = crd::fabric_group_and_version();
         let source = Source {
@@ -57,29 +57,29 @@ impl Operator {
                     crd::FABRICS
                 ),
                 Err(kube::Error::Api(status)) if status.code == 403 => format!(
-                    "the operator may not list `{}` of `{group}`, which takes rights for the whole cluster",
+                    "the operator may not list `{}` of `{group}`, which needs cluster-wide rights",
                     crd::FABRICS
                 ),
                 Err(error) => {
-                    debug!(%error, "cannot list fabrics; trying again");
+                    debug!(%error, "Cannot list fabrics; retrying");
                     tokio::time::sleep(LOOK_EVERY).await;
                     continue;
                 }
             };
-            let changed = self.state.store().hear_no_fabrics(why.clone());
+            let changed = self.state.store().mark_fabrics_unavailable(why.clone());
             if !changed.is_empty() {
-                warn!(sentence = why, "jobs wait for a fabric");
+                warn!(sentence = why, "Jobs wait for a fabric");
             }
-            self.queue.all_soon(changed);
+            self.queue.enqueue_all(changed);
             tokio::time::sleep(LOOK_EVERY).await;
         }
-        info!("following fabrics");
+        info!("Watching fabrics");
         let (state, queue) = (self.state.clone(), Arc::clone(&self.queue));
         let metrics = &self.caller.metrics;
         let pulse = self.feeds.expect(&source.path, Scope::Reported, metrics);
-        feed::follow_with::<FabricView>(client.clone(), source, pulse, move |news| {
-            let changed = state.store().hear_fabrics(news);
-            queue.all_soon(changed);
+        feed::list_and_watch_with::<FabricView>(client.clone(), source, pulse, move |news| {
+            let changed = state.store().update_fabrics(news);
+            queue.enqueue_all(changed);
         })
         .await;
     }

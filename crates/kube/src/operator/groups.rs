@@ -1,7 +1,7 @@
-//! Gangs that schedulers of others start: what they were told, and how far they are.
+//! Gangs that other schedulers start: their pod groups and the state of these.
 //!
-//! An API of theirs is followed from the first job on that needs it, so that a cluster without it costs
-//! nothing and holds nobody up.
+//! The operator watches their API from the first job on that needs it, so that a cluster without it costs
+//! nothing and blocks no job.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -24,10 +24,10 @@ use crate::{
     view::{GroupView, JobView},
 };
 
-/// How often an API that the cluster does not serve is looked for.
+/// How often the operator checks for an API that the cluster does not serve.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// The wishes of jobs to have an API followed.
+/// Requests of jobs to watch an API.
 #[derive(Clone, Debug)]
 pub(super) struct Asked(Arc<BTreeMap<GroupApi, Notify>>);
 
@@ -65,7 +65,7 @@ impl Operator {
         if self.options.shadow || GangScheduler::of(job, &self.cluster).is_none() {
             return Grouping::Unused;
         }
-        // A job that cannot be laid out is refused where its pods are made.
+        // A job whose pods cannot be built is refused where they are created.
         let plan = Plan::new(job, &self.cluster).ok();
         let Some(group) = plan.and_then(|plan| plan.group()) else {
             return Grouping::Unused;
@@ -104,8 +104,8 @@ impl Operator {
         (known == Known::Unserved).then(|| unserved(scheduler.api()))
     }
 
-    /// Follows the groups of `api` from the moment on that somebody needs them.
-    pub(super) async fn follow_groups(self, api: GroupApi) {
+    /// Watches the pod groups of `api` from the first job on that needs them.
+    pub(super) async fn watch_groups(self, api: GroupApi) {
         let stated = GangScheduler::stated(&self.cluster);
         if stated.is_none_or(|scheduler| scheduler.api() != api) {
             self.asked.wait(api).await;
@@ -115,19 +115,19 @@ impl Operator {
                 Ok(true) => break,
                 Ok(false) => {
                     if self.state.store().groups_known(api) != Known::Unserved {
-                        warn!(sentence = unserved(api), "gangs cannot be started");
+                        warn!(sentence = unserved(api), "Gangs cannot be started");
                     }
-                    let changed = self.state.store().hear_unserved(api);
-                    self.queue.all_soon(changed);
+                    let changed = self.state.store().mark_group_unserved(api);
+                    self.queue.enqueue_all(changed);
                 }
-                Err(error) => debug!(%error, "cannot tell what the cluster serves"),
+                Err(error) => debug!(%error, "Cannot list the APIs that the cluster serves"),
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
         info!(
             group = api.group(),
             version = api.version(),
-            "following groups"
+            "Watching pod groups"
         );
         let group = format!("/apis/{}/{}", api.group(), api.version());
         let source = Source {
@@ -139,9 +139,9 @@ impl Operator {
         let metrics = &self.caller.metrics;
         let pulse = self.feeds.expect(&source.path, Scope::Reported, metrics);
         let client = self.caller.client.clone();
-        feed::follow_with::<GroupView>(client, source, pulse, move |news| {
-            let changed = state.store().hear_groups(api, news);
-            queue.all_soon(changed);
+        feed::list_and_watch_with::<GroupView>(client, source, pulse, move |news| {
+            let changed = state.store().update_groups(api, news);
+            queue.enqueue_all(changed);
         })
         .await;
     }
@@ -168,7 +168,7 @@ pub(crate) fn as_applied(mut group: Group, queue: &str) -> serde_json::Value {
     Object::Group(Box::new(group)).to_value()
 }
 
-/// One sentence for a group of somebody else that has the job's name.
+/// The message for a pod group of another owner that has the job's name.
 fn taken(key: &JobKey, view: &JobView, api: GroupApi, there: &GroupEntry) -> String {
     let claimant = Claimant {
         kind: key.kind,
@@ -183,7 +183,7 @@ fn taken(key: &JobKey, view: &JobView, api: GroupApi, there: &GroupEntry) -> Str
 /// One sentence for an API that is not there.
 pub(crate) fn unserved(api: GroupApi) -> String {
     format!(
-        "this cluster does not serve `{}` of `{}/{}`, by which the scheduler is told of gangs: install its \
+        "this cluster does not serve `{}` of `{}/{}`, which its scheduler needs for gangs: install its \
          CRDs, or leave gangs to others with `trainyard.dev/gang`",
         api.resource(),
         api.group(),

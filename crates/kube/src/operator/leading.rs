@@ -3,15 +3,15 @@
 use super::Operator;
 
 impl Operator {
-    /// Every job is looked at by an operator that begins to lead: while another led, it may have forgotten what it knew.
-    pub(super) async fn look_at_all_on_taking_over(self) {
+    /// An operator that begins to lead enqueues every job: while another led, it may have forgotten what it knew.
+    pub(super) async fn enqueue_all_on_taking_over(self) {
         let mut leads = self.leads();
         loop {
             if leads.wait_for(|leads| *leads).await.is_err() {
                 return;
             }
             let jobs = self.state.store().job_keys();
-            self.queue.all_soon(jobs);
+            self.queue.enqueue_all(jobs);
             if leads.wait_for(|leads| !*leads).await.is_err() {
                 return;
             }

@@ -16,7 +16,7 @@ pub(super) async fn panic_in(tasks: &mut JoinSet<()>) -> Box<dyn Any + Send> {
                 if let Ok(panic) = error.try_into_panic() {
                     error!(
                         panic = panic_message(panic.as_ref()),
-                        "a task that must not be lost panicked; ending the process"
+                        "A required task panicked; exiting"
                     );
                     return panic;
                 }
@@ -39,7 +39,7 @@ mod tests {
         tasks.spawn(async {});
         tasks.spawn(std::future::pending()).abort();
         let quiet = tokio::time::timeout(Duration::from_hours(1), panic_in(&mut tasks)).await;
-        assert!(quiet.is_err(), "tasks that end or are aborted are no loss");
+        assert!(quiet.is_err(), "tasks that end or are aborted are not lost");
         tasks.spawn(async { resume_unwind(Box::new("a feed panics")) });
         let panic = panic_in(&mut tasks).await;
         assert_eq!(panic_message(panic.as_ref()), "a feed panics");

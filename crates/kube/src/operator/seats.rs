@@ -1,4 +1,4 @@
-//! Seats in the cluster: who waits for them, and when the line is looked at.
+//! Node assignment: who waits, and when the wait queue is processed.
 
 #[cfg(test)]
 mod tests;
@@ -21,15 +21,15 @@ use crate::{
     view::{JobView, PriorityView, RoomView},
 };
 
-/// Gangs that come together are looked at together.
+/// Gangs that are created together are placed together.
 const GATHER: Duration = Duration::from_millis(5);
-/// The line is looked at this often even if nothing is heard: patience runs out by itself.
+/// The wait queue is processed this often even without a watch event: timeouts pass.
 const AT_LEAST_EVERY: Duration = Duration::from_secs(10);
-/// Looking at the line takes at most one part in this many of the operator's time.
+/// Processing the wait queue takes at most one part in this many of the operator's time.
 const SHARE: u32 = 4;
 
 impl Operator {
-    /// Whether this operator gives seats at all.
+    /// Whether this operator assigns nodes at all.
     pub(crate) fn places(&self) -> bool {
         self.options.placement && self.options.nodes && !self.options.shadow
     }
@@ -54,10 +54,10 @@ impl Operator {
         store.seating(key, view, job, status, &self.cluster)
     }
 
-    /// Has the line looked at, if something has changed there.
-    pub(crate) fn look_at_line(&self) {
-        if self.state.store().wait_queue.take_stirred() {
-            self.stirred.notify_one();
+    /// Has the wait queue processed, if something has changed there.
+    pub(crate) fn notify_wait_queue(&self) {
+        if self.state.store().wait_queue.take_placement_due() {
+            self.wait_queue_changed.notify_one();
         }
     }
 
@@ -75,21 +75,21 @@ impl Operator {
         let path = "/api/v1/pods".to_owned();
         let all = Scope::Everything;
         self.feed::<RoomView>(tasks, path, selector, all.clone(), |state, news| {
-            state.store().hear_room(news);
+            state.store().update_room(news);
             Vec::new()
         });
         let path = "/apis/scheduling.k8s.io/v1/priorityclasses".to_owned();
         self.feed::<PriorityView>(tasks, path, None, all, |state, news| {
-            state.store().hear_priorities(news);
+            state.store().update_priorities(news);
             Vec::new()
         });
     }
 
-    /// Looks at the line whenever something has changed, for ever.
-    pub(super) async fn give_seats(&self) {
+    /// Processes the wait queue whenever something has changed; never returns.
+    pub(super) async fn process_wait_queue(&self) {
         let mut leads = self.leads.clone();
         loop {
-            drop(tokio::time::timeout(AT_LEAST_EVERY, self.stirred.notified()).await);
+            drop(tokio::time::timeout(AT_LEAST_EVERY, self.wait_queue_changed.notified()).await);
             if leads.wait_for(|leads| *leads).await.is_err() {
                 return;
             }
@@ -110,16 +110,16 @@ impl Operator {
             let scope = self.options.preemption;
             for gang in &looked.out_of_scope {
                 self.caller.metrics.preemption_refused();
-                info!(job = %gang, %scope, "preemption is out of scope");
+                info!(job = %gang, %scope, "Preemption is out of scope");
             }
             for warning in &looked.warnings {
-                warn!(warning, "the topology is doubtful");
+                warn!(warning, "Topology labels are inconsistent");
             }
             for gang in &looked.seated {
-                info!(job = %gang, ?took, waiting, "the gang has seats");
+                info!(job = %gang, ?took, waiting, "Assigned nodes to the gang");
             }
             let changed = looked.seated.iter().chain(&looked.changed);
-            self.queue.all_soon(changed.map(JobKey::of_gang));
+            self.queue.enqueue_all(changed.map(JobKey::of_gang));
             tokio::time::sleep(took * (SHARE - 1)).await;
         }
     }

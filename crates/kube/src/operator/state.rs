@@ -33,7 +33,7 @@ pub(crate) struct Memory {
     pub(crate) autoscaler: Scaler,
     /// The objects that it made or found to be the job's own, by resource and name, with their uid.
     pub(crate) made: BTreeMap<(&'static str, Box<str>), Box<str>>,
-    /// The group that another scheduler was told, as it was applied.
+    /// The pod group for another scheduler, as it was applied.
     pub(crate) group: Option<Value>,
     /// What was refused in the last pass.
     pub(crate) refusals: Vec<Refusal>,
@@ -47,7 +47,7 @@ pub(crate) struct Memory {
     pub(crate) unreadable: Option<String>,
     /// Why it is set aside, as it was last reported.
     pub(crate) set_aside: Option<String>,
-    /// The attempt for which it was reported that its pods are not told where to send their progress.
+    /// The attempt for which `ProgressPushOff` was emitted: its pods have no address to send progress to.
     pub(crate) unsent_attempt: u32,
     backoff: Option<Backoff>,
 }
@@ -68,7 +68,7 @@ pub(crate) enum Scaler {
 }
 
 impl State {
-    /// The state of an operator that follows the jobs of one namespace, or of all.
+    /// The state of an operator that watches the jobs of one namespace, or of all.
     pub(crate) fn following(namespace: Option<&str>) -> Self {
         let state = Self::default();
         state.store().namespace = namespace.map(str::to_owned);

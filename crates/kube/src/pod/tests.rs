@@ -31,7 +31,7 @@ fn containers() -> Value {
 }
 
 #[test]
-fn whose_it_is() {
+fn job_and_slot_of_a_pod() {
     let entry = entry(&containers(), &json!({"phase": "Running"}));
     assert_eq!((&*entry.uid, &*entry.owner, entry.version), ("p1", "u1", 7));
     assert_eq!(entry.phase, PodPhase::Running);

@@ -76,7 +76,7 @@ impl Journal {
         fs::rename(new, path)
     }
 
-    /// The records; none where they cannot be read: then two more crashes tell.
+    /// The records; none if they cannot be read: then it takes two more crashes.
     fn stored(&self) -> Option<Suspects> {
         let mut text = Vec::new();
         let file = File::open(self.path()).ok()?;
@@ -142,11 +142,11 @@ mod tests {
         assert_eq!(left.crashed, None, "a crash is counted once");
         drop(journal.enter(&record_of(&mark())));
         let (_, left) = Journal::open(folder.path()).unwrap();
-        assert_eq!(left.crashed, None, "a step that ended is no crash");
+        assert_eq!(left.crashed, None, "a step that ended is not a crash");
     }
 
     #[test]
-    fn panic_is_no_crash() {
+    fn panic_is_not_a_crash() {
         let folder = tempfile::tempdir().unwrap();
         let (journal, _) = Journal::open(folder.path()).unwrap();
         let record = record_of(&mark());

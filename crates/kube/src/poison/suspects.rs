@@ -158,7 +158,7 @@ impl Suspect {
     fn sentence(&self) -> Option<String> {
         let what = if self.crashes >= CRASHES {
             format!(
-                "the operator crashed {} times while it processed this job",
+                "the operator crashed {} times while processing this job",
                 self.crashes
             )
         } else if self.panics >= PANICS {
@@ -233,17 +233,17 @@ mod tests {
             ("pppe", false),
             ("pppeppp", true),
         ];
-        for (story, held) in cases {
+        for (steps, held) in cases {
             let mut suspects = Suspects::default();
             let mut content = 7;
-            for step in story.chars() {
+            for step in steps.chars() {
                 match step {
                     'p' => drop(suspects.panicked(&mark("a"), content, "index out of bounds")),
                     '.' => suspects.passed(&mark("a")),
                     _ => content += 1,
                 }
             }
-            assert_eq!(is_held(&mut suspects, "a", content), held, "{story}");
+            assert_eq!(is_held(&mut suspects, "a", content), held, "{steps}");
         }
     }
 

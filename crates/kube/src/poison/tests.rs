@@ -58,7 +58,7 @@ async fn crashes_are_counted_across_processes() {
         unreachable!("two crashes are enough")
     };
     assert!(
-        sentence.starts_with("the operator crashed 2 times while it processed this job; "),
+        sentence.starts_with("the operator crashed 2 times while processing this job; "),
         "{sentence}"
     );
     drop(poison);

@@ -27,7 +27,7 @@ const NODES: &str = "/api/v1/nodes";
 const AT_ONCE: usize = 16;
 /// Tries of a change of which another writer is in the way.
 const TRIES: usize = 5;
-/// The news of a taint comes within this time.
+/// The watch event of a taint comes within this time.
 const NEWS: Duration = Duration::from_mins(1);
 
 impl Operator {
@@ -63,7 +63,7 @@ impl Operator {
             }
         }
         if let Some((node, error)) = refused {
-            warn!(node, %error, "cannot write what a trial found to a node");
+            warn!(node, %error, "Cannot write the result of a trial to the node");
         }
     }
 
@@ -73,7 +73,7 @@ impl Operator {
         let Some(probation) = Probation::of(fault, at, gate.probation_lasts) else {
             return;
         };
-        // One at a time: each has to count the ones before it, whose news may be under way.
+        // One at a time: each has to count the ones before it, whose watch event may not have come yet.
         let mut taking = self.taking.lock().await;
         let now = Instant::now();
         let allowed = {
@@ -92,7 +92,7 @@ impl Operator {
                 node,
                 check = fault.check,
                 why,
-                "an unfit node is not put on probation"
+                "Unfit node is not put on probation"
             );
             return;
         }
@@ -100,17 +100,17 @@ impl Operator {
             Ok(()) => {
                 taking.insert(node.to_owned(), now);
                 let until = probation.until;
-                info!(node, check = fault.check, why = fault.why, %until, "a node is on probation");
+                info!(node, check = fault.check, why = fault.why, %until, "Node is on probation");
             }
-            Err(error) => warn!(node, %error, "cannot put an unfit node on probation"),
+            Err(error) => warn!(node, %error, "Cannot put an unfit node on probation"),
         }
     }
 
     /// Lets a node come back that has passed.
     pub(super) async fn end_probation(&self, node: &str) {
         match taint(&self.caller, node, None).await {
-            Ok(()) => info!(node, "a node comes back from probation"),
-            Err(error) => warn!(node, %error, "cannot end the probation of a node"),
+            Ok(()) => info!(node, "Node returns from probation"),
+            Err(error) => warn!(node, %error, "Cannot end the probation of a node"),
         }
     }
 
@@ -123,12 +123,12 @@ impl Operator {
             .merge::<serde::de::IgnoredAny>(NODES, node, &change)
             .await;
         if let Err(error) = written {
-            debug!(node, %error, "cannot extend the probation of a node");
+            debug!(node, %error, "Cannot extend the probation of a node");
         }
     }
 }
 
-/// Puts the taint on a node, or takes it away.
+/// Adds the taint to a node, or removes it.
 async fn taint(
     caller: &Caller,
     node: &str,

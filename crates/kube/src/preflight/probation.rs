@@ -1,9 +1,9 @@
-//! Nodes that come back: each whose time is over is looked at again, and stays away until it passes.
+//! Nodes that return: each node whose probation is over gets a trial, and stays tainted until it passes.
 //!
-//! Owns when nodes on probation are tried, and the pods of preflights that nobody removed.
+//! Owns when nodes on probation are tried, and deletes leftover pods of preflights.
 //!
 //! Invariants: one trial at a time; only the leader makes any. A node comes back only by passing, or because a person
-//! takes its taint away.
+//! removes its taint.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -24,13 +24,13 @@ use crate::{
     view::{Meta, View},
 };
 
-/// How often nodes on probation are looked for.
+/// How often the operator checks for nodes on probation.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// A trial without a result is made again after this.
+/// A trial without a result is repeated after this.
 const AGAIN: Duration = Duration::from_mins(5);
 /// Nodes that are tried at once.
 const AT_ONCE: usize = 16;
-/// How many looks lie between two at pods that nobody removed.
+/// How many checks lie between two checks for leftover pods.
 const SWEEP_EVERY: u32 = 30;
 /// The pods of a preflight that are older than this have ended long ago.
 const STALE: Duration = Duration::from_mins(15);
@@ -56,7 +56,7 @@ impl View for Left {
 }
 
 impl Left {
-    /// Whether it is what a preflight left, and old enough that nobody waits for it.
+    /// Whether it is left over from a preflight, and old enough that no runner waits for it.
     fn is_stale(&self, own: &str, now: Timestamp) -> bool {
         let meta = &self.metadata;
         let label = |key: &str| meta.label(key).unwrap_or_default();
@@ -75,10 +75,10 @@ impl Left {
 
 impl Operator {
     /// Tries nodes that jobs blame, and those that may come back from probation, for as long as the operator runs.
-    pub(crate) async fn watch_over_nodes(self) {
+    pub(crate) async fn run_node_trials(self) {
         let place = self.trial_place();
         if let Err(why) = &place {
-            warn!(why, "this operator tries and marks no node");
+            warn!(why, "This operator neither tries nor marks nodes");
         }
         let mut leads = self.leads();
         let mut looks = 0_u32;
@@ -111,7 +111,7 @@ impl Operator {
             let store = self.state.store();
             partners(store.wait_queue.snapshot(), &due, &BTreeSet::new())
         };
-        info!(nodes = due.len(), "nodes on probation are tried again");
+        info!(nodes = due.len(), "Trying nodes on probation again");
         match self.run_trial(&due, &beside).await {
             Ok(tried) => {
                 let this = self.clone();
@@ -127,7 +127,7 @@ impl Operator {
                     .node_tried("probation", "no_result");
                 warn!(
                     nodes = due.len(),
-                    why, "a trial of nodes on probation produced no result"
+                    why, "Trial of nodes on probation produced no result"
                 );
                 let until = later(crate::clock::now(), AGAIN.min(self.gate().probation_lasts));
                 for node in &due {
@@ -147,15 +147,15 @@ impl Operator {
             } else {
                 self.caller.metrics.trust.node_tried("probation", "unfit");
                 let fault = judgement.unfit.get(node);
-                let why = fault.map_or("all fail alike", |fault| fault.why.as_str());
-                info!(node, why, "a node stays on probation");
+                let why = fault.map_or("all nodes fail the same check", |fault| fault.why.as_str());
+                info!(node, why, "Node stays on probation");
                 let until = later(tried.at, self.gate().probation_lasts);
                 self.extend_probation(node, until).await;
             }
         }
     }
 
-    /// Removes pods of preflights that whoever made them did not.
+    /// Deletes pods of preflights that their creator did not delete.
     async fn sweep(&self, now: Timestamp) {
         let source = Source {
             path: self.path("/api/v1", "pods"),
@@ -165,7 +165,7 @@ impl Operator {
         let pods = match feed::list::<Left>(&self.caller.client, &source).await {
             Ok((pods, _)) => pods,
             Err(error) => {
-                debug!(%error, "cannot list what preflights left");
+                debug!(%error, "Cannot list leftover preflight pods");
                 return;
             }
         };
@@ -185,7 +185,7 @@ impl Operator {
             debug!(
                 pod = meta.name,
                 ok = gone.is_ok(),
-                "removed what a preflight left"
+                "Deleted a leftover preflight pod"
             );
         }
     }
@@ -198,7 +198,7 @@ fn later(from: Timestamp, after: Duration) -> Timestamp {
 /// The nodes whose probation is over.
 fn due(snapshot: &Snapshot, now: Timestamp) -> BTreeSet<String> {
     let nodes = snapshot.nodes.iter();
-    let due = nodes.filter(|(_, node)| node.ready && node.may_come_back(now));
+    let due = nodes.filter(|(_, node)| node.ready && node.may_leave_probation(now));
     due.take(AT_ONCE).map(|(name, _)| name.clone()).collect()
 }
 
@@ -236,7 +236,7 @@ mod tests {
             ("over", node(Some(10), true)),
             ("not yet", node(Some(11), true)),
             ("nobody knows", node(None, true)),
-            ("taken away by a person", node(Some(5), false)),
+            ("removed by a person", node(Some(5), false)),
             ("dead", dead),
         ] {
             snapshot.nodes.insert(name.to_owned(), node);
@@ -285,7 +285,7 @@ mod tests {
         ];
         for (name, pod, want) in cases {
             let now = Timestamp::from_second(10_000).unwrap();
-            assert_eq!(pod.is_stale("record", now), want, "{name}");
+            assert_eq!(pod.is_stale("trainyard", now), want, "{name}");
         }
     }
 }

@@ -1,15 +1,15 @@
-//! The pods of one preflight, from the first that is made to the last that is gone.
+//! Runs the pods of one preflight, from the first one created to the last one deleted.
 //!
 //! # Flow
-//! What is left of earlier ones goes. The lead is made; once it runs, the others, which are told where it is. When the lead
-//! has ended, its log holds the report. Then all pods go.
+//! The runner deletes leftovers of earlier ones. It creates the leader; once that runs, the others, with its address. When the leader
+//! has ended, its log holds the report. Then the runner deletes all pods.
 //!
 //! # Guarantees
 //! - It ends within [`LIMIT`], and whatever it says is a sentence.
 //! - It believes, follows and deletes only pods that it created, or that are owned and named as those: by their identity,
 //!   never by name or label alone. A report speaks about the nodes of its pods and is bounded in size.
-//! - A node whose pod does not start is a failed check of that node; a pod that no node is given tells nothing of any.
-//! - Of a lead that does not start, or that nobody reaches although others run, another takes the place, once.
+//! - A node whose pod does not start is a failed check of that node; a pod that gets no node says nothing about any.
+//! - A leader that does not start, or that no other pod reaches although others run, is replaced once.
 
 mod member;
 
@@ -41,15 +41,15 @@ use crate::{
 pub(crate) const LIMIT: Duration = Duration::from_secs(280);
 /// A pod that has its node and no network or volume after this long will not get them.
 pub(crate) const SETS_UP: Duration = Duration::from_mins(1);
-/// Pods that are being deleted are waited for this long; they are told to end at once.
+/// Pods that are being deleted are waited for this long; their grace period is 1 s.
 const LEAVES: Duration = Duration::from_secs(30);
 /// Calls under way at once.
 const AT_ONCE: usize = 16;
-/// Bytes of the lead's log beside the report: what goes wrong is told there.
+/// Bytes of the leader's log beside the report: errors are logged there.
 const BESIDE_REPORT: usize = 16 << 10;
 /// The check of a node that its pod does.
 const STARTED: &str = "pod-starts";
-/// The check that a pod came to the lead.
+/// The check that a pod connected to the leader.
 const JOINED: &str = "joined";
 
 /// Runs the pods of one preflight.
@@ -67,20 +67,20 @@ pub(crate) struct Runner<'a> {
     pub(crate) sets_up_within: Duration,
 }
 
-/// What came of one.
+/// The result of one preflight.
 #[derive(Clone, Debug, Default)]
 pub struct PreflightFound {
     /// What was found.
     pub report: Report,
-    /// The nodes that were not looked at because no pod got there, and why.
+    /// The nodes that were not checked because no pod was started there, and why.
     pub unseen: BTreeMap<String, String>,
 }
 
 impl PreflightFound {
-    /// The report, where it tells of every node.
+    /// The report, if it covers every node.
     pub(crate) fn measured(self) -> Result<Report, String> {
         match self.unseen.into_iter().next() {
-            Some((node, why)) => Err(format!("no pod got to node `{node}`: {why}")),
+            Some((node, why)) => Err(format!("no pod started on node `{node}`: {why}")),
             None => Ok(self.report),
         }
     }
@@ -89,26 +89,26 @@ impl PreflightFound {
 type Watched = watch::Receiver<Seen>;
 
 impl Runner<'_> {
-    /// Runs a preflight of `pods`; `say` is told how far it is. The error is why it tells nothing.
+    /// Runs a preflight of `pods`; `say` gets its progress. The error is why there is no result.
     pub(crate) async fn run(
         &self,
         pods: Vec<PreflightPod>,
         say: &(dyn Fn(String) + Send + Sync),
     ) -> Result<PreflightFound, String> {
-        let (told, seen) = watch::channel(Seen::default());
+        let (sender, seen) = watch::channel(Seen::default());
         let source = Source {
             path: object_path(self.namespace, "pods"),
             labels: Some(self.selector()),
             fields: None,
         };
         let (namespace, owner) = (self.namespace.to_owned(), self.owner.to_owned());
-        let follow = feed::follow(self.caller.client.clone(), source, move |news| {
-            told.send_modify(|seen| seen.hear(news, |meta| is_ours(meta, &namespace, &owner)));
+        let watching = feed::list_and_watch(self.caller.client.clone(), source, move |news| {
+            sender.send_modify(|seen| seen.update(news, |meta| is_ours(meta, &namespace, &owner)));
         });
         let found = tokio::time::timeout(LIMIT, self.conduct(pods, seen, say));
         tokio::select! {
-            // It follows for ever.
-            () = follow => Err("its pods are followed no longer".to_owned()),
+            // It watches until it is dropped.
+            () = watching => Err("the watch of its pods ended".to_owned()),
             found = found => found.unwrap_or_else(|_| {
                 Err(format!("it did not end within {} s", LIMIT.as_secs()))
             }),
@@ -141,32 +141,34 @@ impl Runner<'_> {
         say: &(dyn Fn(String) + Send + Sync),
     ) -> Result<PreflightFound, String> {
         until(&mut seen, LEAVES, |seen| seen.listed).await;
-        let mut last = Err("there are no nodes to look at".to_owned());
+        let mut last = Err("there are no nodes to check".to_owned());
         for again in [true, false] {
             self.clear(&mut seen).await?;
             let found = self.attempt(&pods, &mut seen, say).await;
             let other = again && pods.len() > 1;
             match &found {
                 Ok(found) if other && nobody_joined(&found.report, &pods) => {
-                    say("nobody reached the lead; another one leads".to_owned());
+                    say("no pod reached the leader; retrying with another leader".to_owned());
                 }
-                Err(NoReport::Lead(why)) if other => say(format!("{why}; another one leads")),
-                _ => return self.land(found, &mut seen).await,
+                Err(NoReport::Leader(why)) if other => {
+                    say(format!("{why}; retrying with another leader"))
+                }
+                _ => return self.clear_and_return(found, &mut seen).await,
             }
-            last = self.land(found, &mut seen).await;
+            last = self.clear_and_return(found, &mut seen).await;
             pods.rotate_left(1);
         }
         last
     }
 
-    /// Clears everything away; what was found is told only then, for the seats are free from then on.
-    async fn land(
+    /// Deletes all pods, then returns the result: from then on the nodes are free.
+    async fn clear_and_return(
         &self,
         found: Result<PreflightFound, NoReport>,
         seen: &mut Watched,
     ) -> Result<PreflightFound, String> {
         self.clear(seen).await?;
-        found.map_err(|(NoReport::Lead(why) | NoReport::All(why))| why)
+        found.map_err(|(NoReport::Leader(why) | NoReport::All(why))| why)
     }
 
     /// Deletes every pod of it that is seen, also one that comes meanwhile, and waits until none is left.
@@ -186,7 +188,7 @@ impl Runner<'_> {
                 match seen.wait_for(|seen| met(seen)).await {
                     Ok(seen) if seen.members.is_empty() => return Ok(()),
                     Ok(_) => {}
-                    Err(_) => return Err("its pods are followed no longer".to_owned()),
+                    Err(_) => return Err("the watch of its pods ended".to_owned()),
                 }
             }
         };
@@ -223,12 +225,12 @@ impl Runner<'_> {
             .collect();
         let mut calls = stream::iter(calls).buffer_unordered(AT_ONCE);
         while let Some(done) = calls.next().await {
-            done.map_err(|error| format!("its pods cannot be deleted: {error}"))?;
+            done.map_err(|error| format!("cannot delete its pods: {error}"))?;
         }
         Ok(())
     }
 
-    /// One try with the first of `pods` as the lead.
+    /// One try with the first of `pods` as the leader.
     async fn attempt(
         &self,
         pods: &[PreflightPod],
@@ -236,17 +238,17 @@ impl Runner<'_> {
         say: &(dyn Fn(String) + Send + Sync),
     ) -> Result<PreflightFound, NoReport> {
         let Some((first, others)) = pods.split_first() else {
-            return Err(NoReport::All("there are no nodes to look at".to_owned()));
+            return Err(NoReport::All("there are no nodes to check".to_owned()));
         };
-        let mut lead = first.pod.clone();
-        preflight::lead(&mut lead, pods);
+        let mut leader = first.pod.clone();
+        preflight::make_leader(&mut leader, pods);
         let name = name_of(first);
         say(format!(
             "`{name}` starts on node `{}`, to lead {} pods",
             first.node,
             pods.len()
         ));
-        let uid = &self.create(&lead).await?;
+        let uid = &self.create(&leader).await?;
         let set_up = |seen: &Seen| {
             let stage = seen.stage(uid);
             !matches!(stage, None | Some(Stage::Unplaced(_) | Stage::SetsUp(_)))
@@ -262,8 +264,8 @@ impl Runner<'_> {
             stage => {
                 let words = words_of(stage);
                 let node = &first.node;
-                return Err(NoReport::Lead(format!(
-                    "the lead on node `{node}` does not start: {words}"
+                return Err(NoReport::Leader(format!(
+                    "the leader pod on node `{node}` did not start: {words}"
                 )));
             }
         };
@@ -293,8 +295,8 @@ impl Runner<'_> {
         let stage = seen.borrow().stage(uid);
         if stage != Some(Stage::Done) {
             let words = words_of(stage);
-            return Err(NoReport::Lead(format!(
-                "the lead on node `{}` ended: {words}",
+            return Err(NoReport::Leader(format!(
+                "the leader pod on node `{}` ended: {words}",
                 first.node
             )));
         }
@@ -319,10 +321,10 @@ impl Runner<'_> {
         }
     }
 
-    /// The report in the log of the lead, which is the pod with the identity `uid`, about `nodes`.
+    /// The report in the log of the leader, which is the pod with the identity `uid`, about `nodes`.
     async fn report(
         &self,
-        lead: &str,
+        leader: &str,
         uid: &str,
         nodes: &BTreeSet<String>,
     ) -> Result<Report, NoReport> {
@@ -333,20 +335,20 @@ impl Runner<'_> {
             limit_bytes: i64::try_from(most + 1).ok(),
             ..LogParams::default()
         };
-        let mut read = self.caller.log(&path, lead, &params, most + 1).await;
+        let mut read = self.caller.log(&path, leader, &params, most + 1).await;
         if matches!(&read, Err(CallError::Late | CallError::Kube(_))) {
-            read = self.caller.log(&path, lead, &params, most + 1).await;
+            read = self.caller.log(&path, leader, &params, most + 1).await;
         }
         let log = read.map_err(|error| {
-            NoReport::All(format!("the log of the lead cannot be read: {error}"))
+            NoReport::All(format!("cannot read the log of the leader pod: {error}"))
         })?;
         if log.len() > most {
             let most = self.report_bytes;
             return Err(self.reject(&Rejected::TooLarge { most }));
         }
         // Logs are read by name. A name has one pod at a time, so it was this one if it still is.
-        if self.holder(lead).await?.as_deref() != Some(uid) {
-            let pod = lead.to_owned();
+        if self.holder(leader).await?.as_deref() != Some(uid) {
+            let pod = leader.to_owned();
             return Err(self.reject(&Rejected::WrongPod { pod }));
         }
         let report = find_report(&log)?.map_err(|rejected| self.reject(&rejected))?;
@@ -362,7 +364,7 @@ impl Runner<'_> {
         };
         let listed = feed::list::<Bare>(&self.caller.client, &source).await;
         let (pods, _) = listed.map_err(|error| {
-            NoReport::All(format!("the lead `{name}` cannot be listed: {error}"))
+            NoReport::All(format!("cannot list the leader pod `{name}`: {error}"))
         })?;
         Ok(pods.into_iter().next().map(|pod| pod.metadata.uid))
     }
@@ -387,12 +389,12 @@ fn is_ours(meta: &Meta, namespace: &str, owner: &str) -> bool {
     meta.owner() == owner && preflight::is_left_over(labelled, namespace)
 }
 
-/// Why a preflight came to nothing.
+/// Why a preflight has no report.
 #[derive(Debug)]
 enum NoReport {
-    /// The lead is at fault; another one may do.
-    Lead(String),
-    /// Another lead would not help.
+    /// The leader is at fault; another one may work.
+    Leader(String),
+    /// Another leader would not help.
     All(String),
 }
 
@@ -403,7 +405,7 @@ fn find_report(log: &[u8]) -> Result<Result<Report, Rejected>, NoReport> {
     let Some((_, report)) = line else {
         let last = text.lines().last().unwrap_or("nothing");
         return Err(NoReport::All(format!(
-            "the lead wrote no report; its last line is: {}",
+            "the leader pod wrote no report; its last log line is: {}",
             short(last)
         )));
     };
@@ -427,7 +429,7 @@ fn alone(node: &str, stage: Option<Stage>) -> Result<PreflightFound, NoReport> {
     Ok(found)
 }
 
-/// The report, with what is known of pods that never came to the lead: of each node, the identity of the pod `made` there.
+/// The report, with what is known of pods that never connected to the leader: of each node, the identity of the pod `made` there.
 fn complete(mut report: Report, made: &BTreeMap<String, String>, seen: &Seen) -> PreflightFound {
     let mut unseen = BTreeMap::new();
     for (node, uid) in made {
@@ -438,7 +440,7 @@ fn complete(mut report: Report, made: &BTreeMap<String, String>, seen: &Seen) ->
             Some(Stage::Pulls) => {
                 unseen.insert(
                     node.clone(),
-                    "it still waits for the image of the job".to_owned(),
+                    "it is still pulling the image of the job".to_owned(),
                 );
             }
             Some(Stage::SetsUp(words)) => {
@@ -462,12 +464,12 @@ fn did_not_start(words: &str) -> Check {
         needed: "every pod of the gang starts".to_owned(),
         cause: "a volume that cannot be mounted, a network that cannot be attached, or an image that cannot be pulled"
             .to_owned(),
-        next: "look at the volumes and annotations of the template, and at what this node has of them".to_owned(),
+        next: "check the volumes and annotations of the template, and whether this node has them".to_owned(),
         owner: Owner::MlTeam,
     }
 }
 
-/// Whether others ran, and none of them came to the lead.
+/// Whether others ran, and none of them connected to the leader.
 fn nobody_joined(report: &Report, pods: &[PreflightPod]) -> bool {
     let others = pods.iter().skip(1);
     let mut others = others.map(|one| report.nodes.get(&one.node));
@@ -483,7 +485,7 @@ fn words_of(stage: Option<Stage>) -> String {
     match stage {
         None => "it was deleted".to_owned(),
         Some(Stage::Unplaced(words) | Stage::SetsUp(words) | Stage::Failed(words)) => words,
-        Some(Stage::Pulls) => "it still waits for the image of the job".to_owned(),
+        Some(Stage::Pulls) => "it is still pulling the image of the job".to_owned(),
         Some(Stage::Runs(_)) => "it still runs".to_owned(),
         Some(Stage::Done) => "it has ended".to_owned(),
     }

@@ -40,7 +40,7 @@ impl Tasks {
         let (done, ends) = oneshot::channel();
         lock(&self.closing).spawn(async move {
             task.await;
-            // Whoever waits for it goes on.
+            // The waiting task continues.
             drop(done);
         });
         ends

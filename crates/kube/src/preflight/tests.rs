@@ -236,7 +236,7 @@ async fn pods_of_others_are_neither_believed_nor_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_cannot_be_laid_out_are_told_at_once() {
+async fn invalid_preflight_pods_are_reported_at_once() {
     let server = Server::new();
     let operator = Operator::new(server.client(), with_nodes());
     let job = trainyard_core::spec::job_from_value(&gated()).job.unwrap();
@@ -252,7 +252,7 @@ async fn pods_that_cannot_be_laid_out_are_told_at_once() {
     let PreflightRun::Ended(1, Err(why)) = operator.flights.run(&key, "u", &status) else {
         panic!("it has not ended");
     };
-    assert!(why.starts_with("its pods cannot be laid out: "), "{why}");
+    assert!(why.starts_with("cannot build its pods: "), "{why}");
 }
 
 #[test]

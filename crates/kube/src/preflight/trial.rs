@@ -58,7 +58,7 @@ impl Operator {
                 .suspects()
                 .blame(node, &key.namespace, fit, now);
             self.caller.metrics.trust.node_blamed(blamed.label());
-            info!(job = %key, node, result = blamed.label(), "a preflight of a job blames a node");
+            info!(job = %key, node, result = blamed.label(), "Preflight of a job blames a node");
         }
     }
 
@@ -79,7 +79,7 @@ impl Operator {
             }
             partners(snapshot, &BTreeSet::from([node.clone()]), &beside)
         };
-        info!(node, "a node that a job blames is tried");
+        info!(node, "Trying a node that a job blames");
         let nodes = BTreeSet::from([node.clone()]);
         match self.run_trial(&nodes, &beside).await {
             Ok(tried) => {
@@ -89,7 +89,7 @@ impl Operator {
                     "unfit"
                 };
                 self.caller.metrics.trust.node_tried("blamed", outcome);
-                info!(node, outcome, "a node that a job blames was tried");
+                info!(node, outcome, "Tried a node that a job blames");
                 let this = self.clone();
                 let marked = self.flights.tasks.close(async move {
                     this.write_marks(&tried.follows.marks, tried.at).await;
@@ -100,7 +100,7 @@ impl Operator {
                 self.caller.metrics.trust.node_tried("blamed", "no_result");
                 warn!(
                     node,
-                    why, "the trial of a node that a job blames produced no result"
+                    why, "Trial of a node that a job blames produced no result"
                 );
             }
         }
@@ -136,17 +136,17 @@ impl Operator {
         let flight = flight(OF, 1, &token, count);
         let mut pods = preflight::of_nodes(&namespace, image, flight, &devices, true);
         self.locate(&mut pods);
-        let say = |words: String| debug!(words, "trial");
+        let say = |words: String| debug!(words, "Trial");
         let found = runner.run(pods, &say).await;
         if found.is_err()
             && let Err(error) = runner.remove().await
         {
             warn!(
                 error,
-                "cannot remove the pods of a trial; they end by themselves"
+                "Cannot delete the pods of a trial; they end at their deadline"
             );
         }
-        let report = probe::only_what_was_seen(found?.measured()?);
+        let report = probe::downgrade_unseen_gpus(found?.measured()?);
         let judgement = probe::judge(&report, nodes)?;
         let at = crate::clock::now();
         let covers = fingerprint(&Needs::default());
@@ -262,11 +262,16 @@ mod tests {
     #[test]
     fn trials_run_where_no_tenant_is() {
         let cases = [
-            ("the whole cluster", None, Some("record"), Ok("record")),
+            (
+                "the whole cluster",
+                None,
+                Some("trainyard"),
+                Ok("trainyard"),
+            ),
             (
                 "one namespace, from another",
                 Some("team"),
-                Some("record"),
+                Some("trainyard"),
                 Err(()),
             ),
             (

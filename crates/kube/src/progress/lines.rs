@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 use trainyard_core::{
     job::PodUid,
-    progress::{Reader, Reading, Speakers, Track, rota::Found},
+    progress::{Reader, Reading, StepReporters, Track, rota::Found},
     spec::Slot,
 };
 
@@ -15,11 +15,11 @@ const WHOLE_LINE: usize = 4 << 10;
 /// The length of a time stamp in front of a part, from `2026-01-02T03:04:05.000000000Z` to one with an offset.
 const STAMP: std::ops::RangeInclusive<usize> = 30..=35;
 
-/// What was heard of one attempt.
+/// The progress that the logs of one attempt show.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Heard {
+pub(super) struct AttemptProgress {
     track: Track,
-    speakers: Speakers<Slot>,
+    reporters: StepReporters<Slot>,
     /// The pod that was read last, and what its lines said so far.
     reader: Option<(PodUid, Reader)>,
 }
@@ -42,23 +42,23 @@ pub(super) struct Piece {
 /// What a search found.
 #[derive(Debug)]
 pub(super) struct Searched {
-    pub(super) heard: Heard,
+    pub(super) attempt_progress: AttemptProgress,
     pub(super) found: Found,
     /// The time of the last line.
     pub(super) last_line: Option<Timestamp>,
 }
 
-impl Heard {
+impl AttemptProgress {
     pub(super) fn track(&self) -> &Track {
         &self.track
     }
 
     /// Whether the pod of that slot is the one that reports.
     pub(super) fn speaks(&self, slot: Slot) -> bool {
-        self.speakers.speaker() == Some(&slot)
+        self.reporters.reporter() == Some(&slot)
     }
 
-    /// Takes in the lines of `bytes` that were not read before.
+    /// Applies the lines of `bytes` that were not read before.
     pub(super) fn search(mut self, piece: &Piece, bytes: &[u8]) -> Searched {
         let mut reader = match self.reader.take() {
             Some((pod, reader)) if pod == piece.pod => reader,
@@ -102,7 +102,7 @@ impl Heard {
         found.full = new == lines && lines >= piece.lines;
         self.reader = Some((piece.pod.clone(), reader));
         Searched {
-            heard: self,
+            attempt_progress: self,
             found,
             last_line,
         }
@@ -111,7 +111,7 @@ impl Heard {
     /// Takes one report; whether it is a new step.
     pub(super) fn take(&mut self, slot: Slot, reading: &Reading, at: Timestamp) -> bool {
         if reading.step.is_some() {
-            let step = self.speakers.take(slot, reading).is_some();
+            let step = self.reporters.take(slot, reading).is_some();
             if step || self.speaks(slot) && reading.step == self.track.step {
                 self.track.take(reading, at);
             }
@@ -119,9 +119,9 @@ impl Heard {
         }
         // A loss or a save without a step counts if it is of the pod that reports steps.
         if self
-            .speakers
-            .speaker()
-            .is_none_or(|speaker| *speaker == slot)
+            .reporters
+            .reporter()
+            .is_none_or(|reporter| *reporter == slot)
         {
             self.track.take(reading, at);
         }
@@ -210,8 +210,8 @@ mod tests {
     #[test]
     fn steps_have_the_time_of_their_lines() {
         let log = line(10, "step 1 loss 2.5") + &line(20, "noise") + &line(30, "step 2 loss 2.25");
-        let searched = Heard::default().search(&piece("p", 0, 60), log.as_bytes());
-        let track = searched.heard.track();
+        let searched = AttemptProgress::default().search(&piece("p", 0, 60), log.as_bytes());
+        let track = searched.attempt_progress.track();
         assert_eq!(track.step, Some(2));
         assert_eq!(track.first_at, Some(at(10)));
         assert_eq!(track.last_at, Some(at(30)));
@@ -223,18 +223,18 @@ mod tests {
     #[test]
     fn lines_are_read_once() {
         let first = line(10, "step 1 loss 2.5");
-        let searched = Heard::default().search(&piece("p", 0, 15), first.as_bytes());
+        let searched = AttemptProgress::default().search(&piece("p", 0, 15), first.as_bytes());
         let mut again = piece("p", 0, 25);
         again.after = searched.last_line;
         again.earliest = Some(at(15));
-        let searched = searched.heard.search(&again, first.as_bytes());
+        let searched = searched.attempt_progress.search(&again, first.as_bytes());
         assert!(!searched.found.step, "nothing new");
-        assert_eq!(searched.heard.track().last_at, Some(at(10)));
+        assert_eq!(searched.attempt_progress.track().last_at, Some(at(10)));
 
         let more = first + &line(20, "step 2 loss 2.0");
-        let searched = searched.heard.search(&again, more.as_bytes());
+        let searched = searched.attempt_progress.search(&again, more.as_bytes());
         assert!(searched.found.step);
-        assert_eq!(searched.heard.track().last_at, Some(at(20)));
+        assert_eq!(searched.attempt_progress.track().last_at, Some(at(20)));
     }
 
     #[test]
@@ -243,13 +243,13 @@ mod tests {
             let mut piece = piece("p", 0, 110);
             piece.earliest = Some(at(100));
             let log = line(seconds, "step 7 loss 1.0");
-            let searched = Heard::default().search(&piece, log.as_bytes());
-            assert_eq!(searched.heard.track().last_at, Some(at(want)));
+            let searched = AttemptProgress::default().search(&piece, log.as_bytes());
+            assert_eq!(searched.attempt_progress.track().last_at, Some(at(want)));
         }
     }
 
     #[test]
-    fn what_is_no_line_of_a_log_says_nothing() {
+    fn non_log_lines_are_ignored() {
         for text in [
             "",
             "\n\n",
@@ -258,8 +258,8 @@ mod tests {
             "2026-01-02T03:04:05.000000000Z\n",
             "\u{0}\u{0}\u{ff}",
         ] {
-            let searched = Heard::default().search(&piece("p", 0, 60), text.as_bytes());
-            assert_eq!(searched.heard.track().step, None, "{text:?}");
+            let searched = AttemptProgress::default().search(&piece("p", 0, 60), text.as_bytes());
+            assert_eq!(searched.attempt_progress.track().step, None, "{text:?}");
         }
     }
 
@@ -267,12 +267,12 @@ mod tests {
     fn a_line_in_parts_is_one_line() {
         let bar = |step: u32| format!("\r 26%|██▌       | {step}/1000 [00:10<01:00, 9.99it/s]");
         let bars: String = (0..300).map(bar).collect();
-        // Cut in the middle of a number: its halves are no steps.
+        // Cut in the middle of a number: its halves are not steps.
         let cut = bars.find("257/1000").unwrap() + 1;
         let (one, two) = bars.split_at(cut);
         let log = format!("{} {one}{} {two}\n", stamp(10), stamp(40));
-        let found = Heard::default().search(&piece("p", 0, 60), log.as_bytes());
-        let read = found.heard.track();
+        let found = AttemptProgress::default().search(&piece("p", 0, 60), log.as_bytes());
+        let read = found.attempt_progress.track();
         assert_eq!(read.step, Some(299));
         assert_eq!(read.last_at, Some(at(40)));
     }
@@ -280,21 +280,23 @@ mod tests {
     #[test]
     fn a_window_without_steps_is_full_only_of_new_lines() {
         let noise: String = (0..64).map(|second| line(second, "noise")).collect();
-        let searched = Heard::default().search(&piece("p", 0, 90), noise.as_bytes());
+        let searched = AttemptProgress::default().search(&piece("p", 0, 90), noise.as_bytes());
         assert!(searched.found.full);
         let mut again = piece("p", 0, 90);
         again.after = Some(at(20));
-        let searched = searched.heard.search(&again, noise.as_bytes());
+        let searched = searched.attempt_progress.search(&again, noise.as_bytes());
         assert!(!searched.found.full);
     }
 
     #[test]
     fn a_pod_that_does_not_report_changes_no_loss() {
         let log = line(10, "step 5 loss 0.5");
-        let searched = Heard::default().search(&piece("p", 0, 60), log.as_bytes());
+        let searched = AttemptProgress::default().search(&piece("p", 0, 60), log.as_bytes());
         let other = line(20, "step 4 loss 9.0") + &line(21, "loss 9.0");
-        let searched = searched.heard.search(&piece("q", 1, 60), other.as_bytes());
-        let track = searched.heard.track();
+        let searched = searched
+            .attempt_progress
+            .search(&piece("q", 1, 60), other.as_bytes());
+        let track = searched.attempt_progress.track();
         assert_eq!((track.step, track.loss), (Some(5), Some((5, 0.5))));
     }
 }

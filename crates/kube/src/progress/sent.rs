@@ -30,9 +30,9 @@ impl Operator {
         let sender =
             |it: &&PodToRead| it.uid == pod || it.slot.role == Role::Launcher && it.uid == owner;
         let PodToRead { uid, slot, .. } = followed.pods.iter().find(sender)?.clone();
-        let is_step = followed.heard.take(slot, reading, at);
+        let is_step = followed.attempt_progress.take(slot, reading, at);
         // What it prints may say more than an update without a step.
-        if reading.step.is_some() && followed.heard.speaks(slot) {
+        if reading.step.is_some() && followed.attempt_progress.speaks(slot) {
             followed.known_until = followed.known_until.max(Some(at));
             // What it printed so far is not news any more.
             let line = Some(at);
@@ -44,11 +44,11 @@ impl Operator {
             };
             state.rota.sent(key, of, slot, self.reports.now());
         }
-        let track = followed.heard.track().clone();
+        let track = followed.attempt_progress.track().clone();
         drop(guard);
         self.caller.metrics.progress.of(key, &track);
         if is_step {
-            self.look_soon(key.clone());
+            self.enqueue_job(key.clone());
         }
         Some(is_step)
     }

@@ -81,7 +81,7 @@ impl Operator {
                     "too_often",
                     StatusCode::TOO_MANY_REQUESTS,
                     "TooManyRequests",
-                    "too many tokens have to be checked; retry later",
+                    "too many token reviews in progress; retry later",
                 ));
             }
         }
@@ -89,22 +89,20 @@ impl Operator {
             let status = StatusCode::SERVICE_UNAVAILABLE;
             Refused::later("unavailable", status, "ServiceUnavailable", sentence)
         };
-        let status = match self.ask_whose(token, &audience).await {
+        let status = match self.review_token(token, &audience).await {
             Some(Ok(status)) => status,
             Some(Err(error)) => {
                 if error.is_refusal() {
-                    warn!(%error, "cannot check tokens that come with progress");
+                    warn!(%error, "Cannot review tokens of progress reports");
                 } else {
-                    debug!(%error, "cannot check a token that came with progress");
+                    debug!(%error, "Cannot review the token of a progress report");
                 }
                 return Err(unavailable(
-                    "the API server did not say whose token this is; retry later",
+                    "the API server did not review the token; retry later",
                 ));
             }
             None => {
-                return Err(unavailable(
-                    "the token was not checked in time; retry later",
-                ));
+                return Err(unavailable("the token review timed out; retry later"));
             }
         };
         let now = self.pushes.now();
@@ -119,7 +117,7 @@ impl Operator {
     }
 
     /// What the API server says about a token; nothing where it takes too long.
-    async fn ask_whose(
+    async fn review_token(
         &self,
         token: &str,
         audience: &str,
@@ -175,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_believed_of_its_pod_namespace_and_audience_only() {
+    fn token_is_bound_to_pod_namespace_and_audience() {
         let good = json!({"authenticated": true, "audiences": ["x/status"], "user": {
             "username": "system:serviceaccount:n:default", "extra": {POD_UID: ["u"]}}});
         let with = |pointer: &str, value: Value| {
@@ -214,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_without_a_pod_are_no_claims() {
+    fn tokens_without_a_pod_have_no_claims() {
         let claims = |value: Value| Claims::of(&token::unsigned(&value.to_string()));
         let good = json!({"exp": 1, "kubernetes.io": {"pod": {"name": "a", "uid": "u"}}});
         assert_eq!(claims(good).unwrap().pod(), "u");

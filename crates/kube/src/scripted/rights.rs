@@ -1,6 +1,6 @@
 //! What an operator may ask for: the rights of `deploy/`, and nothing else.
 //!
-//! Names are not looked at: which of several Leases or Secrets a right is for is the cluster suite's matter.
+//! Names are not checked: which of several Leases or Secrets a right is for is the cluster suite's matter.
 
 use super::{
     path::Place,

@@ -27,9 +27,9 @@ pub(crate) enum Fault {
     Endless,
     /// The list holds these items as well.
     Items(Vec<Value>),
-    /// The watch begins with these lines, whatever they hold, and goes on as any other.
+    /// The watch begins with these lines, whatever they hold, and continues as any other.
     Lines(Vec<String>),
-    /// A body that is no JSON.
+    /// A body that is not JSON.
     Garbage(String),
     /// Something happens just before; then it is answered as any other.
     Hook(Arc<dyn Fn(&mut World) + Send + Sync>),

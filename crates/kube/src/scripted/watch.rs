@@ -143,7 +143,7 @@ impl Open {
         }
     }
 
-    /// The line for a change, where it is meant.
+    /// The line of the watch for a change, if this watch selects it.
     fn event(&self, change: &Change) -> Option<String> {
         let means = |object: &Option<Arc<Value>>| {
             object

@@ -31,7 +31,7 @@ pub enum Bind {
 
 /// A text that names no place to listen.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("a port such as `:8080`, an address such as `127.0.0.1:8080`, or `0` for none is needed")]
+#[error("expected a port such as `:8080`, an address such as `127.0.0.1:8080`, or `0` for none")]
 pub struct BindError;
 
 impl FromStr for Bind {

@@ -118,9 +118,11 @@ impl Room {
     fn try_enter(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
         let mut state = self.state();
         if state.open.len() >= self.size.connections {
-            let crowd = state.crowd(self.size.connections);
+            let largest = state.address_with_most_connections(self.size.connections);
             let victim = state
-                .longest(|_, connection| crowd.is_none_or(|crowd| crowd == connection.address))
+                .longest(|_, connection| {
+                    largest.is_none_or(|largest| largest == connection.address)
+                })
                 .or_else(|| state.longest(|_, _| true))?;
             self.close(&mut state, victim);
         }
@@ -165,12 +167,12 @@ impl State {
     }
 
     /// The address that has most of the connections, where that is more than its share.
-    fn crowd(&self, limit: usize) -> Option<IpAddr> {
+    fn address_with_most_connections(&self, limit: usize) -> Option<IpAddr> {
         self.most(limit / SHARES, |_| 1)
     }
 
     /// The address that has most of the charged bytes, where that is more than its share.
-    fn glutton(&self, limit: usize) -> Option<IpAddr> {
+    fn address_with_most_bytes(&self, limit: usize) -> Option<IpAddr> {
         self.most(limit / SHARES, |connection| connection.charged)
     }
 
@@ -202,7 +204,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Says what the connection does now. What it held is given back when it is idle.
+    /// Sets what the connection does now. An idle connection releases what it held.
     pub(crate) fn set(&self, phase: Phase) {
         let mut state = self.room.state();
         let Some(connection) = state.open.get_mut(&self.id) else {
@@ -247,12 +249,12 @@ impl Place {
         let charged = bytes.saturating_sub(free_bytes);
         let (further, own) = (charged - connection.charged, connection.address);
         while state.charged + further > limit {
-            let glutton = state.glutton(limit);
+            let largest = state.address_with_most_bytes(limit);
             let other = |id: u64, of: &Connection| id != self.id && of.charged > 0;
             let victim = state
-                .longest(|id, of| other(id, of) && glutton.is_none_or(|it| it == of.address))
+                .longest(|id, of| other(id, of) && largest.is_none_or(|it| it == of.address))
                 // Nobody pays for an address that has most itself.
-                .or_else(|| state.longest(|id, of| other(id, of) && glutton != Some(own)));
+                .or_else(|| state.longest(|id, of| other(id, of) && largest != Some(own)));
             let Some(victim) = victim else {
                 return Err(Full);
             };
@@ -287,8 +289,8 @@ impl Place {
         tokio::time::sleep_until(turn).await;
     }
 
-    /// Gives back what the connection held.
-    pub(crate) fn give_back(&self) {
+    /// Releases what the connection held.
+    pub(crate) fn release(&self) {
         let mut state = self.room.state();
         if let Some(connection) = state.open.get_mut(&self.id) {
             connection.bytes = 0;

@@ -77,7 +77,7 @@ fn webhooks(certificate: &Arc<Certificate>) -> Server {
     }
 }
 
-/// Waits until a condition holds that no event tells of.
+/// Polls until a condition holds that has no event.
 async fn until(what: &str, holds: impl Fn() -> bool) {
     let waited = timeout(PATIENCE, async {
         while !holds() {
@@ -186,7 +186,7 @@ fn what_users_write() {
 }
 
 #[tokio::test]
-async fn metrics_and_health_are_told() {
+async fn metrics_and_health_are_served() {
     let metrics = start(plain(health::metrics(operator())));
     let (status, body) = ask(metrics, "GET", "/metrics", b"").await;
     assert_eq!(status, 200);
@@ -262,7 +262,7 @@ async fn webhooks_answer_over_tls_with_the_newest_certificate() {
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_told() {
+async fn port_in_use_is_reported() {
     let taken = LOOPBACK.listen().unwrap().unwrap();
     let bind = Bind::At {
         host: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),

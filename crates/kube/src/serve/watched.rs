@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::room::{Phase, Place};
 
-/// After an answer was flushed, its connection is idle and what it held is given back.
+/// After an answer was flushed, its connection is idle and releases what it held.
 #[derive(Debug)]
 pub(crate) struct Watched<S> {
     pub(crate) stream: S,

@@ -213,7 +213,7 @@ fn list(path: &str, ours: &[Value], theirs: &[Value], found: &mut Vec<Difference
     }
 }
 
-/// The items of a list by what tells them apart; nothing for a list of which the order counts.
+/// The items of a list by their key; nothing for a list whose order counts.
 fn named<'a>(path: &str, items: &'a [Value]) -> Option<BTreeMap<String, &'a Value>> {
     let key = match field(path) {
         "volumeMounts" => "mountPath",

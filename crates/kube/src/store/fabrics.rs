@@ -13,7 +13,7 @@ pub(crate) struct Fabrics {
     known: Known,
     /// Each of them, or why it cannot be used.
     by_name: BTreeMap<Box<str>, Result<FabricSpec, String>>,
-    /// The jobs that are to be looked at when something changes here.
+    /// The jobs to enqueue when something changes here.
     waiting: BTreeSet<JobKey>,
 }
 
@@ -22,7 +22,7 @@ enum Known {
     /// Nothing yet.
     #[default]
     Nothing,
-    /// That they cannot be followed, and why.
+    /// They cannot be watched, and why.
     Unable(String),
     /// All of them.
     All,
@@ -37,7 +37,7 @@ impl Store {
             (Known::Nothing, _) => SeenFabric::Unknown,
             (Known::Unable(why), _) => SeenFabric::Unable(why.clone()),
             (Known::All, None) => {
-                SeenFabric::Unable("this cluster has none of that name".to_owned())
+                SeenFabric::Unable("this cluster has no fabric of that name".to_owned())
             }
             (Known::All, Some(Err(why))) => SeenFabric::Unable(format!("it is not valid: {why}")),
             (Known::All, Some(Ok(spec))) => SeenFabric::There(Box::new(spec.clone())),
@@ -53,8 +53,8 @@ impl Store {
         self.fabrics.waiting.remove(key);
     }
 
-    /// Notes why fabrics cannot be followed; returns the jobs that did not know.
-    pub(crate) fn hear_no_fabrics(&mut self, why: String) -> Vec<JobKey> {
+    /// Notes why fabrics cannot be watched; returns the jobs that wait for one.
+    pub(crate) fn mark_fabrics_unavailable(&mut self, why: String) -> Vec<JobKey> {
         let known = Known::Unable(why);
         if self.fabrics.known == known {
             return Vec::new();
@@ -63,8 +63,8 @@ impl Store {
         self.fabrics.waiting.iter().cloned().collect()
     }
 
-    /// Takes news of the fabrics in; returns the jobs that wait for one.
-    pub(crate) fn hear_fabrics(&mut self, news: News<FabricView>) -> Vec<JobKey> {
+    /// Applies watch events of the fabrics; returns the jobs that wait for one.
+    pub(crate) fn update_fabrics(&mut self, news: News<FabricView>) -> Vec<JobKey> {
         let fabrics = &mut self.fabrics;
         match news {
             News::All(views, _) => {

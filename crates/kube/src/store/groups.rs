@@ -1,4 +1,4 @@
-//! What other schedulers were told of gangs, and how far they are with them.
+//! The pod groups of gangs that other schedulers start, and their state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,7 +74,7 @@ impl Store {
     }
 
     /// Notes that the cluster does not serve `api`; returns the jobs that did not know.
-    pub(crate) fn hear_unserved(&mut self, api: GroupApi) -> Vec<JobKey> {
+    pub(crate) fn mark_group_unserved(&mut self, api: GroupApi) -> Vec<JobKey> {
         let groups = self.groups.entry(api).or_default();
         if groups.known == Known::Unserved {
             return Vec::new();
@@ -83,8 +83,8 @@ impl Store {
         groups.waiting.iter().cloned().collect()
     }
 
-    /// Takes news of the groups of `api` in; returns the jobs for which something has changed.
-    pub(crate) fn hear_groups(&mut self, api: GroupApi, news: News<GroupView>) -> Vec<JobKey> {
+    /// Applies watch events of the groups of `api`; returns the jobs for which something has changed.
+    pub(crate) fn update_groups(&mut self, api: GroupApi, news: News<GroupView>) -> Vec<JobKey> {
         let groups = self.groups.entry(api).or_default();
         match news {
             News::All(views, version) => {
@@ -121,7 +121,7 @@ impl Store {
 }
 
 impl Groups {
-    /// The jobs for which news of a group changes something: the one that owns it, and those that wait for its name.
+    /// The jobs for which a watch event of a group changes something: the one that owns it, and those that wait for its name.
     fn concerned(&self, view: &GroupView, owned: Option<JobKey>) -> Vec<JobKey> {
         let meta = &view.metadata;
         let mut keys: BTreeSet<JobKey> = owned.into_iter().collect();

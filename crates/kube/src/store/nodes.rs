@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl Store {
-    pub(crate) fn hear_nodes(&mut self, news: News<NodeView>) -> Vec<JobKey> {
+    pub(crate) fn update_nodes(&mut self, news: News<NodeView>) -> Vec<JobKey> {
         match news {
             News::All(nodes, _) => {
                 let there: BTreeSet<&str> = nodes
@@ -62,12 +62,12 @@ impl Store {
         };
         let answers = entry.health() == NodeHealth::Ready;
         self.wait_queue
-            .hear_node(&name, room::of_node(node, answers));
+            .update_node(&name, room::of_node(node, answers));
         self.nodes.insert(name, entry);
     }
 
     /// Takes readings of the nodes' leases in; returns the jobs whose nodes changed by them.
-    pub(crate) fn hear_leases(
+    pub(crate) fn update_leases(
         &mut self,
         leases: &[LeaseView],
         now: Instant,
@@ -85,7 +85,7 @@ impl Store {
             };
             node.lease(&lease.spec, since, at);
             let answers = node.health() == NodeHealth::Ready;
-            self.wait_queue.hear_sign(name, answers);
+            self.wait_queue.set_node_responding(name, answers);
             if !answers {
                 changed.extend(self.seats.get(name).into_iter().flatten().cloned());
             }
@@ -93,7 +93,7 @@ impl Store {
         changed.into_iter().collect()
     }
 
-    /// Whether any job has pods on nodes or wants seats there, so that the leases of nodes matter.
+    /// Whether any job has pods on nodes or waits for nodes, so that the leases of nodes matter.
     pub(crate) fn needs_leases(&self) -> bool {
         !self.seats.is_empty() || self.wait_queue.waiting() > 0
     }

@@ -1,8 +1,8 @@
-//! What the line for seats has to hear.
+//! Watch events for the wait queue.
 
 use jiff::Timestamp;
 use trainyard_core::{
-    gang::Edition,
+    gang::GangRevision,
     job::{self, JobStatus, Seating},
     launch::Cluster,
     spec::Job,
@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl Store {
-    /// What the gang of `job` may do, where seats are given.
+    /// What the gang of `job` may do, if this operator assigns nodes.
     pub(crate) fn seating(
         &mut self,
         key: &JobKey,
@@ -28,7 +28,7 @@ impl Store {
     ) -> Seating {
         let meta = &view.metadata;
         let created = meta.creation_timestamp.unwrap_or(Timestamp::UNIX_EPOCH);
-        let edition = Edition {
+        let revision = GangRevision {
             generation: meta.generation,
             created,
             attempt: status.trainyard.attempt,
@@ -49,13 +49,13 @@ impl Store {
             pods.filter(|(_, pod)| *pod.owner == *meta.uid)
                 .map(|(name, pod)| (&**name, pod))
         });
-        let sitters = pods.chain(launchers).map(|(name, pod)| pod.sitter(name));
+        let gang_pods = pods.chain(launchers).map(|(name, pod)| pod.gang_pod(name));
         self.wait_queue
-            .seating(job, edition, cluster, sitters, crate::clock::now())
+            .seating(job, revision, cluster, gang_pods, crate::clock::now())
     }
 
-    /// Takes news of the pods of anybody in, for the room that they take.
-    pub(crate) fn hear_room(&mut self, news: News<RoomView>) {
+    /// Applies watch events of all other pods, for the resources that they use.
+    pub(crate) fn update_room(&mut self, news: News<RoomView>) {
         match news {
             News::All(pods, _) => {
                 self.wait_queue
@@ -66,7 +66,8 @@ impl Store {
             }
             News::Is(pod) => self.put_room(&pod),
             News::Gone(pod) if !self.has_own_feed(&pod.metadata) => {
-                self.wait_queue.hear_pod(room::key_of(&pod.metadata), None);
+                self.wait_queue
+                    .update_pod(room::key_of(&pod.metadata), None);
             }
             News::Gone(_) | News::Version(_) => {}
         }
@@ -75,19 +76,19 @@ impl Store {
     fn put_room(&mut self, pod: &RoomView) {
         if !self.has_own_feed(&pod.metadata) {
             self.wait_queue
-                .hear_pod(room::key_of(&pod.metadata), room::of_others(pod));
+                .update_pod(room::key_of(&pod.metadata), room::of_others(pod));
         }
     }
 
-    /// Whether the feed of the pods of jobs tells of this pod, also when its job is gone. What two feeds told
-    /// of would stay for ever: one may tell that it is there after the other told that it is gone.
+    /// Whether the watch of job pods covers this pod, also when its job is gone. An entry that two watches wrote
+    /// would stay forever: one may add it after the other removed it.
     fn has_own_feed(&self, meta: &Meta) -> bool {
         let followed = self.namespace.as_ref();
         JobKey::of_child(meta).is_some() && followed.is_none_or(|own| *own == meta.namespace)
     }
 
     /// Takes changes of the priority classes in.
-    pub(crate) fn hear_priorities(&mut self, news: News<PriorityView>) {
+    pub(crate) fn update_priorities(&mut self, news: News<PriorityView>) {
         match news {
             News::All(classes, _) => {
                 let classes = classes.iter();

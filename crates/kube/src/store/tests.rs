@@ -58,32 +58,32 @@ fn seen(store: &Store) -> Vec<(String, u32)> {
 }
 
 #[test]
-fn late_news_of_the_pod_before_does_not_hide_the_one_just_made() {
+fn late_event_of_old_pod_does_not_hide_new_pod() {
     let mut store = Store::default();
-    store.hear_pods(News::All(vec![pod("old", 10, 1, json!({}))], 10));
+    store.update_pods(News::All(vec![pod("old", 10, 1, json!({}))], 10));
     // The operator has deleted the old pod and made the next; the feed is behind.
     store.remember_pod(&pod("new", 30, 2, json!({})));
     assert_eq!(seen(&store), [("new".to_owned(), 2)]);
-    store.hear_pods(News::Is(pod(
+    store.update_pods(News::Is(pod(
         "old",
         15,
         1,
         json!({"status": {"phase": "Failed"}}),
     )));
     assert_eq!(seen(&store), [("new".to_owned(), 2)]);
-    store.hear_pods(News::Gone(pod("old", 20, 1, json!({}))));
+    store.update_pods(News::Gone(pod("old", 20, 1, json!({}))));
     assert_eq!(seen(&store), [("new".to_owned(), 2)]);
-    store.hear_pods(News::Is(pod("new", 30, 2, json!({}))));
-    store.hear_pods(News::Gone(pod("new", 40, 2, json!({}))));
+    store.update_pods(News::Is(pod("new", 30, 2, json!({}))));
+    store.update_pods(News::Gone(pod("new", 40, 2, json!({}))));
     assert_eq!(seen(&store), []);
 }
 
 #[test]
-fn a_pod_that_was_made_and_is_gone_already_does_not_come_back() {
+fn created_then_deleted_pod_does_not_return() {
     let mut store = Store::default();
-    store.hear_pods(News::All(Vec::new(), 10));
-    store.hear_pods(News::Is(pod("brief", 20, 1, json!({}))));
-    store.hear_pods(News::Gone(pod("brief", 30, 1, json!({}))));
+    store.update_pods(News::All(Vec::new(), 10));
+    store.update_pods(News::Is(pod("brief", 20, 1, json!({}))));
+    store.update_pods(News::Gone(pod("brief", 30, 1, json!({}))));
     // The answer to its creation comes only now.
     store.remember_pod(&pod("brief", 20, 1, json!({})));
     assert_eq!(seen(&store), []);
@@ -94,20 +94,20 @@ fn a_pod_of_another_owner_is_not_counted() {
     let mut store = Store::default();
     let mut foreign = pod("theirs", 20, 1, json!({}));
     foreign.metadata.owner_references.clear();
-    store.hear_pods(News::All(vec![foreign], 20));
+    store.update_pods(News::All(vec![foreign], 20));
     assert_eq!(seen(&store), []);
 }
 
 #[test]
-fn a_node_that_is_gone_is_told_for_the_jobs_on_it() {
+fn deleted_node_updates_the_jobs_on_it() {
     let mut store = Store::default();
     let (key, view, job) = job();
     let node: NodeView = serde_json::from_value(json!({"metadata": {"name": "node"}})).unwrap();
-    store.hear_nodes(News::All(vec![node.clone()], 5));
-    store.hear_pods(News::All(vec![pod("p", 10, 1, json!({}))], 10));
+    store.update_nodes(News::All(vec![node.clone()], 5));
+    store.update_pods(News::All(vec![pod("p", 10, 1, json!({}))], 10));
     assert!(store.observe(&key, &view, &job).unwrap().nodes.is_empty());
     assert_eq!(
-        store.hear_nodes(News::Gone(node)),
+        store.update_nodes(News::Gone(node)),
         std::slice::from_ref(&key)
     );
     let nodes = store.observe(&key, &view, &job).unwrap().nodes;
@@ -115,23 +115,23 @@ fn a_node_that_is_gone_is_told_for_the_jobs_on_it() {
 }
 
 #[test]
-fn the_answer_to_a_write_does_not_bring_a_deleted_job_back() {
+fn write_response_does_not_restore_deleted_job() {
     let (key, view, _) = job();
     let mut store = Store::default();
-    store.hear_jobs(News::All(vec![view.clone()], 1), &[Kind::PyTorch]);
+    store.update_jobs(News::All(vec![view.clone()], 1), &[Kind::PyTorch]);
     let mut newer = view.clone();
     newer.metadata.resource_version = 5;
     store.remember_job(&key, newer.clone());
     assert_eq!(store.job(&key).unwrap().metadata.resource_version, 5);
     store.remember_job(&key, view);
     assert_eq!(store.job(&key).unwrap().metadata.resource_version, 5);
-    store.hear_jobs(News::Gone(newer.clone()), &[Kind::PyTorch]);
+    store.update_jobs(News::Gone(newer.clone()), &[Kind::PyTorch]);
     store.remember_job(&key, newer);
     assert!(store.job(&key).is_none());
 }
 
 #[test]
-fn the_answer_to_a_creation_does_not_bring_a_deleted_service_back() {
+fn create_response_does_not_restore_deleted_service() {
     let (key, view, job) = job();
     let service = |version: u64| {
         let mut bare = Bare {
@@ -142,16 +142,16 @@ fn the_answer_to_a_creation_does_not_bring_a_deleted_service_back() {
     };
     let mut store = Store::default();
     let services = |store: &Store| store.observe(&key, &view, &job).unwrap().services.len();
-    store.hear_services(News::All(Vec::new(), 10));
+    store.update_services(News::All(Vec::new(), 10));
     store.remember_service(service(20));
     assert_eq!(services(&store), 1);
-    store.hear_services(News::Gone(service(30)));
+    store.update_services(News::Gone(service(30)));
     store.remember_service(service(20));
     assert_eq!(services(&store), 0);
 }
 
 #[test]
-fn a_pod_that_two_feeds_tell_of_leaves_no_room_taken_behind() {
+fn pod_of_two_watches_leaves_no_resources_taken() {
     let mut store = Store {
         namespace: Some("n".to_owned()),
         ..Store::default()
@@ -172,28 +172,28 @@ fn a_pod_that_two_feeds_tell_of_leaves_no_room_taken_behind() {
         }))
         .unwrap()
     };
-    store.hear_jobs(News::All(vec![view.clone()], 1), &[Kind::PyTorch]);
-    store.hear_pods(News::All(vec![pod("p", 10, 1, json!({}))], 10));
-    store.hear_room(News::Is(room(10, "n")));
+    store.update_jobs(News::All(vec![view.clone()], 1), &[Kind::PyTorch]);
+    store.update_pods(News::All(vec![pod("p", 10, 1, json!({}))], 10));
+    store.update_room(News::Is(room(10, "n")));
     assert_eq!(store.wait_queue.snapshot().pods.len(), 1);
     // The job goes, then its pod; the feed of everybody's pods is behind.
-    store.hear_jobs(News::Gone(view), &[Kind::PyTorch]);
-    store.hear_pods(News::Gone(pod("p", 12, 1, json!({}))));
-    store.hear_room(News::Is(room(11, "n")));
-    store.hear_room(News::Gone(room(12, "n")));
+    store.update_jobs(News::Gone(view), &[Kind::PyTorch]);
+    store.update_pods(News::Gone(pod("p", 12, 1, json!({}))));
+    store.update_room(News::Is(room(11, "n")));
+    store.update_room(News::Gone(room(12, "n")));
     assert_eq!(store.wait_queue.snapshot().pods.len(), 0);
     // The jobs of other namespaces are followed by nobody here: their pods come and go by this feed alone.
-    store.hear_room(News::Is(room(13, "elsewhere")));
+    store.update_room(News::Is(room(13, "elsewhere")));
     assert_eq!(store.wait_queue.snapshot().pods.len(), 1);
-    store.hear_room(News::Gone(room(14, "elsewhere")));
+    store.update_room(News::Gone(room(14, "elsewhere")));
     assert_eq!(store.wait_queue.snapshot().pods.len(), 0);
 }
 
 #[test]
-fn a_node_stays_good_for_seats_while_nobody_reads_its_lease() {
+fn node_stays_usable_while_leases_are_unread() {
     let mut store = Store::default();
     let node: NodeView = serde_json::from_value(json!({"metadata": {"name": "node"}})).unwrap();
-    store.hear_nodes(News::All(vec![node.clone()], 5));
+    store.update_nodes(News::All(vec![node.clone()], 5));
     let lease: LeaseView = serde_json::from_value(json!({
         "metadata": {"name": "node"},
         "spec": {"renewTime": "2026-01-01T00:00:00Z", "leaseDurationSeconds": 40},
@@ -203,11 +203,11 @@ fn a_node_stays_good_for_seats_while_nobody_reads_its_lease() {
     let begin = Instant::now();
     let read = |store: &mut Store, second: u64| {
         let now = begin + Duration::from_secs(second);
-        store.hear_leases(std::slice::from_ref(&lease), now, Timestamp::UNIX_EPOCH);
+        store.update_leases(std::slice::from_ref(&lease), now, Timestamp::UNIX_EPOCH);
     };
     read(&mut store, 0);
     // Nothing waits and nothing runs for an hour; then the node's object changes, and leases are read again.
-    store.hear_nodes(News::Is(node.clone()));
+    store.update_nodes(News::Is(node.clone()));
     assert!(ready(&store));
     read(&mut store, 3_600);
     assert!(ready(&store));
@@ -215,6 +215,6 @@ fn a_node_stays_good_for_seats_while_nobody_reads_its_lease() {
         read(&mut store, second);
     }
     assert!(!ready(&store), "silent for 40 s that count");
-    store.hear_nodes(News::Is(node));
-    assert!(!ready(&store), "its object tells nothing new");
+    store.update_nodes(News::Is(node));
+    assert!(!ready(&store), "its object has nothing new");
 }

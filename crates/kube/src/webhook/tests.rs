@@ -84,7 +84,7 @@ async fn a_review_of_many_values_is_large() {
 }
 
 #[tokio::test]
-async fn a_review_whose_turn_does_not_come_is_refused_with_a_sentence() {
+async fn review_that_waits_too_long_is_refused() {
     let traffic = Traffic::default();
     let turns = Turns { small: 0, ..SHORT };
     let reply = answer(

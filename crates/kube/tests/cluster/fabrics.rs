@@ -57,7 +57,7 @@ fn a_job_waits_for_its_fabric_and_keeps_it_for_an_attempt() {
         let waits = |status: &Value| status["trainyard"]["waiting"]["code"] == "WaitingForFabric";
         test.until_status("PyTorchJob", "j", "it waits for its fabric", |status| {
             let words = status["trainyard"]["waiting"]["message"].as_str();
-            waits(status) && words.is_some_and(|words| words.contains("none of that name"))
+            waits(status) && words.is_some_and(|words| words.contains("no fabric of that name"))
         })
         .await;
         assert!(test.pod_map().await.is_empty());
@@ -77,8 +77,8 @@ fn a_job_waits_for_its_fabric_and_keeps_it_for_an_attempt() {
         }
         let events = test.events("j").await;
         for reason in ["PyTorchJobWaitingForFabric", "PyTorchJobFabricAdded"] {
-            let told = events.iter().filter(|(known, _)| known == reason);
-            assert_eq!(told.count(), 1, "{reason}: {events:#?}");
+            let found = events.iter().filter(|(known, _)| known == reason);
+            assert_eq!(found.count(), 1, "{reason}: {events:#?}");
         }
 
         // An edit counts from the next attempt.
@@ -167,7 +167,7 @@ pub(crate) async fn put_macvlan(test: &TestNamespace, range: &str) {
 }
 
 #[test]
-fn gradients_travel_over_the_fabric_and_not_over_the_first_network() {
+fn gradients_use_the_fabric_interface() {
     on_real_nodes("macvlan", |test| async move {
         let operator = test.operator().await;
         put_macvlan(&test, "10.77.1.0/24").await;
@@ -181,11 +181,11 @@ fn gradients_travel_over_the_fabric_and_not_over_the_first_network() {
                 (pods.len() == 4 && pods.values().all(ended)).then_some(pods)
             })
             .await;
-        let told = log(&test, "j-master-0").await;
-        let last = told.lines().rfind(|line| line.starts_with("step "));
+        let output = log(&test, "j-master-0").await;
+        let last = output.lines().rfind(|line| line.starts_with("step "));
         let steps: u64 = last
             .and_then(|line| line.split(['/', ' ']).nth(2)?.parse().ok())
-            .unwrap_or_else(|| panic!("the master tells no step: {told}"));
+            .unwrap_or_else(|| panic!("the master prints no step: {output}"));
         // A ring of n ranks sends 2 (n - 1) / n times the gradients in each of its steps.
         let (parameters, ranks) = (256 * (64 + 1 + 10) + 10, 4);
         let in_a_step = parameters * 4 * 2 * (ranks - 1) / ranks;
@@ -194,11 +194,11 @@ fn gradients_travel_over_the_fabric_and_not_over_the_first_network() {
                 pod["metadata"]["annotations"][NETWORKS],
                 format!("{}@net1", test.namespace)
             );
-            let told = pod["metadata"]["annotations"][ATTACHED].as_str().unwrap();
-            let attached: Vec<Value> = serde_json::from_str(told).unwrap();
+            let annotation = pod["metadata"]["annotations"][ATTACHED].as_str().unwrap();
+            let attached: Vec<Value> = serde_json::from_str(annotation).unwrap();
             let second = attached.iter().find(|one| one["interface"] == "net1");
             let address = second.unwrap()["ips"][0].as_str().unwrap().to_owned();
-            assert!(address.starts_with("10.77.1."), "{told}");
+            assert!(address.starts_with("10.77.1."), "{annotation}");
 
             let log = log(&test, name).await;
             let (fabric, first) = (sent(&log, "net1"), sent(&log, "eth0"));
@@ -236,11 +236,11 @@ fn an_interface_that_is_not_there_is_what_the_job_reports() {
         let sentence = &status["trainyard"]["lastFailure"]["verdict"]["sentence"];
         assert!(sentence.as_str().unwrap().contains("ib0"), "{status:#}");
         let events = test.events("j").await;
-        let told = |(reason, message): &(String, String)| {
+        let wanted = |(reason, message): &(String, String)| {
             reason == "PyTorchJobFabricDisagrees"
                 && message.contains("`GLOO_SOCKET_IFNAME` is `ib0`, the fabric has `net1`")
         };
-        assert!(events.iter().any(told), "{events:#?}");
+        assert!(events.iter().any(wanted), "{events:#?}");
         remove_fabric(&test).await;
         operator.stop().await;
     });

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::harness::{ends, holds, on_cluster, pytorch};
 
 #[test]
-fn one_killed_pod_of_64_costs_one_attempt_and_all_come_back() {
+fn one_killed_pod_of_64_costs_one_attempt() {
     on_cluster("gang", |test| async move {
         let operator = test.operator().await;
         test.put(&pytorch("big", 63, &json!({}))).await;
@@ -20,7 +20,7 @@ fn one_killed_pod_of_64_costs_one_attempt_and_all_come_back() {
 }
 
 #[test]
-fn a_job_that_always_fails_is_tried_as_often_as_its_limit_says() {
+fn failing_job_is_retried_up_to_its_limit() {
     on_cluster("limit", |test| async move {
         let operator = test.operator().await;
         let mut job = pytorch("loop", 1, &ends(1, "50ms"));
@@ -68,7 +68,7 @@ fn a_failed_job_whose_children_are_deleted_starts_nothing() {
 }
 
 #[test]
-fn an_operator_killed_between_attempts_counts_on_where_it_was() {
+fn restart_between_attempts_keeps_counts() {
     on_cluster("killed", |test| async move {
         let operator = test.operator().await;
         let mut job = pytorch("counted", 3, &json!({}));
@@ -150,7 +150,7 @@ fn a_poison_job_is_marked_and_harms_no_other() {
 }
 
 #[test]
-fn a_quota_is_waited_for_and_told() {
+fn quota_is_waited_for_and_reported() {
     on_cluster("quota", |test| async move {
         let operator = test.operator().await;
         let quotas = test.api("", "v1", "ResourceQuota");

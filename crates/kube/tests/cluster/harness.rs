@@ -27,9 +27,9 @@ pub(crate) use self::{
     operator::Running,
 };
 
-/// Every wait ends after this, with what was seen last.
+/// Timeout of every wait; the failure shows the last value.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// Between two looks.
+/// Poll interval.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Held by every test; by one that wants the cluster for itself, alone.
@@ -71,12 +71,12 @@ fn run<F: Future<Output = ()>>(name: &str, test: impl FnOnce(TestNamespace) -> F
         .build()
         .unwrap();
     runtime.block_on(async {
-        let test = TestNamespace::new(name).await;
-        let namespace = test.namespace.clone();
-        let client = test.client.clone();
-        let left = test.clone();
-        test(test).await;
-        // Only a test that went well clears up: what is left of another tells why.
+        let own = TestNamespace::new(name).await;
+        let namespace = own.namespace.clone();
+        let client = own.client.clone();
+        let left = own.clone();
+        test(own).await;
+        // Only a test that passed cleans up: what another leaves shows why.
         let namespaces = api(&client, "", "v1", "Namespace", None);
         namespaces
             .delete(&namespace, &DeleteParams::background())
@@ -107,7 +107,7 @@ pub(crate) fn on_real_nodes<F: Future<Output = ()>>(
         eprintln!("skipped: there are no real nodes; `cargo xtask cluster test` brings two");
         return;
     }
-    // A test that failed has told why.
+    // A test that failed has printed why.
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     on_cluster(name, test);
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::harness::{ends, holds, on_cluster, pytorch};
 
 #[test]
-fn a_suspended_job_that_is_edited_resumes_with_its_new_spec() {
+fn suspended_job_resumes_with_edited_spec() {
     on_cluster("suspend", |test| async move {
         let operator = test.operator().await;
         test.put(&pytorch("held", 2, &json!({}))).await;
@@ -36,7 +36,7 @@ fn a_suspended_job_that_is_edited_resumes_with_its_new_spec() {
 }
 
 #[test]
-fn a_master_that_ends_well_ends_the_job_and_its_seats_are_given_back() {
+fn master_success_ends_job_and_releases_nodes() {
     on_cluster("master", |test| async move {
         let operator = test.operator().await;
         let mut cleaned = pytorch("led", 2, &json!({}));

@@ -111,7 +111,7 @@ fn ranks_of_v1_are_started_by_the_agent() {
 }
 
 #[test]
-fn ranks_of_v2beta1_are_started_by_the_agent_as_an_ordinary_user() {
+fn agent_starts_v2beta1_ranks_as_ordinary_user() {
     ranks_run("agent-v2", "kubeflow.org/v2beta1", 1000);
 }
 
@@ -150,7 +150,7 @@ fn ranks_of_v2beta1_are_started_by_ssh() {
 }
 
 #[test]
-fn a_job_that_loses_a_worker_starts_its_ranks_anew() {
+fn lost_worker_restarts_the_ranks() {
     on_real_nodes("agent-again", |test| async move {
         let operator = test
             .operator_with(|options| options.cluster.agent_image = Some(AGENT_IMAGE.to_owned()))

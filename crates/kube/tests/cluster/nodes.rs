@@ -47,7 +47,7 @@ fn gang(test: &TestNamespace, name: &str) -> serde_json::Value {
 }
 
 #[test]
-fn a_node_that_is_deleted_costs_one_attempt_on_the_infrastructures_account() {
+fn deleted_node_costs_one_infrastructure_attempt() {
     on_cluster("node-gone", |test| async move {
         let operator = test.operator().await;
         let (a, b) = (
@@ -75,7 +75,7 @@ fn a_node_that_is_deleted_costs_one_attempt_on_the_infrastructures_account() {
 }
 
 #[test]
-fn a_node_that_falls_silent_is_given_up_without_anybody_deleting_its_pods() {
+fn silent_node_is_replaced_without_pod_deletion() {
     on_cluster("node-off", |test| async move {
         let operator = test.operator().await;
         let (a, b) = (
@@ -86,7 +86,7 @@ fn a_node_that_falls_silent_is_given_up_without_anybody_deleting_its_pods() {
         test.put(&gang(&test, "stuck")).await;
         test.until_running(4, 1).await;
         node(&test, &b).await;
-        // Or the scheduler could use it again before it is told that nobody is there.
+        // Or the scheduler could use it again before it sees that the node is dead.
         let cordon = json!({"spec": {"unschedulable": true}});
         nodes
             .patch(&a, &PatchParams::default(), &Patch::Merge(&cordon))

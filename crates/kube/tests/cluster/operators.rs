@@ -14,7 +14,7 @@ fn lease(namespace: &str, identity: &str) -> Lease {
 }
 
 #[test]
-fn the_next_operator_takes_over_at_once_where_the_first_ends_in_order() {
+fn orderly_exit_hands_over_the_lease_at_once() {
     on_cluster("hand-over", |test| async move {
         let namespace = test.namespace.clone();
         let first = test
@@ -26,7 +26,7 @@ fn the_next_operator_takes_over_at_once_where_the_first_ends_in_order() {
             .operator_with(|options| options.lease = Some(lease(&namespace, "second")))
             .await;
         first.stop().await;
-        // It gave the lease back: nobody waits for it to run out.
+        // It released the lease: nobody waits for it to expire.
         let leases = test.api("coordination.k8s.io", "v1", "Lease");
         let left = leases.get(rights::LEASE).await.unwrap();
         assert_ne!(left.data["spec"]["holderIdentity"], "first", "{left:?}");
@@ -37,7 +37,7 @@ fn the_next_operator_takes_over_at_once_where_the_first_ends_in_order() {
 }
 
 #[test]
-fn two_operators_at_once_make_no_pod_twice_and_count_no_failure_twice() {
+fn two_operators_duplicate_no_pod_and_no_failure() {
     on_cluster("two", |test| async move {
         // Without a lease both act all the time, as in the worst of hand-overs.
         let first = test.operator().await;

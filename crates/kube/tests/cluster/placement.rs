@@ -177,7 +177,7 @@ fn a_launcher_starts_when_its_held_back_workers_got_seats() {
 }
 
 #[test]
-fn a_gang_whose_node_was_drained_gets_it_back_before_those_that_wait() {
+fn drained_gang_goes_before_waiting_gangs() {
     on_cluster("drained", |test| async move {
         let rack = Rack::new(&test, 2).await;
         let operator = test.operator().await;
@@ -211,7 +211,7 @@ fn a_gang_whose_node_was_drained_gets_it_back_before_those_that_wait() {
 }
 
 #[test]
-fn seats_that_another_scheduler_took_are_given_back_and_others_found() {
+fn nodes_taken_by_another_scheduler_are_replaced() {
     on_cluster("raced", |test| async move {
         let rack = Rack::new(&test, 2).await;
         let operator = test.operator().await;
@@ -247,7 +247,7 @@ fn seats_that_another_scheduler_took_are_given_back_and_others_found() {
 }
 
 #[test]
-fn a_gang_that_may_take_the_seats_of_another_gets_them_and_the_other_comes_back() {
+fn preemption_evicts_and_restarts_the_victim() {
     on_cluster("preempts", |test| async move {
         let rack = Rack::new(&test, 2).await;
         let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
@@ -283,11 +283,11 @@ fn a_gang_that_may_take_the_seats_of_another_gets_them_and_the_other_comes_back(
             (&json!(1), &json!(0))
         );
         let events = test.events("cheap").await;
-        let told = events
+        let event = events
             .iter()
             .find(|(reason, _)| reason == "PyTorchJobPreempted");
         assert!(
-            told.is_some_and(|(_, message)| message.contains("whose priority 1000 is above 0")),
+            event.is_some_and(|(_, message)| message.contains("whose priority 1000 is above 0")),
             "the price is said: {events:#?}"
         );
 

@@ -102,7 +102,7 @@ async fn until_waits_because(test: &TestNamespace, job: &str, words: &str) -> Va
 }
 
 #[test]
-fn a_gang_whose_nodes_pass_trains_and_its_report_is_for_nobody_else() {
+fn passed_preflight_starts_only_its_own_gang() {
     on_real_nodes("preflight", |test| async move {
         let operator = operator(&test).await;
         forget(&test).await;
@@ -136,12 +136,12 @@ fn a_gang_whose_nodes_pass_trains_and_its_report_is_for_nobody_else() {
 }
 
 #[test]
-fn a_job_that_no_node_is_fit_for_does_not_start_and_says_why() {
+fn job_without_fit_nodes_reports_why() {
     on_real_nodes("unfit", |test| async move {
         let operator = operator(&test).await;
         forget(&test).await;
         put_macvlan(&test, "10.77.3.0/24").await;
-        // The pods get `net1`, and are told to use another.
+        // The pods get `net1`, and are set to use another.
         let mut job = on_fabric(&test, two_nodes());
         for role in ["Master", "Worker"] {
             let container =
@@ -174,7 +174,7 @@ fn a_job_that_no_node_is_fit_for_does_not_start_and_says_why() {
 }
 
 #[test]
-fn small_shared_memory_and_a_missing_volume_are_found_before_the_job() {
+fn preflight_finds_small_shm_and_missing_volume() {
     on_real_nodes("needs", |test| async move {
         let operator = operator(&test).await;
         forget(&test).await;
@@ -197,12 +197,12 @@ fn small_shared_memory_and_a_missing_volume_are_found_before_the_job() {
             ("missing", missing, "`pod-starts`"),
         ] {
             test.put(&job).await;
-            test.until("an event tells why", || async {
+            test.until("an event says why", || async {
                 let events = test.events(name).await;
-                let told = |(reason, message): &(String, String)| {
+                let wanted = |(reason, message): &(String, String)| {
                     reason == "PyTorchJobUnfitNodes" && message.contains(check)
                 };
-                events.iter().any(told).then_some(())
+                events.iter().any(wanted).then_some(())
             })
             .await;
             assert!(ranks(&test).await.is_empty(), "{name}: nothing has started");
@@ -225,7 +225,7 @@ fn small_shared_memory_and_a_missing_volume_are_found_before_the_job() {
 }
 
 #[test]
-fn a_node_that_a_job_blames_is_tried_by_the_operator_and_not_marked_at_its_word() {
+fn blamed_node_gets_an_operator_trial() {
     on_real_nodes("blamed", |test| async move {
         let operator = operator(&test).await;
         forget(&test).await;
@@ -332,12 +332,7 @@ fn a_node_that_failed_before_is_swapped_for_another_seat() {
             put(name.clone(), Outcome::Fail).await;
         }
         test.put(&job).await;
-        until_waits_because(
-            &test,
-            "j",
-            "2 of the nodes that it had failed the preflight",
-        )
-        .await;
+        until_waits_because(&test, "j", "2 of its earlier nodes failed the preflight").await;
         // One of them passes.
         put(rack.names[1].clone(), Outcome::Pass).await;
         job["metadata"]["name"] = json!("k");
@@ -358,7 +353,7 @@ fn a_node_that_failed_before_is_swapped_for_another_seat() {
 
 /// Alone, for every operator would see another level of the topology.
 #[test]
-fn the_lead_is_told_in_which_domains_its_nodes_are() {
+fn leader_gets_the_domains_of_its_nodes() {
     alone_on_cluster("located", |test| async move {
         let rack = Rack::new(&test, 2).await;
         for (name, zone) in rack.names.iter().zip(["zone-1", "zone-2"]) {
@@ -370,23 +365,23 @@ fn the_lead_is_told_in_which_domains_its_nodes_are() {
         let mut job = gang(&test, "j", 1, &json!({}));
         job["metadata"]["annotations"] = json!({RECORD: "required"});
         test.put(&job).await;
-        let told = test
-            .until("a lead is told of domains", || async {
+        let domains = test
+            .until("a leader gets domains", || async {
                 let pods = test.pod_map().await;
                 let variables = pods
                     .values()
                     .filter_map(|pod| pod["spec"]["containers"][0]["env"].as_array())
                     .flatten();
-                let mut told = variables
+                let mut values = variables
                     .filter(|variable| variable["name"] == preflight::variable_name::TOPOLOGY)
                     .filter_map(|variable| variable["value"].as_str())
                     .filter(|value| !value.is_empty());
-                told.next().map(str::to_owned)
+                values.next().map(str::to_owned)
             })
             .await;
         let want = json!({rack.names[0].as_str(): ["zone-1"], rack.names[1].as_str(): ["zone-2"]});
-        let told: Value = serde_json::from_str(&told).unwrap();
-        assert_eq!(told, want);
+        let domains: Value = serde_json::from_str(&domains).unwrap();
+        assert_eq!(domains, want);
         // Pods of nodes that are gone would never leave.
         test.jobs(KIND)
             .delete("j", &DeleteParams::default())

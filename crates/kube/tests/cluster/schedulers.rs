@@ -1,4 +1,4 @@
-//! Gangs that schedulers of others start, told by the kinds that those define.
+//! Gangs that other schedulers start, with the pod group kinds that these define.
 
 use kube::{
     Resource as _,
@@ -98,7 +98,7 @@ fn is_free(pod: &Value) -> bool {
 }
 
 #[test]
-fn the_coscheduling_plugin_is_told_of_every_gang() {
+fn coscheduling_gets_a_pod_group_for_every_gang() {
     on_cluster("coscheduling", |test| async move {
         let Some(definition) = definition("coscheduling.yaml") else {
             return;
@@ -154,7 +154,7 @@ fn the_coscheduling_plugin_is_told_of_every_gang() {
 }
 
 #[test]
-fn a_launcher_that_waits_for_its_workers_is_not_waited_for() {
+fn gang_start_ignores_waiting_launcher() {
     on_cluster("coscheduled-launcher", |test| async move {
         let Some(definition) = definition("coscheduling.yaml") else {
             return;
@@ -226,7 +226,7 @@ fn volcano_lets_a_gang_in_before_it_has_pods() {
         test.until_status("PyTorchJob", "gang", "it waits for Volcano", |status| {
             says(
                 status,
-                "Volcano has not let the gang into queue `research` yet",
+                "Volcano has not admitted the gang to queue `research` yet",
             )
         })
         .await;
@@ -285,7 +285,7 @@ fn volcano_lets_a_gang_in_before_it_has_pods() {
     });
 }
 
-/// A gate that Kueue sets, and takes away when it has chosen the pod's place.
+/// A gate that Kueue sets, and removes when it has assigned the pod.
 const TOPOLOGY: &str = "kueue.x-k8s.io/topology";
 
 /// Waits until the pods of `attempt` are there, with Kueue's gate and nothing of ours, and returns them.

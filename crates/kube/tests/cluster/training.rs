@@ -34,7 +34,7 @@ async fn log(test: &TestNamespace, pod: &str) -> String {
 }
 
 #[test]
-fn the_smoke_trainer_loses_a_pod_resumes_from_its_checkpoint_and_succeeds() {
+fn lost_pod_resumes_from_checkpoint() {
     on_real_nodes("smoke", |test| async move {
         let operator = test.operator().await;
         test.put(&smoke(&test)).await;
@@ -61,7 +61,7 @@ fn the_smoke_trainer_loses_a_pod_resumes_from_its_checkpoint_and_succeeds() {
 }
 
 #[test]
-fn a_real_pod_that_takes_too_much_memory_is_told_apart_from_one_that_crashes() {
+fn oom_kill_and_crash_are_distinguished() {
     on_real_nodes("real-memory", |test| async move {
         let operator = test.operator().await;
         let mut job = smoke(&test);
@@ -85,7 +85,7 @@ fn a_real_pod_that_takes_too_much_memory_is_told_apart_from_one_that_crashes() {
 }
 
 #[test]
-fn the_log_of_a_real_pod_says_why_it_failed_and_the_same_mistake_is_not_made_thrice() {
+fn log_verdict_stops_repeated_failures() {
     on_real_nodes("verdict", |test| async move {
         let operator = test.operator().await;
         let mut job = smoke(&test);
@@ -116,11 +116,11 @@ fn the_log_of_a_real_pod_says_why_it_failed_and_the_same_mistake_is_not_made_thr
             message.contains("the same error at the same place"),
             "{message}"
         );
-        test.until("an event tells the verdict", || async {
+        test.until("an event has the verdict", || async {
             let events = test.events("smoke").await;
-            let told =
+            let wanted =
                 |(_, message): &(String, String)| message.contains("Verdict `user_code_error`");
-            events.iter().any(told).then_some(())
+            events.iter().any(wanted).then_some(())
         })
         .await;
         operator.stop().await;
@@ -128,7 +128,7 @@ fn the_log_of_a_real_pod_says_why_it_failed_and_the_same_mistake_is_not_made_thr
 }
 
 #[test]
-fn real_ranks_that_use_another_transport_than_required_are_ended_early() {
+fn wrong_transport_ends_the_attempt_early() {
     on_real_nodes("transport", |test| async move {
         let operator = test.operator().await;
         let mut job = smoke(&test);
@@ -161,7 +161,7 @@ fn real_ranks_that_use_another_transport_than_required_are_ended_early() {
 }
 
 #[test]
-fn a_node_whose_kubelet_is_stopped_is_given_up_and_its_gang_trains_elsewhere() {
+fn stopped_kubelet_moves_the_gang() {
     on_real_nodes("kubelet", |test| async move {
         let operator = test.operator().await;
         let mut job = smoke(&test);

@@ -18,7 +18,7 @@ impl Limit {
     pub(super) fn left(self) -> io::Result<Duration> {
         let left = self.0.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            Err(io::Error::new(io::ErrorKind::TimedOut, "it took too long"))
+            Err(io::Error::new(io::ErrorKind::TimedOut, "timed out"))
         } else {
             Ok(left)
         }
@@ -34,7 +34,7 @@ impl Limit {
     }
 }
 
-/// Whether an error only says that the time of one wait is over.
+/// Whether an error is a timeout of one wait.
 pub(super) fn is_timeout(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,4 +1,4 @@
-//! What lead and peers say to each other.
+//! The messages between leader and peers.
 
 use std::{
     collections::BTreeSet,
@@ -23,7 +23,7 @@ pub(super) struct Hello {
     pub(super) version: u32,
     pub(super) token: String,
     pub(super) node: String,
-    /// Where other peers reach it; the address that the lead sees it at, unless it is bound to an
+    /// Where other peers reach it; the address that the leader sees it at, unless it is bound to an
     /// interface.
     pub(super) address: Option<IpAddr>,
     pub(super) port: u16,
@@ -31,7 +31,7 @@ pub(super) struct Hello {
     pub(super) trouble: Option<String>,
 }
 
-/// What the lead asks a peer for.
+/// What the leader asks a peer for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Request {
     /// A reading of the machine.
@@ -42,9 +42,9 @@ pub(super) enum Request {
     Measure(Measure),
     /// A part in a ring.
     Ring(RingPart),
-    /// A file on a volume, written, looked for or removed.
+    /// A file on a volume: write, check or remove it.
     Volume(VolumeStep),
-    /// Which programs of others are here.
+    /// Which external programs are here.
     Programs,
     /// A measurement over RDMA with another peer.
     Rdma(RdmaPart),
@@ -143,7 +143,7 @@ pub(super) struct Measured {
     pub(super) sent_again: Option<f64>,
     /// Small messages passed, large ones did not.
     pub(super) stalled: bool,
-    /// Why it did not come to the end.
+    /// Why it did not finish.
     pub(super) trouble: Option<String>,
 }
 
@@ -181,9 +181,9 @@ pub(super) struct Opening {
 /// What a connection between peers is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Purpose {
-    /// Small messages, then large ones from whoever connected.
+    /// Small messages, then large ones from the side that connected.
     Forward,
-    /// Large ones to whoever connected.
+    /// Large ones to the side that connected.
     Backward,
     /// A step of the ring.
     Ring,

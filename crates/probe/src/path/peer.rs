@@ -1,4 +1,4 @@
-//! A member of the preflight: joins the lead and does what it asks for.
+//! A member of the preflight: joins the leader and does what it asks for.
 
 use std::{
     io,
@@ -21,42 +21,42 @@ use super::{
 };
 use crate::program::find;
 
-/// The beginning of the names of our files, which alone a lead may have written or removed.
+/// The prefix of our files; a leader may have only such files written or removed.
 pub(super) const FILES: &str = ".trainyard-preflight-";
 
-/// Between two tries to reach a lead that may not listen yet.
+/// Between two tries to reach a leader that may not listen yet.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Why a peer did not come to the goodbye.
+/// Why a peer ended before the goodbye.
 #[derive(Debug, Error)]
 pub enum PeerError {
-    /// The lead was not there in time.
-    #[error("cannot reach the lead at `{lead}` within {seconds} s")]
+    /// The leader did not listen in time.
+    #[error("cannot reach the leader at `{leader}` within {seconds} s")]
     Reach {
         /// Its address.
-        lead: SocketAddr,
+        leader: SocketAddr,
         /// The limit.
         seconds: u64,
         /// What the last try said.
         #[source]
         source: io::Error,
     },
-    /// The lead is gone, or sent something else than a request.
-    #[error("the lead at `{lead}` ended the conversation")]
+    /// The leader is gone, or sent something else than a request.
+    #[error("lost the connection to the leader at `{leader}`")]
     Lost {
         /// Its address.
-        lead: SocketAddr,
+        leader: SocketAddr,
         /// How.
         #[source]
         source: io::Error,
     },
-    /// There is no port to be measured at.
-    #[error("cannot be measured")]
+    /// It cannot open a port to be measured at.
+    #[error("cannot open a port for measurements")]
     Listen(#[source] SocketError),
 }
 
-/// Joins the lead and answers until its goodbye.
-pub fn join(settings: &Settings, lead: SocketAddr) -> Result<(), PeerError> {
+/// Joins the leader and answers until its goodbye.
+pub fn join(settings: &Settings, leader: SocketAddr) -> Result<(), PeerError> {
     let limit = Limit::after(settings.timeout);
     let (binding, trouble) = match Binding::to(settings.needs.interface.as_deref()) {
         Ok(binding) => (binding, None),
@@ -64,8 +64,8 @@ pub fn join(settings: &Settings, lead: SocketAddr) -> Result<(), PeerError> {
     };
     let listener = binding.listen(0).map_err(PeerError::Listen)?;
     let port = listener.local_addr().map_or(0, |address| address.port());
-    let stream = reach(lead, settings, limit)?;
-    let lost = |source| PeerError::Lost { lead, source };
+    let stream = reach(leader, settings, limit)?;
+    let lost = |source| PeerError::Lost { leader, source };
     let hello = Hello {
         version: VERSION,
         token: settings.token.clone(),
@@ -91,15 +91,15 @@ pub fn join(settings: &Settings, lead: SocketAddr) -> Result<(), PeerError> {
     }
 }
 
-fn reach(lead: SocketAddr, settings: &Settings, limit: Limit) -> Result<TcpStream, PeerError> {
+fn reach(leader: SocketAddr, settings: &Settings, limit: Limit) -> Result<TcpStream, PeerError> {
     loop {
         let try_until = limit.within(settings.patience());
-        match Binding::default().connect(lead, try_until) {
+        match Binding::default().connect(leader, try_until) {
             Ok(stream) => return Ok(stream),
             Err(source) if limit.within(PAUSE) == limit || limit.is_over() => {
                 let seconds = settings.timeout.as_secs();
                 return Err(PeerError::Reach {
-                    lead,
+                    leader,
                     seconds,
                     source,
                 });
@@ -148,7 +148,7 @@ impl Peer<'_> {
         }
     }
 
-    /// Only on volumes that this pod was told of, and only files of ours.
+    /// Only on volumes that this pod was given, and only files of ours.
     fn volume(&self, step: &VolumeStep) -> Vec<(String, String)> {
         let mut volumes = self.settings.needs.volumes.iter().flatten();
         let is_known = volumes.any(|volume| volume.path.as_ref() == Some(&step.path));

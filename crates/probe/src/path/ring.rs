@@ -16,7 +16,7 @@ use super::{
     frame,
     limit::Limit,
     message::{Purpose, RingPart, Ringed},
-    stream::{Session, told},
+    stream::{Session, describe_error},
 };
 
 /// Bytes that are read before they are added.
@@ -39,7 +39,7 @@ pub(super) fn take_part(session: &Session<'_>, part: &RingPart) -> Ringed {
 
 fn reduce(session: &Session<'_>, part: &RingPart) -> Result<(Duration, bool), String> {
     let limit = Limit::after(Duration::from_millis(part.limit_millis));
-    // Whoever connects waits for the other to take the connection, so each does both at once.
+    // A side that connects waits until the other accepts, so each does both at once.
     let (next, previous) = thread::scope(|scope| {
         let next = scope.spawn(|| session.open(part.next, part.id, Purpose::Ring));
         let previous = session.accept(part.id, Purpose::Ring, session.patience);
@@ -55,7 +55,7 @@ fn reduce(session: &Session<'_>, part: &RingPart) -> Result<(Duration, bool), St
         let mut words = ring::contribution(part.rank, part.bytes / 8);
         let start = Instant::now();
         once(&next, &previous, part, &mut words, limit)
-            .map_err(|error| told("the ring", &error))?;
+            .map_err(|error| describe_error("the ring", &error))?;
         best = best.min(start.elapsed());
         right &= ring::is_sum(&words, part.size);
     }

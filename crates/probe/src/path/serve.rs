@@ -13,37 +13,37 @@ use std::{
 use thiserror::Error;
 use trainyard_core::{launch::preflight::variable_name, probe::Needs};
 
-use super::{Conduct, PORT, PeerError, Settings, SocketError, join, lead};
+use super::{Conduct, PORT, PeerError, Settings, SocketError, join, run_leader};
 
 /// What stands before the report, on a line of its own, so that it is found in a log.
 pub const MARKER: &str = "trainyard-preflight-report: ";
 
 /// The limit on the whole, unless another is given.
 const TIMEOUT: Duration = Duration::from_mins(2);
-/// How long one direction of a pair is measured, unless told: long enough for TCP to find its speed
+/// How long one direction of a pair is measured by default: long enough for TCP to find its speed
 /// on any link of a data centre, short enough for twenty rounds in a minute.
 const MEASURE: Duration = Duration::from_secs(1);
 
-/// Why a member did not come to its end.
+/// Why a member failed.
 #[derive(Debug, Error)]
 pub enum ServeError {
     /// A variable that must be there is not.
     #[error("`{0}` is not set, which `preflight --serve` needs")]
     Missing(&'static str),
-    /// A variable says nothing that can be understood.
+    /// A variable has an invalid value.
     #[error("`{name}` needs {needed}, found `{found}`")]
     Variable {
         /// Its name.
         name: &'static str,
-        /// What it says.
+        /// Its value.
         found: String,
         /// What it must be.
         needed: &'static str,
     },
-    /// The lead could not begin.
-    #[error("cannot lead the preflight")]
-    Lead(#[source] SocketError),
-    /// The peer did not come to the goodbye.
+    /// The leader could not start.
+    #[error("cannot start the leader of the preflight")]
+    Leader(#[source] SocketError),
+    /// The peer ended before the goodbye.
     #[error("cannot take part in the preflight")]
     Peer(#[source] PeerError),
     /// The report could not be written.
@@ -51,7 +51,7 @@ pub enum ServeError {
     Print(#[source] io::Error),
 }
 
-/// Takes part as the variables say, and where it is the lead, prints the report as one line.
+/// Takes part as the variables say, and where it is the leader, prints the report as one line.
 pub fn serve(
     variable: &dyn Fn(&str) -> Option<String>,
     output: &mut dyn Write,
@@ -63,7 +63,7 @@ pub fn serve(
     }
     let conduct = conduct(variable)?;
     let most = parsed(variable, variable_name::REPORT_BYTES, "a number of bytes")?;
-    let conducted = lead(&settings, &conduct).map_err(ServeError::Lead)?;
+    let conducted = run_leader(&settings, &conduct).map_err(ServeError::Leader)?;
     let print = |error| ServeError::Print(error);
     let report = conducted.report.within(most.unwrap_or(usize::MAX));
     let line = serde_json::to_string(&report).map_err(|error| print(error.into()))?;
@@ -97,7 +97,7 @@ fn settings(variable: &dyn Fn(&str) -> Option<String>) -> Result<Settings, Serve
     })
 }
 
-/// The folders of a search path. One that depends on where we are is nobody's to be run from.
+/// The folders of a search path, without relative ones.
 fn folders(path: &str) -> Vec<PathBuf> {
     env::split_paths(path)
         .filter(|folder| folder.is_absolute())

@@ -1,4 +1,4 @@
-//! Sockets that are bound to an interface and give up in time.
+//! Sockets that are bound to an interface and time out.
 
 use std::{
     ffi::OsString,
@@ -24,7 +24,7 @@ use super::limit::Limit;
 #[derive(Debug, Error)]
 pub enum SocketError {
     /// The machine has no such interface.
-    #[error("there is no interface `{0}`")]
+    #[error("no interface `{0}`")]
     NoInterface(String),
     /// The interface has no address.
     #[error("interface `{0}` has no address")]
@@ -32,7 +32,7 @@ pub enum SocketError {
     /// Its addresses could not be read.
     #[error("cannot read the addresses of interfaces")]
     ReadAddresses(#[source] Errno),
-    /// No port could be had.
+    /// No port could be opened.
     #[error("cannot listen on `{0}`")]
     Listen(SocketAddr, #[source] io::Error),
 }
@@ -172,7 +172,7 @@ pub(super) fn accept(listener: &TcpListener, limit: Limit) -> io::Result<(TcpStr
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 wait(listener.as_fd(), PollFlags::POLLIN, limit)?;
             }
-            // A connection that was given up before it was taken is nothing to end for.
+            // A connection that was aborted before it was accepted is ignored.
             Err(error)
                 if matches!(
                     error.kind(),

@@ -99,7 +99,7 @@ pub fn receive(mut stream: &TcpStream, measure: Duration) -> io::Result<Received
 /// Sends until the other side closes, or for `measure` and its warm-up and then `patience`.
 ///
 /// Looks for the close itself whenever there is no room for long: where no large packet gets through, no
-/// write would ever be told of it.
+/// write would ever fail.
 pub fn send(mut stream: &TcpStream, measure: Duration, patience: Duration) -> io::Result<()> {
     let block = vec![0x5a; BLOCK];
     let limit = Limit::after(measure + measure / 4 + patience);
@@ -161,7 +161,8 @@ impl Session<'_> {
         let stream = self.open(address, id, Purpose::Forward)?;
         measured.round_trip_micros = Some(self.round_trips(&stream)?);
         let before = segments();
-        send(&stream, self.measure, self.patience).map_err(|error| told("sending", &error))?;
+        send(&stream, self.measure, self.patience)
+            .map_err(|error| describe_error("sending", &error))?;
         measured.sent_again = sent_again(before, segments());
         drop(stream);
         let stream = self.open(address, id, Purpose::Backward)?;
@@ -176,13 +177,15 @@ impl Session<'_> {
         let wait = self.measure + self.patience;
         let stream = self.accept(id, Purpose::Backward, wait)?;
         let before = segments();
-        send(&stream, self.measure, self.patience).map_err(|error| told("sending", &error))?;
+        send(&stream, self.measure, self.patience)
+            .map_err(|error| describe_error("sending", &error))?;
         measured.sent_again = sent_again(before, segments());
         Ok(())
     }
 
     fn count(&self, stream: &TcpStream, measured: &mut Measured) -> Result<(), String> {
-        let received = receive(stream, self.measure).map_err(|error| told("receiving", &error))?;
+        let received =
+            receive(stream, self.measure).map_err(|error| describe_error("receiving", &error))?;
         measured.received = Some(received.rate());
         measured.stalled = received.bytes == 0;
         Ok(())
@@ -196,7 +199,7 @@ impl Session<'_> {
         purpose: Purpose,
     ) -> Result<TcpStream, String> {
         let limit = Limit::after(self.patience);
-        let connecting = |error| told("connecting", &error);
+        let connecting = |error| describe_error("connecting", &error);
         let stream = self.binding.connect(address, limit).map_err(connecting)?;
         let opening = Opening {
             token: self.token.to_owned(),
@@ -208,7 +211,7 @@ impl Session<'_> {
         // The other side may still be busy with the stream before this one.
         let limit = Limit::after(self.measure + self.patience);
         frame::read_exact(&stream, &mut taken, limit)
-            .map_err(|error| told("waiting for the first byte", &error))?;
+            .map_err(|error| describe_error("waiting for the first byte", &error))?;
         Ok(stream)
     }
 
@@ -222,7 +225,7 @@ impl Session<'_> {
     ) -> Result<TcpStream, String> {
         let limit = Limit::after(wait);
         loop {
-            let waiting = |error| told("waiting to be connected to", &error);
+            let waiting = |error| describe_error("waiting to be connected to", &error);
             let (stream, _) = accept(self.listener, limit).map_err(waiting)?;
             let opening = frame::read(&stream, LARGEST_HELLO, limit.within(self.patience));
             let Ok(Opening {
@@ -242,7 +245,7 @@ impl Session<'_> {
 
     fn round_trips(&self, stream: &TcpStream) -> Result<u64, String> {
         let limit = Limit::after(self.patience);
-        let small = |error| told("sending small messages", &error);
+        let small = |error| describe_error("sending small messages", &error);
         let mut message = [0x5a; SMALL];
         let mut times = Vec::with_capacity(ROUND_TRIPS);
         for _ in 0..ROUND_TRIPS {
@@ -258,7 +261,7 @@ impl Session<'_> {
 
     fn echo(&self, stream: &TcpStream) -> Result<(), String> {
         let limit = Limit::after(self.patience);
-        let small = |error| told("answering small messages", &error);
+        let small = |error| describe_error("answering small messages", &error);
         let mut message = [0; SMALL];
         for _ in 0..ROUND_TRIPS {
             frame::read_exact(stream, &mut message, limit).map_err(small)?;
@@ -295,7 +298,7 @@ fn sent_again(before: Option<(u64, u64)>, after: Option<(u64, u64)>) -> Option<f
     (all >= 50).then(|| again as f64 / all as f64)
 }
 
-/// The other side has closed, in one of the ways that a kernel tells it.
+/// Whether the other side has closed, by any of the kernel's error codes for it.
 fn is_gone(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -305,7 +308,7 @@ fn is_gone(error: &io::Error) -> bool {
     )
 }
 
-pub(super) fn told(doing: &str, error: &io::Error) -> String {
+pub(super) fn describe_error(doing: &str, error: &io::Error) -> String {
     let why = match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "no answer in time".to_owned(),
         io::ErrorKind::UnexpectedEof => "the other side closed the connection".to_owned(),

@@ -13,7 +13,7 @@ use std::{
 use trainyard_core::probe::{Check, Outcome, Report, VolumeNeeds};
 
 use super::{
-    lead::lead_at,
+    leader::run_leader_on,
     limit::Limit,
     message::{Answer, Hello, Request, VERSION, same_token},
     *,
@@ -31,7 +31,7 @@ fn settings(node: &str) -> Settings {
     }
 }
 
-/// A lead that waits for `names`, the first of which is its own.
+/// A leader that waits for `names`, the first of which is its own.
 fn started(settings: Settings, names: &[&str]) -> (SocketAddr, JoinHandle<Conducted>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -40,8 +40,8 @@ fn started(settings: Settings, names: &[&str]) -> (SocketAddr, JoinHandle<Conduc
         nodes: names.iter().map(|name| (*name).to_owned()).collect(),
         ..Conduct::default()
     };
-    let lead = thread::spawn(move || lead_at(listener, &settings, &conduct));
-    (address, lead)
+    let leader = thread::spawn(move || run_leader_on(listener, &settings, &conduct));
+    (address, leader)
 }
 
 fn check<'a>(report: &'a Report, node: &str, name: &str) -> &'a Check {
@@ -84,7 +84,7 @@ fn odd(
 }
 
 #[test]
-fn members_measure_together_and_part_with_a_goodbye() {
+fn members_measure_together() {
     let folder = tempfile::tempdir().unwrap();
     let with_volume = |node: &str| {
         let mut settings = settings(node);
@@ -95,7 +95,7 @@ fn members_measure_together_and_part_with_a_goodbye() {
         settings
     };
     let names = ["a", "b", "c", "d", "e"];
-    let (address, lead) = started(with_volume("a"), &names);
+    let (address, leader) = started(with_volume("a"), &names);
     let peers: Vec<_> = names[1..]
         .iter()
         .map(|name| {
@@ -103,7 +103,7 @@ fn members_measure_together_and_part_with_a_goodbye() {
             thread::spawn(move || join(&settings, address))
         })
         .collect();
-    let conducted = lead.join().unwrap();
+    let conducted = leader.join().unwrap();
     for peer in peers {
         peer.join().unwrap().unwrap();
     }
@@ -134,7 +134,7 @@ fn members_measure_together_and_part_with_a_goodbye() {
 }
 
 #[test]
-fn whoever_is_lost_is_told_and_the_others_go_on() {
+fn lost_member_is_reported_others_continue() {
     type Case = (&'static str, usize, fn(&TcpStream));
     let cases: [Case; 4] = [
         ("dead-at-once", 0, |_| {}),
@@ -144,7 +144,7 @@ fn whoever_is_lost_is_told_and_the_others_go_on() {
             let mut stream = stream;
             stream.write_all(&[0xff; 64]).unwrap();
         }),
-        // It keeps the connection until the lead gives it up.
+        // It keeps the connection until the leader gives it up.
         ("silent", 1, |stream| {
             use std::io::Read;
             let mut stream = stream;
@@ -153,10 +153,10 @@ fn whoever_is_lost_is_told_and_the_others_go_on() {
         }),
     ];
     for (name, answers, last) in cases {
-        let (address, lead) = started(settings("a"), &["a", "b", name]);
+        let (address, leader) = started(settings("a"), &["a", "b", name]);
         let peer = thread::spawn(move || join(&settings("b"), address));
         let odd = odd(address, name, answers, last);
-        let report = lead.join().unwrap().report;
+        let report = leader.join().unwrap().report;
         peer.join().unwrap().unwrap();
         odd.join().unwrap();
         assert_eq!(
@@ -201,11 +201,11 @@ fn late(address: SocketAddr, node: &'static str) -> JoinHandle<()> {
 
 #[test]
 fn partner_of_a_dead_member_is_not_lost() {
-    let (address, lead) = started(settings("a"), &["a", "dead", "late"]);
+    let (address, leader) = started(settings("a"), &["a", "dead", "late"]);
     // It dies after it measured with `a`, so that it is `late` who waits for it.
     let dead = odd(address, "dead", 7, |_| {});
     let late = late(address, "late");
-    let report = lead.join().unwrap().report;
+    let report = leader.join().unwrap().report;
     dead.join().unwrap();
     late.join().unwrap();
     assert_eq!(check(&report, "dead", "joined").outcome, Outcome::Fail);
@@ -214,10 +214,10 @@ fn partner_of_a_dead_member_is_not_lost() {
 }
 
 #[test]
-fn whoever_has_another_token_does_not_join() {
+fn wrong_token_cannot_join() {
     let mut quick = settings("a");
     quick.timeout = Duration::from_secs(4);
-    let (address, lead) = started(quick, &["a", "b"]);
+    let (address, leader) = started(quick, &["a", "b"]);
     let mut stranger = settings("b");
     stranger.token = "another".to_owned();
     let outcome = join(&stranger, address);
@@ -225,7 +225,7 @@ fn whoever_has_another_token_does_not_join() {
         matches!(outcome, Err(PeerError::Lost { .. })),
         "{outcome:?}"
     );
-    let conducted = lead.join().unwrap();
+    let conducted = leader.join().unwrap();
     assert_eq!(conducted.joined, 1);
     assert_eq!(
         check(&conducted.report, "b", "joined").found,
@@ -236,7 +236,7 @@ fn whoever_has_another_token_does_not_join() {
 }
 
 #[test]
-fn a_lead_that_is_not_there_is_given_up() {
+fn missing_leader_times_out() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap();
     drop(free);
@@ -252,22 +252,19 @@ fn a_lead_that_is_not_there_is_given_up() {
 }
 
 #[test]
-fn an_interface_that_is_missing_is_told_of_its_node_alone() {
-    let (address, lead) = started(settings("a"), &["a", "b", "c"]);
+fn missing_interface_fails_its_node_only() {
+    let (address, leader) = started(settings("a"), &["a", "b", "c"]);
     let mut without = settings("c");
     without.needs.interface = Some("net77".to_owned());
     let peers =
         [settings("b"), without].map(|settings| thread::spawn(move || join(&settings, address)));
-    let report = lead.join().unwrap().report;
+    let report = leader.join().unwrap().report;
     for peer in peers {
         peer.join().unwrap().unwrap();
     }
     let bandwidth = check(&report, "c", "path-bandwidth");
     assert_eq!(bandwidth.outcome, Outcome::Fail);
-    assert_eq!(
-        bandwidth.found,
-        "not measured: there is no interface `net77`"
-    );
+    assert_eq!(bandwidth.found, "not measured: no interface `net77`");
     assert_ne!(check(&report, "a", "path-bandwidth").outcome, Outcome::Fail);
 }
 

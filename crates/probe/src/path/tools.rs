@@ -1,7 +1,7 @@
-//! Programs of others on this side of a preflight: one side of `ib_write_bw`, and `all_reduce_perf`.
+//! External programs on this side of a preflight: one side of `ib_write_bw`, and `all_reduce_perf`.
 //!
-//! The two sides of a pair agree over a connection between them: whoever serves says at which port, whoever connects
-//! says when it is done. Which words and what numbers is `core::probe::tools`.
+//! The two sides of a pair agree over a connection between them: the server sends its port, the client
+//! sends when it is done. Options and results of the programs are `core::probe::tools`.
 //!
 //! Invariant: one program at a time on each side, and none is left when this returns.
 
@@ -26,21 +26,21 @@ use super::{
     limit::Limit,
     message::{CollectivePart, LARGEST_HELLO, Purpose, RdmaPart, RdmaSide},
     socket::wait,
-    stream::{Session, told},
+    stream::{Session, describe_error},
 };
 use crate::program::{Running, find, not_started, run};
 
 /// Between two tries to reach a program that may not listen yet.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What whoever serves says.
+/// The message of the side that serves.
 #[derive(Debug, Serialize, Deserialize)]
 struct Serving {
     /// The port; none where the program did not start.
     port: Option<u16>,
 }
 
-/// What whoever connects says at its end.
+/// The last message of the side that connects.
 #[derive(Debug, Serialize, Deserialize)]
 struct Done {
     well: bool,
@@ -50,7 +50,7 @@ struct Done {
 pub(super) fn rdma(session: &Session<'_>, folders: &[PathBuf], part: &RdmaPart) -> RdmaSide {
     let mut side = RdmaSide::default();
     let Some(program) = find(perftest::PROGRAM, folders) else {
-        side.trouble = Some(format!("there is no `{}`", perftest::PROGRAM));
+        side.trouble = Some(format!("`{}` was not found", perftest::PROGRAM));
         return side;
     };
     let pair = Pair {
@@ -72,7 +72,7 @@ pub(super) fn rdma(session: &Session<'_>, folders: &[PathBuf], part: &RdmaPart) 
 /// Runs an all-reduce over the GPUs of this pod.
 pub(super) fn collective(folders: &[PathBuf], part: &CollectivePart) -> Collective {
     let Some(program) = find(nccl::PROGRAM, folders) else {
-        return Collective::NotRun(format!("there is no `{}`", nccl::PROGRAM));
+        return Collective::NotRun(format!("`{}` was not found", nccl::PROGRAM));
     };
     let within = Duration::from_millis(part.limit_millis);
     match nccl::read(&run(&program, &nccl::words(part.gpus), within)) {
@@ -112,7 +112,7 @@ impl Pair<'_> {
 
     /// Lets the other side write here; whether that went well.
     fn serve(&self, stream: &TcpStream, side: &mut RdmaSide) -> Result<bool, String> {
-        let agreeing = |error: io::Error| told("agreeing on a port", &error);
+        let agreeing = |error: io::Error| describe_error("agreeing on a port", &error);
         let server = own_address(stream).map_err(agreeing)?;
         let port = free_port(server).map_err(agreeing)?;
         let exchange = self.exchange(server, port);
@@ -126,7 +126,7 @@ impl Pair<'_> {
             Err(error) => not_started(&error),
         };
         let done: Done = frame::read(stream, LARGEST_HELLO, self.limit)
-            .map_err(|error| told("waiting for the other side", &error))?;
+            .map_err(|error| describe_error("waiting for the other side", &error))?;
         let is_own = !matches!(ran.ending, Ending::Exited(Some(0)) | Ending::Dismissed);
         if !done.well && is_own {
             side.serving_trouble = Some(ran.trouble(perftest::PROGRAM));
@@ -136,7 +136,7 @@ impl Pair<'_> {
 
     /// Writes to the other side; whether that went well.
     fn send(&self, stream: &TcpStream, side: &mut RdmaSide) -> Result<bool, String> {
-        let agreeing = |error: io::Error| told("agreeing on a port", &error);
+        let agreeing = |error: io::Error| describe_error("agreeing on a port", &error);
         let serving: Serving = frame::read(stream, LARGEST_HELLO, self.limit).map_err(agreeing)?;
         let server = stream.peer_addr().map_err(agreeing)?.ip().to_canonical();
         match serving.port {
@@ -153,7 +153,7 @@ impl Pair<'_> {
         let tries = self.limit.within(self.patience * 2);
         loop {
             let ran = run(self.program, &exchange.client(), self.left());
-            side.found_nobody = perftest::found_nobody(&ran);
+            side.found_nobody = perftest::connection_refused(&ran);
             match perftest::read(&ran) {
                 Ok(rate) => side.sent = Some(rate),
                 Err(_) if side.found_nobody && !tries.is_over() => {
@@ -186,7 +186,7 @@ fn own_address(stream: &TcpStream) -> io::Result<IpAddr> {
     Ok(stream.local_addr()?.ip().to_canonical())
 }
 
-/// A port that nobody listens on, of all addresses of the same kind, as the program would listen.
+/// A free port on all addresses of the same kind, as the program would listen.
 fn free_port(address: IpAddr) -> io::Result<u16> {
     let any = match address {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),

@@ -1,6 +1,6 @@
 //! Files that one pod writes and the others must see.
 //!
-//! Invariant: a volume that does not answer holds up nobody: whatever it does is done on a thread that
+//! Invariant: a volume that does not respond blocks no other work: it is used on a thread that
 //! is left behind when its time is over.
 
 use std::{

@@ -21,7 +21,7 @@ pub(super) fn from_files(root: &Root) -> Probed<Vec<Gpu>> {
             let model = information.and_then(|text| {
                 let mut lines = text.lines().filter_map(|line| line.split_once(':'));
                 let line = lines.find(|(name, _)| name.trim() == "Model");
-                let (_, model) = line.ok_or_else(|| "names no model".to_owned())?;
+                let (_, model) = line.ok_or_else(|| "has no model".to_owned())?;
                 Ok(model.trim().to_owned())
             });
             let bus = pci::address(&bus);

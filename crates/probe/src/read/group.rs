@@ -16,7 +16,7 @@ pub(super) fn folders(root: &Root) -> Vec<String> {
         lines.find_map(|line| line.strip_prefix("0::/"))
     });
     let mut parts: Vec<&str> = own.unwrap_or("").split('/').collect();
-    // What is outside of this process's view is written with dots, and cannot be looked at.
+    // What is outside of this process's view is written with dots, and cannot be read.
     parts.retain(|part| !part.is_empty() && *part != "..");
     let mut folders = Vec::new();
     loop {

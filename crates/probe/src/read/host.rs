@@ -46,7 +46,7 @@ fn count(text: &str) -> Result<u64, String> {
         let (first, last) = (number(first)?, number(last)?);
         let size = last.checked_sub(first).and_then(|more| more.checked_add(1));
         let sum = size.and_then(|size| all.checked_add(size));
-        all = sum.ok_or_else(|| format!("`{part}` is no range"))?;
+        all = sum.ok_or_else(|| format!("`{part}` is not a range"))?;
     }
     Ok(all)
 }
@@ -84,7 +84,7 @@ pub(super) fn memory_line(root: &Root, key: &str) -> Probed<u64> {
 pub(super) fn limits(root: &Root) -> Probed<Limits> {
     let may_lock = status(root, "CapEff").and_then(|mask| {
         let mask = u64::from_str_radix(&mask, 16);
-        let mask = mask.map_err(|_| "`CapEff` is no number".to_owned())?;
+        let mask = mask.map_err(|_| "`CapEff` is not a number".to_owned())?;
         Ok((mask >> CAP_IPC_LOCK) & 1 == 1)
     });
     Probed::Read(Limits {
@@ -127,7 +127,7 @@ pub(super) fn versions(root: &Root) -> Probed<Versions> {
         let first = text.lines().next().unwrap_or_default();
         let mut words = first.split_whitespace();
         let version = words.find(|word| is_version(word));
-        let version = version.ok_or_else(|| "names no version".to_owned())?;
+        let version = version.ok_or_else(|| "has no version".to_owned())?;
         Ok(version.to_owned())
     });
     Probed::Read(Versions {
@@ -162,7 +162,7 @@ fn nccl(root: &Root) -> Probed<String> {
     version.map_or(Probed::Absent, Probed::Read)
 }
 
-/// The last of the versions that names in a folder tell.
+/// The last of the versions in the names of a folder.
 fn latest(root: &Root, folder: &str, of: impl Fn(&str) -> Option<String>) -> Option<String> {
     let names = root.names(folder);
     names.value()?.iter().filter_map(|name| of(name)).max()

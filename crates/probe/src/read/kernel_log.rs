@@ -1,4 +1,4 @@
-//! Errors of the NVIDIA driver in the kernel's log.
+//! Errors of the NVIDIA driver in the kernel log.
 
 use std::{
     fs::{File, OpenOptions},
@@ -47,7 +47,7 @@ fn scan(mut file: File, uptime: Option<u64>) -> io::Result<Vec<XidSeen>> {
             Ok(0) => break,
             Ok(size) => size,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-            // Records were overwritten while they were read; the next read goes on after them.
+            // Records were overwritten while they were read; the next read continues after them.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                 taken += RECORD;
                 continue;

@@ -1,7 +1,7 @@
-//! GPUs as NVIDIA's library tells of them, which is loaded at run time.
+//! GPUs as NVIDIA's library (NVML) reports them, which is loaded at run time.
 //!
-//! Where it cannot be loaded, NVIDIA's program is asked; where that is missing too, there is what files
-//! tell.
+//! Where it cannot be loaded, `nvidia-smi` is run; where that is missing too, files are
+//! read.
 
 use std::collections::BTreeSet;
 
@@ -26,16 +26,16 @@ const MIG_ENABLED: u32 = 1;
 /// More links than any GPU has.
 const LINKS: u32 = 36;
 
-/// What the library tells.
+/// What the library reports.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct DriverReport {
     gpus: Vec<Gpu>,
     driver: Probed<String>,
     cuda: Probed<String>,
 }
 
 /// Asks the library, where this machine is meant.
-pub(super) fn ask(root: &Root) -> Probed<Told> {
+pub(super) fn ask(root: &Root) -> Probed<DriverReport> {
     if !root.is_machine() {
         return Probed::NotAsked;
     }
@@ -45,15 +45,17 @@ pub(super) fn ask(root: &Root) -> Probed<Told> {
     }
     let library = Nvml::builder().lib_path(LIBRARY.as_ref()).init();
     match library {
-        Ok(library) => told(root, &library).map_or_else(|error| refused(&error), Probed::Read),
+        Ok(library) => {
+            query_library(root, &library).map_or_else(|error| refused(&error), Probed::Read)
+        }
         Err(NvmlError::LibloadingError(_)) => by_program(root),
         Err(error) => refused(&error),
     }
 }
 
-fn by_program(root: &Root) -> Probed<Told> {
+fn by_program(root: &Root) -> Probed<DriverReport> {
     smi::ask(root).and_then(|(gpus, driver)| {
-        Ok(Told {
+        Ok(DriverReport {
             gpus,
             driver: Probed::Read(driver),
             cuda: Probed::NotAsked,
@@ -61,7 +63,7 @@ fn by_program(root: &Root) -> Probed<Told> {
     })
 }
 
-fn told(root: &Root, library: &Nvml) -> Result<Told, NvmlError> {
+fn query_library(root: &Root, library: &Nvml) -> Result<DriverReport, NvmlError> {
     let count = library.device_count()?;
     let asked = (0..count).map(|index| gpu(root, &library.device_by_index(index)?));
     let (gpus, lost): (Vec<_>, Vec<_>) = asked.partition(Result::is_ok);
@@ -70,7 +72,7 @@ fn told(root: &Root, library: &Nvml) -> Result<Told, NvmlError> {
         return Err(error);
     }
     let gpus = gpus.into_iter().flatten().collect();
-    Ok(Told {
+    Ok(DriverReport {
         gpus,
         driver: probed(library.sys_driver_version()),
         cuda: probed(library.sys_cuda_driver_version().map(|version| {
@@ -134,7 +136,7 @@ fn rows(device: &Device<'_>) -> Probed<RemappedRows> {
         *value = match sample.and_then(|sample| sample.value) {
             Ok(SampleValue::U32(number)) => number.into(),
             Ok(SampleValue::U64(number)) => number,
-            Ok(other) => return Probed::Unreadable(format!("{other:?} is no count of rows")),
+            Ok(other) => return Probed::Unreadable(format!("{other:?} is not a row count")),
             Err(error) => return refused(&error),
         };
     }
@@ -181,29 +183,29 @@ fn refused<T>(error: &NvmlError) -> Probed<T> {
     }
 }
 
-/// What the library tells, with what files tell where it does not.
+/// What the library reports, with values from files where it reports none.
 pub(super) fn join(
-    told: Probed<Told>,
+    report: Probed<DriverReport>,
     gpus: Probed<Vec<Gpu>>,
     versions: Probed<Versions>,
 ) -> (Probed<Vec<Gpu>>, Probed<Versions>) {
-    let told = match told {
-        Probed::Read(told) => told,
+    let report = match report {
+        Probed::Read(report) => report,
         Probed::Absent | Probed::NotAsked => return (gpus, versions),
         // Where the library fails or hangs, so does every program that uses a GPU.
         Probed::Unreadable(why) => return (Probed::Unreadable(why), versions),
         Probed::Hung(after) => return (Probed::Hung(after), versions),
     };
     let versions = versions.and_then(|files| {
-        let driver = match told.driver {
+        let driver = match report.driver {
             Probed::Read(version) => Probed::Read(version),
             _ => files.driver,
         };
         Ok(Versions {
             driver,
-            cuda: told.cuda,
+            cuda: report.cuda,
             ..files
         })
     });
-    (Probed::Read(told.gpus), versions)
+    (Probed::Read(report.gpus), versions)
 }

@@ -8,10 +8,10 @@ use super::{addresses, pci};
 use crate::files::Root;
 
 const INTERFACES: &str = "sys/class/net";
-/// More interfaces than this are those of pods on a node, and are not looked at one by one.
+/// More interfaces than this are those of pods on a node, and are not read one by one.
 const MOST: usize = 512;
 /// Counters that stand still on a link that is well. Dropped packets are not among them: those that
-/// nobody wanted are counted, too.
+/// no process wanted are counted, too.
 const COUNTERS: [&str; 6] = [
     "rx_errors",
     "tx_errors",

@@ -19,7 +19,7 @@ pub(super) fn place(root: &Root, folder: &str) -> Pcie {
     let numa = root.text(&format!("{folder}/numa_node"));
     Pcie {
         path: path.collect(),
-        numa: numa.and_then(|text| text.parse().map_err(|_| "is no number".to_owned())),
+        numa: numa.and_then(|text| text.parse().map_err(|_| "is not a number".to_owned())),
         generation: generation("current_link_speed"),
         generation_most: generation("max_link_speed"),
         width: number("current_link_width"),
@@ -50,7 +50,7 @@ fn generation(text: &str) -> Result<u64, String> {
         "16.0" | "16" => Ok(4),
         "32.0" | "32" => Ok(5),
         "64.0" | "64" => Ok(6),
-        _ => Err(format!("`{}` is no speed of a link", speed.escape_debug())),
+        _ => Err(format!("`{}` is not a link speed", speed.escape_debug())),
     }
 }
 
@@ -68,7 +68,7 @@ pub(super) fn address(text: &str) -> String {
 pub(super) fn identifier(root: &Root, path: &str) -> Probed<u64> {
     root.text(path).and_then(|text| {
         let digits = text.strip_prefix("0x").unwrap_or(&text);
-        u64::from_str_radix(digits, 16).map_err(|_| format!("`{path}` is no identifier"))
+        u64::from_str_radix(digits, 16).map_err(|_| format!("`{path}` is not an identifier"))
     })
 }
 

@@ -85,7 +85,7 @@ fn port(root: &Root, device: &str, number: &str, device_file: Probed<String>) ->
 
 /// Megabits of a rate such as `400 Gb/sec (4X NDR)` or `2.5 Gb/sec (1X SDR)`.
 fn rate(text: &str) -> Result<u64, String> {
-    let unknown = || "`rate` is no rate".to_owned();
+    let unknown = || "`rate` is not a rate".to_owned();
     let (number, _) = text.split_once(" Gb/sec").ok_or_else(unknown)?;
     let (whole, tenth) = number.split_once('.').unwrap_or((number, "0"));
     let whole: u64 = whole.parse().map_err(|_| unknown())?;
@@ -99,7 +99,7 @@ fn gids(root: &Root, folder: &str) -> Probed<BTreeMap<u32, Gid>> {
         for name in names {
             let index: u32 = name
                 .parse()
-                .map_err(|_| format!("`gids/{name}` is no index"))?;
+                .map_err(|_| format!("`gids/{name}` is not an index"))?;
             let text = match root.text(&format!("{folder}gids/{name}")) {
                 Probed::Read(text) => text,
                 Probed::Unreadable(why) => return Err(format!("gids/{name}: {why}")),
@@ -107,7 +107,7 @@ fn gids(root: &Root, folder: &str) -> Probed<BTreeMap<u32, Gid>> {
             };
             let address: Ipv6Addr = text
                 .parse()
-                .map_err(|_| format!("`gids/{name}` is no address"))?;
+                .map_err(|_| format!("`gids/{name}` is not an address"))?;
             if address.is_unspecified() {
                 continue;
             }

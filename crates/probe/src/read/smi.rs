@@ -1,6 +1,6 @@
-//! GPUs as NVIDIA's program `nvidia-smi` tells of them.
+//! GPUs as NVIDIA's program `nvidia-smi` reports them.
 //!
-//! Asked only where the library cannot be loaded, as by a program that is linked statically.
+//! Run only where the library cannot be loaded, as by a program that is linked statically.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -100,7 +100,7 @@ fn run(words: &[&str]) -> Probed<String> {
         Ok(status) => {
             // It says why on stdout.
             let said = text.value().and_then(|text| text.lines().next());
-            let said = said.unwrap_or("nothing was said");
+            let said = said.unwrap_or("no output");
             Probed::Unreadable(format!("`{PROGRAM}` ended with {status}: {said}"))
         }
         Err(error) => refused(&error),
@@ -130,7 +130,8 @@ fn read(plain: &str, details: &str, links: &str) -> Result<(Vec<Gpu>, String), S
         };
         driver = Some(version.to_owned());
         let bus = pci::address(bus);
-        let mebibytes = |text: &str| told(text, |text| Ok(number(text)?.saturating_mul(1 << 20)));
+        let mebibytes =
+            |text: &str| parse_cell(text, |text| Ok(number(text)?.saturating_mul(1 << 20)));
         let gpu = Gpu {
             model: Probed::Read(name.to_owned()),
             memory: mebibytes(total),
@@ -168,7 +169,7 @@ fn detailed(cells: &[String]) -> Gpu {
         "No" | "Disabled" => Ok(false),
         other => Err(format!("`{other}` is neither yes nor no")),
     };
-    let rows = told(corrected_rows, |corrected| {
+    let rows = parse_cell(corrected_rows, |corrected| {
         Ok(RemappedRows {
             corrected: number(corrected)?,
             uncorrected: number(other_rows)?,
@@ -176,27 +177,27 @@ fn detailed(cells: &[String]) -> Gpu {
             failed: is_yes(failed)?,
         })
     });
-    let throttled_by = told(reasons, |mask| {
+    let throttled_by = parse_cell(reasons, |mask| {
         let mask = u64::from_str_radix(mask.trim_start_matches("0x"), 16);
-        let mask = mask.map_err(|_| "the reasons are no number".to_owned())?;
+        let mask = mask.map_err(|_| "the reasons are not a number".to_owned())?;
         let reasons = ThrottleReasons::from_bits_truncate(mask);
         let names = reasons.iter_names().map(|(name, _)| name.to_owned());
         Ok(names.collect::<BTreeSet<String>>())
     });
     Gpu {
-        split: told(split, is_yes),
-        ecc: told(ecc, is_yes),
-        uncorrected: told(uncorrected, number),
+        split: parse_cell(split, is_yes),
+        ecc: parse_cell(ecc, is_yes),
+        uncorrected: parse_cell(uncorrected, number),
         rows,
-        clock: told(clock, number),
-        clock_most: told(most, number),
+        clock: parse_cell(clock, number),
+        clock_most: parse_cell(most, number),
         throttled_by,
         ..Gpu::default()
     }
 }
 
 /// A cell; what a GPU does not have is written as `N/A` or `Not Supported`, with or without brackets.
-fn told<T>(text: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Probed<T> {
+fn parse_cell<T>(text: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Probed<T> {
     let bare = text.trim_matches(['[', ']']);
     if matches!(bare, "N/A" | "Not Supported" | "Unknown Error") {
         return Probed::Absent;
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_program_tells_less_and_a_broken_one_why() {
+    fn old_and_broken_nvidia_smi_are_read() {
         let (gpus, _) = read(PLAIN_TEXT, "", "").unwrap();
         assert_eq!((gpus.len(), &gpus[0].ecc), (2, &Probed::NotAsked));
         assert!(read("", "", "").is_err());

@@ -91,5 +91,5 @@ fn sized(text: &str) -> Result<u64, String> {
         .find_map(|(letter, bits)| Some((text.strip_suffix(letter)?, bits)));
     let (digits, bits) = unit.unwrap_or((text, 0));
     let size = number(digits)?.checked_mul(1 << bits);
-    size.ok_or_else(|| format!("`{text}` is no size"))
+    size.ok_or_else(|| format!("`{text}` is not a size"))
 }

@@ -14,7 +14,7 @@ use super::*;
 
 use Outcome::{Fail, Pass, Warn};
 
-/// What a job on such nodes needs of what files tell.
+/// What a job on such nodes needs of what is read from files.
 fn needs() -> Needs {
     Needs {
         asked_by: Some("PyTorchJob `llama`, Worker".to_owned()),
@@ -221,7 +221,7 @@ fn one_broken_thing_is_named_and_nothing_else() {
             &[("rdma-gid", "mlx5_3/1", Fail)],
         ),
         (
-            "a device that was not handed in",
+            "a device that was not passed in",
             |n| n.remove("dev/infiniband/uverbs3"),
             &[("rdma-device", "mlx5_3/1", Fail)],
         ),
@@ -267,7 +267,7 @@ fn counters_that_move_are_seen() {
 }
 
 #[test]
-fn what_a_tree_cannot_tell_is_not_asked() {
+fn file_tree_leaves_other_probes_out() {
     let folder = tempfile::tempdir().unwrap();
     Node::below(folder.path(), 1);
     let reading = read_calmly(folder.path(), &Needs::default());
@@ -280,7 +280,7 @@ fn what_a_tree_cannot_tell_is_not_asked() {
     assert_eq!(
         names,
         ["lo", "net1", "rail0"],
-        "files in the folder are no interfaces"
+        "files in the folder are not interfaces"
     );
     assert_eq!(interfaces["lo"].speed_mbps, Probed::Absent);
     assert_eq!(interfaces["rail0"].pcie.path.len(), 5);
@@ -306,7 +306,7 @@ fn the_nccl_of_python_packages_comes_first() {
 }
 
 #[test]
-fn what_hangs_costs_its_own_answer_only() {
+fn hanging_probe_loses_only_its_value() {
     let folder = tempfile::tempdir().unwrap();
     Node::below(folder.path(), 1);
     let pace = Pace {
@@ -381,15 +381,15 @@ fn damaged_files_are_unreadable_and_nothing_else() {
         for (damage, spoil) in &damages {
             spoil(&path);
             let reading = read_calmly(folder.path(), &needs);
-            let told = format!("{reading:?}");
+            let text = format!("{reading:?}");
             assert!(
-                !told.contains("an error of its own"),
-                "{damage} {}: {told}",
+                !text.contains("panicked"),
+                "{damage} {}: {text}",
                 path.display()
             );
             assert!(
-                !told.contains("Hung"),
-                "{damage} {}: {told}",
+                !text.contains("Hung"),
+                "{damage} {}: {text}",
                 path.display()
             );
             let checks = examine(&reading, &needs);

@@ -119,7 +119,7 @@ fn write(path: &Path, most: u64, phase: Duration) -> io::Result<Written> {
     }
     file.sync_all()?;
     let micros = micros(begun);
-    // Reading back from memory would say nothing of the volume. A file system that knows no advice is
+    // Reading from the page cache would not test the volume. A file system that knows no advice is
     // read as it is.
     let forget = PosixFadviseAdvice::POSIX_FADV_DONTNEED;
     posix_fadvise(&file, 0, 0, forget).unwrap_or_default();

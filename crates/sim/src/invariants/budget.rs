@@ -68,7 +68,7 @@ pub(super) fn spent_up_means_over(pass: &Pass<'_>) -> Verdict {
             ensure!(
                 HELD,
                 spent < limit.max(1),
-                "the {} account has paid {spent} of {limit} and the job goes on",
+                "the {} account has paid {spent} of {limit} and the job continues",
                 account.name()
             );
         }
@@ -187,7 +187,7 @@ pub(super) fn paid_once(
         ensure!(
             ONCE,
             new.attempt == old.attempt + 1 || is_terminal(after) || after_suspension(job, after),
-            "attempt {} is paid and goes on",
+            "attempt {} is paid and continues",
             old.attempt
         );
     } else if old.attempt > 0 && new.attempt > old.attempt {
@@ -198,7 +198,7 @@ pub(super) fn paid_once(
                 || (world.temper.gives_seats && new.released == old.attempt)
                 || says(before, ConditionType::Suspended)
                 || after_suspension(job, after),
-            "attempt {} follows attempt {} and nobody paid",
+            "attempt {} follows attempt {} without a charge",
             new.attempt,
             old.attempt
         );

@@ -8,9 +8,9 @@ use trainyard_core::{
 use super::{Pass, Verdict, ensure, foreign, is_terminal, says};
 use crate::{coverage::Mark, world::World};
 
-const WHY: &str = "every pass says why";
+const WHY: &str = "every pass gives a reason";
 const WAKES: &str = "a wake-up is in the future";
-const ENDS: &str = "every job ends or says what it waits for";
+const ENDS: &str = "every job ends or reports what it waits for";
 const LOOP: &str = "no hot loop";
 const ASKED: &str = "a restart that is asked for is begun";
 
@@ -18,7 +18,7 @@ const ASKED: &str = "a restart that is asked for is begun";
 /// ready and ends a few times.
 const QUIET_PASSES: u64 = 1_500;
 
-/// No silent no.
+/// Every pass has a reason.
 pub(super) fn says_why(pass: &Pass<'_>) -> Verdict {
     ensure!(
         WHY,
@@ -28,7 +28,7 @@ pub(super) fn says_why(pass: &Pass<'_>) -> Verdict {
     Ok(())
 }
 
-/// A wish to be woken now is a loop.
+/// A wake-up in the past or now is a loop.
 pub(super) fn wakes_later(pass: &Pass<'_>) -> Verdict {
     if let Some(wake_at) = pass.decision.wake_at {
         ensure!(
@@ -70,9 +70,11 @@ pub(super) fn ends_or_explains(world: &World) -> Verdict {
         let phase = |wanted: PodPhase| world.pods.iter().any(|pod| pod.shown.phase == wanted);
         let holds = match reason.code {
             Code::Suspended => world.job.run_policy.suspend,
-            Code::WaitingForSeats => phase(PodPhase::Pending) || world.is_in_line(),
+            Code::WaitingForSeats => phase(PodPhase::Pending) || world.is_queued_without_seats(),
             Code::WaitingForPods | Code::WaitingForWorkers => {
-                phase(PodPhase::Pending) || phase(PodPhase::Running) || world.is_in_line()
+                phase(PodPhase::Pending)
+                    || phase(PodPhase::Running)
+                    || world.is_queued_without_seats()
             }
             Code::Training | Code::Degraded => phase(PodPhase::Running),
             Code::Refused => world

@@ -12,7 +12,7 @@ pub(super) fn is_foreign(job: &Job) -> bool {
     manager.is_some_and(|manager| manager != job.kind.own_manager())
 }
 
-/// No action, no word, no status.
+/// No action, no event, no status.
 pub(super) fn untouched(pass: &Pass<'_>) -> Verdict {
     ensure!(
         UNTOUCHED,

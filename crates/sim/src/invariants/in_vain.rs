@@ -1,4 +1,4 @@
-//! A failure of which a retry does not help is tried once more, and not for ever.
+//! A failure that a retry does not help is retried once, and not forever.
 
 use trainyard_core::{
     job::{ConditionType, JobStatus, LastEnd},
@@ -8,7 +8,7 @@ use trainyard_core::{
 
 use super::{Pass, Verdict, ensure, is_terminal, says};
 
-const ENDS: &str = "two equal failures of which a retry does not help end a job without a limit";
+const ENDS: &str = "two equal failures that a retry does not help end a job without a limit";
 const REASON: &str = "a job ends early only for two equal failures and without a limit of its own";
 
 /// What ran for so long may have come further.
@@ -47,7 +47,7 @@ fn gang_ends(pass: &Pass<'_>, before: &JobStatus, after: &JobStatus) -> Verdict 
     let in_a_row = first.attempt + 1 == second.attempt && second.attempt == old.attempt;
     let hopeless = other.retry == trainyard_core::diagnose::Retry::DoesNotHelp;
     let same = one.signature == other.signature && one.label == other.label;
-    // The kernel's word stands against a log that says otherwise.
+    // The kernel's OOM kill counts more than a log that says otherwise.
     let memory = second.message.contains("out of memory");
     let fits = !memory || other.label == "host_oom_killed";
     let further = match (first.step, second.step) {

@@ -21,8 +21,8 @@ pub(super) fn nothing_left(world: &World) -> Verdict {
         return Ok(());
     }
     if !world.job_exists || world.being_deleted {
-        // A node that never answers again keeps the objects of a deleted job; only whoever
-        // deletes the node can help.
+        // A node that never responds again keeps the objects of a deleted job until
+        // it is deleted.
         let left = names(world, |pod| {
             pod.shown.deleted_at.is_none()
                 || pod.node.is_none_or(|node| !world.nodes[node].is_silent())

@@ -75,11 +75,11 @@ fn trains_after_steps(status: &JobStatus, world: &World) -> Verdict {
     let record = &status.trainyard;
     let open = record.ledger.open.filter(|open| open.phase.follows_step());
     if let Some(open) = open {
-        let told = world.progress().map(|told| told.attempt);
+        let reported = world.progress().map(|progress| progress.attempt);
         ensure!(
             TRAINS,
-            told >= Some(open.attempt),
-            "attempt {} is {:?}, and the last that reported a step is {told:?}",
+            reported >= Some(open.attempt),
+            "attempt {} is {:?}, and the last that reported a step is {reported:?}",
             open.attempt,
             open.phase
         );

@@ -10,9 +10,9 @@ use super::{Pass, Verdict, ensure, foreign, is_terminal};
 use crate::world::World;
 
 const FIT: &str = "no pod that requires a preflight goes to a node that did not pass";
-const CAP: &str = "automation takes no more nodes than it may";
+const CAP: &str = "automation puts no more nodes on probation than it may";
 const TRIED: &str = "only what the operator itself tried is kept from others";
-const ENDS: &str = "a preflight that never ends is given up";
+const ENDS: &str = "a preflight that never ends is abandoned";
 
 /// A pod goes only to a node that passed, and not to one whose last result is a failure.
 pub(super) fn only_fit_nodes(pass: &Pass<'_>, world: &World) -> Verdict {
@@ -44,7 +44,7 @@ pub(super) fn only_fit_nodes(pass: &Pass<'_>, world: &World) -> Verdict {
             if world.fitness.passed.contains(node) {
                 "it passed once"
             } else {
-                "nobody has looked at it"
+                "it was never measured"
             }
         );
     }
@@ -63,13 +63,13 @@ pub(super) fn few_are_taken(world: &World) -> Verdict {
     ensure!(
         TRIED,
         untried.is_none(),
-        "{untried:?} is taken at a job's word"
+        "{untried:?} is on probation without a trial"
     );
     Ok(())
 }
 
-/// When all is quiet, nobody waits for an answer.
-pub(super) fn nobody_waits(world: &World) -> Verdict {
+/// When all is quiet, no gang waits for a preflight.
+pub(super) fn no_gang_waits(world: &World) -> Verdict {
     let over = !world.job_exists
         || world.being_deleted
         || world.job.run_policy.suspend
@@ -80,7 +80,7 @@ pub(super) fn nobody_waits(world: &World) -> Verdict {
     ensure!(
         ENDS,
         since.is_none(),
-        "it runs since {since:?}, and nothing happens any more"
+        "it has been running since {since:?}, and nothing happens any more"
     );
     Ok(())
 }

@@ -6,9 +6,9 @@ use super::{Pass, Verdict, ensure, foreign, is_terminal};
 use crate::world::World;
 
 const GIVEN: &str = "no pod goes to a seat that was not given";
-const BACK: &str = "a gang that cannot start gives its seats back";
+const BACK: &str = "a gang that cannot start releases its seats";
 
-/// A pod is tied to the node that was given, or held back.
+/// A pod is bound to the node that was given, or gated.
 pub(super) fn only_given_ones(pass: &Pass<'_>) -> Verdict {
     let given = |slot, node: &String| match &pass.observed.seating {
         Seating::Given(seats) => seats.get(slot) == Some(node),
@@ -34,7 +34,7 @@ pub(super) fn only_given_ones(pass: &Pass<'_>) -> Verdict {
     Ok(())
 }
 
-/// When all is quiet, no pod waits for a node that it is tied to.
+/// When all is quiet, no pod waits for a node that it is bound to.
 pub(super) fn are_not_kept_in_vain(world: &World) -> Verdict {
     if !world.job_exists || is_terminal(&world.status) || foreign::is_foreign(&world.job) {
         return Ok(());

@@ -30,7 +30,7 @@ pub(crate) fn check_second_look(pass: &Pass<'_>, decide: Decide) -> Verdict {
         ensure!(
             SETTLED,
             second.events.is_empty(),
-            "at {now} it tells {:?}",
+            "at {now} it emits {:?}",
             second.events
         );
         for action in &second.actions {

@@ -18,7 +18,7 @@ pub(super) fn stays(before: &JobStatus, after: &JobStatus) -> Verdict {
         ensure!(
             STAYS,
             after.completion_time.is_none(),
-            "it goes on and has a completion time"
+            "it continues and has a completion time"
         );
     }
     if !is_terminal(before) {
@@ -50,7 +50,7 @@ pub(super) fn stays(before: &JobStatus, after: &JobStatus) -> Verdict {
     Ok(())
 }
 
-/// A job that has ended starts nothing, whoever deleted its children.
+/// A job that has ended creates nothing, even if its pods were deleted.
 pub(super) fn creates_nothing(pass: &Pass<'_>) -> Verdict {
     if !is_terminal(&pass.decision.status) && !pass.observed.being_deleted {
         return Ok(());

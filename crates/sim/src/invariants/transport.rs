@@ -1,4 +1,4 @@
-//! An attempt whose ranks talk over something else than the job requires is not left running.
+//! An attempt whose ranks use another transport than the job requires does not continue.
 
 use trainyard_core::{job::ConditionType, reason::Code};
 
@@ -6,20 +6,24 @@ use super::{Pass, Verdict, ensure, is_terminal, says};
 use crate::world::transport::WRONG;
 
 const ENDED: &str = "an attempt over another transport than is required ends";
-const GOES_ON: &str = "an attempt over the required transport is not ended for it";
+const CONTINUES: &str = "an attempt over the required transport is not ended for it";
 
 /// What a pass sees of transports decides about the attempt, and nothing else of them does.
 pub(super) fn wrong_ends_the_attempt(pass: &Pass<'_>) -> Verdict {
     let (before, after) = (&pass.observed.status, &pass.decision.status);
     let mismatch = |event: &trainyard_core::job::Event| event.reason.ends_with("TransportMismatch");
     let ended_for_it = pass.decision.events.iter().any(mismatch);
-    let told = pass.observed.transports.as_ref();
-    let told = told.filter(|told| told.attempt == before.trainyard.attempt);
-    let wrong = told.is_some_and(|told| {
-        let mut ranks = told.ranks.iter();
+    let reported = pass.observed.transports.as_ref();
+    let reported = reported.filter(|reported| reported.attempt == before.trainyard.attempt);
+    let wrong = reported.is_some_and(|reported| {
+        let mut ranks = reported.ranks.iter();
         ranks.any(|rank| rank.transports.iter().any(|name| name == WRONG))
     });
-    ensure!(GOES_ON, wrong || !ended_for_it, "nothing wrong was told");
+    ensure!(
+        CONTINUES,
+        wrong || !ended_for_it,
+        "no wrong transport was reported"
+    );
     let unread = pass
         .decision
         .reasons
@@ -33,7 +37,7 @@ pub(super) fn wrong_ends_the_attempt(pass: &Pass<'_>) -> Verdict {
     ensure!(
         ENDED,
         !wrong || over || after.trainyard.attempt > before.trainyard.attempt,
-        "attempt {} goes on",
+        "attempt {} continues",
         after.trainyard.attempt
     );
     Ok(())

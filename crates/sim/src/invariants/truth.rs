@@ -1,4 +1,4 @@
-//! A status only tells what was true.
+//! A status only reports what was true.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::world::World;
 const RAN: &str = "Running is only said of what ran";
 const SUCCEEDED: &str = "Succeeded is only said of what succeeded";
 const DEGRADED: &str = "Degraded is only said of an elastic job that lacks workers";
-const CURRENT: &str = "a status at rest tells what is";
+const CURRENT: &str = "a status at rest reports the present state";
 const FAILED: &str = "Failed is only said after a failure";
 
 /// The role that decides whether the job runs.
@@ -147,7 +147,7 @@ pub(super) fn failure_happened(
     Ok(())
 }
 
-/// When all is quiet, a job that goes on counts the pods that are there. `Running` may outlast the
+/// When all is quiet, a job that continues counts the pods that exist. `Running` may outlast the
 /// pods it was said of, as the contract has it; `waiting` then says what is missing.
 pub(super) fn counts_are_current(world: &World) -> Verdict {
     let (job, status) = (&world.job, &world.status);

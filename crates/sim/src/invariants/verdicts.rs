@@ -66,7 +66,7 @@ pub(super) fn fatal_is_fatal(pass: &Pass<'_>) -> Verdict {
     ensure!(
         FATAL,
         false,
-        "{} in {} ended with {:?} and the job goes on",
+        "{} in {} ended with {:?} and the job continues",
         fatal.uid,
         fatal.slot,
         fatal.exit
@@ -98,7 +98,7 @@ fn is_fatal(job: &Job, pod: &ObservedPod) -> bool {
     fatal && !borne
 }
 
-/// A pod whose success is on record is not made again in the same attempt.
+/// A pod whose success is on record is not created again in the same attempt.
 pub(super) fn done_is_done(pass: &Pass<'_>, world: &World) -> Verdict {
     if pass.job.settings.compat.contains(&Compat::RerunSucceeded) {
         return Ok(());
@@ -116,13 +116,13 @@ pub(super) fn done_is_done(pass: &Pass<'_>, world: &World) -> Verdict {
         ensure!(
             DONE,
             !(recorded && true_success),
-            "{slot} has ended well in attempt {attempt} and is made again"
+            "{slot} has ended well in attempt {attempt} and is created again"
         );
     }
     Ok(())
 }
 
-/// A pod is only deleted without its node's word when the node is gone or silent for too long.
+/// A pod is only force-deleted when the node is gone or silent for too long.
 pub(super) fn nodes_are_given_time(pass: &Pass<'_>) -> Verdict {
     for action in &pass.decision.actions {
         let Action::DeletePod {

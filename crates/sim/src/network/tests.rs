@@ -83,22 +83,22 @@ fn what_is_good_is_never_named() {
     for seed in 0..20_000 {
         let faults = Faults::draw(seed);
         let found = faults.search(seed);
-        let told = || {
+        let detail = || {
             format!(
                 "seed {seed}: {:?} {:?}: {found:?}",
                 faults.links, faults.pairs
             )
         };
         for link in &found.slow {
-            assert!(faults.links.contains_key(link), "{}", told());
+            assert!(faults.links.contains_key(link), "{}", detail());
         }
         let all = found.rounds <= most_rounds(faults.topology.nodes());
-        assert!(all, "{}", told());
+        assert!(all, "{}", detail());
     }
 }
 
 #[test]
-fn a_slow_node_among_good_ones_is_named_or_told_as_possible() {
+fn slow_node_is_named_or_suspected() {
     for seed in 0..5_000 {
         let mut dice = Dice::new(seed, 3);
         let nodes = usize::try_from(dice.within(7..=64)).unwrap();
@@ -114,10 +114,10 @@ fn a_slow_node_among_good_ones_is_named_or_told_as_possible() {
         let found = network.search();
         let open = found.undecided.iter().flatten().copied();
         let open = open.chain(found.unproven.iter().map(|node| Link::Node(*node)));
-        let told: BTreeSet<Link> = found.slow.iter().copied().chain(open).collect();
+        let named: BTreeSet<Link> = found.slow.iter().copied().chain(open).collect();
         for node in &bad {
-            let told = told.contains(&Link::Node(*node));
-            assert!(told, "seed {seed}: {node} of {nodes}, {bad:?}: {found:?}");
+            let named = named.contains(&Link::Node(*node));
+            assert!(named, "seed {seed}: {node} of {nodes}, {bad:?}: {found:?}");
         }
     }
 }

@@ -369,7 +369,7 @@ fn victims(snapshot: &Snapshot, gangs: &[Gang], placement: &Placement) -> Verdic
                 waits && victim.priority < other.claim,
             ),
             (
-                "nobody is evicted for pods that do not exist",
+                "no gang is evicted for pods that do not exist",
                 other.admitted,
             ),
             (

@@ -23,7 +23,7 @@ pub(super) fn check(snapshot: &Snapshot, gangs: &[Gang], pods: &[Pod<'_>]) -> Ve
             ))
         };
         if !node.ready || node.taints.iter().any(|taint| taint.key == QUARANTINED) {
-            return broken("the node seats nobody");
+            return broken("the node is closed to pods");
         }
         let bears = |key: &str| constraints.tolerations.iter().any(|own| exists(own, key));
         if node.unschedulable && !bears("node.kubernetes.io/unschedulable") {

@@ -1,8 +1,8 @@
 //! Gangs that come, wait, run and end on a cluster that does not hold still.
 //!
 //! A round is one pass of an adapter: something happens, the cluster is seen (perhaps as it was some rounds ago),
-//! seats are given, and the adapter makes the pods. A gang whose pods do not all find their seat free gives everything
-//! back. The pods of a gang that waits come and go, too: while they do not exist, it asks with no more than the default
+//! seats are given, and the adapter creates the pods. A gang whose pods do not all find their seat free releases
+//! all of them. The pods of a gang that waits come and go, too: while they do not exist, it asks with no more than the default
 //! priority. After some rounds nothing goes wrong any more, and then every gang that fits must end.
 
 use jiff::Timestamp;
@@ -30,7 +30,7 @@ pub struct Counts {
     pub losses: u32,
     /// Gangs that got a lost seat back, or another for it.
     pub mended: u32,
-    /// Gangs that gave everything back because a seat was taken meanwhile.
+    /// Gangs that released all seats because one was taken meanwhile.
     pub races: u32,
     /// Passes on an old view.
     pub stale: u32,
@@ -139,7 +139,7 @@ impl World {
         }
     }
 
-    /// A node goes away, and its pods with it; a gang loses them, or begins anew as a whole.
+    /// A node goes away, and its pods with it; a gang loses them, or starts again as a whole.
     fn lose(&mut self, name: &str) {
         if let Some(node) = self.truth.nodes.get_mut(name) {
             node.ready = false;
@@ -164,7 +164,7 @@ impl World {
         }
     }
 
-    /// Somebody else's pod takes what is free on a node.
+    /// A pod of no gang takes what is free on a node.
     fn intrude(&mut self, name: &str) {
         let free = self.free(name).get(draw::GPU);
         if free > 0 && self.truth.nodes[name].ready {
@@ -208,7 +208,7 @@ impl World {
         }
     }
 
-    /// The pods of gangs that wait are made, refused or deleted; in quiet all of them are made.
+    /// The pods of gangs that wait are created, refused or deleted; in quiet all of them are created.
     fn admit(&mut self) {
         let quiet = self.now > CHAOS;
         for gang in &mut self.gangs {
@@ -275,7 +275,7 @@ impl World {
         }
     }
 
-    /// Makes the pods of a gang; if one finds its seat taken, all new ones go again.
+    /// Creates the pods of a gang; if one finds its seat taken, all new ones go again.
     fn bind(&mut self, at: usize, placement: &Placement) {
         let gang = self.gangs[at].clone();
         let mut made = Vec::new();
@@ -335,7 +335,7 @@ impl World {
         free
     }
 
-    /// In truth, too, no node bears too much, and nobody who waits holds anything, unless it lost a part.
+    /// In truth, too, no node bears too much, and no gang that waits holds anything, unless it lost a part.
     fn is_sound(&self) -> Verdict {
         for name in self.truth.nodes.keys() {
             if let Some((resource, free)) = self.free(name).iter().find(|(_, free)| *free < 0) {
@@ -346,7 +346,7 @@ impl World {
         for (gang, until) in self.gangs.iter().zip(&self.until) {
             if until.is_none() && !gang.held.is_empty() && gang.remembered.is_empty() {
                 let detail = format!("{} holds {:?}", gang.key, gang.held);
-                return Err(Violation::new("who waits holds nothing", detail));
+                return Err(Violation::new("a gang that waits holds nothing", detail));
             }
         }
         Ok(())

@@ -44,7 +44,7 @@ impl World {
             },
             // Of the controller's own memory: dealt with where it acts. No other scheduler lives here.
             Action::AskSeats
-            | Action::GiveSeatsBack { .. }
+            | Action::ReleaseSeats { .. }
             | Action::StartPreflight { .. }
             | Action::EndPreflight { .. }
             | Action::ApplyGroup

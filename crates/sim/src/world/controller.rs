@@ -26,9 +26,9 @@ use crate::{
 /// What befalls one action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mishap {
-    /// It never arrives, and nobody tells the controller.
+    /// It never arrives, and the controller gets no error.
     Lost,
-    /// It arrives this much later; nobody tells the controller.
+    /// It arrives this much later; the controller gets no error.
     Delayed(i64),
     /// It arrives now and again this much later.
     Twice(i64),
@@ -36,7 +36,7 @@ pub(crate) enum Mishap {
     Refused,
 }
 
-/// Between news and the pass it causes.
+/// Between a watch event and the pass it causes.
 pub(super) const QUEUE_DELAY: i64 = 4;
 /// Between two calls of a pass.
 const CALL: i64 = 3;
@@ -88,7 +88,7 @@ impl World {
         adapter.inbox = Default::default();
     }
 
-    /// A watch tells its last news again: nothing changes, but the controller looks.
+    /// A watch delivers its last event again: nothing changes, but the controller runs a pass.
     pub(crate) fn repeat(&mut self) {
         if let Some(leader) = self.leader() {
             self.coverage.mark(Mark::Repeated);
@@ -125,7 +125,7 @@ impl World {
             return;
         }
         self.passes += 1;
-        self.hear_transports(number);
+        self.read_transports(number);
         self.consult(number);
         self.admit(number);
         let now = self.timestamp();
@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    /// Until when a status is not written that tells of nothing but progress, soon after the one before.
+    /// Until when a status with only new progress is not written, soon after the one before.
     fn put_off(&self, number: usize, decision: &Decision) -> Option<Timestamp> {
         let adapter = &self.adapters[number];
         let every = i64::try_from(PROGRESS_EVERY.as_millis()).unwrap_or(i64::MAX);
@@ -286,7 +286,7 @@ impl World {
         }
     }
 
-    /// Writes on top of the job observed; says whether the pass goes on. The object has one
+    /// Writes on top of the job observed; whether the pass continues. The object has one
     /// version for its spec and its status, so a write on top of either of before is refused.
     fn write_status(&mut self, number: usize, status: JobStatus) -> bool {
         let adapter = &self.adapters[number];
@@ -314,7 +314,7 @@ impl World {
             adapter.view.status = JobStatus::clone(&status);
             adapter.status_version = version;
         }
-        self.tell(Channel::Status, &News::Status(version, status));
+        self.publish(Channel::Status, &News::Status(version, status));
         if std::mem::take(&mut self.write_times_out) {
             self.coverage.mark(Mark::WriteTimeout);
             self.want_pass(number, RETRY);
@@ -331,14 +331,14 @@ impl World {
         let Some(action) = self.adapters[number].pending.pop_front() else {
             return;
         };
-        // These reach nobody but the controller itself.
+        // These stay within the controller itself.
         let own = match &action {
             Action::AskSeats => {
                 self.ask_seats(number);
                 true
             }
-            Action::GiveSeatsBack { avoid, .. } => {
-                self.give_seats_back(number, avoid);
+            Action::ReleaseSeats { avoid, .. } => {
+                self.release_seats(number, avoid);
                 true
             }
             Action::StartPreflight { round, seats } => {

@@ -15,7 +15,7 @@ const STREAM: u64 = 5 << 41;
 /// What programs of a world fail for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mistake {
-    /// Nobody reads logs.
+    /// Logs are not read.
     Unread,
     /// The same each time, and a retry does not help.
     Same,

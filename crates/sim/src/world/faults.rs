@@ -17,11 +17,11 @@ use crate::{coverage::Mark, dice::Dice};
 pub(crate) enum Fault {
     /// The controller is killed in its next pass, after this many of its steps.
     Crash { after_steps: u8, down: i64 },
-    /// Another controller takes over while this one goes on for a while.
+    /// Another controller takes over while this one continues for a while.
     Failover { overlap: i64 },
-    /// A watch brings nothing for a while.
+    /// A watch delivers nothing for a while.
     Stall { channel: Channel, length: i64 },
-    /// A watch tells its last news again.
+    /// A watch delivers its last event again.
     Repeat,
     /// The next actions meet a mishap.
     Actions { mishap: Mishap, count: u8 },
@@ -31,7 +31,7 @@ pub(crate) enum Fault {
     NodeSilent { node: u32, length: Option<i64> },
     /// A node is deleted.
     NodeDeleted { node: u32 },
-    /// The platform takes a pod away.
+    /// The platform removes a pod.
     Disrupt { victim: u32, disruption: Disruption },
     /// A user deletes a pod.
     DeletePod { victim: u32, removal: Removal },
@@ -86,7 +86,7 @@ fn fault(dice: &mut Dice) -> Fault {
             },
         },
         10..=13 => Fault::Failover {
-            // A lease runs out within 15 s; whoever lost it stops by then.
+            // A lease runs out within 15 s; the controller that lost it stops by then.
             overlap: dice.within(10..=15_000),
         },
         14..=26 => Fault::Stall {
@@ -264,7 +264,7 @@ impl World {
         self.delete_pod(at, removal);
     }
 
-    /// The process of a pod fails now, if its node lets anyone know.
+    /// The process of a pod fails now, if its node can report it.
     pub(crate) fn fail_pod(&mut self, at: usize, exit: u32) {
         let reachable = self.pods[at]
             .node

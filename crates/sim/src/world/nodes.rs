@@ -1,8 +1,8 @@
 //! Nodes that fall silent, come back, or are gone for good.
 //!
-//! What happens on a silent node is held back until it returns; the API keeps showing what it was
-//! told last. A process whose object was removed meanwhile is a zombie: it runs until its node
-//! hears of it, and never becomes an object again.
+//! What happens on a silent node is held back until it returns; the API keeps showing its last
+//! report. A process whose object was removed meanwhile is a zombie: it runs until its node
+//! sees that, and never becomes an object again.
 
 use std::collections::BTreeMap;
 
@@ -19,11 +19,11 @@ use crate::dice::Dice;
 pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) state: NodeState,
-    /// Steps of its pods that nobody has heard of yet.
+    /// Steps of its pods that are not reported yet.
     pub(crate) held_back: Vec<(usize, Step)>,
     /// Whether the control plane has noticed its silence.
     noticed: bool,
-    /// How many times it fell silent, so that a stale return is told from the right one.
+    /// How many times it fell silent, so that a stale return is distinguished from the right one.
     pub(crate) silences: u32,
 }
 
@@ -43,7 +43,7 @@ pub(crate) enum NodeStep {
     Noticed,
     /// The taint of the silence evicts its pods.
     Tainted,
-    /// It answers again.
+    /// It responds again.
     Returned,
     /// Its pods are collected after the object went.
     PodsCollected,
@@ -75,7 +75,7 @@ fn stream_of(index: usize, silence: u32) -> u64 {
 }
 
 impl World {
-    /// A node the scheduler would choose: it may be one whose silence nobody has noticed.
+    /// A node the scheduler would choose: it may be one whose silence is not noticed yet.
     pub(crate) fn free_node(&self, pod: &Pod) -> Option<usize> {
         let free = |node: &Node| match node.state {
             NodeState::Ready => true,
@@ -91,7 +91,7 @@ impl World {
             .find(|index| free(&self.nodes[*index]))
     }
 
-    /// The node stops answering, for `length` or for ever.
+    /// The node stops responding, for `length` or forever.
     pub(crate) fn silence_node(&mut self, index: usize, length: Option<i64>) {
         if self.nodes[index].state != NodeState::Ready {
             return;
@@ -186,13 +186,15 @@ impl World {
         }
     }
 
-    /// The node answers again and tells everything it held back.
+    /// The node responds again and reports everything it held back.
     pub(crate) fn return_node(&mut self, index: usize) {
         if !self.nodes[index].is_silent() {
             return;
         }
-        self.trace
-            .note(self.now, format_args!("fault   node-{index} answers again"));
+        self.trace.note(
+            self.now,
+            format_args!("fault   node-{index} responds again"),
+        );
         let node = &mut self.nodes[index];
         node.state = NodeState::Ready;
         node.noticed = false;
@@ -211,7 +213,7 @@ impl World {
         }
     }
 
-    /// The nodes that are not well, as the control plane tells it.
+    /// The nodes that are not healthy, as the control plane shows them.
     pub(crate) fn sick_nodes(&self) -> BTreeMap<String, NodeHealth> {
         self.nodes
             .iter()

@@ -1,4 +1,4 @@
-//! The life of a pod: waits, starts, runs, ends, is taken away.
+//! The life of a pod: waits, starts, runs, ends, is removed.
 //!
 //! A [`Pod`] is an object of the API with the process behind it. A [`Birth`] is what truly became
 //! of it, kept after the object is gone: the invariants ask births, never the status.
@@ -25,7 +25,7 @@ pub(crate) struct Pod {
     pub(crate) birth: usize,
     /// Index of its node.
     pub(crate) node: Option<usize>,
-    /// Index of the node that it is tied to.
+    /// Index of the node that it is bound to.
     pub(crate) pinned: Option<usize>,
     pub(super) script: Script,
 }
@@ -38,14 +38,14 @@ const RESTARTS: u64 = 1 << 40;
 pub(crate) struct Birth {
     pub(crate) slot: Slot,
     pub(crate) attempt: u32,
-    /// It ran at some time, as far as the API could tell.
+    /// It ran at some time, as far as the API could show.
     pub(crate) ran: bool,
-    /// Its process ended with code 0, as far as the API could tell.
+    /// Its process ended with code 0, as far as the API could show.
     pub(crate) succeeded: bool,
     /// It ended badly before anyone had asked for its deletion.
     pub(crate) failed_alone: Option<Exit>,
-    /// Something happened to it that may cost an attempt: it failed, was taken away, vanished, or
-    /// its node did not answer.
+    /// Something happened to it that may cost an attempt: it failed, was removed, vanished, or
+    /// its node did not respond.
     pub(crate) troubled: bool,
     /// Restarts in place.
     pub(crate) restarts: u32,
@@ -54,7 +54,7 @@ pub(crate) struct Birth {
 /// One step in the life of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Its gates are taken away.
+    /// Its gates are removed.
     Ungated,
     /// It gets a node.
     Seated,
@@ -66,7 +66,7 @@ pub(crate) enum Step {
     Ready,
     /// Its process ends on its own.
     Ended,
-    /// Its process ends because it was told to.
+    /// Its process ends because it was stopped.
     Stopped,
     /// Its object goes.
     Removed,
@@ -140,7 +140,7 @@ impl World {
             self.schedule(script.gate, Happening::Pod(birth, Step::Ungated));
         }
         if !self.job_exists {
-            // The collector finds an owner that is no more.
+            // The collector finds that the owner is gone.
             self.call_collector();
         }
     }
@@ -183,7 +183,7 @@ impl World {
         self.finish_deletion();
     }
 
-    /// The pod takes its next step, unless its node does not let anyone know.
+    /// The pod takes its next step, unless its node cannot report it.
     pub(crate) fn step_pod(&mut self, birth: usize, step: Step) {
         let Some(at) = self.pod_of(birth) else {
             return;
@@ -221,7 +221,7 @@ impl World {
         let distrusted = free_node
             .flatten()
             .is_some_and(|node| self.nodes[node].is_silent() || self.believed_sick(node));
-        // The scheduler says nothing new of a pod that is tied to a node that it cannot have; where the
+        // The scheduler says nothing new of a pod that is bound to a node that it cannot have; where the
         // node is gone it never tries again.
         if let (Step::Seated, Some(node), None | Some(None)) =
             (step, self.pods[at].pinned, free_node)
@@ -334,7 +334,7 @@ impl World {
         let (run, ready) = (script.run, script.ready);
         self.pod_changed(at);
         self.schedule(ready, Happening::Pod(birth, Step::Ready));
-        // A container that is restarted for ever would never let the world settle.
+        // A container that is restarted forever would never let the world settle.
         if !self.quiet()
             && restarts < 20
             && let Some(run) = run
@@ -371,7 +371,7 @@ impl World {
         );
     }
 
-    /// The API learns that the process has ended.
+    /// The API shows that the process has ended.
     pub(crate) fn pod_ends(&mut self, at: usize, phase: PodPhase, exit: Exit) {
         let ended = self.whole_second();
         let pod = &mut self.pods[at];
@@ -384,7 +384,7 @@ impl World {
         pod.shown.ready = false;
         pod.shown.wait = None;
         let birth = &mut self.births[pod.birth];
-        // Whatever ends has run, even if nobody looked in between.
+        // Whatever ends has run, even if no pass saw it in between.
         birth.ran = true;
         if phase == PodPhase::Succeeded {
             birth.succeeded = true;
@@ -402,7 +402,7 @@ impl World {
         }
     }
 
-    /// The platform takes a pod away.
+    /// The platform removes a pod.
     pub(crate) fn disrupt_pod(&mut self, at: usize, disruption: Disruption, fails: bool) {
         let pod = &mut self.pods[at];
         if matches!(pod.shown.phase, PodPhase::Succeeded | PodPhase::Failed) {

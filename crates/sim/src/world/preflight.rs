@@ -1,4 +1,4 @@
-//! Preflights: nodes are fit or not, and whoever looks may never answer.
+//! Preflights: nodes are fit or not, and a preflight may never end.
 //!
 //! What a pod measures is not simulated: what `decide` does with its answers is. Who runs a preflight remembers what it
 //! found alone. Nodes that it blames are tried by the operator itself; what that finds is kept on nodes, where every
@@ -26,7 +26,7 @@ use crate::{coverage::Mark, dice::Dice, invariants};
 
 /// The stream that all of it draws from.
 const STREAM: u64 = 4 << 40;
-/// How long a result speaks for its node.
+/// How long a result is fresh.
 const LASTS: Duration = Duration::from_mins(20);
 
 /// What is true of nodes, and what was found out about them.
@@ -117,7 +117,7 @@ impl World {
         let quiet = self.quiet();
         let dice = &mut self.preflight_dice(number, round + 1);
         let lost = !quiet && dice.chance(15);
-        // Whoever wrote the job has its pods blame a node that is well.
+        // The pods of the job blame a node that is healthy.
         let forged = !quiet && dice.chance(10);
         let alive = self.adapters[number].alive;
         let fitness = &self.fitness;
@@ -152,7 +152,7 @@ impl World {
         here.run = PreflightRun::Ended(
             round,
             if lost {
-                Err("the log of the lead cannot be read".to_owned())
+                Err("the log of the leader cannot be read".to_owned())
             } else {
                 Ok(judgement)
             },
@@ -204,7 +204,7 @@ impl World {
     }
 
     /// Every controller sees what is on nodes.
-    fn tell_records(&mut self) {
+    fn publish_records(&mut self) {
         let records = self.fitness.records.clone();
         for number in 0..self.adapters.len() {
             if let Some(here) = self.flight(number) {
@@ -242,7 +242,7 @@ impl World {
         for (node, fault) in follows.marks.unfit() {
             self.put_on_probation(node, fault, now);
         }
-        self.tell_records();
+        self.publish_records();
     }
 
     fn put_on_probation(&mut self, node: &str, fault: &Fault, at: Timestamp) {
@@ -258,7 +258,7 @@ impl World {
         self.judge(verdict);
     }
 
-    /// A node on probation is tried again, and somebody may have mended it; or one that a job blames is tried.
+    /// A node on probation is tried again, and may be repaired by then; or one that a job blames is tried.
     pub(crate) fn try_node(&mut self, node: &str) {
         if !self.fitness.on_probation.contains(node) {
             return self.try_suspect();
@@ -269,13 +269,13 @@ impl World {
             self.fitness.on_probation.remove(node);
             self.fitness.passed.insert(node.to_owned());
             self.fitness.records.remove(node);
-            self.tell_records();
+            self.publish_records();
         } else {
             self.schedule(600_000, Happening::Trial(node.to_owned()));
         }
     }
 
-    /// Whether placement gives nobody a seat there.
+    /// Whether placement gives no seat there.
     pub(super) fn is_kept_away(&self, node: &str) -> bool {
         self.fitness.on_probation.contains(node)
     }

@@ -1,4 +1,4 @@
-//! What a pod will do if nobody interferes, drawn when it is born.
+//! What a pod will do without interference, drawn when it is created.
 
 use trainyard_core::{
     job::Exit,
@@ -15,7 +15,7 @@ pub(super) enum Ending {
     Badly(Exit),
 }
 
-/// What a pod will do if nobody interferes; `None` is for ever.
+/// What a pod will do without interference; `None` is forever.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Script {
     pub(super) gate: i64,

@@ -1,8 +1,8 @@
-//! What ranks tell that they talk over: by attempt the network that is required, or another one.
+//! The transports that ranks report: by attempt the required one, or another one.
 
 use trainyard_core::{
     diagnose::TransportSeen,
-    job::{PodPhase, TransportsTold},
+    job::{PodPhase, ReportedTransports},
 };
 
 use super::World;
@@ -21,8 +21,8 @@ pub(crate) fn requires(seed: u64) -> bool {
 }
 
 impl World {
-    /// What the ranks of the attempt that a controller sees have told so far: those whose pods it sees running.
-    pub(super) fn hear_transports(&mut self, number: usize) {
+    /// What the ranks of the attempt that a controller sees have reported so far: those whose pods it sees running.
+    pub(super) fn read_transports(&mut self, number: usize) {
         let adapter = &self.adapters[number];
         if adapter.job.settings.require_transport.is_empty() {
             return;
@@ -42,8 +42,8 @@ impl World {
                 transports: std::iter::once(used.to_owned()).collect(),
             })
             .collect();
-        let told = (!ranks.is_empty()).then_some(TransportsTold { attempt, ranks });
-        if wrong && told.is_some() {
+        let reported = (!ranks.is_empty()).then_some(ReportedTransports { attempt, ranks });
+        if wrong && reported.is_some() {
             self.coverage.mark(Mark::WrongTransport);
             // It costs an attempt, as a failure does.
             for birth in self
@@ -54,6 +54,6 @@ impl World {
                 birth.troubled = true;
             }
         }
-        self.adapters[number].view.transports = told;
+        self.adapters[number].view.transports = reported;
     }
 }

@@ -1,6 +1,6 @@
 //! What a controller sees.
 //!
-//! One [`Adapter`] is one life of a controller with its five watches, which each bring their news
+//! One [`Adapter`] is one life of a controller with its five watches, which each deliver their events
 //! in order but late. What it does with them is in `controller`.
 //!
 //! Invariant: a view is always what the world was at some time; only the time differs by watch.
@@ -47,7 +47,7 @@ pub(crate) struct SpecNews {
     being_deleted: bool,
 }
 
-/// One change that a watch brings.
+/// One watch event.
 #[derive(Clone, Debug)]
 pub(super) enum News {
     Pod(u64, Box<ObservedPod>),
@@ -76,7 +76,7 @@ pub(crate) struct Adapter {
     pub(super) pending: VecDeque<Action>,
     /// A pass was wanted while actions were under way.
     pub(super) wanted: bool,
-    /// Questions for seats so far; only the last is answered.
+    /// Requests for seats so far; only the last is answered.
     pub(super) asked: u64,
     /// The nodes that did not serve.
     pub(super) avoided: BTreeSet<String>,
@@ -87,7 +87,7 @@ pub(crate) struct Adapter {
     pub(super) wrote_at: Option<i64>,
 }
 
-/// A watch brings news after this.
+/// A watch delivers an event after this.
 const WATCH_DELAY: i64 = 6;
 
 impl Adapter {
@@ -168,7 +168,7 @@ impl World {
     pub(crate) fn pod_changed(&mut self, at: usize) {
         self.pods_version += 1;
         let shown = self.pods[at].shown.clone();
-        self.tell(
+        self.publish(
             Channel::Pods,
             &News::Pod(self.pods_version, Box::new(shown)),
         );
@@ -176,14 +176,14 @@ impl World {
 
     pub(crate) fn pod_vanished(&mut self, uid: &str) {
         self.pods_version += 1;
-        self.tell(
+        self.publish(
             Channel::Pods,
             &News::PodGone(self.pods_version, uid.to_owned()),
         );
     }
 
-    /// Whether some controller has not heard yet that the node answers again: it may give up a
-    /// pod there that is well, and nobody could tell it better.
+    /// Whether some controller has not seen yet that the node responds again: it may give up a
+    /// healthy pod there, without a way to know better.
     pub(crate) fn believed_sick(&self, node: usize) -> bool {
         let name = &self.nodes[node].name;
         self.adapters
@@ -191,8 +191,8 @@ impl World {
             .any(|adapter| adapter.alive && adapter.view.nodes.contains_key(name))
     }
 
-    /// A controller hears of nodes that do not answer. It may give up their pods, even if the news
-    /// is so late that they are well again.
+    /// A controller sees nodes that do not respond. It may give up their pods, even if the event
+    /// is so late that they are healthy again.
     fn distrust_pods(&mut self, number: usize) {
         let sick = &self.adapters[number].view.nodes;
         for pod in &self.pods {
@@ -209,12 +209,12 @@ impl World {
 
     pub(crate) fn nodes_changed(&mut self) {
         let nodes = self.sick_nodes();
-        self.tell(Channel::Nodes, &News::Nodes(nodes));
+        self.publish(Channel::Nodes, &News::Nodes(nodes));
     }
 
     pub(crate) fn objects_changed(&mut self) {
         let objects = Box::new(self.objects.clone());
-        self.tell(Channel::Objects, &News::Objects(objects));
+        self.publish(Channel::Objects, &News::Objects(objects));
     }
 
     pub(crate) fn spec_changed(&mut self) {
@@ -225,10 +225,10 @@ impl World {
             exists: self.job_exists,
             being_deleted: self.being_deleted,
         };
-        self.tell(Channel::Spec, &News::Spec(news));
+        self.publish(Channel::Spec, &News::Spec(news));
     }
 
-    pub(super) fn tell(&mut self, channel: Channel, news: &News) {
+    pub(super) fn publish(&mut self, channel: Channel, news: &News) {
         for number in 0..self.adapters.len() {
             if self.adapters[number].alive {
                 self.adapters[number].inbox[channel as usize].push_back(news.clone());
@@ -237,7 +237,7 @@ impl World {
         }
     }
 
-    /// A watch brings its next news.
+    /// A watch delivers its next event.
     pub(crate) fn deliver(&mut self, number: usize, channel: Channel) {
         let adapter = &mut self.adapters[number];
         if !adapter.alive {

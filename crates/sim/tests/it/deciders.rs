@@ -51,8 +51,12 @@ fn restless(job: &Job, observed: &Observed, now: Timestamp) -> Decision {
 #[test]
 fn wrong_deciders_are_caught() {
     let cases: &[(&str, Decide, &[&str])] = &[
-        ("mute", mute, &["every pass says why"]),
-        ("idle", idle, &["every job ends or says what it waits for"]),
+        ("mute", mute, &["every pass gives a reason"]),
+        (
+            "idle",
+            idle,
+            &["every job ends or reports what it waits for"],
+        ),
         ("restless", restless, &["a wake-up is in the future"]),
         (
             "eager",

@@ -1,4 +1,4 @@
-//! The simulation bites: each deliberate mistake in a policy breaks an invariant.
+//! The simulation finds mistakes: each deliberate mistake in a policy breaks an invariant.
 
 use std::{
     fmt::Write as _,
@@ -18,7 +18,7 @@ use trainyard_core::{
 };
 use trainyard_sim::{RunOptions, Violation, placement, run};
 
-/// Seeds after which a mistake counts as one that nobody would notice.
+/// Seeds after which a mistake counts as not found.
 const SEEDS: u64 = 20_000;
 /// The same for mistakes in how seats are given; a seed of that world takes longer.
 const PLACEMENT_SEEDS: u64 = 1_000;

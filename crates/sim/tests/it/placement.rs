@@ -44,7 +44,7 @@ fn seeds_break_nothing() {
 }
 
 #[test]
-fn the_same_seed_tells_the_same() {
+fn same_seed_same_result() {
     for seed in 0..5 {
         assert_eq!(
             run(seed, place).digest,

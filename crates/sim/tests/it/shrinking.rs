@@ -1,4 +1,4 @@
-//! What breaks is told with as little as it needs.
+//! A violation is reported with the fewest faults that cause it.
 
 use jiff::Timestamp;
 use trainyard_core::{

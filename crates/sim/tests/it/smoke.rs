@@ -1,7 +1,7 @@
 //! The decider of core survives a few thousand seeds, and every path of the world is taken.
 
 use trainyard_core::job::decide;
-use trainyard_sim::{Hunt, MIN_EVENTS, RunOptions, Telling, hunt, run};
+use trainyard_sim::{Hunt, MIN_EVENTS, RunOptions, TraceLevel, hunt, run};
 
 #[test]
 fn two_thousand_seeds_break_nothing() {
@@ -24,9 +24,9 @@ fn two_thousand_seeds_break_nothing() {
 }
 
 #[test]
-fn a_trace_tells_the_same_story_twice() {
+fn trace_is_deterministic() {
     let options = RunOptions {
-        telling: Telling::Lines,
+        trace_level: TraceLevel::Lines,
         only: None,
     };
     for seed in 0..20 {

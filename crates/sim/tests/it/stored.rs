@@ -167,7 +167,7 @@ fn stored() -> BTreeMap<(String, String), Value> {
     clippy::disallowed_methods,
     reason = "a test that writes its own files is asked to by a variable"
 )]
-fn statuses_of_every_version_are_read_and_written_unchanged() {
+fn stored_statuses_round_trip() {
     if std::env::var_os("UPDATE").is_some() {
         write_present();
     }

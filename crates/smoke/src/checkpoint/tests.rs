@@ -41,7 +41,7 @@ fn listing(folder: &Folder) -> io::Result<Vec<String>> {
 }
 
 #[test]
-fn an_empty_folder_has_nothing_to_go_on_from() -> Tested {
+fn empty_folder_has_nothing_to_resume() -> Tested {
     let place = tempfile::tempdir()?;
     let folder = Folder::open(place.path(), 3)?;
     assert_eq!(load(&folder)?, (None, vec![]));
@@ -49,7 +49,7 @@ fn an_empty_folder_has_nothing_to_go_on_from() -> Tested {
 }
 
 #[test]
-fn the_newest_few_are_kept_and_the_latest_is_loaded() -> Tested {
+fn newest_are_kept_and_latest_is_loaded() -> Tested {
     let (_place, folder) = folder()?;
     folder.save(&state(400))?;
     assert_eq!(
@@ -70,7 +70,7 @@ fn the_newest_few_are_kept_and_the_latest_is_loaded() -> Tested {
 }
 
 #[test]
-fn damage_is_passed_over() -> Tested {
+fn damaged_checkpoints_are_skipped() -> Tested {
     type Damage = fn(&Path) -> io::Result<()>;
     let cases: [(&str, Damage, Option<u64>, usize); 8] = [
         (
@@ -117,7 +117,7 @@ fn damage_is_passed_over() -> Tested {
             0,
         ),
         (
-            "`latest` is no text",
+            "`latest` is not text",
             |path| fs::write(path.join(LATEST), [0xff, 0xfe, 0]),
             Some(300),
             0,
@@ -162,7 +162,7 @@ fn a_save_clears_what_an_interrupted_one_left() -> Tested {
 }
 
 #[test]
-fn a_run_that_was_turned_back_keeps_its_own_save() -> Tested {
+fn rolled_back_run_keeps_its_own_save() -> Tested {
     let (_place, folder) = folder()?;
     folder.save(&state(50))?;
     assert_eq!(load(&folder)?, (Some(50), vec![]));
@@ -209,7 +209,7 @@ fn another_run_is_refused_not_overwritten() -> Tested {
 }
 
 #[test]
-fn a_folder_that_cannot_be_is_named() -> Tested {
+fn unusable_folder_is_named() -> Tested {
     let file = tempfile::NamedTempFile::new()?;
     let refused = Folder::open(&file.path().join("below"), 3);
     assert!(matches!(refused, Err(CheckpointError::Open { .. })));

@@ -1,4 +1,4 @@
-//! Joining as any rank but 0: go to rank 0, say who this is, wait for the others.
+//! Joining as any rank but 0: connect to rank 0, send the hello, wait for the others.
 
 use std::{
     io,
@@ -65,23 +65,23 @@ pub(super) fn join(joining: Joining<'_>, notice: &mut Notice<'_>) -> Result<Ring
             .and_then(|()| read_answer(patience, &stream));
         return match go {
             Ok(Answer::Go) => Ok(ring),
-            other => Err(sent_away(rank, other)),
+            other => Err(refused(rank, other)),
         };
     }
 }
 
-/// Looks whether rank 0 is still there and still wants this.
+/// Checks that rank 0 is still connected and has not refused this rank.
 fn watch(joining: &Joining<'_>, stream: &TcpStream) -> Result<(), JoinError> {
     let answer = match pending(stream) {
         Pending::Nothing => return Ok(()),
         Pending::Closed => Err(Interruption::Closed),
         Pending::Byte(_) => read_answer(joining.patience(joining.peer_limit), stream),
     };
-    Err(sent_away(joining.member.rank, answer))
+    Err(refused(joining.member.rank, answer))
 }
 
-/// What it means when rank 0 gives such an answer in place of the go.
-fn sent_away(rank: usize, answer: Result<Answer, Interruption>) -> JoinError {
+/// The error for an answer of rank 0 other than the start signal.
+fn refused(rank: usize, answer: Result<Answer, Interruption>) -> JoinError {
     match answer {
         Ok(Answer::Refused(why)) => JoinError::Refused { rank, why },
         Ok(Answer::Leave) => JoinError::Asked,
@@ -106,7 +106,7 @@ fn connect(
         };
         if reminder.is_due(wait) {
             let sentence = format!(
-                "rank {} waits for rank 0 at `{}:{}`: {error}",
+                "rank {} is waiting for rank 0 at `{}:{}`: {error}",
                 member.rank, member.master_host, member.master_port
             );
             notice(&sentence).map_err(JoinError::Output)?;

@@ -1,4 +1,4 @@
-//! Joining as rank 0: listen, take in the others, introduce them to each other.
+//! Joining as rank 0: listen, admit the other ranks, send them each other's addresses.
 
 use std::{
     collections::BTreeMap,
@@ -18,13 +18,13 @@ use crate::{
     wire::{Answer, HELLO_BYTES, Hello, Stranger},
 };
 
-/// Connections that have not said who they are, at most; more wait in the system's queue.
+/// Connections without a complete hello, at most; more wait in the listen backlog.
 const NEWCOMERS_MAX: usize = 256;
-/// Refusals that are told of, at most.
-const REFUSALS_TOLD: usize = 10;
+/// Refusals that are reported, at most.
+const REFUSALS_REPORTED: usize = 10;
 /// How often a port in use is tried again.
 const PORT_PAUSE: Duration = Duration::from_millis(100);
-/// How long to try to tell a rank that it is sent away.
+/// How long to try to send a refusal.
 const FAREWELL_LIMIT: Duration = Duration::from_millis(200);
 
 pub(super) fn join(joining: Joining<'_>, notice: &mut Notice<'_>) -> Result<Ring, JoinError> {
@@ -38,38 +38,38 @@ pub(super) fn join(joining: Joining<'_>, notice: &mut Notice<'_>) -> Result<Ring
     };
     let joined = gathering
         .gather(&listener, &mut wait, notice)
-        .and_then(|()| gathering.introduce());
+        .and_then(|()| gathering.connect_ring());
     if let Err(error) = &joined {
         let answer = match error {
             JoinError::Asked => Answer::Leave,
             _ => Answer::Refused(error.to_string()),
         };
         for guest in gathering.guests.values() {
-            send_away(&joining, &guest.stream, &answer);
+            refuse(&joining, &guest.stream, &answer);
         }
     }
     joined
 }
 
 /// Listens at the master address where that is this host's, else at every address: behind a
-/// service with an address of its own the name leads here without being ours.
+/// Service with a cluster IP the name resolves to an address that is not this host's.
 fn listen(
     joining: &Joining<'_>,
     wait: &mut Wait<'_>,
     notice: &mut Notice<'_>,
 ) -> Result<TcpListener, JoinError> {
     let (host, port) = (&joining.member.master_host, joining.member.master_port);
-    let mut told = false;
+    let mut reported = false;
     loop {
         let source = match try_listen(host, port) {
             Ok(listener) => return Ok(listener),
             Err(error) => error,
         };
         let in_use = source.kind() == ErrorKind::AddrInUse;
-        if in_use && !told {
+        if in_use && !reported {
             let sentence = format!("port {port} is in use: waiting until it is free");
             notice(&sentence).map_err(JoinError::Output)?;
-            told = true;
+            reported = true;
         }
         // The port may still be held by the rank 0 of an attempt that is ending.
         match wait.pause(PORT_PAUSE) {
@@ -94,7 +94,7 @@ fn try_listen(host: &str, port: u16) -> io::Result<TcpListener> {
             bound => return bound,
         }
     }
-    // The unspecified address of IPv6 takes in IPv4 as well, where there is IPv6 at all.
+    // The unspecified address of IPv6 accepts IPv4 as well, where the host has IPv6.
     match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)) {
         Err(error) if error.kind() != ErrorKind::AddrInUse => {
             TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))
@@ -110,14 +110,14 @@ struct Gathering<'a> {
     refusals: usize,
 }
 
-/// A rank that has come.
+/// A rank that has joined.
 struct Guest {
     stream: TcpStream,
     /// Where its neighbour can reach it.
     address: SocketAddr,
 }
 
-/// A connection that has not yet said who it is.
+/// A connection that has not sent its hello yet.
 struct Newcomer {
     stream: TcpStream,
     from: SocketAddr,
@@ -127,7 +127,7 @@ struct Newcomer {
 }
 
 impl Gathering<'_> {
-    /// Waits until all are there.
+    /// Waits until all ranks have joined.
     fn gather(
         &mut self,
         listener: &TcpListener,
@@ -139,8 +139,8 @@ impl Gathering<'_> {
         listener.set_nonblocking(true).map_err(JoinError::Listen)?;
         loop {
             self.accept(listener)?;
-            self.hear_newcomers(notice)?;
-            // A rank that has ended may come again, as a restarted container does.
+            self.read_newcomers(notice)?;
+            // A rank that has ended may join again, as a restarted container does.
             self.guests
                 .retain(|_, guest| pending(&guest.stream) == Pending::Nothing);
             if self.guests.len() == size - 1 {
@@ -150,7 +150,7 @@ impl Gathering<'_> {
             if reminder.is_due(wait) {
                 let missing = ranks(&missing().collect::<Vec<_>>());
                 let waited = wait.elapsed().as_secs();
-                notice(&format!("rank 0 waits for {missing}, since {waited} s"))
+                notice(&format!("rank 0 has waited {waited} s for {missing}"))
                     .map_err(JoinError::Output)?;
             }
             wait.pause(GLANCE)
@@ -180,7 +180,7 @@ impl Gathering<'_> {
                     }
                 }
                 Err(error) if is_pause(&error) => break,
-                // The connection went away between the queue and here.
+                // The peer closed the connection before it was accepted.
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(error) => return Err(JoinError::Listen(error)),
             }
@@ -188,8 +188,8 @@ impl Gathering<'_> {
         Ok(())
     }
 
-    /// Reads what newcomers have said so far; those who have said it all are let in or refused.
-    fn hear_newcomers(&mut self, notice: &mut Notice<'_>) -> Result<(), JoinError> {
+    /// Reads from new connections; those that have sent a complete hello are admitted or refused.
+    fn read_newcomers(&mut self, notice: &mut Notice<'_>) -> Result<(), JoinError> {
         for mut newcomer in std::mem::take(&mut self.newcomers) {
             let said = &mut newcomer.said[newcomer.length..];
             match newcomer.stream.read(said) {
@@ -222,41 +222,44 @@ impl Gathering<'_> {
                 };
                 // The newest process of a rank counts: the older one's attempt is ending.
                 if let Some(older) = self.guests.insert(hello.rank, guest) {
-                    let why = "a newer process of the same rank has come".to_owned();
-                    send_away(&self.joining, &older.stream, &Answer::Refused(why));
+                    let why = "a newer process of the same rank has connected".to_owned();
+                    refuse(&self.joining, &older.stream, &Answer::Refused(why));
                 }
                 return Ok(());
             }
             Ok((_, Some(why))) => why,
             Err(Stranger::NotATrainer) => "it is not a smoke trainer".to_owned(),
             Err(Stranger::Version(found)) => {
-                format!("it speaks version {found} of the protocol, another than rank 0")
+                format!("its protocol version {found} differs from that of rank 0")
             }
         };
         self.refusals += 1;
-        if self.refusals <= REFUSALS_TOLD {
+        if self.refusals <= REFUSALS_REPORTED {
             let sentence = format!("warning: refused a connection from {}: {why}", from.ip());
             notice(&sentence).map_err(JoinError::Output)?;
         }
-        send_away(&self.joining, &stream, &Answer::Refused(why));
+        refuse(&self.joining, &stream, &Answer::Refused(why));
         Ok(())
     }
 
     fn objection(&self, hello: &Hello) -> Option<String> {
         let size = self.joining.member.size;
         if hello.size != size {
-            Some(format!("it is of {} ranks, rank 0 of {size}", hello.size))
+            Some(format!(
+                "its world size is {}, that of rank 0 is {size}",
+                hello.size
+            ))
         } else if hello.rank == 0 || hello.rank >= size {
             Some(format!(
-                "it is rank {}, needed 1 to {}",
+                "it is rank {}, expected 1 to {}",
                 hello.rank,
                 size - 1
             ))
         } else if hello.session != 0 {
-            Some("it is of an older attempt".to_owned())
+            Some("it belongs to an older attempt".to_owned())
         } else if hello.token != self.joining.token {
             Some(format!(
-                "rank {} runs with other options than rank 0",
+                "rank {} has different options than rank 0",
                 hello.rank
             ))
         } else {
@@ -264,8 +267,8 @@ impl Gathering<'_> {
         }
     }
 
-    /// Gives everybody the addresses, closes the ring, and gives the go once all are ready.
-    fn introduce(&self) -> Result<Ring, JoinError> {
+    /// Sends the addresses to all ranks, closes the ring, and starts them once all are ready.
+    fn connect_ring(&self) -> Result<Ring, JoinError> {
         let patience = self.joining.patience(self.joining.peer_limit);
         let last = self.guests.values().next_back();
         let here = last.map_or_else(
@@ -334,9 +337,9 @@ impl Gathering<'_> {
     }
 }
 
-/// Tells a connection why it goes no further, if it listens. It is told even by a process that was
-/// asked to leave itself.
-fn send_away(joining: &Joining<'_>, stream: &TcpStream, answer: &Answer) {
+/// Sends a refusal to a connection, if it still listens. Also a process that was asked to stop sends
+/// it.
+fn refuse(joining: &Joining<'_>, stream: &TcpStream, answer: &Answer) {
     let patience = Patience {
         limit_when_leaving: FAREWELL_LIMIT,
         ..joining.patience(FAREWELL_LIMIT)

@@ -84,7 +84,7 @@ fn hello(rank: usize, size: usize) -> Hello {
 }
 
 #[test]
-fn neighbours_meet_on_the_interface_that_is_named() -> io::Result<()> {
+fn neighbours_connect_on_the_named_interface() -> io::Result<()> {
     let port = free_port()?;
     let stop = Stop::default();
     let on = |rank: usize, name: &str| Member {
@@ -141,7 +141,7 @@ fn ranks_meet_in_any_order() -> io::Result<()> {
 }
 
 #[test]
-fn who_does_not_come_is_named_to_all() -> io::Result<()> {
+fn missing_ranks_are_named_to_all() -> io::Result<()> {
     let port = free_port()?;
     let stop = Stop::default();
     let limit = Duration::from_secs(2);
@@ -150,14 +150,14 @@ fn who_does_not_come_is_named_to_all() -> io::Result<()> {
         let host = try_join(&member(0, 5, port), TOKEN, limit, &stop).err();
         (host, guest.join().expect("no rank panics"))
     });
-    let missing = "waited 2 s for 5 ranks: ranks 1, 3 and 4 did not come";
+    let missing = "waited 2 s for 5 ranks: ranks 1, 3 and 4 did not join";
     assert_eq!(host.as_deref(), Some(missing));
-    assert_eq!(guest, Some(format!("rank 0 sent rank 2 away: {missing}")));
+    assert_eq!(guest, Some(format!("rank 0 refused rank 2: {missing}")));
     Ok(())
 }
 
 #[test]
-fn a_rank_0_that_is_not_there_is_named() -> io::Result<()> {
+fn unreachable_rank_0_is_named() -> io::Result<()> {
     let port = free_port()?;
     let limit = Duration::from_secs(1);
     let sentence = try_join(&member(1, 2, port), TOKEN, limit, &Stop::default()).err();
@@ -167,7 +167,7 @@ fn a_rank_0_that_is_not_there_is_named() -> io::Result<()> {
 }
 
 #[test]
-fn strangers_are_refused_and_the_ranks_still_meet() -> io::Result<()> {
+fn strangers_are_refused_and_ranks_still_join() -> io::Result<()> {
     let cases = [
         (
             "other options",
@@ -175,17 +175,17 @@ fn strangers_are_refused_and_the_ranks_still_meet() -> io::Result<()> {
                 token: 1,
                 ..hello(1, 2)
             },
-            "rank 1 runs with other options than rank 0",
+            "rank 1 has different options than rank 0",
         ),
         (
             "another world",
             hello(1, 3),
-            "it is of 3 ranks, rank 0 of 2",
+            "its world size is 3, that of rank 0 is 2",
         ),
         (
             "a second rank 0",
             hello(0, 2),
-            "it is rank 0, needed 1 to 1",
+            "it is rank 0, expected 1 to 1",
         ),
         (
             "an older attempt",
@@ -193,7 +193,7 @@ fn strangers_are_refused_and_the_ranks_still_meet() -> io::Result<()> {
                 session: 5,
                 ..hello(1, 2)
             },
-            "it is of an older attempt",
+            "it belongs to an older attempt",
         ),
     ];
     let port = free_port()?;
@@ -204,8 +204,8 @@ fn strangers_are_refused_and_the_ranks_still_meet() -> io::Result<()> {
             let answered = answer(&mut say_hello(port, &hello)?)?;
             assert_eq!(answered, Some(Answer::Refused(why.to_owned())), "{name}");
         }
-        // One that says nothing, one that stops in the middle and one that speaks another
-        // language must not be in the way.
+        // One that sends nothing, one that stops in the middle and one with another protocol must
+        // not get in the way.
         let _silent = connect(port);
         let mut half = connect(port);
         half.write_all(&hello(1, 2).encode()[..20])?;
@@ -220,7 +220,7 @@ fn strangers_are_refused_and_the_ranks_still_meet() -> io::Result<()> {
 }
 
 #[test]
-fn a_rank_that_comes_again_takes_its_own_place() -> io::Result<()> {
+fn restarted_rank_replaces_itself() -> io::Result<()> {
     let port = free_port()?;
     let stop = Stop::default();
     thread::scope(|scope| -> io::Result<()> {
@@ -228,7 +228,7 @@ fn a_rank_that_comes_again_takes_its_own_place() -> io::Result<()> {
         // The first process of rank 2 hangs, the second comes while it does.
         let mut older = say_hello(port, &hello(2, 3))?;
         let second = say_hello(port, &hello(2, 3))?;
-        let why = "a newer process of the same rank has come".to_owned();
+        let why = "a newer process of the same rank has connected".to_owned();
         assert_eq!(answer(&mut older)?, Some(Answer::Refused(why)));
         // The second ends, and the third comes to stay.
         drop(second);
@@ -243,7 +243,7 @@ fn a_rank_that_comes_again_takes_its_own_place() -> io::Result<()> {
 }
 
 #[test]
-fn a_rank_that_ends_while_connecting_ends_the_others_at_once() -> io::Result<()> {
+fn rank_lost_while_connecting_ends_the_others() -> io::Result<()> {
     let port = free_port()?;
     let stop = Stop::default();
     let begun = Instant::now();
@@ -263,14 +263,14 @@ fn a_rank_that_ends_while_connecting_ends_the_others_at_once() -> io::Result<()>
         let host = host.join().expect("no rank panics");
         assert_eq!(host.as_deref(), Some(lost));
         let guest = guest.join().expect("no rank panics");
-        assert_eq!(guest, Some(format!("rank 0 sent rank 1 away: {lost}")));
+        assert_eq!(guest, Some(format!("rank 0 refused rank 1: {lost}")));
         assert!(begun.elapsed() < LIMIT / 2, "{:?}", begun.elapsed());
         Ok(())
     })
 }
 
 #[test]
-fn a_neighbour_of_another_session_is_not_let_in() -> io::Result<()> {
+fn neighbour_of_another_session_is_refused() -> io::Result<()> {
     let port = free_port()?;
     let stop = Stop::default();
     thread::scope(|scope| -> io::Result<()> {
@@ -306,7 +306,7 @@ fn a_port_in_use_is_waited_for() -> io::Result<()> {
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let port = taken.local_addr()?.port();
     let stop = Stop::default();
-    let (tell, told) = mpsc::channel();
+    let (sender, notices) = mpsc::channel();
     thread::scope(|scope| {
         let host = scope.spawn(|| {
             let member = member(0, 2, port);
@@ -317,13 +317,13 @@ fn a_port_in_use_is_waited_for() -> io::Result<()> {
                 peer_limit: LIMIT,
                 stop: &stop,
             };
-            let tell = tell;
+            let sender = sender;
             join(joining, &mut |sentence| {
-                tell.send(sentence.to_owned()).map_err(io::Error::other)
+                sender.send(sentence.to_owned()).map_err(io::Error::other)
             })
             .is_ok()
         });
-        let sentence = told.recv().expect("rank 0 says that it waits");
+        let sentence = notices.recv().expect("rank 0 says that it waits");
         assert_eq!(
             sentence,
             format!("port {port} is in use: waiting until it is free")
@@ -336,12 +336,12 @@ fn a_port_in_use_is_waited_for() -> io::Result<()> {
 }
 
 #[test]
-fn being_asked_to_leave_ends_the_wait() -> io::Result<()> {
+fn stop_request_ends_the_wait() -> io::Result<()> {
     for rank in [0, 1] {
         let stop = Stop::default();
         stop.request();
         let sentence = try_join(&member(rank, 2, free_port()?), TOKEN, LIMIT, &stop).err();
-        let wanted = "asked to leave before all ranks were there";
+        let wanted = "asked to stop before all ranks had joined";
         assert_eq!(sentence.as_deref(), Some(wanted), "rank {rank}");
     }
     Ok(())

@@ -12,13 +12,13 @@ use crate::{
     wire::{FRAME_MAX, HEADER_BYTES, Header, Kind},
 };
 
-/// How long a step may still take once this process was asked to leave. Well within the 30 s that a
+/// How long a step may still take once this process was asked to stop. Well within the 30 s that a
 /// pod usually has before it is killed.
 const LEAVE_LIMIT: Duration = Duration::from_secs(5);
-/// How long to look for the word of another rank before the next one is blamed.
+/// How long to wait for the report of another rank before the next one is blamed.
 const BLAME_LIMIT: Duration = Duration::from_millis(500);
-/// How long to try to tell the neighbours on the way out.
-const FAREWELL_LIMIT: Duration = Duration::from_millis(200);
+/// How long to try to notify the neighbours before exit.
+const NOTIFY_LIMIT: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
 pub(super) struct Links {
@@ -63,7 +63,7 @@ impl Links {
         RingError::Lost(PeerLost {
             rank: self.place.previous(),
             loss,
-            told_by: None,
+            reported_by: None,
         })
     }
 
@@ -98,15 +98,15 @@ impl Links {
     /// The payload of the next frame, which has `length` bytes.
     pub(super) fn read(&mut self, length: usize) -> Result<&[u8], RingError> {
         let begun = Instant::now();
-        let mut told = begun;
+        let mut last_heartbeat = begun;
         let header = loop {
-            let waited = self.await_frame(&mut told).and_then(|()| {
+            let waited = self.await_frame(&mut last_heartbeat).and_then(|()| {
                 let patience = patience(self.peer_limit, &self.stop);
                 read_frame(patience, &self.previous, &mut self.incoming)
             });
             match waited {
                 Ok(Some(header)) if header.kind == Kind::Waiting => {
-                    // Should all wait for each other, it must still come to an end.
+                    // Where all wait for each other, the wait must still end.
                     if begun.elapsed() > self.peer_limit * 2 {
                         return Err(self.lost(Loss::Silent));
                     }
@@ -118,7 +118,7 @@ impl Links {
             }
         };
         if header.kind == Kind::Abort {
-            return Err(self.told(self.place.previous()));
+            return Err(self.reported_loss(self.place.previous()));
         }
         if header.sequence != self.frames_read || header.length != length {
             return Err(self.lost(Loss::Nonsense));
@@ -127,11 +127,11 @@ impl Links {
         Ok(&self.incoming)
     }
 
-    /// Waits until a frame begins to come. Meanwhile the next rank is told now and then that this
-    /// one is well: when a rank stands still all others wait, but only the one right behind it may
-    /// conclude that it is lost. `told` is when that was last said; it outlives a single wait, for
-    /// the word of the previous rank, which ends one, must not keep this rank from saying the same.
-    fn await_frame(&self, told: &mut Instant) -> Result<(), Interruption> {
+    /// Waits until a frame begins to arrive. Meanwhile it sends the next rank heartbeats: when a rank
+    /// hangs all others wait, but only the one right behind it may conclude that it is lost.
+    /// `last_heartbeat` outlives a single wait, because a heartbeat of the previous rank, which ends
+    /// one, must not delay those of this rank.
+    fn await_frame(&self, last_heartbeat: &mut Instant) -> Result<(), Interruption> {
         let mut wait = patience(self.peer_limit, &self.stop).begin();
         loop {
             match self.previous.peek(&mut [0]) {
@@ -140,15 +140,15 @@ impl Links {
                 Err(error) if is_pause(&error) => wait.check()?,
                 Err(error) => return Err(Interruption::of(&error)),
             }
-            if told.elapsed() >= self.peer_limit / 4 {
-                *told = Instant::now();
+            if last_heartbeat.elapsed() >= self.peer_limit / 4 {
+                *last_heartbeat = Instant::now();
                 let header = Header {
                     kind: Kind::Waiting,
                     sequence: 0,
                     length: 0,
                 };
-                // If the next rank is gone, its own neighbours have noticed.
-                let patience = patience(FAREWELL_LIMIT, &self.stop);
+                // If the next rank is gone, its own neighbours detect it.
+                let patience = patience(NOTIFY_LIMIT, &self.stop);
                 patience.write(&self.next, &header.encode()).ok();
             }
         }
@@ -160,8 +160,8 @@ impl Links {
         Ok(u64::from_le_bytes(*number))
     }
 
-    /// What the abort frame that was just read from the neighbour `by` says.
-    fn told(&self, by: usize) -> RingError {
+    /// The loss in the abort frame that was just read from the neighbour `by`.
+    fn reported_loss(&self, by: usize) -> RingError {
         let ([rank, loss], []) = self.incoming.as_chunks() else {
             return self.lost(Loss::Nonsense);
         };
@@ -171,14 +171,14 @@ impl Links {
             (Some(rank), Some(loss)) if rank < self.place.size => RingError::Lost(PeerLost {
                 rank,
                 loss,
-                told_by: (rank != by).then_some(by),
+                reported_by: (rank != by).then_some(by),
             }),
             _ => self.lost(Loss::Nonsense),
         }
     }
 
-    /// Why the next rank takes nothing more. It may have left because it lost another; then that
-    /// word is on its way, back from itself or around the ring.
+    /// Why the next rank does not read any more. It may have exited because it lost another; then its
+    /// report is under way, from itself or around the ring.
     fn blame_next(&mut self, interruption: &Interruption) -> RingError {
         if matches!(interruption, Interruption::Asked) {
             return RingError::Asked;
@@ -188,25 +188,25 @@ impl Links {
             && let Ok(Some(header)) = read_frame(patience, &self.next, &mut self.incoming)
             && header.kind == Kind::Abort
         {
-            return self.told(self.place.next());
+            return self.reported_loss(self.place.next());
         }
         let mut wait = patience.begin();
         while wait.check().is_ok()
             && let Ok(Some(header)) = read_frame(patience, &self.previous, &mut self.incoming)
         {
             if header.kind == Kind::Abort {
-                return self.told(self.place.previous());
+                return self.reported_loss(self.place.previous());
             }
         }
         RingError::Lost(PeerLost {
             rank: self.place.next(),
             loss: Loss::from(interruption),
-            told_by: None,
+            reported_by: None,
         })
     }
 
-    /// Tells both neighbours, as far as they still listen.
-    pub(super) fn farewell(&mut self, lost: Option<&PeerLost>) {
+    /// Notifies both neighbours, as far as they still listen.
+    pub(super) fn notify_exit(&mut self, lost: Option<&PeerLost>) {
         let own = (self.place.rank, Loss::GaveUp);
         let (rank, how) = lost.map_or(own, |lost| (lost.rank, lost.loss));
         let payload = [(rank as u64).to_le_bytes(), how.number().to_le_bytes()].concat();
@@ -216,9 +216,9 @@ impl Links {
             length: payload.len(),
         };
         let frame = [header.encode().as_slice(), &payload].concat();
-        let patience = patience(FAREWELL_LIMIT, &self.stop);
+        let patience = patience(NOTIFY_LIMIT, &self.stop);
         for stream in [&self.next, &self.previous] {
-            // A neighbour that is gone need not be told.
+            // A neighbour that has exited need not be notified.
             patience.write(stream, &frame).ok();
         }
     }
@@ -232,7 +232,7 @@ fn patience(limit: Duration, stop: &Stop) -> Patience<'_> {
     }
 }
 
-/// Reads one frame; its payload replaces what is in `payload`. None if it is no frame.
+/// Reads one frame; its payload replaces what is in `payload`. None if it is not a frame.
 fn read_frame(
     patience: Patience<'_>,
     stream: &TcpStream,

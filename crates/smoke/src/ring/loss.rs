@@ -1,4 +1,4 @@
-//! How a ring breaks, in words.
+//! How a ring breaks.
 
 use thiserror::Error;
 
@@ -37,9 +37,9 @@ impl Loss {
     fn sentence(self) -> &'static str {
         match self {
             Self::Closed => "its connection closed",
-            Self::Silent => "nothing came from it within the peer timeout",
+            Self::Silent => "it sent nothing within the peer timeout",
             Self::Broken => "the network to it failed",
-            Self::Nonsense => "what it sent cannot be read",
+            Self::Nonsense => "it sent an invalid message",
             Self::GaveUp => "it gave up, see its own output",
             Self::Differs => "its weights differ from those of its neighbour",
         }
@@ -56,25 +56,25 @@ impl From<&Interruption> for Loss {
     }
 }
 
-/// The ring is broken: one rank can go no further.
+/// The ring is broken: a rank is lost.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("lost rank {rank}: {}{}", loss.sentence(), told(*told_by))]
+#[error("lost rank {rank}: {}{}", loss.sentence(), reporter(*reported_by))]
 pub struct PeerLost {
     /// The rank that is lost.
     pub rank: usize,
     pub(crate) loss: Loss,
-    /// The neighbour that said so, where it was not seen from here.
-    pub told_by: Option<usize>,
+    /// The neighbour that reported it, where this rank did not see it itself.
+    pub reported_by: Option<usize>,
 }
 
-fn told(by: Option<usize>) -> String {
+fn reporter(by: Option<usize>) -> String {
     by.map_or_else(String::new, |rank| format!(", as rank {rank} reports"))
 }
 
-/// Why something that all ranks do together did not come about.
+/// Why a collective operation failed.
 #[derive(Debug)]
 pub(crate) enum RingError {
     Lost(PeerLost),
-    /// This process was asked to leave, and the others did not come to the end of the step.
+    /// This process was asked to stop, and the others did not complete the step.
     Asked,
 }

@@ -129,16 +129,16 @@ fn ranks_that_differ_do_not_agree() -> io::Result<()> {
         ring.agree(7).is_ok()
     });
     assert_eq!(same, [true; 3]);
-    let told = together(rings(3, &Stop::default())?, |mut ring| {
+    let sentences = together(rings(3, &Stop::default())?, |mut ring| {
         let value = if ring.place().rank == 1 { 8 } else { 7 };
         leave(&mut ring, |ring| ring.agree(value))
     });
-    // Rank 1 sees that its word is not that of rank 0, and cannot tell which of them is right.
+    // Rank 1 sees that its value differs from that of rank 0, and cannot know which of them is right.
     assert!(
-        told[1].contains("lost rank 0: its weights differ"),
-        "{told:?}"
+        sentences[1].contains("lost rank 0: its weights differ"),
+        "{sentences:?}"
     );
-    assert!(told[2].contains("weights differ"), "{told:?}");
+    assert!(sentences[2].contains("weights differ"), "{sentences:?}");
     Ok(())
 }
 
@@ -148,17 +148,17 @@ fn leave(ring: &mut Ring, work: impl FnOnce(&mut Ring) -> Result<(), RingError>)
         Ok(()) => String::new(),
         Err(RingError::Asked) => "asked".to_owned(),
         Err(RingError::Lost(lost)) => {
-            ring.farewell(Some(&lost));
+            ring.notify_exit(Some(&lost));
             lost.to_string()
         }
     }
 }
 
 #[test]
-fn every_rank_names_the_one_that_is_lost() -> io::Result<()> {
+fn every_rank_names_the_lost_rank() -> io::Result<()> {
     for size in [2, 3, 4, 6] {
         for (delay, work) in [(Duration::ZERO, 5000), (Duration::from_mins(10), 10)] {
-            let told = together(rings(size, &Stop::default())?, |mut ring| {
+            let sentences = together(rings(size, &Stop::default())?, |mut ring| {
                 let rank = ring.place().rank;
                 leave(&mut ring, |ring| {
                     for round in 0.. {
@@ -168,13 +168,13 @@ fn every_rank_names_the_one_that_is_lost() -> io::Result<()> {
                         }
                         ring.sum(&mut vec![1.0; work])?;
                         if round == 2 && rank != 1 {
-                            ring.linger(delay)?;
+                            ring.delay_step(delay)?;
                         }
                     }
                     Ok(())
                 })
             });
-            for (rank, sentence) in told.iter().enumerate().filter(|(rank, _)| *rank != 1) {
+            for (rank, sentence) in sentences.iter().enumerate().filter(|(rank, _)| *rank != 1) {
                 assert!(
                     sentence.starts_with("lost rank 1: its connection closed"),
                     "rank {rank} of {size}: {sentence}"
@@ -186,29 +186,29 @@ fn every_rank_names_the_one_that_is_lost() -> io::Result<()> {
 }
 
 #[test]
-fn a_rank_that_gives_up_is_named() -> io::Result<()> {
-    let told = together(rings(4, &Stop::default())?, |mut ring| {
+fn failed_rank_is_named() -> io::Result<()> {
+    let sentences = together(rings(4, &Stop::default())?, |mut ring| {
         if ring.place().rank == 2 {
-            ring.farewell(None);
+            ring.notify_exit(None);
             return String::new();
         }
         leave(&mut ring, |ring| ring.sum(&mut [1.0; 100]))
     });
-    assert_eq!(told[3], "lost rank 2: it gave up, see its own output");
+    assert_eq!(sentences[3], "lost rank 2: it gave up, see its own output");
     assert_eq!(
-        told[0],
+        sentences[0],
         "lost rank 2: it gave up, see its own output, as rank 3 reports"
     );
     Ok(())
 }
 
 #[test]
-fn only_the_rank_that_stands_still_is_named() -> io::Result<()> {
+fn only_the_hanging_rank_is_named() -> io::Result<()> {
     let size = 4;
     let limit = Duration::from_secs(2);
     let mut ends = connections(size)?;
     let _silent = ends.remove(2);
-    let told = thread::scope(|scope| {
+    let sentences = thread::scope(|scope| {
         let ranks: Vec<_> = ends
             .into_iter()
             .zip([0, 1, 3])
@@ -220,24 +220,24 @@ fn only_the_rank_that_stands_still_is_named() -> io::Result<()> {
                 })
             })
             .collect();
-        let told = ranks
+        let sentences = ranks
             .into_iter()
             .map(|rank| rank.join().expect("no rank panics"));
-        told.collect::<Vec<_>>()
+        sentences.collect::<Vec<_>>()
     });
-    for (sentence, rank) in told.iter().zip([0, 1, 3]) {
-        let wanted = "lost rank 2: nothing came from it within the peer timeout";
+    for (sentence, rank) in sentences.iter().zip([0, 1, 3]) {
+        let wanted = "lost rank 2: it sent nothing within the peer timeout";
         assert!(sentence.starts_with(wanted), "rank {rank}: {sentence}");
     }
     Ok(())
 }
 
 #[test]
-fn being_asked_to_leave_cuts_a_delay_short() -> io::Result<()> {
+fn stop_request_cuts_a_delay_short() -> io::Result<()> {
     let stop = Stop::default();
     stop.request();
     for mut ring in rings(2, &stop)? {
-        assert_eq!(leave(&mut ring, |ring| ring.linger(LIMIT * 60)), "");
+        assert_eq!(leave(&mut ring, |ring| ring.delay_step(LIMIT * 60)), "");
     }
     Ok(())
 }
@@ -253,7 +253,7 @@ fn a_stranger_in_the_ring_is_found() -> io::Result<()> {
     let mut ring = Ring::between(place, previous, next, LIMIT, &Stop::default());
     assert_eq!(
         leave(&mut ring, |ring| ring.sum(&mut [1.0; 100])),
-        "lost rank 1: what it sent cannot be read"
+        "lost rank 1: it sent an invalid message"
     );
     Ok(())
 }

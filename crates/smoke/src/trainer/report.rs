@@ -1,4 +1,4 @@
-//! What a run says: one line per report, for people and for parsers.
+//! The output of a run: one line per report, for people and for parsers.
 
 use std::{
     error::Error,
@@ -72,7 +72,7 @@ impl<'a> Report<'a> {
         self.since = Instant::now();
     }
 
-    /// Notes a step, and writes a line when one is due: means since the line before.
+    /// Notes a step, and prints a line when one is due: means since the previous line.
     pub(super) fn step(
         &mut self,
         (step, total): (u64, u64),

@@ -1,4 +1,4 @@
-//! The trainer as real processes: they train, die, come back, and say why.
+//! The trainer as real processes: they train, die and resume.
 #![forbid(unsafe_code)]
 
 mod group;
@@ -116,7 +116,7 @@ fn the_same_ranks_give_the_same_bits() -> Tested {
 }
 
 #[test]
-fn a_killed_rank_ends_the_others_soon_and_is_named() -> Tested {
+fn killed_rank_ends_the_others_and_is_named() -> Tested {
     for (killed, delay) in [
         (2, "--step-delay=1"),
         (0, "--step-delay=1"),
@@ -144,7 +144,7 @@ fn a_killed_rank_ends_the_others_soon_and_is_named() -> Tested {
 }
 
 #[test]
-fn a_killed_group_goes_on_bit_for_bit() -> Tested {
+fn killed_group_resumes_bit_for_bit() -> Tested {
     let folder = tempfile::tempdir()?;
     let flags = ["--epochs=4", "--save-every=50", "--target-accuracy=0.8"];
     let straight = Group::start(2, &flags)?.finish()?;
@@ -207,7 +207,7 @@ fn a_lost_rank_costs_no_step() -> Tested {
 }
 
 #[test]
-fn kills_at_any_moment_of_saving_leave_a_whole_checkpoint() -> Tested {
+fn kill_during_save_leaves_whole_checkpoint() -> Tested {
     let flags = ["--epochs=6", "--target-accuracy=0.5", "--save-every=1"];
     let straight = Group::start(1, &flags)?.finish()?;
     let folder = tempfile::tempdir()?;
@@ -244,7 +244,7 @@ fn assert_done_with(ended: &[Ended], target: f32) -> Tested {
 }
 
 #[test]
-fn another_number_of_ranks_goes_on() -> Tested {
+fn resume_with_another_world_size() -> Tested {
     let folder = tempfile::tempdir()?;
     let at = folder_flag(folder.path());
     let flags = ["--epochs=6", "--save-every=10", &at];
@@ -253,7 +253,7 @@ fn another_number_of_ranks_goes_on() -> Tested {
         group.wait_for(0, stop_at)?;
         group.signal(0, Signal::Kill)?;
         let ended = group.finish()?;
-        let sentence = was.map(|was| format!("the ranks are {size}, were {was}"));
+        let sentence = was.map(|was| format!("world size is {size}, was {was}"));
         assert!(
             sentence.is_none_or(|line| ended[0].lines.contains(&line)),
             "{ended:?}"
@@ -268,7 +268,7 @@ fn another_number_of_ranks_goes_on() -> Tested {
 }
 
 #[test]
-fn a_corrupt_latest_checkpoint_is_passed_over() -> Tested {
+fn corrupt_latest_checkpoint_is_skipped() -> Tested {
     let folder = tempfile::tempdir()?;
     let at = folder_flag(folder.path());
     let flags = [
@@ -290,7 +290,7 @@ fn a_corrupt_latest_checkpoint_is_passed_over() -> Tested {
     let ended = Group::start(2, &flags)?.finish()?;
     assert_done(&ended);
     let warning = format!(
-        "warning: skipped `{}`: its checksum does not fit: it is torn or was altered",
+        "warning: skipped `{}`: its checksum does not match: it is incomplete or was altered",
         latest.display()
     );
     assert_eq!(ended[0].lines.first(), Some(&warning));
@@ -303,7 +303,7 @@ fn a_corrupt_latest_checkpoint_is_passed_over() -> Tested {
 }
 
 #[test]
-fn sigterm_saves_and_leaves() -> Tested {
+fn sigterm_saves_and_exits() -> Tested {
     // To all, as at the end of a pod's time; to one that does not save itself; to one alone.
     for (size, asked) in [(3, vec![0, 1, 2]), (3, vec![1]), (1, vec![0])] {
         let folder = tempfile::tempdir()?;
@@ -327,7 +327,7 @@ fn sigterm_saves_and_leaves() -> Tested {
             );
             let last = ended.lines.last().map(String::as_str).unwrap_or_default();
             assert!(
-                last.starts_with("asked to leave: stopped after step "),
+                last.starts_with("asked to stop: stopped after step "),
                 "{ended:?}"
             );
         }
@@ -342,9 +342,9 @@ fn sigterm_saves_and_leaves() -> Tested {
 }
 
 #[test]
-fn sigterm_while_waiting_for_others_leaves_at_once() -> Tested {
+fn sigterm_while_joining_exits_at_once() -> Tested {
     let mut group = Group::start_some(3, &[0, 2], &["--join-timeout=600"])?;
-    group.wait_for(0, "rank 0 waits for rank 1, since 5 s")?;
+    group.wait_for(0, "rank 0 has waited 5 s for rank 1")?;
     let begun = Instant::now();
     group.signal(0, Signal::Terminate)?;
     group.signal(2, Signal::Terminate)?;
@@ -356,7 +356,7 @@ fn sigterm_while_waiting_for_others_leaves_at_once() -> Tested {
 }
 
 #[test]
-fn a_rank_that_never_comes_is_named() -> Tested {
+fn missing_rank_is_named() -> Tested {
     let group = Group::start_some(4, &[0, 2], &["--join-timeout=1"])?;
     for ended in group.finish()? {
         assert_eq!(ended.code, Some(1), "{ended:?}");
@@ -366,7 +366,7 @@ fn a_rank_that_never_comes_is_named() -> Tested {
 }
 
 #[test]
-fn a_save_that_fails_is_said_and_the_last_one_must_not() -> Tested {
+fn failed_save_warns_and_last_save_must_succeed() -> Tested {
     let place = tempfile::tempdir()?;
     let folder = place.path().join("checkpoints");
     let at = folder_flag(&folder);
@@ -391,7 +391,7 @@ fn a_save_that_fails_is_said_and_the_last_one_must_not() -> Tested {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_a_sentence() -> Tested {
+fn invalid_options_and_files_are_refused() -> Tested {
     let folder = tempfile::tempdir()?;
     let at = folder_flag(folder.path());
     let made = Group::start(1, &["--epochs=1", "--target-accuracy=0", &at])?.finish()?;
@@ -403,10 +403,10 @@ fn what_cannot_be_is_refused_with_a_sentence() -> Tested {
             "an unknown flag",
             vec!["--epoch=1"],
             2,
-            "error: unknown argument `--epoch=1`; `--help` lists those there are".to_owned(),
+            "error: unknown argument `--epoch=1`; see `--help`".to_owned(),
         ),
         (
-            "a data file that is not there",
+            "a missing data file",
             vec!["--data=/nowhere/digits.csv"],
             2,
             "error: cannot read the data file `/nowhere/digits.csv`".to_owned(),
@@ -452,7 +452,7 @@ fn what_cannot_be_is_refused_with_a_sentence() -> Tested {
 }
 
 #[test]
-fn the_example_job_runs_as_it_is_written() -> Tested {
+fn example_job_runs_unchanged() -> Tested {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/smoke/pytorchjob.yaml");
     let text = fs::read_to_string(file)?;
     let (master, worker) = text.split_once("    Worker:\n").ok_or("no Worker")?;

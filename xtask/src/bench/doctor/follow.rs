@@ -1,4 +1,4 @@
-//! What following 128 ranks costs, and how soon the verdict is told.
+//! What following 128 ranks costs, and how soon the verdict is printed.
 
 use std::{
     fs::{self, File},
@@ -42,7 +42,7 @@ pub(super) fn figures(binary: &Path, scratch: &Scratch) -> Result<Vec<Figure>, F
         .spawn()
         .map_err(|error| Failure::CouldNotRun(format!("cannot start {command:?}: {error}")))?;
     let measured = measure(&mut child, &mut files);
-    // It follows until it is told to stop.
+    // It follows until it is killed.
     drop(child.kill());
     drop(child.wait());
     let (share, delay) = measured?;
@@ -64,10 +64,10 @@ pub(super) fn figures(binary: &Path, scratch: &Scratch) -> Result<Vec<Figure>, F
 
 fn measure(child: &mut Child, files: &mut [File]) -> Result<(f64, Duration), Failure> {
     let stdout = child.stdout.take().expect("stdout is a pipe");
-    let (told, verdicts) = mpsc::channel();
+    let (sender, verdicts) = mpsc::channel();
     thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            if told.send((Instant::now(), line)).is_err() {
+            if sender.send((Instant::now(), line)).is_err() {
                 return;
             }
         }
@@ -103,9 +103,7 @@ fn measure(child: &mut Child, files: &mut [File]) -> Result<(f64, Duration), Fai
             }
             Ok(_) => {}
             Err(_) => {
-                return Err(Failure::Failed(
-                    "the verdict was not told within 10 seconds".to_owned(),
-                ));
+                return Err(Failure::Failed("no verdict within 10 seconds".to_owned()));
             }
         }
     }
@@ -113,8 +111,8 @@ fn measure(child: &mut Child, files: &mut [File]) -> Result<(f64, Duration), Fai
 
 /// Processor time of a process so far.
 fn processor_seconds(child: &Child) -> f64 {
-    let told = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
-    let fields = told.rsplit(") ").next().unwrap_or_default();
+    let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+    let fields = stat.rsplit(") ").next().unwrap_or_default();
     let ticks = fields
         .split(' ')
         .skip(11)

@@ -95,8 +95,8 @@ fn watched(command: &mut Command, codes: &[i32]) -> Result<(Duration, u64), Fail
         .map_err(|error| Failure::CouldNotRun(format!("cannot start {command:?}: {error}")))?;
     let mut peak = 0;
     let status = loop {
-        let told = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
-        let line = told.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let text = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         let memory = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
         peak = peak.max(memory.unwrap_or(0));
         let ended = child

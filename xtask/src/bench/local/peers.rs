@@ -202,7 +202,7 @@ impl Bench<'_> {
         let began = now();
         Running::start(&mut command)?
             .finish(PATIENCE)
-            .map_err(|failure| told(launcher, failure))?;
+            .map_err(|failure| name_launcher(launcher, failure))?;
         let main = stamps(&folder.join("main"));
         let first = main.get(..RANKS).and_then(|first| first.iter().max());
         let first = first.ok_or_else(|| {
@@ -235,7 +235,7 @@ fn detected_at(report: &str) -> Option<u128> {
         .ok()
 }
 
-fn told(launcher: Launcher, failure: Failure) -> Failure {
+fn name_launcher(launcher: Launcher, failure: Failure) -> Failure {
     match failure {
         Failure::Failed(message) => Failure::Failed(format!("{launcher:?}: {message}")),
         other => other,

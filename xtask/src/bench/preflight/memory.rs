@@ -1,4 +1,4 @@
-//! Memory of the lead of a gang of nine, over the loopback device.
+//! Memory of the leader of a gang of nine, over the loopback device.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use std::{
 use super::{super::release, Figure, MEGABYTES};
 use crate::{Failure, report};
 
-/// Peers beside the lead.
+/// Peers beside the leader.
 const PEERS: usize = 8;
 /// A port that nothing else of ours uses.
 const PORT: &str = "29477";
@@ -57,25 +57,25 @@ pub(super) fn figure() -> Result<Figure, Failure> {
     let mut highest = 0.0_f64;
     let end = Instant::now() + LIMIT;
     let status = loop {
-        let lead = &mut members.0[0];
-        highest = highest.max(megabytes(lead.id()).unwrap_or(0.0));
-        let ended = lead.try_wait().map_err(|error| {
-            Failure::CouldNotRun(format!("lost the lead while it ran: {error}"))
+        let leader = &mut members.0[0];
+        highest = highest.max(megabytes(leader.id()).unwrap_or(0.0));
+        let ended = leader.try_wait().map_err(|error| {
+            Failure::CouldNotRun(format!("lost the leader while it ran: {error}"))
         })?;
         match ended {
             Some(status) => break status,
             None if Instant::now() > end => {
-                return Err(Failure::Failed("the lead did not end".to_owned()));
+                return Err(Failure::Failed("the leader did not end".to_owned()));
             }
             // The kernel keeps the highest value itself.
             None => thread::sleep(Duration::from_millis(20)),
         }
     };
     if !status.success() {
-        return Err(Failure::Failed(format!("the lead ended with {status}")));
+        return Err(Failure::Failed(format!("the leader ended with {status}")));
     }
     Ok(Figure {
-        name: format!("memory of a lead with {PEERS} peers, at its highest"),
+        name: format!("memory of a leader with {PEERS} peers, at its highest"),
         measured: format!("{highest:.1} MB"),
         bound: format!("under {MEGABYTES:.0} MB"),
         met: highest > 0.0 && highest < MEGABYTES,

@@ -1,4 +1,4 @@
-//! What changed in the store since it was last looked at, as the events of a run.
+//! What changed in the store since the last poll, as the events of a run.
 
 use std::{collections::BTreeMap, io::Read as _};
 
@@ -62,15 +62,15 @@ impl<'a> Feed<'a> {
             push(RunEvent::Status(Box::new(status)));
         }
         let progress = self.run.folder.progress().map_err(stored::refused)?;
-        if let Some(told) = &progress
+        if let Some(reported) = &progress
             && self.progress != progress
             && let Some(slot) = self.run.slots().next()
         {
             push(RunEvent::Progress {
                 slot,
-                attempt: told.attempt,
-                step: told.step,
-                loss: told.loss,
+                attempt: reported.attempt,
+                step: reported.step,
+                loss: reported.loss,
             });
         }
         self.progress = progress;

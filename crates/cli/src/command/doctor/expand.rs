@@ -62,13 +62,13 @@ impl fmt::Display for TooLarge {
         if written > most {
             write!(
                 f,
-                "it expands to more than {} GiB; what comes after was not read",
+                "it expands to more than {} GiB; the rest was not read",
                 most >> 30
             )
         } else {
             write!(
                 f,
-                "its first {} KiB expand {} times, to {} MiB; what comes after was not read",
+                "its first {} KiB expand {} times, to {} MiB; the rest was not read",
                 (read >> 10).max(1),
                 written / (*read).max(1),
                 written >> 20
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(expand(1 << 20, 0, &own), Ok(1 << 20), "up to the bound");
         let error = expand(200_000, 1_024, &own).unwrap_err();
         assert!(error.starts_with("its first 1 KiB expand 1"), "{error}");
-        assert!(error.ends_with("what comes after was not read"), "{error}");
+        assert!(error.ends_with("the rest was not read"), "{error}");
         assert_eq!(expand(100_000, 1_000, &own), Ok(100_000), "others are read");
 
         let most = bounds(1 << 20, 1_000_000, 0);

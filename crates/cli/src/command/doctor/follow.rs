@@ -1,6 +1,6 @@
 //! `trainyard doctor --follow`: logs that are still written.
 //!
-//! Files are looked at ten times a second; a report is made only when a line that matters came, and at most
+//! Files are polled ten times a second; a report is made only when a line that matters came, and at most
 //! four times a second, so following costs what is written, not how long it lasts.
 //!
 //! Of a job, the attempt that runs is followed. What its run knows (how pods ended, that no step comes) is read with
@@ -63,7 +63,7 @@ enum Content {
     },
 }
 
-/// Follows until told to stop.
+/// Follows until asked to stop.
 pub(super) fn run(
     args: &Doctor,
     rules: Arc<Rules>,
@@ -85,7 +85,7 @@ pub(super) fn run(
         growing: Vec::new(),
         known: BTreeSet::new(),
         buffer: vec![0; input::BUFFER],
-        told: None,
+        printed: None,
         noticed: 0,
         reported: Instant::now(),
         warned: BTreeSet::new(),
@@ -103,7 +103,7 @@ pub(super) fn run(
             searched = Some(Instant::now());
         }
         let open = follower.look()?;
-        follower.tell(printer)?;
+        follower.print_new_verdict(printer)?;
         if stop.load(Ordering::Relaxed) || !live || !open || !printer.has_reader() {
             break;
         }
@@ -111,15 +111,15 @@ pub(super) fn run(
     }
     let mut warnings = Vec::new();
     if let Some(run) = &run {
-        follower.learn(run);
+        follower.add_pod_ends(run);
         warnings = progress::warnings_of(run, args.attempt, Timestamp::now());
     }
     let mut report = follower.doctor.finish();
     progress::amend(&mut report, &warnings);
-    let telling = report.verdicts.first().map(telling_of);
-    if args.format == Format::Text || follower.told.is_none() {
+    let identity = report.verdicts.first().map(identity_of);
+    if args.format == Format::Text || follower.printed.is_none() {
         print(args, &report, &warnings, printer)?;
-    } else if follower.told != telling {
+    } else if follower.printed != identity {
         line_of(&report, &warnings, printer)?;
     }
     Ok(if report.is_healthy() && warnings.is_empty() {
@@ -138,16 +138,16 @@ struct Follower<'a> {
     growing: Vec<Growing>,
     known: BTreeSet<String>,
     buffer: Vec<u8>,
-    /// Label and ranks of the verdict that was told last.
-    told: Option<(String, Vec<u32>)>,
+    /// Label and ranks of the verdict that was printed last.
+    printed: Option<(String, Vec<u32>)>,
     noticed: u64,
     reported: Instant,
-    /// Warnings about the progress of the job that were told.
+    /// Warnings about the progress of the job that were printed.
     warned: BTreeSet<String>,
 }
 
 /// What makes a verdict another one: its label and ranks.
-fn telling_of(verdict: &Verdict) -> (String, Vec<u32>) {
+fn identity_of(verdict: &Verdict) -> (String, Vec<u32>) {
     (verdict.label.clone(), verdict.ranks.clone())
 }
 
@@ -200,7 +200,7 @@ impl Follower<'_> {
                     slot.and_then(|slot| run.record.ranks.of_pod(&run.record.replicas, slot));
                 let rank = held.filter(|held| held.start() == held.end());
                 self.doctor
-                    .belongs_to(id, rank.map(|held| *held.start()), Some(&log.pod));
+                    .set_rank_and_node(id, rank.map(|held| *held.start()), Some(&log.pod));
             }
             printer.note(&format!("following `{name}`"));
             self.known.insert(name);
@@ -209,26 +209,26 @@ impl Follower<'_> {
         Ok(())
     }
 
-    /// Follows another attempt. What is told about the one before starts from how its pods ended.
+    /// Follows another attempt. The verdict on the previous one starts from how its pods ended.
     fn begin(&mut self, attempt: u32, run: &Stored, printer: &mut Printer) -> Result<(), Failure> {
         if self.attempt.is_some() {
             self.look()?;
-            self.learn(run);
-            self.tell_now(printer)?;
+            self.add_pod_ends(run);
+            self.print_verdict(printer)?;
             printer.note(&format!("following attempt {attempt}"));
         }
         self.attempt = Some(attempt);
         self.doctor = Reader::new(Arc::clone(&self.rules));
         self.growing.clear();
-        self.told = None;
+        self.printed = None;
         self.noticed = 0;
         Ok(())
     }
 
-    /// Takes in how pods of the attempt that is followed ended.
-    fn learn(&mut self, run: &Stored) {
+    /// Adds how the pods of the followed attempt ended.
+    fn add_pod_ends(&mut self, run: &Stored) {
         for known in input::known_of(run, self.attempt) {
-            self.doctor.know(known);
+            self.doctor.add_known_end(known);
         }
     }
 
@@ -269,29 +269,29 @@ impl Follower<'_> {
             let (doctor, buffer) = (&mut self.doctor, self.buffer.as_mut_slice());
             open |= growing
                 .read(doctor, buffer)
-                .context("cannot read a log that is followed")?;
+                .context("cannot read a followed log")?;
         }
         Ok(open || self.growing.is_empty())
     }
 
-    /// Says the verdict where it is another one.
-    fn tell(&mut self, printer: &mut Printer) -> Result<(), Failure> {
+    /// Prints the verdict if it changed.
+    fn print_new_verdict(&mut self, printer: &mut Printer) -> Result<(), Failure> {
         let noticed = self.doctor.noticed();
         if noticed == self.noticed || self.reported.elapsed() < REPORT_EVERY {
             return Ok(());
         }
         self.noticed = noticed;
-        self.tell_now(printer)
+        self.print_verdict(printer)
     }
 
-    fn tell_now(&mut self, printer: &mut Printer) -> Result<(), Failure> {
+    fn print_verdict(&mut self, printer: &mut Printer) -> Result<(), Failure> {
         self.reported = Instant::now();
         let report: Report = self.doctor.report();
         let Some(verdict) = report.verdicts.first() else {
             return Ok(());
         };
-        let telling = telling_of(verdict);
-        if self.told.as_ref() == Some(&telling) {
+        let identity = identity_of(verdict);
+        if self.printed.as_ref() == Some(&identity) {
             return Ok(());
         }
         match self.args.format {
@@ -302,7 +302,7 @@ impl Follower<'_> {
             Format::Json => line_of(&report, &[], printer)?,
         }
         printer.flush()?;
-        self.told = Some(telling);
+        self.printed = Some(identity);
         Ok(())
     }
 }
@@ -340,7 +340,7 @@ impl Growing {
             }
             Content::Stdin { ended } => {
                 if !*ended {
-                    // One piece at a time: a pipe waits for whoever writes.
+                    // One piece at a time: a read of a pipe blocks until something is written.
                     let count = io::stdin().lock().read(buffer)?;
                     doctor.bytes(id, buffer.get(..count).unwrap_or_default());
                     *ended = count == 0;

@@ -23,7 +23,7 @@ use crate::{
 
 /// Room for what is read at once, twice. Both halves stay in the cache of a core while they are gone over.
 pub(super) const BUFFER: usize = 512 << 10;
-/// How much of a file tells what it is.
+/// Bytes of a file that are read to detect its format.
 const HEAD: usize = 4096;
 /// The largest Flight Recorder dump that is read: 20,000 collectives take a few MiB.
 const MAX_DUMP: u64 = 256 << 20;
@@ -100,7 +100,7 @@ pub(super) fn known(args: &Doctor) -> Result<Vec<Known>, Failure> {
 
 /// How the pod that failed first in `attempt` ended.
 pub(super) fn known_of(run: &Stored, attempt: Option<u32>) -> Vec<Known> {
-    // An attempt that goes on, or that ended well, has got over what failed in it.
+    // An attempt that is running, or that succeeded, has recovered from what failed in it.
     let outcome = run.report.as_ref().map(|report| report.outcome);
     let went_on = run.live || outcome == Some(Outcome::Succeeded);
     if went_on && attempt == Some(run.attempts()) {
@@ -128,12 +128,12 @@ pub(super) fn logs(args: &Doctor, run: &Stored) -> Result<Vec<Input>, Failure> {
     let attempt = args.attempt.or_else(|| attempts.into_iter().max());
     let Some(attempt) = attempt else {
         let message = format!("job `{}` has no log yet", run.record.name);
-        return Err(Failure::new(message).hint("`trainyard status` says where it is"));
+        return Err(Failure::new(message).hint("`trainyard status` shows its state"));
     };
     let logs = run.folder.logs(attempt).map_err(stored::refused)?;
     if logs.is_empty() {
         let message = format!("attempt {attempt} of job `{}` has no log", run.record.name);
-        return Err(Failure::new(message).hint("`trainyard logs` lists those there are"));
+        return Err(Failure::new(message).hint("`trainyard logs` prints the existing logs"));
     }
     Ok(logs
         .into_iter()
@@ -194,7 +194,7 @@ impl Input {
             }
             Self::Log { log, rank, .. } => {
                 let id = doctor.source(&name);
-                doctor.belongs_to(id, *rank, Some(&log.pod));
+                doctor.set_rank_and_node(id, *rank, Some(&log.pod));
                 let mut reader = log.open(0).map_err(stored::refused)?;
                 feed(doctor, id, &mut reader, buffer)
                     .with_context(|| format!("cannot read `{name}`"))?;
@@ -232,8 +232,8 @@ impl Input {
                     }
                     // A model, an image, a program: found beside the logs, and none of them.
                     head if !named && head.contains(&0) => return Ok(None),
-                    head if *named && is_no_text(head) => {
-                        let message = format!("{}: it is no text, as logs are", cannot());
+                    head if *named && is_binary(head) => {
+                        let message = format!("{}: it is not a text file", cannot());
                         let hint = "name logs, folders of logs, or a Flight Recorder dump";
                         return Err(Failure::new(message).hint(hint));
                     }
@@ -246,7 +246,7 @@ impl Input {
                     && let Some(reason) = expand::too_large(error)
                 {
                     let message = format!("cannot read all of `{name}`: {reason}");
-                    let hint = "expand it yourself and name the part that matters: \
+                    let hint = "decompress it and pass the relevant part: \
                                 `zcat FILE | tail -c 1G | trainyard doctor -`";
                     return Ok(Some(Failure::new(message).hint(hint)));
                 }
@@ -257,9 +257,9 @@ impl Input {
     }
 }
 
-/// Whether this is the beginning of something that nobody could read line by line. Terminals' codes are text, and
+/// Whether this is the beginning of a file that is not text. Terminals' codes are text, and
 /// so are the holes that a log has at its beginning after it was cut.
-fn is_no_text(head: &[u8]) -> bool {
+fn is_binary(head: &[u8]) -> bool {
     let codes = head
         .iter()
         .filter(|byte| matches!(byte, 0x01..=0x06 | 0x0e..=0x1a | 0x1c..=0x1f));
@@ -279,7 +279,7 @@ fn read_dump(
         .with_context(|| format!("cannot read `{name}`"))?;
     match Dump::read(name, &bytes) {
         Ok(dump) => doctor.dump(dump),
-        // Pickles that are no dump lie beside logs.
+        // Pickles that are not dumps may lie beside logs.
         Err(error) if named => {
             let failure = Failure::from(
                 anyhow::Error::new(error)
@@ -307,7 +307,7 @@ fn feed(
         (count, read) = fill(reader, next);
         let block = held.get(..known).unwrap_or_default();
         if count == next.len() {
-            doctor.middle(id, block);
+            doctor.middle_bytes(id, block);
         } else {
             doctor.bytes(id, block);
         }
@@ -357,7 +357,7 @@ mod tests {
     fn every_byte_is_read_however_it_comes() {
         let rules = Arc::new(diagnose::Rules::builtin());
         for lines in [0_usize, 1, 7, 8, 9, 40] {
-            // What is told at the end of the log is not looked for in its middle.
+            // What is at the end of the log is not searched for in its middle.
             let text = "a step\n".repeat(300 + lines) + "GPU is lost\n";
             for (piece, size, fails) in [(3, 64, false), (64, 64, true), (1000, 512, false)] {
                 let mut doctor = diagnose::Doctor::new(Arc::clone(&rules));

@@ -1,4 +1,4 @@
-//! What the run of a job knows of its progress. A log does not tell that nothing was written to it.
+//! What the run of a job knows of its progress. A log does not show that nothing was written to it.
 
 use jiff::Timestamp;
 use trainyard_core::{diagnose::Report, job::ProgressRecord};

@@ -45,14 +45,14 @@ pub(super) fn render(report: &Report) -> String {
         for moment in facts.timeline.iter().filter(|moment| moment.rank == *rank) {
             let x = column(moment.millis);
             let seconds = (moment.millis - first) / 1000;
-            let told = format!(
+            let title = format!(
                 "{} +{seconds}s {}:{}",
                 moment.label, moment.file, moment.line
             );
             writeln!(
                 svg,
                 "<circle cx=\"{x}\" cy=\"{y}\" r=\"5\" fill=\"#c62828\"><title>{}</title></circle>",
-                escaped(&told)
+                escaped(&title)
             )
             .expect("a string takes whatever is written");
         }

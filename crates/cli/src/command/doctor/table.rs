@@ -1,4 +1,4 @@
-//! The ranks as a table: one row for all ranks that are alike.
+//! The ranks as a table: one row for all ranks with equal values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,20 +44,20 @@ pub(super) fn render(ranks: &[RankFacts]) -> Vec<String> {
         }
     }
     // Columns that say nothing are left out.
-    let told: Vec<usize> = (0..COLUMNS.len())
+    let filled: Vec<usize> = (0..COLUMNS.len())
         .filter(|column| rows.iter().any(|(_, _, cells)| !cells[*column].is_empty()))
         .collect();
-    if rows.is_empty() || told.is_empty() {
+    if rows.is_empty() || filled.is_empty() {
         return Vec::new();
     }
     let mut lines: Vec<Vec<String>> = Vec::new();
     let mut headings = vec!["RANK".to_owned(), "NODE".to_owned()];
-    headings.extend(told.iter().map(|column| COLUMNS[*column].0.to_owned()));
+    headings.extend(filled.iter().map(|column| COLUMNS[*column].0.to_owned()));
     lines.push(headings);
     let left_out = rows.len().saturating_sub(MAX_ROWS);
     for (in_row, nodes, cells) in rows.into_iter().take(MAX_ROWS) {
         let mut line = vec![runs(&in_row), node_words(&nodes)];
-        line.extend(told.iter().map(|column| cells[*column].clone()));
+        line.extend(filled.iter().map(|column| cells[*column].clone()));
         lines.push(line);
     }
     let mut printed = align(&lines);
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_that_are_alike_share_a_row() {
+    fn equal_ranks_share_a_row() {
         let rank = |rank: u32, node: &str, network: &str| RankFacts {
             rank: Some(rank),
             node: Some(node.to_owned()),

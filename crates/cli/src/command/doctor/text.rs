@@ -21,7 +21,7 @@ pub(super) fn render(report: &Report, width: Option<usize>, paint: Paint) -> Str
     let mut text = String::new();
     let mut verdicts = report.verdicts.iter();
     for verdict in verdicts.by_ref().take(WHOLE) {
-        whole(&mut text, verdict, width, paint);
+        put_verdict(&mut text, verdict, width, paint);
     }
     let others: Vec<String> = verdicts
         .map(|verdict| format!("{} ({})", verdict.label, clean::text(&verdict.sentence)))
@@ -38,12 +38,15 @@ pub(super) fn render(report: &Report, width: Option<usize>, paint: Paint) -> Str
         let missing: BTreeSet<u32> = facts.missing_ranks.iter().copied().collect();
         put(
             &mut text,
-            &format!("not heard of: ranks {}\n", table::runs(&missing)),
+            &format!("no logs of ranks {}\n", table::runs(&missing)),
         );
     }
     for disagreement in &facts.disagreements {
-        let told = clean::text(disagreement);
-        put(&mut text, &format!("ranks disagree about the {told}\n"));
+        let disagreement = clean::text(disagreement);
+        put(
+            &mut text,
+            &format!("ranks disagree about the {disagreement}\n"),
+        );
     }
     if let Some(slow) = &facts.slowest {
         put(&mut text, &format!("{}\n", clean::text(&slow.sentence())));
@@ -88,15 +91,15 @@ pub(super) fn headline(verdict: &Verdict, paint: Paint) -> String {
     )
 }
 
-fn whole(text: &mut String, verdict: &Verdict, width: Option<usize>, paint: Paint) {
+fn put_verdict(text: &mut String, verdict: &Verdict, width: Option<usize>, paint: Paint) {
     put(text, &headline(verdict, paint));
     text.push('\n');
     for evidence in &verdict.evidence {
-        let told = match evidence.line {
+        let place = match evidence.line {
             0 => evidence.file.clone(),
             line => format!("{}:{line}", evidence.file),
         };
-        let line = format!("  {}  {}", clean::text(&told), clean::text(&evidence.text));
+        let line = format!("  {}  {}", clean::text(&place), clean::text(&evidence.text));
         let limit = width.unwrap_or(160).max(60);
         let shown: String = line.chars().take(limit).collect();
         put(text, &format!("{}\n", paint.apply("2", &shown)));
@@ -128,7 +131,7 @@ fn colour(verdict: &Verdict) -> &'static str {
 /// ` [ranks 3 on node-2]`.
 fn place(verdict: &Verdict) -> String {
     let ranks: BTreeSet<u32> = verdict.ranks.iter().copied().collect();
-    let mut told = match ranks.len() {
+    let mut place = match ranks.len() {
         0 => String::new(),
         1 => format!("rank {}", table::runs(&ranks)),
         _ => format!("ranks {}", table::runs(&ranks)),
@@ -141,13 +144,13 @@ fn place(verdict: &Verdict) -> String {
         } else {
             String::new()
         };
-        let on = if told.is_empty() { "on " } else { " on " };
-        told = format!("{told}{on}{}{more}", nodes.join(", "));
+        let on = if place.is_empty() { "on " } else { " on " };
+        place = format!("{place}{on}{}{more}", nodes.join(", "));
     }
-    if told.is_empty() {
-        return told;
+    if place.is_empty() {
+        return place;
     }
-    format!(" [{}]", clean::text(&told))
+    format!(" [{}]", clean::text(&place))
 }
 
 /// First sightings along the time that passed between the first and the last of them.
@@ -159,7 +162,7 @@ fn timeline(text: &mut String, moments: &[Moment]) {
     if moments.len() < 2 || span <= 0 {
         return;
     }
-    put(text, "\ntimeline of first sightings:\n");
+    put(text, "\ntimeline of first occurrences:\n");
     for moment in moments.iter().take(MAX_MOMENTS) {
         let after = moment.millis.saturating_sub(first.millis);
         let column = usize::try_from(i128::from(after) * (LINE as i128 - 1) / i128::from(span))

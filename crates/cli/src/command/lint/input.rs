@@ -24,9 +24,9 @@ pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     let mut found = Vec::new();
     walk(path, 0, &mut found)?;
     if found.is_empty() {
-        let message = format!("there is no manifest in `{}`", path.display());
+        let message = format!("no manifests in `{}`", path.display());
         return Err(
-            Failure::new(message).hint("files are taken that end with .yaml, .yml or .json")
+            Failure::new(message).hint("manifests are files that end with .yaml, .yml or .json")
         );
     }
     Ok(found)
@@ -43,7 +43,7 @@ fn walk(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Fai
         let hidden = path
             .file_name()
             .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        // A link to a folder may lead back to this one.
+        // A link to a folder may point back to this one.
         let is_folder = path.is_dir() && !path.is_symlink();
         if is_folder && !hidden && depth < MAX_DEPTH {
             walk(&path, depth + 1, found)?;
@@ -55,7 +55,7 @@ fn walk(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Fai
                 "there are more than {MAX_FILES} manifests in `{}`",
                 folder.display()
             );
-            return Err(Failure::new(message).hint("name a smaller folder"));
+            return Err(Failure::new(message).hint("pass a smaller folder"));
         }
     }
     Ok(())

@@ -15,7 +15,7 @@ pub(super) struct Piece {
     pub(super) ends_line: bool,
 }
 
-/// Bytes on their way to lines. What is no whole line yet waits for the rest of it.
+/// Bytes on their way to lines. An incomplete line waits for the rest of it.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
     buffer: Vec<u8>,
@@ -24,7 +24,7 @@ pub(crate) struct Pieces {
     inside_line: bool,
     /// Lines that match and are still not shown.
     pub(crate) skip: u64,
-    /// Whether the line is shown whose pieces come.
+    /// Whether the current line is shown.
     pub(super) shown: bool,
 }
 

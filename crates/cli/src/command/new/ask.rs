@@ -12,7 +12,7 @@ use trainyard_core::{
 use super::refused;
 use crate::{failure::Failure, printer::Printer};
 
-/// Longest answer that is read; a longer line is no answer to any of the questions.
+/// Longest answer that is read; a longer line is not an answer to any question.
 const MAX_LINE: u64 = 64 * 1024;
 
 /// Which template.
@@ -63,7 +63,7 @@ fn until<T, E: Into<Said>>(
     }
 }
 
-/// Why an answer will not do, as it is told.
+/// Why an answer is refused, as printed.
 struct Said(Failure);
 
 impl From<Refusal> for Said {
@@ -86,8 +86,8 @@ fn line(printer: &mut Printer) -> Result<String, Failure> {
         Ok(0) => {
             printer.message("\n");
             Err(
-                Failure::new("the questions were not answered to the end, nothing is written")
-                    .hint("give the answers as flags, see `trainyard new --help`"),
+                Failure::new("not all questions were answered; no file was written")
+                    .hint("pass the answers as options: see `trainyard new --help`"),
             )
         }
         Ok(_) => Ok(line),

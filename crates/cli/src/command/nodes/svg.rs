@@ -17,7 +17,7 @@ const LETTER: usize = 73;
 /// Boxes side by side take at most this much.
 const WIDTH: usize = 1180;
 
-/// Colours of gangs, told apart by people who do not tell red from green; after the last one begins anew.
+/// Colours of gangs, distinguishable with red-green colour blindness; repeated after the last.
 const COLOURS: [&str; 8] = [
     "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8172b3",
 ];
@@ -197,12 +197,8 @@ fn cells<'a>(host: &'a Host, signs: &Signs) -> Vec<(String, &'a str)> {
     for held in &host.holders {
         push(look(signs, &held.gang), &held.gang, held.accelerators);
     }
-    push(
-        class("foreign"),
-        "pods of no gang",
-        host.accelerators.foreign,
-    );
-    push(class("out"), "out", host.accelerators.out);
+    push(class("foreign"), "other pods", host.accelerators.foreign);
+    push(class("out"), "unavailable", host.accelerators.out);
     push(class("free"), "free", host.accelerators.free);
     cells
 }
@@ -220,13 +216,10 @@ fn legend(area: &Area, signs: &Signs, width: usize) -> Piece {
     let tally = area.accelerators;
     let mut items = vec![(class("free"), format!("free ({})", tally.free))];
     if tally.foreign > 0 {
-        items.push((
-            class("foreign"),
-            format!("pods of no gang ({})", tally.foreign),
-        ));
+        items.push((class("foreign"), format!("other pods ({})", tally.foreign)));
     }
     if tally.out > 0 {
-        items.push((class("out"), format!("out ({})", tally.out)));
+        items.push((class("out"), format!("unavailable ({})", tally.out)));
     }
     for (gang, count) in &signs.gangs {
         items.push((look(signs, gang), format!("{gang} ({count})")));

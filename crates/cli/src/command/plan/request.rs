@@ -29,19 +29,19 @@ pub(super) fn of(args: &Plan) -> Result<(String, Request), Failure> {
     let (name, shape, made_for) = shape(&args.model)?;
     shape
         .check()
-        .map_err(|error| Failure::new(format!("the model makes no sense: {error}")))?;
+        .map_err(|error| Failure::new(format!("invalid model: {error}")))?;
     let cluster = cluster(args)?;
     let sequence = args.goal.sequence.unwrap_or(made_for.unwrap_or(4_096));
     if sequence == 0 || sequence > 1 << 26 {
         return Err(Failure::new(format!(
-            "`--sequence` is {sequence}, and must be between 1 and {}",
+            "`--sequence` is {sequence}; it must be between 1 and {}",
             1 << 26
         )));
     }
     let global_batch = match args.goal.batch {
         Some(0) => {
             return Err(Failure::new(
-                "`--batch` is 0, and must be at least 1 sequence",
+                "`--batch` is 0; it must be at least 1 sequence",
             ));
         }
         Some(batch) => batch,
@@ -50,8 +50,8 @@ pub(super) fn of(args: &Plan) -> Result<(String, Request), Failure> {
             .next_multiple_of(cluster.gpus),
     };
     let precision = Precision::named(&args.goal.precision).ok_or_else(|| {
-        Failure::new(format!("precision `{}` is not known", args.goal.precision))
-            .hint("`bf16`, `fp8` and `nvfp4` are")
+        Failure::new(format!("unknown precision `{}`", args.goal.precision))
+            .hint("expected one of `bf16`, `fp8`, `nvfp4`")
     })?;
     let software = software::named(&args.goal.software).map_err(unknown)?;
     let request = Request {
@@ -93,9 +93,9 @@ fn shape(model: &PlanModel) -> Result<(String, Shape, Option<u32>), Failure> {
                 (model.layers, model.hidden, model.heads)
             else {
                 return Err(Failure::new(
-                    "no model is named: `--model`, `--config`, or `--layers`, `--hidden` and `--heads` are needed",
+                    "no model given: pass `--model`, `--config`, or `--layers`, `--hidden` and `--heads`",
                 )
-                .hint("`--model llama3-8b` is one; so is the `config.json` of any Hugging Face model"));
+                .hint("pass `--model llama3-8b`, or the `config.json` of any Hugging Face model"));
             };
             let shape = Shape::dense(layers, hidden, heads, model.vocabulary.unwrap_or(50_304));
             ("model".to_owned(), shape, None)
@@ -140,14 +140,14 @@ fn cluster(args: &Plan) -> Result<Cluster, Failure> {
     let mut gpu = hardware::gpu(&on.gpu).map_err(unknown)?;
     if on.gpus == 0 || on.gpus > MOST_GPUS {
         return Err(Failure::new(format!(
-            "`--gpus` is {}, and must be between 1 and {MOST_GPUS}",
+            "`--gpus` is {}; it must be between 1 and {MOST_GPUS}",
             on.gpus
         )));
     }
     if let Some(per_node) = on.gpus_per_node {
         if per_node == 0 {
             return Err(Failure::new(
-                "`--gpus-per-node` is 0, and must be at least 1",
+                "`--gpus-per-node` is 0; it must be at least 1",
             ));
         }
         gpu.per_node = per_node;
@@ -183,7 +183,7 @@ fn positive(flag: &str, value: f64) -> Result<f64, Failure> {
         Ok(value)
     } else {
         Err(Failure::new(format!(
-            "`{flag}` is {value}, and must be greater than 0"
+            "`{flag}` is {value}; it must be greater than 0"
         )))
     }
 }
@@ -226,7 +226,7 @@ fn check_fixed(request: &Request) -> Result<(), Failure> {
     for (flag, value) in asked {
         if value == Some(0) {
             return Err(Failure::new(format!(
-                "`--{flag}` is 0, and must be at least 1"
+                "`--{flag}` is 0; it must be at least 1"
             )));
         }
     }
@@ -240,7 +240,7 @@ fn check_fixed(request: &Request) -> Result<(), Failure> {
         let value = value.unwrap_or(1);
         if !rest.is_multiple_of(value) {
             return Err(Failure::new(format!(
-                "`--{flag} {value}` does not divide {rest} GPUs; the nearest that does is {}",
+                "`--{flag} {value}` does not divide {rest} GPUs; the nearest divisor is {}",
                 nearest_divisor(rest, value)
             )));
         }
@@ -275,8 +275,8 @@ pub(super) fn tokens(args: &Plan, request: &Request) -> Result<f64, Failure> {
         return Ok(20.0 * request.shape.parameters());
     };
     let bad = || {
-        Failure::new(format!("`--tokens` is `{text}`, and must be a number"))
-            .hint("such as `15T`, `300B` or `2000000000`")
+        Failure::new(format!("`--tokens` is `{text}`; it must be a number"))
+            .hint("use a number such as `15T`, `300B` or `2000000000`")
     };
     let (digits, times) = match text.char_indices().next_back() {
         Some((at, 'T' | 't')) => (text.split_at(at).0, 1e12),
@@ -304,7 +304,7 @@ pub(super) fn rates(with: &PlanRecovery) -> Result<Vec<Component>, Failure> {
             let known = LLAMA3.iter().map(|component| component.name);
             let nearest = hardware::closest(name, known);
             return Err(Failure::new(format!(
-                "component `{name}` is not known; the nearest is `{nearest}`"
+                "unknown component `{name}`; the nearest is `{nearest}`"
             )));
         };
         component.rate = *rate;

@@ -37,7 +37,7 @@ pub(super) fn run(path: &Path, printer: &mut Printer) -> Result<Exit, Failure> {
         .count();
     printer.data(table.write().as_bytes())?;
     printer.summary(&format!(
-        "{} of {} rows predicted; `pred_note` says what the others lack",
+        "{} of {} rows predicted; `pred_note` shows what the others lack",
         table.rows.len() - blank,
         table.rows.len()
     ));

@@ -11,7 +11,7 @@ use trainyard_core::plan::{
 use super::Report;
 use crate::{drawing::Drawing, failure::Failure, output};
 
-/// Ranks drawn at most; more are squares of a pixel and tell nothing.
+/// Ranks drawn at most; more would be too small to see.
 const MOST_RANKS: u32 = 1_024;
 
 /// Writes every picture into `folder`, which is made where it is missing.
@@ -20,7 +20,7 @@ pub(super) fn write(folder: &Path, report: &Report, request: &Request) -> Result
         return Ok(());
     };
     fs::create_dir_all(folder)
-        .with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
+        .with_context(|| format!("cannot create the folder `{}`", folder.display()))?;
     let title = |what: &str| {
         format!(
             "{what}: {} on {} {}",
@@ -28,12 +28,12 @@ pub(super) fn write(folder: &Path, report: &Report, request: &Request) -> Result
         )
     };
     let memory = stack(
-        &title("memory of a GPU"),
+        &title("memory per GPU"),
         &best.memory.parts(),
         "GiB",
         Some((request.cluster.gpu.memory_gib, "has")),
     );
-    let time = stack(&title("time of a step"), &best.time.parts(), "s", None);
+    let time = stack(&title("step time"), &best.time.parts(), "s", None);
     let files = [
         ("memory.svg", memory),
         ("time.svg", time),
@@ -147,7 +147,7 @@ fn scaling(title: &str, report: &Report) -> String {
     }
     drawing.text_middle(
         (400.0, 404.0),
-        "GPUs; tokens a second, of linear (dashed)",
+        "GPUs; tokens per second, share of linear (dashed)",
         12.0,
     );
     drawing.finish()

@@ -53,7 +53,7 @@ pub(super) fn render(
     let width = width.unwrap_or(WIDTH);
     say("");
     say(&format!(
-        "memory of a GPU: {:.1} of {:.1} GiB",
+        "memory per GPU: {:.1} of {:.1} GiB",
         first.memory.total(),
         request.cluster.gpu.memory_gib
     ));
@@ -67,7 +67,7 @@ pub(super) fn render(
     }
     say("");
     say(&format!(
-        "a step: {:.3} s ({:.3} s of traffic beside it)",
+        "step time: {:.3} s ({:.3} s of overlapped communication)",
         first.time.total(),
         first.time.hidden
     ));
@@ -101,7 +101,7 @@ pub(super) fn render(
     }
     if args.scaling {
         say("");
-        say("scaling, the batch unchanged");
+        say("scaling with the same batch");
         say(scaling(report).trim_end());
     }
     if let Some(mesh) = &best.mesh {
@@ -115,7 +115,7 @@ pub(super) fn render(
 fn headline(report: &Report, request: &Request) -> String {
     let cluster = &request.cluster;
     format!(
-        "{} ({:.1} B parameters) on {} {}, {} a GPU, batch {} × {} tokens, {}: {} of {} layouts tried fit",
+        "{} ({:.1} B parameters) on {} {}, {} per GPU, batch {} × {} tokens, {}: {} of {} layouts tried fit",
         report.model.name,
         report.model.parameters / 1e9,
         words::grouped(cluster.gpus.into()),
@@ -165,7 +165,7 @@ fn table(layouts: &[Candidate]) -> String {
             sharding(layout.sharding).to_owned(),
             format!("{:.1}", candidate.memory.total()),
             format!("{:.3} s", candidate.time.total()),
-            whole(candidate.tokens_per_second),
+            rounded(candidate.tokens_per_second),
             format!("{:.1} %", 100.0 * candidate.mfu),
         ]);
     }
@@ -178,7 +178,7 @@ fn table(layouts: &[Candidate]) -> String {
     clippy::cast_sign_loss,
     reason = "tokens and dollars of any run fit"
 )]
-fn whole(number: f64) -> String {
+fn rounded(number: f64) -> String {
     words::grouped(number.max(0.0).round() as u64)
 }
 
@@ -221,7 +221,7 @@ fn answers(best: &Best, first: &Candidate, request: &Request) -> Vec<(&'static s
         (
             "efficiency",
             format!(
-                "MFU {:.1} %, HFU {:.1} % (attention counted whole, against the {} peak)",
+                "MFU {:.1} %, HFU {:.1} % (full attention, of the {} peak)",
                 100.0 * first.mfu,
                 100.0 * first.hfu,
                 first_precision(request)
@@ -234,14 +234,14 @@ fn answers(best: &Best, first: &Candidate, request: &Request) -> Vec<(&'static s
                 cost.tokens / 1e12,
                 time(cost.train_seconds),
                 time(cost.elapsed_seconds),
-                whole(cost.gpu_hours),
-                whole(cost.dollars)
+                rounded(cost.gpu_hours),
+                rounded(cost.dollars)
             ),
         ),
         (
             "failures",
             format!(
-                "one every {}; {:.0} to expect, budget `infrastructure={}`, {} spare nodes",
+                "one every {}; {:.0} expected, budget `infrastructure={}`, {} spare nodes",
                 time(recovery.mean_time_between_failures),
                 recovery.interruptions,
                 recovery.budget,
@@ -291,7 +291,7 @@ fn scaling(report: &Report) -> String {
         let blocks = (20.0 * point.efficiency.clamp(0.0, 1.0)).round() as usize;
         rows.push(vec![
             format!("  {}", words::grouped(point.gpus.into())),
-            whole(point.tokens_per_second),
+            rounded(point.tokens_per_second),
             format!("{:.1} %", 100.0 * point.mfu),
             format!("{:.0} %", 100.0 * point.efficiency),
             layout(&point.layout),
@@ -328,7 +328,7 @@ fn ranks(best: &Best, gpus: u32) -> String {
             .expect("a string takes whatever is written");
     }
     if gpus > RANKS_SHOWN {
-        text.push_str("  all of them: --format json\n");
+        text.push_str("  `--format json` prints all groups\n");
     }
     text
 }

@@ -1,6 +1,6 @@
 //! `trainyard preflight --cluster`: are these nodes fit, for a job or for any.
 //!
-//! Owns which nodes are looked at and the words; the pods are `core::launch::preflight`'s and are run by
+//! Owns which nodes are checked and the texts; the pods are `core::launch::preflight`'s and are run by
 //! `trainyard_kube::look`.
 
 use std::{
@@ -48,7 +48,7 @@ pub(super) fn run(args: &Preflight, printer: &mut Printer) -> Result<Exit, Failu
     let snapshot = site.look.snapshot().map_err(cluster::refused)?;
     let token = preflight_token().map_err(cluster::refused)?;
     let of: String = token.chars().take(NAME).collect();
-    // Whoever knows the name of a pod must not know what its pods know.
+    // The name of a pod must not reveal the token of its preflight.
     let secret: String = token.chars().skip(NAME).collect();
     let flight = Flight {
         of: &of,
@@ -71,11 +71,11 @@ pub(super) fn run(args: &Preflight, printer: &mut Printer) -> Result<Exit, Failu
     };
     let found = site.look.preflight(&namespace, &of, pods, &say);
     match found {
-        Ok(found) => words::print(&whole(found), args.format, printer),
+        Ok(found) => words::print(&with_unseen_nodes(found), args.format, printer),
         Err(PreflightStopped::Interrupted) => Err(Failure::new(
-            "the preflight was interrupted; its pods are removed",
+            "the preflight was interrupted; its pods are deleted",
         )),
-        Err(PreflightStopped::Untold(why)) => Err(Failure::new(format!(
+        Err(PreflightStopped::NoResult(why)) => Err(Failure::new(format!(
             "preflight produced no result: {why}"
         ))
         .hint("name other nodes with `--nodes`, or the image of this program with `--image`")),
@@ -83,7 +83,7 @@ pub(super) fn run(args: &Preflight, printer: &mut Printer) -> Result<Exit, Failu
 }
 
 /// The report, with the nodes that no pod got to.
-fn whole(found: PreflightFound) -> Report {
+fn with_unseen_nodes(found: PreflightFound) -> Report {
     let mut report = found.report;
     for (node, why) in found.unseen {
         let found = report.nodes.entry(node).or_default();
@@ -94,10 +94,11 @@ fn whole(found: PreflightFound) -> Report {
                 layer: Layer::Host,
                 subject: String::new(),
                 outcome: Outcome::Fail,
-                found: format!("no pod got there: {why}"),
+                found: format!("no pod started on the node: {why}"),
                 needed: "a pod on the node".to_owned(),
-                cause: "the node lacks room, or the pod does not tolerate its taints".to_owned(),
-                next: "`trainyard nodes` shows what is free".to_owned(),
+                cause: "the node has no free resources, or the pod does not tolerate its taints"
+                    .to_owned(),
+                next: "`trainyard nodes` shows free accelerators".to_owned(),
                 owner: Owner::Platform,
             },
         );
@@ -123,8 +124,8 @@ fn job(
         let name = path.to_string_lossy();
         let found = site.find(&name)?;
         let job = found.job.ok_or_else(|| {
-            Failure::new(format!("the spec of `{name}` cannot be run"))
-                .hint(format!("`trainyard explain {name} --cluster` tells why"))
+            Failure::new(format!("job `{name}` has an invalid spec"))
+                .hint(format!("`trainyard explain {name} --cluster` shows why"))
         })?;
         (job, None)
     };
@@ -165,7 +166,7 @@ fn of_job(
         None => seats(job, snapshot)?,
     };
     let pods = preflight::of_job(job, fabric, &image, flight, &seats)
-        .with_context(|| format!("cannot lay out the pods of {} `{}`", job.kind, job.name))?;
+        .with_context(|| format!("cannot build the pods of {} `{}`", job.kind, job.name))?;
     Ok((job.namespace.as_str().to_owned(), pods))
 }
 
@@ -189,7 +190,7 @@ fn seats(job: &Job, snapshot: &Snapshot) -> Result<BTreeMap<String, Slot>, Failu
     let placement = place(snapshot, &[gang], now);
     if let Some(refusal) = placement.refused.get(&key) {
         return Err(Failure::new(format!(
-            "there are no seats to look at: {}",
+            "the job gets no nodes to check: {}",
             refusal.message
         ))
         .hint("name the nodes with `--nodes`"));
@@ -232,7 +233,7 @@ fn of_nodes(
             .sum();
         if left < all {
             printer.summary(&format!(
-                "node `{node}`: {left} of {all} GPUs are free; the others are not looked at"
+                "node `{node}`: {left} of {all} GPUs are free; the others are not checked"
             ));
         }
         devices.insert(node, free);

@@ -30,12 +30,12 @@ pub(super) fn choose(
             .collect();
         jobs.retain(|candidate| candidate.job.name.as_str() == name);
         if jobs.is_empty() {
-            let failure = Failure::new(format!("the files hold no job `{name}`"));
+            let failure = Failure::new(format!("no job `{name}` in the files"));
             let known = known.iter().map(String::as_str);
             return Err(match spec::nearest(name, known.clone()) {
                 Some(meant) => failure.hint(format!("did you mean `{meant}`?")),
                 None => failure.hint(format!(
-                    "they hold {}",
+                    "the files contain {}",
                     list(known.map(|n| format!("`{n}`")))
                 )),
             });
@@ -46,10 +46,8 @@ pub(super) fn choose(
             let chosen = jobs.remove(0);
             Ok((chosen.job, chosen.manifest))
         }
-        0 => Err(
-            Failure::new("the files hold no job, only objects that go with one")
-                .hint("name the file of the job first and the others with `-f`"),
-        ),
+        0 => Err(Failure::new("the files contain no job, only other objects")
+            .hint("pass the job file first and the others with `-f`")),
         count => {
             let listed = list(jobs.iter().map(|candidate| {
                 format!(
@@ -58,7 +56,7 @@ pub(super) fn choose(
                 )
             }));
             Err(Failure::new(format!(
-                "the files hold {count} jobs, one is run at a time: {listed}"
+                "the files contain {count} jobs, and `run` runs one: {listed}"
             ))
             .hint(match name {
                 Some(_) => "rename one of them",

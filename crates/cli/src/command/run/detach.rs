@@ -1,8 +1,8 @@
-//! `run --detach`: the engine goes on as a process of its own, without this terminal.
+//! `run --detach`: the engine runs as a process of its own, without this terminal.
 //!
 //! This program starts itself again with the same words and one more. What the engine has to say until the
 //! first decision about the job is stored goes to the terminal, so that a file with a mistake is refused
-//! here; then it tells its name and lets go of all streams.
+//! here; then it prints its name and closes all streams.
 
 use std::{
     ffi::OsString,
@@ -39,7 +39,7 @@ struct Ready {
 
 /// Starts the engine and returns when it runs.
 pub(super) fn start(args: &Run, printer: &mut Printer) -> Result<Exit, Failure> {
-    let program = std::env::current_exe().context("cannot tell where this program is")?;
+    let program = std::env::current_exe().context("cannot find the path of this program")?;
     let mut words: Vec<OsString> = std::env::args_os().skip(1).collect();
     let at = words.iter().position(|word| word == "run");
     words.insert(at.map_or(0, |at| at + 1), ENGINE.into());
@@ -53,7 +53,7 @@ pub(super) fn start(args: &Run, printer: &mut Printer) -> Result<Exit, Failure> 
         stdout
             .take(MAX_READY)
             .read_to_string(&mut text)
-            .context("cannot read what the engine says")?;
+            .context("cannot read the engine's reply")?;
     }
     let Ok(ready) = serde_json::from_str::<Ready>(&text) else {
         // It has said why.
@@ -69,8 +69,8 @@ pub(super) fn start(args: &Run, printer: &mut Printer) -> Result<Exit, Failure> 
         Format::Text => printer.data(format!("{job} {}\n", ready.run_id).as_bytes())?,
     }
     printer.summary(&format!(
-        "job `{job}` goes on in process {}\n  trainyard attach {job}   return to it\n  \
-         trainyard status {job}   see where it is\n  trainyard stop {job}     stop it",
+        "job `{job}` runs in process {}\n  trainyard attach {job}   return to it\n  \
+         trainyard status {job}   show its state\n  trainyard stop {job}     stop it",
         ready.pid
     ));
     Ok(Exit::Done)
@@ -78,10 +78,10 @@ pub(super) fn start(args: &Run, printer: &mut Printer) -> Result<Exit, Failure> 
 
 /// Runs the job as the engine of a detached run.
 pub(super) fn engine(request: &RunRequest, printer: &mut Printer) -> Result<Exit, Failure> {
-    detach::new_session().context("cannot begin a session")?;
-    let stop = StopHandle::new().context("cannot make the way to stop a run")?;
+    detach::new_session().context("cannot create a session")?;
+    let stop = StopHandle::new().context("cannot create the stop channel of the run")?;
     stop.listen_to_signals()
-        .context("cannot listen to signals")?;
+        .context("cannot install signal handlers")?;
     let mut ready = None;
     let mut left = false;
     let ended = trainyard_host::run(request, &stop, &mut |event| match event {
@@ -99,7 +99,7 @@ pub(super) fn engine(request: &RunRequest, printer: &mut Printer) -> Result<Exit
             left = true;
             let mut line = serde_json::to_vec(&ready).unwrap_or_default();
             line.push(b'\n');
-            // Whoever started it may be gone already; the job goes on.
+            // The parent may be gone already; the job continues.
             drop(printer.data(&line).and_then(|()| printer.flush()));
             drop(detach::leave_streams());
         }

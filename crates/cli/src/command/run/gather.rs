@@ -16,7 +16,7 @@ use trainyard_core::{
 use super::choose;
 use crate::{
     args::Run,
-    command::{tell, tell_foreign},
+    command::{note_foreign, print_finding},
     fabrics::Fabrics,
     failure::Failure,
     printer::Printer,
@@ -30,7 +30,7 @@ const UNKNOWN_FIELD: &str = "TY106";
 pub(super) struct Gathering<'a> {
     args: &'a Run,
     texts: Vec<Text>,
-    /// A file could not be read as YAML; that was told.
+    /// A file could not be read as YAML; that was printed.
     unreadable: bool,
 }
 
@@ -78,7 +78,7 @@ impl<'a> Gathering<'a> {
         let mut file = match spec::read(bytes) {
             Ok(file) => file,
             Err(finding) => {
-                tell(&finding, name, &spec::source_text(bytes), printer);
+                print_finding(&finding, name, &spec::source_text(bytes), printer);
                 self.unreadable = true;
                 return Ok(());
             }
@@ -110,7 +110,7 @@ impl<'a> Gathering<'a> {
                 let error = finding.severity == Severity::Error;
                 refused |= error;
                 if error || text.warnings && printer.wants_warnings() {
-                    tell(finding, &text.name, &text.file.text, printer);
+                    print_finding(finding, &text.name, &text.file.text, printer);
                 }
             }
         }
@@ -123,7 +123,7 @@ impl<'a> Gathering<'a> {
             }
         }
         let together: Vec<&File> = self.texts.iter().map(|text| &text.file).collect();
-        tell_foreign(&together, "not started here", printer);
+        note_foreign(&together, "not started here", printer);
         let contents = Contents::of(together);
         let mut gathered = Gathered::default();
         for text in &self.texts {

@@ -1,7 +1,7 @@
 //! A job for a command: `trainyard run --nproc 4 -- python train.py`.
 //!
 //! It becomes a `PyTorchJob` like one of a file, so that everything else is the same: ranks, restarts,
-//! logs, faults on purpose, the report.
+//! logs, injected faults, the report.
 
 use std::path::Path;
 
@@ -46,10 +46,10 @@ pub(super) fn refuse_options(args: &Run, file: &Path) -> Result<(), Failure> {
         (None, None) => return Ok(()),
     };
     Err(Failure::new(format!(
-        "`{option}` is for a command after `--`; `{}` states its own ranks and GPUs",
+        "`{option}` needs a command after `--`; `{}` sets its own ranks and GPUs",
         file.display()
     ))
-    .hint("change the number of pods with `--replicas Worker=2`, and single fields with `--set`"))
+    .hint("set the number of pods with `--replicas Worker=2`, and other fields with `--set`"))
 }
 
 /// The job as a file would hold it.
@@ -105,7 +105,7 @@ pub(super) fn job(
         "metadata": {"name": name.unwrap_or_else(|| name_of(&args.command))},
         "spec": {"runPolicy": {"backoffLimit": ATTEMPTS}, "pytorchReplicaSpecs": roles},
     });
-    Ok(serde_json::to_vec(&job).context("cannot write the job of the command")?)
+    Ok(serde_json::to_vec(&job).context("cannot create the job of the command")?)
 }
 
 /// How many GPUs each rank gets; 0 where devices are not divided.
@@ -136,7 +136,7 @@ fn gpus(
         .hint("start fewer ranks with `--nproc`, or run without GPUs with `--cpu`"));
     }
     printer.summary(&format!(
-        "note: this machine has {found} for {needed}: every rank sees them all"
+        "note: this machine has {found} for {needed}, so every rank sees all GPUs"
     ));
     Ok(0)
 }

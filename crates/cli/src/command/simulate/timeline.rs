@@ -16,7 +16,7 @@ const NARROW: f64 = 1.0 / 1_400.0;
 pub(super) fn draw(run: &Run, title: &str) -> String {
     let total = run.total().max(1.0);
     let per_row = (total / DAY / ROWS).ceil().max(1.0) * DAY;
-    // A rounding error more than the last day is no day.
+    // A rounding error beyond the last day is not a day.
     let rows = (total / per_row - 1e-6).ceil();
     let (left, width, high) = (70.0, 700.0, 12.0);
     let mut drawing = Drawing::new(

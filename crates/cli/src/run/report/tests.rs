@@ -135,7 +135,7 @@ fn reports() {
 }
 
 #[test]
-fn no_line_of_a_report_is_wider_than_the_terminal_but_for_what_ranks_wrote() {
+fn report_lines_fit_terminal() {
     for width in [60, 80, 120] {
         let text = render(&testing::report(), &limits(), Some(width), Paint::Plain);
         for line in text.lines().filter(|line| !line.contains("logs")) {

@@ -25,7 +25,7 @@ fn transcript(job: &Job, look: Look, width: usize, events: Vec<(u64, RunEvent)>)
     let mut text = String::new();
     let last = events.last().map_or(0, |(millis, _)| *millis);
     let mut events = events.into_iter().peekable();
-    let mut tell = |said: Vec<Said>| {
+    let mut print = |said: Vec<Said>| {
         for line in said {
             match line {
                 Said::Rank(line) => writeln!(text, "o {}", visible(&line)),
@@ -41,15 +41,15 @@ fn transcript(job: &Job, look: Look, width: usize, events: Vec<(u64, RunEvent)>)
             batch.events.push_back((now, event));
         }
         view.take(batch);
-        tell(view.due(now));
+        print(view.due(now));
         if millis > 0 && millis % 1_000 == 0 {
             let live = view.live_line(now);
-            tell(vec![Said::Own(format!("= {live}"))]);
+            print(vec![Said::Own(format!("= {live}"))]);
         }
     }
-    tell(view.finish());
+    print(view.finish());
     let live = view.live_line(Duration::from_millis(last));
-    tell(vec![Said::Own(format!("= {live}"))]);
+    print(vec![Said::Own(format!("= {live}"))]);
     text
 }
 
@@ -101,7 +101,7 @@ fn ended(slot: Slot, attempt: u32, code: i32, stopped: bool) -> RunEvent {
 }
 
 /// A master and three workers that train, lose one, and train again.
-fn story() -> Vec<(u64, RunEvent)> {
+fn sample_run() -> Vec<(u64, RunEvent)> {
     let slots = [Slot::new(Role::Master, 0), worker(0), worker(1), worker(2)];
     let mut events = vec![
         (
@@ -172,7 +172,9 @@ fn story() -> Vec<(u64, RunEvent)> {
     events.extend([
         (
             2_600,
-            RunEvent::Injected("fault on purpose: `kill rank=2 at=2s`".to_owned()),
+            RunEvent::Injected(
+                "injecting fault `kill rank=2 at=2s` into `mnist-worker-1`".to_owned(),
+            ),
         ),
         (2_610, ended(worker(1), 1, 137, false)),
         (
@@ -241,7 +243,7 @@ fn a_run_with_a_lost_rank() {
         ("view-quiet.txt", quiet, 80),
     ];
     for (name, look, width) in cases {
-        testing::golden(name, &transcript(&job, look, width, story()));
+        testing::golden(name, &transcript(&job, look, width, sample_run()));
     }
 }
 
@@ -280,7 +282,7 @@ fn containers_beside_the_one_that_trains_are_named() {
 }
 
 #[test]
-fn lines_that_were_left_out_are_counted_also_when_quiet() {
+fn left_out_lines_counted_when_quiet() {
     let quiet = Look {
         verbosity: Verbosity::Quiet,
         ..PLAIN
@@ -296,17 +298,19 @@ fn lines_that_were_left_out_are_counted_also_when_quiet() {
         });
         view.due(Duration::from_millis(now))
     };
-    let told = |text: &str| vec![Said::Rank(format!("[trainyard] {text}"))];
+    let message = |text: &str| vec![Said::Rank(format!("[trainyard] {text}"))];
     assert_eq!(
         left_out(&[(3, 12_000)], 0),
-        told("12,000 lines left out (12,000 of worker-3): too fast to read; the log has them")
+        message(
+            "12,000 lines left out (12,000 of worker-3): output too fast; the log has all lines"
+        )
     );
     assert_eq!(left_out(&[(3, 1_000)], 500), [], "at most once a second");
     assert_eq!(
         left_out(&[(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)], 1_000),
-        told(
+        message(
             "1,015 lines left out (1,004 of worker-3, 5 of worker-4, 3 of worker-2, and 2 more \
-             ranks): too fast to read; the log has them"
+             ranks): output too fast; the log has all lines"
         )
     );
 }
@@ -322,16 +326,16 @@ fn stopping_says_what_happens_and_how_to_force_it() {
         [
             Said::Own(
                 "[trainyard] stopping: pods get SIGTERM and their grace period to save; press \
-                 Ctrl-C again to end them at once"
+                 Ctrl-C again to kill them"
                     .to_owned()
             ),
-            Said::Own("[trainyard] ending all pods at once".to_owned()),
+            Said::Own("[trainyard] killing all pods".to_owned()),
         ]
     );
 }
 
 #[test]
-fn the_first_to_fail_is_told_at_once_though_another_is_gone_before() {
+fn first_failure_printed_before_other_end() {
     let mut failed = testing::failed_rank();
     failed.code = 137;
     failed.signal = Some("SIGKILL".to_owned());
@@ -349,11 +353,11 @@ fn the_first_to_fail_is_told_at_once_though_another_is_gone_before() {
             "e [trainyard] worker-0 failed too: exit code 1",
         ]
     );
-    assert!(lines[2].starts_with("e = "), "it is told once: {got}");
+    assert!(lines[2].starts_with("e = "), "it is printed once: {got}");
 }
 
 #[test]
-fn pods_that_fail_together_are_named_once_and_the_first_first() {
+fn pods_failing_together_listed_once() {
     let failed = testing::failed_rank();
     let events = vec![
         (0, ended(worker(0), 1, 1, false)),
@@ -370,31 +374,31 @@ fn pods_that_fail_together_are_named_once_and_the_first_first() {
     assert!(lines[1].contains("worker-0 failed too"), "{got}");
 }
 
-/// A status of attempt 1 in `phase` since second `since`, whose program reported `told`.
-fn reported(phase: Phase, since: i64, told: ProgressRecord) -> RunEvent {
+/// A status of attempt 1 in `phase` since second `since`, whose program reported `record`.
+fn reported(phase: Phase, since: i64, record: ProgressRecord) -> RunEvent {
     let mut status = JobStatus::default();
     status.trainyard.attempt = 1;
     status.trainyard.ledger.enter(1, phase, testing::at(since));
-    status.trainyard.progress = Some(told);
+    status.trainyard.progress = Some(record);
     RunEvent::Status(Box::new(status))
 }
 
 #[test]
-fn stalls_and_nan_are_told_once() {
-    let told = |step, second| ProgressRecord {
+fn stalls_and_nan_are_printed_once() {
+    let progress = |step, second| ProgressRecord {
         step_seconds: Some(Figure(0.1)),
         ..ProgressRecord::from(&Progress::new(1, step, testing::at(second)))
     };
     let diverged = ProgressRecord {
         loss: Some(Figure(f64::NAN)),
         nan_since: Some(20),
-        ..told(21, 3)
+        ..progress(21, 3)
     };
     let events = vec![
-        (100, reported(Phase::Training, 0, told(5, 0))),
-        (1_000, reported(Phase::Stalled, 0, told(5, 0))),
-        (1_500, reported(Phase::Stalled, 0, told(5, 0))),
-        (2_000, reported(Phase::Training, 2, told(6, 2))),
+        (100, reported(Phase::Training, 0, progress(5, 0))),
+        (1_000, reported(Phase::Stalled, 0, progress(5, 0))),
+        (1_500, reported(Phase::Stalled, 0, progress(5, 0))),
+        (2_000, reported(Phase::Training, 2, progress(6, 2))),
         (3_000, reported(Phase::Training, 2, diverged.clone())),
         (3_100, reported(Phase::Training, 2, diverged)),
     ];
@@ -402,7 +406,7 @@ fn stalls_and_nan_are_told_once() {
     let own: Vec<&str> = text.lines().filter(|line| !line.contains("= ")).collect();
     let want = [
         "stalled: no step for 1.0 s; steps took 0.1 s",
-        "steps are reported again",
+        "step reports resumed",
         "warning: loss is NaN since step 20",
     ];
     assert_eq!(own.len(), want.len(), "{text}");

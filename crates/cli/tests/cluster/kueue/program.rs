@@ -1,4 +1,4 @@
-//! Kueue itself, as a process that looks after the jobs of one namespace.
+//! Kueue itself, as a process that manages the jobs of one namespace.
 //!
 //! It is installed by the manifests of its makers: kinds in both versions with conversion, defaults and
 //! checks of jobs and queues. Only what would reach beyond the test is left out: jobs of other
@@ -36,7 +36,7 @@ const FRAMEWORKS: [&str; 6] = [
 
 /// Kueue, for as long as this value lives.
 pub(crate) struct Kueue {
-    /// Its own namespace: it refuses to look after the jobs of that.
+    /// Its own namespace: it refuses to manage the jobs there.
     system: TestNamespace,
     child: Child,
     log: PathBuf,

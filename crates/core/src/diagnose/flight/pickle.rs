@@ -1,13 +1,13 @@
 //! A reader of pickles that executes nothing.
 //!
-//! A pickle is a program for a stack machine. This one knows the instructions that build plain data and
-//! two that name and call things; a name stays a name, and a call gives back its first argument, which is
+//! A pickle is a program for a stack machine. This one supports the instructions that build plain data and
+//! two that name and call things; a name stays a name, and a call returns its first argument, which is
 //! what the helpers that `PyTorch`'s pickler calls (`restore_type_tag`, `build_intlist`) do. Anything else
 //! is refused.
 //!
-//! Invariant: every instruction takes bytes, so reading ends; values are counted before they are made or
+//! Invariant: every instruction consumes bytes, so reading ends; values are counted before they are made or
 //! copied, and a pickle that would make more than [`MAX_VALUES`], or far more than its length accounts for,
-//! is refused: a few hundred bytes that copy copies of copies cost no second and no memory.
+//! is refused: a few hundred bytes that copy copies of copies cannot use up time or memory.
 
 use std::collections::BTreeMap;
 
@@ -19,21 +19,21 @@ const MAX_VALUES: usize = 8 << 20;
 /// texts, and frames that several collectives share.
 const VALUES_PER_BYTE: usize = 64;
 const ANY_VALUES: usize = 64 << 10;
-/// How deep values may lie in each other; a dump needs six.
+/// How deep values may be nested; a dump needs six levels.
 const MAX_DEPTH: usize = 64;
 
 /// Why a pickle cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PickleError {
-    #[error("it ends within an instruction")]
+    #[error("it is truncated within an instruction")]
     Short,
-    #[error("instruction {0:#04x} at byte {1} is none of plain data")]
+    #[error("instruction {0:#04x} at byte {1} is not supported")]
     Instruction(u8, usize),
-    #[error("an instruction at byte {0} finds nothing to work on")]
+    #[error("an instruction at byte {0} has no operand on the stack")]
     Stack(usize),
-    #[error("it would make more than {0} values")]
+    #[error("it would create more than {0} values")]
     Large(usize),
-    #[error("values lie more than {MAX_DEPTH} deep in each other")]
+    #[error("values are nested more than {MAX_DEPTH} levels deep")]
     Deep,
     #[error("text at byte {0} is not UTF-8")]
     Text(usize),
@@ -77,7 +77,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Value, PickleError> {
 }
 
 impl Machine<'_> {
-    /// Runs one instruction; says whether it was the last.
+    /// Runs one instruction; returns whether it was the last.
     fn step(&mut self) -> Result<bool, PickleError> {
         let place = self.at;
         let instruction = self.byte()?;
@@ -123,7 +123,7 @@ impl Machine<'_> {
             b'X' => self.text(4)?,
             0x8c => self.text(1)?,
             0x8d => self.text(8)?,
-            // Bytes are of no use here, but may stand in a dump.
+            // Bytes are not needed, but may occur in a dump.
             b'C' => self.skip(1)?,
             b'B' => self.skip(4)?,
             b'}' => self.push(Value::Dict(Vec::new()))?,
@@ -199,7 +199,7 @@ impl Machine<'_> {
         Ok(false)
     }
 
-    /// A call gives back its first argument; nothing is called.
+    /// A call returns its first argument; nothing is called.
     fn call(&mut self, place: usize) -> Result<(), PickleError> {
         let arguments = self.pop()?;
         let Value::Name(_) = self.pop()?.value else {
@@ -234,7 +234,7 @@ impl Machine<'_> {
         Ok(bytes.iter().rev().fold(0, add))
     }
 
-    /// LONG1; what does not fit is of no use here.
+    /// LONG1; values that do not fit are not needed.
     fn long(&mut self) -> Result<(), PickleError> {
         let count = usize::from(self.byte()?);
         let bytes = self.take(count)?;

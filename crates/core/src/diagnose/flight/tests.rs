@@ -30,7 +30,7 @@ fn dump(rank: u32, entries: &[(&str, i64, &str, u64, &str)]) -> Dump {
 }
 
 #[test]
-fn the_rank_that_did_not_enter_is_late() {
+fn rank_that_did_not_enter_is_late() {
     let all = ("0", 1, "nccl:all_reduce", 8, "completed");
     let waiting = ("0", 2, "nccl:broadcast", 8, "started");
     let wait = compare(&[
@@ -51,16 +51,16 @@ fn ranks_that_disagree() {
     let two = ("0", 2, "nccl:all_reduce", 8, "scheduled");
     let wait = compare(&[dump(0, &[one]), dump(1, &[two])]).unwrap();
     assert_eq!(wait.mismatch_ranks, BTreeSet::from([1]));
-    let told = wait.mismatch.unwrap();
+    let mismatch = wait.mismatch.unwrap();
     assert_eq!(
-        told,
+        mismatch,
         "all_reduce of 8 elements at train.py:7 against broadcast of 8 elements at train.py:7"
     );
     assert_eq!(wait.silent, BTreeSet::from([2]));
 }
 
 #[test]
-fn a_recorder_in_which_all_is_complete() {
+fn complete_recorder_has_no_wait() {
     let all = ("0", 1, "nccl:all_reduce", 8, "completed");
     assert!(compare(&[dump(0, &[all]), dump(1, &[all])]).is_none());
 }
@@ -90,13 +90,19 @@ fn pickles() {
     assert!(pickle::read(call).is_ok());
 
     let cases: [(&[u8], &str); 6] = [
-        (b"", "it ends within an instruction"),
-        (b"X\xff\xff\xff\xff", "it ends within an instruction"),
-        (b"a.", "an instruction at byte 1 finds nothing to work on"),
-        (b"b.", "instruction 0x62 at byte 0 is none of plain data"),
+        (b"", "it is truncated within an instruction"),
+        (
+            b"X\xff\xff\xff\xff",
+            "it is truncated within an instruction",
+        ),
+        (
+            b"a.",
+            "an instruction at byte 1 has no operand on the stack",
+        ),
+        (b"b.", "instruction 0x62 at byte 0 is not supported"),
         (
             b"h\x05.",
-            "an instruction at byte 0 finds nothing to work on",
+            "an instruction at byte 0 has no operand on the stack",
         ),
         (b"X\x01\x00\x00\x00\xff.", "text at byte 1 is not UTF-8"),
     ];
@@ -106,7 +112,7 @@ fn pickles() {
 }
 
 #[test]
-fn a_pickle_that_would_fill_memory_is_refused() {
+fn pickle_bomb_is_refused() {
     // Each round doubles what is on the stack.
     let mut bomb = b"]".to_vec();
     for _ in 0..40 {

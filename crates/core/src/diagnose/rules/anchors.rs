@@ -1,8 +1,8 @@
-//! The first stage: literals that a line must hold to be looked at, searched for in whole blocks.
+//! The first stage: literals that a line must contain to be read, searched for in whole blocks.
 //!
 //! The search compares the first four bytes of up to [`SET`] literals at once. With one literal more, or
-//! with one of three bytes, it becomes several times slower, and nothing says so; so there are sets, and a
-//! block is gone over once for each.
+//! with one of three bytes, it silently becomes several times slower; so there are sets, and a
+//! block is searched once for each.
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
@@ -12,7 +12,7 @@ pub(super) const SET: usize = 64;
 /// Which part of a log a block is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::diagnose) enum Part {
-    /// There is much before and behind it: the job got past whatever stands here.
+    /// There is much before and after it: the job got past whatever is here.
     Middle,
     /// Any other.
     End,
@@ -72,8 +72,8 @@ impl Anchors {
 pub(in crate::diagnose) struct Walk<'a> {
     sets: &'a [AhoCorasick],
     block: &'a [u8],
-    /// Where each set is found next: nobody looked, or at that byte, which is the length of the block
-    /// where it is not found any more.
+    /// Where each set is found next: not searched yet, or at that byte, which is the length of the block
+    /// where there is no further hit.
     next: Vec<Option<usize>>,
 }
 

@@ -20,7 +20,7 @@ fn every_builtin_rule_can_be_used() {
     }
 }
 
-/// Whether every text that matches holds an anchor, as far as fixed parts of the pattern show it.
+/// Whether every text that matches contains an anchor, as far as the fixed parts of the pattern show it.
 fn holds_anchor(pattern: &Hir, anchors: &[String]) -> bool {
     let has = |text: &[u8]| {
         let mut anchors = anchors.iter();
@@ -37,7 +37,7 @@ fn holds_anchor(pattern: &Hir, anchors: &[String]) -> bool {
 }
 
 #[test]
-fn every_line_that_a_rule_can_take_holds_an_anchor() {
+fn every_rule_has_an_anchor() {
     let rules = Rules::builtin();
     let anchors = &rules.anchors().literals;
     let mut missing = Vec::new();
@@ -64,7 +64,7 @@ fn every_line_that_a_rule_can_take_holds_an_anchor() {
 }
 
 #[test]
-fn a_walk_finds_what_a_look_at_each_line_finds() {
+fn block_search_equals_line_search() {
     let rules = Rules::builtin();
     let lines = [
         "a step",
@@ -154,10 +154,10 @@ fn rules_of_a_user() {
     assert!(rules.anchors().is_match(b"FLEXlm says -15"));
 
     let cases = [
-        ("no TOML", "rules cannot be read"),
+        ("no TOML", "cannot read the rules"),
         (
             "[[rule]]\nid = 'a'\nany = ['abc']\npattern = '('\nstage = 'note'",
-            "pattern of rule `a` cannot be used",
+            "invalid pattern in rule `a`",
         ),
         (
             "[[rule]]\nid = 'a'\nany = []\nstage = 'note'",
@@ -165,7 +165,7 @@ fn rules_of_a_user() {
         ),
         (
             "[[rule]]\nid = 'a'\nany = ['abc']\nlabel = 'x'\nstage = 'cause'",
-            "rule `a` speaks for label `x`",
+            "rule `a` has unknown label `x`",
         ),
     ];
     for (text, want) in cases {
@@ -207,7 +207,7 @@ struct Example {
     leaves: Vec<String>,
 }
 
-/// The rules that take `line`, behind the first stage or, for those that are sampled, without it.
+/// The rules that match `line`, after the first stage or, for sampled rules, without it.
 fn taken<'a>(rules: &'a Rules, line: &str) -> Vec<&'a str> {
     let mut scratch = Vec::new();
     let text = crate::diagnose::line::read(line.as_bytes(), &mut scratch).text;
@@ -221,13 +221,13 @@ fn taken<'a>(rules: &'a Rules, line: &str) -> Vec<&'a str> {
     ids.extend(found);
     ids.into_iter()
         .map(|index| rules.rule(index))
-        .filter(|rule| rule.takes(text))
+        .filter(|rule| rule.matches(text))
         .map(|rule| rule.id.as_str())
         .collect()
 }
 
 #[test]
-fn every_rule_takes_its_lines_and_leaves_near_misses() {
+fn rules_match_examples_but_not_near_misses() {
     let text = include_str!("../../../../../testdata/doctor/examples.toml");
     let examples: std::collections::BTreeMap<String, Example> = toml::from_str(text).unwrap();
     let rules = Rules::builtin();

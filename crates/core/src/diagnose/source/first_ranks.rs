@@ -1,10 +1,9 @@
-//! Which processes call themselves the first rank.
+//! Which processes report that they are rank 0.
 //!
 //! Lightning names the rank of each process and the size of its world. Started without a launcher, every pod makes a
 //! world of its own, and every one has a rank 0.
 //!
-//! nccl-tests names them, too.
-//! Its header names every rank with process and host. With MPI there is one rank 0; without it, each
+//! nccl-tests names them, too: its header names every rank with process and host. With MPI there is one rank 0; without it, each
 //! process that `mpirun` started prints a header of its own, and every one has a rank 0.
 
 use std::collections::BTreeSet;

@@ -1,12 +1,12 @@
-//! The last lines of a log, for what no rule knows: a program that ends with an error has failed, whatever
-//! its words.
+//! The last lines of a log, for errors that no rule matches: a program whose log ends with an error has
+//! failed, whatever the error says.
 
 use super::{Part, Rules, Source, Stage, line};
 use crate::progress::LineReader;
 
 /// Bytes at the end of a log that are kept.
 const KEPT: usize = 2 << 10;
-/// Lines at the end, other than empty ones, in which an error is the last word.
+/// How many of the last non-empty lines are searched for an error.
 const LAST: usize = 3;
 
 /// The end of a log.
@@ -18,7 +18,7 @@ pub(in crate::diagnose) struct LastLines {
 }
 
 impl LastLines {
-    /// Takes in what comes next. The middle of a log is not its end.
+    /// Adds the next bytes. The middle of a log is not its end.
     pub(super) fn note(&mut self, bytes: &[u8], part: Part) {
         if part == Part::Middle {
             self.bytes.clear();
@@ -55,8 +55,8 @@ impl LastLines {
 }
 
 impl Source {
-    /// Looks for an error that is the log's last word.
-    pub(super) fn last_word(&mut self, rules: &Rules) {
+    /// Looks for an error in the last lines of the log.
+    pub(super) fn find_last_error(&mut self, rules: &Rules) {
         let last = std::mem::take(&mut self.last_lines);
         let lines = last
             .backwards()
@@ -71,7 +71,7 @@ impl Source {
             let mut scratch = Vec::new();
             let line = line::read(part.unwrap_or(raw), &mut scratch);
             if self.progress_line.max(self.done_line) >= number || is_step(rules, line.text) {
-                // The job went on.
+                // The job continued.
                 break;
             }
             if is_error(line.text) {
@@ -82,7 +82,7 @@ impl Source {
     }
 }
 
-/// Whether a line tells of a step; where a log is cut decides which of them were noted before.
+/// Whether a line reports a step; which of them were noted before depends on where the log was split.
 fn is_step(rules: &Rules, text: &[u8]) -> bool {
     let reading = LineReader::default().read(text, Some(rules.progress()));
     if reading.is_some_and(|reading| reading.step.is_some() || reading.loss.is_some()) {
@@ -91,12 +91,12 @@ fn is_step(rules: &Rules, text: &[u8]) -> bool {
     let mut found = Vec::new();
     rules.samples.rules_in(text, &mut found);
     let mut rules = found.iter().map(|index| rules.rule(*index));
-    rules.any(|rule| rule.stage == Stage::Progress && rule.takes(text))
+    rules.any(|rule| rule.stage == Stage::Progress && rule.matches(text))
 }
 
-/// Whether a line is said to end the program by whoever wrote it: it begins so, or its level is that.
+/// Whether a line is an error that ends the program, by its first words or by its log level.
 ///
-/// The level `ERROR` does not count: what programs print to stderr is often called so by whoever passes it on.
+/// The level `ERROR` does not count: many launchers log everything from stderr at level ERROR.
 fn is_error(text: &[u8]) -> bool {
     const BEGINS: [&[u8]; 9] = [
         b"Error: ",
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_the_same_however_it_came() {
+    fn last_lines_ignore_chunk_boundaries() {
         let all: Vec<String> = (0..900).map(|number| format!("line {number}\n")).collect();
         let text = all.concat();
         let lines = |size: usize| {

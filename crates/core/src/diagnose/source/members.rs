@@ -4,14 +4,14 @@ use super::{Line, MAX_NAMES, Member, Source, torch};
 
 impl Source {
     /// The rank of a line that does not name one, where the source is that of one rank.
-    pub(super) fn rank_here(&self, line: &Line<'_>) -> Option<u32> {
+    pub(super) fn default_rank(&self, line: &Line<'_>) -> Option<u32> {
         line.rank
             .or_else(|| torch::rank(line.text).filter(|_| self.rank.is_none()))
             .or(self.rank)
     }
 
     pub(super) fn process(&mut self, host: &str, pid: u32, rank: Option<u32>) -> usize {
-        // A name that was taken out of the log is none.
+        // A redacted host name does not count as a name.
         let host = Some(host).filter(|host| !host.is_empty());
         let known = self.by_pid.entry(pid).or_default();
         let found = known.iter().copied().find(|index| {
@@ -34,14 +34,14 @@ impl Source {
         index
     }
 
-    pub(super) fn by_line(&mut self, line: &Line<'_>) -> usize {
+    pub(super) fn member_of_line(&mut self, line: &Line<'_>) -> usize {
         match line.rank.or(self.rank) {
-            Some(rank) => self.of_rank(rank),
-            None => self.of_whole(),
+            Some(rank) => self.member_of_rank(rank),
+            None => self.whole_source_member(),
         }
     }
 
-    pub(super) fn of_rank(&mut self, rank: u32) -> usize {
+    pub(super) fn member_of_rank(&mut self, rank: u32) -> usize {
         if let Some(index) = self.by_rank.get(&rank) {
             return *index;
         }
@@ -56,9 +56,9 @@ impl Source {
         index
     }
 
-    pub(super) fn of_whole(&mut self) -> usize {
+    pub(super) fn whole_source_member(&mut self) -> usize {
         if let Some(rank) = self.rank {
-            return self.of_rank(rank);
+            return self.member_of_rank(rank);
         }
         *self.whole.get_or_insert_with(|| {
             self.members.push(Member::default());

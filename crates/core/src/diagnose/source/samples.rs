@@ -31,7 +31,7 @@ impl Source {
             self.last_stamp = line.stamp.or(self.last_stamp);
             for index in &found {
                 let rule = rules.rule(*index);
-                if rule.takes(line.text) {
+                if rule.matches(line.text) {
                     if rule.stage == Stage::Progress {
                         self.progress_line = self.progress_line.max(number);
                     }
@@ -74,8 +74,8 @@ impl Source {
         }
         self.progress_line = self.progress_line.max(number);
         let index = match rank {
-            Some(rank) => self.of_rank(rank),
-            None => self.of_whole(),
+            Some(rank) => self.member_of_rank(rank),
+            None => self.whole_source_member(),
         };
         let Some(member) = self.members.get_mut(index) else {
             return;

@@ -10,7 +10,7 @@ fn read(rules: &Rules, parts: &[&[u8]]) -> Source {
 }
 
 #[test]
-fn lines_are_counted_wherever_the_bytes_are_cut() {
+fn line_count_ignores_chunk_boundaries() {
     let text = b"one\nCUDA out of memory\nthree\nTraceback\nfive Segmentation fault".as_slice();
     let rules = Rules::builtin();
     let whole = read(&rules, &[text]);
@@ -44,7 +44,7 @@ fn a_line_without_end_is_not_kept() {
 }
 
 #[test]
-fn a_hole_hides_no_line_behind_it() {
+fn nuls_do_not_hide_lines() {
     let rules = Rules::builtin();
     let mut text = b"one\n".to_vec();
     text.resize(100_000, 0);
@@ -67,7 +67,7 @@ fn a_hole_hides_no_line_behind_it() {
 }
 
 #[test]
-fn nuls_are_counted_to_the_first_other_byte() {
+fn leading_nuls_are_counted() {
     for length in [0, 1, 15, 16, 17, 31, 32, 33, 1_000] {
         let mut bytes = vec![0; length];
         assert_eq!(leading_nuls(&bytes), length);

@@ -1,4 +1,4 @@
-//! Small things that people and programs write in one way: ranks, signals, hosts.
+//! Small parsers: ranks, signals, hosts.
 
 use super::{MAX_NAMES, MAX_TEXT};
 
@@ -47,8 +47,8 @@ pub(super) fn newlines(bytes: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', bytes).count() as u64
 }
 
-/// How many NULs `bytes` begin with. A log that is cut while its writer goes on, and one that a power loss has
-/// ended, have holes of any length, which read as NULs.
+/// How many NULs `bytes` begin with. A log that is truncated while its writer continues, or that a power
+/// loss has ended, has holes of any length, which read as NULs.
 pub(super) fn leading_nuls(bytes: &[u8]) -> usize {
     let (words, _) = bytes.as_chunks::<16>();
     let zeros = words
@@ -64,7 +64,7 @@ pub(super) fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What is shown of a line: control characters cannot play tricks on a terminal.
+/// The text of a line without control characters, safe to print to a terminal.
 pub(super) fn shown(text: &[u8]) -> String {
     let cut = text.get(..text.len().min(MAX_TEXT)).unwrap_or(text);
     let mut shown: String = String::from_utf8_lossy(cut.trim_ascii_end())
@@ -77,7 +77,7 @@ pub(super) fn shown(text: &[u8]) -> String {
     shown
 }
 
-/// Whether what is known of a rank stays: its world does not change.
-pub(super) fn stays(known: Option<&String>, name: &str) -> bool {
+/// Whether a known field of a rank is kept: its world does not change.
+pub(super) fn is_fixed(known: Option<&String>, name: &str) -> bool {
     known.is_some() && name == "world"
 }

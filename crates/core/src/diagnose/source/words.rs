@@ -1,4 +1,4 @@
-//! Lines that say more than one rule can: exits, launchers, watchdogs and tracebacks.
+//! Lines that need more than one rule: exits, launchers, watchdogs and tracebacks.
 
 use super::{
     ExitSeen, Line, MAX_EVIDENCE, MAX_NAMES, Raised, Rule, Seen, Source, WATCHED_LINES, bounded,
@@ -30,7 +30,7 @@ impl Source {
             ranks.push(
                 line.rank
                     .or(self.block_rank.take())
-                    .or_else(|| self.rank_here(line)),
+                    .or_else(|| self.default_rank(line)),
             );
         }
         let mut evidence = self.evidence(line, number);
@@ -97,7 +97,7 @@ impl Source {
             return;
         };
         let group = torch::group(line.text);
-        let index = self.of_rank(rank);
+        let index = self.member_of_rank(rank);
         if let Some(member) = self.members.get_mut(index) {
             member.touch(line.stamp);
             if member.work.is_none() {
@@ -113,8 +113,7 @@ impl Source {
         }
     }
 
-    /// An exception whose traceback is not here: whoever cut the log took the last line only, or the
-    /// program printed no more.
+    /// An exception without its traceback: the log is an excerpt, or the program printed no more.
     fn bare(&mut self, line: &Line<'_>, number: u64, rank: Option<u32>, text: String) {
         let evidence = self.evidence(line, number);
         let stamp = line.stamp.or(self.last_stamp);
@@ -156,11 +155,11 @@ impl Source {
         let Some(name) = torch::exception(trimmed) else {
             return;
         };
-        // `torch.multiprocessing` passes on what its child raised, which follows.
+        // `torch.multiprocessing` re-raises the exception of its child, which follows.
         if trimmed.trim_ascii() == b"Exception:" {
             return;
         }
-        let rank = key.or_else(|| self.rank_here(line));
+        let rank = key.or_else(|| self.default_rank(line));
         let Some(trace) = self.traces.get_mut(&key) else {
             let last = name.ends_with("Error") || name.ends_with("Exception");
             if last && !claimed && trimmed.len() > name.len() + 2 {
@@ -176,7 +175,7 @@ impl Source {
         };
         // An end of file while a checkpoint is read says only where it happened.
         let cut_short = frames.loads && name == "EOFError";
-        let index = self.by_line(line);
+        let index = self.member_of_line(line);
         let evidence = self.evidence(line, number);
         if let Some(member) = self.members.get_mut(index) {
             member.touch(line.stamp);

@@ -1,4 +1,4 @@
-//! What whoever ran the pods knows, together with what the pods wrote.
+//! How pods are known to have ended, together with their logs.
 
 use jiff::Timestamp;
 
@@ -38,17 +38,17 @@ fn concluded(logs: [&str; 2], known: Vec<Known>) -> Report {
     for (index, log) in (0..).zip(logs) {
         let id = doctor.source(&format!("j-worker-{index}/pytorch"));
         let node = format!("node-{index}");
-        doctor.belongs_to(id, Some(index + 1), Some(&node));
+        doctor.set_rank_and_node(id, Some(index + 1), Some(&node));
         doctor.bytes(id, log.as_bytes());
     }
     for known in known {
-        doctor.know(known);
+        doctor.add_known_end(known);
     }
     doctor.finish()
 }
 
 #[test]
-fn the_log_explains_facts_and_does_not_contradict_them() {
+fn log_never_contradicts_known_ends() {
     use Account::{Infrastructure, Platform, Preemption, User};
     let memory = End::OutOfMemory(137);
     let exit = End::Exit;
@@ -57,7 +57,7 @@ fn the_log_explains_facts_and_does_not_contradict_them() {
     let missing = "python: can't open file '/app/trian.py': [Errno 2] No such file or directory\n";
     let cases: Vec<Case<'_>> = vec![
         (
-            "out of memory, and a peer that tells of it",
+            "out of memory, and a peer that reports it",
             [LOST_PEER, ""],
             vec![(0, exit(1), 9), (1, memory.clone(), 9)],
             "host_oom_killed",
@@ -73,7 +73,7 @@ fn the_log_explains_facts_and_does_not_contradict_them() {
             User,
         ),
         (
-            "SIGKILL, and a peer that tells of it",
+            "SIGKILL, and a peer that reports it",
             [LOST_PEER, "step 1\n"],
             vec![(0, exit(1), 9), (1, exit(137), 9)],
             "killed_from_outside",
@@ -129,7 +129,7 @@ fn the_log_explains_facts_and_does_not_contradict_them() {
             Infrastructure,
         ),
         (
-            "told to stop by somebody",
+            "SIGTERM from an unknown sender",
             ["", ""],
             vec![(1, exit(143), 9)],
             "sigterm_preemption",
@@ -153,7 +153,7 @@ fn the_log_explains_facts_and_does_not_contradict_them() {
             User,
         ),
         (
-            "nobody knows who was first",
+            "the first failure is unknown",
             [LOST_PEER, "step 1\n"],
             vec![(0, exit(1), 9), (1, exit(3), 9)],
             "remote_peer_died",
@@ -169,7 +169,7 @@ fn the_log_explains_facts_and_does_not_contradict_them() {
             User,
         ),
         (
-            "a script that is not there",
+            "a missing script",
             ["", missing],
             vec![(1, exit(2), 9)],
             "data_path_missing",
@@ -177,7 +177,7 @@ fn the_log_explains_facts_and_does_not_contradict_them() {
             User,
         ),
         (
-            "a command that is not there",
+            "a missing command",
             ["", "bash: line 1: torchrum: command not found\n"],
             vec![(1, exit(127), 9)],
             "command_not_found",
@@ -185,7 +185,7 @@ fn the_log_explains_facts_and_does_not_contradict_them() {
             User,
         ),
         (
-            "the same without a word",
+            "the same without output",
             ["", ""],
             vec![(1, exit(127), 9)],
             "command_not_found",
@@ -230,13 +230,13 @@ fn the_log_explains_facts_and_does_not_contradict_them() {
 }
 
 #[test]
-fn a_sentence_names_whom_it_is_about_and_what_is_known() {
+fn sentence_names_rank_and_known_end() {
     let mut memory = ended(1, End::OutOfMemory(137), 9);
     memory.memory_limit = Some("2Gi".into());
     let report = concluded([LOST_PEER, ""], vec![memory]);
     assert_eq!(
         report.verdicts[0].sentence,
-        "a process was killed for lack of host memory: the kernel killed rank 2 (pod `j-worker-1`) at its memory \
+        "a process was OOM-killed (out of host memory): the kernel killed rank 2 (pod `j-worker-1`) at its memory \
          limit of 2Gi (exit code 137)"
     );
     let evidence = &report.verdicts[0].evidence[0];
@@ -245,8 +245,8 @@ fn a_sentence_names_whom_it_is_about_and_what_is_known() {
     let report = concluded(["", ""], vec![ended(1, End::Exit(137), 9)]);
     assert_eq!(
         report.verdicts[0].sentence,
-        "a process was killed from outside: rank 2 (pod `j-worker-1`) was killed by signal 9 (SIGKILL); by whom is \
-         unknown"
+        "a process was killed from outside: rank 2 (pod `j-worker-1`) was killed by signal 9 (SIGKILL); the sender \
+         is unknown"
     );
 
     let report = concluded(
@@ -264,7 +264,7 @@ fn a_sentence_names_whom_it_is_about_and_what_is_known() {
     let report = concluded([LOST_PEER, ""], vec![killed]);
     let sentence = &report.verdicts[0].sentence;
     assert!(
-        sentence.contains("was ended on purpose (`kill rank=2`)"),
+        sentence.contains("was ended by an injected fault (`kill rank=2`)"),
         "{sentence}"
     );
 }
@@ -326,7 +326,7 @@ fn what_is_known_of_a_pod() {
             Some(End::NodeSilent),
         ),
         (
-            "was told to end",
+            "is being deleted",
             pod(|pod| pod.deleted_at = Some(Timestamp::UNIX_EPOCH)),
             None,
             None,

@@ -1,4 +1,4 @@
-//! Traps that many fall into, each with a log as the programs write it.
+//! Common mistakes, each with a log as the programs write it.
 
 use super::*;
 
@@ -80,7 +80,7 @@ fn known_traps_have_their_own_cause() {
 }
 
 #[test]
-fn a_module_that_python_does_not_find_has_its_own_cause() {
+fn missing_python_module_is_named() {
     let elastic = "E1116 15:50:01.000 71 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1) \
                    local_rank: 0 (pid: 81) of binary: /usr/bin/python3\n\
                    Traceback (most recent call last):\n  File \"/usr/bin/torchrun\", line 8, in <module>\n    \
@@ -114,7 +114,7 @@ fn a_module_that_python_does_not_find_has_its_own_cause() {
         ),
     ];
     for (name, line, module) in cases {
-        // Far behind the beginning of a log, too, of which every line is looked at.
+        // Also far after the beginning of a log, of which every line is read.
         for before in ["", &"loading a shard of the data\n".repeat(1000)] {
             let report = first(&format!("{before}{line}{elastic}"));
             let verdict = &report.verdicts[0];
@@ -139,7 +139,7 @@ fn a_module_that_python_does_not_find_has_its_own_cause() {
 }
 
 #[test]
-fn warnings_are_no_cause() {
+fn warnings_are_not_causes() {
     let forks = "huggingface/tokenizers: The current process just got forked, after parallelism has already been \
                  used. Disabling parallelism to avoid deadlocks...\nTo disable this warning, you can either:\n\
                  \t- Avoid using `tokenizers` before the fork if possible\n\
@@ -156,7 +156,7 @@ fn lightning_without_a_launcher() {
         let mut doctor = doctor();
         for (at, (rank, log)) in logs.iter().enumerate() {
             let id = doctor.source(&format!("log-of-{at}"));
-            doctor.belongs_to(id, *rank, None);
+            doctor.set_rank_and_node(id, *rank, None);
             doctor.bytes(id, log.as_bytes());
         }
         let report = doctor.finish();
@@ -200,7 +200,7 @@ fn lightning_without_a_launcher() {
 }
 
 #[test]
-fn torchrun_that_starts_its_ranks_again_with_an_old_store() {
+fn torchrun_restart_with_stale_store() {
     let failed = "E1116 12:00:00.000000 71 torch/distributed/elastic/multiprocessing/api.py:984] failed (exitcode: 3) \
                   local_rank: 1 (pid: 73) of binary: /usr/bin/python3\n";
     let refused = |address: &str| {
@@ -236,7 +236,7 @@ fn exit_codes_of_megatron() {
         let mut doctor = doctor();
         let id = doctor.source("j-worker-0");
         doctor.bytes(id, log.as_bytes());
-        doctor.know(Known {
+        doctor.add_known_end(Known {
             pod: "j-worker-0".into(),
             rank: None,
             node: Some("node-7".into()),

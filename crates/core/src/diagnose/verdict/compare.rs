@@ -3,9 +3,9 @@
 use super::{Account, BTreeSet, Confidence, Evidence, Judge, Stage, Strength, codes, words_of};
 
 impl Judge<'_> {
-    /// What the end of a process says where nothing else does.
+    /// Concludes from exit codes and signals where nothing else explains the failure.
     pub(super) fn exits(&mut self) {
-        let told_to_stop = self.cases.contains_key("sigterm_preemption");
+        let asked_to_stop = self.cases.contains_key("sigterm_preemption");
         let explained = self.has(Stage::Cause);
         let soft = |weight| Strength {
             stage: Stage::Symptom,
@@ -19,7 +19,7 @@ impl Judge<'_> {
             .flat_map(|source| &source.exits)
             .collect();
         // A launcher ends the others with SIGTERM when one has failed.
-        let all_told_to_stop = exits.iter().all(|exit| exit.signal == Some(15));
+        let all_asked_to_stop = exits.iter().all(|exit| exit.signal == Some(15));
         for exit in &exits {
             let evidence = Evidence {
                 rank: exit.rank.or(exit.evidence.rank),
@@ -27,10 +27,10 @@ impl Judge<'_> {
             };
             let weight = if exit.waited_for { 65 } else { 20 };
             let (name, weight, fits) = match exit.signal {
-                Some(9) => ("host_oom_killed", weight, !told_to_stop),
+                Some(9) => ("host_oom_killed", weight, !asked_to_stop),
                 Some(11) => ("worker_segfault", 64, true),
                 Some(7) => ("shm_too_small", 63, true),
-                Some(15) => ("sigterm_preemption", 35, all_told_to_stop),
+                Some(15) => ("sigterm_preemption", 35, all_asked_to_stop),
                 _ => continue,
             };
             if let Some(case) = self.cases.get_mut(name)
@@ -39,7 +39,7 @@ impl Judge<'_> {
                 case.ranks.extend(evidence.rank);
                 case.nodes.extend(evidence.node);
             } else if fits && !explained {
-                let killed = "SIGKILL without another cause; that alone is no proof of memory";
+                let killed = "SIGKILL without another cause; that alone does not prove an OOM kill";
                 let detail = (exit.signal == Some(9)).then(|| killed.to_owned());
                 self.add_at(name, soft(weight), evidence, detail);
             }
@@ -70,14 +70,14 @@ impl Judge<'_> {
         if self.cases.is_empty()
             && let Some(evidence) = passed_on
         {
-            let detail = "it passes on an error that is not here".to_owned();
+            let detail = "it wraps an error that is not in these logs".to_owned();
             self.ended("worker_exit_nonzero", Confidence::Low, evidence, detail);
         }
     }
 
     /// A log that ends with an error is not that of a healthy job; what it means is not known where
     /// nothing else was found.
-    pub(super) fn last_words(&mut self) {
+    pub(super) fn unknown_last_error(&mut self) {
         let mut errors = self
             .sources
             .iter()
@@ -89,7 +89,7 @@ impl Judge<'_> {
                 confidence: Confidence::Low,
                 rule: usize::MAX,
             };
-            let detail = "the log ends with an error that no rule knows".to_owned();
+            let detail = "the log ends with an error that no rule matches".to_owned();
             self.add_at("inconclusive", strength, evidence, Some(detail));
         }
     }
@@ -119,7 +119,7 @@ impl Judge<'_> {
                 file: source.name.clone(),
                 line,
                 text: format!(
-                    "{} attempts to connect were refused or timed out",
+                    "{} connection attempts were refused or timed out",
                     starts.retries
                 ),
                 ..Evidence::default()
@@ -163,8 +163,8 @@ impl Judge<'_> {
             }
         }
         let net = &self.group.net;
-        // One machine may well talk to itself; a refusal there is still more likely the interface's fault
-        // than that of a peer which died, for that one would have told.
+        // Ranks on one machine may use the loopback; a refusal there is still more likely the interface's fault
+        // than that of a peer that died: its log would show that.
         if let Some(name) = &net.bad_interface {
             let failing = [
                 "remote_peer_died",
@@ -184,7 +184,7 @@ impl Judge<'_> {
                 );
             }
         }
-        if self.group.lonely
+        if self.group.separate_worlds
             && let Some(source) = self
                 .sources
                 .iter()
@@ -197,7 +197,7 @@ impl Judge<'_> {
             let evidence = Evidence {
                 file: source.name.clone(),
                 line: source.first_ranks.line().unwrap_or(1),
-                text: format!("{text}; each is rank 0 of its own"),
+                text: format!("{text}; each is rank 0 of a world of its own"),
                 ..Evidence::default()
             };
             self.add_at(
@@ -215,7 +215,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Who was waited for.
+    /// Which ranks the others waited for.
     pub(super) fn collectives(&mut self) {
         let wait = &self.group.wait;
         let Some(collective) = &wait.collective else {
@@ -223,8 +223,8 @@ impl Judge<'_> {
         };
         let named = format!("{} number {}", collective.operation, collective.sequence);
         let timed_out = self.cases.contains_key("collective_timeout");
-        let told = self.cases.get("collective_timeout");
-        let evidence = match told.and_then(|case| case.evidence.first()) {
+        let timeout = self.cases.get("collective_timeout");
+        let evidence = match timeout.and_then(|case| case.evidence.first()) {
             Some((_, _, evidence)) => evidence.clone(),
             None => Evidence {
                 file: "Flight Recorder".to_owned(),
@@ -257,18 +257,18 @@ impl Judge<'_> {
             &wait.late
         };
         let word = if wait.late.is_empty() {
-            "was not heard of in"
+            "reported nothing about"
         } else {
             "did not enter"
         };
         let detail = if culprits.is_empty() {
             format!(
-                "{named} on {}; nothing here says who was late",
+                "{named} on {}; these logs do not show which rank was late",
                 words_of(&wait.waiting)
             )
         } else {
             format!(
-                "{} {word} {named}, in which {} waited",
+                "{} {word} {named}, while {} waited in it",
                 words_of(culprits),
                 words_of(&wait.waiting)
             )
@@ -294,11 +294,11 @@ impl Judge<'_> {
             "straggler_or_missing_rank",
         ];
         if !known.iter().any(|label| self.cases.contains_key(label)) {
-            // Only a dump tells: whoever waited had not given up yet, or its log is not here.
+            // Only a dump shows it: the waiting ranks had not timed out yet, or their logs are not here.
             let evidence = Evidence {
                 file: "Flight Recorder".to_owned(),
                 line: 1,
-                text: format!("{named} is not complete"),
+                text: format!("{named} is incomplete"),
                 ..Evidence::default()
             };
             let strength = Strength {
@@ -313,7 +313,7 @@ impl Judge<'_> {
         }
     }
 
-    /// A verdict about ranks names these, not those that told it.
+    /// A verdict about ranks names these, not the ranks that reported it.
     pub(super) fn blame(&mut self, label: &str, ranks: &BTreeSet<u32>) {
         let nodes: BTreeSet<String> = ranks
             .iter()

@@ -10,16 +10,16 @@ use crate::{
     job::Disruption,
 };
 
-/// What a fact speaks for.
-struct Speaks<'a> {
+/// The conclusion that a fact supports.
+struct Claim<'a> {
     label: &'a str,
     confidence: Confidence,
     account: Option<Account>,
     detail: Option<String>,
 }
 
-fn speaks(label: &str, confidence: Confidence) -> Speaks<'_> {
-    Speaks {
+fn claim(label: &str, confidence: Confidence) -> Claim<'_> {
+    Claim {
         label,
         confidence,
         account: None,
@@ -28,7 +28,7 @@ fn speaks(label: &str, confidence: Confidence) -> Speaks<'_> {
 }
 
 impl Judge<'_> {
-    /// Puts what is known of the end of pods above what lines say.
+    /// Ranks how pods are known to have ended above what log lines say.
     pub(super) fn known(&mut self) {
         let Some(first) = known::first(self.known) else {
             return;
@@ -42,14 +42,14 @@ impl Judge<'_> {
         }
         match &first.end {
             End::NodeDeleted | End::Disrupted(Disruption::NodeGone | Disruption::NodeShutdown) => {
-                let speaks = speaks("node_lost", Confidence::High);
-                self.decide(first, Speaks { detail, ..speaks });
+                let claim = claim("node_lost", Confidence::High);
+                self.decide(first, Claim { detail, ..claim });
             }
             // It may be back in a moment; a program that says why it failed is believed.
             End::NodeSilent if self.has(Stage::Cause) => {}
             End::NodeSilent => {
-                let speaks = speaks("node_lost", Confidence::Medium);
-                self.decide(first, Speaks { detail, ..speaks });
+                let claim = claim("node_lost", Confidence::Medium);
+                self.decide(first, Claim { detail, ..claim });
             }
             End::Disrupted(disruption) => {
                 let account = Some(match disruption {
@@ -57,13 +57,13 @@ impl Judge<'_> {
                     Disruption::Evicted => Account::Platform,
                     _ => Account::Infrastructure,
                 });
-                let speaks = speaks("sigterm_preemption", Confidence::High);
+                let claim = claim("sigterm_preemption", Confidence::High);
                 self.decide(
                     first,
-                    Speaks {
+                    Claim {
                         account,
                         detail,
-                        ..speaks
+                        ..claim
                     },
                 );
             }
@@ -73,25 +73,25 @@ impl Judge<'_> {
                 let detail = Some(format!(
                     "the kernel killed {who} at its memory limit{limit} (exit code {code})"
                 ));
-                let speaks = speaks("host_oom_killed", Confidence::High);
-                self.decide(first, Speaks { detail, ..speaks });
+                let claim = claim("host_oom_killed", Confidence::High);
+                self.decide(first, Claim { detail, ..claim });
             }
             End::NotStarted(_) => {
-                let speaks = speaks("command_not_found", Confidence::High);
-                self.decide(first, Speaks { detail, ..speaks });
+                let claim = claim("command_not_found", Confidence::High);
+                self.decide(first, Claim { detail, ..claim });
             }
             End::Exit(code) => self.exited(first, *code, own_cause),
             End::Unknown => self.unexplained(first),
         }
     }
 
-    /// A fault on purpose, or SIGKILL that the kernel did not send for memory.
+    /// An injected fault, or SIGKILL that was not an OOM kill.
     fn killed(&mut self, first: &Known, own_cause: bool) {
         let who = first.who();
         let by = match &first.on_purpose {
-            Some(fault) => format!("{who} was ended on purpose (`{fault}`)"),
+            Some(fault) => format!("{who} was ended by an injected fault (`{fault}`)"),
             None if own_cause || self.has_own(first, Stage::Symptom) => return,
-            None => format!("{who} was killed by signal 9 (SIGKILL); by whom is unknown"),
+            None => format!("{who} was killed by signal 9 (SIGKILL); the sender is unknown"),
         };
         // A kernel log among the files says more.
         let explained = self.cases.get("host_oom_killed");
@@ -103,9 +103,9 @@ impl Judge<'_> {
             Some(_) => Confidence::High,
             None => Confidence::Medium,
         };
-        let speaks = speaks("killed_from_outside", confidence);
+        let claim = claim("killed_from_outside", confidence);
         let detail = Some(by);
-        self.decide(first, Speaks { detail, ..speaks });
+        self.decide(first, Claim { detail, ..claim });
     }
 
     fn exited(&mut self, first: &Known, code: i32, own_cause: bool) {
@@ -119,25 +119,25 @@ impl Judge<'_> {
         match code {
             2 | 126 | 127 if self.confirm(first) => {}
             126 | 127 => {
-                let speaks = speaks(label, Confidence::High);
-                self.decide(first, Speaks { detail, ..speaks });
+                let claim = claim(label, Confidence::High);
+                self.decide(first, Claim { detail, ..claim });
             }
             135 | 139 if !own_cause => {
-                let speaks = speaks(label, Confidence::Medium);
-                self.decide(first, Speaks { detail, ..speaks });
+                let claim = claim(label, Confidence::Medium);
+                self.decide(first, Claim { detail, ..claim });
             }
             143 if !self.has(Stage::Cause) => {
                 let detail = format!(
-                    "{} was told to stop (SIGTERM, exit code 143); by whom is unknown",
+                    "{} was asked to stop (SIGTERM, exit code 143); the sender is unknown",
                     first.who()
                 );
-                let speaks = Speaks {
+                let claim = Claim {
                     label: "sigterm_preemption",
                     confidence: Confidence::Low,
                     account: Some(Account::User),
                     detail: Some(detail),
                 };
-                self.note(first, speaks, Stage::Symptom);
+                self.note(first, claim, Stage::Symptom);
             }
             16 | 17 if self.cases.contains_key("result_invalid") => {
                 let label = if code == 16 {
@@ -145,8 +145,8 @@ impl Judge<'_> {
                 } else {
                     "result_invalid"
                 };
-                let speaks = speaks(label, Confidence::High);
-                self.decide(first, Speaks { detail, ..speaks });
+                let claim = claim(label, Confidence::High);
+                self.decide(first, Claim { detail, ..claim });
             }
             _ if own_cause => self.prefer_own(first),
             _ => self.unexplained(first),
@@ -178,11 +178,11 @@ impl Judge<'_> {
         found || self.has_own(first, Stage::Cause)
     }
 
-    /// A pod that ended first with an error that its own log does not explain: peers only tell of the consequence.
+    /// A pod that ended first with an error that its own log does not explain: peers only report the consequence.
     fn unexplained(&mut self, first: &Known) {
-        let told = self.cases.values().any(|case| case.stage >= Stage::Symptom);
+        let has_symptom = self.cases.values().any(|case| case.stage >= Stage::Symptom);
         let by_itself = self.has_own(first, Stage::Symptom);
-        if self.has(Stage::Cause) || by_itself || told && !self.is_strictly_first(first) {
+        if self.has(Stage::Cause) || by_itself || has_symptom && !self.is_strictly_first(first) {
             return;
         }
         let mut own = self
@@ -191,21 +191,21 @@ impl Judge<'_> {
             .filter(|source| first.wrote(&source.name));
         let log = match own.next() {
             Some(source) if source.lines == 0 => "it wrote nothing",
-            Some(_) => "its log does not say why",
+            Some(_) => "its log does not show why",
             None => "its log was not read",
         };
         let order = if self.known.len() > 1 { " first" } else { "" };
         let detail = format!("{} {}{order}; {log}", first.who(), first.end.words());
-        let speaks = Speaks {
+        let claim = Claim {
             label: "worker_exit_nonzero",
             confidence: Confidence::Medium,
             account: None,
             detail: Some(detail),
         };
-        if told {
-            self.decide(first, speaks);
+        if has_symptom {
+            self.decide(first, claim);
         } else {
-            self.note(first, speaks, Stage::Exit);
+            self.note(first, claim, Stage::Exit);
         }
     }
 
@@ -234,19 +234,19 @@ impl Judge<'_> {
     }
 
     /// The fact is the cause: what other pods wrote follows from it.
-    fn decide(&mut self, first: &Known, speaks: Speaks<'_>) {
-        let label = speaks.label;
+    fn decide(&mut self, first: &Known, claim: Claim<'_>) {
+        let label = claim.label;
         for (name, case) in &mut self.cases {
             if *name != label && case.stage == Stage::Cause && !case.is_of(first) {
                 case.stage = Stage::Symptom;
                 case.weight = 40;
             }
         }
-        self.note(first, speaks, Stage::Cause);
+        self.note(first, claim, Stage::Cause);
     }
 
-    fn note(&mut self, first: &Known, speaks: Speaks<'_>, stage: Stage) {
-        let Some(label) = self.rules.label(speaks.label) else {
+    fn note(&mut self, first: &Known, claim: Claim<'_>, stage: Stage) {
+        let Some(label) = self.rules.label(claim.label) else {
             return;
         };
         let source = self.sources.iter();
@@ -256,7 +256,7 @@ impl Judge<'_> {
         let strength = Strength {
             stage,
             weight: 100,
-            confidence: speaks.confidence,
+            confidence: claim.confidence,
             rule: usize::MAX,
         };
         let case = self
@@ -264,15 +264,15 @@ impl Judge<'_> {
             .entry(&label.name)
             .or_insert_with(|| Case::new(label, strength, place, None));
         case.strengthen(strength);
-        // Peers that tell of it are not whom it is about.
+        // Peers that report it are not the ranks it is about.
         if let Some(rank) = first.rank {
             case.ranks = [rank].into();
         }
         if let Some(node) = &first.node {
             case.nodes = [node.clone()].into();
         }
-        case.account = speaks.account.unwrap_or(case.account);
-        case.detail = speaks.detail.or(case.detail.take());
+        case.account = claim.account.unwrap_or(case.account);
+        case.detail = claim.detail.or(case.detail.take());
         case.fact = Some(Evidence {
             file: first.pod.clone(),
             line: 0,

@@ -1,4 +1,4 @@
-//! Traps of launchers that only show in several lines or logs together.
+//! Launcher pitfalls that only show in several lines or logs together.
 
 use super::{BTreeSet, Confidence, Evidence, Judge, Source, Stage, Strength};
 
@@ -15,7 +15,7 @@ fn cause() -> Strength {
 }
 
 impl Judge<'_> {
-    /// Every process believes that it is the first.
+    /// Every process runs as rank 0.
     pub(super) fn launcher(&mut self) {
         let rows = self.sources.iter().filter_map(|source| {
             let (count, line, size) = source.first_ranks.of_lightning()?;
@@ -25,13 +25,13 @@ impl Judge<'_> {
         let alone = rows.iter().find(|(_, count, ..)| *count > 1);
         // Logs of different ranks or hosts; of the same one there may be several attempts.
         let known = |source: &Source| Some((source.rank, source.node.clone()));
-        let whose: BTreeSet<_> = rows
+        let owners: BTreeSet<_> = rows
             .iter()
             .filter_map(|(source, ..)| known(source))
             .filter(|(rank, node)| rank.is_some() || node.is_some())
             .collect();
         let Some((source, _, line, size)) =
-            alone.or(rows.first().filter(|_| whose.len() > 1)).copied()
+            alone.or(rows.first().filter(|_| owners.len() > 1)).copied()
         else {
             return;
         };
@@ -46,13 +46,13 @@ impl Judge<'_> {
             rank: source.rank,
             node: source.node.clone(),
         };
-        let detail = format!("{claims} processes say that they are rank 0 of {size}");
+        let detail = format!("{claims} processes claim to be rank 0 of {size}");
         // Two that are rank 0 both open the store: the second finds its port taken.
         self.weaken(&["rendezvous_port_in_use"]);
         self.add_at("launcher_missing", cause(), evidence, Some(detail));
     }
 
-    /// Ranks that `torchrun` started again and that are refused at once read addresses of the ranks before.
+    /// Ranks that `torchrun` restarted and owners connections are refused at once have read stale addresses.
     pub(super) fn stale_store(&mut self) {
         let refused = self.sources.iter().find_map(|source| {
             let failed_at = source

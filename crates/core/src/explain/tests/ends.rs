@@ -27,9 +27,9 @@ pub(super) fn of_ends() -> Vec<Named> {
             facts().with(|facts| {
                 let done = condition(ConditionType::Succeeded, "PyTorchJob j is done.");
                 facts.status.conditions.push(done);
-                let mut told = ProgressRecord::from(&Progress::new(1, 200, at(50)));
-                told.nan_since = Some(20);
-                facts.status.trainyard.progress = Some(told);
+                let mut progress = ProgressRecord::from(&Progress::new(1, 200, at(50)));
+                progress.nan_since = Some(20);
+                facts.status.trainyard.progress = Some(progress);
             }),
             Cause::Succeeded,
             Succeeded,
@@ -72,7 +72,7 @@ pub(super) fn of_ends() -> Vec<Named> {
             vec!["ran out of memory", "above 8Gi"],
         ),
         (
-            "pods that were taken away explain the crashes",
+            "pods that were removed explain the crashes",
             facts().failed("", Some(exit(1, false))).with(|facts| {
                 facts.pods[0].disruption = Some(Disruption::NodePressure);
             }),
@@ -131,7 +131,7 @@ pub(super) fn of_ends() -> Vec<Named> {
             Failed,
             vec![
                 "ended with exit code 1: the program raised an exception: KeyError: 'rate'",
-                "read the innermost frame; an ended job",
+                "read the innermost frame; a finished job",
                 "verdict on attempt 1",
                 "high confidence; account: user; a retry does not help",
             ],

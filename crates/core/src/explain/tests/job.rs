@@ -1,4 +1,4 @@
-//! What the job itself tells.
+//! What the job itself shows.
 
 use super::*;
 
@@ -27,14 +27,14 @@ pub(super) fn of_the_job() -> Vec<Named> {
             phase: Phase::Stalled,
             since,
         });
-        let told = facts.status.trainyard.progress.as_mut().unwrap();
-        told.last_step_at = since;
-        told.step_seconds = Some(Figure(0.1));
+        let progress = facts.status.trainyard.progress.as_mut().unwrap();
+        progress.last_step_at = since;
+        progress.step_seconds = Some(Figure(0.1));
     });
     let diverges = steps.clone().with(|facts| {
-        let told = facts.status.trainyard.progress.as_mut().unwrap();
-        told.loss = Some(Figure(f64::NAN));
-        told.nan_since = Some(20);
+        let progress = facts.status.trainyard.progress.as_mut().unwrap();
+        progress.loss = Some(Figure(f64::NAN));
+        progress.nan_since = Some(20);
     });
     let suspended = facts().with(|facts| {
         facts.job.suspend = true;
@@ -63,7 +63,7 @@ pub(super) fn of_the_job() -> Vec<Named> {
         facts.unreadable = Some(why);
     });
     let set_aside = facts().with(|facts| {
-        let sentence = "the operator crashed 2 times while it processed this job; it is set aside";
+        let sentence = "the operator crashed 2 times while processing this job; it is set aside";
         facts.status.trainyard.waiting = Some(Reason::new(Code::SetAside, sentence));
     });
     let untouched = facts().with(|facts| facts.status = JobStatus::default());
@@ -182,7 +182,7 @@ pub(super) fn of_the_job() -> Vec<Named> {
                 .with(|facts| facts.operator = Operator::NoLease),
             Cause::NoOperator,
             Waits,
-            vec!["no lease"],
+            vec!["no operator lease"],
         ),
         (
             "untouched, the operator looks elsewhere",
@@ -206,7 +206,7 @@ pub(super) fn of_the_job() -> Vec<Named> {
             }),
             Cause::NoOperator,
             Waits,
-            vec!["lease ran out"],
+            vec!["has expired"],
         ),
         (
             "suspended",
@@ -233,7 +233,7 @@ pub(super) fn of_the_job() -> Vec<Named> {
                     facts.status.trainyard.quick_failures = 3;
                     facts.status.trainyard.attempt = 4;
                 })
-                .told("", "PyTorchJobRestarting", "Pod `j-worker-0`: exit code 1"),
+                .event("", "PyTorchJobRestarting", "Pod `j-worker-0`: exit code 1"),
             Cause::Backoff,
             Waits,
             vec!["3 times in a row", "attempt 4", "exit code 1"],
@@ -258,7 +258,7 @@ pub(super) fn of_the_job() -> Vec<Named> {
         (
             "no pod wanted",
             facts().with(|facts| {
-                let words = "no Worker pod is wanted, so the job can neither run nor end";
+                let words = "no Worker pod is requested, so the job can neither run nor finish";
                 facts.status.trainyard.waiting = Some(Reason::new(Code::NothingToRun, words));
             }),
             Cause::NothingToRun,
@@ -269,7 +269,7 @@ pub(super) fn of_the_job() -> Vec<Named> {
             "a fabric that is not there",
             facts().with(|facts| {
                 let words =
-                    "the job waits for the fabric `roce-b`: this cluster has none of that name";
+                    "the job waits for the fabric `roce-b`: this cluster has no fabric of that name";
                 facts.status.trainyard.waiting = Some(Reason::new(Code::WaitingForFabric, words));
             }),
             Cause::FabricMissing,
@@ -277,9 +277,9 @@ pub(super) fn of_the_job() -> Vec<Named> {
             vec!["roce-b", "kubectl get fabrics"],
         ),
         (
-            "a preflight that told nothing",
+            "a preflight without a result",
             facts().with(|facts| {
-                let words = "the preflight of the seats told nothing: it did not end within 300 s";
+                let words = "preflight produced no result: it did not finish within 300 s";
                 facts.status.trainyard.waiting =
                     Some(Reason::new(Code::WaitingForPreflight, words));
             }),

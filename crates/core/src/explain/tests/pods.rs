@@ -15,7 +15,7 @@ pub(super) fn of_pods() -> Vec<Named> {
         name: "data".into(),
         state,
         class: Some("fast".into()),
-        told: Some("waiting for a volume to be created".into()),
+        last_event: Some("waiting for a volume to be created".into()),
     };
     vec![
         (
@@ -52,7 +52,7 @@ pub(super) fn of_pods() -> Vec<Named> {
                     "ImagePullBackOff",
                     "Back-off pulling image \"example.com/train:1\"",
                 )
-                .told(
+                .event(
                     "j-worker-0",
                     "Failed",
                     "Failed to pull image: manifest unknown",
@@ -70,10 +70,10 @@ pub(super) fn of_pods() -> Vec<Named> {
             facts().trouble("ErrImagePull", "401 Unauthorized"),
             Cause::ImagePull,
             Waits,
-            vec!["does not let it", "imagePullSecrets"],
+            vec!["denied access", "imagePullSecrets"],
         ),
         (
-            "a registry that is away, as the status tells it",
+            "a registry that is away, as the status shows it",
             facts()
                 .trouble("ErrImagePull", "dial tcp: lookup r.example: no such host")
                 .refused("cannot pull the image of pod `j-worker-0`: no such host"),
@@ -83,7 +83,7 @@ pub(super) fn of_pods() -> Vec<Named> {
         ),
         (
             "a secret volume that is missing",
-            mounts.clone().told(
+            mounts.clone().event(
                 "j-worker-1",
                 "FailedMount",
                 "MountVolume.SetUp failed for volume \"s\" : secret \"wandb\" not found",
@@ -94,7 +94,7 @@ pub(super) fn of_pods() -> Vec<Named> {
         ),
         (
             "a volume held by another node",
-            mounts.told(
+            mounts.event(
                 "j-worker-0",
                 "FailedAttachVolume",
                 "Multi-Attach error for volume",
@@ -143,7 +143,7 @@ pub(super) fn of_pods() -> Vec<Named> {
             vec!["SIGSEGV", "4 times", "logs --previous"],
         ),
         (
-            "a node that does not answer",
+            "a node that does not respond",
             facts()
                 .pending(|pod| {
                     pod.phase = PodPhase::Running;
@@ -156,7 +156,7 @@ pub(super) fn of_pods() -> Vec<Named> {
                 }),
             Cause::NodeSilent,
             Waits,
-            vec!["node `n1`", "does not answer", "lost-after"],
+            vec!["node `n1`", "has not responded", "lost-after"],
         ),
         (
             "a gate of Kueue",
@@ -182,7 +182,7 @@ pub(super) fn of_pods() -> Vec<Named> {
                 }),
             Cause::Unschedulable,
             Waits,
-            vec!["waits for seats: needs 3 nodes", "nodes` shows who holds"],
+            vec!["waiting for nodes: needs 3 nodes", "nodes` shows which jobs"],
         ),
         (
             "our own gate, and no room ever",
@@ -224,7 +224,7 @@ pub(super) fn of_pods() -> Vec<Named> {
             Cause::Unschedulable,
             Waits,
             vec![
-                "say `Insufficient nvidia.com/gpu`",
+                "report `Insufficient nvidia.com/gpu`",
                 "until `nvidia.com/gpu` is free",
             ],
         ),

@@ -40,7 +40,7 @@ pub(super) fn of_refusals() -> Vec<Named> {
             "cannot create pod `j-worker-0`: Internal error occurred: failed calling webhook \
              \"pods.example.com\": failed to call webhook: connection refused",
             Cause::WebhookDown,
-            vec!["`pods.example.com` does not answer", "connection refused"],
+            vec!["`pods.example.com` does not respond", "connection refused"],
         ),
         (
             "pod security",
@@ -70,7 +70,7 @@ pub(super) fn of_refusals() -> Vec<Named> {
         (
             "name taken",
             "cannot create pod `j-worker-0`: it exists and belongs to TFJob `j`; rename the job, or delete this \
-             pod if nobody needs it",
+             pod if it is not needed",
             Cause::NameTaken,
             vec!["belongs to TFJob `j`", "create pod `j-worker-0`"],
         ),

@@ -50,7 +50,7 @@ mod tests {
         let sorted = ["a", "a1", "a01", "a2", "a10", "a10b1", "a10b12", "b"];
         for (at, a) in sorted.iter().enumerate() {
             for (to, b) in sorted.iter().enumerate() {
-                // Equal numbers are told apart by their bytes.
+                // Equal numbers are ordered by their bytes.
                 if ["a1", "a01"].contains(a) && ["a1", "a01"].contains(b) {
                     continue;
                 }

@@ -26,7 +26,7 @@ pub(super) struct Count<'a> {
     pub(super) holders: Vec<Holder<'a>>,
     /// Seats that are kept for a gang that waits.
     pub(super) kept: usize,
-    /// Seats that pods take which are no gang's.
+    /// Seats used by pods outside any gang.
     pub(super) foreign: usize,
     /// Nodes that seat no such pod though they are large enough, by the reason.
     pub(super) barred: BTreeMap<Bar, usize>,
@@ -108,13 +108,13 @@ fn holders<'a>(
     room: &[u32],
 ) -> Vec<Holder<'a>> {
     let mut largest: Vec<Option<(i64, u32, &'a GangKey)>> = vec![None; table.nodes.len()];
-    for lodger in &table.lodgers {
-        let at = lodger.node as usize;
-        let (Some(gang), Some(number), true) = (lodger.gang, lodger.number, nodes.contains(&at))
+    for placed in &table.placed_pods {
+        let at = placed.node as usize;
+        let (Some(gang), Some(number), true) = (placed.gang, placed.number, nodes.contains(&at))
         else {
             continue;
         };
-        let size = lodger.accelerators;
+        let size = placed.accelerators;
         if largest[at].is_none_or(|(other, ..)| size > other) {
             largest[at] = Some((size, number, gang));
         }

@@ -27,7 +27,7 @@ pub(super) fn sentence(
     let mut parts = vec![needs(table, ask, &groups[0], count)];
     if count.best >= count.wanted {
         let lacking = lacking(table, groups);
-        parts.push(beside(table, ask, lacking));
+        parts.push(missing_beside(table, ask, lacking));
         parts.extend(lacking.into_iter().flat_map(|group| absent(table, group)));
         return parts;
     }
@@ -38,7 +38,7 @@ pub(super) fn sentence(
         ),
         None => format!("the cluster has {}", count.best),
     });
-    let mut lead = "more ";
+    let mut more = "more ";
     for holder in count.holders.iter().take(NAMED) {
         let own = ask.gang.key.namespace == holder.gang.namespace;
         let name = if own {
@@ -47,11 +47,11 @@ pub(super) fn sentence(
             holder.gang.to_string()
         };
         parts.push(format!(
-            "{} {lead}{} held by `{name}`",
+            "{} {more}{} held by `{name}`",
             holder.seats,
             is_or_are(holder.seats)
         ));
-        lead = "";
+        more = "";
     }
     let others = count.holders.iter().skip(NAMED);
     let seats: usize = others.clone().map(|holder| holder.seats).sum();
@@ -60,7 +60,7 @@ pub(super) fn sentence(
     }
     if let (Some(gang), true) = (promised, count.kept > 0) {
         parts.push(format!(
-            "{} {} kept for `{}`, which waits longer or has a higher priority",
+            "{} {} reserved for `{}`, which waits longer or has a higher priority",
             count.kept,
             is_or_are(count.kept),
             gang.key.name
@@ -68,7 +68,7 @@ pub(super) fn sentence(
     }
     if count.foreign > 0 {
         parts.push(format!(
-            "{} {} taken by pods of no gang",
+            "{} {} used by other pods",
             count.foreign,
             is_or_are(count.foreign)
         ));
@@ -147,7 +147,7 @@ fn lacking<'g>(table: &NodeTable<'_>, groups: &'g [Group]) -> Option<&'g Group> 
 }
 
 /// What is missing where the largest group by itself would fit.
-fn beside(table: &NodeTable<'_>, ask: &Ask<'_>, lacking: Option<&Group>) -> String {
+fn missing_beside(table: &NodeTable<'_>, ask: &Ask<'_>, lacking: Option<&Group>) -> String {
     match lacking {
         Some(group) => {
             let role = group
@@ -162,7 +162,7 @@ fn beside(table: &NodeTable<'_>, ask: &Ask<'_>, lacking: Option<&Group>) -> Stri
             )
         }
         None if ask.is_mutual => {
-            "there are that many, but spread and affinity of the pods leave no way to use them"
+            "there are that many, but pod affinity and topology spread constraints rule them out"
                 .to_owned()
         }
         None => "there are that many, but not for all pods together".to_owned(),
@@ -203,8 +203,8 @@ fn barred(bar: &Bar, nodes: usize) -> String {
             let have = if nodes == 1 { "has" } else { "have" };
             format!("{nodes} {noun} {have} the taint `{key}`, which the pods do not tolerate")
         }
-        Bar::Selector => format!("{nodes} {noun} {be} not what `nodeSelector` selects"),
-        Bar::Affinity => format!("{nodes} {noun} {be} not what the node affinity requires"),
+        Bar::Selector => format!("{nodes} {noun} {be} excluded by `nodeSelector`"),
+        Bar::Affinity => format!("{nodes} {noun} {be} excluded by the required node affinity"),
     }
 }
 

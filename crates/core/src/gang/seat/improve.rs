@@ -6,7 +6,7 @@ use crate::gang::{
     node_table::NodeTable,
 };
 
-/// Moves that are looked at; a gang of 64 pods seldom needs a tenth.
+/// Most moves that are tried; a gang of 64 pods seldom needs a tenth.
 const LOOKS: u32 = 20_000;
 /// Nodes that a pod may be moved to.
 const NODES: usize = 32;
@@ -54,12 +54,12 @@ pub(super) fn improve(
             break;
         }
     }
-    room.give_back_all(ask, seats);
+    room.release_all(ask, seats);
 }
 
 struct Search<'y, 'a> {
     table: &'y NodeTable<'a>,
-    /// For each pod whom it talks to, and how much.
+    /// For each pod its peers, and how much it exchanges with them.
     talks: Vec<Vec<(u32, u32)>>,
 }
 
@@ -129,7 +129,7 @@ fn move_unit(
     }
     for pod in unit {
         let need = &ask.needs[ask.shape(*pod)];
-        room.give_back(here, need);
+        room.release(here, need);
         room.take(node, need);
     }
     true

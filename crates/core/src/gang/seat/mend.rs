@@ -41,7 +41,7 @@ pub(super) fn mend(room: &mut Room<'_, '_>, ask: &Ask<'_>) -> Option<Seats> {
             all &= work.nearest(room, ask, &mut mutual, pod);
         }
     }
-    room.give_back_all(ask, &work.given);
+    room.release_all(ask, &work.given);
     all.then_some(work.seats)
 }
 

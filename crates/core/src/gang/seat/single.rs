@@ -92,7 +92,7 @@ pub(super) fn fill(
                 (last.map_or(0, |last| table.hops(last, node)), node)
             });
         let Some(node) = found else {
-            room.give_back_all(ask, &given);
+            room.release_all(ask, &given);
             return None;
         };
         mutual.add(shape, node);
@@ -102,7 +102,7 @@ pub(super) fn fill(
         given[pod as usize] = Some(node);
         last = Some(node);
     }
-    room.give_back_all(ask, &given);
+    room.release_all(ask, &given);
     Some(seats)
 }
 

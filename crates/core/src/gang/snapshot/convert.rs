@@ -31,7 +31,7 @@ impl Snapshot {
         snapshot
     }
 
-    /// Finds the levels anew; to be called when nodes or their labels have changed.
+    /// Detects the levels again; to be called when nodes or their labels have changed.
     pub fn detect_topology(&mut self) {
         (self.topology, self.warnings) = Topology::detect(self.placed_labels());
     }

@@ -6,11 +6,11 @@ use thiserror::Error;
 
 use super::Snapshot;
 
-/// Why objects are no cluster.
+/// Why objects do not describe a cluster.
 #[derive(Debug, Error)]
 pub enum NotACluster {
     /// There is no node among them.
-    #[error("there is no object of kind Node in it")]
+    #[error("it contains no object of kind Node")]
     NoNode,
     /// An object is not what it says.
     #[error("{kind} `{name}` cannot be read")]

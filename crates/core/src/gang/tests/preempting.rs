@@ -1,4 +1,4 @@
-//! Who has to end, and for whom.
+//! Which gangs are evicted, and for which gang.
 
 use super::{super::testing::*, *};
 
@@ -39,7 +39,7 @@ fn victims(placement: &Placement) -> Vec<&str> {
 }
 
 #[test]
-fn the_cheapest_end_and_nobody_else() {
+fn only_cheapest_gangs_are_evicted() {
     let mut snapshot = cluster(1, 1, 4);
     let late = running(&mut snapshot, "late", &["b0r0h0"], 100);
     let fresh = running(&mut snapshot, "fresh", &["b0r0h1"], 990);
@@ -51,12 +51,12 @@ fn the_cheapest_end_and_nobody_else() {
     assert_eq!(eviction.price_seconds, 80);
     assert_eq!(
         eviction.message,
-        "ends for `team/urgent`, whose priority 10 is above 0; the 0 min since its last checkpoint are lost \
+        "evicted for `team/urgent`: priority 10 is above 0; the 0 min since its last checkpoint are lost \
          on 8 GPUs"
     );
     assert_eq!(placement.reservations[&key("urgent")][0].node, "b0r0h1");
     assert!(
-        why(&placement, "urgent").ends_with("waits for `fresh` to end, of lower priority"),
+        why(&placement, "urgent").ends_with("waiting for `fresh` (lower priority) to end"),
         "{}",
         why(&placement, "urgent")
     );
@@ -69,7 +69,7 @@ fn the_cheapest_end_and_nobody_else() {
 }
 
 #[test]
-fn nobody_ends_for_a_gang_that_did_not_ask_or_is_no_higher() {
+fn preemption_needs_request_and_higher_priority() {
     let mut snapshot = cluster(1, 1, 1);
     let low = running(&mut snapshot, "low", &["b0r0h0"], 0);
     let mut polite = urgent(1);
@@ -91,11 +91,11 @@ fn while_a_victim_leaves_no_other_is_chosen() {
     let placement = place(&snapshot, &[first, second, urgent(1)], time(1_000));
     assert_eq!(victims(&placement), [""; 0]);
     assert_eq!(placement.reservations[&key("urgent")][0].node, "b0r0h0");
-    assert!(why(&placement, "urgent").ends_with("waits for gangs that are ending already"));
+    assert!(why(&placement, "urgent").ends_with("waiting for gangs that are already terminating"));
 }
 
 #[test]
-fn scope_says_whose_seats_may_be_taken() {
+fn preemption_scope_limits_victims() {
     let mut snapshot = cluster(1, 1, 2);
     let mut other = running(&mut snapshot, "other", &["b0r0h0"], 990);
     other.key.namespace = "elsewhere".to_owned();
@@ -113,20 +113,20 @@ fn scope_says_whose_seats_may_be_taken() {
             PreemptionScope::Namespace,
             1,
             &["own"],
-            "`own` to end, of lower priority",
+            "`own` (lower priority) to end",
         ),
         (PreemptionScope::Namespace, 2, &[], across),
         (
             PreemptionScope::Cluster,
             1,
             &["other"],
-            "`other` to end, of lower priority",
+            "`other` (lower priority) to end",
         ),
         (
             PreemptionScope::Cluster,
             2,
             &["other", "own"],
-            "to end, of lower priority",
+            "(lower priority) to end",
         ),
     ];
     for (scope, pods, want, sentence) in cases {
@@ -150,7 +150,7 @@ fn scope_says_whose_seats_may_be_taken() {
 }
 
 #[test]
-fn claim_decides_who_goes_first_and_whom_seats_are_kept_for() {
+fn claim_decides_order_and_reservation() {
     let mut snapshot = cluster(1, 1, 2);
     occupy(&mut snapshot, "b0r0h0", "holder", 8);
     let older = gang("older", 2, 8).created(1);

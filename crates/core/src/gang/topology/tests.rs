@@ -63,7 +63,7 @@ fn well_known_labels_are_found_from_wide_to_narrow() {
 }
 
 #[test]
-fn labels_that_disagree_are_told() {
+fn inconsistent_labels_are_reported() {
     let key = |name: &str| format!("cloud.provider.com/topology-{name}");
     let (block, rack) = (key("block"), key("rack"));
     let nodes = [

@@ -1,7 +1,7 @@
 //! What the API server admitted of a gang: the only priority that counts.
 //!
 //! Owns when a gang has to make its pods before it may ask for seats, and with what priority it asks. The number of a
-//! pod was checked by admission and quota; what a job says of itself was checked by nobody.
+//! pod was checked by admission and quota; what a job states itself is unchecked.
 //!
 //! Invariants: a gang asks with no more than the default of the cluster until every pod that wants a seat exists and
 //! asks for at least what its template asks for. The seats that it holds are protected by the lowest priority of the
@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Sitter;
+use super::GangPod;
 use crate::{
     gang::{Gang, PriorityClasses, Resources, Shape},
     spec::Role,
@@ -31,12 +31,12 @@ pub(super) struct Admission {
     is_begun: bool,
 }
 
-/// How a gang stands before others.
+/// The priority of a gang compared with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Standing {
-    /// What protects the seats that it holds.
+    /// The priority that protects the seats that it holds.
     pub(super) priority: i32,
-    /// With what it asks for seats.
+    /// The priority with which it asks for seats.
     pub(super) claim: i32,
     /// Whether all its pods exist as its templates ask for them.
     pub(super) is_admitted: bool,
@@ -45,7 +45,7 @@ pub(super) struct Standing {
 
 impl Admission {
     /// Adds a pod that has not ended; `current` where it is of this attempt and stays.
-    pub(super) fn add(&mut self, pod: &Sitter<'_>, shape: &Shape, current: bool) {
+    pub(super) fn add(&mut self, pod: &GangPod<'_>, shape: &Shape, current: bool) {
         let lowest = self.lowest.unwrap_or(pod.priority);
         self.lowest = Some(lowest.min(pod.priority));
         if !current {
@@ -74,9 +74,9 @@ impl Admission {
         }
     }
 
-    /// Whether placement has to look again since `before`, for a gang that is in line or not.
-    pub(super) fn stirs(&self, before: &Self, in_line: bool) -> bool {
-        self != before && (in_line || self.lowest < before.lowest)
+    /// Whether placement has to look again since `before`, for a gang that waits or not.
+    pub(super) fn affects_placement(&self, before: &Self, is_waiting: bool) -> bool {
+        self != before && (is_waiting || self.lowest < before.lowest)
     }
 
     pub(super) fn standing(&self, gang: &Gang, classes: &PriorityClasses) -> Standing {
@@ -120,7 +120,7 @@ impl Admission {
     }
 }
 
-/// Whether a launcher, which is made when the others run, asks for so little that they may speak for it: no
+/// Whether a launcher, which is made when the others run, asks for so little that their priority counts for it: no
 /// accelerator, and of nothing else more than all of them together.
 fn is_minor(gang: &Gang, launcher: usize) -> bool {
     let mut others = Resources::default();

@@ -1,4 +1,4 @@
-//! One gang, in line or with seats.
+//! One gang, waiting or with seats.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 
 use super::{
-    Sitter,
+    GangPod,
     admission::{Admission, Standing},
 };
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     spec::{Job, Slot},
 };
 
-/// A node that did not serve a gang is not given to it again for this long.
+/// A node that failed for a gang is not given to it again for this long.
 const AVOIDED_FOR: Duration = Duration::from_mins(5);
 /// Nodes that are avoided at once; the oldest is tried again first.
 const AVOIDED_MOST: usize = 64;
@@ -30,8 +30,8 @@ pub(super) struct Entry {
     pub(super) gang: Gang,
     /// Of which version of the job.
     pub(super) generation: i64,
-    pub(super) in_line: bool,
-    /// Since when it is in line.
+    pub(super) is_waiting: bool,
+    /// Since when it waits.
     pub(super) since: Timestamp,
     /// How long it may hold some seats while it waits for the rest.
     patience: Duration,
@@ -40,13 +40,13 @@ pub(super) struct Entry {
     /// The pods of `attempt` that have ended well and need no seat any more.
     done: BTreeSet<String>,
     attempt: u32,
-    /// The nodes that did not serve, and since when.
+    /// The nodes that failed for this gang, and since when.
     avoided: BTreeMap<String, Timestamp>,
-    /// For whom it has to leave its seats, until it has given them back.
+    /// For which gang it is evicted, until it has released its seats.
     pub(super) evicted: Option<Eviction>,
     /// What the API server admitted of it.
     admission: Admission,
-    /// Whether the scope of preemption is what it waits for.
+    /// Whether it waits because of the scope of preemption.
     pub(super) out_of_scope: bool,
 }
 
@@ -60,7 +60,7 @@ impl Entry {
     ) -> Self {
         let mut entry = Self {
             generation,
-            in_line: false,
+            is_waiting: false,
             since: gang.created,
             patience,
             why: None,
@@ -82,7 +82,7 @@ impl Entry {
             entry.gang.remembered = before.gang.remembered;
             entry.gang.leaving = before.gang.leaving;
             entry.evicted = before.evicted;
-            entry.in_line = before.in_line;
+            entry.is_waiting = before.is_waiting;
             entry.since = before.since;
             entry.avoided = before.avoided;
             entry.done = before.done;
@@ -93,13 +93,13 @@ impl Entry {
         entry
     }
 
-    /// Learns from the pods which seats are taken, which are free for good, and what was admitted. Pods of attempts
-    /// up to `released` have no seats any more; whether placement would answer otherwise now.
-    pub(super) fn learn<'a>(
+    /// Reads from the pods which seats are taken, which are free for good, and what was admitted. Pods of attempts
+    /// up to `released` have no seats any more. Returns whether placement may give another result now.
+    pub(super) fn update_pods<'a>(
         &mut self,
         attempt: u32,
         released: u32,
-        pods: impl IntoIterator<Item = Sitter<'a>>,
+        pods: impl IntoIterator<Item = GangPod<'a>>,
     ) -> bool {
         if self.attempt != attempt {
             self.attempt = attempt;
@@ -127,7 +127,7 @@ impl Entry {
                 self.gang.held.remove(pod.name);
                 self.done.insert(pod.name.to_owned());
             } else if has_ended || pod.leaving {
-                // Its place is held for the pod that comes after it.
+                // Its seat is held for the pod that replaces it.
             } else if let Some(node) = pod.node {
                 self.gang.held.insert(pod.name.to_owned(), node.to_owned());
             } else if let Some(tied) = pod.tied {
@@ -140,9 +140,9 @@ impl Entry {
         self.gang.leaving = leaving;
         there.extend(self.done.iter().map(String::as_str));
         admission.settle(&self.gang, &there, &self.admission);
-        let stirs = admission.stirs(&self.admission, self.in_line);
+        let affects_placement = admission.affects_placement(&self.admission, self.is_waiting);
         self.admission = admission;
-        has_left || stirs
+        has_left || affects_placement
     }
 
     /// With what priority the gang holds its seats and asks for more.
@@ -150,8 +150,8 @@ impl Entry {
         self.admission.standing(&self.gang, classes)
     }
 
-    /// Gives up seats on nodes that seat nobody any more, unless a pod sits there; whether it did.
-    pub(super) fn lose_bad_seats(&mut self, snapshot: &Snapshot, now: Timestamp) -> bool {
+    /// Releases seats on nodes that accept no pods any more, unless its pod is on the node; whether it did.
+    pub(super) fn release_unusable_seats(&mut self, snapshot: &Snapshot, now: Timestamp) -> bool {
         let namespace = &self.gang.key.namespace;
         let (avoided, held) = (&self.avoided, &mut self.gang.held);
         let mut lost = Vec::new();
@@ -164,11 +164,11 @@ impl Entry {
                 namespace: namespace.clone(),
                 name: pod.clone(),
             };
-            let sits = || {
+            let has_bound_pod = || {
                 let resident = snapshot.pods.get(&key);
                 resident.is_some_and(|pod| pod.node == *node && !pod.leaving)
             };
-            let keep = (seats && !avoided.contains_key(node.as_str())) || sits();
+            let keep = (seats && !avoided.contains_key(node.as_str())) || has_bound_pod();
             if !keep {
                 lost.push((pod.clone(), node.clone()));
             }
@@ -176,8 +176,8 @@ impl Entry {
         });
         let any = !lost.is_empty();
         self.gang.remembered.extend(lost);
-        if any && !self.in_line {
-            self.in_line = true;
+        if any && !self.is_waiting {
+            self.is_waiting = true;
             self.since = now;
             self.why = None;
         }
@@ -195,17 +195,17 @@ impl Entry {
             return Seating::Given(by_slot(job, &self.gang.held));
         }
         match self.admission.awaited(&self.gang, classes) {
-            // A gang that holds seats keeps its place in the line, where its patience ends.
-            Some(why) if self.in_line && !self.gang.held.is_empty() => {
-                Seating::InLine(Some(self.why.clone().unwrap_or(why)))
+            // A gang that holds seats stays in the wait queue until its start times out.
+            Some(why) if self.is_waiting && !self.gang.held.is_empty() => {
+                Seating::Queued(Some(self.why.clone().unwrap_or(why)))
             }
             Some(why) => {
-                self.in_line = false;
+                self.is_waiting = false;
                 self.why = None;
                 self.gang.reserved.clear();
                 Seating::Unadmitted(why)
             }
-            None if self.in_line => Seating::InLine(self.why.clone()),
+            None if self.is_waiting => Seating::Queued(self.why.clone()),
             None => Seating::Unasked,
         }
     }
@@ -215,13 +215,13 @@ impl Entry {
         self.gang.held.extend(seats);
         self.gang.remembered.clear();
         let mut unseated = self.gang.unseated();
-        self.in_line = unseated.any(|at| !self.done.contains(&self.gang.pods[at].name));
+        self.is_waiting = unseated.any(|at| !self.done.contains(&self.gang.pods[at].name));
         self.why = None;
         self.out_of_scope = false;
     }
 
-    pub(super) fn give_back(&mut self, avoid: &[String], now: Timestamp) {
-        self.in_line = false;
+    pub(super) fn release_seats(&mut self, avoid: &[String], now: Timestamp) {
+        self.is_waiting = false;
         self.why = None;
         self.out_of_scope = false;
         self.gang.reserved.clear();
@@ -240,16 +240,20 @@ impl Entry {
         }
     }
 
-    /// Gives up a gang that holds some seats and has waited for the rest for too long, with nothing that
+    /// Releases the seats of a gang that has waited too long for the rest of them, with no pod that
     /// runs; whether it did.
-    pub(super) fn has_waited_long_enough(&mut self, snapshot: &Snapshot, now: Timestamp) -> bool {
+    pub(super) fn release_if_start_timed_out(
+        &mut self,
+        snapshot: &Snapshot,
+        now: Timestamp,
+    ) -> bool {
         self.avoided
             .retain(|_, at| at.checked_add(AVOIDED_FOR).is_ok_and(|end| end > now));
         let over = self
             .since
             .checked_add(self.patience)
             .is_ok_and(|end| end <= now);
-        if !self.in_line || self.gang.held.is_empty() || !over || self.sits(snapshot) {
+        if !self.is_waiting || self.gang.held.is_empty() || !over || self.has_bound_pod(snapshot) {
             return false;
         }
         self.gang.remembered = std::mem::take(&mut self.gang.held);
@@ -257,7 +261,7 @@ impl Entry {
     }
 
     /// Whether a pod of the gang is on a node.
-    fn sits(&self, snapshot: &Snapshot) -> bool {
+    fn has_bound_pod(&self, snapshot: &Snapshot) -> bool {
         self.gang.pods.iter().any(|pod| {
             let key = PodKey {
                 namespace: self.gang.key.namespace.clone(),
@@ -269,7 +273,7 @@ impl Entry {
 
     /// Whether placement has to know of it: it waits, or holds seats that no pod shows.
     pub(super) fn matters(&self, snapshot: &Snapshot) -> bool {
-        self.in_line
+        self.is_waiting
             || self.gang.held.keys().any(|pod| {
                 let key = PodKey {
                     namespace: self.gang.key.namespace.clone(),
@@ -289,8 +293,8 @@ impl Entry {
         gang.never_preempts = standing.never_preempts;
         gang.pods.retain(|pod| !self.done.contains(&pod.name));
         gang.leaving |= self.evicted.is_some();
-        if !self.in_line || gang.leaving {
-            // It wants no more than it has, or first has to be gone.
+        if !self.is_waiting || gang.leaving {
+            // It wants no more seats, or must terminate first.
             let held = &gang.held;
             gang.pods.retain(|pod| held.contains_key(&pod.name));
         }

@@ -1,4 +1,4 @@
-//! Gangs in line, as an adapter sees them come and go.
+//! Gangs in the wait queue, as an adapter sees them come and go.
 
 mod priority;
 
@@ -13,13 +13,13 @@ use crate::{job::testing, spec::Kind};
 /// A day after the job was made: older than any patience.
 const NOW: i64 = 86_400;
 
-/// A line before nodes `a`, `b` and `c` of eight GPUs each.
-fn line() -> WaitQueue {
-    let mut line = WaitQueue::default();
+/// A wait queue for nodes `a`, `b` and `c` of eight GPUs each.
+fn queue() -> WaitQueue {
+    let mut queue = WaitQueue::default();
     for name in ["a", "b", "c"] {
-        line.hear_node(name, node(&[], 8));
+        queue.update_node(name, node(&[], 8));
     }
-    line
+    queue
 }
 
 /// A job of a master and two workers, each with a whole node.
@@ -42,8 +42,8 @@ fn job() -> Job {
     job
 }
 
-fn running<'a>(name: &'a str, node: &'a str) -> Sitter<'a> {
-    Sitter {
+fn running<'a>(name: &'a str, node: &'a str) -> GangPod<'a> {
+    GangPod {
         name,
         phase: PodPhase::Running,
         attempt: 1,
@@ -56,19 +56,19 @@ fn running<'a>(name: &'a str, node: &'a str) -> Sitter<'a> {
     }
 }
 
-fn look(line: &mut WaitQueue, attempt: u32, pods: &[Sitter<'_>], now: i64) -> Seating {
-    look_at(line, &job(), (attempt, 0), pods, now)
+fn look(queue: &mut WaitQueue, attempt: u32, pods: &[GangPod<'_>], now: i64) -> Seating {
+    look_at(queue, &job(), (attempt, 0), pods, now)
 }
 
-/// Looks at a job in this attempt, after this one gave its seats back.
+/// Looks at a job in this attempt, after this one released its seats.
 fn look_at(
-    line: &mut WaitQueue,
+    queue: &mut WaitQueue,
     job: &Job,
     (attempt, released): (u32, u32),
-    pods: &[Sitter<'_>],
+    pods: &[GangPod<'_>],
     now: i64,
 ) -> Seating {
-    let edition = Edition {
+    let revision = GangRevision {
         generation: 1,
         created: time(0),
         attempt,
@@ -76,7 +76,7 @@ fn look_at(
         runs_since: Some(time(now - 600)),
     };
     let pods = pods.iter().copied();
-    line.seating(job, edition, &Cluster::default(), pods, time(now))
+    queue.seating(job, revision, &Cluster::default(), pods, time(now))
 }
 
 fn given(seating: &Seating) -> Vec<&str> {
@@ -86,96 +86,99 @@ fn given(seating: &Seating) -> Vec<&str> {
     }
 }
 
-/// A line in which the gang has got its three seats.
+/// A wait queue in which the gang has got its three seats.
 fn seated() -> WaitQueue {
-    let mut line = line();
-    assert_eq!(look(&mut line, 1, &[], NOW), Seating::Unasked);
-    line.ask(&GangKey::of(&job()), time(NOW));
-    assert_eq!(look(&mut line, 1, &[], NOW), Seating::InLine(None));
-    assert_eq!(line.place(time(NOW)).seated.len(), 1);
-    assert_eq!(given(&look(&mut line, 1, &[], NOW)), ["a", "b", "c"]);
-    line
+    let mut queue = queue();
+    assert_eq!(look(&mut queue, 1, &[], NOW), Seating::Unasked);
+    queue.ask(&GangKey::of(&job()), time(NOW));
+    assert_eq!(look(&mut queue, 1, &[], NOW), Seating::Queued(None));
+    assert_eq!(queue.place(time(NOW)).seated.len(), 1);
+    assert_eq!(given(&look(&mut queue, 1, &[], NOW)), ["a", "b", "c"]);
+    queue
 }
 
 #[test]
-fn a_gang_that_lost_a_node_holds_the_others_for_as_long_as_it_may() {
+fn lost_node_keeps_other_seats_until_timeout() {
     for (name, hit) in [
-        ("gone", (|line| line.forget_node("b")) as fn(&mut WaitQueue)),
-        ("silent", |line| line.hear_sign("b", false)),
-        ("cordoned", |line| {
+        (
+            "gone",
+            (|queue| queue.forget_node("b")) as fn(&mut WaitQueue),
+        ),
+        ("silent", |queue| queue.set_node_responding("b", false)),
+        ("cordoned", |queue| {
             let mut cordoned = node(&[], 8);
             cordoned.unschedulable = true;
-            line.hear_node("b", cordoned);
+            queue.update_node("b", cordoned);
         }),
     ] {
-        let mut line = seated();
-        hit(&mut line);
+        let mut queue = seated();
+        hit(&mut queue);
         assert_eq!(
-            look(&mut line, 2, &[], NOW),
-            Seating::InLine(None),
+            look(&mut queue, 2, &[], NOW),
+            Seating::Queued(None),
             "{name}"
         );
-        line.place(time(NOW));
+        queue.place(time(NOW));
         let key = GangKey::of(&job());
-        assert_eq!(line.gangs[&key].gang.held.len(), 2, "{name}: held");
-        assert!(line.gangs[&key].why.is_some(), "{name}: and says why");
+        assert_eq!(queue.gangs[&key].gang.held.len(), 2, "{name}: held");
+        assert!(queue.gangs[&key].why.is_some(), "{name}: and says why");
         let patience = i64::try_from(job().settings.start_within.as_secs()).unwrap();
-        line.place(time(NOW + patience - 1));
-        assert_eq!(line.gangs[&key].gang.held.len(), 2, "{name}: still");
-        line.place(time(NOW + patience));
-        assert_eq!(line.gangs[&key].gang.held.len(), 0, "{name}: no longer");
-        line.hear_node("b", node(&[], 8));
-        line.place(time(NOW + patience + 1));
-        let back = look(&mut line, 2, &[], NOW + patience + 1);
+        queue.place(time(NOW + patience - 1));
+        assert_eq!(queue.gangs[&key].gang.held.len(), 2, "{name}: still");
+        queue.place(time(NOW + patience));
+        assert_eq!(queue.gangs[&key].gang.held.len(), 0, "{name}: no longer");
+        queue.update_node("b", node(&[], 8));
+        queue.place(time(NOW + patience + 1));
+        let back = look(&mut queue, 2, &[], NOW + patience + 1);
         assert_eq!(given(&back), ["a", "b", "c"], "{name}: as before");
     }
 }
 
 #[test]
-fn seats_are_read_from_the_pods_after_a_start() {
-    let mut line = line();
-    let tied = Sitter {
+fn restart_reads_seats_from_pods() {
+    let mut queue = queue();
+    let tied = GangPod {
         phase: PodPhase::Pending,
         node: None,
         ..running("j-worker-1", "c")
     };
     let pods = [running("j-master-0", "b"), running("j-worker-0", "a"), tied];
-    assert_eq!(given(&look(&mut line, 1, &pods, NOW)), ["b", "a", "c"]);
+    assert_eq!(given(&look(&mut queue, 1, &pods, NOW)), ["b", "a", "c"]);
 }
 
 #[test]
-fn a_pod_that_ended_well_needs_no_seat_in_its_attempt() {
-    let mut line = seated();
-    let done = Sitter {
+fn succeeded_pod_needs_no_seat() {
+    let mut queue = seated();
+    let done = GangPod {
         phase: PodPhase::Succeeded,
         ..running("j-worker-0", "b")
     };
     let pods = [running("j-master-0", "a"), done, running("j-worker-1", "c")];
-    assert_eq!(given(&look(&mut line, 1, &pods, NOW)), ["a", "c"]);
-    let next = look(&mut line, 2, &[], NOW);
+    assert_eq!(given(&look(&mut queue, 1, &pods, NOW)), ["a", "c"]);
+    let next = look(&mut queue, 2, &[], NOW);
     assert_eq!(next, Seating::Unasked, "the next attempt runs it again");
 }
 
 #[test]
-fn a_node_that_did_not_serve_is_avoided_for_a_while() {
-    let mut line = seated();
+fn failed_node_is_avoided_for_five_minutes() {
+    let mut queue = seated();
     let key = GangKey::of(&job());
-    line.give_back(&key, &["b".to_owned()], time(NOW));
-    line.ask(&key, time(NOW));
-    line.place(time(NOW));
-    let Seating::InLine(Some(_)) = look(&mut line, 2, &[], NOW) else {
+    queue.release_seats(&key, &["b".to_owned()], time(NOW));
+    queue.ask(&key, time(NOW));
+    queue.place(time(NOW));
+    let Seating::Queued(Some(_)) = look(&mut queue, 2, &[], NOW) else {
         panic!("two nodes are not enough");
     };
-    line.place(time(NOW + 300));
-    assert_eq!(given(&look(&mut line, 2, &[], NOW + 300)), ["a", "b", "c"]);
+    queue.place(time(NOW + 300));
+    assert_eq!(given(&look(&mut queue, 2, &[], NOW + 300)), ["a", "b", "c"]);
 }
 
 #[test]
-fn a_job_made_again_under_the_same_name_avoids_nothing() {
-    let mut line = seated();
+fn recreated_job_avoids_no_node() {
+    let mut queue = seated();
     let key = GangKey::of(&job());
-    line.give_back(&key, &["b".to_owned()], time(NOW));
-    let again = Edition {
+    queue.release_seats(&key, &["b".to_owned()], time(NOW));
+    let again = GangRevision {
         generation: 1,
         created: time(NOW + 1),
         attempt: 1,
@@ -183,15 +186,15 @@ fn a_job_made_again_under_the_same_name_avoids_nothing() {
         runs_since: None,
     };
     let cluster = Cluster::default();
-    let look = |line: &mut WaitQueue| line.seating(&job(), again, &cluster, [], time(NOW + 1));
-    assert_eq!(look(&mut line), Seating::Unasked);
-    line.ask(&key, time(NOW + 1));
-    line.place(time(NOW + 1));
-    assert_eq!(given(&look(&mut line)), ["a", "b", "c"]);
+    let look = |queue: &mut WaitQueue| queue.seating(&job(), again, &cluster, [], time(NOW + 1));
+    assert_eq!(look(&mut queue), Seating::Unasked);
+    queue.ask(&key, time(NOW + 1));
+    queue.place(time(NOW + 1));
+    assert_eq!(given(&look(&mut queue)), ["a", "b", "c"]);
 }
 
 #[test]
-fn who_waits_for_seats() {
+fn which_jobs_wait_for_seats() {
     let with = |change: fn(&mut Job)| {
         let mut job = job();
         change(&mut job);
@@ -269,8 +272,8 @@ fn names(job: &Job) -> Vec<String> {
 }
 
 /// Pods that were admitted with this priority and are held back.
-fn gated(names: &[String], priority: i32) -> Vec<Sitter<'_>> {
-    let pods = names.iter().map(|name| Sitter {
+fn gated(names: &[String], priority: i32) -> Vec<GangPod<'_>> {
+    let pods = names.iter().map(|name| GangPod {
         phase: PodPhase::Pending,
         node: None,
         tied: None,
@@ -280,20 +283,20 @@ fn gated(names: &[String], priority: i32) -> Vec<Sitter<'_>> {
     pods.collect()
 }
 
-/// Puts the urgent gang in line, with pods of priority 1000.
-fn ask_urgently(line: &mut WaitQueue) -> Seating {
+/// Queues the urgent gang, with pods of priority 1000.
+fn ask_urgently(queue: &mut WaitQueue) -> Seating {
     let names = names(&urgent());
     let pods = gated(&names, 1_000);
-    let before = look_at(line, &urgent(), (1, 0), &[], NOW);
+    let before = look_at(queue, &urgent(), (1, 0), &[], NOW);
     assert!(matches!(before, Seating::Unadmitted(_)), "{before:?}");
-    let seating = look_at(line, &urgent(), (1, 0), &pods, NOW);
-    line.ask(&GangKey::of(&urgent()), time(NOW));
+    let seating = look_at(queue, &urgent(), (1, 0), &pods, NOW);
+    queue.ask(&GangKey::of(&urgent()), time(NOW));
     seating
 }
 
 /// The pods of the first attempt of the job, as they run on the three nodes, and in the snapshot too.
-fn run(line: &mut WaitQueue, leaving: bool) {
-    let gang = line.gangs[&GangKey::of(&job())].gang.clone();
+fn run(queue: &mut WaitQueue, leaving: bool) {
+    let gang = queue.gangs[&GangKey::of(&job())].gang.clone();
     for (pod, node) in gang.pods.iter().zip(["a", "b", "c"]) {
         let resident = Resident {
             node: node.to_owned(),
@@ -306,32 +309,32 @@ fn run(line: &mut WaitQueue, leaving: bool) {
             namespace: gang.key.namespace.clone(),
             name: pod.name.clone(),
         };
-        line.hear_pod(key, Some(resident));
+        queue.update_pod(key, Some(resident));
     }
 }
 
 #[test]
-fn a_gang_of_low_priority_leaves_and_the_other_gets_its_seats() {
+fn low_priority_gang_is_evicted() {
     let names = names(&job());
-    let pods: Vec<Sitter<'_>> = names
+    let pods: Vec<GangPod<'_>> = names
         .iter()
         .zip(["a", "b", "c"])
         .map(|(name, node)| running(name, node))
         .collect();
     let (low, high) = (GangKey::of(&job()), GangKey::of(&urgent()));
-    let mut line = seated();
-    line.set_class("high", Some(class(1_000)));
-    run(&mut line, false);
-    look(&mut line, 1, &pods, NOW);
+    let mut queue = seated();
+    queue.set_class("high", Some(class(1_000)));
+    run(&mut queue, false);
+    look(&mut queue, 1, &pods, NOW);
 
-    assert_eq!(ask_urgently(&mut line), Seating::Unasked);
-    let looked = line.place(time(NOW));
+    assert_eq!(ask_urgently(&mut queue), Seating::Unasked);
+    let looked = queue.place(time(NOW));
     assert!(looked.changed.contains(&low), "{looked:?}");
-    let Seating::Evicted(why) = look(&mut line, 1, &pods, NOW) else {
-        panic!("it stays: {:?}", look(&mut line, 1, &pods, NOW));
+    let Seating::Evicted(why) = look(&mut queue, 1, &pods, NOW) else {
+        panic!("it stays: {:?}", look(&mut queue, 1, &pods, NOW));
     };
     assert!(
-        why.contains("ends for `n/urgent`, whose priority 1000 is above 0"),
+        why.contains("evicted for `n/urgent`: priority 1000 is above 0"),
         "{why}"
     );
     assert!(
@@ -339,29 +342,29 @@ fn a_gang_of_low_priority_leaves_and_the_other_gets_its_seats() {
         "{why}"
     );
 
-    // It is told once, and it stays so until it has left.
-    assert_eq!(line.place(time(NOW + 1)).seated, []);
-    line.give_back(&low, &[], time(NOW + 1));
+    // The eviction is decided once and holds until the gang has left.
+    assert_eq!(queue.place(time(NOW + 1)).seated, []);
+    queue.release_seats(&low, &[], time(NOW + 1));
     assert_eq!(
-        line.place(time(NOW + 1)).seated,
+        queue.place(time(NOW + 1)).seated,
         [],
         "its pods are still there"
     );
     // Also an operator that starts now knows that these pods have no seats any more.
     assert_eq!(
-        look_at(&mut line, &job(), (2, 1), &pods, NOW + 1),
+        look_at(&mut queue, &job(), (2, 1), &pods, NOW + 1),
         Seating::Unasked
     );
-    line.ask(&low, time(NOW + 1));
-    run(&mut line, true);
+    queue.ask(&low, time(NOW + 1));
+    run(&mut queue, true);
     assert_eq!(
-        line.place(time(NOW + 2)).seated,
+        queue.place(time(NOW + 2)).seated,
         [],
         "they are on their way out"
     );
     for name in &names {
         let namespace = low.namespace.clone();
-        line.hear_pod(
+        queue.update_pod(
             PodKey {
                 namespace,
                 name: name.clone(),
@@ -369,38 +372,38 @@ fn a_gang_of_low_priority_leaves_and_the_other_gets_its_seats() {
             None,
         );
     }
-    look_at(&mut line, &job(), (2, 1), &[], NOW + 3);
+    look_at(&mut queue, &job(), (2, 1), &[], NOW + 3);
     assert_eq!(
-        line.place(time(NOW + 3)).seated,
+        queue.place(time(NOW + 3)).seated,
         std::slice::from_ref(&high),
         "what was freed was kept for it"
     );
     assert!(matches!(
-        look_at(&mut line, &job(), (2, 1), &[], NOW + 3),
-        Seating::InLine(_)
+        look_at(&mut queue, &job(), (2, 1), &[], NOW + 3),
+        Seating::Queued(_)
     ));
-    line.forget(&high);
+    queue.forget(&high);
     assert_eq!(
-        line.place(time(NOW + 4)).seated,
+        queue.place(time(NOW + 4)).seated,
         [low],
         "and back to where it was"
     );
 }
 
 #[test]
-fn a_gang_stays_when_the_one_it_was_to_leave_for_is_gone_first() {
-    let mut line = seated();
-    line.set_class("high", Some(class(1_000)));
-    run(&mut line, false);
+fn eviction_is_cancelled_when_beneficiary_is_gone() {
+    let mut queue = seated();
+    queue.set_class("high", Some(class(1_000)));
+    run(&mut queue, false);
     let high = GangKey::of(&urgent());
-    ask_urgently(&mut line);
-    line.place(time(NOW));
-    assert!(matches!(look(&mut line, 1, &[], NOW), Seating::Evicted(_)));
-    line.forget(&high);
+    ask_urgently(&mut queue);
+    queue.place(time(NOW));
+    assert!(matches!(look(&mut queue, 1, &[], NOW), Seating::Evicted(_)));
+    queue.forget(&high);
     assert!(
-        line.take_stirred(),
-        "nobody waits, and still it is worth a look"
+        queue.take_placement_due(),
+        "no gang waits, and placement is still due"
     );
-    line.place(time(NOW));
-    assert_eq!(given(&look(&mut line, 1, &[], NOW)), ["a", "b", "c"]);
+    queue.place(time(NOW));
+    assert_eq!(given(&look(&mut queue, 1, &[], NOW)), ["a", "b", "c"]);
 }

@@ -147,7 +147,7 @@ fn ranks(job: &Job, requests: &Resources) -> u32 {
         _ => None,
     };
     let accelerators = u32::try_from(requests.accelerators()).unwrap_or(0);
-    // One MPI slot is the default that nobody wrote.
+    // One MPI slot is the default, so it is not stated.
     match stated {
         Some(count) if count > 1 || accelerators == 0 => count.max(1),
         _ => accelerators.max(1),

@@ -1,6 +1,6 @@
 //! A stored status, read field by field.
 //!
-//! Three kinds of content are told apart:
+//! Three kinds of content are distinguished:
 //! - what this version understands becomes a field of [`JobStatus`];
 //! - what it does not know (fields, conditions of others, variants of enumerations that only inform)
 //!   stays in [`super::Kept`] and is written back;
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{job::conditions, reason::Reason, spec::Role};
 
-/// Counters above this are no counts: additions must not overflow, whatever was stored.
+/// Counters above this are invalid: additions must not overflow, whatever was stored.
 const COUNT_MAX: u32 = 1_000_000_000;
 /// Longest description of a value that cannot be read, in characters.
 const PROBLEM_CHARS: usize = 240;
@@ -110,7 +110,7 @@ fn with_kept(status: JobStatus, stored: &Value) -> JobStatus {
 fn read_rest(fields: &Map<String, Value>) -> Result<JobStatus, Unreadable> {
     let trainyard = match present(fields, "trainyard") {
         None => JobRecord::default(),
-        Some(Value::Object(record)) => read_yard(record)?,
+        Some(Value::Object(record)) => read_record(record)?,
         Some(other) => {
             let problem = wrong(other, "an object");
             return Err(Unreadable::new("status.trainyard", problem));
@@ -178,12 +178,12 @@ fn read_conditions(list: Option<&Value>) -> (Vec<Condition>, Option<Unreadable>)
     (conditions, fault)
 }
 
-/// The type of a condition of ours; nothing for one of somebody else.
+/// The type of a condition of ours; nothing for one of another controller.
 pub(super) fn own_type(condition: &Value) -> Option<ConditionType> {
     variant(condition.get("type")?.as_str()?)
 }
 
-fn read_yard(stored: &Map<String, Value>) -> Result<JobRecord, Unreadable> {
+fn read_record(stored: &Map<String, Value>) -> Result<JobRecord, Unreadable> {
     let mut fields = stored.clone();
     fields.retain(|_, value| !value.is_null());
     for key in ["replicas", "succeeded"] {

@@ -1,4 +1,4 @@
-//! Pods that restart alone and fail again and again: when their job ends, and when it goes on.
+//! Pods that restart alone and fail again and again: when their job ends, and when it continues.
 
 use super::*;
 use crate::diagnose::VerdictSummary;
@@ -17,7 +17,7 @@ fn tf(change: impl FnOnce(&mut Job)) -> World {
 fn typo() -> VerdictSummary {
     VerdictSummary {
         label: "data_path_missing".into(),
-        sentence: "a file that the program needs is not there: '/app/trian.py'".into(),
+        sentence: "a file that the program needs does not exist: '/app/trian.py'".into(),
         place: None,
         signature: Some("python: can't open file '/app/trian.py'".into()),
         next: "correct the path".into(),
@@ -252,7 +252,7 @@ fn a_pod_that_is_replaced_is_the_same_pod() {
 }
 
 #[test]
-fn the_doctor_is_asked_about_few_ends_and_first_about_those_that_ended_before() {
+fn doctor_judges_repeated_ends_first() {
     let mut world = World::new(policy(
         with_roles(job(Kind::Tf), &[(Role::Worker, 40)]),
         RestartPolicy::OnFailure,
@@ -279,7 +279,7 @@ fn the_doctor_is_asked_about_few_ends_and_first_about_those_that_ended_before() 
     assert_eq!(
         asked(&world),
         [7, 38, 37, 36],
-        "what was taken away says nothing"
+        "a removed pod has no verdict"
     );
     // However many fail, the status stays small.
     for index in 0..40 {
@@ -289,7 +289,7 @@ fn the_doctor_is_asked_about_few_ends_and_first_about_those_that_ended_before() 
     }
     world.pass();
     assert_eq!(world.observed.status.trainyard.last_ends.len(), 32);
-    assert_eq!(asked(&world), [7], "nobody else is remembered");
+    assert_eq!(asked(&world), [7], "no other pod is remembered");
 }
 
 #[test]

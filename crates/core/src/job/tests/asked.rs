@@ -7,7 +7,7 @@ fn ask(world: &mut World, name: &str) {
 }
 
 #[test]
-fn each_request_is_one_attempt_on_nobody_s_account() {
+fn each_request_is_one_attempt_without_charge() {
     for scope in [RestartScope::Gang, RestartScope::Pod] {
         let mut job = job(Kind::PyTorch);
         job.settings.restart_scope = Some(scope);
@@ -76,7 +76,7 @@ fn a_request_ends_the_pause_after_failures() {
 }
 
 #[test]
-fn a_suspended_job_restarts_when_it_goes_on_and_an_ended_one_never() {
+fn restart_request_waits_for_resume() {
     let mut world = World::new(job(Kind::PyTorch));
     world.run_all();
     world.job.run_policy.suspend = true;

@@ -1,4 +1,4 @@
-//! The fabric of a job: waited for, settled once for an attempt, and told.
+//! The fabric of a job: waited for, settled once for an attempt, and reported.
 
 use super::*;
 use crate::fabric::FabricSpec;
@@ -32,13 +32,14 @@ fn a_job_waits_for_its_fabric_and_says_so_once() {
     assert_eq!(world.pass().reasons[0].code, Code::WaitingForFabric);
     assert_eq!(world.events, Vec::<String>::new());
 
-    world.observed.fabric = SeenFabric::Unable("this cluster has none of that name".to_owned());
+    world.observed.fabric =
+        SeenFabric::Unable("this cluster has no fabric of that name".to_owned());
     for _ in 0..3 {
         let decision = world.pass();
         assert_eq!(decision.reasons[0].code, Code::WaitingForFabric);
         assert_eq!(
             decision.reasons[0].message,
-            "the job waits for the fabric `roce-a`: this cluster has none of that name"
+            "the job waits for the fabric `roce-a`: this cluster has no fabric of that name"
         );
         assert_eq!(pods(&world), 0);
     }
@@ -75,7 +76,7 @@ fn an_edit_counts_from_the_next_attempt() {
 }
 
 #[test]
-fn a_fabric_that_goes_leaves_the_attempt_and_stops_the_next() {
+fn deleted_fabric_blocks_next_attempt() {
     let mut world = on_fabric();
     world.observed.fabric = SeenFabric::There(spec("net1"));
     world.pass();
@@ -106,7 +107,7 @@ fn a_name_that_is_added_in_an_attempt_waits_for_the_next() {
 }
 
 #[test]
-fn where_nobody_has_fabrics_a_name_holds_nothing_up() {
+fn unused_fabrics_do_not_delay_a_job() {
     let mut world = on_fabric();
     world.pass();
     assert_eq!(pods(&world), 3);

@@ -13,7 +13,7 @@ fn waits(world: &mut World) -> (Code, usize) {
 }
 
 #[test]
-fn pods_come_after_the_scheduler_was_told_and_lets_them_in() {
+fn pods_wait_for_the_pod_group() {
     let there = |current: bool, wait: Option<&str>| Grouping::There {
         current,
         wait: wait.map(str::to_owned),
@@ -34,7 +34,7 @@ fn pods_come_after_the_scheduler_was_told_and_lets_them_in() {
             0,
         ),
         (
-            "not told yet",
+            "no group yet",
             Grouping::Missing,
             true,
             Code::WaitingForSeats,
@@ -59,8 +59,8 @@ fn pods_come_after_the_scheduler_was_told_and_lets_them_in() {
         let mut world = World::new(job(Kind::PyTorch));
         world.observed.grouping = grouping;
         let decision = decide(&world.job, &world.observed, at(0));
-        let told = decision.actions.contains(&Action::ApplyGroup);
-        assert_eq!(told, applies, "{name}");
+        let applied = decision.actions.contains(&Action::ApplyGroup);
+        assert_eq!(applied, applies, "{name}");
         assert_eq!(waits(&mut world), (code, pods), "{name}");
     }
 }
@@ -81,7 +81,7 @@ fn a_gang_that_waits_writes_its_status_once() {
 }
 
 #[test]
-fn what_the_scheduler_was_told_goes_with_the_pods() {
+fn pod_group_is_deleted_with_the_pods() {
     let mut world = World::new(job(Kind::PyTorch));
     world.observed.grouping = Grouping::Missing;
     world.run_all();

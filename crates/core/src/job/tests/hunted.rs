@@ -1,4 +1,4 @@
-//! Cases that the simulation found, each told as short as it can be.
+//! Cases that the simulation found, each as short as it can be.
 
 use super::*;
 use crate::spec::{Framework, Tf};
@@ -15,7 +15,7 @@ fn a_success_outside_the_wanted_slots_is_none_inside() {
 }
 
 #[test]
-fn no_pod_is_made_where_one_of_an_earlier_attempt_still_goes() {
+fn old_pod_blocks_new_pod_of_same_name() {
     let mut world = World::new(job(Kind::Tf));
     world.run_all();
     let mut going = world.observed.pods.clone();
@@ -60,10 +60,10 @@ fn a_new_attempt_does_not_wait_for_nodes_of_the_last() {
 }
 
 #[test]
-fn a_deleted_pod_that_ends_badly_was_told_to() {
+fn exit_after_deletion_is_not_a_failure() {
     // seconds at which the deletion was asked for and the program ended, and who pays
     let cases = [
-        ("told to", 10, Some(12), Account::Platform),
+        ("stopped", 10, Some(12), Account::Platform),
         ("at once", 10, Some(10), Account::Platform),
         ("nobody saw when", 10, None, Account::Platform),
         ("before it", 10, Some(9), Account::User),
@@ -84,7 +84,7 @@ fn a_deleted_pod_that_ends_badly_was_told_to() {
 }
 
 #[test]
-fn borne_failures_end_the_job_when_nobody_is_left() {
+fn job_fails_when_no_pod_is_left() {
     let mut tf = with_roles(job(Kind::Tf), &[(Role::Worker, 2)]);
     tf.framework = Framework::Tf(Tf {
         dynamic_worker: true,

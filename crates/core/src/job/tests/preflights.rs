@@ -1,4 +1,4 @@
-//! Gangs whose seats are looked at before they start.
+//! Gangs whose nodes pass a preflight before they start.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,9 +49,9 @@ fn pods(decision: &Decision) -> usize {
         .count()
 }
 
-fn given_back(decision: &Decision) -> Option<Vec<String>> {
+fn released(decision: &Decision) -> Option<Vec<String>> {
     decision.actions.iter().find_map(|action| match action {
-        Action::GiveSeatsBack { avoid, .. } => Some(avoid.clone()),
+        Action::ReleaseSeats { avoid, .. } => Some(avoid.clone()),
         _ => None,
     })
 }
@@ -143,23 +143,23 @@ fn an_unseen_round_is_not_taken_for_the_next() {
 }
 
 #[test]
-fn a_bad_node_is_swapped_and_nobody_pays() {
+fn bad_node_is_swapped_without_charge() {
     let mut world = seated(Kind::PyTorch);
     world.pass();
     here(&mut world).run = PreflightRun::Ended(1, Ok(unfit(&["node-1"])));
     let swapped = world.pass();
-    assert_eq!(given_back(&swapped), Some(vec!["node-1".to_owned()]));
+    assert_eq!(released(&swapped), Some(vec!["node-1".to_owned()]));
     assert_eq!(pods(&swapped), 0);
     assert!(swapped.actions.contains(&Action::EndPreflight { round: 1 }));
     let record = &world.observed.status.trainyard;
     assert_eq!((record.attempt, record.spent), (1, Spent::default()));
-    // There is no other one: the arithmetic of placement, and what it lacks.
+    // No other node is free: the placement refusal, and what it lacks.
     here(&mut world).run = PreflightRun::Idle;
-    world.observed.seating = Seating::InLine(Some("needs 3 nodes, 2 are free".to_owned()));
+    world.observed.seating = Seating::Queued(Some("needs 3 nodes, 2 are free".to_owned()));
     let waits = world.settle();
     assert_eq!(
         waits.reasons[0].message,
-        "needs 3 nodes, 2 are free; 1 of the nodes that it had failed the preflight (`node-1`)"
+        "needs 3 nodes, 2 are free; 1 of its earlier nodes failed the preflight (`node-1`)"
     );
     give(&mut world, 2);
     let again = world.pass();
@@ -212,31 +212,31 @@ fn what_is_known_of_nodes_is_not_measured_again() {
         let decision = world.pass();
         assert_eq!(started(&decision).map(|(round, _)| round), round, "{name}");
         assert_eq!(pods(&decision), made, "{name}");
-        let avoid = given_back(&decision).map(|avoid| avoid.len());
+        let avoid = released(&decision).map(|avoid| avoid.len());
         assert_eq!(avoid, avoided, "{name}");
     }
 }
 
 #[test]
-fn a_preflight_that_tells_nothing_is_tried_again_less_and_less_often() {
+fn preflight_without_result_backs_off() {
     let mut world = seated(Kind::PyTorch);
     let mut pauses = Vec::new();
     for round in 1..=8 {
         let begun = world.pass();
         assert_eq!(started(&begun).map(|(round, _)| round), Some(round));
-        // Nothing is ever heard of it.
+        // It never reports.
         here(&mut world).run = PreflightRun::Runs(round);
         world.now += 299;
-        assert_eq!(given_back(&world.pass()), None, "{round}: not yet");
+        assert_eq!(released(&world.pass()), None, "{round}: not yet");
         world.now += 1;
         let given_up = world.pass();
-        assert_eq!(given_back(&given_up), Some(Vec::new()));
+        assert_eq!(released(&given_up), Some(Vec::new()));
         assert!(given_up.actions.contains(&Action::EndPreflight { round }));
         assert_eq!(given_up.reasons[0].code, Code::WaitingForPreflight);
         assert!(
             given_up.reasons[0]
                 .message
-                .contains("did not end within 300 s")
+                .contains("did not finish within 300 s")
         );
         here(&mut world).run = PreflightRun::Idle;
         world.observed.seating = Seating::Unasked;
@@ -252,23 +252,23 @@ fn a_preflight_that_tells_nothing_is_tried_again_less_and_less_often() {
         give(&mut world, 0);
     }
     assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 300, 300]);
-    let told = world.events.iter();
-    let told = told.filter(|event| *event == "PyTorchJobPreflightFailed");
-    assert_eq!(told.count(), 1, "the same is told once");
+    let events = world.events.iter();
+    let events = events.filter(|event| *event == "PyTorchJobPreflightFailed");
+    assert_eq!(events.count(), 1, "the same event is emitted once");
     assert_eq!(world.observed.status.trainyard.spent, Spent::default());
 }
 
 #[test]
-fn why_there_is_no_result_is_told_at_once() {
+fn reason_without_result_is_reported_at_once() {
     let mut world = seated(Kind::PyTorch);
     world.pass();
-    let why = "its pods cannot be laid out: no container".to_owned();
+    let why = "cannot build its pods: no container".to_owned();
     here(&mut world).run = PreflightRun::Ended(1, Err(why));
     let decision = world.pass();
     assert!(
         decision.reasons[0]
             .message
-            .starts_with("preflight produced no result: its pods cannot be laid out")
+            .starts_with("preflight produced no result: cannot build its pods")
     );
     assert!(
         world
@@ -282,12 +282,12 @@ fn what_every_node_fails_is_not_cured_by_other_nodes() {
     let mut world = seated(Kind::PyTorch);
     world.pass();
     let found = Judgement {
-        alike: Some("all 3 nodes of the gang fail `shm-size`".to_owned()),
+        all_failed: Some("all 3 nodes of the gang fail `shm-size`".to_owned()),
         ..unfit(&["node-2"])
     };
     here(&mut world).run = PreflightRun::Ended(1, Ok(found));
     let decision = world.pass();
-    assert_eq!(given_back(&decision), Some(vec!["node-2".to_owned()]));
+    assert_eq!(released(&decision), Some(vec!["node-2".to_owned()]));
     assert_eq!(pods(&decision), 0);
     let waiting = world.observed.status.trainyard.waiting.clone().unwrap();
     assert!(waiting.message.contains("node-2") || waiting.message.contains("shm-size"));
@@ -306,20 +306,20 @@ fn an_end_of_a_slow_link_is_left_and_not_called_unfit() {
     let mut world = seated(Kind::PyTorch);
     world.pass();
     let found = Judgement {
-        alike: Some("`path-bandwidth` fails between nodes".to_owned()),
+        all_failed: Some("`path-bandwidth` fails between nodes".to_owned()),
         leave: BTreeSet::from(["node-1".to_owned()]),
         ..Judgement::default()
     };
     here(&mut world).run = PreflightRun::Ended(1, Ok(found));
     let decision = world.pass();
-    assert_eq!(given_back(&decision), Some(vec!["node-1".to_owned()]));
+    assert_eq!(released(&decision), Some(vec!["node-1".to_owned()]));
     assert_eq!(pods(&decision), 0);
     let state = world.observed.status.trainyard.preflight.clone().unwrap();
     assert!(state.unfit.is_empty(), "{state:?}");
 }
 
 #[test]
-fn an_adapter_that_forgot_is_told_again() {
+fn forgotten_preflight_is_started_again() {
     let mut world = seated(Kind::PyTorch);
     world.pass();
     // It was killed and started again.
@@ -366,12 +366,12 @@ fn where_none_can_be_run_the_job_waits_or_says_so() {
         assert_eq!(pods(&decision), 0);
         assert_eq!(decision.reasons[0].code, Code::WaitingForPreflight);
     }
-    let told = world
+    let events = world
         .events
         .iter()
         .filter(|event| event.ends_with("Preflight"));
-    assert_eq!(told.count(), 1, "once");
-    // Somebody else gives the pods their nodes.
+    assert_eq!(events.count(), 1, "once");
+    // Another scheduler assigns the nodes.
     let mut world = World::new(job(Kind::PyTorch));
     world.job.settings.preflight = Preflight::Required;
     world.observed.preflight = why;
@@ -408,24 +408,25 @@ fn the_node_of_a_launcher_is_not_looked_at() {
 }
 
 #[test]
-fn a_node_that_failed_is_told_of_once_whatever_else_the_job_waits_for() {
+fn unfit_node_event_is_emitted_once() {
     let mut world = seated(Kind::PyTorch);
     let failed = record(Outcome::Fail, 3600);
     here(&mut world).records.insert("node-0".to_owned(), failed);
-    let told = |world: &World| {
+    let events = |world: &World| {
         let events = world.events.iter();
         events.filter(|event| event.ends_with("UnfitNodes")).count()
     };
     world.pass();
-    assert_eq!(told(&world), 1);
+    assert_eq!(events(&world), 1);
     // Old pods, say, whose names the next ones need.
     let waiting = &mut world.observed.status.trainyard.waiting;
-    waiting.as_mut().unwrap().message = "2 pods wait for the ones of their name to go".to_owned();
+    waiting.as_mut().unwrap().message =
+        "2 pods cannot be created until pods with the same name are deleted".to_owned();
     world.pass();
     assert_eq!(
-        told(&world),
+        events(&world),
         1,
-        "the seats are still there, and so is what was told"
+        "the seats are still there, and the event is not repeated"
     );
 }
 
@@ -436,7 +437,7 @@ fn a_preflight_that_no_pod_waits_for_ends() {
         ("no workers any more", Kind::MpiV2, |world| {
             world.job.roles.get_mut(&Role::Worker).unwrap().replicas = 0;
         }),
-        ("somebody else gives nodes", Kind::PyTorch, |world| {
+        ("another scheduler assigns nodes", Kind::PyTorch, |world| {
             world.observed.seating = Seating::Open;
         }),
         ("preflights are not used any more", Kind::PyTorch, |world| {
@@ -451,7 +452,7 @@ fn a_preflight_that_no_pod_waits_for_ends() {
         let decision = world.pass();
         let state = world.observed.status.trainyard.preflight.clone();
         let since = state.and_then(|state| state.since);
-        assert_eq!(since, None, "{name}: nobody waits");
+        assert_eq!(since, None, "{name}: no pod waits");
         if let SeenPreflight::Here(_) = world.observed.preflight {
             let end = Action::EndPreflight { round: 1 };
             assert!(decision.actions.contains(&end), "{name}");

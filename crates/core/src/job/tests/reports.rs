@@ -1,4 +1,4 @@
-//! What is told of a job: its status as stored, its reasons, its time.
+//! What is reported of a job: its status as stored, its reasons, its time.
 
 use super::*;
 
@@ -186,7 +186,7 @@ fn steps_of_a_short_job_are_booked() {
 }
 
 #[test]
-fn steps_of_a_job_that_nobody_saw_running_are_booked() {
+fn steps_of_unseen_run_are_booked() {
     let mut world = World::new(job(Kind::Jax));
     world.settle();
     let ledger = &world.observed.status.trainyard.ledger;
@@ -203,7 +203,7 @@ fn steps_of_a_job_that_nobody_saw_running_are_booked() {
 }
 
 #[test]
-fn a_pod_that_is_made_again_is_no_training() {
+fn recreated_pod_does_not_train() {
     let mut world = World::new(policy(job(Kind::Tf), RestartPolicy::OnFailure));
     world.run_all();
     world.now = 10;
@@ -250,7 +250,7 @@ fn silence_past_the_rhythm_is_stalled() {
     let totals = stalled.ledger.totals(at(55));
     assert_eq!(totals[&Phase::Training], 9_000);
     assert_eq!(totals[&Phase::Stalled], 45_000, "since the last step");
-    // Whoever reads the output begins again and has read nothing yet: what was known stays.
+    // The adapter restarts and has read no output yet: what was known stays.
     let progress = world.observed.progress.take();
     world.now = 57;
     world.settle();

@@ -1,4 +1,4 @@
-//! Gangs that wait in line for seats.
+//! Gangs in the wait queue.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ fn a_new_job_asks_before_anything_is_written() {
     let first = world.pass();
     assert_eq!(first.actions, [Action::AskSeats]);
     assert_eq!(first.status, JobStatus::default());
-    // One status then tells that it was seen and what it waits for, if there is no answer yet either.
+    // One status then shows that it was seen and what it waits for, if there is no answer yet either.
     let second = world.pass();
     assert!(conditions::holds(
         &second.status.conditions,
@@ -75,7 +75,7 @@ fn a_new_job_asks_before_anything_is_written() {
 }
 
 #[test]
-fn job_whose_priority_must_be_admitted_makes_its_pods_first() {
+fn unadmitted_priority_creates_pods_first() {
     for kind in [Kind::PyTorch, Kind::MpiV2] {
         let mut world = World::new(job(kind));
         let why = "creating the pods first: priority class `gold` counts once admitted";
@@ -91,7 +91,7 @@ fn job_whose_priority_must_be_admitted_makes_its_pods_first() {
             assert_eq!(*seat, Seat::Gated, "{kind} {slot}");
             assert_ne!(slot.role, Role::Launcher, "{kind}");
         }
-        // A quota refuses them: the author sees it, and nobody asks.
+        // A quota refuses them: the user sees it, and no seats are requested.
         let refusal = Refusal {
             tried: "create pod `j-worker-0`".to_owned(),
             message: "exceeded quota".to_owned(),
@@ -128,7 +128,7 @@ fn suspended_job_that_is_not_admitted_asks_for_nothing() {
 fn a_gang_that_is_refused_is_held_back_and_says_why() {
     let mut world = waiting(Kind::PyTorch);
     world.pass();
-    world.observed.seating = Seating::InLine(Some("needs 3 nodes, 2 are free".to_owned()));
+    world.observed.seating = Seating::Queued(Some("needs 3 nodes, 2 are free".to_owned()));
     let refused = world.settle();
     assert_eq!(refused.reasons[0].message, "needs 3 nodes, 2 are free");
     assert_eq!(world.observed.pods.len(), 3);
@@ -145,11 +145,11 @@ fn a_gang_that_is_refused_is_held_back_and_says_why() {
 }
 
 #[test]
-fn a_launcher_is_made_when_its_workers_run_and_never_held_back() {
+fn launcher_is_never_gated() {
     for kind in [Kind::MpiV1, Kind::MpiV2] {
         let mut world = waiting(kind);
         world.pass();
-        world.observed.seating = Seating::InLine(Some("no room".to_owned()));
+        world.observed.seating = Seating::Queued(Some("no room".to_owned()));
         world.settle();
         let launchers = |world: &World| {
             let mut pods = world.observed.pods.iter();
@@ -179,17 +179,17 @@ fn seats_are_given_back() {
     let forgotten: Break = |world| {
         world.observed.pods[2].gated = true;
         world.observed.pods[2].node = None;
-        world.observed.seating = Seating::InLine(Some("needs 1 node more".to_owned()));
+        world.observed.seating = Seating::Queued(Some("needs 1 node more".to_owned()));
         world.now += 15 * 60;
     };
     let cases = [
-        ("forgotten", forgotten, "not all pods run 900 s after"),
+        ("forgotten", forgotten, "900 s after nodes were assigned"),
         (
             "refused",
             refused_by_scheduler,
             "insufficient nvidia.com/gpu",
         ),
-        ("slow", slow, "not all pods run 900 s after"),
+        ("slow", slow, "900 s after nodes were assigned"),
     ];
     for (name, breaks, sentence) in cases {
         let mut world = waiting(Kind::PyTorch);
@@ -203,7 +203,7 @@ fn seats_are_given_back() {
         breaks(&mut world);
         let given_back = world.pass();
         let why = given_back.actions.iter().find_map(|action| match action {
-            Action::GiveSeatsBack { why, .. } => Some(why.as_str()),
+            Action::ReleaseSeats { why, .. } => Some(why.as_str()),
             _ => None,
         });
         assert!(
@@ -217,14 +217,14 @@ fn seats_are_given_back() {
         assert_eq!(
             (record.attempt, record.spent),
             (2, Spent::default()),
-            "{name}: nobody pays"
+            "{name}: no charge"
         );
         let later = world.pass();
         assert_eq!(later.reasons[0].code, Code::WaitingToRetry, "{name}");
         world.now += 5;
         assert!(
             world.pass().actions.contains(&Action::AskSeats),
-            "{name}: in line again"
+            "{name}: in the wait queue again"
         );
     }
 }
@@ -265,8 +265,8 @@ fn a_job_without_pods_leaves_the_line() {
 }
 
 #[test]
-fn a_gang_leaves_its_seats_to_another_and_the_preemption_account_pays() {
-    let why = "ends for `default/urgent`, whose priority 100 is above 0";
+fn eviction_charges_preemption_account() {
+    let why = "evicted for `default/urgent`: priority 100 is above 0";
     let mut world = waiting(Kind::PyTorch);
     world.pass();
     give(&mut world);
@@ -276,7 +276,7 @@ fn a_gang_leaves_its_seats_to_another_and_the_preemption_account_pays() {
     world.observed.seating = Seating::Evicted(why.to_owned());
     let left = world.pass();
     let gives_back =
-        |action: &Action| matches!(action, Action::GiveSeatsBack { why: said, .. } if said == why);
+        |action: &Action| matches!(action, Action::ReleaseSeats { why: said, .. } if said == why);
     assert!(left.actions.iter().any(gives_back));
     let removed = left.actions.iter();
     let removed = removed.filter(|action| matches!(action, Action::DeletePod { .. }));
@@ -300,17 +300,17 @@ fn a_gang_leaves_its_seats_to_another_and_the_preemption_account_pays() {
     world.observed.seating = Seating::Unasked;
     assert!(
         world.pass().actions.contains(&Action::AskSeats),
-        "in line again"
+        "in the wait queue again"
     );
 }
 
 #[test]
-fn seats_that_nobody_sits_in_are_left_for_nothing() {
+fn unused_seats_are_released_without_charge() {
     let mut world = waiting(Kind::PyTorch);
     world.pass();
-    world.observed.seating = Seating::Evicted("ends for `default/urgent`".to_owned());
+    world.observed.seating = Seating::Evicted("evicted for `default/urgent`".to_owned());
     let left = world.pass();
-    let gives_back = |action: &Action| matches!(action, Action::GiveSeatsBack { .. });
+    let gives_back = |action: &Action| matches!(action, Action::ReleaseSeats { .. });
     assert!(left.actions.iter().any(gives_back));
     assert_eq!(created(&left), []);
     assert_eq!(world.observed.status.trainyard.spent, Spent::default());
@@ -325,9 +325,9 @@ fn a_gang_that_may_be_preempted_once_fails_at_the_limit() {
     world.settle();
     run_all(&mut world);
     world.settle();
-    world.observed.seating = Seating::Evicted("ends for `default/urgent`".to_owned());
+    world.observed.seating = Seating::Evicted("evicted for `default/urgent`".to_owned());
     let left = world.pass();
     assert!(has_ended(&left.status), "{:?}", left.status.conditions);
-    let gives_back = |action: &Action| matches!(action, Action::GiveSeatsBack { .. });
+    let gives_back = |action: &Action| matches!(action, Action::ReleaseSeats { .. });
     assert!(left.actions.iter().any(gives_back), "and holds nothing");
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::spec::{Framework, PyTorch};
 
 #[test]
-fn elastic_jobs_replace_one_pod_and_say_that_they_are_degraded() {
+fn elastic_job_replaces_one_pod_and_is_degraded() {
     let workers = with_roles(job(Kind::PyTorch), &[(Role::Worker, 3)]);
     let mut world = World::new(elastic(policy(workers, RestartPolicy::OnFailure), 1, 4));
     world.run_all();

@@ -76,7 +76,7 @@ fn a_ttl_is_timed() {
 }
 
 #[test]
-fn unset_policy_keeps_running_pods_for_five_minutes_after_success() {
+fn unset_policy_keeps_pods_for_five_minutes() {
     let mut world = World::new(job(Kind::PyTorch));
     world.run_all();
     world.now = 10;

@@ -10,7 +10,7 @@ fn both<'a>(names: &'a [&'a str]) -> Vec<(u32, &'a [&'a str])> {
     vec![(0, names), (1, names)]
 }
 
-fn tells(world: &mut World, size: Option<u32>, ranks: &[(u32, &[&str])]) -> Decision {
+fn report(world: &mut World, size: Option<u32>, ranks: &[(u32, &[&str])]) -> Decision {
     let ranks = ranks.iter().map(|(rank, names)| TransportSeen {
         rank: Some(*rank),
         host: Some(format!("j-worker-{rank}")),
@@ -18,7 +18,7 @@ fn tells(world: &mut World, size: Option<u32>, ranks: &[(u32, &[&str])]) -> Deci
         world: size,
         transports: names.iter().map(|name| (*name).to_owned()).collect(),
     });
-    world.observed.transports = Some(TransportsTold {
+    world.observed.transports = Some(ReportedTransports {
         attempt: world.observed.status.trainyard.attempt,
         ranks: ranks.collect(),
     });
@@ -42,7 +42,7 @@ fn condition(world: &World) -> Option<(ConditionStatus, &str)> {
 }
 
 #[test]
-fn what_ranks_use_is_told_as_they_tell_it() {
+fn transport_condition_follows_reports() {
     use ConditionStatus::{True, Unknown};
     type Case<'a> = (
         &'a str,
@@ -53,7 +53,7 @@ fn what_ranks_use_is_told_as_they_tell_it() {
     );
     let cases: [Case<'_>; 6] = [
         (
-            "all alike",
+            "all the same",
             Some(2),
             &[(0, &[GDR]), (1, &[GDR, "P2P/CUMEM"])],
             True,
@@ -67,11 +67,11 @@ fn what_ranks_use_is_told_as_they_tell_it() {
             "1 of 4 ranks uses NET/IB with GDRDMA, 1 uses NET/Socket so far",
         ),
         (
-            "nobody knows how many there are",
+            "world size is unknown",
             None,
             &[(1, &["NET/Socket"])],
             Unknown,
-            "1 rank uses NET/Socket so far, of a world whose size no rank has told",
+            "1 rank uses NET/Socket so far (world size not reported yet)",
         ),
         (
             "within a node",
@@ -88,7 +88,7 @@ fn what_ranks_use_is_told_as_they_tell_it() {
             "2 of 3 ranks use P2P/IPC, 1 uses NET/IB and NET/IB with GDRDMA",
         ),
         (
-            "a rank that told nothing is no rank that told",
+            "a rank without channels does not count",
             Some(2),
             &[(0, &["NET/IB"]), (1, &[])],
             Unknown,
@@ -97,12 +97,12 @@ fn what_ranks_use_is_told_as_they_tell_it() {
     ];
     for (name, size, ranks, status, message) in cases {
         let mut world = requires("");
-        assert_eq!(condition(&world), None, "nobody has told");
-        tells(&mut world, size, ranks);
+        assert_eq!(condition(&world), None, "no rank has reported");
+        report(&mut world, size, ranks);
         assert_eq!(condition(&world), Some((status, message)), "{name}");
         assert_eq!(world.state(), "Running", "{name}: it is never the state");
-        let told = "PyTorchJobTransportVerified".to_owned();
-        assert_eq!(world.events.contains(&told), status == True, "{name}");
+        let event = "PyTorchJobTransportVerified".to_owned();
+        assert_eq!(world.events.contains(&event), status == True, "{name}");
         let again = world.pass();
         assert_eq!(again.status, world.observed.status, "{name}: once");
         assert_eq!(again.events, [], "{name}: once");
@@ -110,9 +110,9 @@ fn what_ranks_use_is_told_as_they_tell_it() {
 }
 
 #[test]
-fn what_is_required_must_be_used_as_soon_as_ranks_tell() {
+fn required_transport_is_enforced_on_first_report() {
     use ConditionStatus::{False, True, Unknown};
-    // Required, told by ranks of a world of two, what the condition says, and the attempt after that.
+    // Required, reported by ranks of a world of two, what the condition says, and the attempt after that.
     type Case<'a> = (&'a str, Vec<(u32, &'a [&'a str])>, ConditionStatus, u32);
     let cases: [Case<'_>; 12] = [
         ("NET/IB", both(&[GDR, "P2P/CUMEM"]), True, 1),
@@ -122,7 +122,7 @@ fn what_is_required_must_be_used_as_soon_as_ranks_tell() {
         ("NET/IB", vec![(0, &[GDR]), (1, &["NET/Socket"])], False, 2),
         ("NET/IB,NET/Socket", both(&["NET/Socket"]), True, 1),
         ("NET/IB", both(&["P2P/CUMEM"]), Unknown, 1),
-        ("NET/IB", both(&["NET/Unheard"]), False, 2),
+        ("NET/IB", both(&["NET/Unknown"]), False, 2),
         ("NET/IB/GDRDMA", both(&["NET/IB"]), False, 2),
         ("NET/IB/GDRDMA", vec![(0, &["NET/IB"])], Unknown, 1),
         // It receives directly and sends from the host's memory.
@@ -134,20 +134,24 @@ fn what_is_required_must_be_used_as_soon_as_ranks_tell() {
         ),
         ("NET/IB/GDRDMA,NET/IB", both(&["NET/IB"]), True, 1),
     ];
-    for (required, told, want, attempt) in cases {
+    for (required, reported, want, attempt) in cases {
         let mut world = requires(required);
         assert_eq!(
             condition(&world).map(|(status, _)| status),
             Some(Unknown),
             "{required}: it is awaited"
         );
-        tells(&mut world, Some(2), &told);
+        report(&mut world, Some(2), &reported);
         let found = condition(&world).map(|(status, _)| status);
-        assert_eq!(found, Some(want), "{required}: {told:?}");
+        assert_eq!(found, Some(want), "{required}: {reported:?}");
         let record = &world.observed.status.trainyard;
-        assert_eq!(record.attempt, attempt, "{required}: {told:?}");
-        assert_eq!(record.spent.platform, attempt - 1, "{required}: {told:?}");
-        assert_eq!(record.spent.user, 0, "{required}: {told:?}");
+        assert_eq!(record.attempt, attempt, "{required}: {reported:?}");
+        assert_eq!(
+            record.spent.platform,
+            attempt - 1,
+            "{required}: {reported:?}"
+        );
+        assert_eq!(record.spent.user, 0, "{required}: {reported:?}");
         let event = "PyTorchJobTransportMismatch".to_owned();
         assert_eq!(world.events.contains(&event), attempt == 2, "{required}");
     }
@@ -156,22 +160,22 @@ fn what_is_required_must_be_used_as_soon_as_ranks_tell() {
 #[test]
 fn a_mismatch_says_what_was_found_and_what_to_do() {
     let mut world = requires("NET/IB,NET/OFI");
-    let decision = tells(
+    let decision = report(
         &mut world,
         Some(3),
         &[(0, &[GDR]), (1, &["NET/Socket"]), (2, &["NET/Socket"])],
     );
     let sentence =
-        "2 of 3 ranks of attempt 1 use NET/Socket, and the job requires NET/IB or NET/OFI";
+        "2 of 3 ranks of attempt 1 use NET/Socket, but the job requires NET/IB or NET/OFI";
     assert_eq!(
         condition(&world),
         Some((ConditionStatus::False, sentence)),
-        "it stays until the next attempt tells"
+        "it stays until the next attempt reports"
     );
     let event = &decision.events[0];
     assert_eq!(
         event.message,
-        format!("{sentence}. Failures on the platform account: 1 of 100.")
+        format!("{sentence}. Failure budget (platform): 1 of 100 used.")
     );
     let last = world.observed.status.trainyard.last_failure.clone();
     let last = last.expect("a failure");
@@ -196,16 +200,16 @@ fn the_same_transport_twice_in_a_row_ends_the_job() {
     ];
     for (name, [first, second], ends) in cases {
         let mut world = requires("NET/IB");
-        tells(&mut world, Some(2), &both(first));
+        report(&mut world, Some(2), &both(first));
         world.run_all();
         assert_eq!(world.observed.status.trainyard.attempt, 2, "{name}");
-        tells(&mut world, Some(2), &both(second));
+        report(&mut world, Some(2), &both(second));
         assert_eq!(world.state() == "Failed", ends, "{name}");
         if ends {
             assert_eq!(
                 world.message(),
                 "Job j has failed because attempts 1 and 2 used the same transport: 2 of 2 ranks of attempt 2 use \
-                 NET/Socket, and the job requires NET/IB"
+                 NET/Socket, but the job requires NET/IB"
             );
             assert_eq!(world.observed.status.trainyard.spent.platform, 2);
             let (status, message) = condition(&world).expect("a condition");
@@ -216,13 +220,13 @@ fn the_same_transport_twice_in_a_row_ends_the_job() {
 }
 
 #[test]
-fn next_attempt_is_not_held_up_by_a_silent_node_of_the_last() {
+fn silent_node_does_not_delay_next_attempt() {
     let mut world = requires("NET/IB");
     let node = world.pod(worker(0)).node.clone().expect("it has a node");
     let silent = NodeHealth::SilentSince(at(0));
     world.observed.nodes.insert(node, silent);
     assert_eq!(world.pass().reasons[0].code, Code::NodeSilent);
-    let decision = tells(&mut world, Some(2), &both(&["NET/Socket"]));
+    let decision = report(&mut world, Some(2), &both(&["NET/Socket"]));
     assert_eq!(decision.status.trainyard.attempt, 2);
     assert_eq!(decision.reasons[0].code, Code::WaitingForOldPods);
 }
@@ -231,28 +235,28 @@ fn next_attempt_is_not_held_up_by_a_silent_node_of_the_last() {
 fn a_budget_that_is_spent_ends_the_job_at_once() {
     let mut world = requires("NET/IB");
     world.job.settings.budget.platform = Some(crate::spec::Limit::At(1));
-    tells(&mut world, Some(2), &both(&["NET/Socket"]));
+    report(&mut world, Some(2), &both(&["NET/Socket"]));
     assert_eq!(world.state(), "Failed");
     let sentence = "its platform budget of 1 failures is spent";
     assert!(world.message().contains(sentence), "{}", world.message());
 }
 
 #[test]
-fn what_an_earlier_attempt_told_ends_no_other() {
+fn earlier_report_does_not_end_next_attempt() {
     let mut world = requires("NET/IB");
-    tells(&mut world, Some(2), &both(&["NET/Socket"]));
+    report(&mut world, Some(2), &both(&["NET/Socket"]));
     world.run_all();
     assert_eq!(world.observed.status.trainyard.attempt, 2);
-    tells(&mut world, Some(2), &both(&["NET/IB"]));
+    report(&mut world, Some(2), &both(&["NET/IB"]));
     assert_eq!(world.observed.status.trainyard.attempt, 2);
     let holds = condition(&world).map(|(status, _)| status);
     assert_eq!(holds, Some(ConditionStatus::True));
 }
 
 #[test]
-fn the_next_attempt_has_told_nothing_yet() {
+fn next_attempt_has_no_report_yet() {
     let mut world = requires("NET/IB");
-    tells(&mut world, Some(2), &both(&["NET/IB"]));
+    report(&mut world, Some(2), &both(&["NET/IB"]));
     let pod = world.pod(worker(0));
     pod.phase = PodPhase::Failed;
     pod.disruption = Some(Disruption::NodeGone);
@@ -261,12 +265,12 @@ fn the_next_attempt_has_told_nothing_yet() {
     let (status, message) = condition(&world).expect("a condition");
     assert_eq!(status, ConditionStatus::Unknown);
     assert!(
-        message.starts_with("no rank of attempt 2 has told"),
+        message.starts_with("no rank of attempt 2 has reported"),
         "{message}"
     );
-    // An adapter that starts again and has heard nothing yet changes nothing.
+    // An adapter that starts again and has no report yet changes nothing.
     world.run_all();
-    tells(&mut world, Some(2), &both(&["NET/IB"]));
+    report(&mut world, Some(2), &both(&["NET/IB"]));
     world.observed.transports = None;
     world.pass();
     let holds = condition(&world).map(|(status, _)| status);
@@ -277,7 +281,7 @@ fn the_next_attempt_has_told_nothing_yet() {
 fn pods_that_restart_one_by_one_are_one_gang_here() {
     let mut world = requires("NET/IB");
     world.job.settings.restart_scope = Some(RestartScope::Pod);
-    tells(&mut world, Some(2), &both(&["NET/Socket"]));
+    report(&mut world, Some(2), &both(&["NET/Socket"]));
     let record = &world.observed.status.trainyard;
     assert_eq!((record.attempt, record.spent.platform), (2, 1));
 }
@@ -328,13 +332,13 @@ fn what_a_fabric_is_expected_to_give_is_a_warning() {
             .count()
     };
     for _ in 0..2 {
-        tells(&mut world, Some(2), &both(&["NET/Socket"]));
-        let sentence = "2 of 2 ranks of attempt 1 use NET/Socket, and the fabric `roce-a` is expected to give `roce`";
+        report(&mut world, Some(2), &both(&["NET/Socket"]));
+        let sentence = "2 of 2 ranks of attempt 1 use NET/Socket, but the fabric `roce-a` is expected to provide `roce`";
         assert_eq!(condition(&world), Some((ConditionStatus::False, sentence)));
-        assert_eq!(world.observed.status.trainyard.attempt, 1, "it goes on");
+        assert_eq!(world.observed.status.trainyard.attempt, 1, "it continues");
         assert_eq!(warned(&world), 1, "it is said once");
     }
-    tells(&mut world, Some(2), &both(&[GDR]));
+    report(&mut world, Some(2), &both(&[GDR]));
     let found = condition(&world).unwrap().0;
     assert_eq!(found, ConditionStatus::True);
 }

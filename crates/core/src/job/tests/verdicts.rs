@@ -11,7 +11,7 @@ const TIMEOUT: &str = "ReadTimeoutError at File \"/app/data.py\", line 3, in get
 fn broken_gpu() -> VerdictSummary {
     VerdictSummary {
         label: "gpu_fallen_off_bus".into(),
-        sentence: "a GPU does not answer on the bus any more".into(),
+        sentence: "a GPU has fallen off the bus".into(),
         account: Account::Infrastructure,
         retry: Retry::Helps,
         place: None,
@@ -96,7 +96,7 @@ fn what_came_from_outside_is_not_the_programs() {
     let record = &world.observed.status.trainyard;
     assert_eq!(record.spent.infrastructure, 1);
     let last = record.last_failure.as_ref().expect("a failure");
-    assert_eq!(last.verdict, None, "nor is it told as if it were");
+    assert_eq!(last.verdict, None, "nor is it reported as one");
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_verdict_on_another_attempt_says_nothing() {
 }
 
 #[test]
-fn the_same_mistake_at_the_same_place_twice_in_a_row_ends_the_job() {
+fn same_error_twice_in_a_row_ends_job() {
     type Change = fn(&mut VerdictSummary);
     let cases: [(&str, Change, Change, bool); 8] = [
         ("the same", |_| (), |_| (), true),
@@ -197,7 +197,7 @@ fn the_same_mistake_at_the_same_place_twice_in_a_row_ends_the_job() {
 }
 
 #[test]
-fn two_failures_between_which_another_lies_are_not_in_a_row() {
+fn another_failure_between_breaks_the_row() {
     let mut world = running();
     for verdict in [mistake(), broken_gpu(), mistake()] {
         fail(&mut world, 1, Some(verdict));
@@ -224,7 +224,7 @@ fn an_attempt_that_came_further_is_not_in_vain() {
 }
 
 #[test]
-fn a_job_that_asks_for_old_behaviour_pays_as_the_exit_code_says() {
+fn compat_charges_by_exit_code() {
     let mut job = policy(job(Kind::PyTorch), RestartPolicy::OnFailure);
     job.settings.compat.insert(Compat::IgnoreVerdicts);
     let mut world = World::new(job);
@@ -237,7 +237,11 @@ fn a_job_that_asks_for_old_behaviour_pays_as_the_exit_code_says() {
     assert_eq!((world.state(), record.spent.user), ("Running", 3));
     let last = record.last_failure.as_ref().expect("a failure");
     let kept = last.verdict.as_ref().map(|verdict| verdict.label.as_str());
-    assert_eq!(kept, Some("gpu_fallen_off_bus"), "it is told all the same");
+    assert_eq!(
+        kept,
+        Some("gpu_fallen_off_bus"),
+        "it is reported all the same"
+    );
 }
 
 #[test]
@@ -265,7 +269,7 @@ fn a_node_that_is_blamed_is_avoided() {
         let decision = fail(&mut world, 1, verdict);
         let mut actions = decision.actions.iter();
         let avoided = actions.find_map(|action| match action {
-            Action::GiveSeatsBack { avoid, .. } => avoid.first().map(String::as_str),
+            Action::ReleaseSeats { avoid, .. } => avoid.first().map(String::as_str),
             _ => None,
         });
         assert_eq!(avoided, want, "{name}");
@@ -275,7 +279,7 @@ fn a_node_that_is_blamed_is_avoided() {
 }
 
 #[test]
-fn the_doctor_hears_the_program_that_failed_first() {
+fn doctor_reads_log_of_first_failure() {
     let mut world = running();
     assert_eq!(failed_first(&world.job, &world.observed), None);
     world.exit(worker(1), 1);
@@ -295,7 +299,7 @@ fn the_doctor_hears_the_program_that_failed_first() {
     assert_eq!(
         first(&world),
         Some(worker(0)),
-        "one that was taken away says nothing"
+        "a removed pod has no verdict"
     );
     world.observed.being_deleted = true;
     assert_eq!(first(&world), None);
@@ -305,7 +309,7 @@ fn the_doctor_hears_the_program_that_failed_first() {
 fn typo() -> VerdictSummary {
     VerdictSummary {
         label: "data_path_missing".into(),
-        sentence: "a file that the program needs is not there: '/app/trian.py'".into(),
+        sentence: "a file that the program needs does not exist: '/app/trian.py'".into(),
         place: None,
         signature: Some("python: can't open file '/app/trian.py'".into()),
         next: "correct the path".into(),
@@ -374,7 +378,7 @@ fn a_retry_that_does_not_help_ends_a_job_without_a_limit() {
             6,
         ),
         (
-            "a default is no limit of the user's",
+            "a default is not a limit of the user",
             policy(job(Kind::MpiV2), RestartPolicy::OnFailure),
             typo(),
             false,
@@ -454,7 +458,7 @@ fn equal_attempts_are_counted() {
 }
 
 #[test]
-fn a_job_without_a_limit_that_runs_out_of_memory_twice_ends() {
+fn two_ooms_without_limit_end_job() {
     let memory = || VerdictSummary {
         label: "host_oom_killed".into(),
         place: None,

@@ -69,7 +69,7 @@ fn bug_6_no_replicas_become_no_objects() {
 }
 
 #[test]
-fn bug_7_a_label_that_is_no_index_is_no_slot() {
+fn bug_7_invalid_index_label_has_no_slot() {
     let job = job(Kind::PyTorch).role(Role::Worker, 2).done();
     let slot = |role: &str, index: &str| {
         let labels = [("replica-type", role), ("replica-index", index)]
@@ -92,7 +92,7 @@ fn bug_7_a_label_that_is_no_index_is_no_slot() {
 }
 
 #[test]
-fn bug_13_empty_rendezvous_settings_are_no_settings() {
+fn bug_13_empty_rendezvous_settings_are_ignored() {
     let job = job(Kind::PyTorch)
         .role(Role::Worker, 1)
         .elastic(Elastic {

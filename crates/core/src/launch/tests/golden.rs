@@ -352,7 +352,7 @@ fn golden_files_hold_what_every_job_becomes() {
 }
 
 #[test]
-fn objects_are_written_in_the_usual_order_and_without_nulls() {
+fn objects_have_usual_order_and_no_nulls() {
     fn check(case: &str, value: &Value) {
         match value {
             Value::Null => panic!("{case}: a null is written"),

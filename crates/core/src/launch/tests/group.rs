@@ -1,4 +1,4 @@
-//! What other schedulers are told of gangs.
+//! The objects that describe gangs to other schedulers.
 
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use serde_json::{Value, json};
@@ -162,7 +162,7 @@ fn a_gang_is_counted_as_it_is_started() {
 }
 
 #[test]
-fn each_scheduler_is_told_what_it_knows() {
+fn each_scheduler_gets_its_own_fields() {
     let stated = |build: Build| {
         build.run_policy(|own| {
             own.scheduling = Some(policy(|policy| {
@@ -326,7 +326,7 @@ fn kubernetes_own_api_knows_a_gang_by_its_workload() {
     mpi.settings.gang = Some(GangBy::Native);
     let cluster = Cluster::default();
     let plan = Plan::new(&mpi, &cluster).unwrap();
-    let group = plan.group().expect("it is told");
+    let group = plan.group().expect("it has a group");
     let want = json!({
         "controllerRef": {"apiGroup": "kubeflow.org", "kind": "MPIJob", "name": "j"},
         "podGroups": [{"name": "gang", "policy": {"gang": {"minCount": 3}}}],
@@ -349,7 +349,7 @@ fn kubernetes_own_api_knows_a_gang_by_its_workload() {
 }
 
 #[test]
-fn kubernetes_own_gangs_in_every_version_that_a_cluster_may_serve() {
+fn native_gangs_in_every_api_version() {
     let cases = [
         (
             vec!["v1", "v1alpha1"],

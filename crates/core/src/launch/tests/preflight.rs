@@ -110,12 +110,12 @@ fn pods(case: &str) -> Vec<Pod> {
             ("a".to_owned(), gpus.into()),
             ("b".to_owned(), BTreeMap::new()),
         ];
-        preflight::of_nodes("record", "trainyard:1", FLIGHT, &nodes.into(), true)
+        preflight::of_nodes("trainyard", "trainyard:1", FLIGHT, &nodes.into(), true)
     };
     made[0].domains = ["zone-1", "rack-1"].map(str::to_owned).into();
-    let mut lead = made[0].pod.clone();
-    preflight::lead(&mut lead, &made);
-    made[0].pod = lead;
+    let mut leader = made[0].pod.clone();
+    preflight::make_leader(&mut leader, &made);
+    made[0].pod = leader;
     preflight::join(&mut made[1].pod, "10.0.0.7");
     made.into_iter().map(|one| one.pod).collect()
 }
@@ -183,7 +183,7 @@ fn nothing_of_a_rank_is_left_but_what_it_has_on_its_node() {
 }
 
 #[test]
-fn only_the_lead_knows_all_and_only_the_others_know_the_lead() {
+fn only_leader_gets_all_nodes() {
     let pods = pods("nodes");
     let value = |at: usize, name: &str| {
         let mut env = only(&pods[at]).env.iter().flatten();
@@ -196,8 +196,8 @@ fn only_the_lead_knows_all_and_only_the_others_know_the_lead() {
     );
     assert_eq!(value(0, "TRAINYARD_PREFLIGHT_LEAD").as_deref(), Some(""));
     assert_eq!(value(1, "TRAINYARD_PREFLIGHT_NODES").as_deref(), Some(""));
-    let lead = value(1, "TRAINYARD_PREFLIGHT_LEAD");
-    assert_eq!(lead.as_deref(), Some("10.0.0.7:29400"));
+    let leader = value(1, "TRAINYARD_PREFLIGHT_LEAD");
+    assert_eq!(leader.as_deref(), Some("10.0.0.7:29400"));
     let mut sixth = pods[1].clone();
     preflight::join(&mut sixth, "fd00::7");
     let env = only(&sixth).env.as_ref().unwrap();
@@ -235,7 +235,7 @@ fn devices_are_held_to_a_job_only_in_a_trial() {
     let gpus = BTreeMap::from([("nvidia.com/gpu".to_owned(), Quantity("4".to_owned()))]);
     let nodes = BTreeMap::from([("a".to_owned(), gpus), ("b".to_owned(), BTreeMap::new())]);
     for (trial, want) in [(true, [Some(1), None]), (false, [None, None])] {
-        let made = preflight::of_nodes("record", "trainyard:1", FLIGHT, &nodes, trial);
+        let made = preflight::of_nodes("trainyard", "trainyard:1", FLIGHT, &nodes, trial);
         let gpus = made.iter().map(|one| {
             let mut env = only(&one.pod).env.iter().flatten();
             let needs = env.find(|var| var.name == variable_name::NEEDS).unwrap();

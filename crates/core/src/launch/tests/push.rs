@@ -1,4 +1,4 @@
-//! Pods that are told where to report their progress.
+//! Pods with an address to report their progress to.
 
 use k8s_openapi::api::core::v1::{EnvVar, Volume, VolumeMount};
 use serde_json::json;
@@ -32,26 +32,26 @@ fn pushing(kind: Kind) -> Job {
 }
 
 #[test]
-fn a_pod_is_told_only_where_its_job_asks_for_it() {
+fn push_variables_only_where_job_asks() {
     let mut asks = pushing(Kind::PyTorch);
     let slot = Slot::new(Role::Worker, 0);
     let before = LaunchedPod::Pod(Box::new(pod_of(&asks, slot)));
-    let mut told = before.clone();
-    push::add(&mut told, &asks, &server());
-    assert_ne!(told, before);
+    let mut launched = before.clone();
+    push::add(&mut launched, &asks, &server());
+    assert_ne!(launched, before);
     asks.settings.progress = ProgressBy::Logs;
-    let mut not_told = before.clone();
-    push::add(&mut not_told, &asks, &server());
-    assert_eq!(not_told, before);
+    let mut unchanged = before.clone();
+    push::add(&mut unchanged, &asks, &server());
+    assert_eq!(unchanged, before);
 }
 
 #[test]
-fn a_pod_is_told_as_kubeflow_trainer_tells_it() {
+fn push_variables_match_kubeflow_trainer() {
     let job = pushing(Kind::PyTorch);
     let (namespace, name) = (job.namespace.as_str(), job.name.as_str());
-    let mut told = LaunchedPod::Pod(Box::new(pod_of(&job, Slot::new(Role::Worker, 0))));
-    push::add(&mut told, &job, &server());
-    let LaunchedPod::Pod(pod) = told else {
+    let mut launched = LaunchedPod::Pod(Box::new(pod_of(&job, Slot::new(Role::Worker, 0))));
+    push::add(&mut launched, &job, &server());
+    let LaunchedPod::Pod(pod) = launched else {
         panic!("a pod became a Job");
     };
     let env = env_of(&pod, 0);
@@ -87,12 +87,12 @@ fn a_pod_is_told_as_kubeflow_trainer_tells_it() {
 }
 
 #[test]
-fn a_launcher_is_told_in_its_template() {
+fn push_variables_in_launcher_template() {
     let job = pushing(Kind::MpiV2);
     let slot = Slot::new(Role::Launcher, 0);
-    let mut told = pod(&job, slot, 1, &Cluster::default()).unwrap();
-    push::add(&mut told, &job, &server());
-    let LaunchedPod::Job(batch) = told else {
+    let mut launched = pod(&job, slot, 1, &Cluster::default()).unwrap();
+    push::add(&mut launched, &job, &server());
+    let LaunchedPod::Job(batch) = launched else {
         panic!("a launcher of v2beta1 is a batch Job");
     };
     let template = batch.spec.unwrap().template;
@@ -125,9 +125,9 @@ fn what_the_user_set_stays() {
     }]);
     for (name, pod) in [("variable", variable), ("mount", mount), ("volume", volume)] {
         let before = LaunchedPod::Pod(Box::new(pod));
-        let mut told = before.clone();
-        push::add(&mut told, &job, &server());
-        assert_eq!(told, before, "{name}");
+        let mut launched = before.clone();
+        push::add(&mut launched, &job, &server());
+        assert_eq!(launched, before, "{name}");
     }
 }
 

@@ -193,7 +193,7 @@ fn without_an_image_nothing_of_the_agent_is_there() {
 }
 
 #[test]
-fn pods_learn_their_attempt_from_the_label_that_fences_them() {
+fn pods_read_attempt_from_their_label() {
     for kind in [Kind::MpiV1, Kind::MpiV2] {
         let job = mpi(kind).done();
         for slot in [Slot::new(Role::Launcher, 0), Slot::new(Role::Worker, 1)] {
@@ -215,7 +215,7 @@ fn pods_learn_their_attempt_from_the_label_that_fences_them() {
 }
 
 #[test]
-fn each_job_has_a_secret_of_its_own_and_shows_it_to_nobody() {
+fn each_job_has_its_own_secret() {
     let identity = AgentIdentity {
         authority: "authority".to_owned(),
         certificate: "certificate".to_owned(),

@@ -91,7 +91,7 @@ fn network<'a>(companion: &Companion<'a>, all: &Companions<'_>) -> Option<(Json,
     Some((fabric::plugin(fabric)?, place.key("addresses")))
 }
 
-fn handed_out(plugin: &Json) -> Option<(String, Vec<(String, Range)>)> {
+fn address_ranges(plugin: &Json) -> Option<(String, Vec<(String, Range)>)> {
     let ipam = plugin.get("ipam")?;
     let by = ipam.get("type")?.as_str()?.to_owned();
     Some((by, ranges(ipam)))
@@ -101,12 +101,12 @@ pub(in crate::lint) fn overlap(rule: &Rule, companion: &Companion<'_>, all: &Com
     let Some((plugin, place)) = network(companion, all) else {
         return;
     };
-    let Some((by, own)) = handed_out(&plugin) else {
+    let Some((by, own)) = address_ranges(&plugin) else {
         return;
     };
     let is_fabric = companion.kind == fabric::KIND;
     let this = (companion.namespace, companion.name);
-    // Each pair is told once: at the later of the two by name, and at the fabric.
+    // Each pair is reported once: at the later of the two by name, and at the fabric.
     let attachments = all
         .of_kind(ATTACHMENT_KIND)
         .filter(
@@ -122,7 +122,7 @@ pub(in crate::lint) fn overlap(rule: &Rule, companion: &Companion<'_>, all: &Com
         .filter(|(name, _)| is_fabric && name.as_str() < companion.name)
         .filter_map(|(name, described)| Some((name.as_str(), fabric::plugin(described)?)));
     for (name, other) in attachments.chain(fabrics) {
-        let Some((other_by, others)) = handed_out(&other) else {
+        let Some((other_by, others)) = address_ranges(&other) else {
             continue;
         };
         // `whereabouts` keeps one list of addresses for all of its ranges.
@@ -159,7 +159,7 @@ pub(in crate::lint) fn host_local(rule: &Rule, companion: &Companion<'_>, all: &
     if ipam == Some("host-local") && SPANS_NODES.contains(&kind) {
         place.report_with(
             rule,
-            format!("every node hands out the addresses of `{}` anew, so pods of two nodes may have the same", companion.name),
+            format!("every node hands out the same addresses of `{}`, so pods of two nodes may have the same one", companion.name),
             "use `whereabouts`, or one attachment with a range of its own for each node",
         );
     }
@@ -189,7 +189,7 @@ pub(in crate::lint) fn plugin(rule: &Rule, companion: &Companion<'_>, _: &Compan
     if !PLUGINS.contains(&kind) {
         // A plugin of a site's own is fine; a name that is almost a known one is not.
         if let Some(meant) = nearest(kind, PLUGINS) {
-            let message = format!("`{name}` names the plugin `{kind}`, which is not known");
+            let message = format!("`{name}` names the unknown plugin `{kind}`");
             place.report_with(rule, message, format!("did you mean `{meant}`?"));
         }
         return;

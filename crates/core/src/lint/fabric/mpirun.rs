@@ -68,7 +68,7 @@ fn split_packed(argument: &str) -> Option<(&str, &str)> {
     (WITH_VALUE.contains(&option) && !value.is_empty()).then_some((option, value))
 }
 
-pub(in crate::lint) fn packed(rule: &Rule, scene: &Scene<'_>) {
+pub(in crate::lint) fn option_with_value(rule: &Rule, scene: &Scene<'_>) {
     for pod in &scene.pods {
         let command = pod.command();
         if command.is_shell || command.mpirun().or_else(|| command.torchrun()).is_none() {
@@ -81,7 +81,7 @@ pub(in crate::lint) fn packed(rule: &Rule, scene: &Scene<'_>) {
                     rule,
                     format!("`{}` is one argument, the launcher needs two", word.text),
                     format!("write `{option}` and `{value}` as two items"),
-                    // `-mca name value` takes two values, which only its writer can tell apart.
+                    // `-mca name value` takes two values, which only its writer can distinguish.
                     (!value.contains(' ')).then_some(fix),
                 );
             }

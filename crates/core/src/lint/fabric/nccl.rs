@@ -113,7 +113,7 @@ pub(super) fn unknown(rule: &Rule, scene: &Scene<'_>) {
         };
         let known = KNOWN.binary_search(&short).is_ok()
             || REMOVED.iter().any(|removed| removed.name == name);
-        // Only a near name is told: plugins have variables of their own.
+        // Only a near name is reported: plugins have variables of their own.
         if let (false, Some(meant)) = (known, nearest(short, KNOWN.iter().copied())) {
             place.of().report_with(
                 rule,

@@ -57,8 +57,11 @@ pub(in crate::lint) fn interfaces(rule: &Rule, scene: &Scene<'_>) {
                 .into_iter()
                 .map(|found| found.interface),
         );
-        let handed_on = scene.handed_on();
-        let set = pod.variables().chain(pod.assigned()).chain(handed_on);
+        let mpirun_variables = scene.mpirun_variables();
+        let set = pod
+            .variables()
+            .chain(pod.assigned())
+            .chain(mpirun_variables);
         for (name, value, place) in set {
             let missing = match name {
                 "NCCL_SOCKET_IFNAME" => {

@@ -102,7 +102,7 @@ fn disagreements(rule: &Rule, scene: &Scene<'_>) {
             place(pod, &disagreement.setting).report_with(
                 rule,
                 format!("{disagreement}"),
-                format!("leave it to the fabric `{fabric}`, or keep it if it is meant"),
+                format!("leave it to the fabric `{fabric}`, or keep it if it is intended"),
             );
         }
         for why in &fitting.left_out {

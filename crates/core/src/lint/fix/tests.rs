@@ -80,7 +80,7 @@ fn comments_and_order_are_kept() {
 }
 
 #[test]
-fn every_layout_is_changed_in_its_own_way_or_not_at_all() {
+fn fixes_keep_the_layout() {
     let job = |pod: &str| {
         format!(
             "{{\"apiVersion\": \"kubeflow.org/v1\", \"kind\": \"JAXJob\", \"metadata\": {{\"name\": \"j\"}}, \"spec\": {{\"jaxReplicaSpecs\": {{\"Worker\": {{\"template\": {{\"spec\": {pod}}}}}}}}}}}\n"
@@ -223,13 +223,13 @@ fn what_is_not_fixed_keeps_its_meaning() {
                 &mut paths,
             );
         }
-        // The roles share one template by an alias, and a finding of it is told once.
+        // The roles share one template by an alias, and a finding of it is reported once.
         let shared = |path: &str| {
             path.replace(".Worker.", ".Master.")
                 .replace(".worker.", ".Master.")
         };
-        // A policy is added beside, and an item beside another: told at the entry or list around.
-        let told = |path: &str| {
+        // A policy is added beside, and an item beside another: reported at the entry or list around.
+        let reported = |path: &str| {
             let parent = |path: &str| {
                 path.rsplit_once(['.', '['])
                     .map(|(parent, _)| parent.to_owned())
@@ -244,7 +244,7 @@ fn what_is_not_fixed_keeps_its_meaning() {
         for path in &paths {
             let role = path.to_ascii_lowercase().ends_with(".worker");
             assert!(
-                role || told(path),
+                role || reported(path),
                 "{path} was changed\n{text}\n---\n{}",
                 fixed.text
             );

@@ -1,4 +1,4 @@
-//! Names of images: which are none, and which may be another image tomorrow.
+//! Names of images: which are invalid, and which may be another image tomorrow.
 
 use super::super::{
     Rule,
@@ -12,7 +12,7 @@ pub(in crate::lint) static RULES: &[Advice] = &[Advice {
     rule: rule(
         "TY612",
         WRONG,
-        "image name that is none",
+        "invalid image name",
         "The cluster accepts any text as an image, and the node then finds that nothing can have that name: the pod \
          waits with `InvalidImageName`. A name has lower-case letters, digits and `.`, `_`, `-` between \
          slashes, then perhaps `:` and a tag, then perhaps `@` and a digest.",
@@ -105,7 +105,7 @@ fn is_image(image: &str) -> bool {
         && digest.is_none_or(|digest| plain(digest, b":+._-"))
 }
 
-/// Whether the first part of a name is a registry and no folder of the default one.
+/// Whether the first part of a name is a registry and not a folder of the default one.
 fn is_registry(first: &str) -> bool {
     first.contains(['.', ':'])
         || first == "localhost"

@@ -52,7 +52,7 @@ fn refused(rule: &Rule, scene: &Scene<'_>) {
         if let Err(error) = Namespace::parse(name) {
             place.key("name").report_with(
                 rule,
-                format!("`{name}` cannot name a {what}: {error}"),
+                format!("invalid {what} name `{name}`: {error}"),
                 format!("rename the {what}, and what refers to it"),
             );
         }
@@ -70,8 +70,8 @@ fn refused(rule: &Rule, scene: &Scene<'_>) {
                 if !name.is_empty() && !is_port_name(name) {
                     list.index(index).key("name").report_with(
                         rule,
-                        format!("`{name}` cannot name a port"),
-                        "take at most 15 lower-case letters, digits and single `-`, one of them a letter",
+                        format!("invalid port name `{name}`"),
+                        "use at most 15 lower-case letters, digits and single `-`, one of them a letter",
                     );
                 }
             }

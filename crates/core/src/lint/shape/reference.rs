@@ -87,7 +87,7 @@ fn references(text: &str) -> Vec<Reference<'_>> {
 }
 
 /// Whether the operator or the cluster may set the variable in a container.
-fn may_be_given(name: &str) -> bool {
+fn may_be_injected(name: &str) -> bool {
     let begins = [
         "KUBERNETES_",
         "K_MPI_",
@@ -102,7 +102,7 @@ fn may_be_given(name: &str) -> bool {
     begins.iter().any(|start| name.starts_with(start))
         || ends.iter().any(|end| name.ends_with(end))
         || others.contains(&name)
-        // Where these are not set, another rule tells.
+        // Where these are not set, another rule reports it.
         || RANK_VARIABLES.contains(&name)
 }
 
@@ -155,7 +155,7 @@ fn in_command(container: &Container, word: &str) -> Option<(String, String)> {
             ),
         )),
         Reference::Kubernetes(name)
-            if !has(name) && container.env_from.is_none() && !may_be_given(name) =>
+            if !has(name) && container.env_from.is_none() && !may_be_injected(name) =>
         {
             Some((
                 format!("`$({name})` stays as it is: the container has no variable `{name}`"),
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_are_told_from_other_dollars() {
+    fn references_and_other_dollars() {
         use Reference::{Kubernetes, Shell};
         let cases: &[(&str, &[Reference<'_>])] = &[
             ("$PATH:/opt/bin", &[Shell("PATH")]),

@@ -121,7 +121,7 @@ pub(in crate::lint) fn idle_gpus(rule: &Rule, scene: &Scene<'_>) {
         {
             let idle = (gpus - count).saturating_mul(u64::from(pod.replicas));
             let message = format!(
-                "{says}, a pod of {} has {}: {idle} of the GPUs of that role have nothing to do",
+                "{says}, a pod of {} has {}: {idle} of the GPUs of that role are idle",
                 pod.role,
                 counted(gpus, "GPU"),
             );
@@ -130,7 +130,7 @@ pub(in crate::lint) fn idle_gpus(rule: &Rule, scene: &Scene<'_>) {
     }
 }
 
-/// Ranks that `mpirun` is told to start, with their item, and the slots that there are.
+/// Ranks that `mpirun` starts by its options, with their item, and the slots that there are.
 fn ranks_and_slots(scene: &Scene<'_>) -> Option<(u64, usize, u64)> {
     let (slots, launcher_too) = match &scene.job.framework {
         Framework::MpiV1(mpi) => (mpi.slots_per_worker, false),
@@ -157,7 +157,7 @@ pub(in crate::lint) fn too_many_ranks(rule: &Rule, scene: &Scene<'_>) {
     let oversubscribed = |word: &Word<'_>| word.text.to_ascii_lowercase().contains("oversubscribe");
     if ranks > slots && slots > 0 && !launcher.command().words.iter().any(oversubscribed) {
         let (wanted, there) = (counted(ranks, "rank"), counted(slots, "slot"));
-        let message = format!("`mpirun` is to start {wanted}, the workers have {there}");
+        let message = format!("`mpirun` would start {wanted}, the workers have {there}");
         let hint = format!(
             "start {}, or raise `slotsPerWorker` or the replicas of Worker",
             counted(slots, "rank")
@@ -207,9 +207,12 @@ fn starts_launchers(scene: &Scene<'_>) -> bool {
         return false;
     };
     let command = launcher.command();
-    let tells = |text: &str| text.contains("nproc_per_node") || text.contains("nproc-per-node");
+    let names_nproc =
+        |text: &str| text.contains("nproc_per_node") || text.contains("nproc-per-node");
     let words = command.words.iter().map(|word| word.text);
     let values = launcher.variables().map(|(_, value, _)| value);
     let script = |text: &str| text.rsplit('.').next() == Some("sh");
-    command.node_launcher().is_some() || words.clone().any(script) || words.chain(values).any(tells)
+    command.node_launcher().is_some()
+        || words.clone().any(script)
+        || words.chain(values).any(names_nproc)
 }

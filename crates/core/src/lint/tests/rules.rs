@@ -33,7 +33,7 @@ fn lines(findings: &[Finding]) -> Vec<String> {
 }
 
 #[test]
-fn every_rule_catches_its_manifest_and_spares_the_near_miss() {
+fn every_rule_catches_and_spares_its_examples() {
     let mut wrong = Vec::new();
     for advice in advice::all() {
         let code = advice.rule.code;
@@ -149,7 +149,7 @@ fn codes_are_unique_ordered_and_well_formed() {
 }
 
 #[test]
-fn the_annotation_decides_where_no_profile_is_given() {
+fn profile_annotation_is_the_default() {
     let text = advice::PYTORCH.replacen("train:1.4.0", "train", 1);
     let stated = |word: &str| {
         text.replacen(
@@ -220,7 +220,7 @@ fn what_is_allowed_needs_a_reason_and_a_finding() {
 }
 
 #[test]
-fn what_is_allowed_of_objects_that_are_not_at_hand_is_not_told() {
+fn allow_entry_for_unseen_object_is_kept() {
     let entry = "  name: train\n  annotations: {trainyard.dev/lint-allow: \"TY402: one node\"}\n";
     let text = advice::PYTORCH.replacen("  name: train\n", entry, 1);
     let codes = |text: &str| -> Vec<&str> {
@@ -232,7 +232,7 @@ fn what_is_allowed_of_objects_that_are_not_at_hand_is_not_told() {
 }
 
 #[test]
-fn what_is_allowed_for_the_other_profile_is_not_told() {
+fn allow_entry_for_other_profile_is_kept() {
     let entry =
         "  name: train\n  annotations: {trainyard.dev/lint-allow: \"TY206: no taints here\"}\n";
     let text = advice::PYTORCH.replacen("  name: train\n", entry, 1);
@@ -251,7 +251,7 @@ fn a_name_that_the_cluster_makes_is_a_name() {
         ("a beginning", "  generateName: train-\n", &[]),
         ("both", "  name: train\n  generateName: train-\n", &[]),
         (
-            "a beginning that is none",
+            "an invalid beginning",
             "  generateName: Train-\n",
             &["TY107"],
         ),
@@ -389,7 +389,7 @@ fn files_are_judged_together() {
     assert_eq!(
         codes(&[&job, &values]),
         [Vec::<&str>::new(), vec![]],
-        "what is no object"
+        "not an object"
     );
     assert_eq!(codes(&[&values]), [vec!["TY101"]]);
     let half = file("metadata: {name: j}\nspec: {}\n");
@@ -426,7 +426,7 @@ fn an_object_is_judged_as_its_file_is() {
 }
 
 #[test]
-fn what_a_cluster_has_counts_and_what_could_not_be_read_is_not_judged() {
+fn cluster_objects_count_and_unread_ones_do_not() {
     let codes = |text: &str, cluster: &ClusterFacts| -> Vec<&str> {
         let file = read(text.as_bytes()).unwrap();
         let found = review_in(&[&file], Some(Profile::Production), cluster).concat();

@@ -27,7 +27,7 @@ pub(crate) fn request(model: &str, kind: &str, gpus: u32, batch: u32) -> Request
 }
 
 #[test]
-fn everything_that_is_ranked_fits_divides_and_is_in_order() {
+fn ranked_layouts_are_valid_and_sorted() {
     for (model, kind, gpus, batch) in [
         ("llama3-8b", "H100", 64, 128),
         ("llama3-70b", "A100-80GB", 256, 512),
@@ -49,7 +49,7 @@ fn everything_that_is_ranked_fits_divides_and_is_in_order() {
 }
 
 #[test]
-fn a_slow_network_hurts_and_moves_traffic_inside_the_node() {
+fn slow_network_moves_traffic_into_the_node() {
     let request = request("llama3-70b", "H100", 512, 1_024);
     let best = search(&request).ranked[0];
     let found = what_ifs(&request, &best);
@@ -62,7 +62,7 @@ fn a_slow_network_hurts_and_moves_traffic_inside_the_node() {
 }
 
 #[test]
-fn what_does_not_fit_says_by_how_much_and_what_would() {
+fn misfit_reports_shortfall_and_change() {
     let request = request("llama3-405b", "A100-40GB", 64, 64);
     let found = search(&request);
     assert!(found.ranked.is_empty());
@@ -70,11 +70,11 @@ fn what_does_not_fit_says_by_how_much_and_what_would() {
     let sentence = misfit.sentence(&request.cluster);
     assert!(sentence.starts_with("nothing fits: tensor"), "{sentence}");
     assert!(sentence.contains("too little"), "{sentence}");
-    assert_eq!(misfit.change.as_deref(), Some("256 GPUs would fit it"));
+    assert_eq!(misfit.change.as_deref(), Some("use 256 GPUs"));
 }
 
 #[test]
-fn more_gpus_train_more_but_not_much_more_than_in_proportion() {
+fn more_gpus_scale_about_linearly() {
     let points = scaling(&request("llama3-8b", "H100", 256, 1_024));
     assert!(points.len() > 4);
     for pair in points.windows(2) {
@@ -85,7 +85,7 @@ fn more_gpus_train_more_but_not_much_more_than_in_proportion() {
 }
 
 #[test]
-fn the_bound_that_bites_is_named_with_its_share() {
+fn bottleneck_is_named_with_its_share() {
     let request = request("llama3-405b", "H100", 16_384, 2_048);
     let found = search(&request);
     let best = &found.ranked[0];

@@ -75,7 +75,7 @@ fn of_golden(golden: &Golden, layout: &Layout) -> Memory {
 
 #[test]
 #[expect(clippy::float_cmp, reason = "the published values are exact")]
-fn the_published_values_are_met_to_the_last_digit() {
+fn published_memory_values_are_exact() {
     for golden in &GOLDEN {
         let whole = of_golden(golden, &layout(golden));
         let states = whole.weights + whole.gradients + whole.optimizer;

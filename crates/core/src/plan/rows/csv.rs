@@ -13,14 +13,14 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
-/// Why a text is no table.
+/// Why a text is not a table.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CsvError {
     /// Nothing there.
-    #[error("the table is empty, and needs a header")]
+    #[error("the table is empty; it needs a header")]
     Empty,
     /// Cells are missing or too many.
-    #[error("line {line} has {found} cells, and the header has {wanted}")]
+    #[error("line {line} has {found} cells, but the header has {wanted}")]
     Cells {
         /// Which line, from 1.
         line: usize,
@@ -30,7 +30,7 @@ pub enum CsvError {
         wanted: usize,
     },
     /// A quote is never closed.
-    #[error("the quote that opens in line {line} is not closed")]
+    #[error("the quote opened in line {line} is not closed")]
     Quote {
         /// Which line, from 1.
         line: usize,
@@ -96,7 +96,7 @@ impl Table {
     }
 }
 
-/// Records with the line that each begins in; blank lines are none.
+/// Records with the line that each begins in; blank lines are skipped.
 fn records(text: &str) -> Result<Vec<(usize, Vec<String>)>, CsvError> {
     let mut records = Vec::new();
     let (mut cells, mut cell) = (Vec::new(), String::new());

@@ -9,7 +9,7 @@ use super::{
     read::{Run, read},
 };
 
-/// Errors beyond this count as this in the fit: a slow run is its cluster's, not the GPU's.
+/// Errors beyond this count as this in the fit: the cluster makes a run slow, not the GPU.
 const MOST: f64 = 0.3;
 
 /// A row with both answers.
@@ -161,7 +161,7 @@ pub struct Fitted {
 ///
 /// Rows of mixtures of experts, and rows of clusters with a network of their own, are predicted but not
 /// fitted to: what makes them slow is not the GPU. `without` leaves a source out, to see how well the
-/// others foretell it.
+/// others predict it.
 pub fn fit(judged: &[Judged], without: Option<&str>) -> Vec<Fitted> {
     let mut fits = Vec::new();
     for gpu in gpus() {

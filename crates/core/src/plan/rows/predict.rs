@@ -1,4 +1,4 @@
-//! What the model says of a row, as columns that are appended to it.
+//! What the model predicts for a row, as columns that are appended to it.
 
 use super::{
     super::{
@@ -19,7 +19,7 @@ pub const COLUMNS: [&str; 6] = [
     "pred_note",
 ];
 
-/// What the model says of one run.
+/// What the model predicts for one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Prediction {
     /// Seconds of a step by part.
@@ -108,7 +108,7 @@ fn answer(table: &Table, at: usize) -> [String; 6] {
     ]
 }
 
-/// Four digits that count, however large or small.
+/// Four significant digits.
 fn significant(value: f64) -> String {
     if value >= 1000.0 {
         format!("{value:.0}")

@@ -18,7 +18,7 @@ use super::{
 /// FLOP/s of 16 bits that only GPUs since Hopper have.
 const BEFORE_HOPPER: f64 = 5e14;
 
-/// A run as a row tells of it.
+/// A run as a row describes it.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// The model.
@@ -43,7 +43,7 @@ pub struct Run {
 
 /// Reads row `at` of the table; the error says in words what it lacks.
 pub fn read(table: &Table, at: usize) -> Result<Run, String> {
-    let row = table.rows.get(at).ok_or("there is no such row")?;
+    let row = table.rows.get(at).ok_or("no such row")?;
     let cells: BTreeMap<&str, &str> = table
         .header
         .iter()
@@ -69,7 +69,7 @@ impl Row<'_> {
         }
         match text.parse::<u32>() {
             Ok(0) | Err(_) => Err(format!(
-                "`{column}` is `{text}`, and must be a whole number of at least 1"
+                "`{column}` is `{text}`; it must be an integer of at least 1"
             )),
             Ok(number) => Ok(Some(number)),
         }
@@ -94,9 +94,7 @@ impl Row<'_> {
         let software = self.software(&note, gpu.peak_bf16);
         let precision = match self.text("precision") {
             "" => Precision::Bf16,
-            name => {
-                Precision::named(name).ok_or_else(|| format!("precision `{name}` is not known"))?
-            }
+            name => Precision::named(name).ok_or_else(|| format!("unknown precision `{name}`"))?,
         };
         let mut layout = self.layout(&note, gpus, &software, &shape)?;
         let known = match self.text("recompute") {
@@ -129,7 +127,7 @@ impl Row<'_> {
                 };
                 memory(&need).total()
             };
-            // The least that fits; whoever computes everything again says so.
+            // The least that fits; sources that recompute everything say so.
             if need(&layout) > gpu.memory_gib {
                 layout.recompute = Recompute::Selective;
             }

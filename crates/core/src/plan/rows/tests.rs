@@ -13,7 +13,7 @@ fn errors(judged: &[Judged], which: impl Fn(&Judged) -> bool) -> Errors {
 }
 
 #[test]
-fn published_iteration_times_are_met() {
+fn published_iteration_times_are_predicted() {
     let judged = judge(&table());
     let korthikanti = errors(&judged, |row| row.source.contains("Tables 3+5"));
     assert_eq!(korthikanti.rows, 8);
@@ -26,7 +26,7 @@ fn published_iteration_times_are_met() {
 }
 
 #[test]
-fn the_bloom_sweep_is_in_order_and_its_failures_are_foreseen() {
+fn bloom_sweep_order_and_failures_are_predicted() {
     let table = table();
     let judged = judge(&table);
     let sweep: Vec<(f64, f64)> = judged
@@ -47,7 +47,7 @@ fn the_bloom_sweep_is_in_order_and_its_failures_are_foreseen() {
 }
 
 #[test]
-fn the_shares_of_the_peak_are_those_that_the_fit_prints() {
+fn peak_shares_match_the_fit() {
     let fitted = fit(&judge(&table()), None);
     assert_eq!(fitted.len(), efficiency::FITTED.len());
     for found in fitted {
@@ -57,7 +57,7 @@ fn the_shares_of_the_peak_are_those_that_the_fit_prints() {
 }
 
 #[test]
-fn a_row_that_lacks_something_is_left_blank_with_the_reason() {
+fn incomplete_row_is_blank_with_reason() {
     let header = "source,layers,hidden,heads,vocab,seq_len,gpu,gpu_count,tp,pp,micro_batch,global_batch,precision,note";
     let cases = [
         ("x,32,4096,32,32000,2048,A100-80GB,8,1,1,1,8,bf16,", ""),
@@ -67,7 +67,7 @@ fn a_row_that_lacks_something_is_left_blank_with_the_reason() {
         ),
         (
             "x,32,4096,32,32000,2048,A100-80GB,8,0,1,1,8,bf16,",
-            "`tp` is `0`, and must be a whole number of at least 1",
+            "`tp` is `0`; it must be an integer of at least 1",
         ),
         (
             "x,32,4096,32,32000,2048,A100-80GB,8,3,1,1,8,bf16,",
@@ -75,11 +75,11 @@ fn a_row_that_lacks_something_is_left_blank_with_the_reason() {
         ),
         (
             "x,32,4096,32,32000,2048,TPU v5e,8,1,1,1,8,bf16,",
-            "GPU `TPU v5e` is not known",
+            "unknown GPU `TPU v5e`",
         ),
         (
             "x,32,4096,32,32000,2048,A100-80GB,8,1,1,1,8,fp3,",
-            "precision `fp3` is not known",
+            "unknown precision `fp3`",
         ),
         (
             "x,32,4096,32,32000,2048,A100-80GB,9,1,5,1,8,bf16,",
@@ -97,13 +97,13 @@ fn a_row_that_lacks_something_is_left_blank_with_the_reason() {
 }
 
 #[test]
-fn a_broken_table_is_refused_in_one_sentence() {
+fn invalid_table_is_refused() {
     let cases = [
-        ("", "the table is empty, and needs a header"),
-        ("a,b\n1\n", "line 2 has 1 cells, and the header has 2"),
+        ("", "the table is empty; it needs a header"),
+        ("a,b\n1\n", "line 2 has 1 cells, but the header has 2"),
         (
             "a,b\n1,2\n\"x,3\n",
-            "the quote that opens in line 3 is not closed",
+            "the quote opened in line 3 is not closed",
         ),
     ];
     for (text, want) in cases {

@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// Seconds after which an error of the driver no longer says that the machine is unfit today.
+/// Seconds after which an error of the driver no longer makes the machine unfit.
 const XID_FRESH: u64 = 86_400;
 /// Reasons for which the hardware itself halves the clocks.
 const HARD_THROTTLING: [&str; 3] = [
@@ -47,7 +47,7 @@ pub(super) fn examine(scene: &Scene<'_>, checks: &mut Vec<Check>) {
         if gpus.len() > 1 {
             each(&NVLINK, gpus, checks, |gpu| nvlink(scene.gpus, gpu));
         } else {
-            checks.push(NVLINK.skip("not looked at", "only for several GPUs"));
+            checks.push(NVLINK.skip("not checked", "only for several GPUs"));
         }
         let usual = usual_generation(gpus);
         each(&GPU_PCIE, gpus, checks, |gpu| pcie(&gpu.pcie, usual));
@@ -69,11 +69,11 @@ fn gpu_count(scene: &Scene<'_>) -> Check {
     let known = match &scene.reading.gpus {
         Probed::Absent => 0,
         Probed::Unreadable(why) => {
-            let found = format!("the driver does not answer: {why}");
+            let found = format!("the driver does not respond: {why}");
             let cause = "the driver was replaced while it was loaded, or a GPU hangs";
             return scene.gpus.bad(&GPU_COUNT, found, needed, cause, next);
         }
-        other => match GPU_COUNT.look(other, &*needed) {
+        other => match GPU_COUNT.value_or_check(other, &*needed) {
             Ok(gpus) => gpus.len(),
             Err(check) => return *check,
         },
@@ -92,11 +92,11 @@ fn gpu_count(scene: &Scene<'_>) -> Check {
     }
     let mut gpus = scene.reading.gpus.value().into_iter().flatten();
     if gpus.any(|gpu| gpu.split.value() == Some(&true)) {
-        return GPU_COUNT.skip(found, "parts of split GPUs (MIG) are not counted");
+        return GPU_COUNT.skip(found, "MIG instances are not counted");
     }
     let cause = if on_bus > known {
         "a GPU that is on the bus is not known to the driver: it has fallen off, was not initialized, or \
-         is not handed to this container"
+         is not passed to this container"
     } else {
         "a GPU is not on the bus at all: it is defective, has no power, or the machine has fewer"
     };
@@ -109,46 +109,46 @@ fn gpu_model(scene: &Scene<'_>, gpus: &[Gpu], checks: &mut Vec<Check>) {
     for model in models {
         *counts.entry(model).or_default() += 1;
     }
-    let told: Vec<String> = counts
+    let models: Vec<String> = counts
         .iter()
         .map(|(model, count)| format!("{count} × {model}"))
         .collect();
-    let told = if told.is_empty() {
+    let models = if models.is_empty() {
         "unknown".to_owned()
     } else {
-        told.join(", ")
+        models.join(", ")
     };
     let plain = |model: &str| model.to_ascii_lowercase().replace(['-', ' ', '_'], "");
     if let Some(wanted) = &scene.needs.gpu_model {
-        // The label goes on where GPUs are shared or split: `…-SHARED`, `…-MIG-1g.5gb`.
+        // The label has a suffix where GPUs are shared or split: `…-SHARED`, `…-MIG-1g.5gb`.
         let is_it = |model: &str| plain(wanted).starts_with(&plain(model));
         let is_other = counts.keys().any(|model| !is_it(model));
         let needed = format!("{wanted}, for the job");
         checks.push(if is_other {
             GPU_MODEL.fail(
-                told,
+                models,
                 needed,
                 "the node's label and its GPUs disagree, or a card was replaced by another",
-                "see that GPU feature discovery runs on the node, and correct its label",
+                "check that GPU feature discovery runs on the node, and correct its label",
             )
         } else {
-            GPU_MODEL.pass(told, needed)
+            GPU_MODEL.pass(models, needed)
         });
         return;
     }
     checks.push(if counts.len() > 1 {
         GPU_MODEL.warn(
-            told,
+            models,
             "one model",
             "cards of different models are in one machine; the slowest sets the pace",
             "put jobs on GPUs of one model, by the label `nvidia.com/gpu.product`",
         )
     } else {
-        GPU_MODEL.pass(told, "one model")
+        GPU_MODEL.pass(models, "one model")
     });
 }
 
-/// What was found and needed where it is well; the check where it is not, none where nobody tells.
+/// What was found and needed where it passes; the check where it does not, none where it is not reported.
 type Judged = Result<(String, String), Option<Box<Check>>>;
 
 fn bad(check: Check) -> Judged {
@@ -161,7 +161,7 @@ fn each(entry: &Entry, gpus: &[Gpu], checks: &mut Vec<Check>, judge: impl Fn(&Gp
     let before = checks.len();
     for gpu in gpus {
         match judge(gpu) {
-            Ok(told) => passed.push(told),
+            Ok(result) => passed.push(result),
             Err(Some(check)) => checks.push(check.about(&*gpu.bus)),
             Err(None) => {}
         }
@@ -170,7 +170,7 @@ fn each(entry: &Entry, gpus: &[Gpu], checks: &mut Vec<Check>, judge: impl Fn(&Gp
         return;
     }
     checks.push(match passed.first() {
-        None => entry.skip("not looked at", "the driver's library does not tell"),
+        None => entry.skip("not checked", "the driver's library does not report it"),
         Some((_, needed)) => {
             let found: BTreeSet<&str> = passed.iter().map(|(found, _)| found.as_str()).collect();
             let found: Vec<&str> = found.into_iter().collect();
@@ -179,35 +179,35 @@ fn each(entry: &Entry, gpus: &[Gpu], checks: &mut Vec<Check>, judge: impl Fn(&Gp
     });
 }
 
-/// What is read of a GPU, or the check that says why it is not; a library that does not tell is none.
-fn tell<'a, T>(
+/// What is read of a GPU, or the check that says why it is not; none where the library does not report it.
+fn read_or_skip<'a, T>(
     entry: &Entry,
     probed: &'a Probed<T>,
     needed: &str,
 ) -> Result<&'a T, Option<Box<Check>>> {
     match probed {
         Probed::Absent | Probed::NotAsked => Err(None),
-        other => entry.look(other, needed).map_err(Some),
+        other => entry.value_or_check(other, needed).map_err(Some),
     }
 }
 
 fn ecc(want: Want, gpu: &Gpu) -> Judged {
     let needed = "on, no uncorrected error";
-    let uncorrected = *tell(&GPU_ECC, &gpu.uncorrected, needed)?;
+    let uncorrected = *read_or_skip(&GPU_ECC, &gpu.uncorrected, needed)?;
     if uncorrected > 0 {
         return bad(want.bad(
             &GPU_ECC,
             format!("{uncorrected} uncorrected"),
             needed,
-            "cells of the GPU's memory are bad; programs that touch them are ended",
-            "drain the node, reset the GPU, and return the card if it comes again",
+            "GPU memory cells are faulty; the driver ends programs that touch them",
+            "drain the node, reset the GPU, and return the card if the error comes back",
         ));
     }
     if gpu.ecc.value() == Some(&false) {
         return bad(GPU_ECC.warn(
             "off",
             needed,
-            "somebody switched correction off; errors go unnoticed into the weights",
+            "ECC is disabled; memory errors corrupt the weights unnoticed",
             "run `nvidia-smi -e 1` and restart the node",
         ));
     }
@@ -216,14 +216,14 @@ fn ecc(want: Want, gpu: &Gpu) -> Judged {
 
 fn rows(want: Want, gpu: &Gpu) -> Judged {
     let needed = "none pending, none failed";
-    let rows = tell(&GPU_ROWS, &gpu.rows, needed)?;
+    let rows = read_or_skip(&GPU_ROWS, &gpu.rows, needed)?;
     let found = format!("{} replaced", rows.corrected + rows.uncorrected);
     if rows.failed {
         return bad(want.bad(
             &GPU_ROWS,
             format!("{found}, one failed"),
             needed,
-            "no spare row is left for a bad one",
+            "no spare row is left for a faulty one",
             "drain the node and return the card",
         ));
     }
@@ -240,7 +240,7 @@ fn rows(want: Want, gpu: &Gpu) -> Judged {
 
 fn clocks(want: Want, gpu: &Gpu) -> Judged {
     let needed = "no slowdown by heat or power";
-    let reasons = tell(&GPU_CLOCKS, &gpu.throttled_by, needed)?;
+    let reasons = read_or_skip(&GPU_CLOCKS, &gpu.throttled_by, needed)?;
     let clock = match (gpu.clock.value(), gpu.clock_most.value()) {
         (Some(clock), Some(most)) => format!("{clock} of {most} MHz"),
         _ => "clocks unknown".to_owned(),
@@ -255,7 +255,7 @@ fn clocks(want: Want, gpu: &Gpu) -> Judged {
             format!("{clock}, {}", hard.join(", ")),
             needed,
             "the hardware halves the clocks or worse: heat, or too little power",
-            "see fans, inlet temperature and power supplies of the node",
+            "check fans, inlet temperature and power supplies of the node",
         ));
     }
     if reasons.contains(SOFT_THROTTLING) {
@@ -263,10 +263,10 @@ fn clocks(want: Want, gpu: &Gpu) -> Judged {
             format!("{clock}, {SOFT_THROTTLING}"),
             needed,
             "the GPU or its memory is at its highest temperature",
-            "see fans and inlet temperature of the node",
+            "check fans and inlet temperature of the node",
         ));
     }
-    // The clocks of a GPU at rest say nothing and would make every two reports differ.
+    // The clocks of an idle GPU mean nothing and would make every two reports differ.
     let most = gpu.clock_most.value();
     let found = most.map_or_else(
         || "no slowdown".to_owned(),
@@ -276,7 +276,7 @@ fn clocks(want: Want, gpu: &Gpu) -> Judged {
 }
 
 fn nvlink(want: Want, gpu: &Gpu) -> Judged {
-    let links = tell(&NVLINK, &gpu.nvlinks, "all up")?;
+    let links = read_or_skip(&NVLINK, &gpu.nvlinks, "all up")?;
     if links.is_empty() {
         return Err(None);
     }
@@ -311,7 +311,7 @@ fn usual_generation(gpus: &[Gpu]) -> Option<u64> {
 }
 
 fn pcie(pcie: &Pcie, usual: Option<u64>) -> Judged {
-    let width = *tell(&GPU_PCIE, &pcie.width, "the widest link")?;
+    let width = *read_or_skip(&GPU_PCIE, &pcie.width, "the widest link")?;
     let widest = pcie.width_most.value().copied().unwrap_or(width);
     let generation = pcie.generation.value().copied();
     let needed = format!("x{widest}, the generation of the others");
@@ -337,14 +337,13 @@ fn gpu_xid(scene: &Scene<'_>, checks: &mut Vec<Check>) {
     let seen = match &scene.reading.xids {
         // A container sees no kernel log as a rule, and no job is worse for it.
         Probed::Absent => {
-            let why = "the kernel's log is not to be seen from here";
-            return checks.push(GPU_XID.skip("not looked at", why));
+            let why = "the kernel log cannot be read from here";
+            return checks.push(GPU_XID.skip("not checked", why));
         }
         Probed::Unreadable(why) if why.contains("denied") || why.contains("not permitted") => {
-            return checks
-                .push(GPU_XID.skip("not looked at", "only root may read the kernel's log"));
+            return checks.push(GPU_XID.skip("not checked", "only root may read the kernel log"));
         }
-        other => match GPU_XID.look(other, "none") {
+        other => match GPU_XID.value_or_check(other, "none") {
             Ok(seen) => seen,
             Err(check) => return checks.push(*check),
         },
@@ -424,7 +423,7 @@ fn affinity(scene: &Scene<'_>, gpus: &[Gpu], checks: &mut Vec<Check>) {
         .map(|(name, port)| (name, &port.pcie))
         .collect();
     if scene.rdma == Want::No || cards.is_empty() {
-        return checks.push(GPU_NIC_AFFINITY.skip("not looked at", "only for RDMA"));
+        return checks.push(GPU_NIC_AFFINITY.skip("not checked", "only for RDMA"));
     }
     let needed = "the same switch or root complex";
     each(&GPU_NIC_AFFINITY, gpus, checks, |gpu| {

@@ -19,7 +19,7 @@ const THROTTLED_PERCENT: u64 = 5;
 const LOCKED_LEAST: u64 = 1 << 30;
 /// Open files below which data loaders with several workers run out.
 const OPEN_FILES_LEAST: u64 = 4096;
-/// What a container gets at `/dev/shm` where its pod says nothing.
+/// The default size of `/dev/shm` in a container.
 const SHM_DEFAULT: u64 = 64 << 20;
 /// What NCCL and data loaders of a machine with several GPUs are known to need.
 const SHM_LEAST: u64 = 1 << 30;
@@ -28,16 +28,16 @@ const DISK_LEAST: u64 = 1 << 30;
 
 pub(super) fn examine(scene: &Scene<'_>, checks: &mut Vec<Check>) {
     let reading = scene.reading;
-    match CPU_COUNT.look(&reading.processors, "an answer") {
+    match CPU_COUNT.value_or_check(&reading.processors, "a value") {
         Ok(processors) => {
             checks.push(cpu_count(scene, processors));
             checks.push(cpu_throttling(processors));
         }
         Err(check) => checks.push(*check),
     }
-    let memory_check = MEMORY.look(&reading.memory, "an answer");
+    let memory_check = MEMORY.value_or_check(&reading.memory, "a value");
     checks.push(memory_check.map_or_else(|check| *check, |found| memory(scene, found)));
-    match MEMLOCK.look(&reading.limits, "an answer") {
+    match MEMLOCK.value_or_check(&reading.limits, "a value") {
         Ok(limits) => {
             checks.push(memlock(scene, limits));
             checks.push(open_files(limits));
@@ -46,9 +46,9 @@ pub(super) fn examine(scene: &Scene<'_>, checks: &mut Vec<Check>) {
     }
     kernel_modules(scene, checks);
     checks.push(nvidia_driver(scene));
-    let shm_check = SHM.look(&reading.shm, "a tmpfs at `/dev/shm`");
+    let shm_check = SHM.value_or_check(&reading.shm, "a tmpfs at `/dev/shm`");
     checks.push(shm_check.map_or_else(|check| *check, |space| shm(scene, space)));
-    let disk_check = DISK.look(&reading.disk, "an answer");
+    let disk_check = DISK.value_or_check(&reading.disk, "a value");
     checks.push(disk_check.map_or_else(|check| *check, |space| disk(scene, space)));
     names(scene, checks);
     ports(scene, checks);
@@ -60,7 +60,7 @@ fn cpu_count(scene: &Scene<'_>, processors: &Processors) -> Check {
         || "any".to_owned(),
         |milli| format!("{} for the job", amounts::processors(milli)),
     );
-    let online = match CPU_COUNT.look(&processors.online, &*words) {
+    let online = match CPU_COUNT.value_or_check(&processors.online, &*words) {
         Ok(online) => *online,
         Err(check) => return *check,
     };
@@ -97,7 +97,7 @@ fn cpu_throttling(processors: &Processors) -> Check {
     else {
         let unread = [&processors.periods, &processors.throttled];
         let unread = unread.into_iter().find_map(|probed| match probed {
-            Probed::Unreadable(_) => CPU_THROTTLING.look(probed, &*needed).err(),
+            Probed::Unreadable(_) => CPU_THROTTLING.value_or_check(probed, &*needed).err(),
             _ => None,
         });
         return unread.map_or_else(
@@ -129,7 +129,7 @@ fn memory(scene: &Scene<'_>, memory: &Memory) -> Check {
         || "any".to_owned(),
         |bytes| format!("{} for the job", amounts::bytes(bytes)),
     );
-    let total = match MEMORY.look(&memory.total, &*words) {
+    let total = match MEMORY.value_or_check(&memory.total, &*words) {
         Ok(total) => *total,
         Err(check) => return *check,
     };
@@ -167,7 +167,7 @@ fn memory(scene: &Scene<'_>, memory: &Memory) -> Check {
             found,
             words,
             "other processes hold memory",
-            "see who holds it with `ps aux --sort -rss`",
+            "find the process with `ps aux --sort -rss`",
         );
     }
     MEMORY.pass(found, words)
@@ -175,7 +175,7 @@ fn memory(scene: &Scene<'_>, memory: &Memory) -> Check {
 
 fn memlock(scene: &Scene<'_>, limits: &Limits) -> Check {
     let needed = "unlimited, for RDMA";
-    let limit = match MEMLOCK.look(&limits.locked_memory, needed) {
+    let limit = match MEMLOCK.value_or_check(&limits.locked_memory, needed) {
         Ok(limit) => *limit,
         Err(check) => return *check,
     };
@@ -204,7 +204,7 @@ fn memlock(scene: &Scene<'_>, limits: &Limits) -> Check {
 
 fn open_files(limits: &Limits) -> Check {
     let needed = format!("at least {OPEN_FILES_LEAST}");
-    match OPEN_FILES.look(&limits.open_files, &*needed) {
+    match OPEN_FILES.value_or_check(&limits.open_files, &*needed) {
         Ok(None) => OPEN_FILES.pass("unlimited", needed),
         Ok(Some(limit)) if *limit >= OPEN_FILES_LEAST => OPEN_FILES.pass(limit.to_string(), needed),
         Ok(Some(limit)) => OPEN_FILES.warn(
@@ -219,10 +219,10 @@ fn open_files(limits: &Limits) -> Check {
 
 fn kernel_modules(scene: &Scene<'_>, checks: &mut Vec<Check>) {
     if scene.rdma == Want::No {
-        checks.push(KERNEL_MODULES.skip("not looked at", "only for RDMA"));
+        checks.push(KERNEL_MODULES.skip("not checked", "only for RDMA"));
         return;
     }
-    let modules = match KERNEL_MODULES.look(&scene.reading.modules, "`ib_uverbs`") {
+    let modules = match KERNEL_MODULES.value_or_check(&scene.reading.modules, "`ib_uverbs`") {
         Ok(modules) => modules,
         Err(check) => return checks.push(*check),
     };
@@ -241,16 +241,16 @@ fn kernel_modules(scene: &Scene<'_>, checks: &mut Vec<Check>) {
             found.clone(),
             "`ib_uverbs`",
             "the RDMA drivers are not installed or not loaded",
-            "run `modprobe ib_uverbs` on the node, and see that its driver package is installed",
+            "run `modprobe ib_uverbs` on the node, and check that its driver package is installed",
         ));
     }
     if scene.gpus != Want::No && !loaded("nvidia_peermem") {
         missing.push(KERNEL_MODULES.warn(
             found.clone(),
             "`nvidia_peermem`, or a kernel and driver with DMA-BUF",
-            "without it network cards may not reach GPU memory, and data takes the way through the \
-             host's",
-            "run `modprobe nvidia_peermem` on the node, or see that NCCL says `GPU Direct RDMA \
+            "without it network cards may not reach GPU memory directly, and data is copied through \
+             host memory",
+            "run `modprobe nvidia_peermem` on the node, or check that NCCL logs `GPU Direct RDMA \
              Enabled`",
         ));
     }
@@ -267,9 +267,9 @@ fn kernel_modules(scene: &Scene<'_>, checks: &mut Vec<Check>) {
 
 fn nvidia_driver(scene: &Scene<'_>) -> Check {
     if scene.gpus == Want::No {
-        return NVIDIA_DRIVER.skip("not looked at", "only for GPUs");
+        return NVIDIA_DRIVER.skip("not checked", "only for GPUs");
     }
-    let versions = match NVIDIA_DRIVER.look(&scene.reading.versions, "a driver") {
+    let versions = match NVIDIA_DRIVER.value_or_check(&scene.reading.versions, "a driver") {
         Ok(versions) => versions,
         Err(check) => return *check,
     };
@@ -278,19 +278,19 @@ fn nvidia_driver(scene: &Scene<'_>) -> Check {
         ("CUDA", &versions.cuda),
         ("NCCL", &versions.nccl),
     ];
-    let told = parts
+    let found = parts
         .into_iter()
         .filter_map(|(name, version)| Some(format!("{name} {}", version.value()?)));
-    let told: Vec<String> = told.collect();
+    let found: Vec<String> = found.collect();
     if versions.driver.value().is_some() {
-        return NVIDIA_DRIVER.pass(told.join(", "), "a driver");
+        return NVIDIA_DRIVER.pass(found.join(", "), "a driver");
     }
     scene.gpus.bad(
         &NVIDIA_DRIVER,
         "no driver",
         "a driver",
-        "the driver is not installed or not loaded, or the container runtime does not hand it in",
-        "run `nvidia-smi` on the node; in a pod see that the runtime class is NVIDIA's",
+        "the driver is not installed or not loaded, or the container runtime does not mount it",
+        "run `nvidia-smi` on the node; in a pod check that the runtime class is NVIDIA's",
     )
 }
 
@@ -306,7 +306,7 @@ fn shm(scene: &Scene<'_>, space: &Space) -> Check {
         ""
     };
     let needed = format!("at least {}{by}", amounts::bytes(least));
-    let total = match SHM.look(&space.total, &*needed) {
+    let total = match SHM.value_or_check(&space.total, &*needed) {
         Ok(total) => *total,
         Err(check) => return *check,
     };
@@ -348,7 +348,7 @@ fn disk(scene: &Scene<'_>, space: &Space) -> Check {
     let least = needed.unwrap_or(DISK_LEAST);
     let by = if needed.is_some() { " for the job" } else { "" };
     let words = format!("at least {}{by}", amounts::bytes(least));
-    let free = match DISK.look(&space.free, &*words) {
+    let free = match DISK.value_or_check(&space.free, &*words) {
         Ok(free) => *free,
         Err(check) => return *check,
     };
@@ -357,7 +357,7 @@ fn disk(scene: &Scene<'_>, space: &Space) -> Check {
         return DISK.pass(found, words);
     }
     let cause = "images, logs and caches of other jobs fill the disk";
-    let next = "run `crictl rmi --prune` on the node, or see what is large with `du -x`";
+    let next = "run `crictl rmi --prune` on the node, or find large files with `du -x`";
     match needed {
         Some(_) => DISK.fail(found, words, cause, next),
         None => DISK.warn(found, words, cause, next),
@@ -367,13 +367,13 @@ fn disk(scene: &Scene<'_>, space: &Space) -> Check {
 fn names(scene: &Scene<'_>, checks: &mut Vec<Check>) {
     let needed: BTreeSet<&String> = scene.needs.names.iter().flatten().collect();
     let before = checks.len();
-    let mut told = Vec::new();
+    let mut resolved = Vec::new();
     for (name, addresses) in &scene.reading.names {
         let is_needed = needed.contains(name);
         let why = match addresses {
             Probed::Read(addresses) => {
                 let first = addresses.first().map_or("", String::as_str);
-                told.push(format!("{name} is {first}"));
+                resolved.push(format!("{name} is {first}"));
                 continue;
             }
             Probed::NotAsked => continue,
@@ -386,34 +386,34 @@ fn names(scene: &Scene<'_>, checks: &mut Vec<Check>) {
             NAMES.fail(
                 found,
                 "an address, for the job",
-                "the name is wrong, its Service is missing, or the name server is not reached",
-                format!("run `getent hosts {name}`, and see that CoreDNS runs and that `dnsPolicy` fits"),
+                "the name is wrong, its Service is missing, or the DNS server is unreachable",
+                format!("run `getent hosts {name}`, and check that CoreDNS runs and that `dnsPolicy` is right"),
             )
         } else {
             NAMES.warn(
                 found,
                 "an address",
-                "the machine's own name is in no hosts file and no name server knows it; Gloo looks it \
-                 up where no interface is named",
+                "the machine's own name is neither in `/etc/hosts` nor in DNS; Gloo looks it \
+                 up where no interface is set",
                 "add it to `/etc/hosts`, or set `GLOO_SOCKET_IFNAME`",
             )
         });
     }
     if checks.len() == before {
-        checks.push(if told.is_empty() {
-            NAMES.skip("not looked at", "only the machine itself tells")
+        checks.push(if resolved.is_empty() {
+            NAMES.skip("not checked", "can be read only on the machine itself")
         } else {
-            NAMES.pass(told.join(", "), "an address each")
+            NAMES.pass(resolved.join(", "), "an address each")
         });
     }
 }
 
 fn ports(scene: &Scene<'_>, checks: &mut Vec<Check>) {
     let Some(needed) = &scene.needs.ports else {
-        let why = "pods have ports of their own unless they are on the host's network";
+        let why = "pods have their own ports unless they use the host network";
         return checks.push(PORTS.skip("none needed", why));
     };
-    let listening = match PORTS.look(&scene.reading.listening, "free ports") {
+    let listening = match PORTS.value_or_check(&scene.reading.listening, "free ports") {
         Ok(listening) => listening,
         Err(check) => return checks.push(*check),
     };
@@ -428,7 +428,7 @@ fn ports(scene: &Scene<'_>, checks: &mut Vec<Check>) {
             format!("{} taken", taken.join(", ")),
             needed,
             "another program of the node listens there, such as a rank that was left behind",
-            format!("see which with `ss -ltnp sport = :{}`", taken[0]),
+            format!("find the process with `ss -ltnp sport = :{}`", taken[0]),
         )
     });
 }

@@ -19,14 +19,14 @@ pub(super) fn examine(scene: &Scene<'_>, checks: &mut Vec<Check>) {
             .value()
             .map_or_else(String::new, names);
         let why = if scene.needs.asked_by.is_some() {
-            "the job names no interface"
+            "the job sets no interface"
         } else {
-            "no interface is named"
+            "no interface is set"
         };
         return checks.push(INTERFACE.skip(found, why));
     };
     let needed = format!("`{name}`, by the fabric");
-    let interfaces = match INTERFACE.look(&scene.reading.interfaces, &*needed) {
+    let interfaces = match INTERFACE.value_or_check(&scene.reading.interfaces, &*needed) {
         Ok(interfaces) => interfaces,
         Err(check) => return checks.push(*check),
     };
@@ -36,7 +36,7 @@ pub(super) fn examine(scene: &Scene<'_>, checks: &mut Vec<Check>) {
             needed,
             "the pod has no such network: the attachment is missing, or its plugin does not run on the \
              node; outside of pods there is none",
-            "see `k8s.v1.cni.cncf.io/network-status` of the pod, and the logs of Multus on the node",
+            "check `k8s.v1.cni.cncf.io/network-status` of the pod, and the logs of Multus on the node",
         ));
         return;
     };
@@ -62,7 +62,7 @@ fn address(scene: &Scene<'_>, interface: &Interface) -> Check {
         || "an address".to_owned(),
         |(text, _)| format!("inside of {text}, by the fabric"),
     );
-    let addresses = match ADDRESS.look(&interface.addresses, &*needed) {
+    let addresses = match ADDRESS.value_or_check(&interface.addresses, &*needed) {
         Ok(addresses) => addresses,
         Err(check) => return *check,
     };
@@ -70,7 +70,7 @@ fn address(scene: &Scene<'_>, interface: &Interface) -> Check {
         let own = Range::between(text, text);
         range.is_none_or(|(_, range)| own.is_some_and(|own| range.contains(own)))
     };
-    // An address of the link alone is one that nobody gave.
+    // A link-local address was not assigned by IPAM.
     let given = addresses.iter().filter(|text| !text.starts_with("fe80"));
     let given: Vec<&String> = given.collect();
     if given.iter().any(|text| inside(text)) {
@@ -81,15 +81,15 @@ fn address(scene: &Scene<'_>, interface: &Interface) -> Check {
         return ADDRESS.fail(
             "no address",
             needed,
-            "the plugin for addresses gave none: the range is used up, or its server is not reached",
-            "see the logs of the address plugin, and the addresses that are given out",
+            "the IPAM plugin assigned none: the range is exhausted, or its server is unreachable",
+            "check the logs of the IPAM plugin, and the addresses that it has assigned",
         );
     }
     let list: Vec<&str> = given.iter().map(|text| text.as_str()).collect();
     ADDRESS.fail(
         list.join(", "),
         needed,
-        "the interface is on another network than the fabric says, or the range was changed",
+        "the interface is on another network than the fabric describes, or the range was changed",
         "compare the network attachment with the fabric: `trainyard fabric FILE`",
     )
 }
@@ -97,7 +97,7 @@ fn address(scene: &Scene<'_>, interface: &Interface) -> Check {
 fn mtu(scene: &Scene<'_>, interface: &Interface) -> Check {
     let wanted = scene.needs.mtu;
     let needed = wanted.map_or_else(|| "any".to_owned(), |mtu| format!("{mtu}, by the fabric"));
-    let found = match MTU.look(&interface.mtu, &*needed) {
+    let found = match MTU.value_or_check(&interface.mtu, &*needed) {
         Ok(mtu) => *mtu,
         Err(check) => return *check,
     };
@@ -120,13 +120,13 @@ fn mtu(scene: &Scene<'_>, interface: &Interface) -> Check {
 }
 
 fn link(interface: &Interface) -> Check {
-    match LINK.look(&interface.state, "up") {
+    match LINK.value_or_check(&interface.state, "up") {
         // Virtual interfaces without a carrier of their own say `unknown`.
         Ok(state) if matches!(state.as_str(), "up" | "unknown") => LINK.pass(state, "up"),
         Ok(state) => LINK.fail(
             state,
             "up",
-            "no cable, a switch port that is off, or an interface that nobody brought up",
+            "no cable, a switch port that is off, or an interface that is administratively down",
             "run `ip link` and `ethtool` on the node, and ask for the state of the switch port",
         ),
         Err(check) => *check,
@@ -140,21 +140,21 @@ fn link_speed(scene: &Scene<'_>, interface: &Interface) -> Check {
         |gbps| format!("{gbps} Gb/s, by the fabric"),
     );
     let found = match &interface.speed_mbps {
-        Probed::Absent => return LINK_SPEED.skip("none of its own", needed),
-        probed => match LINK_SPEED.look(probed, &*needed) {
+        Probed::Absent => return LINK_SPEED.skip("no speed reported", needed),
+        probed => match LINK_SPEED.value_or_check(probed, &*needed) {
             Ok(speed) => *speed,
             Err(check) => return *check,
         },
     };
-    let told = amounts::rate(found);
+    let rate = amounts::rate(found);
     if wanted.is_none_or(|gbps| found >= gbps.saturating_mul(1000)) {
-        return LINK_SPEED.pass(told, needed);
+        return LINK_SPEED.pass(rate, needed);
     }
     LINK_SPEED.fail(
-        told,
+        rate,
         needed,
         "the link came up slower than it can: cable, transceiver, or the setting of the switch port",
-        "run `ethtool` on the node, clean or replace the cable, and see that both ends agree on the speed",
+        "run `ethtool` on the node, clean or replace the cable, and check that both ends negotiate the same speed",
     )
 }
 
@@ -177,7 +177,7 @@ pub(super) fn counters(scene: &Scene<'_>, checks: &mut Vec<Check>) {
     for (name, moved) in watched {
         let moved = match moved {
             Probed::Absent | Probed::NotAsked => continue,
-            probed => match ERROR_COUNTERS.look(probed, "no movement") {
+            probed => match ERROR_COUNTERS.value_or_check(probed, "no movement") {
                 Ok(moved) => moved,
                 Err(check) => {
                     checks.push(check.about(name));
@@ -211,7 +211,7 @@ pub(super) fn counters(scene: &Scene<'_>, checks: &mut Vec<Check>) {
     }
     if checks.len() == before {
         checks.push(if count == 0 {
-            ERROR_COUNTERS.skip("not looked at", "there is nothing to watch")
+            ERROR_COUNTERS.skip("not checked", "no error counter was found")
         } else {
             ERROR_COUNTERS.pass(
                 format!("none of {} moved", amounts::counted(count, "link")),

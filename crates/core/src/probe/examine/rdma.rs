@@ -15,12 +15,12 @@ pub(super) fn examine(scene: &Scene<'_>, checks: &mut Vec<Check>) {
         } else {
             "the machine has no RDMA device"
         };
-        return checks.push(RDMA_PORTS.skip("not looked at", why));
+        return checks.push(RDMA_PORTS.skip("not checked", why));
     }
     let none = BTreeMap::new();
     let ports = match &scene.reading.rdma {
         Probed::Absent => &none,
-        probed => match RDMA_PORTS.look(probed, "active ports") {
+        probed => match RDMA_PORTS.value_or_check(probed, "active ports") {
             Ok(ports) => ports,
             Err(check) => return checks.push(*check),
         },
@@ -57,7 +57,7 @@ pub(in crate::probe) fn is_chosen(needs: &Needs, name: &str, port: &RdmaPort) ->
     of_layer && hcas.is_none_or(|list| is_listed(list, name))
 }
 
-/// The RoCE v2 address that leads somewhere: the one at `wanted`, else the first.
+/// The routable RoCE v2 address: the one at `wanted`, else the first.
 pub(in crate::probe) fn routed<'a>(
     gids: impl IntoIterator<Item = (&'a u32, &'a Gid)>,
     wanted: Option<u32>,
@@ -128,7 +128,7 @@ fn ports_active(
     let next = "run `ibstat` on the node, and ask for the state of the switch port";
     if active < least {
         let cause = if all == 0 {
-            "no RDMA device is to be seen: its driver is not loaded, or the device is not handed to \
+            "no RDMA device was found: its driver is not loaded, or the device is not passed to \
              this container"
         } else if chosen.is_empty() {
             "the machine has RDMA ports, but none that the fabric and `NCCL_IB_HCA` name"
@@ -214,16 +214,16 @@ fn gids(scene: &Scene<'_>, active: &[(&String, &RdmaPort)], checks: &mut Vec<Che
     };
     let roce: Vec<_> = active.iter().filter(|(_, port)| is_roce(port)).collect();
     if roce.is_empty() {
-        return checks.push(RDMA_GID.skip("not looked at", "only for RoCE"));
+        return checks.push(RDMA_GID.skip("not checked", "only for RoCE"));
     }
     let needed = scene.needs.gid_index.map_or_else(
-        || "a RoCE v2 address that is routed".to_owned(),
+        || "a routable RoCE v2 address".to_owned(),
         |index| format!("a RoCE v2 address at index {index}, by `NCCL_IB_GID_INDEX`"),
     );
     let before = checks.len();
-    let mut told: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
+    let mut by_index: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
     for (name, port) in &roce {
-        let gids = match RDMA_GID.look(&port.gids, &*needed) {
+        let gids = match RDMA_GID.value_or_check(&port.gids, &*needed) {
             Ok(gids) => gids,
             Err(check) => {
                 checks.push(check.about(*name));
@@ -235,7 +235,7 @@ fn gids(scene: &Scene<'_>, active: &[(&String, &RdmaPort)], checks: &mut Vec<Che
                 let kind = gid.kind.value().map_or("unknown", String::as_str);
                 format!("{index}: {kind} {}", gid.address)
             });
-            // A table has hundreds of places, and a few tell what is wrong.
+            // A table has hundreds of entries, and a few show what is wrong.
             let listed: Vec<String> = listed.take(4).collect();
             let listed = if listed.is_empty() {
                 "no address".to_owned()
@@ -255,15 +255,15 @@ fn gids(scene: &Scene<'_>, active: &[(&String, &RdmaPort)], checks: &mut Vec<Che
             continue;
         };
         let on = gid.interface.value().map_or(name.as_str(), String::as_str);
-        told.entry(index).or_default().push(on);
+        by_index.entry(index).or_default().push(on);
     }
     if checks.len() == before {
-        let told = told.into_iter().map(|(index, on)| match on[..] {
+        let by_index = by_index.into_iter().map(|(index, on)| match on[..] {
             [one] => format!("index {index} of {one}"),
             _ => format!("index {index} of {}", amounts::counted(on.len(), "port")),
         });
-        let told: Vec<String> = told.collect();
-        checks.push(RDMA_GID.pass(told.join(", "), needed));
+        let by_index: Vec<String> = by_index.collect();
+        checks.push(RDMA_GID.pass(by_index.join(", "), needed));
     }
 }
 
@@ -282,9 +282,9 @@ fn device_files(scene: &Scene<'_>, active: &[(&String, &RdmaPort)], checks: &mut
             Probed::Unreadable(why) => why.clone(),
             Probed::Hung(after) => format!("no answer within {after} ms"),
         };
-        let cause = "the device is not handed to this container: the pod asks for no RDMA resource, or the \
+        let cause = "the device is not passed to this container: the pod asks for no RDMA resource, or the \
                      device plugin gives fewer";
-        let next = "ask for the RDMA resource in `resources.limits`, or see that `rdma` of the fabric names it";
+        let next = "ask for the RDMA resource in `resources.limits`, or check that `rdma` of the fabric names it";
         refused.push(
             scene
                 .rdma

@@ -15,8 +15,8 @@ const FREE_LEAST: u64 = 1 << 30;
 
 pub(super) fn examine(scene: &Scene<'_>, checks: &mut Vec<Check>) {
     if scene.reading.volumes.is_empty() {
-        let why = "no volume that outlives a pod is named";
-        return checks.push(VOLUME_WRITABLE.skip("not looked at", why));
+        let why = "the job has no persistent volume";
+        return checks.push(VOLUME_WRITABLE.skip("not checked", why));
     }
     for (path, trial) in &scene.reading.volumes {
         let mut needs = scene.needs.volumes.iter().flatten();
@@ -42,7 +42,7 @@ fn volume(path: &str, trial: &Probed<VolumeTrial>, needs: &VolumeNeeds) -> Vec<C
                 "not there",
                 needed,
                 "the volume is not mounted here, or the path is another one",
-                format!("see `mount | grep {path}` and the events of the pod"),
+                format!("check `mount | grep {path}` and the events of the pod"),
             )];
         }
         Probed::Unreadable(why) => {
@@ -51,7 +51,7 @@ fn volume(path: &str, trial: &Probed<VolumeTrial>, needs: &VolumeNeeds) -> Vec<C
                 why,
                 needed,
                 "the volume is mounted for reading only, is full, or belongs to another user",
-                "see `accessModes` of the claim, and `fsGroup` or `runAsUser` of the pod",
+                "check `accessModes` of the claim, and `fsGroup` or `runAsUser` of the pod",
             )];
         }
         probed => return probed_check(&VOLUME_WRITABLE, probed, needed),
@@ -76,7 +76,7 @@ fn volume(path: &str, trial: &Probed<VolumeTrial>, needs: &VolumeNeeds) -> Vec<C
 
 fn probed_check<T>(entry: &Entry, probed: &Probed<T>, needed: &str) -> Vec<Check> {
     entry
-        .look(probed, needed)
+        .value_or_check(probed, needed)
         .err()
         .map(|check| *check)
         .into_iter()
@@ -97,10 +97,10 @@ fn pace(entry: &Entry, trial: &VolumeTrial, micros: &Probed<u64>, wanted: Option
                 why,
                 needed,
                 "the volume loses or changes what is written, or is far too slow",
-                "do not save there; see the logs of the storage and of the node that mounts it",
+                "do not save there; check the logs of the storage and of the node that mounts it",
             );
         }
-        probed => match entry.look(probed, &*needed) {
+        probed => match entry.value_or_check(probed, &*needed) {
             Ok(micros) => (*micros).max(1),
             Err(check) => return *check,
         },
@@ -126,13 +126,13 @@ fn pace(entry: &Entry, trial: &VolumeTrial, micros: &Probed<u64>, wanted: Option
 
 fn rename(want: Want, probed: &Probed<bool>) -> Check {
     let needed = "the new file in place of the old";
-    match VOLUME_RENAME.look(probed, needed) {
+    match VOLUME_RENAME.value_or_check(probed, needed) {
         Ok(true) => VOLUME_RENAME.pass("atomic", needed),
         Ok(false) => want.bad(
             &VOLUME_RENAME,
             "the old content was still there",
             needed,
-            "the file system copies where others rename, as those of object stores do",
+            "the file system copies instead of renaming, as object store mounts do",
             "save checkpoints under a new name each, with a marker that is written last",
         ),
         Err(check) => *check,
@@ -143,7 +143,7 @@ fn free(trial: &VolumeTrial, wanted: Option<u64>) -> Check {
     let least = wanted.unwrap_or(FREE_LEAST);
     let by = if wanted.is_some() { " for the job" } else { "" };
     let needed = format!("at least {}{by}", amounts::bytes(least));
-    let free = match VOLUME_FREE.look(&trial.space.free, &*needed) {
+    let free = match VOLUME_FREE.value_or_check(&trial.space.free, &*needed) {
         Ok(free) => *free,
         Err(check) => return *check,
     };

@@ -137,7 +137,7 @@ fn pods_on_the_hosts_network_need_its_ports() {
 }
 
 #[test]
-fn outside_of_pods_only_folders_of_the_node_are_there() {
+fn needs_on_node_keep_host_folders() {
     let got = needs(&job(JOB), None, Role::Worker).on_the_node();
     assert_eq!(
         got.volumes,
@@ -147,7 +147,7 @@ fn outside_of_pods_only_folders_of_the_node_are_there() {
 }
 
 #[test]
-fn what_a_job_saves_to_is_told_from_what_it_may_write() {
+fn checkpoint_volume_is_distinguished() {
     let written = |words: &str| {
         let text = JOB
             .replace("/ckpt", "/vol")

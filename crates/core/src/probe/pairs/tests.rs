@@ -20,7 +20,7 @@ fn assert_disjoint(name: &str, rounds: &[Vec<Pair>]) {
 }
 
 #[test]
-fn nobody_is_in_two_pairs_and_everybody_is_in_one() {
+fn every_node_is_in_one_pair_per_round() {
     let mut cases: Vec<(String, Topology)> = (2..70)
         .map(|nodes| (format!("{nodes} flat"), Topology::flat(nodes)))
         .collect();
@@ -108,7 +108,7 @@ fn a_path_goes_over_the_links_between_two_nodes() {
 }
 
 #[test]
-fn links_that_no_pair_tells_apart_are_one() {
+fn indistinguishable_links_are_merged() {
     // A rack of one node in a zone of its own, and a zone with a single rack.
     let topology = racks(&[1, 2, 2], 1);
     let (left, right) = topology.path((0, 1));

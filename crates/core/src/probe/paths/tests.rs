@@ -45,7 +45,7 @@ fn has(found: &PairFound, node: usize) -> bool {
 }
 
 #[test]
-fn the_slow_node_fails_with_the_cause_that_its_pairs_show() {
+fn slow_node_fails_with_cause() {
     type Case = (&'static str, fn(&mut PairFound), &'static str, &'static str);
     let cases: [Case; 4] = [
         (
@@ -77,7 +77,7 @@ fn the_slow_node_fails_with_the_cause_that_its_pairs_show() {
                 found.trouble = Some("connecting: refused".to_owned());
             },
             "0 Mb/s at best, with 4 others; connecting: refused",
-            "nothing gets through",
+            "no data gets through",
         ),
     ];
     for (name, damage, found, cause) in cases {
@@ -109,7 +109,7 @@ fn the_slow_node_fails_with_the_cause_that_its_pairs_show() {
 }
 
 #[test]
-fn all_equally_slow_is_the_fabric_and_nobody() {
+fn all_equally_slow_blames_the_fabric() {
     let (nodes, shared) = checks(Some(400), |found| found.bandwidth = 1e9);
     assert!(
         nodes
@@ -146,7 +146,7 @@ fn what_only_processors_limit_is_not_compared() {
 }
 
 #[test]
-fn a_latency_far_from_that_of_others_is_told() {
+fn outlier_latency_is_reported() {
     let (nodes, _) = checks(None, |found| {
         if has(found, 1) {
             found.round_trip_micros = Some(40_000);
@@ -194,7 +194,7 @@ fn a_pair_measured_once_is_a_warning() {
 }
 
 #[test]
-fn a_volume_that_others_do_not_see_fails_unless_it_is_a_folder_of_the_node() {
+fn invisible_volume_fails_unless_node_folder() {
     let wrong = [("node-1".to_owned(), "not found".to_owned())];
     assert_eq!(volume_shared("/ckpt", &[], 3, false).outcome, Outcome::Pass);
     assert_eq!(

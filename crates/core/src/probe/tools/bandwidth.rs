@@ -9,13 +9,13 @@ use super::{Port, perftest};
 use crate::probe::{
     Check, Needs, Outcome,
     catalogue::RDMA_BANDWIDTH,
-    links::{Called, bits},
+    links::{Names, bits},
     pairs::{Link, Pair, Topology},
     search::{Conclusion, Measurement, SLOW_BELOW},
 };
 
-const CAUSE: &str = "a link that runs at a lower speed or loses packets, flow control that is set otherwise than on other \
-                     ports, or another way to the device through the PCI bus";
+const CAUSE: &str = "a link that runs at a lower speed or loses packets, flow control that differs from other \
+                     ports, or another path to the device on the PCI bus";
 const NEXT: &str = "compare `ibstat`, the counters of the port and of its switch port, and flow control (PFC, ECN) with \
                     those of a fast node";
 const MORE: &str = "measure again with more nodes that are known to be good";
@@ -27,12 +27,12 @@ pub struct RdmaFound {
     pub pair: Pair,
     /// Bits in a second in the slower direction; 0 where nothing got through.
     pub bandwidth: f64,
-    /// Why it did not come to the end, with the name of the node that says so.
+    /// Why it did not finish, with the name of the node that reports it.
     pub trouble: Option<String>,
 }
 
 impl RdmaFound {
-    /// What the search is told.
+    /// The input of the search.
     pub fn measurement(&self) -> Measurement {
         Measurement {
             pair: self.pair,
@@ -65,7 +65,7 @@ pub struct RdmaPaths<'a> {
     pub conclusion: &'a Conclusion,
     /// What the job and its fabric expect.
     pub needs: &'a Needs,
-    /// Whether no round was left out for want of time.
+    /// Whether all rounds were measured in time.
     pub is_whole: bool,
 }
 
@@ -88,12 +88,17 @@ impl RdmaPaths<'_> {
 
     /// The checks of links, of pairs and of the fabric.
     pub fn shared(&self) -> Vec<Check> {
-        let mut checks: Vec<Check> = self.nothing().into_iter().collect();
+        let mut checks: Vec<Check> = self.nothing_transferred().into_iter().collect();
         if checks.is_empty() {
             let uplinks = self.conclusion.slow.iter();
             let uplinks = uplinks.filter(|link| matches!(link, Link::Uplink(_)));
             checks.extend(uplinks.map(|link| self.uplink(*link)));
-            checks.extend(self.conclusion.pairs.iter().map(|pair| self.alone(*pair)));
+            checks.extend(
+                self.conclusion
+                    .pairs
+                    .iter()
+                    .map(|pair| self.slow_pair(*pair)),
+            );
             let unconfirmed = self.conclusion.unconfirmed.iter();
             checks.extend(unconfirmed.map(|pair| self.unconfirmed(*pair)));
             let undecided = self.conclusion.undecided.iter();
@@ -111,7 +116,7 @@ impl RdmaPaths<'_> {
         checks
     }
 
-    /// The nodes to go without where a link is slow and no node is.
+    /// The nodes to leave out where a link is slow and no node is.
     pub fn leave(&self) -> BTreeSet<String> {
         let is_below = self
             .shared()
@@ -126,8 +131,8 @@ impl RdmaPaths<'_> {
             .unwrap_or_default()
     }
 
-    fn called(&self) -> Called<'_> {
-        Called {
+    fn called(&self) -> Names<'_> {
+        Names {
             names: self.names,
             topology: self.topology,
         }
@@ -155,10 +160,10 @@ impl RdmaPaths<'_> {
         let best = best(self.own(node));
         let partners: BTreeSet<Pair> = self.own(node).map(|found| found.pair).collect();
         let seen = format!("{} at best, with {} others", bits(best), partners.len());
-        let told = || with_trouble(&seen, self.own(node));
+        let seen_with_trouble = || with_trouble(&seen, self.own(node));
         let link = Link::Node(node);
         if self.conclusion.slow.contains(&link) {
-            return RDMA_BANDWIDTH.fail(told(), self.needed(), CAUSE, NEXT);
+            return RDMA_BANDWIDTH.fail(seen_with_trouble(), self.needed(), CAUSE, NEXT);
         }
         let mut undecided = self.conclusion.undecided.iter();
         if let Some(set) = undecided.find(|set| set.contains(&link)) {
@@ -166,22 +171,22 @@ impl RdmaPaths<'_> {
                 .called()
                 .list(set.iter().filter(|other| **other != link));
             let cause = if others.is_empty() {
-                "the node's own link, or the way to the one node it was measured with".to_owned()
+                "the node's own link, or the path to the only node it was measured with".to_owned()
             } else {
-                format!("it, or {others}: the measurements do not tell which")
+                format!("this node, or {others}: the measurements do not show which")
             };
-            return RDMA_BANDWIDTH.warn(told(), self.needed(), cause, MORE);
+            return RDMA_BANDWIDTH.warn(seen_with_trouble(), self.needed(), cause, MORE);
         }
         if self.conclusion.unproven.contains(&node) {
             let cause =
-                "it was measured with nobody, or only with nodes or over links that are slow";
-            return RDMA_BANDWIDTH.warn(told(), self.needed(), cause, MORE);
+                "it was measured with no other node, or only with slow nodes or over slow links";
+            return RDMA_BANDWIDTH.warn(seen_with_trouble(), self.needed(), cause, MORE);
         }
         RDMA_BANDWIDTH.pass(seen, self.needed())
     }
 
-    /// What is told where pairs were tried and none reached anything.
-    fn nothing(&self) -> Option<Check> {
+    /// The check where pairs were tried and none transferred anything.
+    fn nothing_transferred(&self) -> Option<Check> {
         if self.found.is_empty() || best(self.found.iter()) > 0.0 {
             return None;
         }
@@ -190,7 +195,7 @@ impl RdmaPaths<'_> {
         let cause =
             "RDMA does not work between these nodes, or the program does not work in this image";
         let next = format!(
-            "run `{}` by hand between pods of the job on two of the nodes",
+            "run `{}` manually between pods of the job on two of the nodes",
             perftest::PROGRAM
         );
         Some(if self.needs.rdma() {
@@ -217,13 +222,13 @@ impl RdmaPaths<'_> {
         check.about(self.called().list([link].iter()))
     }
 
-    fn alone(&self, pair: Pair) -> Check {
+    fn slow_pair(&self, pair: Pair) -> Check {
         let own = self.found.iter().filter(|found| found.pair == pair);
         let seen = format!(
             "{} between the two, both are fast with others",
             bits(best(own.clone()))
         );
-        let cause = format!("one of several ways through the network: {CAUSE}");
+        let cause = format!("one of several paths through the network: {CAUSE}");
         let check = RDMA_BANDWIDTH.fail(with_trouble(&seen, own), self.needed(), cause, NEXT);
         check.about(self.called().pair(pair))
     }
@@ -235,7 +240,7 @@ impl RdmaPaths<'_> {
             bits(best(own.clone()))
         );
         let cause = format!("other traffic at that moment, or {CAUSE}");
-        let next = "measure again: the rounds were spent before this pair could be";
+        let next = "measure again: no round was left to repeat this pair";
         let check = RDMA_BANDWIDTH.warn(with_trouble(&seen, own), self.needed(), cause, next);
         check.about(self.called().pair(pair))
     }
@@ -243,7 +248,7 @@ impl RdmaPaths<'_> {
     fn undecided(&self, links: &BTreeSet<Link>) -> Check {
         let names = self.called().list(links.iter());
         let check = RDMA_BANDWIDTH.fail(
-            "slow, and the measurements do not tell which of them is",
+            "slow, and the measurements do not show which of them is",
             self.needed(),
             format!("at least one of {names}"),
             MORE,
@@ -271,7 +276,7 @@ impl RdmaPaths<'_> {
             RDMA_BANDWIDTH.fail(
                 found,
                 needed,
-                "all nodes are equally slow, so it is the fabric, or its `expects` say too much",
+                "all nodes are equally slow, so it is the fabric, or its `expects` is too high",
                 "look at the rate of the ports and at flow control of the switches, then at `expects` of the fabric",
             )
         };
@@ -411,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn all_alike_is_the_fabric() {
+    fn all_slow_is_the_fabric() {
         let (nodes, shared) = checks(&wants(3200), |found| found.bandwidth = 90e9);
         assert!(nodes.iter().all(|check| check.outcome == Outcome::Pass));
         let [fabric] = &shared[..] else {
@@ -427,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_anywhere_names_nobody() {
+    fn no_transfer_blames_no_node() {
         let broken = |found: &mut RdmaFound| {
             found.bandwidth = 0.0;
             found.trouble = Some("node-1: `ib_write_bw` did not end within 11 s".to_owned());
@@ -452,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_alone_is_told_as_one() {
+    fn single_slow_pair_is_reported() {
         let (nodes, shared) = checks(&Needs::default(), |found| {
             if found.pair == (0, 1) {
                 found.bandwidth = 10e9;
@@ -462,10 +467,10 @@ mod tests {
             nodes.iter().all(|check| check.outcome == Outcome::Pass),
             "{nodes:?}"
         );
-        let told: Vec<(&str, Outcome)> = shared
+        let outcomes: Vec<(&str, Outcome)> = shared
             .iter()
             .map(|check| (check.subject.as_str(), check.outcome))
             .collect();
-        assert_eq!(told, [("node-0 - node-1", Outcome::Fail)]);
+        assert_eq!(outcomes, [("node-0 - node-1", Outcome::Fail)]);
     }
 }

@@ -74,12 +74,12 @@ pub fn gpus(reading: &Reading, needs: &Needs) -> Result<u32, String> {
         return Err("ranks do not use GPUs".to_owned());
     }
     let known = reading.gpus.value().filter(|known| !known.is_empty());
-    let known = known.ok_or("the machine has no GPU that its driver knows")?;
+    let known = known.ok_or("the driver lists no GPU")?;
     if known.iter().any(|gpu| gpu.split == Probed::Read(true)) {
-        return Err("its GPUs are split, and NCCL does not join parts".to_owned());
+        return Err("its GPUs are split (MIG), and NCCL cannot join MIG instances".to_owned());
     }
     let here = u32::try_from(known.len()).unwrap_or(u32::MAX);
-    // One alone has nobody to talk to; that it starts and computes right is worth knowing.
+    // One alone has no peer; that it starts and computes correctly is worth knowing.
     Ok(here.min(needs.gpus.filter(|count| *count > 0).unwrap_or(here)))
 }
 
@@ -195,7 +195,7 @@ mod tests {
             (
                 "split",
                 |reading, _| value(&mut reading.gpus)[2].split = Probed::Read(true),
-                Err("its GPUs are split, and NCCL does not join parts"),
+                Err("its GPUs are split (MIG), and NCCL cannot join MIG instances"),
             ),
             (
                 "nobody wants them",

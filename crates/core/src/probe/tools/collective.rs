@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::nccl::Reduced;
 use crate::probe::{Check, Reading, catalogue::GPU_COLLECTIVE, compare, search::SLOW_BELOW};
 
-/// What came of the all-reduce of one machine's GPUs.
+/// The result of the all-reduce of one machine's GPUs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Collective {
@@ -38,10 +38,10 @@ pub fn collectives(
 ) -> BTreeMap<String, Check> {
     let kind = |name: &String| readings.get(name).and_then(compare::gpus);
     let one = |(name, own): (&String, &Collective)| {
-        let alike = kind(name);
+        let own_kind = kind(name);
         let others = found
             .iter()
-            .filter(|(other, _)| *other != name && kind(other) == alike);
+            .filter(|(other, _)| *other != name && kind(other) == own_kind);
         let mut rates: Vec<f64> = others.filter_map(|(_, other)| other.rate()).collect();
         rates.sort_by(f64::total_cmp);
         let median = rates.get(rates.len() / 2).copied();
@@ -52,10 +52,10 @@ pub fn collectives(
 
 /// Held against the median of others with the same GPUs, where there are any.
 fn check(own: &Collective, others: Option<f64>) -> Check {
-    // One GPU has no link, and is told as 0.
+    // One GPU has no link, and is reported as 0.
     let rate = others.filter(|median| *median > 0.0);
     let needed = rate.map_or_else(
-        || "ends, with right sums".to_owned(),
+        || "finishes with correct sums".to_owned(),
         |median| {
             let least = gigabytes(SLOW_BELOW * median);
             format!(
@@ -82,12 +82,12 @@ fn check(own: &Collective, others: Option<f64>) -> Check {
         return GPU_COLLECTIVE.fail(
             format!("{} wrong values", reduced.wrong),
             "every sum as computed",
-            "a GPU computes wrong, or it or a link between GPUs changes data",
+            "a GPU computes wrong results, or it or a link between GPUs corrupts data",
             "drain the node and run `dcgmi diag -r 3` on it to find which GPU",
         );
     }
     if reduced.bus_gigabytes <= 0.0 && rate.is_none() {
-        return GPU_COLLECTIVE.pass("ended, every sum right", needed);
+        return GPU_COLLECTIVE.pass("finished, every sum correct", needed);
     }
     let found = format!("{} on each link", gigabytes(reduced.bus_gigabytes));
     if rate.is_some_and(|median| reduced.bus_gigabytes < SLOW_BELOW * median) {
@@ -184,7 +184,7 @@ mod tests {
         let readings = ["a", "b"].map(|name| (name.to_owned(), testing::reading()));
         let checks = collectives(&found.into(), &readings.into());
         assert_eq!(checks["a"].outcome, Outcome::Fail);
-        assert_eq!(checks["a"].needed, "ends, with right sums");
+        assert_eq!(checks["a"].needed, "finishes with correct sums");
     }
 
     #[test]
@@ -199,7 +199,7 @@ mod tests {
         ];
         let checks = collectives(&found.into(), &readings.into());
         assert_eq!(checks["b"].outcome, Outcome::Pass);
-        assert_eq!(checks["b"].needed, "ends, with right sums");
+        assert_eq!(checks["b"].needed, "finishes with correct sums");
         assert_eq!(checks["b"].found, "40.0 GB/s on each link");
     }
 }

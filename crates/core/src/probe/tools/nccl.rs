@@ -30,17 +30,17 @@ pub fn words(gpus: u32) -> Vec<String> {
 
 /// What it reached, from its last lines, or from its table where those are missing. The error is why there is nothing.
 ///
-/// Its exit code is not looked at where it told a number: wrong values end it badly, too.
+/// Its exit code is ignored where it printed a number: wrong values make it fail, too.
 pub fn read(ran: &Ran) -> Result<Reduced, String> {
     let table = table(&ran.output);
     let average = footer(&ran.output, "Avg bus bandwidth").and_then(|cell| cell.parse().ok());
     let bounds = footer(&ran.output, "Out of bounds values").and_then(|cell| cell.parse().ok());
-    let told = average.or(table.map(|table| table.bus_gigabytes));
+    let bandwidth = average.or(table.map(|table| table.bus_gigabytes));
     let wrong = bounds
         .unwrap_or(0)
         .max(table.map_or(0, |table| table.wrong));
     let ended = matches!(ran.ending, Ending::Exited(_));
-    match told.filter(|rate: &f64| rate.is_finite() && ended) {
+    match bandwidth.filter(|rate: &f64| rate.is_finite() && ended) {
         Some(bus_gigabytes) => Ok(Reduced {
             bus_gigabytes,
             wrong,
@@ -188,7 +188,7 @@ mod tests {
 ";
 
     #[test]
-    fn what_it_printed_on_a_gpu_is_read() {
+    fn real_gpu_output_is_read() {
         let reduced = Reduced {
             bus_gigabytes: 0.0,
             wrong: 0,
@@ -199,7 +199,7 @@ mod tests {
         let bad = ONE_H200.replace("0.00       0 ", "0.00       7 ");
         assert_eq!(read(&ran(1, &bad)).unwrap().wrong, 7);
         // Asked for two GPUs there, and for one that was not visible.
-        for (said, told) in [
+        for (said, expected) in [
             (
                 "# Using devices\nInvalid number of GPUs: 2 requested but only 1 were found.\n\
                  Please check the number of processes and GPUs per process.\n .. vm pid 1372: Test failure common.cu:1454\n",
@@ -212,12 +212,12 @@ mod tests {
             ),
         ] {
             let why = read(&ran(1, said)).unwrap_err();
-            assert!(why.ends_with(told), "{why}");
+            assert!(why.ends_with(expected), "{why}");
         }
     }
 
     #[test]
-    fn without_a_number_it_is_told_why() {
+    fn missing_number_gives_a_reason() {
         let cases = [
             (
                 "gpu-0: Test CUDA failure common.cu:1113 'no CUDA-capable device is detected'\n .. gpu-0 pid 9: Test failure common.cu:1080\n",

@@ -70,8 +70,8 @@ pub fn read(ran: &Ran) -> Result<f64, String> {
     average(&ran.output).ok_or_else(|| ran.trouble(PROGRAM))
 }
 
-/// Whether the side that connects found nobody: the other one may only not be there yet.
-pub fn found_nobody(ran: &Ran) -> bool {
+/// Whether the side that connects was refused: the other one may only not listen yet.
+pub fn connection_refused(ran: &Ran) -> bool {
     let lower = ran.errors.to_ascii_lowercase();
     lower.contains("couldn't connect to")
 }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_wrong_is_told_in_its_words() {
+    fn program_error_is_quoted() {
         let cases = [
             (
                 "IB device mlx5_7 not found\n Unable to find the Infiniband/RoCE device\n",
@@ -221,16 +221,16 @@ mod tests {
                 false,
             ),
         ];
-        for (errors, want, nobody) in cases {
+        for (errors, want, refused) in cases {
             let ran = ran("", errors);
             let why = read(&ran).unwrap_err();
             assert_eq!(why, format!("`ib_write_bw` ended with exit code 1: {want}"));
-            assert_eq!(found_nobody(&ran), nobody, "{want}");
+            assert_eq!(connection_refused(&ran), refused, "{want}");
         }
     }
 
     #[test]
-    fn both_sides_are_called_alike_but_for_the_address() {
+    fn both_sides_get_same_options_but_address() {
         let exchange = |server: &str, gid_index| Exchange {
             port: Port {
                 device: "mlx5_0".to_owned(),

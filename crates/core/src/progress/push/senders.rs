@@ -6,7 +6,7 @@
 //! # Guarantees
 //!
 //! - At most [`REVIEWS_A_SECOND`] tokens are checked in a second over time, and of one pod none for [`AFTER_BAD`] after a bad one:
-//!   whoever sends bad tokens keeps nobody else from sending.
+//!   a pod that sends bad tokens does not block other pods.
 //! - A token is believed until its own end, and at most for [`BELIEVED`].
 //! - One pod has one token that is believed, and at most [`PODS`] pods are remembered. No token is.
 
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_tokens_keep_out_nobody_else() {
+    fn bad_tokens_do_not_block_other_pods() {
         let mut senders = Senders::default();
         senders.believe("a", GOOD, seconds(3_600), seconds(0));
         for second in 1..200 {

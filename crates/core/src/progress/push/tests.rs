@@ -56,7 +56,7 @@ fn callbacks_of_the_hugging_face_trainer_are_read() {
 }
 
 #[test]
-fn metrics_mean_what_the_reader_of_lines_takes_them_for() {
+fn pushed_metrics_use_line_reader_names() {
     let step = |step| Reading {
         step,
         ..Reading::default()

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{NODE_BUSY, PER_NODE};
 
-/// The pauses of a node that does not answer.
+/// The pauses of a node that does not respond.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(10), Duration::from_mins(5));
 
 /// The nodes of reads that are under way, and those in trouble.
@@ -16,7 +16,7 @@ pub(super) struct Nodes {
 #[derive(Clone, Copy, Debug, Default)]
 struct Node {
     under_way: usize,
-    /// Reads in a row that it did not answer.
+    /// Reads in a row without a response.
     failures: u32,
     not_before: Duration,
 }

@@ -191,7 +191,7 @@ fn the_reporting_pod_is_learned_and_kept() {
     assert_eq!(&slots[..3], [0, 5, 5]);
     assert!(slots[1..].iter().all(|index| *index == 5), "{slots:?}");
 
-    // A restart: it is the first to be tried, and learned anew if another reports.
+    // A restart: it is the first to be tried, and replaced if another reports.
     enroll(&mut rota, "n", 1, 2, seconds(100));
     let other = Slot::new(Role::Worker, 2);
     let reports = |_: &Key, order: &Order| {
@@ -219,7 +219,7 @@ fn a_pod_that_falls_silent_is_not_read_for_ever() {
     });
     let (early, late): (Vec<_>, Vec<_>) = made
         .iter()
-        .partition(|read| read.at < (seconds(60) + LEARN_ANEW).saturating_sub(EVERY));
+        .partition(|read| read.at < (seconds(60) + FIND_REPORTER_AFTER).saturating_sub(EVERY));
     assert!(early.iter().all(|read| read.slot.index == 0));
     for index in 0..3 {
         assert!(late.iter().any(|read| read.slot.index == index), "{index}");
@@ -279,7 +279,7 @@ fn a_busy_api_server_has_its_pause() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_once() {
+fn read_failure_is_reported_once() {
     let cases = [
         (Failure::Denied, vec![Some(Unknown::Denied), None, None]),
         (
@@ -297,19 +297,19 @@ fn what_cannot_be_read_is_told_once() {
         enroll(&mut rota, "n", 1, 1, Duration::ZERO);
         let key = key("n", 0);
         let mut now = Duration::ZERO;
-        let mut told = Vec::new();
-        while told.len() < want.len() {
+        let mut reports = Vec::new();
+        while reports.len() < want.len() {
             match rota.next(now) {
                 Next::Job(_) => {
                     if let Some(order) = rota.choose(&key, &pods(2, "a"), now) {
-                        told.push(rota.report(&key, &order, Outcome::Failed(failure), now));
+                        reports.push(rota.report(&key, &order, Outcome::Failed(failure), now));
                     }
                 }
                 Next::At(at) => now = at,
                 Next::Idle => panic!("nothing to wait for"),
             }
         }
-        assert_eq!(told, want, "{failure:?}");
+        assert_eq!(reports, want, "{failure:?}");
     }
 }
 

@@ -29,7 +29,7 @@ impl Window {
         self.lines
     }
 
-    /// Takes in what a read of so many lines found.
+    /// Adapts to what a read of so many lines found.
     pub(super) fn adapt(&mut self, found: Found) {
         if found.cut {
             // The end of the log, which counts, is what was cut off.
@@ -61,7 +61,7 @@ mod tests {
             ("nothing new", &[Found::default(); 9], 64),
             ("steps in every read", &[step; 9], 64),
             ("noise between steps", &[full, full], 1_024),
-            ("noise for ever", &[full; 9], 1_024),
+            ("noise forever", &[full; 9], 1_024),
             ("long lines", &[cut; 9], 8),
             ("long lines and noise", &[full, cut, full, full], 128),
         ];

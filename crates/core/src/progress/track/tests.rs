@@ -74,7 +74,7 @@ fn rhythm_is_a_median_of_arrivals() {
 }
 
 #[test]
-fn a_step_that_is_printed_again_is_no_progress() {
+fn repeated_step_is_not_progress() {
     let mut track = reported([(0, 1), (1_000, 2)]);
     track.take(&step(2), at(90_000));
     assert_eq!(track.last_at, Some(at(1_000)));
@@ -95,9 +95,9 @@ fn the_last_loss_is_the_last_one() {
     assert_eq!(last, 200);
     assert!(value.is_nan());
     assert_eq!(track.nan_since, Some(20), "where it began");
-    let told = track.progress(1, at(0)).unwrap();
+    let progress = track.progress(1, at(0)).unwrap();
     assert_eq!(
-        (told.nan_since, told.loss),
+        (progress.nan_since, progress.loss),
         (Some(20), Some(Figure(f64::NAN)))
     );
 }
@@ -132,7 +132,10 @@ fn saving_and_evaluating_end_with_the_next_step() {
     track.take(&event(Event::Saving), at(1));
     track.take(&event(Event::Evaluating), at(1));
     track.take(&step(1), at(2));
-    assert!(track.saving && track.evaluating, "the same step is no news");
+    assert!(
+        track.saving && track.evaluating,
+        "the same step changes nothing"
+    );
     track.take(&step(2), at(3));
     assert!(!track.saving && !track.evaluating);
     track.take(&event(Event::Saving), at(4));
@@ -151,11 +154,11 @@ fn no_progress_before_the_first_step() {
     track.take(&only_loss, at(0));
     assert_eq!(track.progress(1, at(0)), None);
     track.take(&step(0), at(10));
-    let told = track.progress(3, at(20)).unwrap();
-    assert_eq!((told.attempt, told.step), (3, 0));
-    assert_eq!((told.first_at, told.read_at), (at(10), at(20)));
+    let progress = track.progress(3, at(20)).unwrap();
+    assert_eq!((progress.attempt, progress.step), (3, 0));
+    assert_eq!((progress.first_at, progress.read_at), (at(10), at(20)));
     assert_eq!(
-        (told.loss, told.epoch),
+        (progress.loss, progress.epoch),
         (Some(Figure(1.0)), Some(Figure(0.5)))
     );
 }

@@ -1,4 +1,4 @@
-//! What is said about a value of the wrong type.
+//! The message about a value of the wrong type.
 
 use super::{DecodeError, Decoder};
 use crate::{

@@ -291,7 +291,7 @@ fn the_fixture_has_every_field_there_is() {
     check(&file.documents[0]);
     let (known, used) = FIELDS.take();
     let elsewhere = |field: &&String| {
-        // Metrics of an autoscaler are no part of a pod; the others are the job's own.
+        // Metrics of an autoscaler are not part of a pod; the others are the job's own.
         !field.contains("Metric")
             && !field.starts_with("PyTorchJobSpec.")
             && !field.starts_with("Object.")
@@ -334,7 +334,7 @@ fn wire_of(text: &str) -> PyTorchJob {
 }
 
 #[test]
-fn a_job_is_the_same_after_it_is_written_and_read() {
+fn job_round_trips() {
     let object = wire_of(EVERY_FIELD);
     let json = serde_json::to_value(&object).unwrap();
     assert_eq!(wire_of(&to_yaml(&json)), object);

@@ -217,7 +217,7 @@ fn a_file_that_cannot_be_read_gets_one_sentence() {
         (
             "not a number",
             b"a: .nan",
-            "TY011 1:4 `.nan` is no number that JSON can hold",
+            "TY011 1:4 `.nan` is not a JSON number",
         ),
         (
             "documents",

@@ -261,10 +261,8 @@ fn scalar_value(
     };
     let finding = match value {
         Ok(value) => return Ok(value),
-        Err(ScalarFault::NotFinite) => {
-            unsupported(span, format!("`{text}` is no number that JSON can hold"))
-                .with_hint("quote it to make it a string")
-        }
+        Err(ScalarFault::NotFinite) => unsupported(span, format!("`{text}` is not a JSON number"))
+            .with_hint("quote it to make it a string"),
         Err(ScalarFault::TagMismatch(tag)) => unsupported(
             span,
             format!("the tag `!!{tag}` does not fit the value `{text}`"),
@@ -290,7 +288,7 @@ fn bad_tag(tag: &Tag, span: Span) -> Finding {
         ),
     )
     .with_hint(
-        "the tags read are `!!str`, `!!int`, `!!float`, `!!bool`, `!!null`, `!!seq` and `!!map`",
+        "the supported tags are `!!str`, `!!int`, `!!float`, `!!bool`, `!!null`, `!!seq` and `!!map`",
     )
 }
 

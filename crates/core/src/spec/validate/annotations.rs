@@ -119,7 +119,7 @@ fn unknown(key: &str, place: &Place<'_>) {
     if place.is_full() {
         return place.report(&catalogue::UNKNOWN_ANNOTATION, "");
     }
-    let message = format!("there is no annotation `{key}`, it is ignored");
+    let message = format!("unknown annotation `{key}`, it is ignored");
     match nearest(key, KNOWN.into_iter().chain(READ_ELSEWHERE)) {
         Some(meant) => place.report_with(
             &catalogue::UNKNOWN_ANNOTATION,
@@ -138,14 +138,14 @@ fn scope(text: &str) -> Result<RestartScope, String> {
     }
 }
 
-/// A running job writes this: a time that cannot be read is no reason to refuse the job.
+/// A running job writes this, so a time that cannot be read does not refuse the job.
 fn checkpointed_at(key: &str, text: &str, place: &Place<'_>) -> Option<Timestamp> {
     let time = text.trim().parse().ok();
     if time.is_none() {
         place.report_with(
             &catalogue::UNKNOWN_ANNOTATION,
             format!(
-                "`{key}` holds no time, it is ignored: found `{}`",
+                "`{key}` is not a time, it is ignored: found `{}`",
                 text.trim()
             ),
             "write a time with its zone, such as `2026-01-31T12:00:00Z`",
@@ -161,7 +161,7 @@ fn gang(text: &str) -> Result<GangBy, String> {
         .into_iter()
         .find(|gang| gang.name() == text)
         .ok_or_else(|| match nearest(text, names()) {
-            Some(meant) => format!("has no word `{text}`, did you mean `{meant}`?"),
+            Some(meant) => format!("has no value `{text}`, did you mean `{meant}`?"),
             None => format!("must be {}, found `{text}`", one_of(names())),
         })
 }
@@ -200,7 +200,7 @@ fn progress(text: &str) -> Result<ProgressBy, String> {
     }
 }
 
-/// What the linter is told; nothing else depends on it.
+/// The profile for the linter; nothing else depends on it.
 fn profile(text: &str) -> Result<(), String> {
     let known = lint::Profile::ALL.map(lint::Profile::name);
     match lint::Profile::parse(text.trim()) {
@@ -283,8 +283,8 @@ fn compat(text: &str, settings: &mut JobSettings) -> Result<bool, String> {
         settings
             .compat
             .insert(known.ok_or_else(|| match nearest(item, names()) {
-                Some(meant) => format!("has no word `{item}`, did you mean `{meant}`?"),
-                None => format!("has the words {}, found `{item}`", one_of(names())),
+                Some(meant) => format!("has no value `{item}`, did you mean `{meant}`?"),
+                None => format!("has the values {}, found `{item}`", one_of(names())),
             })?);
     }
     Ok(everything)

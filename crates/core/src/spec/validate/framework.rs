@@ -41,7 +41,7 @@ pub(super) fn framework(sheet: &Sheet<'_>, roles: &BTreeMap<Role, RoleSpec>) -> 
             ..
         } => Framework::MpiV1(MpiV1 {
             slots_per_worker: slots(*slots_per_worker, &place),
-            main_container: entered(main_container.as_deref(), roles, &place),
+            main_container: remote_exec_container(main_container.as_deref(), roles, &place),
         }),
         Own::MpiV2 {
             slots_per_worker,
@@ -158,7 +158,7 @@ fn slots(stated: Option<i64>, place: &Place<'_>) -> u32 {
 }
 
 /// The container that remote exec enters, which every worker should have.
-fn entered(
+fn remote_exec_container(
     name: Option<&str>,
     roles: &BTreeMap<Role, RoleSpec>,
     place: &Place<'_>,

@@ -1,4 +1,4 @@
-//! Names: of the job, of its namespace, and of the pods that both lead to.
+//! Names: of the job, of its namespace, and of the pods that follow from both.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -30,7 +30,7 @@ pub(super) fn name(metadata: &Place<'_>, meta: &ObjectMeta) -> Option<JobName> {
     };
     JobName::parse(text)
         .map_err(|error| {
-            let message = format!("`{text}` cannot name a job: {error}");
+            let message = format!("invalid job name `{text}`: {error}");
             if matches!(error, NameError::TooLong { .. }) {
                 let hint = format!(
                     "shorten it to at most {ALWAYS_FITS} characters: pods are named \
@@ -42,7 +42,7 @@ pub(super) fn name(metadata: &Place<'_>, meta: &ObjectMeta) -> Option<JobName> {
                 Some(better) => place.report_with(
                     &catalogue::BAD_NAME,
                     message,
-                    format!("`{better}` would do"),
+                    format!("use a name such as `{better}`"),
                 ),
                 None => place.report(&catalogue::BAD_NAME, message),
             }
@@ -77,7 +77,7 @@ pub(super) fn namespace(metadata: &Place<'_>, meta: &ObjectMeta) -> Option<Names
     let text = meta.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
     Namespace::parse(text)
         .map_err(|error| {
-            let message = format!("`{text}` cannot name a namespace: {error}");
+            let message = format!("invalid namespace name `{text}`: {error}");
             metadata
                 .key("namespace")
                 .report(&catalogue::BAD_NAMESPACE, message);

@@ -41,7 +41,7 @@ pub(super) fn roles(sheet: &mut Sheet<'_>) -> BTreeMap<Role, RoleSpec> {
             .insert(role, role_spec(kind, role, spec, &place))
             .is_some()
         {
-            let message = format!("the role `{role}` is there twice, in two spellings");
+            let message = format!("the role `{role}` is defined twice, in two spellings");
             place
                 .at_key_of(&map, key)
                 .report(&catalogue::UNKNOWN_ROLE, message);
@@ -63,7 +63,7 @@ fn role_of(kind: Kind, key: &str, place: &Place<'_>) -> Option<Role> {
         place.report_fix(
             &catalogue::ROLE_CASE,
             format!("the role `{key}` is read as `{role}`"),
-            format!("write `{role}`, other tools tell upper and lower case apart"),
+            format!("write `{role}`, other tools distinguish upper and lower case"),
             Fix::Scalar(role.name().to_owned()),
         );
         return Some(*role);

@@ -111,7 +111,7 @@ fn every_rule_of_one_document_has_a_case() {
 }
 
 #[test]
-fn every_kind_is_valid_as_it_is_and_gets_its_defaults() {
+fn every_kind_is_valid_and_defaulted() {
     for kind in Kind::ALL {
         let checked = checked(&manifest(kind));
         assert_eq!(found(&checked), Vec::<String>::new(), "{kind:?}");
@@ -195,8 +195,8 @@ fn sentences_have_the_numbers_in_them() {
         (
             Kind::Jax,
             &[("name: j", "name: 1_a")],
-            "`1_a` cannot name a job: character `1` at position 1 is not allowed: a name starts with a lower-case letter",
-            Some("`job-1-a` would do"),
+            "invalid job name `1_a`: character `1` at position 1 is not allowed: a name starts with a lower-case letter",
+            Some("use a name such as `job-1-a`"),
         ),
     ];
     for (kind, edits, message, hint) in cases {
@@ -208,7 +208,7 @@ fn sentences_have_the_numbers_in_them() {
 }
 
 #[test]
-fn elastic_bounds_default_to_each_other_and_to_the_workers() {
+fn elastic_bounds_defaults() {
     let cases = [
         ("{}", (3, 3)),
         ("{minReplicas: 2}", (2, 2)),
@@ -235,7 +235,7 @@ fn elastic_bounds_default_to_each_other_and_to_the_workers() {
 }
 
 #[test]
-fn processes_per_pod_default_to_auto_unless_stated_below() {
+fn nproc_per_node_defaults_to_auto() {
     let nproc = |spec: &str| {
         let text = edited(Kind::PyTorch, &[(SPEC, &format!("spec:\n  {spec}\n  "))]);
         match checked(&text).job.unwrap().framework {
@@ -372,6 +372,6 @@ fn annotations_are_read() {
     let finding = &annotated("compat", "init-containers").findings[0];
     assert_eq!(
         finding.message,
-        "`trainyard.dev/compat` has no word `init-containers`, did you mean `init-container`?"
+        "`trainyard.dev/compat` has no value `init-containers`, did you mean `init-container`?"
     );
 }

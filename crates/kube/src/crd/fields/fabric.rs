@@ -9,19 +9,19 @@ pub(super) const ROWS: &[Row] = &[
     (
         "FabricSpec",
         "attachments",
-        "The networks that every pod with ranks is attached to, as [namespace/]name[@interface]; without a namespace they are looked for in that of the job.",
+        "The networks that every pod with ranks is attached to, as [namespace/]name[@interface]; without a namespace, in that of the job.",
         None,
     ),
     (
         "FabricSpec",
         "interface",
-        "The interface of the pod that gradients travel on; NCCL and Gloo are told of it.",
+        "The interface of the pod for gradient traffic; NCCL and Gloo are set to use it.",
         None,
     ),
     (
         "FabricSpec",
         "rdma",
-        "The devices of the node that every pod with ranks asks for.",
+        "The devices of the node that every pod with ranks requests.",
         None,
     ),
     (
@@ -33,7 +33,7 @@ pub(super) const ROWS: &[Row] = &[
     (
         "FabricSpec",
         "expects",
-        "What a job on the fabric should find.",
+        "The expected properties of the fabric.",
         None,
     ),
     (
@@ -57,13 +57,13 @@ pub(super) const ROWS: &[Row] = &[
     (
         "Rdma",
         "count",
-        "How many; one where nothing is said.",
+        "The number of devices; the default is one.",
         None,
     ),
     (
         "Expected",
         "transport",
-        "What carries the gradients.",
+        "The transport of the gradients.",
         OneOf(&["ib", "roce", "socket", "ofi"]),
     ),
     ("Expected", "mtu", "Bytes of the largest packet.", None),
@@ -82,7 +82,7 @@ pub(super) const ROWS: &[Row] = &[
     (
         "Network",
         "namespace",
-        "The namespace of the attachment; that of the jobs where nothing is said.",
+        "The namespace of the attachment; the default is that of the jobs.",
         None,
     ),
     (
@@ -106,7 +106,7 @@ pub(super) const ROWS: &[Row] = &[
     (
         "Network",
         "resourceName",
-        "The resource of the node whose devices are handed out, for ib-sriov and host-device.",
+        "The resource of the node whose devices are assigned, for ib-sriov and host-device.",
         None,
     ),
     ("Network", "pkey", "The partition key, for ib-sriov.", None),
@@ -114,7 +114,7 @@ pub(super) const ROWS: &[Row] = &[
     (
         "Addresses",
         "by",
-        "Who hands them out.",
+        "The IPAM plugin.",
         OneOf(&["whereabouts", "host-local", "dhcp"]),
     ),
     (
@@ -126,20 +126,20 @@ pub(super) const ROWS: &[Row] = &[
     (
         "Addresses",
         "first",
-        "The first address of the range that is given out.",
+        "The first address of the range that is assigned.",
         None,
     ),
     ("Addresses", "last", "The last one.", None),
     (
         "Addresses",
         "exclude",
-        "Ranges within it that are not.",
+        "Ranges within it that are excluded.",
         None,
     ),
     (
         "Addresses",
         "gateway",
-        "The router, where one is needed.",
+        "The gateway, if one is needed.",
         None,
     ),
 ];

@@ -76,7 +76,7 @@ impl Member {
         if self.spec.node_name.is_empty() {
             let mut conditions = status.conditions.iter();
             let refused = conditions.find(|condition| condition.kind == "PodScheduled");
-            let words = refused.map_or("the scheduler has not looked at it", |refused| {
+            let words = refused.map_or("the scheduler has not processed it", |refused| {
                 &refused.message
             });
             return Stage::Unplaced(short(words));
@@ -95,7 +95,7 @@ impl Member {
                 let words = format!("{} {}", waiting.reason, waiting.message);
                 Stage::SetsUp(short(words.trim()))
             }
-            None => Stage::SetsUp("its node has not begun".to_owned()),
+            None => Stage::SetsUp("the kubelet of its node has not started it".to_owned()),
         }
     }
 
@@ -136,8 +136,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Takes in what is told of pods with the labels of the preflight, as far as `is_ours` knows them.
-    pub(super) fn hear(&mut self, news: News<Member>, is_ours: impl Fn(&Meta) -> bool) {
+    /// Applies a watch event of pods with the labels of the preflight, if `is_ours` accepts them.
+    pub(super) fn update(&mut self, news: News<Member>, is_ours: impl Fn(&Meta) -> bool) {
         match news {
             News::All(members, _) => {
                 self.listed = true;

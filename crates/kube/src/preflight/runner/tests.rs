@@ -93,11 +93,11 @@ fn the_report_is_the_last_line_with_its_mark() {
     assert_eq!(report.nodes.keys().collect::<Vec<_>>(), ["a"]);
     let none = find_report(b"error: no\x1b[2J route\n").unwrap_err();
     let NoReport::All(none) = none else {
-        panic!("another lead would write no report either");
+        panic!("another leader would write no report either");
     };
     assert_eq!(
         none,
-        "the lead wrote no report; its last line is: error: no [2J route"
+        "the leader pod wrote no report; its last log line is: error: no [2J route"
     );
     let broken = find_report(format!("{MARKER}{{\"nodes\"\n").as_bytes()).unwrap();
     assert_eq!(broken.unwrap_err().label(), "unreadable");
@@ -132,7 +132,7 @@ fn what_is_known_of_pods_that_never_came() {
     ] {
         let mut member = member(&status, node);
         member.metadata.uid = uid.to_owned();
-        seen.hear(News::Is(member), |_| true);
+        seen.update(News::Is(member), |_| true);
     }
     let made = ["b", "c"].map(|node| (node.to_owned(), format!("u-{node}")));
     let found = complete(report, &made.into(), &seen);
@@ -142,7 +142,7 @@ fn what_is_known_of_pods_that_never_came() {
     let why = found.measured().unwrap_err();
     assert_eq!(
         why,
-        "no pod got to node `c`: the scheduler has not looked at it"
+        "no pod started on node `c`: the scheduler has not processed it"
     );
 }
 
@@ -167,11 +167,11 @@ fn pods_of_others_are_not_seen() {
         ("rank", "j-worker-0", "job"),
     ] {
         let news = News::Is(named(name, uid, owner));
-        seen.hear(news, |meta| is_ours(meta, "team", "job"));
+        seen.update(news, |meta| is_ours(meta, "team", "job"));
     }
     let known: Vec<&str> = seen.members.keys().map(String::as_str).collect();
     assert_eq!(known, ["ours", "replaced"], "each by its own identity");
-    seen.hear(
+    seen.update(
         News::Gone(named("j-preflight-1-0", "ours", "job")),
         |meta| is_ours(meta, "team", "job"),
     );

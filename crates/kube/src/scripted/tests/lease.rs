@@ -25,7 +25,7 @@ fn led() -> Options {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_deposed_between_any_two_calls_stops_and_comes_back() {
+async fn deposed_leader_stops_and_comes_back() {
     for calls in 12..45 {
         let server = Server::new();
         server.on(Rule::new(None, "", Fault::depose("other"))
@@ -107,7 +107,7 @@ async fn a_lease_survives_single_failures() {
             let lease = world.objects.get(&lease_name());
             lease.map(|lease| text(lease, "/spec/holderIdentity").to_owned())
         });
-        assert_eq!(holder.as_deref(), Some(""), "given back: {fault:?}");
+        assert_eq!(holder.as_deref(), Some(""), "released: {fault:?}");
     }
 }
 

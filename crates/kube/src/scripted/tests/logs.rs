@@ -86,7 +86,7 @@ async fn after_three_silent_logs_none_is_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_is_not_held_up_by_logs_that_tell_no_transport() {
+async fn logs_without_transport_do_not_block_the_job() {
     for fault in [
         Fault::Silent,
         Fault::status(500),
@@ -142,7 +142,7 @@ fn channels(rank: u32) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_log_is_heard_where_its_beginning_is_too_long() {
+async fn long_logs_are_read_from_their_end() {
     let chatter = "loading a shard of the data\n".repeat(50_000);
     assert!(chatter.len() > 1 << 20);
     let name = job_name(Kind::PyTorch, "a");
@@ -160,12 +160,12 @@ async fn the_end_of_a_log_is_heard_where_its_beginning_is_too_long() {
             ends.count() >= 2
         })
         .await;
-    assert!(!server.see(&verified), "nobody has told yet");
+    assert!(!server.see(&verified), "no rank has reported yet");
     for rank in 0..2 {
         let log = format!("{chatter}{}", channels(rank));
         server.set_log(&format!("a-worker-{rank}"), &log);
     }
-    server.wait("both have told", &verified).await;
+    server.wait("both have reported", &verified).await;
     operator.stop().await;
 }
 
@@ -227,7 +227,7 @@ async fn two_equal_failures_end_a_job_without_a_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_the_kernel_killed_explains_the_peer_that_lost_it() {
+async fn oom_killed_pod_explains_peer_failure() {
     let server = Server::new();
     let closed = "RuntimeError: [/w/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.7]:4711\n";
     server.set_log("a-worker-0", closed);
@@ -326,7 +326,7 @@ async fn ends_until_failed(
 const TYPO: &str = "python: can't open file '/app/trian.py': [Errno 2] No such file or directory\n";
 
 #[tokio::test(start_paused = true)]
-async fn two_equal_ends_of_a_pod_that_restarts_alone_end_a_job_without_a_limit() {
+async fn two_equal_pod_failures_end_a_job_without_limit() {
     for waits in [true, false] {
         let (made, status, previous) = ends_until_failed(json!({}), &[TYPO], waits).await;
         assert_eq!(made, 2, "{status:#}");
@@ -350,7 +350,7 @@ async fn two_equal_ends_of_a_pod_that_restarts_alone_end_a_job_without_a_limit()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_restarts_alone_goes_on_where_the_rule_does_not_hold() {
+async fn pod_restart_continues_if_rule_does_not_apply() {
     let other = "torchrun: error: unrecognized arguments: --nporc=2\n";
     let (made, status, _) = ends_until_failed(json!({"backoffLimit": 3}), &[TYPO], true).await;
     assert_eq!(made, 3, "the budget rules where one is set: {status:#}");

@@ -66,7 +66,7 @@ async fn a_watch_that_dies_silently_is_noticed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_with_stale_watches_gives_the_lease_back() {
+async fn stale_watches_release_the_lease() {
     let server = Server::new();
     let led = |identity: &'static str| Options {
         lease: Some(lease(identity)),

@@ -62,14 +62,15 @@ async fn a_job_that_panics_costs_no_other_job() {
         "{}",
         metrics()
     );
-    let told = server.see(|world| {
+    let messages = server.see(|world| {
         let events = world.all("/api/v1/events");
-        let told = events.filter(|event| text(event, "/reason") == "JobSetAside");
-        told.map(|event| text(event, "/message").to_owned())
+        let set_aside = events.filter(|event| text(event, "/reason") == "JobSetAside");
+        set_aside
+            .map(|event| text(event, "/message").to_owned())
             .collect::<Vec<_>>()
     });
     assert_eq!(
-        told,
+        messages,
         [
             "3 passes over this job in a row panicked (last: tripped by a test); the job is set aside until its spec or a \
              `trainyard.dev/` annotation changes, or the operator is upgraded"

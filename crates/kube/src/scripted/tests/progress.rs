@@ -229,7 +229,7 @@ async fn a_job_that_ends_waits_little_for_its_last_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn logs_that_cannot_be_read_are_told_once_and_hold_nothing_up() {
+async fn unreadable_logs_emit_one_event_and_block_nothing() {
     let cases = [
         ("403", Fault::status(403), 1, 12),
         ("404", Fault::status(404), 1, 110),
@@ -245,7 +245,7 @@ async fn logs_that_cannot_be_read_are_told_once_and_hold_nothing_up() {
             110,
         ),
     ];
-    for (name, fault, told, most) in cases {
+    for (name, fault, want, most) in cases {
         let server = Server::new();
         server.set_log("a-worker-0", "step 1 loss 1.0\n");
         server.on(Rule::new(Verb::Log, "/log", fault));
@@ -256,7 +256,7 @@ async fn logs_that_cannot_be_read_are_told_once_and_hold_nothing_up() {
             .await;
         tokio::time::sleep(Duration::from_mins(10)).await;
         server.see(|world| {
-            assert_eq!(events(world, "ProgressUnknown"), told, "{name}");
+            assert_eq!(events(world, "ProgressUnknown"), want, "{name}");
             let reads = reads(world).len();
             assert!((1..=most).contains(&reads), "{name}: {reads} reads");
             assert_eq!(step(world, "a"), None, "{name}");

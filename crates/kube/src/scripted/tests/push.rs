@@ -141,9 +141,9 @@ async fn what_a_pod_sends_reaches_the_status() {
     server
         .wait("two pods run", |world| running(world) == 2)
         .await;
-    let told = server.see(|world| world.objects[&pod_name("a-worker-0")].to_string());
-    assert!(told.contains("https://trainyard.trainyard-system.svc:10443/apis/trainer.kubeflow.org/v1alpha1/namespaces/n/trainjobs/a/status"));
-    assert!(told.contains("BEGIN CERTIFICATE"));
+    let pod = server.see(|world| world.objects[&pod_name("a-worker-0")].to_string());
+    assert!(pod.contains("https://trainyard.trainyard-system.svc:10443/apis/trainer.kubeflow.org/v1alpha1/namespaces/n/trainjobs/a/status"));
+    assert!(pod.contains("BEGIN CERTIFICATE"));
     let pod = server.see(|world| uid(world, "a-worker-0"));
     answer_reviews(&server, "a", &pod);
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -319,7 +319,7 @@ async fn what_cannot_be_taken_is_refused_with_its_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_of_an_earlier_attempt_is_not_heard() {
+async fn push_of_an_earlier_attempt_is_ignored() {
     let server = Server::new();
     let running_operator = taking(&server, ProgressSource::Off);
     let operator = &running_operator.operator;
@@ -381,7 +381,7 @@ async fn only_the_leader_takes_what_pods_send() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_asks_in_vain_is_told() {
+async fn push_that_is_off_emits_an_event() {
     let server = Server::new();
     let operator = server.operator(options());
     server.add_job(asking("a", 2));
@@ -390,9 +390,9 @@ async fn a_job_that_asks_in_vain_is_told() {
     tokio::time::sleep(Duration::from_mins(1)).await;
     server.see(|world| {
         assert_eq!(events(world, "ProgressPushOff"), 1);
-        let told = world.asked(Verb::Create, "/events");
-        let mut told = told.filter(|call| call.body["reason"] == "ProgressPushOff");
-        let message = text(&told.next().unwrap().body, "/message").to_owned();
+        let events = world.asked(Verb::Create, "/events");
+        let mut events = events.filter(|call| call.body["reason"] == "ProgressPushOff");
+        let message = text(&events.next().unwrap().body, "/message").to_owned();
         assert!(message.contains("--progress-bind"), "{message}");
         let pod = world.objects[&pod_name("a-worker-0")].to_string();
         assert!(!pod.contains("KUBEFLOW_TRAINER"), "{pod}");

@@ -75,13 +75,13 @@ async fn garbage_is_reported_and_left() {
     server
         .wait("the other job runs", |world| running(world) == 1)
         .await;
-    let (kept, told, pods) = server.see(|world| {
-        let told = events(world, "garbage", "StatusUnreadable");
-        (status(world, "garbage"), told, world.pods().count())
+    let (kept, emitted, pods) = server.see(|world| {
+        let emitted = events(world, "garbage", "StatusUnreadable");
+        (status(world, "garbage"), emitted, world.pods().count())
     });
     assert_eq!((kept, pods), (stored.clone(), 1));
     assert_eq!(
-        told,
+        emitted,
         [
             "`status.trainyard.attempt` cannot be read (invalid type: string \"three\", expected u32); the status is \
              left as it is and nothing is done for the job"

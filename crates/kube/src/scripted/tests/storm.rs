@@ -90,10 +90,10 @@ fn storm(seed: u64) -> Result<(), String> {
         .unwrap();
     runtime.block_on(async {
         let mut storm = Storm::new(seed);
-        storm.rages().await;
-        storm.calms().await?;
+        storm.inject_faults().await;
+        storm.wait_until_settled().await?;
         let found = storm.server.see(invariants::check);
-        found.map_err(|why| format!("{why}\n{}", storm.story.join("\n")))
+        found.map_err(|why| format!("{why}\n{}", storm.history.join("\n")))
     })
 }
 
@@ -107,7 +107,7 @@ struct Storm {
     /// How many nodes gangs are placed on; without any, pods run wherever they are made.
     nodes: u32,
     /// What happened, for whoever reads of a failure.
-    story: Vec<String>,
+    history: Vec<String>,
 }
 
 impl Storm {
@@ -145,7 +145,7 @@ impl Storm {
             options,
             jobs: Vec::new(),
             nodes,
-            story: Vec::new(),
+            history: Vec::new(),
         };
         for _ in 0..storm.dice.below(6) {
             storm.trouble();
@@ -174,7 +174,8 @@ impl Storm {
             let gpus = ["1", "4", "8"][self.dice.index(3)];
             nodes::ask_for(&mut object["spec"][kind.replica_map()]["Worker"], gpus);
         }
-        self.story.push(format!("{} {name}, {policy}", kind.name()));
+        self.history
+            .push(format!("{} {name}, {policy}", kind.name()));
         self.server.add_job(object);
         self.jobs.push((kind, name.to_owned()));
     }
@@ -213,12 +214,12 @@ impl Storm {
         let rule = Rule::new(verb, path, fault)
             .skip(self.dice.below(12))
             .times(1 + self.dice.below(3));
-        self.story.push(format!("{rule:?}"));
+        self.history.push(format!("{rule:?}"));
         self.server.on(rule);
     }
 
     /// Things happen.
-    async fn rages(&mut self) {
+    async fn inject_faults(&mut self) {
         for _ in 0..4 + self.dice.below(8) {
             let wait = Duration::from_millis(self.dice.below(8_000));
             tokio::time::sleep(wait).await;
@@ -238,7 +239,7 @@ impl Storm {
 
     fn kill(&mut self) {
         let at = self.dice.index(self.operators.len());
-        self.story.push(format!("operator {at} is killed"));
+        self.history.push(format!("operator {at} is killed"));
         self.operators.swap_remove(at).kill();
         let options = self.options.swap_remove(at);
         self.options.push(options.clone());
@@ -248,7 +249,7 @@ impl Storm {
     fn delete_job(&mut self) {
         let at = self.dice.index(self.jobs.len());
         let (kind, name) = self.jobs[at].clone();
-        self.story.push(format!("job {name} is deleted"));
+        self.history.push(format!("job {name} is deleted"));
         self.server
             .with(|world| drop(world.remove(&job_name(kind, &name), &json!({}))));
         if self.dice.one_in(2) {
@@ -264,7 +265,7 @@ impl Storm {
 
     fn delete_pod(&mut self) {
         if let Some(pod) = self.pod("Running") {
-            self.story.push(format!("pod {} is deleted", pod.2));
+            self.history.push(format!("pod {} is deleted", pod.2));
             self.server
                 .with(|world| drop(world.remove(&pod, &json!({}))));
         }
@@ -273,13 +274,13 @@ impl Storm {
     fn end_pod(&mut self) {
         if let Some(pod) = self.pod("Running") {
             let exit = [0, 1, 137, 139][self.dice.index(4)];
-            self.story.push(format!("pod {} ends with {exit}", pod.2));
+            self.history.push(format!("pod {} ends with {exit}", pod.2));
             self.server.with(|world| world.end_pod(&pod, exit));
         }
     }
 
     /// Nothing fails any more: every job ends, and what is deleted is gone.
-    async fn calms(&mut self) -> Result<(), String> {
+    async fn wait_until_settled(&mut self) -> Result<(), String> {
         self.server.heal();
         self.heal_nodes();
         let mut rounds = 0;
@@ -289,7 +290,7 @@ impl Storm {
                 let left = self.server.see(super::super::describe);
                 return Err(format!(
                     "a job never ends\n{}\n{left}",
-                    self.story.join("\n")
+                    self.history.join("\n")
                 ));
             }
             tokio::time::sleep(Duration::from_secs(10)).await;

@@ -40,7 +40,7 @@ fn the_longest_idle_connection_makes_room() {
 }
 
 #[test]
-fn an_address_with_more_than_its_share_pays_for_new_connections() {
+fn address_above_its_share_loses_connections() {
     let room = room();
     let server = enter(&room, 1);
     let crowd: Vec<Place> = (0..7).map(|_| enter(&room, 2)).collect();
@@ -74,7 +74,7 @@ async fn requests_that_are_worked_on_are_never_closed() {
 }
 
 #[test]
-fn bytes_are_charged_beyond_the_free_ones_and_given_back() {
+fn bytes_beyond_free_ones_are_charged_and_released() {
     let room = room();
     let charged = || room.state().charged;
     let place = enter(&room, 1);
@@ -86,7 +86,7 @@ fn bytes_are_charged_beyond_the_free_ones_and_given_back() {
     place.set(Phase::Idle);
     assert_eq!(charged(), 0);
     place.hold(50).unwrap();
-    place.give_back();
+    place.release();
     assert_eq!(charged(), 0);
     place.hold(50).unwrap();
     drop(place);
@@ -125,7 +125,7 @@ fn nobody_makes_room_for_an_address_that_has_most() {
 }
 
 #[tokio::test]
-async fn large_bodies_are_read_at_a_bounded_rate_and_small_ones_at_once() {
+async fn large_bodies_are_read_at_a_bounded_rate() {
     let room = room();
     let (large, other, small) = (enter(&room, 1), enter(&room, 2), enter(&room, 3));
     let began = Instant::now();

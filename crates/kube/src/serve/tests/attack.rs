@@ -66,7 +66,7 @@ async fn idle_tls_connections_keep_nobody_out() {
 }
 
 #[tokio::test]
-async fn connections_that_never_begin_a_handshake_keep_nobody_out() {
+async fn idle_handshakes_block_no_client() {
     let (certificate, bundle) = certificate();
     let address = start(webhooks(&certificate));
     let silent = (0..webhook::BOUNDS.size.connections + 50).map(|_| TcpStream::connect(address));
@@ -212,7 +212,7 @@ async fn bodies_share_one_budget() {
 }
 
 #[tokio::test]
-async fn a_body_of_a_million_values_is_refused_before_it_is_parsed() {
+async fn body_with_too_many_values_is_refused_unparsed() {
     let (certificate, bundle) = certificate();
     let server = webhooks(&certificate);
     let traffic = server.traffic.clone();

@@ -69,7 +69,7 @@ async fn post(
         .connect(name, stream)
         .await
         .ok()?;
-    // A client hears that its certificate was refused only when it reads.
+    // A client sees that its certificate was refused only when it reads.
     let head = format!(
         "POST {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
         body.len()
@@ -91,7 +91,7 @@ async fn post(
 }
 
 #[tokio::test]
-async fn admission_needs_a_client_certificate_where_an_authority_is_named() {
+async fn client_ca_requires_a_client_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ca.crt");
     let (known, unknown) = (client(), client());
@@ -124,21 +124,21 @@ async fn admission_needs_a_client_certificate_where_an_authority_is_named() {
 
     // Another authority takes over without a restart; what cannot be read changes nothing.
     fs::write(&file, "nonsense").unwrap();
-    assert!(security.look_now().is_err());
+    assert!(security.reload_now().is_err());
     assert_eq!(ask(Some(&known), VALIDATE, REVIEW).await.unwrap().0, 200);
     fs::write(&file, &unknown.authority).unwrap();
-    security.look_now().unwrap();
+    security.reload_now().unwrap();
     assert_eq!(ask(Some(&unknown), VALIDATE, REVIEW).await.unwrap().0, 200);
     assert!(ask(Some(&known), VALIDATE, REVIEW).await.is_none());
 }
 
 #[test]
-fn a_file_without_an_authority_ends_the_operator_with_a_sentence() {
+fn client_ca_file_without_certificate_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let certificate = Arc::new(Certificate::default());
     let cases = [
         ("missing.crt", None, "cannot read it: "),
-        ("empty.crt", Some(""), "it holds no certificate as PEM"),
+        ("empty.crt", Some(""), "it holds no certificate in PEM"),
     ];
     for (name, text, want) in cases {
         let file = folder.path().join(name);

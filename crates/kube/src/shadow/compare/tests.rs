@@ -5,17 +5,17 @@ use trainyard_core::job::ConditionType;
 use super::*;
 
 /// Path, ours, theirs.
-type Told = (String, String, String);
-/// Name, ours, theirs, what is told.
-type Case = (&'static str, Value, Value, Vec<Told>);
+type Printed = (String, String, String);
+/// Name, ours, theirs, what is printed.
+type Case = (&'static str, Value, Value, Vec<Printed>);
 
 /// The difference of two pods whose only container is `ours` and `theirs`.
-fn containers(ours: &Value, theirs: &Value) -> Vec<Told> {
+fn containers(ours: &Value, theirs: &Value) -> Vec<Printed> {
     let pod = |container: &Value| json!({"spec": {"containers": [container]}});
-    told(&objects(&pod(ours), &pod(theirs)))
+    printed(&objects(&pod(ours), &pod(theirs)))
 }
 
-fn told(found: &[Difference]) -> Vec<Told> {
+fn printed(found: &[Difference]) -> Vec<Printed> {
     let cut = |path: &str| path.replace("spec.containers[c].", "");
     found
         .iter()
@@ -23,7 +23,7 @@ fn told(found: &[Difference]) -> Vec<Told> {
         .collect()
 }
 
-fn line(path: &str, ours: &str, theirs: &str) -> Told {
+fn line(path: &str, ours: &str, theirs: &str) -> Printed {
     (path.to_owned(), ours.to_owned(), theirs.to_owned())
 }
 
@@ -200,7 +200,7 @@ fn what_of_the_rest_counts() {
         ),
     ];
     for (name, ours, theirs, want) in cases {
-        assert_eq!(told(&objects(&ours, &theirs)), want, "{name}");
+        assert_eq!(printed(&objects(&ours, &theirs)), want, "{name}");
     }
 }
 
@@ -223,5 +223,5 @@ fn conditions_are_compared_without_their_times() {
         line("status.conditions[Created]", "True C: m", ""),
         line("status.conditions[Running]", "True R: m", "False R: m"),
     ];
-    assert_eq!(told(&conditions(&ours, &theirs)), want);
+    assert_eq!(printed(&conditions(&ours, &theirs)), want);
 }

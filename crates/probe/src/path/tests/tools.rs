@@ -1,4 +1,4 @@
-//! Programs of others in a gang, with scripts in their place: what they print, and how they fail.
+//! External programs in a gang, with scripts in their place: what they print, and how they fail.
 
 use std::path::Path;
 
@@ -59,7 +59,7 @@ fn member(node: &str, root: &Path, programs: &Path) -> Settings {
 fn conducted(root: &Path, programs: &[(&str, &TempDir)]) -> Report {
     let names: Vec<&str> = programs.iter().map(|(name, _)| *name).collect();
     let (own, folder) = programs[0];
-    let (address, lead) = started(member(own, root, folder.path()), &names);
+    let (address, leader) = started(member(own, root, folder.path()), &names);
     let peers: Vec<_> = programs[1..]
         .iter()
         .map(|(name, folder)| {
@@ -67,7 +67,7 @@ fn conducted(root: &Path, programs: &[(&str, &TempDir)]) -> Report {
             thread::spawn(move || join(&settings, address))
         })
         .collect();
-    let report = lead.join().unwrap().report;
+    let report = leader.join().unwrap().report;
     for peer in peers {
         peer.join().unwrap().unwrap();
     }
@@ -119,7 +119,7 @@ fn a_gang_measures_with_the_programs_of_its_image() {
 }
 
 #[test]
-fn a_program_that_is_missing_is_told_and_no_fault() {
+fn missing_program_is_reported_not_failed() {
     let root = tree();
     let empty = folder(None, None);
     let report = conducted(root.path(), &[("a", &empty), ("b", &empty)]);
@@ -127,21 +127,21 @@ fn a_program_that_is_missing_is_told_and_no_fault() {
         ("rdma-bandwidth", "perftest"),
         ("gpu-collective", "nccl-tests"),
     ] {
-        let told = check(&report, "a", name);
+        let result = check(&report, "a", name);
         assert_eq!(
-            (told.outcome, told.found.as_str()),
+            (result.outcome, result.found.as_str()),
             (Outcome::NotApplicable, "not measured")
         );
         assert!(
-            told.needed.contains(&format!("install `{package}`")),
+            result.needed.contains(&format!("install `{package}`")),
             "{}",
-            told.needed
+            result.needed
         );
     }
 }
 
 #[test]
-fn whoever_serves_says_why_it_does_not() {
+fn serving_side_reports_its_error() {
     let root = tree();
     let good = folder(
         Some("echo \"Couldn't connect to 127.0.0.1:1\" >&2; exit 1"),
@@ -210,7 +210,7 @@ fn pair(programs: [&TempDir; 2], limit_millis: u64) -> [RdmaSide; 2] {
 fn a_server_that_takes_a_moment_is_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let mark = folder.path().join("tried");
-    // The first try finds nobody, as when the other side's program does not listen yet.
+    // The first try is refused, as when the other side's program does not listen yet.
     let body = format!(
         "case \"$*\" in *127.0.0.1) [ -e {mark} ] || {{ : > {mark}; echo \"Couldn't connect to x\" >&2; exit 1; }} ;; esac\n{}",
         rate("100.00"),

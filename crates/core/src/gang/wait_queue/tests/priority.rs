@@ -1,4 +1,4 @@
-//! Whose priority counts, and from when on.
+//! Which priority counts, and from when on.
 
 use super::{super::super::testing::amounts, *};
 use crate::spec::{JobName, Switch};
@@ -26,8 +26,8 @@ fn classes() -> PriorityClasses {
     classes.into_iter().collect()
 }
 
-fn standing(line: &WaitQueue, job: &Job) -> (i32, i32, bool) {
-    let standing = line.gangs[&GangKey::of(job)].standing(&line.classes);
+fn standing(queue: &WaitQueue, job: &Job) -> (i32, i32, bool) {
+    let standing = queue.gangs[&GangKey::of(job)].standing(&queue.classes);
     (standing.priority, standing.claim, standing.is_admitted)
 }
 
@@ -47,7 +47,7 @@ fn job_of_a_higher_class_makes_its_pods_first() {
         ("no class", job(), 0, None),
         ("a class worth the default", of_class("a", "zero"), 0, None),
         ("a lower class", of_class("a", "low"), -10, None),
-        ("a number that nobody checked", number, 0, None),
+        ("a number without a class", number, 0, None),
         ("a class of the policy of other schedulers", policy, 0, None),
         ("one role without", mixed, 0, None),
         (
@@ -64,39 +64,44 @@ fn job_of_a_higher_class_makes_its_pods_first() {
         ),
     ];
     for (name, job, claim, want) in cases {
-        let mut line = line();
-        line.set_classes(classes());
-        let seating = look_at(&mut line, &job, (1, 0), &[], NOW);
+        let mut queue = queue();
+        queue.set_classes(classes());
+        let seating = look_at(&mut queue, &job, (1, 0), &[], NOW);
         match (&seating, want) {
             (Seating::Unasked, None) => {}
             (Seating::Unadmitted(why), Some(want)) => assert!(why.contains(want), "{name}: {why}"),
             _ => panic!("{name}: {seating:?}"),
         }
-        assert_eq!(standing(&line, &job), (claim, claim, false), "{name}");
+        assert_eq!(standing(&queue, &job), (claim, claim, false), "{name}");
     }
 }
 
 #[test]
 fn default_class_of_the_cluster_counts() {
-    let mut line = line();
+    let mut queue = queue();
     let default = PriorityClass {
         is_default: true,
         ..class(1_000)
     };
-    line.set_class("normal", Some(default));
-    line.set_class("high", Some(class(1_000)));
+    queue.set_class("normal", Some(default));
+    queue.set_class("high", Some(class(1_000)));
     for job in [job(), of_class("a", "high"), of_class("b", "normal")] {
-        let seating = look_at(&mut line, &job, (1, 0), &[], NOW);
+        let seating = look_at(&mut queue, &job, (1, 0), &[], NOW);
         assert_eq!(seating, Seating::Unasked, "{}: no more than all", job.name);
-        assert_eq!(standing(&line, &job), (1_000, 1_000, false), "{}", job.name);
+        assert_eq!(
+            standing(&queue, &job),
+            (1_000, 1_000, false),
+            "{}",
+            job.name
+        );
     }
-    line.set_class("normal", Some(class(1_000)));
-    assert_eq!(standing(&line, &job()), (0, 0, false), "no default now");
+    queue.set_class("normal", Some(class(1_000)));
+    assert_eq!(standing(&queue, &job()), (0, 0, false), "no default now");
 }
 
 #[test]
 fn claim_is_what_all_pods_were_admitted_with() {
-    type Change = fn(&mut Vec<Sitter<'_>>);
+    type Change = fn(&mut Vec<GangPod<'_>>);
     let cases: &[(&str, Change, (i32, i32, bool))] = &[
         ("all", |_| {}, (1_000, 1_000, true)),
         ("lowest", |pods| pods[1].priority = 7, (7, 7, true)),
@@ -134,47 +139,47 @@ fn claim_is_what_all_pods_were_admitted_with() {
     let urgent = urgent();
     let names = names(&urgent);
     for (name, change, want) in cases {
-        let mut line = line();
-        line.set_classes(classes());
+        let mut queue = queue();
+        queue.set_classes(classes());
         let mut pods = gated(&names, 1_000);
         change(&mut pods);
-        look_at(&mut line, &urgent, (1, 0), &pods, NOW);
-        assert_eq!(standing(&line, &urgent), *want, "{name}");
+        look_at(&mut queue, &urgent, (1, 0), &pods, NOW);
+        assert_eq!(standing(&queue, &urgent), *want, "{name}");
     }
 }
 
 #[test]
-fn pods_that_ask_for_less_than_the_templates_raise_nothing() {
+fn smaller_pods_do_not_raise_priority() {
     let urgent = urgent();
     let names = names(&urgent);
     let less = amounts(&[(GPU, 1), ("pods", 1)]);
     let enough = amounts(&[(GPU, 8), ("cpu", 10), ("pods", 1)]);
     for (requests, want) in [(&less, (1_000, 0, false)), (&enough, (1_000, 1_000, true))] {
-        let mut line = line();
-        line.set_classes(classes());
+        let mut queue = queue();
+        queue.set_classes(classes());
         let mut pods = gated(&names, 1_000);
         for pod in &mut pods {
             pod.requests = Some(requests);
         }
-        let seating = look_at(&mut line, &urgent, (1, 0), &pods, NOW);
+        let seating = look_at(&mut queue, &urgent, (1, 0), &pods, NOW);
         assert_eq!(seating, Seating::Unasked, "it may ask all the same");
-        assert_eq!(standing(&line, &urgent), want, "{requests:?}");
+        assert_eq!(standing(&queue, &urgent), want, "{requests:?}");
     }
 }
 
-/// A line in which the job runs on all nodes, with pods of this priority.
+/// A wait queue in which the job runs on all nodes, with pods of this priority.
 fn running_with(priority: i32) -> (WaitQueue, Vec<String>) {
-    let mut line = seated();
-    line.set_classes(classes());
-    run(&mut line, false);
+    let mut queue = seated();
+    queue.set_classes(classes());
+    run(&mut queue, false);
     let names = names(&job());
-    look(&mut line, 1, &on_nodes(&names, priority), NOW);
-    (line, names)
+    look(&mut queue, 1, &on_nodes(&names, priority), NOW);
+    (queue, names)
 }
 
-fn on_nodes(names: &[String], priority: i32) -> Vec<Sitter<'_>> {
+fn on_nodes(names: &[String], priority: i32) -> Vec<GangPod<'_>> {
     let pods = names.iter().zip(["a", "b", "c"]);
-    pods.map(|(name, node)| Sitter {
+    pods.map(|(name, node)| GangPod {
         priority,
         ..running(name, node)
     })
@@ -182,7 +187,7 @@ fn on_nodes(names: &[String], priority: i32) -> Vec<Sitter<'_>> {
 }
 
 #[test]
-fn nobody_is_evicted_for_pods_that_do_not_exist() {
+fn missing_pods_evict_no_gang() {
     let attackers = [
         of_class("x", "high"),
         of_class("x", "system-node-critical"),
@@ -191,74 +196,77 @@ fn nobody_is_evicted_for_pods_that_do_not_exist() {
     ];
     for mut attacker in attackers {
         attacker.settings.preemption = Some(Switch::On);
-        let (mut line, names) = running_with(-10);
-        look_at(&mut line, &attacker, (1, 0), &[], NOW);
+        let (mut queue, names) = running_with(-10);
+        look_at(&mut queue, &attacker, (1, 0), &[], NOW);
         // Whatever made it ask.
-        line.ask(&GangKey::of(&attacker), time(NOW));
-        line.place(time(NOW));
-        let victim = look(&mut line, 1, &on_nodes(&names, -10), NOW);
+        queue.ask(&GangKey::of(&attacker), time(NOW));
+        queue.place(time(NOW));
+        let victim = look(&mut queue, 1, &on_nodes(&names, -10), NOW);
         assert_eq!(given(&victim), ["a", "b", "c"]);
         // As soon as its pods are there, it is worth another look.
-        line.take_stirred();
+        queue.take_placement_due();
         let own = super::names(&attacker);
-        look_at(&mut line, &attacker, (1, 0), &gated(&own, 0), NOW);
-        line.ask(&GangKey::of(&attacker), time(NOW));
-        assert!(line.take_stirred());
-        line.place(time(NOW));
-        let victim = look(&mut line, 1, &on_nodes(&names, -10), NOW);
+        look_at(&mut queue, &attacker, (1, 0), &gated(&own, 0), NOW);
+        queue.ask(&GangKey::of(&attacker), time(NOW));
+        assert!(queue.take_placement_due());
+        queue.place(time(NOW));
+        let victim = look(&mut queue, 1, &on_nodes(&names, -10), NOW);
         assert!(matches!(victim, Seating::Evicted(_)), "{victim:?}");
     }
 }
 
 #[test]
-fn eviction_is_called_off_when_the_pods_it_is_for_are_gone() {
-    let (mut line, names) = running_with(0);
-    ask_urgently(&mut line);
-    line.place(time(NOW));
+fn eviction_is_cancelled_when_pods_are_gone() {
+    let (mut queue, names) = running_with(0);
+    ask_urgently(&mut queue);
+    queue.place(time(NOW));
     let low = on_nodes(&names, 0);
-    assert!(matches!(look(&mut line, 1, &low, NOW), Seating::Evicted(_)));
-    let left = look_at(&mut line, &urgent(), (1, 0), &[], NOW);
+    assert!(matches!(
+        look(&mut queue, 1, &low, NOW),
+        Seating::Evicted(_)
+    ));
+    let left = look_at(&mut queue, &urgent(), (1, 0), &[], NOW);
     assert!(matches!(left, Seating::Unadmitted(_)), "{left:?}");
-    assert!(line.take_stirred(), "worth a look");
-    let looked = line.place(time(NOW));
+    assert!(queue.take_placement_due(), "worth a look");
+    let looked = queue.place(time(NOW));
     assert_eq!(looked.changed, [GangKey::of(&job())]);
-    assert_eq!(given(&look(&mut line, 1, &low, NOW)), ["a", "b", "c"]);
+    assert_eq!(given(&look(&mut queue, 1, &low, NOW)), ["a", "b", "c"]);
 }
 
 #[test]
-fn seats_are_protected_while_the_pods_are_made_again() {
-    let (mut line, _) = running_with(1_000);
-    look(&mut line, 2, &[], NOW);
-    assert_eq!(standing(&line, &job()), (1_000, 0, false));
+fn seats_are_protected_between_attempts() {
+    let (mut queue, _) = running_with(1_000);
+    look(&mut queue, 2, &[], NOW);
+    assert_eq!(standing(&queue, &job()), (1_000, 0, false));
     // Another gang of a class in between does not get them meanwhile.
-    line.set_class("middle", Some(class(500)));
+    queue.set_class("middle", Some(class(500)));
     let mut middle = of_class("middle", "middle");
     middle.settings.preemption = Some(Switch::On);
     let names = names(&middle);
-    look_at(&mut line, &middle, (1, 0), &gated(&names, 500), NOW);
-    line.ask(&GangKey::of(&middle), time(NOW));
-    line.place(time(NOW));
-    assert_eq!(given(&look(&mut line, 2, &[], NOW)), ["a", "b", "c"]);
+    look_at(&mut queue, &middle, (1, 0), &gated(&names, 500), NOW);
+    queue.ask(&GangKey::of(&middle), time(NOW));
+    queue.place(time(NOW));
+    assert_eq!(given(&look(&mut queue, 2, &[], NOW)), ["a", "b", "c"]);
 }
 
 #[test]
 fn gang_that_never_preempts_evicts_nobody() {
     for by_pod in [true, false] {
-        let (mut line, names) = running_with(0);
+        let (mut queue, names) = running_with(0);
         let never = PriorityClass {
             never_preempts: !by_pod,
             ..class(1_000)
         };
-        line.set_class("high", Some(never));
+        queue.set_class("high", Some(never));
         let own = super::names(&urgent());
         let mut pods = gated(&own, 1_000);
         pods[1].never_preempts = by_pod;
-        look_at(&mut line, &urgent(), (1, 0), &pods, NOW);
-        line.ask(&GangKey::of(&urgent()), time(NOW));
-        line.place(time(NOW));
-        let victim = look(&mut line, 1, &on_nodes(&names, 0), NOW);
+        look_at(&mut queue, &urgent(), (1, 0), &pods, NOW);
+        queue.ask(&GangKey::of(&urgent()), time(NOW));
+        queue.place(time(NOW));
+        let victim = look(&mut queue, 1, &on_nodes(&names, 0), NOW);
         assert_eq!(given(&victim), ["a", "b", "c"]);
-        let Seating::InLine(Some(why)) = look_at(&mut line, &urgent(), (1, 0), &pods, NOW) else {
+        let Seating::Queued(Some(why)) = look_at(&mut queue, &urgent(), (1, 0), &pods, NOW) else {
             panic!("it waits and says why");
         };
         assert!(why.ends_with("(`preemptionPolicy: Never`)"), "{why}");
@@ -266,7 +274,7 @@ fn gang_that_never_preempts_evicts_nobody() {
 }
 
 #[test]
-fn launcher_that_asks_for_much_is_not_spoken_for_by_its_workers() {
+fn large_launcher_needs_its_own_pod() {
     for (launcher_gpus, want) in [("0", true), ("8", false)] {
         let mut own = testing::job(Kind::MpiV2);
         own.settings.preemption = Some(Switch::On);
@@ -294,29 +302,29 @@ fn launcher_that_asks_for_much_is_not_spoken_for_by_its_workers() {
             .into_iter()
             .filter(|name| !name.contains("launcher"))
             .collect();
-        let mut line = line();
-        line.set_classes(classes());
+        let mut queue = queue();
+        queue.set_classes(classes());
         let pods = gated(&names, 1_000);
-        let seating = look_at(&mut line, &own, (1, 0), &pods, NOW);
+        let seating = look_at(&mut queue, &own, (1, 0), &pods, NOW);
         assert_eq!(seating, Seating::Unasked, "it may ask in any case");
-        assert_eq!(standing(&line, &own).2, want, "{launcher_gpus} GPUs");
+        assert_eq!(standing(&queue, &own).2, want, "{launcher_gpus} GPUs");
     }
 }
 
 #[test]
 fn scope_of_preemption_is_kept_and_reported_once() {
-    let (mut line, names) = running_with(0);
-    line.set_preemption(PreemptionScope::Off);
-    ask_urgently(&mut line);
+    let (mut queue, names) = running_with(0);
+    queue.set_preemption(PreemptionScope::Off);
+    ask_urgently(&mut queue);
     let high = GangKey::of(&urgent());
-    let looked = line.place(time(NOW));
+    let looked = queue.place(time(NOW));
     assert_eq!(looked.out_of_scope, std::slice::from_ref(&high));
-    assert_eq!(line.place(time(NOW + 1)).out_of_scope, [], "once");
-    let victim = look(&mut line, 1, &on_nodes(&names, 0), NOW);
+    assert_eq!(queue.place(time(NOW + 1)).out_of_scope, [], "once");
+    let victim = look(&mut queue, 1, &on_nodes(&names, 0), NOW);
     assert_eq!(given(&victim), ["a", "b", "c"]);
     let own = super::names(&urgent());
-    let waits = look_at(&mut line, &urgent(), (1, 0), &gated(&own, 1_000), NOW);
-    let Seating::InLine(Some(why)) = waits else {
+    let waits = look_at(&mut queue, &urgent(), (1, 0), &gated(&own, 1_000), NOW);
+    let Seating::Queued(Some(why)) = waits else {
         panic!("{waits:?}");
     };
     assert!(why.ends_with("preemption is off (`--preemption`)"), "{why}");

@@ -134,8 +134,8 @@ pub(super) const CASES: &[Case<'_>] = &[
     ("parallelism", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/parallelism: tp8}")], &["TY138 5:44 metadata.annotations[trainyard.dev/parallelism]"]),
     ("preemption", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/preemption: all}")], &["TY138 5:43 metadata.annotations[trainyard.dev/preemption]"]),
     ("annotation of somebody else", Kind::Jax, &[("name: j", "name: j\n  annotations: {example.com/lost-afer: x}")], &[]),
-    ("annotation that is no text", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/lost-after: 90}")], &["TY104 5:43 metadata.annotations[trainyard.dev/lost-after]"]),
-    // Wrong types do not lead to further findings about what stands in for the value.
+    ("annotation that is not text", Kind::Jax, &[("name: j", "name: j\n  annotations: {trainyard.dev/lost-after: 90}")], &["TY104 5:43 metadata.annotations[trainyard.dev/lost-after]"]),
+    // Wrong types cause no further findings about what stands in for the value.
     ("replicas as text", Kind::PyTorch, &[("replicas: 1", "replicas: two")], &["TY104 8:17 spec.pytorchReplicaSpecs.Master.replicas"]),
     ("template as text", Kind::Jax, &[("template:\n        spec:\n          containers:\n          - name: jax\n            image: registry/Worker", "template: x")], &["TY104 9:17 spec.jaxReplicaSpecs.Worker.template"]),
     ("name as a number", Kind::Jax, &[("name: j", "name: 12")], &["TY104 4:9 metadata.name"]),

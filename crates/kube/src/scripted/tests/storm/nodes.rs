@@ -27,11 +27,11 @@ impl Storm {
         let is_there = self.server.see(|world| world.objects.contains_key(&name));
         match self.dice.below(3) {
             0 if is_there => {
-                self.story.push(format!("{} is silent", name.2));
+                self.history.push(format!("{} is silent", name.2));
                 self.server.set_node_ready(&name.2, false);
             }
             1 if is_there => {
-                self.story.push(format!("{} vanishes", name.2));
+                self.history.push(format!("{} vanishes", name.2));
                 self.server.with(|world| {
                     world.put(&name, None);
                     let on_it =
@@ -62,7 +62,7 @@ impl Storm {
 
     fn bring_back(&mut self, index: u32) {
         let name = node_name(index);
-        self.story.push(format!("{} is ready", name.2));
+        self.history.push(format!("{} is ready", name.2));
         if self.server.see(|world| !world.objects.contains_key(&name)) {
             self.server.add_node(index);
         }

@@ -1,4 +1,4 @@
-//! The line for seats: gangs ask, wait, and are given nodes that may be dead by then.
+//! The wait queue: gangs request seats, wait, and get nodes that may be dead by then.
 //!
 //! Placement itself is not simulated here: what `decide` does with its answers is. They come late,
 //! refuse first, and name nodes that fall silent or go before the pods arrive.
@@ -38,8 +38,8 @@ impl World {
         }
     }
 
-    /// Where the priority of the job counts only once its pods were admitted, the gang leaves the line while one of them
-    /// does not exist.
+    /// Where the priority of the job counts only once its pods were admitted, the gang leaves the wait queue while one of
+    /// them does not exist.
     pub(super) fn admit(&mut self, number: usize) {
         if !self.temper.pods_first {
             return;
@@ -59,8 +59,8 @@ impl World {
         let whole = slots
             .all(|slot| slot.role == Role::Launcher || record.has_succeeded(slot) || exists(slot));
         match (&adapter.view.seating, whole) {
-            (Seating::Unasked | Seating::InLine(_), false) => {
-                // An answer that is under way is for a gang that is no longer in line.
+            (Seating::Unasked | Seating::Queued(_), false) => {
+                // An answer that is under way is for a gang that is no longer in the wait queue.
                 adapter.asked += 1;
                 adapter.view.seating = Seating::Unadmitted("creating the pods first".to_owned());
                 self.coverage.mark(Mark::PodsFirst);
@@ -70,35 +70,33 @@ impl World {
         }
     }
 
-    /// Another gang is to have the seats; every controller that gave some comes to this.
+    /// The gang is evicted for another one, by every controller that gave it seats.
     pub(super) fn evict_gang(&mut self) {
         for number in 0..self.adapters.len() {
             let adapter = &mut self.adapters[number];
             if adapter.alive && matches!(adapter.view.seating, Seating::Given(_)) {
-                adapter.view.seating = Seating::Evicted("ends for `default/urgent`".to_owned());
+                adapter.view.seating = Seating::Evicted("evicted for `default/urgent`".to_owned());
                 self.coverage.mark(Mark::SeatsTaken);
-                self.trace.note(
-                    self.now,
-                    format_args!("fault   the gang has to leave its seats"),
-                );
+                self.trace
+                    .note(self.now, format_args!("fault   the gang is evicted"));
                 self.want_pass(number, super::controller::QUEUE_DELAY);
             }
         }
     }
 
-    /// Whether the last controller was told that there are no seats.
-    pub(crate) fn is_in_line(&self) -> bool {
+    /// Whether the last controller sees the gang in the wait queue with a refusal.
+    pub(crate) fn is_queued_without_seats(&self) -> bool {
         let last = self.adapters.last();
-        last.is_some_and(|adapter| matches!(adapter.view.seating, Seating::InLine(Some(_))))
+        last.is_some_and(|adapter| matches!(adapter.view.seating, Seating::Queued(Some(_))))
     }
 
-    /// The gang is put in line.
+    /// The gang enters the wait queue.
     pub(super) fn ask_seats(&mut self, number: usize) {
         let seating = &mut self.adapters[number].view.seating;
         match seating {
-            Seating::Unasked => *seating = Seating::InLine(None),
+            Seating::Unasked => *seating = Seating::Queued(None),
             Seating::Given(_) => {}
-            Seating::Open | Seating::Unadmitted(_) | Seating::InLine(_) | Seating::Evicted(_) => {
+            Seating::Open | Seating::Unadmitted(_) | Seating::Queued(_) | Seating::Evicted(_) => {
                 return;
             }
         }
@@ -109,17 +107,17 @@ impl World {
         self.schedule(delay, Happening::Seats(number, asked));
     }
 
-    /// The gang leaves the line.
-    pub(super) fn give_seats_back(&mut self, number: usize, avoid: &[String]) {
+    /// The gang releases its seats and leaves the wait queue.
+    pub(super) fn release_seats(&mut self, number: usize, avoid: &[String]) {
         self.adapters[number].avoided.extend(avoid.iter().cloned());
-        self.coverage.mark(Mark::SeatsGivenBack);
-        // An answer that is under way is for a gang that is no longer in line.
+        self.coverage.mark(Mark::SeatsReleased);
+        // An answer that is under way is for a gang that is no longer in the wait queue.
         self.adapters[number].asked += 1;
         self.adapters[number].view.seating = Seating::Unasked;
         self.want_pass(number, super::controller::QUEUE_DELAY);
     }
 
-    /// The line is looked at.
+    /// Placement answers a request.
     pub(crate) fn answer(&mut self, number: usize, asked: u64) {
         if asked != self.adapters[number].asked || !self.adapters[number].alive {
             return;
@@ -133,7 +131,7 @@ impl World {
             .filter(|index| self.nodes[*index].state == NodeState::Ready || dice.chance(20))
             .collect();
         let quiet = self.now > self.temper.chaos;
-        // In a quiet world nobody makes room any more.
+        // In a quiet world no room becomes free any more.
         let hopeless = quiet && (free.is_empty() || self.temper.is_starved());
         let refused = hopeless || free.is_empty() || dice.chance(30);
         let seating = if refused {
@@ -141,7 +139,7 @@ impl World {
             if !hopeless {
                 self.schedule(dice.within(1_000..=60_000), Happening::Seats(number, asked));
             }
-            Seating::InLine(Some("needs 1 node more".to_owned()))
+            Seating::Queued(Some("needs 1 node more".to_owned()))
         } else {
             self.coverage.mark(Mark::SeatsGiven);
             let job = std::rc::Rc::clone(&self.adapters[number].job);
@@ -155,7 +153,7 @@ impl World {
         self.want_pass(number, super::controller::QUEUE_DELAY);
     }
 
-    /// The gate of a pod goes, and it is tied to its node.
+    /// A pod is ungated and bound to its node.
     pub(super) fn seat_pod(&mut self, at: usize, node: &str) {
         let pinned = self.nodes.iter().position(|one| one.name == node);
         let pod = &mut self.pods[at];

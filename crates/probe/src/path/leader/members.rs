@@ -18,7 +18,7 @@ use super::super::{
     limit::Limit,
     message::{Answer, Hello, LARGEST_HELLO, Request, VERSION, same_token},
     socket::accept,
-    stream::told,
+    stream::describe_error,
 };
 
 /// Connections that may be saying hello at once; more are closed until one of them is done.
@@ -73,12 +73,12 @@ impl Members {
         is_over.store(true, Ordering::Relaxed);
         // It looks at the flag within a slice of time.
         drop(door.join());
-        Self::seated(came)
+        Self::from_arrivals(came)
     }
 
-    fn seated(came: Vec<Arrival>) -> Self {
-        // The lead's own member came over the loopback device, where nobody else reaches it. Others
-        // reach the lead at the address that they connected to.
+    fn from_arrivals(came: Vec<Arrival>) -> Self {
+        // The leader's own member came over the loopback device, which others cannot reach. Others
+        // reach the leader at the address that they connected to.
         let outside = came.iter().find(|arrival| !arrival.theirs.is_loopback());
         let outside = outside.map(|arrival| arrival.ours);
         let mut names = BTreeSet::new();
@@ -99,7 +99,7 @@ impl Members {
                 gone: None,
             });
         }
-        // By name, so that the same nodes meet in the same pairs whoever came first.
+        // By name, so that the same nodes meet in the same pairs in any order of joining.
         all.sort_by(|a, b| a.name.cmp(&b.name));
         Self { all }
     }
@@ -187,8 +187,10 @@ impl Members {
 
     fn give_up(&mut self, member: usize, error: &io::Error) {
         let member = &mut self.all[member];
-        member.gone.get_or_insert_with(|| told("its answer", error));
-        // A late answer would be taken for that to a later request.
+        member
+            .gone
+            .get_or_insert_with(|| describe_error("its answer", error));
+        // A late answer would be mistaken for that to a later request.
         drop(member.stream.shutdown(std::net::Shutdown::Both));
     }
 
@@ -241,7 +243,7 @@ fn readable(all: &[Member], waiting: &[usize], limit: Limit) -> Option<usize> {
 }
 
 /// Takes connections until joining is over, each hello on a thread of its own, so that one that says
-/// nothing keeps nobody out.
+/// nothing blocks no other.
 fn greet(
     listener: &TcpListener,
     token: &str,
@@ -260,7 +262,7 @@ fn greet(
         let (token, arrivals, hellos) = (token.to_owned(), arrivals.clone(), Arc::clone(&hellos));
         thread::spawn(move || {
             if let Ok(arrival) = hello(stream, theirs.ip(), &token) {
-                // Joining may be over: whoever is late is closed on.
+                // Joining may be over: late connections are closed.
                 drop(arrivals.send(arrival));
             }
             hellos.fetch_sub(1, Ordering::Relaxed);

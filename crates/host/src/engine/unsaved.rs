@@ -1,4 +1,4 @@
-//! What the store is told while the job runs, so that other terminals see it, and so that it is
+//! Writes to the store while the job runs, so that other terminals see it, and so that it is
 //! known after an engine that was killed: what failed first, and how far the job is.
 //!
 //! Invariant: nothing is written between the end of a rank and what was decided about it, and
@@ -26,7 +26,7 @@ const LAST_LINES: usize = 20;
 
 /// What was seen and is not in the store yet.
 #[derive(Debug, Default)]
-pub(super) struct Untold {
+pub(super) struct Unsaved {
     /// The last failure is new to the caller.
     event: bool,
     /// The store does not have the last failure, or not its last lines.
@@ -38,9 +38,9 @@ pub(super) struct Untold {
     progress_written: Option<Instant>,
 }
 
-impl Untold {
+impl Unsaved {
     /// Whether the last failure is new to the caller.
-    pub(super) fn is_news(&self) -> bool {
+    pub(super) fn has_new_failure(&self) -> bool {
         self.event
     }
 
@@ -102,12 +102,12 @@ impl Engine<'_> {
             self.failures.remove(1);
         }
         self.failures.push(failure);
-        self.untold.event = true;
-        self.untold.failure = true;
-        self.untold.writes_on = Some(key);
+        self.unsaved.event = true;
+        self.unsaved.failure = true;
+        self.unsaved.writes_on = Some(key);
         if end.starts_again {
             // The next lines of its log belong to the container that starts in its place.
-            self.hear_last_words(key);
+            self.keep_last_lines(key);
         }
     }
 
@@ -117,7 +117,7 @@ impl Engine<'_> {
             && failure.verdict != verdict
         {
             failure.verdict = verdict;
-            self.untold.failure = true;
+            self.unsaved.failure = true;
         }
     }
 
@@ -130,42 +130,42 @@ impl Engine<'_> {
     ) {
         let last = self.failures.last();
         let is_kept = last.is_some_and(|failed| failed.attempt == attempt && failed.pod == pod);
-        if is_kept && self.untold.event {
+        if is_kept && self.unsaved.event {
             self.note_verdict(verdict);
         }
     }
 
     /// A pod has written its last.
-    pub(super) fn wrote_its_last(&mut self, key: Key) {
-        if self.untold.writes_on == Some(key) {
-            self.untold.writes_on = None;
-            self.untold.failure = true;
+    pub(super) fn output_ended(&mut self, key: Key) {
+        if self.unsaved.writes_on == Some(key) {
+            self.unsaved.writes_on = None;
+            self.unsaved.failure = true;
             self.read_last_lines();
         }
     }
 
-    /// Tells the caller of a new failure, and before it what the pod wrote.
-    pub(super) fn tell_failure(&mut self) {
-        if !std::mem::take(&mut self.untold.event) {
+    /// Emits a new failure to the caller, after the output of its pod.
+    pub(super) fn emit_failure(&mut self) {
+        if !std::mem::take(&mut self.unsaved.event) {
             return;
         }
-        self.read_last_words();
+        self.read_failed_pod_output();
         if let Some(failure) = self.failures.last() {
             (self.sink)(RunEvent::FailedFirst(Box::new(failure.clone())));
         }
     }
 
     /// Reads what the pod of the last failure wrote before now.
-    pub(super) fn read_last_words(&mut self) {
-        if let Some(key) = self.untold.writes_on {
+    pub(super) fn read_failed_pod_output(&mut self) {
+        if let Some(key) = self.unsaved.writes_on {
             self.read_pipes(key);
         }
     }
 
     /// Writes to the store what was seen since.
-    pub(super) fn tell_store(&mut self, now: Instant) {
-        if std::mem::take(&mut self.untold.failure) {
-            if let Some(key) = self.untold.writes_on {
+    pub(super) fn write_store(&mut self, now: Instant) {
+        if std::mem::take(&mut self.unsaved.failure) {
+            if let Some(key) = self.unsaved.writes_on {
                 self.read_pipes(key);
                 self.read_last_lines();
             }
@@ -189,13 +189,13 @@ impl Engine<'_> {
             pods.sort_by_key(|pod| pod.slot);
             self.note_store(|writer| writer.write_pods(pods));
         }
-        let may = self.untold.due().is_none_or(|due| due <= now);
-        if self.untold.progress
+        let may = self.unsaved.due().is_none_or(|due| due <= now);
+        if self.unsaved.progress
             && may
             && let Some(progress) = self.track.progress(self.tracked, start::now())
         {
-            self.untold.progress = false;
-            self.untold.progress_written = Some(now);
+            self.unsaved.progress = false;
+            self.unsaved.progress_written = Some(now);
             let stored = StoredProgress {
                 version: VERSION,
                 attempt: progress.attempt,
@@ -209,10 +209,10 @@ impl Engine<'_> {
         }
     }
 
-    fn hear_last_words(&mut self, key: Key) {
+    fn keep_last_lines(&mut self, key: Key) {
         self.read_pipes(key);
         self.read_last_lines();
-        self.untold.writes_on = None;
+        self.unsaved.writes_on = None;
     }
 
     /// Reads what a pod wrote before now: at most what its pipes hold.

@@ -1,10 +1,10 @@
 //! Which stream of an attempt reports its steps.
 //!
-//! Megatron-LM prints on the last rank, most others on the first, some on all. So the stream that speaks for the job is
-//! learned: the first that reports a step, and after it any that is further. Ranks behind it change nothing.
+//! Megatron-LM prints on the last rank, most others on the first, some on all. So the stream that reports for the job is
+//! found: the first that reports a step, and after it any that is further. Ranks behind it change nothing.
 //!
-//! A step that is lower than the one before is believed only of the stream that speaks, and only after it has counted
-//! up from there for [`BELIEVED`] reports: the program loaded a checkpoint and goes on from it. A single low number is
+//! A step that is lower than the one before is believed only of the reporting stream, and only after it has counted
+//! up from there for [`BELIEVED`] reports: the program loaded a checkpoint and continues from it. A single low number is
 //! a line that was read wrongly, or another counter.
 
 use super::Reading;
@@ -14,30 +14,30 @@ const BELIEVED: u32 = 3;
 
 /// The streams of one attempt; `K` names a stream.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Speakers<K> {
-    /// The stream that speaks, and its step.
-    speaker: Option<(K, u64)>,
+pub struct StepReporters<K> {
+    /// The reporting stream, and its step.
+    reporter: Option<(K, u64)>,
     /// Lower steps of that stream: the last, and how many in a row.
     lower: Option<(u64, u32)>,
 }
 
-impl<K> Default for Speakers<K> {
+impl<K> Default for StepReporters<K> {
     fn default() -> Self {
         Self {
-            speaker: None,
+            reporter: None,
             lower: None,
         }
     }
 }
 
-impl<K: PartialEq> Speakers<K> {
+impl<K: PartialEq> StepReporters<K> {
     /// Takes what the stream `from` reports. Returns the step of the attempt where this is a new one.
     pub fn take(&mut self, from: K, reading: &Reading) -> Option<u64> {
         let step = reading.step?;
-        let speaks = match &self.speaker {
+        let is_reporter = match &self.reporter {
             None => true,
             Some((_, known)) if step > *known => true,
-            Some((speaker, known)) if *speaker == from && step < *known => {
+            Some((reporter, known)) if *reporter == from && step < *known => {
                 let count = match self.lower {
                     Some((last, count)) if step > last => count + 1,
                     Some((last, _)) if step == last => return None,
@@ -46,23 +46,23 @@ impl<K: PartialEq> Speakers<K> {
                 self.lower = Some((step, count));
                 count >= BELIEVED
             }
-            Some((speaker, _)) => {
-                if *speaker == from {
+            Some((reporter, _)) => {
+                if *reporter == from {
                     self.lower = None;
                 }
                 false
             }
         };
-        if speaks {
-            self.speaker = Some((from, step));
+        if is_reporter {
+            self.reporter = Some((from, step));
             self.lower = None;
         }
-        speaks.then_some(step)
+        is_reporter.then_some(step)
     }
 
-    /// The stream that speaks for the attempt, once one reported a step.
-    pub fn speaker(&self) -> Option<&K> {
-        self.speaker.as_ref().map(|(speaker, _)| speaker)
+    /// The stream that reports for the attempt, once one reported a step.
+    pub fn reporter(&self) -> Option<&K> {
+        self.reporter.as_ref().map(|(reporter, _)| reporter)
     }
 }
 
@@ -74,7 +74,7 @@ mod tests {
     type Case = (&'static str, &'static [(u8, u64)], &'static [Option<u64>]);
 
     #[test]
-    fn the_stream_that_reports_speaks() {
+    fn furthest_stream_is_the_reporter() {
         let cases: [Case; 5] = [
             (
                 "the last rank prints",
@@ -103,7 +103,7 @@ mod tests {
             ),
         ];
         for (name, reports, want) in cases {
-            let mut speakers = Speakers::default();
+            let mut reporters = StepReporters::default();
             let believed: Vec<Option<u64>> = reports
                 .iter()
                 .map(|(from, step)| {
@@ -111,7 +111,7 @@ mod tests {
                         step: Some(*step),
                         ..Reading::default()
                     };
-                    speakers.take(*from, &reading)
+                    reporters.take(*from, &reading)
                 })
                 .collect();
             assert_eq!(believed, want, "{name}");

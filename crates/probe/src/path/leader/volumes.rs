@@ -24,7 +24,7 @@ pub(super) fn conduct(
     limit: Limit,
 ) -> BTreeMap<String, Vec<Check>> {
     let mut checks: BTreeMap<String, Vec<Check>> = BTreeMap::new();
-    // Alone there is nobody to see it.
+    // A single member has no other to check it.
     if members.present().len() < 2 {
         return checks;
     }
@@ -73,7 +73,7 @@ fn one(
     let seen = ask(&all, &|_| VolumeAction::Look {
         files: files.clone(),
     });
-    // Each removes its own. What is left, where whoever wrote it is gone, any other removes.
+    // Each removes its own. Files of members that are gone are removed by another one.
     let removed = ask(&all, &|member| VolumeAction::Remove { name: file(member) });
     let clean = |member: &usize| matches!(removed.get(member), Some(Answer::Volume(wrong)) if wrong.is_empty());
     if let Some(other) = all.iter().copied().find(clean) {
@@ -92,7 +92,7 @@ fn one(
             Some(Answer::Volume(failed)) => failed.clone(),
             _ => Vec::new(),
         };
-        // Its own failure to write comes first: what others did not write is theirs to be told.
+        // Its own failure to write comes first: what others did not write is reported for them.
         let own = unwritten
             .into_iter()
             .map(|(_, why)| ("itself".to_owned(), why));

@@ -1,18 +1,18 @@
 //! Which status may be written a little later.
 //!
-//! While the pods of a gang come up, its status changes with each of them, and with a thousand jobs at once the API
-//! server would be busy with little else. What only counts pods, says what they wait for, or books time is read by
+//! While the pods of a gang come up, its status changes with each of them, and with a thousand jobs at once these writes
+//! would be most of the load on the API server. What only counts pods, says what they wait for, or books time is read by
 //! people, so it is written at most once in [`PROGRESS_EVERY`]; what a decision rests on is written at once.
 
 use std::time::Duration;
 
 use super::{Decision, JobStatus};
 
-/// How often the status of a job is written that tells of nothing but progress.
+/// How often the status of a job is written where only its progress changed.
 pub const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
-/// Whether the status of `decision` may wait: it differs from `before` only in how far the pods are, and nothing is done or
-/// told on its strength.
+/// Whether the status of `decision` may wait: it differs from `before` only in how far the pods are, and no action or
+/// event depends on it.
 pub fn may_wait(before: &JobStatus, decision: &Decision) -> bool {
     if !decision.actions.is_empty() || !decision.events.is_empty() {
         return false;
@@ -72,7 +72,7 @@ mod tests {
                 decision.status.trainyard.seen = 7;
             }),
             ("words", true, |decision| {
-                let reason = Reason::new(Code::WaitingForPods, "2 do not run yet");
+                let reason = Reason::new(Code::WaitingForPods, "2 are not running yet");
                 decision.status.trainyard.waiting = Some(reason);
             }),
             ("another reason", true, |decision| {
@@ -98,12 +98,12 @@ mod tests {
             ("an event", false, |decision| {
                 decision.events.push(crate::job::Event {
                     kind: EventKind::Normal,
-                    reason: "Told".to_owned(),
+                    reason: "Other".to_owned(),
                     message: String::new(),
                 });
             }),
         ];
-        let before = waiting(Code::WaitingForPods, "8 do not run yet");
+        let before = waiting(Code::WaitingForPods, "8 are not running yet");
         for (name, may, change) in cases {
             let mut decision = decision(before.clone());
             change(&mut decision);

@@ -73,7 +73,7 @@ pub(super) fn conduct(
     order.sort_by_key(|node| (domains(&names[*node]), *node));
     let before = run.members.present();
     let mut ring = run.ring(&order, &conclusion, limit);
-    // Someone may have died in it; whoever is left is tried once more.
+    // A member may have died in it; the others are tried once more.
     if matches!(ring, RingFound::Broken(_)) && run.someone_left(&before) {
         ring = run.ring(&order, &conclusion, limit);
     }
@@ -125,14 +125,14 @@ impl Run<'_> {
         (self.settings.measure * 5 / 4 + self.settings.patience() * 4) * 2
     }
 
-    /// How long one side of a pair may still take after the other one answered or died. At worst it sends to nobody for its
+    /// How long one side of a pair may still take after the other one answered or died. At worst it sends without a receiver for its
     /// whole time and then tries to connect, or counts and then waits to be connected to. One more patience is for a machine that
-    /// is busy: a healthy node must not be given up because its partner died.
+    /// is busy: a healthy node must not be dropped because its partner died.
     fn grace(&self) -> Duration {
         self.settings.measure * 5 / 2 + self.settings.patience() * 3
     }
 
-    /// What every pair found, and whether no round was left out for want of time.
+    /// What every pair found, and whether all rounds were measured in time.
     fn rounds(&mut self, search: &mut Search, limit: Limit) -> (Vec<PairFound>, bool) {
         let mut found = Vec::new();
         while let Some(round) = search.next_round() {
@@ -140,7 +140,7 @@ impl Run<'_> {
                 return (found, false);
             }
             let now = self.round(&round, limit);
-            // Why there is nothing of someone who is gone is known, and says nothing of links.
+            // A member that is gone has no result, which is no evidence about links.
             let is_gone = |node: usize| self.members.gone(self.able[node]).is_some();
             let known = now
                 .iter()

@@ -1,4 +1,4 @@
-//! Programs of others: pairs in rounds over RDMA, then the GPUs of each pod by themselves.
+//! External programs: pairs in rounds over RDMA, then the GPUs of each pod by themselves.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -123,11 +123,9 @@ fn has(
     let next = if needs.asked_by.is_some() {
         format!("install `{package}` there to have it measured")
     } else {
-        "that of a job may have it".to_owned()
+        "the image of a job may have it".to_owned()
     };
-    Err(format!(
-        "`{program}` is not on the search path of the image; {next}"
-    ))
+    Err(format!("`{program}` is not in `PATH` of the image; {next}"))
 }
 
 struct Run<'a> {
@@ -164,7 +162,11 @@ impl Run<'_> {
         }
         if able.len() < 2 {
             for one in &able {
-                self.skip(&mut nodes, one.member, "there is nobody to measure with");
+                self.skip(
+                    &mut nodes,
+                    one.member,
+                    "there is no other node to measure with",
+                );
             }
             return Checked {
                 nodes,
@@ -210,7 +212,7 @@ impl Run<'_> {
         whole + u64::from(self.settings.measure.subsec_nanos() > 0)
     }
 
-    /// What every pair found, and whether no round was left out for want of time.
+    /// What every pair found, and whether all rounds were measured in time.
     fn rounds(
         &mut self,
         search: &mut Search,
@@ -230,7 +232,7 @@ impl Run<'_> {
                 return (found, false);
             }
             let now = self.round(&round, able, names, left.min(longest));
-            // Why there is nothing of someone who is gone is known, and says nothing of links.
+            // A member that is gone has no result, which is no evidence about links.
             let is_here = |node: usize| self.members.gone(able[node].member).is_none();
             let known = now
                 .iter()
@@ -354,11 +356,11 @@ fn joined<'a>(
             trouble: None,
         };
     }
-    // Whoever found nobody knows less than whoever should have been there.
-    let found_nobody = first.found_nobody || second.found_nobody;
+    // The error of the side that serves explains more than a refused connection.
+    let is_refused = first.found_nobody || second.found_nobody;
     let serving = said(pair.0, first.serving_trouble).or(said(pair.1, second.serving_trouble));
     let sending = said(pair.0, first.trouble).or(said(pair.1, second.trouble));
-    none(if found_nobody {
+    none(if is_refused {
         serving.or(sending)
     } else {
         sending.or(serving)

@@ -1,7 +1,7 @@
-//! The lead: gathers the members, conducts the preflight, and makes the report.
+//! The leader: gathers the members, runs the preflight, and makes the report.
 //!
-//! Invariant: whoever does not answer in time is gone from then on, and is told of as such; the
-//! preflight goes on with the others.
+//! Invariant: a member that does not answer in time is gone from then on, and is reported as such; the
+//! preflight continues with the others.
 
 mod members;
 mod rounds;
@@ -31,23 +31,27 @@ const READING: Duration = Duration::from_secs(15);
 /// Times that a clock is asked for; the answer that came fastest counts.
 const CLOCKS: usize = 5;
 
-/// What came of it.
+/// The result of a preflight.
 #[derive(Debug)]
 pub struct Conducted {
-    /// What is to be told.
+    /// The report.
     pub report: Report,
-    /// How many members joined, the lead included.
+    /// How many members joined, the leader included.
     pub joined: usize,
 }
 
-/// Conducts a preflight as its lead, and takes part in it.
-pub fn lead(settings: &Settings, conduct: &Conduct) -> Result<Conducted, SocketError> {
+/// Runs a preflight as its leader, and takes part in it.
+pub fn run_leader(settings: &Settings, conduct: &Conduct) -> Result<Conducted, SocketError> {
     let listener = Binding::default().listen(conduct.port)?;
-    Ok(lead_at(listener, settings, conduct))
+    Ok(run_leader_on(listener, settings, conduct))
 }
 
 /// The same where it listens already.
-pub(super) fn lead_at(listener: TcpListener, settings: &Settings, conduct: &Conduct) -> Conducted {
+pub(super) fn run_leader_on(
+    listener: TcpListener,
+    settings: &Settings,
+    conduct: &Conduct,
+) -> Conducted {
     let limit = Limit::after(settings.timeout);
     let port = listener
         .local_addr()
@@ -75,7 +79,7 @@ fn report(settings: &Settings, conduct: &Conduct, members: &mut Members, limit: 
     clocks(members, &mut readings, settings, limit);
     let measured = rounds::conduct(settings, conduct, members, limit);
     let volumes = volumes::conduct(settings, members, limit);
-    // Last: a program of others that hangs costs nothing but its own answer.
+    // Last: an external program that hangs costs nothing but its own answer.
     let by_tools = tools::conduct(settings, conduct, members, &readings, limit);
 
     let mut checks: BTreeMap<String, Vec<Check>> = BTreeMap::new();
@@ -102,7 +106,7 @@ fn report(settings: &Settings, conduct: &Conduct, members: &mut Members, limit: 
             .push(paths::joined(lost.as_deref()));
     }
     let nodes = checks.into_iter().map(|(name, mut checks)| {
-        // Told layer by layer, and in the order of the catalogue within each.
+        // Sorted by layer, and in the order of the catalogue within each.
         checks.sort_by_key(|check| check.layer);
         (name, NodeReport { checks })
     });
