@@ -1,22 +1,16 @@
-//! Nodes that come back: each whose time is over is looked at again, and stays away until it passes.
+//! The loop that looks at nodes while this operator leads: it runs the trials that `trainyard_core::fleet` decides, and deletes pods
+//! that preflights left behind.
 //!
-//! Owns when nodes on probation are tried, and the pods of preflights that nobody removed.
-//!
-//! Invariants: one trial at a time; only the leader makes any. A node comes back only by passing, or because a person
-//! takes its taint away.
+//! Invariants: one trial at a time; only the leader runs any.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::core::params::{DeleteParams, Preconditions};
 use serde::Deserialize;
-use tracing::{debug, info, warn};
-use trainyard_core::{
-    gang::Snapshot,
-    launch::preflight::{self, Labelled},
-};
+use tracing::{debug, warn};
+use trainyard_core::launch::preflight::{self, Labelled};
 
-use super::trial::{Tried, partners};
 use crate::{
     act::object_path,
     feed::{self, Source},
@@ -24,12 +18,8 @@ use crate::{
     view::{Meta, View},
 };
 
-/// How often nodes on probation are looked for.
+/// How often it is decided whether a trial is due.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// A trial without a result is made again after this.
-const AGAIN: Duration = Duration::from_mins(5);
-/// Nodes that are tried at once.
-const AT_ONCE: usize = 16;
 /// How many looks lie between two at pods that nobody removed.
 const SWEEP_EVERY: u32 = 30;
 /// The pods of a preflight that are older than this have ended long ago.
@@ -92,66 +82,12 @@ impl Operator {
             }
             let now = crate::clock::now();
             if place.is_ok() {
-                let due = due(self.state.store().line.snapshot(), now);
-                if !due.is_empty() {
-                    self.try_again(due).await;
-                }
-                self.try_suspect().await;
+                self.try_nodes().await;
             }
             if looks.is_multiple_of(SWEEP_EVERY) {
                 self.sweep(now).await;
             }
             looks = looks.wrapping_add(1);
-        }
-    }
-
-    /// Looks at nodes whose probation is over.
-    async fn try_again(&self, due: BTreeSet<String>) {
-        let beside = {
-            let store = self.state.store();
-            partners(store.line.snapshot(), &due, &BTreeSet::new())
-        };
-        info!(nodes = due.len(), "nodes on probation are tried again");
-        match self.run_trial(&due, &beside).await {
-            Ok(tried) => {
-                let this = self.clone();
-                let released = self.flights.tasks.close(async move {
-                    this.release(&due, &tried).await;
-                });
-                drop(released.await);
-            }
-            Err(why) => {
-                self.caller
-                    .metrics
-                    .trust
-                    .node_tried("probation", "no_result");
-                warn!(
-                    nodes = due.len(),
-                    why, "a trial of nodes on probation produced no result"
-                );
-                let until = later(crate::clock::now(), AGAIN.min(self.gate().probation_lasts));
-                for node in &due {
-                    self.extend_probation(node, until).await;
-                }
-            }
-        }
-    }
-
-    async fn release(&self, due: &BTreeSet<String>, tried: &Tried) {
-        let judgement = &tried.judgement;
-        self.write_marks(&tried.follows.marks, tried.at).await;
-        for node in due {
-            if judgement.fit.contains(node) {
-                self.caller.metrics.trust.node_tried("probation", "fit");
-                self.end_probation(node).await;
-            } else {
-                self.caller.metrics.trust.node_tried("probation", "unfit");
-                let fault = judgement.unfit.get(node);
-                let why = fault.map_or("all fail alike", |fault| fault.why.as_str());
-                info!(node, why, "a node stays on probation");
-                let until = later(tried.at, self.gate().probation_lasts);
-                self.extend_probation(node, until).await;
-            }
         }
     }
 
@@ -195,58 +131,9 @@ fn later(from: Timestamp, after: Duration) -> Timestamp {
     from.checked_add(after).unwrap_or(Timestamp::MAX)
 }
 
-/// The nodes whose probation is over.
-fn due(snapshot: &Snapshot, now: Timestamp) -> BTreeSet<String> {
-    let nodes = snapshot.nodes.iter();
-    let due = nodes.filter(|(_, node)| node.ready && node.may_come_back(now));
-    due.take(AT_ONCE).map(|(name, _)| name.clone()).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use trainyard_core::{
-        gang::{Node, Taint, TaintEffect},
-        probe::PROBATION,
-    };
-
     use super::*;
-
-    fn node(until: Option<i64>, tainted: bool) -> Node {
-        let taint = Taint {
-            key: PROBATION.to_owned(),
-            value: "link-speed".to_owned(),
-            effect: TaintEffect::NoSchedule,
-        };
-        Node {
-            ready: true,
-            taints: tainted.then_some(taint).into_iter().collect(),
-            probation_until: until.map(|second| Timestamp::from_second(second).unwrap()),
-            ..Node::default()
-        }
-    }
-
-    #[test]
-    fn whose_time_is_over() {
-        let mut snapshot = Snapshot::default();
-        let dead = Node {
-            ready: false,
-            ..node(Some(5), true)
-        };
-        for (name, node) in [
-            ("over", node(Some(10), true)),
-            ("not yet", node(Some(11), true)),
-            ("nobody knows", node(None, true)),
-            ("taken away by a person", node(Some(5), false)),
-            ("dead", dead),
-        ] {
-            snapshot.nodes.insert(name.to_owned(), node);
-        }
-        let due = due(&snapshot, Timestamp::from_second(10).unwrap());
-        assert_eq!(
-            due.into_iter().collect::<Vec<_>>(),
-            ["nobody knows", "over"]
-        );
-    }
 
     #[test]
     fn sweep_checks_the_owner() {
