@@ -14,7 +14,6 @@ mod seats;
 mod state;
 
 use std::{
-    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -167,8 +166,6 @@ pub struct Operator {
     pub(crate) pushes: Arc<Pushes>,
     /// The preflights that are under way.
     pub(crate) flights: Arc<Flights>,
-    /// The nodes that are being put on probation, and since when.
-    pub(crate) taking: Arc<tokio::sync::Mutex<BTreeMap<String, Instant>>>,
     /// The jobs that crashed or panicked it.
     pub(crate) poison: Arc<Poison>,
     queue: Arc<Queue>,
@@ -236,7 +233,6 @@ impl Operator {
             reports: Arc::default(),
             pushes: Arc::default(),
             flights: Arc::default(),
-            taking: Arc::default(),
             poison: Arc::new(open_state(options.state_dir.as_deref())),
             queue: Arc::new(Queue::default()),
             options: Arc::new(options),

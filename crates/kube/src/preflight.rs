@@ -28,9 +28,10 @@ use tokio::task::AbortHandle;
 use tracing::{debug, info, warn};
 use trainyard_core::{
     fabric::Fabric,
+    fleet,
     job::{JobStatus, PreflightRun, Preflights, Seating, SeenPreflight},
     launch::preflight::{self, Flight},
-    probe::{self, Cap, Consequences, Judgement, NodeRecord, Source, Suspects},
+    probe::{self, Cap, Consequences, Judgement, NodeRecord, Source},
     spec::{Job, Preflight, Slot},
 };
 
@@ -71,8 +72,8 @@ const REMEMBERED: usize = 4_096;
 pub(crate) struct Flights {
     jobs: Mutex<BTreeMap<JobKey, Followed>>,
     own: Mutex<BTreeMap<JobKey, Own>>,
-    /// The nodes that jobs blame, until the operator has tried them.
-    suspects: Mutex<Suspects>,
+    /// What is remembered of nodes that all jobs share.
+    fleet: Mutex<fleet::State>,
     pub(crate) tasks: Tasks,
 }
 
@@ -127,8 +128,8 @@ impl Flights {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn suspects(&self) -> MutexGuard<'_, Suspects> {
-        self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
+    fn fleet(&self) -> MutexGuard<'_, fleet::State> {
+        self.fleet.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Remembers what a preflight of a job found, for its later attempts.

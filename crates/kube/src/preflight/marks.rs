@@ -1,18 +1,13 @@
-//! What is kept on nodes: the last result of each, and the taint of those on probation.
+//! Changes of nodes that trials led to: the last result of each, and the taint of those on probation.
 //!
-//! Invariants: only what a trial of the operator itself found is written, which [`Marks`] stand for. The taints of others
-//! stay as they are; a node is changed only on top of the version that was read.
+//! Invariants: which changes are made is decided by `trainyard_core::fleet`. The taints of others stay as they are; a node is changed
+//! only on top of the version that was read.
 
-use std::time::Duration;
-
-use futures::{StreamExt as _, stream};
-use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio::time::Instant;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 use trainyard_core::{
-    gang::Node,
-    probe::{Fault, Marks, PROBATION, PROBATION_UNTIL, Probation},
+    fleet::Change,
+    probe::{PROBATION, PROBATION_UNTIL, Probation},
     spec::annotation,
 };
 
@@ -23,108 +18,57 @@ use crate::{
 
 /// Where the API serves nodes.
 const NODES: &str = "/api/v1/nodes";
-/// Nodes that are written to at once.
-const AT_ONCE: usize = 16;
 /// Tries of a change of which another writer is in the way.
 const TRIES: usize = 5;
-/// The watch event of a taint comes within this time.
-const NEWS: Duration = Duration::from_mins(1);
 
 impl Operator {
-    /// Writes what a trial found to its nodes, and keeps those that failed from everybody.
-    pub(super) async fn write_marks(&self, marks: &Marks, at: Timestamp) {
-        self.write_records(marks).await;
-        for (node, fault) in marks.unfit() {
-            self.put_on_probation(node, fault, at).await;
-        }
-    }
-
-    async fn write_records(&self, marks: &Marks) {
-        let calls: Vec<_> = marks
-            .records()
-            .iter()
-            .map(|(node, record)| async move {
-                let notes = json!({ annotation::PREFLIGHT: record.text() });
-                let change = json!({ "metadata": { "annotations": notes } });
-                let written = self
-                    .caller
-                    .merge::<serde::de::IgnoredAny>(NODES, node, &change)
-                    .await;
-                (node, written)
-            })
-            .collect();
-        let mut calls = stream::iter(calls).buffer_unordered(AT_ONCE);
-        let mut refused = None;
-        while let Some((node, written)) = calls.next().await {
-            match written {
-                Ok(_) => {}
-                Err(error) if error.is_not_found() => {}
-                Err(error) => refused = Some((node, error)),
+    /// Applies one change of a node that a trial led to; whether it is done.
+    pub(super) async fn change_node(&self, node: &str, change: &Change) -> bool {
+        let done = match change {
+            Change::Record(record) => {
+                self.annotate(node, json!({ annotation::PREFLIGHT: record.text() }))
+                    .await
             }
-        }
-        if let Some((node, error)) = refused {
-            warn!(node, %error, "Cannot write the result of a trial to the node");
-        }
-    }
-
-    /// Keeps a node that failed from everybody for a while, if it is to blame and not too many are.
-    async fn put_on_probation(&self, node: &str, fault: &Fault, at: Timestamp) {
-        let gate = self.gate();
-        let Some(probation) = Probation::of(fault, at, gate.probation_lasts) else {
-            return;
+            Change::Extend(until) => {
+                self.annotate(node, json!({ PROBATION_UNTIL: until.to_string() }))
+                    .await
+            }
+            Change::Taint(probation, _) => taint(&self.caller, node, Some(probation)).await,
+            Change::Untaint => taint(&self.caller, node, None).await,
         };
-        // One at a time: each has to count the ones before it, whose watch event may not have come yet.
-        let mut taking = self.taking.lock().await;
-        let now = Instant::now();
-        let allowed = {
-            let store = self.state.store();
-            let nodes = &store.wait_queue.snapshot().nodes;
-            let is_taken = |name: &str| nodes.get(name).is_some_and(Node::is_on_probation);
-            taking.retain(|name, since| now.duration_since(*since) < NEWS && !is_taken(name));
-            if is_taken(node) || taking.contains_key(node) {
-                return;
+        match (change, &done) {
+            (Change::Taint(probation, fault), Ok(())) => {
+                info!(node, check = fault.check, why = fault.why, until = %probation.until, "Node put on probation");
             }
-            let taken = nodes.values().filter(|node| node.is_on_probation()).count();
-            gate.cap.allows(taken + taking.len(), nodes.len())
-        };
-        if let Err(why) = allowed {
-            warn!(
-                node,
-                check = fault.check,
-                why,
-                "Unfit node is not put on probation"
-            );
-            return;
-        }
-        match taint(&self.caller, node, Some(&probation)).await {
-            Ok(()) => {
-                taking.insert(node.to_owned(), now);
-                let until = probation.until;
-                info!(node, check = fault.check, why = fault.why, %until, "Node is on probation");
+            (Change::Untaint, Ok(())) => info!(node, "Node left probation"),
+            (Change::Record(_) | Change::Extend(_), Ok(())) => {}
+            (change, Err(error)) => {
+                warn!(node, %error, change = label(change), "Cannot change a node");
             }
-            Err(error) => warn!(node, %error, "Cannot put an unfit node on probation"),
         }
+        done.is_ok()
     }
 
-    /// Lets a node come back that has passed.
-    pub(super) async fn end_probation(&self, node: &str) {
-        match taint(&self.caller, node, None).await {
-            Ok(()) => info!(node, "Node returns from probation"),
-            Err(error) => warn!(node, %error, "Cannot end the probation of a node"),
-        }
-    }
-
-    /// Keeps a node on probation that has not passed.
-    pub(super) async fn extend_probation(&self, node: &str, until: Timestamp) {
-        let notes = json!({ PROBATION_UNTIL: until.to_string() });
-        let change = json!({ "metadata": { "annotations": notes } });
-        let written = self
+    /// Merges annotations into those of a node; one that is gone needs none.
+    async fn annotate(&self, node: &str, annotations: Value) -> Result<(), CallError> {
+        let change = json!({ "metadata": { "annotations": annotations } });
+        let merged = self
             .caller
             .merge::<serde::de::IgnoredAny>(NODES, node, &change)
             .await;
-        if let Err(error) = written {
-            debug!(node, %error, "Cannot extend the probation of a node");
+        match merged {
+            Err(error) if error.is_not_found() => Ok(()),
+            done => done.map(drop),
         }
+    }
+}
+
+fn label(change: &Change) -> &'static str {
+    match change {
+        Change::Record(_) => "record",
+        Change::Taint(..) => "taint",
+        Change::Extend(_) => "extend probation",
+        Change::Untaint => "untaint",
     }
 }
 
@@ -179,6 +123,8 @@ fn change(node: &Value, probation: Option<&Probation>) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
 
     #[test]

@@ -1,7 +1,6 @@
 //! Trials: preflights that the operator runs for itself, in its own image and namespace.
 //!
-//! Owns where and with whom a node is tried, and what is done with nodes that jobs blame. What follows from a trial is
-//! `trainyard_core::probe`'s.
+//! Owns where trials run and how. Which nodes are tried, when, and what follows is decided by `trainyard_core::fleet`.
 //!
 //! Invariants: one trial at a time. A node is marked only by what a trial of it found, and a trial runs only where nobody
 //! but the operator and its administrators can reach its pods.
@@ -11,27 +10,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use tracing::{debug, info, warn};
 use trainyard_core::{
-    gang::{Node, Snapshot},
+    fleet::{self, Change, Conclusion, Found, NodeOutcome, Observed, Trial},
     launch::preflight,
-    probe::{self, Consequences, Judgement, Needs, Source, Suspect, fingerprint},
+    probe::{self, Needs, Source, fingerprint},
 };
 
 use super::{Runner, flight, token};
-use crate::{key::JobKey, operator::Operator};
+use crate::{key::JobKey, operator::Operator, store::Store};
 
 /// Whose preflight a trial is.
 const OF: &str = "trial";
-/// Nodes that one is measured with.
-const BESIDE: usize = 2;
-
-/// What a trial came to.
-#[derive(Debug)]
-pub(super) struct Tried {
-    pub(super) judgement: Judgement,
-    pub(super) follows: Consequences,
-    pub(super) at: Timestamp,
-}
-
 impl Operator {
     /// The namespace and the image of trials; the error is why no node is ever tried or marked.
     pub(crate) fn trial_place(&self) -> Result<(String, &str), String> {
@@ -48,79 +36,107 @@ impl Operator {
         fit: &BTreeSet<String>,
         now: Timestamp,
     ) {
-        // Of 0 % nothing would follow.
-        if self.trial_place().is_err() || self.gate().cap.of(100) == 0 {
+        if self.trial_place().is_err() {
             return;
         }
+        let settings = self.fleet_settings();
         for node in nodes {
             let blamed = self
                 .flights
-                .suspects()
-                .blame(node, &key.namespace, fit, now);
+                .fleet()
+                .blame(&settings, node, &key.namespace, fit, now);
+            let Some(blamed) = blamed else {
+                continue;
+            };
             self.caller.metrics.trust.node_blamed(blamed.label());
-            info!(job = %key, node, result = blamed.label(), "Preflight of a job blames a node");
+            info!(job = %key, node, result = blamed.label(), "A preflight of a job blames a node");
         }
     }
 
-    /// Tries the node that has waited longest of those that jobs blame, if there is one.
-    pub(super) async fn try_suspect(&self) {
-        let now = crate::clock::now();
-        let suspect = self.flights.suspects().take(now);
-        let Some(Suspect { node, beside }) = suspect else {
+    /// Runs the trial that is due, if there is one, and applies what follows from it.
+    pub(super) async fn try_nodes(&self) {
+        let trial = {
+            let store = self.state.store();
+            let mut state = self.flights.fleet();
+            let decision = fleet::decide(&observed(&store), &state, crate::clock::now());
+            *state = decision.state;
+            decision.trial
+        };
+        let Some(trial) = trial else {
             return;
         };
-        let beside = {
+        let purpose = trial.purpose.label();
+        info!(purpose, nodes = ?trial.nodes, "Trial started");
+        let found = self.run_trial(&trial).await;
+        if let Err(why) = &found {
+            warn!(purpose, why, "Trial produced no result");
+        }
+        let this = self.clone();
+        // What is half written is finished, even if this operator stops.
+        let finished = self.flights.tasks.close(async move {
+            this.finish_trial(&trial, found).await;
+        });
+        drop(finished.await);
+    }
+
+    async fn finish_trial(&self, trial: &Trial, found: Result<Found, String>) {
+        let purpose = trial.purpose.label();
+        let Conclusion {
+            changes,
+            refused,
+            outcomes,
+            ..
+        } = {
             let store = self.state.store();
-            let snapshot = store.wait_queue.snapshot();
-            // It may be gone by now, or be on probation already.
-            let known = snapshot.nodes.get(&node);
-            if !known.is_some_and(|known| known.ready && !known.is_on_probation()) {
-                return;
-            }
-            partners(snapshot, &BTreeSet::from([node.clone()]), &beside)
+            let mut state = self.flights.fleet();
+            let found = found.as_ref().map_err(String::as_str);
+            let settings = self.fleet_settings();
+            let now = crate::clock::now();
+            let conclusion = fleet::conclude(&observed(&store), &state, &settings, found, now);
+            *state = conclusion.state.clone();
+            conclusion
         };
-        info!(node, "Trying a node that a job blames");
-        let nodes = BTreeSet::from([node.clone()]);
-        match self.run_trial(&nodes, &beside).await {
-            Ok(tried) => {
-                let outcome = if tried.follows.marks.unfit().is_empty() {
-                    "fit"
-                } else {
-                    "unfit"
-                };
-                self.caller.metrics.trust.node_tried("blamed", outcome);
-                info!(node, outcome, "Tried a node that a job blames");
-                let this = self.clone();
-                let marked = self.flights.tasks.close(async move {
-                    this.write_marks(&tried.follows.marks, tried.at).await;
-                });
-                drop(marked.await);
-            }
-            Err(why) => {
-                self.caller.metrics.trust.node_tried("blamed", "no_result");
-                warn!(
-                    node,
-                    why, "Trial of a node that a job blames produced no result"
-                );
+        for (node, outcome) in &outcomes {
+            self.caller
+                .metrics
+                .trust
+                .node_tried(purpose, outcome.label());
+            let why = match outcome {
+                NodeOutcome::Unfit(why) => why.as_str(),
+                NodeOutcome::Fit | NodeOutcome::NoResult => "",
+            };
+            info!(node, purpose, outcome = outcome.label(), why, "Trial ended");
+        }
+        for (node, why) in &refused {
+            warn!(node, why, "Unfit node stays in use");
+        }
+        for (node, change) in &changes {
+            let done = self.change_node(node, change).await;
+            if !done && matches!(change, Change::Taint(..)) {
+                self.flights.fleet().taint_failed(node);
             }
         }
     }
 
-    /// Measures `nodes` together with those `beside` them, of which nothing is concluded.
-    pub(super) async fn run_trial(
-        &self,
-        nodes: &BTreeSet<String>,
-        beside: &BTreeSet<String>,
-    ) -> Result<Tried, String> {
+    fn fleet_settings(&self) -> fleet::Settings {
+        let gate = self.gate();
+        fleet::Settings {
+            cap: gate.cap,
+            probation_lasts: gate.probation_lasts,
+        }
+    }
+
+    /// Measures the nodes of a trial together with those beside them.
+    async fn run_trial(&self, trial: &Trial) -> Result<Found, String> {
         let (namespace, image) = self.trial_place()?;
         let devices = {
             let store = self.state.store();
             let snapshot = store.wait_queue.snapshot();
-            let tried = nodes
-                .iter()
-                .map(|node| (node.clone(), snapshot.free_accelerators(node)));
+            let tried = trial.nodes.iter();
+            let tried = tried.map(|node| (node.clone(), snapshot.free_accelerators(node)));
             // Those beside it keep their devices for others.
-            let others = beside.iter().map(|node| (node.clone(), BTreeMap::new()));
+            let others = trial.beside.iter();
+            let others = others.map(|node| (node.clone(), BTreeMap::new()));
             others.chain(tried).collect::<BTreeMap<_, _>>()
         };
         let count = devices.len();
@@ -136,28 +152,30 @@ impl Operator {
         let flight = flight(OF, 1, &token, count);
         let mut pods = preflight::of_nodes(&namespace, image, flight, &devices, true);
         self.locate(&mut pods);
-        let say = |words: String| debug!(words, "Trial");
+        let say = |words: String| debug!(words, "trial");
         let found = runner.run(pods, &say).await;
         if found.is_err()
             && let Err(error) = runner.remove().await
         {
             warn!(
                 error,
-                "Cannot delete the pods of a trial; they end at their deadline"
+                "Cannot delete the pods of a trial; they end on their own"
             );
         }
         let report = probe::downgrade_unseen_gpus(found?.measured()?);
+        let nodes = &trial.nodes;
         let judgement = probe::judge(&report, nodes)?;
-        let at = crate::clock::now();
         let covers = fingerprint(&Needs::default());
-        let used = (at, self.gate().result_lasts);
+        let used = (crate::clock::now(), self.gate().result_lasts);
         let follows =
             probe::consequences(Source::Operator, &report, &judgement, nodes, &covers, used);
-        Ok(Tried {
-            judgement,
-            follows,
-            at,
-        })
+        Ok(Found { judgement, follows })
+    }
+}
+
+fn observed(store: &Store) -> Observed<'_> {
+    Observed {
+        nodes: &store.wait_queue.snapshot().nodes,
     }
 }
 
@@ -172,92 +190,9 @@ fn trial_namespace<'a>(jobs: Option<&'a str>, own: Option<&'a str>) -> Result<&'
     }
 }
 
-/// Nodes to measure paths with: of those that `passed` beside it and those that passed a trial, the first that can be used.
-pub(super) fn partners(
-    snapshot: &Snapshot,
-    tried: &BTreeSet<String>,
-    passed: &BTreeSet<String>,
-) -> BTreeSet<String> {
-    let open = |name: &str, node: &Node| {
-        let failed = node
-            .preflight
-            .as_ref()
-            .is_some_and(|record| record.is_failed());
-        let closed = node.unschedulable || node.is_quarantined() || node.is_on_probation();
-        node.ready && !closed && !failed && !tried.contains(name)
-    };
-    let named = passed
-        .iter()
-        .filter_map(|name| Some((name, snapshot.nodes.get(name)?)));
-    let with_record = snapshot.nodes.iter().filter(|(_, node)| {
-        node.preflight
-            .as_ref()
-            .is_some_and(|record| record.by == Source::Operator)
-    });
-    named
-        .chain(with_record)
-        .filter(|(name, node)| open(name, node))
-        .map(|(name, _)| name.clone())
-        .take(BESIDE)
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use trainyard_core::probe::{NodeRecord, Outcome};
-
     use super::*;
-
-    fn node(record: Option<(Outcome, Source)>) -> Node {
-        let record = record.map(|(outcome, by)| {
-            Box::new(NodeRecord {
-                outcome,
-                check: String::new(),
-                why: String::new(),
-                at: Timestamp::UNIX_EPOCH,
-                until: Timestamp::UNIX_EPOCH,
-                covers: String::new(),
-                by,
-            })
-        });
-        Node {
-            ready: true,
-            preflight: record,
-            ..Node::default()
-        }
-    }
-
-    #[test]
-    fn paths_are_measured_with_nodes_that_passed() {
-        let own = |outcome| node(Some((outcome, Source::Operator)));
-        let cordoned = Node {
-            unschedulable: true,
-            ..own(Outcome::Pass)
-        };
-        let cases = [
-            ("by the job, and open", "a", node(None), true, true),
-            ("by nobody", "a", node(None), false, false),
-            ("by a trial", "a", own(Outcome::Warn), false, true),
-            ("failed a trial", "a", own(Outcome::Fail), true, false),
-            (
-                "by an old version",
-                "a",
-                node(Some((Outcome::Pass, Source::Job))),
-                false,
-                false,
-            ),
-            ("cordoned", "a", cordoned, true, false),
-            ("tried itself", "n", own(Outcome::Pass), true, false),
-        ];
-        let tried = BTreeSet::from(["n".to_owned()]);
-        for (name, called, node, passed, want) in cases {
-            let mut snapshot = Snapshot::default();
-            snapshot.nodes.insert(called.to_owned(), node);
-            let passed = passed.then(|| called.to_owned()).into_iter().collect();
-            let found = partners(&snapshot, &tried, &passed);
-            assert_eq!(!found.is_empty(), want, "{name}");
-        }
-    }
 
     #[test]
     fn trials_run_where_no_tenant_is() {
