@@ -319,7 +319,7 @@ impl Operator {
         while let Some(read) = reads.join_next().await {
             if let Ok(Some(read)) = read {
                 self.listening.with(&key, (&uid, attempt), |attempt_logs| {
-                    attempt_logs.note(read)
+                    attempt_logs.note(read);
                 });
             }
         }

@@ -47,11 +47,11 @@ pub fn run(seed: u64, decide: Decide, options: &RunOptions) -> Outcome {
         digest: 0,
         births: 0,
     };
-    let lives = match &options.only {
+    let life_numbers = match &options.only {
         Some((life, _)) => *life..=*life,
         None => 0..=u64::MAX,
     };
-    for life in lives {
+    for life in life_numbers {
         let mask = options
             .only
             .as_ref()

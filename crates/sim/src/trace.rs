@@ -23,16 +23,16 @@ pub enum TraceLevel {
 /// The trace of one run.
 #[derive(Debug)]
 pub(crate) struct Trace {
-    trace_level: TraceLevel,
+    level: TraceLevel,
     lines: Vec<String>,
     digest: u64,
     buffer: String,
 }
 
 impl Trace {
-    pub(crate) fn new(trace_level: TraceLevel) -> Self {
+    pub(crate) fn new(level: TraceLevel) -> Self {
         Self {
-            trace_level,
+            level,
             lines: Vec::new(),
             digest: FNV_OFFSET,
             buffer: String::new(),
@@ -41,7 +41,7 @@ impl Trace {
 
     /// Adds one line; it is only formatted if the trace is on.
     pub(crate) fn note(&mut self, now: i64, words: fmt::Arguments<'_>) {
-        if self.trace_level == TraceLevel::Off {
+        if self.level == TraceLevel::Off {
             return;
         }
         self.buffer.clear();
@@ -53,14 +53,14 @@ impl Trace {
         )
         .expect("writing to a string cannot fail");
         self.update_digest();
-        if self.trace_level == TraceLevel::Lines {
+        if self.level == TraceLevel::Lines {
             self.lines.push(self.buffer.clone());
         }
     }
 
     /// Adds what is too long for a line to the digest only.
     pub(crate) fn digest(&mut self, words: fmt::Arguments<'_>) {
-        if self.trace_level != TraceLevel::Off {
+        if self.level != TraceLevel::Off {
             self.buffer.clear();
             self.buffer
                 .write_fmt(words)

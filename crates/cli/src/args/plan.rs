@@ -86,7 +86,7 @@ pub(crate) struct Model {
     /// Feed-forward (FFN) hidden size
     #[arg(long, value_name = "SIZE")]
     pub(crate) ffn: Option<u32>,
-    /// Gated feed-forward, such as SwiGLU
+    /// Gated feed-forward, such as `SwiGLU`
     #[arg(long)]
     pub(crate) gated: bool,
     /// Vocabulary size
@@ -268,7 +268,7 @@ pub(crate) enum Saving {
 pub(crate) enum GroupOrder {
     /// Megatron
     Megatron,
-    /// `DeviceMesh` of PyTorch
+    /// `DeviceMesh` of `PyTorch`
     DeviceMesh,
 }
 

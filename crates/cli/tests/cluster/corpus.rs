@@ -243,8 +243,8 @@ fn code(line: &str) -> Option<String> {
     is_code.then(|| word.to_owned())
 }
 
-fn answered(test: &TestNamespace, proxy: &Proxy, job: &Value) -> Answer {
-    let (head, body) = proxy.try_to_make(&test.namespace, job);
+fn answered(fixture: &TestNamespace, proxy: &Proxy, job: &Value) -> Answer {
+    let (head, body) = proxy.try_to_make(&fixture.namespace, job);
     let lines = head.lines().filter_map(|line| {
         let (name, value) = line.split_once(": ")?;
         let text = value.strip_prefix("299 - \"")?;
@@ -271,20 +271,20 @@ fn answered(test: &TestNamespace, proxy: &Proxy, job: &Value) -> Answer {
 
 #[test]
 fn linter_and_webhook_agree() {
-    on_cluster("corpus", |test| {
-        let hooks = Hooks::new(test);
-        let operator = test.operator_with(May::Act, &["--no-leader-elect", "--webhook-bind=:0"]);
+    on_cluster("corpus", |fixture| {
+        let hooks = Hooks::new(fixture);
+        let operator = fixture.operator_with(May::Act, &["--no-leader-elect", "--webhook-bind=:0"]);
         hooks.lead_to("only", &operator);
         hooks.until_asked();
         let proxy = Proxy::new();
         let corpus = corpus();
         assert!(corpus.len() > 150, "{} jobs", corpus.len());
         // A job of the newer form is converted, too, which is asked for elsewhere.
-        test.wait("the API server converts", || {
+        fixture.wait("the API server converts", || {
             let newer = corpus
                 .iter()
                 .find(|sample| sample.from.ends_with("mpijob-v2beta1.yaml"));
-            let (head, _) = proxy.try_to_make(&test.namespace, &newer.unwrap().job);
+            let (head, _) = proxy.try_to_make(&fixture.namespace, &newer.unwrap().job);
             (!head.contains(" 500 ")).then_some(())
         });
         let (mut taken, mut refused, mut by_schema) = (0, 0, Vec::new());
@@ -292,14 +292,14 @@ fn linter_and_webhook_agree() {
         for sample in &corpus {
             for profile in [None, Some("production")] {
                 let mut job = sample.job.clone();
-                job["metadata"]["namespace"] = json!(test.namespace);
+                job["metadata"]["namespace"] = json!(fixture.namespace);
                 if let Some(profile) = profile {
                     job["metadata"]["annotations"]["trainyard.dev/profile"] = json!(profile);
                 }
                 let mut want = linted(&job);
                 want.warnings.remove(UNKNOWN_FIELD);
                 let from = &sample.from;
-                match answered(test, &proxy, &job) {
+                match answered(fixture, &proxy, &job) {
                     Answer::Judged(said) => {
                         if !said.agrees_with(&want) {
                             differ.push(format!("{from}: the webhook {said:?}, lint {want:?}"));

@@ -16,7 +16,7 @@ const KUBERNETES: &str = "--kube-version=1.35.0";
 
 /// Asks the API server whether it would take `all`, and whether pods of their Deployment may run where
 /// the restricted standard is enforced.
-fn must_be_taken(test: &TestNamespace, what: &str, all: &[Value]) {
+fn must_be_taken(fixture: &TestNamespace, what: &str, all: &[Value]) {
     // Kinds of the Prometheus operator are not installed here. Of the definitions, which are large and
     // installed as they are, only that with the conversion differs from one form to another.
     let known: Vec<&Value> = all
@@ -28,7 +28,7 @@ fn must_be_taken(test: &TestNamespace, what: &str, all: &[Value]) {
         })
         .collect();
     let list = json!({"apiVersion": "v1", "kind": "List", "items": known});
-    let taken = test.try_apply(&list, &["--dry-run=server"]);
+    let taken = fixture.try_apply(&list, &["--dry-run=server"]);
     assert_eq!(taken.code, Some(0), "{what}: {taken:?}");
     assert!(!taken.stderr.contains("Warning"), "{what}: {taken:?}");
     let deployment = only(what, all, "Deployment");
@@ -38,7 +38,7 @@ fn must_be_taken(test: &TestNamespace, what: &str, all: &[Value]) {
     pod["metadata"]["name"] = json!("as-deployed");
     // The account is not there while nothing is installed.
     pod["spec"]["serviceAccountName"] = json!("default");
-    let taken = test.try_put(&pod, &["--dry-run=server"]);
+    let taken = fixture.try_put(&pod, &["--dry-run=server"]);
     assert_eq!(taken.code, Some(0), "{what}: {taken:?}");
     let service = only(what, all, "Service");
     for key in ["app.kubernetes.io/name", "app.kubernetes.io/component"] {
@@ -84,20 +84,20 @@ fn arguments(all: &[Value]) -> Vec<String> {
 }
 
 /// Makes the namespace one that enforces the restricted standard.
-fn restrict(test: &TestNamespace) {
+fn restrict(fixture: &TestNamespace) {
     for mode in ["enforce", "warn"] {
         let label = format!("pod-security.kubernetes.io/{mode}=restricted");
-        test.kubectl(&["label", "namespace", &test.namespace, &label]);
+        fixture.kubectl(&["label", "namespace", &fixture.namespace, &label]);
     }
 }
 
 #[test]
 fn every_form_of_the_chart_is_taken() {
-    on_cluster("chart", |test| {
-        restrict(test);
+    on_cluster("chart", |fixture| {
+        restrict(fixture);
         let chart = format!("{DEPLOY}/helm/trainyard");
-        let here = format!("namespace={}", test.namespace);
-        let authority = format!("webhook.caBundle={}", authority(test));
+        let here = format!("namespace={}", fixture.namespace);
+        let authority = format!("webhook.caBundle={}", authority(fixture));
         let cases: &[(&str, &[&str], &[&str])] = &[
             (
                 "as it is",
@@ -145,8 +145,8 @@ fn every_form_of_the_chart_is_taken() {
             for value in *values {
                 call.extend(["--set", value]);
             }
-            let all = objects(test.helm(&call).as_bytes());
-            must_be_taken(test, what, &all);
+            let all = objects(fixture.helm(&call).as_bytes());
+            must_be_taken(fixture, what, &all);
             let arguments = arguments(&all);
             for word in *words {
                 let given = arguments.iter().any(|argument| argument.starts_with(word));
@@ -171,10 +171,10 @@ fn every_form_of_the_chart_is_taken() {
 }
 
 /// Some authority in base64: that of the cluster, which is in every namespace.
-fn authority(test: &TestNamespace) -> String {
+fn authority(fixture: &TestNamespace) -> String {
     let name = "kube-root-ca.crt";
-    let text = test.wait("the namespace has the authority", || {
-        let found = test.kubectl(&[
+    let text = fixture.wait("the namespace has the authority", || {
+        let found = fixture.kubectl(&[
             "get",
             "configmap",
             name,
@@ -184,7 +184,7 @@ fn authority(test: &TestNamespace) -> String {
         ]);
         (!found.is_empty()).then_some(found)
     });
-    test.kubectl(&[
+    fixture.kubectl(&[
         "create",
         "secret",
         "generic",
@@ -228,10 +228,10 @@ fn may_execute(object: &Value) -> bool {
 
 #[test]
 fn every_kustomization_is_taken() {
-    on_cluster("kustomize", |test| {
-        restrict(test);
+    on_cluster("kustomize", |fixture| {
+        restrict(fixture);
         let folder = Path::new(DEPLOY).canonicalize().unwrap();
-        let overlay = test.new_file("overlay");
+        let overlay = fixture.new_file("overlay");
         fs::create_dir(&overlay).unwrap();
         // Folders are named from where the file lies.
         let depth = overlay.canonicalize().unwrap().components().count() - 1;
@@ -269,7 +269,7 @@ fn every_kustomization_is_taken() {
                 .collect();
             let kustomization = json!({
                 "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
-                "namespace": test.namespace,
+                "namespace": fixture.namespace,
                 "resources": [to(base)], "components": components,
             });
             fs::write(
@@ -277,9 +277,9 @@ fn every_kustomization_is_taken() {
                 kustomization.to_string(),
             )
             .unwrap();
-            let text = test.kubectl(&["kustomize", &overlay.display().to_string()]);
+            let text = fixture.kubectl(&["kustomize", &overlay.display().to_string()]);
             let all = objects(text.as_bytes());
-            must_be_taken(test, what, &all);
+            must_be_taken(fixture, what, &all);
             let arguments = arguments(&all);
             assert!(
                 arguments

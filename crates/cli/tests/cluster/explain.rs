@@ -11,8 +11,8 @@ use crate::{
 
 #[test]
 fn what_a_kubelet_cannot_do_is_explained() {
-    on_real_nodes("kubelet", |test| {
-        let _operator = test.operator();
+    on_real_nodes("kubelet", |fixture| {
+        let _operator = fixture.operator();
         let mut mount = on_nodes("mount", "true");
         template(&mut mount)["spec"]["volumes"] =
             json!([{"name": "keys", "secret": {"secretName": "vault"}}]);
@@ -23,15 +23,15 @@ fn what_a_kubelet_cannot_do_is_explained() {
         crash["spec"]["runPolicy"] = json!({"cleanPodPolicy": "None"});
         crash["spec"]["pytorchReplicaSpecs"]["Worker"]["restartPolicy"] = json!("Always");
         crash["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = json!(1);
-        test.put(&mount);
-        test.put(&crash);
-        let answer = test.until_cause("mount", "VolumeMount");
+        fixture.put(&mount);
+        fixture.put(&crash);
+        let answer = fixture.until_cause("mount", "VolumeMount");
         let sentence = answer["sentence"].as_str().unwrap();
         assert!(
             sentence.contains("cannot be mounted: the secret `vault` does not exist"),
             "{answer:#}"
         );
-        let answer = test.until_cause("loops", "CrashLoop");
+        let answer = fixture.until_cause("loops", "CrashLoop");
         let sentence = answer["sentence"].as_str().unwrap();
         assert!(sentence.contains("loops-worker-0"), "{answer:#}");
         assert!(answer.to_string().contains("exit code 3"), "{answer:#}");
@@ -40,12 +40,12 @@ fn what_a_kubelet_cannot_do_is_explained() {
 
 #[test]
 fn what_the_pod_standard_forbids_is_explained() {
-    on_cluster("standard", |test| {
+    on_cluster("standard", |fixture| {
         let enforce = "pod-security.kubernetes.io/enforce=restricted";
-        test.kubectl(&["label", "namespace", &test.namespace, enforce]);
-        let _operator = test.operator();
-        test.put(&job("root"));
-        let answer = test.until_cause("root", "PodSecurity");
+        fixture.kubectl(&["label", "namespace", &fixture.namespace, enforce]);
+        let _operator = fixture.operator();
+        fixture.put(&job("root"));
+        let answer = fixture.until_cause("root", "PodSecurity");
         let sentence = answer["sentence"].as_str().unwrap();
         assert!(sentence.contains("restricted"), "{answer:#}");
         assert!(answer.to_string().contains("runAsNonRoot"), "{answer:#}");
@@ -53,10 +53,10 @@ fn what_the_pod_standard_forbids_is_explained() {
 }
 
 /// Writes the lease of an operator that renewed it at `renewed` for `seconds`.
-fn put_lease(test: &TestNamespace, namespace: &str, renewed: &str, seconds: u32) {
-    test.apply(&json!({"apiVersion": "v1", "kind": "Namespace",
+fn put_lease(fixture: &TestNamespace, namespace: &str, renewed: &str, seconds: u32) {
+    fixture.apply(&json!({"apiVersion": "v1", "kind": "Namespace",
         "metadata": {"name": namespace}}));
-    test.apply(
+    fixture.apply(
         &json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": rights::LEASE, "namespace": namespace},
         "spec": {"holderIdentity": "somebody", "renewTime": renewed,
@@ -66,22 +66,22 @@ fn put_lease(test: &TestNamespace, namespace: &str, renewed: &str, seconds: u32)
 
 #[test]
 fn operator_lease_shows_whether_one_runs() {
-    on_cluster("lease", |test| {
-        test.put(&job("waits"));
-        put_lease(test, crd::NAMESPACE, "2026-01-01T00:00:00.000000Z", 15);
-        let answer = test.until_cause("waits", "NoOperator");
+    on_cluster("lease", |fixture| {
+        fixture.put(&job("waits"));
+        put_lease(fixture, crd::NAMESPACE, "2026-01-01T00:00:00.000000Z", 15);
+        let answer = fixture.until_cause("waits", "NoOperator");
         let sentence = answer["sentence"].as_str().unwrap();
         assert!(sentence.contains("has expired"), "{answer:#}");
         assert!(answer.to_string().contains("somebody"), "{answer:#}");
         // That of the job's own namespace speaks for it before the other.
         let long_ago = "2026-01-01T00:00:00.000000Z";
-        put_lease(test, &test.namespace, long_ago, u32::MAX / 2);
-        let answer = test.until_answer("waits", |answer| {
+        put_lease(fixture, &fixture.namespace, long_ago, u32::MAX / 2);
+        let answer = fixture.until_answer("waits", |answer| {
             let sentence = answer["sentence"].as_str().unwrap();
             sentence.contains("the running operator has not processed this job")
         });
         assert_eq!(answer["cause"], "NoOperator", "{answer:#}");
-        let own = format!("kubectl -n {} logs", test.namespace);
+        let own = format!("kubectl -n {} logs", fixture.namespace);
         assert!(answer.to_string().contains(&own), "{answer:#}");
         kubectl_in(crd::NAMESPACE, &["delete", "lease", rights::LEASE]);
     });

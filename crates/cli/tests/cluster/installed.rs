@@ -58,19 +58,19 @@ fn until_ready(namespace: &str) {
     );
 }
 
-fn until_succeeded(test: &TestNamespace, name: &str) {
-    let status = test.until_status(name, |status| {
+fn until_succeeded(fixture: &TestNamespace, name: &str) {
+    let status = fixture.until_status(name, |status| {
         status["state"] == "Succeeded" || status["state"] == "Failed"
     });
     assert_eq!(status["state"], "Succeeded", "{status:#}");
 }
 
 /// Installs the chart into the namespace, under the restricted standard, with further `settings`.
-pub(crate) fn install_chart(test: &TestNamespace, settings: &[&str]) {
-    test.kubectl(&[
+pub(crate) fn install_chart(fixture: &TestNamespace, settings: &[&str]) {
+    fixture.kubectl(&[
         "label",
         "namespace",
-        &test.namespace,
+        &fixture.namespace,
         "pod-security.kubernetes.io/enforce=restricted",
     ]);
     let words = [
@@ -83,28 +83,28 @@ pub(crate) fn install_chart(test: &TestNamespace, settings: &[&str]) {
         "--wait",
         "--timeout=2m",
     ];
-    test.helm(&[&words, settings].concat());
+    fixture.helm(&[&words, settings].concat());
 }
 
 /// Removes what the chart installed, without the definitions.
-pub(crate) fn uninstall_chart(test: &TestNamespace) {
-    test.helm(&["uninstall", "trainyard", "--wait", "--timeout=1m"]);
+pub(crate) fn uninstall_chart(fixture: &TestNamespace) {
+    fixture.helm(&["uninstall", "trainyard", "--wait", "--timeout=1m"]);
 }
 
 /// Asks for a job until the webhooks that it needs are asked.
-fn put_at_last(test: &TestNamespace, job: &Value) {
-    test.wait("the job is taken", || {
-        (test.try_put(job, &[]).code == Some(0)).then_some(())
+fn put_at_last(fixture: &TestNamespace, job: &Value) {
+    fixture.wait("the job is taken", || {
+        (fixture.try_put(job, &[]).code == Some(0)).then_some(())
     });
 }
 
 #[test]
 fn installed_chart_runs_jobs_and_fails_over() {
-    alone_on_real_nodes("helm", |test| {
-        let _hooks = hooks::alone(test);
-        install_chart(test, &[]);
+    alone_on_real_nodes("helm", |fixture| {
+        let _hooks = hooks::alone(fixture);
+        install_chart(fixture, &[]);
         // Jobs belong to people, in a namespace without restrictions.
-        let people = test.beside("people");
+        let people = fixture.beside("people");
         put_at_last(&people, &smoke("first"));
         until_succeeded(&people, "first");
         put_at_last(&people, &mpi("ranks"));
@@ -123,31 +123,31 @@ fn installed_chart_runs_jobs_and_fails_over() {
             "-o",
             "jsonpath={.spec.holderIdentity}",
         ];
-        let identity = test.kubectl(&holder);
+        let identity = fixture.kubectl(&holder);
         let leader = identity.split('_').next().unwrap();
-        test.kubectl(&["delete", "pod", leader, "--grace-period=0", "--force"]);
+        fixture.kubectl(&["delete", "pod", leader, "--grace-period=0", "--force"]);
         put_at_last(&people, &smoke("second"));
         until_succeeded(&people, "second");
         assert_ne!(
-            test.kubectl(&holder),
+            fixture.kubectl(&holder),
             identity,
             "another replica is the leader"
         );
-        let metrics = test.kubectl(&[
+        let metrics = fixture.kubectl(&[
             "get",
             "--raw",
             &format!(
                 "/api/v1/namespaces/{}/services/trainyard:metrics/proxy/metrics",
-                test.namespace
+                fixture.namespace
             ),
         ]);
         assert!(metrics.contains("trainyard_leader"), "{metrics}");
 
-        uninstall_chart(test);
+        uninstall_chart(fixture);
         let left = people.kubectl(&["get", "pytorchjobs", "-o", "name"]);
         assert_eq!(left.lines().count(), 2, "{left}");
         let kinds = "validatingwebhookconfigurations,mutatingwebhookconfigurations";
-        let left = test.kubectl(&["get", kinds, "-o", "name"]);
+        let left = fixture.kubectl(&["get", kinds, "-o", "name"]);
         assert!(!left.contains("trainyard"), "{left}");
         people.clear();
     });
@@ -155,8 +155,8 @@ fn installed_chart_runs_jobs_and_fails_over() {
 
 #[test]
 fn an_applied_kustomization_runs_jobs() {
-    alone_on_real_nodes("kustomized", |test| {
-        let _hooks = hooks::alone(test);
+    alone_on_real_nodes("kustomized", |fixture| {
+        let _hooks = hooks::alone(fixture);
         let apply = [
             "apply",
             "--server-side",
@@ -178,12 +178,12 @@ fn an_applied_kustomization_runs_jobs() {
             ],
         );
         until_ready(BASE_NAMESPACE);
-        put_at_last(test, &smoke("smoke"));
-        until_succeeded(test, "smoke");
-        put_at_last(test, &mpi("ranks"));
-        until_succeeded(test, "ranks");
+        put_at_last(fixture, &smoke("smoke"));
+        until_succeeded(fixture, "smoke");
+        put_at_last(fixture, &mpi("ranks"));
+        until_succeeded(fixture, "ranks");
         // The definitions stay: all jobs of all tests would go with them.
-        hooks::remove(test);
+        hooks::remove(fixture);
         kubectl_in(BASE_NAMESPACE, &["delete", "namespace", BASE_NAMESPACE]);
     });
 }

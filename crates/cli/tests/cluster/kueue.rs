@@ -64,14 +64,14 @@ const ROOM: u32 = 4;
 
 #[test]
 fn kueue_admits_evicts_and_removes_gates() {
-    on_cluster("kueue", |test| {
-        let hooks = Hooks::new(test);
-        let _operator = asked(test, &hooks);
-        let mut kueue = Kueue::start(test);
-        let queues = Queues::new(test, &mut kueue);
-        every_kind_has_its_turn(test);
-        a_gang_leaves_for_another_and_comes_back(test);
-        a_gang_goes_where_kueue_says(test);
+    on_cluster("kueue", |fixture| {
+        let hooks = Hooks::new(fixture);
+        let _operator = asked(fixture, &hooks);
+        let mut kueue = Kueue::start(fixture);
+        let queues = Queues::new(fixture, &mut kueue);
+        every_kind_has_its_turn(fixture);
+        a_gang_leaves_for_another_and_comes_back(fixture);
+        a_gang_goes_where_kueue_says(fixture);
         queues.remove();
         kueue.uninstall();
     });
@@ -79,24 +79,24 @@ fn kueue_admits_evicts_and_removes_gates() {
 
 /// What Kueue admits by: a queue of processors, and one that also chooses hosts.
 struct Queues<'a> {
-    test: &'a TestNamespace,
+    fixture: &'a TestNamespace,
 }
 
 impl<'a> Queues<'a> {
     /// Makes them as soon as Kueue answers.
-    fn new(test: &'a TestNamespace, kueue: &mut Kueue) -> Self {
+    fn new(fixture: &'a TestNamespace, kueue: &mut Kueue) -> Self {
         let object = |kind: &str, name: &str| {
             json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind,
                 "metadata": {"name": name}})
         };
-        let hosts = beyond(test, "hosts");
+        let hosts = beyond(fixture, "hosts");
         let mut topology = object("Topology", &hosts);
         topology["spec"] = json!({"levels": [{"nodeLabel": HOST}]});
-        let mut urgent = object("WorkloadPriorityClass", &beyond(test, "urgent"));
+        let mut urgent = object("WorkloadPriorityClass", &beyond(fixture, "urgent"));
         urgent["value"] = json!(1000);
         let mut items = vec![topology, urgent];
         for (queue, topology) in [("room", Value::Null), ("hosts", json!(hosts))] {
-            let name = beyond(test, queue);
+            let name = beyond(fixture, queue);
             let mut flavor = object("ResourceFlavor", &name);
             flavor["spec"] = json!({"nodeLabels": {NODES: "simulated"}});
             if !topology.is_null() {
@@ -110,16 +110,16 @@ impl<'a> Queues<'a> {
                     {"name": name, "resources": [{"name": "cpu", "nominalQuota": ROOM}]}]}],
             });
             let mut local_queue = object("LocalQueue", queue);
-            local_queue["metadata"]["namespace"] = json!(test.namespace);
+            local_queue["metadata"]["namespace"] = json!(fixture.namespace);
             local_queue["spec"] = json!({"clusterQueue": name});
             items.extend([flavor, cluster_queue, local_queue]);
         }
         let all = json!({"apiVersion": "v1", "kind": "List", "items": items});
-        test.wait("Kueue takes queues", || {
+        fixture.wait("Kueue takes queues", || {
             kueue.must_run();
-            (test.try_apply(&all, &[]).code == Some(0)).then_some(())
+            (fixture.try_apply(&all, &[]).code == Some(0)).then_some(())
         });
-        Self { test }
+        Self { fixture }
     }
 
     /// Deletes every object with a finalizer of Kueue.
@@ -129,7 +129,7 @@ impl<'a> Queues<'a> {
             "workloads.kueue.x-k8s.io",
             "localqueues.kueue.x-k8s.io",
         ] {
-            self.test
+            self.fixture
                 .kubectl(&["delete", kinds, "--all", "--timeout=120s"]);
         }
         for (kind, names) in [
@@ -140,8 +140,8 @@ impl<'a> Queues<'a> {
         ] {
             let kind = format!("{kind}.kueue.x-k8s.io");
             for name in names {
-                let name = beyond(self.test, name);
-                self.test
+                let name = beyond(self.fixture, name);
+                self.fixture
                     .kubectl(&["delete", &kind, &name, "--timeout=120s"]);
             }
         }
@@ -149,8 +149,8 @@ impl<'a> Queues<'a> {
 }
 
 /// The name of something in no namespace, which a test that failed must not leave to the next.
-fn beyond(test: &TestNamespace, name: &str) -> String {
-    format!("{}-{name}", test.namespace)
+fn beyond(fixture: &TestNamespace, name: &str) -> String {
+    format!("{}-{name}", fixture.namespace)
 }
 
 /// A job whose pods want a processor each, of a queue. Those of `ending` roles end well soon.
@@ -187,22 +187,22 @@ fn queued(case: &Case, name: &str, queue: &str, ending: &[&str]) -> Value {
 }
 
 /// The objects of a kind in the namespace.
-fn list(test: &TestNamespace, kind: &str) -> Vec<Value> {
-    let text = test.kubectl(&["get", kind, "--output=json"]);
+fn list(fixture: &TestNamespace, kind: &str) -> Vec<Value> {
+    let text = fixture.kubectl(&["get", kind, "--output=json"]);
     let mut list: Value = serde_json::from_str(&text).unwrap();
     list["items"].as_array_mut().map(std::mem::take).unwrap()
 }
 
-fn pods_of(test: &TestNamespace, job: &str) -> Vec<Value> {
-    let mut pods = list(test, "pods");
+fn pods_of(fixture: &TestNamespace, job: &str) -> Vec<Value> {
+    let mut pods = list(fixture, "pods");
     pods.retain(|pod| pod["metadata"]["labels"]["training.kubeflow.org/job-name"] == job);
     pods
 }
 
 /// The pods of the job, once as many as `count` run.
-fn until_all_run(test: &TestNamespace, job: &str, count: usize) -> Vec<Value> {
-    test.wait(&format!("{count} pods of `{job}` run"), || {
-        let pods = pods_of(test, job);
+fn until_all_run(fixture: &TestNamespace, job: &str, count: usize) -> Vec<Value> {
+    fixture.wait(&format!("{count} pods of `{job}` run"), || {
+        let pods = pods_of(fixture, job);
         let running = pods
             .iter()
             .filter(|pod| pod["status"]["phase"] == "Running");
@@ -212,13 +212,13 @@ fn until_all_run(test: &TestNamespace, job: &str, count: usize) -> Vec<Value> {
 
 /// The job's status, once it is as `wanted`.
 fn until_status(
-    test: &TestNamespace,
+    fixture: &TestNamespace,
     what: &str,
     job: &str,
     wanted: impl Fn(&Value) -> bool,
 ) -> Value {
-    test.wait(&format!("`{job}` {what}"), || {
-        let text = test.kubectl(&["get", "pytorchjob", job, "--output=json"]);
+    fixture.wait(&format!("`{job}` {what}"), || {
+        let text = fixture.kubectl(&["get", "pytorchjob", job, "--output=json"]);
         let job: Value = serde_json::from_str(&text).unwrap();
         wanted(&job["status"]).then(|| job["status"].clone())
     })
@@ -232,7 +232,7 @@ fn holds(status: &Value, condition: &str) -> bool {
     })
 }
 
-fn every_kind_has_its_turn(test: &TestNamespace) {
+fn every_kind_has_its_turn(fixture: &TestNamespace) {
     let name = |case: &Case| format!("{}-{}", case.1, case.0).to_lowercase();
     for case in KINDS {
         // Where a launcher ends, its workers end by that.
@@ -242,28 +242,28 @@ fn every_kind_has_its_turn(test: &TestNamespace) {
         };
         let job = queued(case, &name(case), "room", &ending);
         if case.0 != "v1" {
-            test.wait("the API server converts", || {
-                let answer = test.try_put(&job, &["--dry-run=server"]);
+            fixture.wait("the API server converts", || {
+                let answer = fixture.try_put(&job, &["--dry-run=server"]);
                 (answer.code == Some(0)).then_some(())
             });
         }
-        test.put(&job);
+        fixture.put(&job);
     }
     for case in KINDS {
         let name = name(case);
-        test.until_status(&name, |status| {
+        fixture.until_status(&name, |status| {
             assert_ne!(status["state"], "Failed", "{status:#}");
             status["state"] == "Succeeded"
         });
-        let pods = pods_of(test, &name);
+        let pods = pods_of(fixture, &name);
         assert!(!pods.is_empty(), "{name}");
         for pod in pods {
             assert_eq!(pod["spec"]["nodeSelector"], json!({NODES: "simulated"}));
             assert!(pod["spec"]["affinity"].is_null(), "{pod:#}");
         }
     }
-    let workloads = test.wait("Kueue has seen that all of them ended", || {
-        let workloads = list(test, "workloads.kueue.x-k8s.io");
+    let workloads = fixture.wait("Kueue has seen that all of them ended", || {
+        let workloads = list(fixture, "workloads.kueue.x-k8s.io");
         let ended = workloads
             .iter()
             .filter(|workload| holds(&workload["status"], "Finished"));
@@ -298,53 +298,54 @@ fn endless(name: &str, queue: &str) -> Value {
     queued(&case, name, queue, &[])
 }
 
-fn a_gang_leaves_for_another_and_comes_back(test: &TestNamespace) {
+fn a_gang_leaves_for_another_and_comes_back(fixture: &TestNamespace) {
     let runs = |attempt: u32| {
         move |status: &Value| holds(status, "Running") && status["trainyard"]["attempt"] == attempt
     };
-    test.put(&endless("patient", "room"));
-    until_status(test, "runs", "patient", runs(1));
+    fixture.put(&endless("patient", "room"));
+    until_status(fixture, "runs", "patient", runs(1));
     let mut urgent = endless("urgent", "room");
-    urgent["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!(beyond(test, "urgent"));
-    test.put(&urgent);
-    until_status(test, "runs", "urgent", runs(1));
-    let status = until_status(test, "is suspended", "patient", |status| {
+    urgent["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] =
+        json!(beyond(fixture, "urgent"));
+    fixture.put(&urgent);
+    until_status(fixture, "runs", "urgent", runs(1));
+    let status = until_status(fixture, "is suspended", "patient", |status| {
         holds(status, "Suspended")
     });
     assert!(!holds(&status, "Running"), "{status:#}");
     assert!(!holds(&status, "Failed"), "{status:#}");
-    test.wait("`patient` holds nothing", || {
-        pods_of(test, "patient").is_empty().then_some(())
+    fixture.wait("`patient` holds nothing", || {
+        pods_of(fixture, "patient").is_empty().then_some(())
     });
-    let answer = test.until_cause("patient", "Suspended").to_string();
+    let answer = fixture.until_cause("patient", "Suspended").to_string();
     assert!(
         answer.contains("Kueue admits it from queue `room`"),
         "{answer}"
     );
 
-    test.kubectl(&["delete", "pytorchjob", "urgent"]);
-    let status = until_status(test, "runs again", "patient", runs(2));
+    fixture.kubectl(&["delete", "pytorchjob", "urgent"]);
+    let status = until_status(fixture, "runs again", "patient", runs(2));
     for account in ["user", "platform", "infrastructure", "preemption"] {
         assert_eq!(status["trainyard"]["spent"][account], 0, "{status:#}");
     }
-    until_all_run(test, "patient", 4);
+    until_all_run(fixture, "patient", 4);
 }
 
-fn a_gang_goes_where_kueue_says(test: &TestNamespace) {
+fn a_gang_goes_where_kueue_says(fixture: &TestNamespace) {
     let mut job = endless("near", "hosts");
     for role in ["Master", "Worker"] {
         let template = &mut job["spec"]["pytorchReplicaSpecs"][role]["template"];
         template["metadata"]["annotations"]["kueue.x-k8s.io/podset-required-topology"] =
             json!(HOST);
     }
-    test.put(&job);
-    until_status(test, "runs", "near", |status| holds(status, "Running"));
-    let text = test.kubectl(&["get", "pytorchjob", "near", "--output=json"]);
+    fixture.put(&job);
+    until_status(fixture, "runs", "near", |status| holds(status, "Running"));
+    let text = fixture.kubectl(&["get", "pytorchjob", "near", "--output=json"]);
     let job: Value = serde_json::from_str(&text).unwrap();
     let template = &job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"];
     let gates = json!([{"name": TOPOLOGY}]);
     assert_eq!(template["spec"]["schedulingGates"], gates, "{template:#}");
-    let pods = until_all_run(test, "near", 4);
+    let pods = until_all_run(fixture, "near", 4);
     let mut hosts = Vec::new();
     for pod in &pods {
         let selector = &pod["spec"]["nodeSelector"];

@@ -11,12 +11,12 @@ use crate::{
 };
 
 /// The codes of what the cluster does not have for these objects, and of claims for one node.
-fn missing(test: &TestNamespace, objects: &[&Value]) -> BTreeSet<String> {
-    let path = test.new_file("job.yaml");
+fn missing(fixture: &TestNamespace, objects: &[&Value]) -> BTreeSet<String> {
+    let path = fixture.new_file("job.yaml");
     let text: Vec<String> = objects.iter().map(ToString::to_string).collect();
     fs::write(&path, text.join("\n---\n")).unwrap();
     let path = path.display().to_string();
-    let outcome = test.trainyard(&["lint", &path, "--format", "json"]);
+    let outcome = fixture.trainyard(&["lint", &path, "--format", "json"]);
     assert!(matches!(outcome.code, Some(0 | 1)), "{outcome:?}");
     let report = outcome.json();
     let codes = report["findings"].as_array().unwrap().iter();
@@ -27,7 +27,7 @@ fn missing(test: &TestNamespace, objects: &[&Value]) -> BTreeSet<String> {
 
 #[test]
 fn lint_finds_what_cluster_lacks() {
-    on_cluster("needs", |test| {
+    on_cluster("needs", |fixture| {
         let mut job = job("needs");
         let claim = |name: &str, class: &str| {
             json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
@@ -45,18 +45,18 @@ fn lint_finds_what_cluster_lacks() {
         let scratch = claim("scratch", "imaginary");
         let all = ["TY801", "TY802", "TY803", "TY804", "TY805", "TY806"];
         assert_eq!(
-            missing(test, &[&job, &scratch]),
+            missing(fixture, &[&job, &scratch]),
             all.map(str::to_owned).into()
         );
 
         // What is there counts as what the files bring; a claim of the cluster may still be for one node.
-        test.put(&claim("data", ""));
+        fixture.put(&claim("data", ""));
         let pod = &mut template(&mut job)["spec"];
         pod["nodeSelector"] = json!({"test.trainyard.dev/node": "simulated"});
         pod["priorityClassName"] = json!("system-cluster-critical");
         pod["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": 8}});
         let annotations = &mut template(&mut job)["metadata"]["annotations"];
         *annotations = json!({});
-        assert_eq!(missing(test, &[&job]), ["TY402".to_owned()].into());
+        assert_eq!(missing(fixture, &[&job]), ["TY402".to_owned()].into());
     });
 }

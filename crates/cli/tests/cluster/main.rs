@@ -70,13 +70,13 @@ fn on_nodes(name: &str, script: &str) -> Value {
 
 #[test]
 fn job_lifecycle_commands() {
-    on_cluster("control", |test| {
-        let _operator = test.operator();
-        test.put(&job("good"));
-        test.until_status("good", |status| status["state"] == "Running");
+    on_cluster("control", |fixture| {
+        let _operator = fixture.operator();
+        fixture.put(&job("good"));
+        fixture.until_status("good", |status| status["state"] == "Running");
 
         // As a plugin, which kubectl finds by its name.
-        let list = test.plugin(&["ps"]);
+        let list = fixture.plugin(&["ps"]);
         assert_eq!(list.code, Some(0), "{list:?}");
         let row = list.stdout.lines().find(|line| line.starts_with("good "));
         let row = row.unwrap_or_else(|| panic!("{list:?}"));
@@ -84,48 +84,48 @@ fn job_lifecycle_commands() {
             row.contains("PyTorchJob") && row.contains("Running"),
             "{row}"
         );
-        let list = test.trainyard(&["ps", "--format", "json"]).json();
+        let list = fixture.trainyard(&["ps", "--format", "json"]).json();
         assert_eq!(list["version"], 1);
         assert_eq!(list["runs"][0]["job"], "good");
         assert_eq!(list["runs"][0]["live"], true);
 
-        let asked = test.trainyard(&["restart", "pytorchjob/good"]);
+        let asked = fixture.trainyard(&["restart", "pytorchjob/good"]);
         assert_eq!(asked.code, Some(0), "{asked:?}");
-        let status = test.until_status("good", |status| {
+        let status = fixture.until_status("good", |status| {
             status["state"] == "Running" && status["attempts"] == 2
         });
         assert_eq!(status["budget"]["user"]["spent"], 0, "{status:#}");
         assert_eq!(status["budget"]["platform"]["spent"], 0, "{status:#}");
         assert_eq!(status["places"][0]["attempt"], 2, "{status:#}");
 
-        let asked = test.plugin(&["suspend", "good"]);
+        let asked = fixture.plugin(&["suspend", "good"]);
         assert_eq!(asked.code, Some(0), "{asked:?}");
         assert!(
             asked.stderr.contains("`kubectl trainyard resume good -n "),
             "{asked:?}"
         );
-        test.until_cause("good", "Suspended");
-        let refused = test.trainyard(&["restart", "good"]);
+        fixture.until_cause("good", "Suspended");
+        let refused = fixture.trainyard(&["restart", "good"]);
         assert_eq!(refused.code, Some(2), "{refused:?}");
-        let asked = test.trainyard(&["resume", "good"]);
+        let asked = fixture.trainyard(&["resume", "good"]);
         assert_eq!(asked.code, Some(0), "{asked:?}");
-        test.until_status("good", |status| {
+        fixture.until_status("good", |status| {
             status["state"] == "Running" && status["attempts"] == 3
         });
 
-        let gone = test.trainyard(&["delete", "good"]);
+        let gone = fixture.trainyard(&["delete", "good"]);
         assert_eq!(gone.code, Some(0), "{gone:?}");
-        let left = test.kubectl(&["get", "pods,pytorchjobs", "-o", "name"]);
+        let left = fixture.kubectl(&["get", "pods,pytorchjobs", "-o", "name"]);
         assert_eq!(left, "", "what is left");
-        let unknown = test.trainyard(&["status", "good"]);
+        let unknown = fixture.trainyard(&["status", "good"]);
         assert_eq!(unknown.code, Some(2), "{unknown:?}");
     });
 }
 
 #[test]
 fn explain_covers_every_wait_and_failure() {
-    on_cluster("explain", |test| {
-        let _operator = test.operator();
+    on_cluster("explain", |fixture| {
+        let _operator = fixture.operator();
         let mut seats = job("seats");
         template(&mut seats)["spec"]["containers"][0]["resources"] =
             json!({"limits": {"nvidia.com/gpu": 64}});
@@ -157,17 +157,17 @@ fn explain_covers_every_wait_and_failure() {
             (fails, "ContainerFailed", "exit code 3; all 3 attempts"),
         ];
         for (job, ..) in &cases {
-            test.put(job);
+            fixture.put(job);
         }
         for (job, cause, words) in &cases {
             let name = job["metadata"]["name"].as_str().unwrap();
-            let answer = test.until_cause(name, cause);
+            let answer = fixture.until_cause(name, cause);
             let sentence = answer["sentence"].as_str().unwrap();
             assert!(sentence.contains(words), "{name}: {answer:#}");
         }
-        let failed = test.trainyard(&["explain", "fails"]);
+        let failed = fixture.trainyard(&["explain", "fails"]);
         assert_eq!(failed.code, Some(1), "{failed:?}");
-        let refused = test.trainyard(&["restart", "fails"]);
+        let refused = fixture.trainyard(&["restart", "fails"]);
         assert_eq!(refused.code, Some(2), "{refused:?}");
         assert!(refused.stderr.contains("cannot be changed"), "{refused:?}");
     });
@@ -175,21 +175,21 @@ fn explain_covers_every_wait_and_failure() {
 
 #[test]
 fn api_server_refusal_is_explained() {
-    on_cluster("refused", |test| {
-        let _operator = test.operator();
-        test.kubectl(&["create", "quota", "team", "--hard=pods=0"]);
-        test.put(&job("quota"));
-        let answer = test.until_cause("quota", "QuotaExceeded");
+    on_cluster("refused", |fixture| {
+        let _operator = fixture.operator();
+        fixture.kubectl(&["create", "quota", "team", "--hard=pods=0"]);
+        fixture.put(&job("quota"));
+        let answer = fixture.until_cause("quota", "QuotaExceeded");
         let sentence = answer["sentence"].as_str().unwrap();
         assert!(
             sentence.contains("`team`: `pods` needs 1 more, 0 of 0 are used"),
             "{answer:#}"
         );
-        test.kubectl(&["delete", "quota", "team"]);
-        test.until_status("quota", |status| status["state"] == "Running");
+        fixture.kubectl(&["delete", "quota", "team"]);
+        fixture.until_status("quota", |status| status["state"] == "Running");
 
-        let name = format!("{}.test.example", test.namespace);
-        test.put(&json!({
+        let name = format!("{}.test.example", fixture.namespace);
+        fixture.put(&json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingWebhookConfiguration", "metadata": {"name": name},
             "webhooks": [{
@@ -199,37 +199,37 @@ fn api_server_refusal_is_explained() {
                 "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
                     "resources": ["pods"]}],
                 "namespaceSelector": {"matchLabels": {
-                    "kubernetes.io/metadata.name": test.namespace}},
+                    "kubernetes.io/metadata.name": fixture.namespace}},
                 "admissionReviewVersions": ["v1"], "sideEffects": "None", "timeoutSeconds": 2,
             }],
         }));
-        test.put(&job("hooked"));
-        let answer = test.until_cause("hooked", "WebhookDown");
+        fixture.put(&job("hooked"));
+        let answer = fixture.until_cause("hooked", "WebhookDown");
         assert!(
             answer["sentence"].as_str().unwrap().contains(&name),
             "{answer:#}"
         );
-        test.kubectl(&["delete", "validatingwebhookconfiguration", &name]);
-        test.until_status("hooked", |status| status["state"] == "Running");
+        fixture.kubectl(&["delete", "validatingwebhookconfiguration", &name]);
+        fixture.until_status("hooked", |status| status["state"] == "Running");
     });
 }
 
 #[test]
 fn a_job_that_nobody_looks_after_says_so() {
-    on_cluster("nobody", |test| {
-        test.put(&job("alone"));
-        let answer = test.until_cause("alone", "NoOperator");
+    on_cluster("nobody", |fixture| {
+        fixture.put(&job("alone"));
+        let answer = fixture.until_cause("alone", "NoOperator");
         assert_eq!(answer["standing"], "waits");
     });
 }
 
 #[test]
 fn logs_of_real_pods() {
-    on_real_nodes("logs", |test| {
-        let _operator = test.operator();
+    on_real_nodes("logs", |fixture| {
+        let _operator = fixture.operator();
         let script = "for i in 1 2 3; do echo step $i of $HOSTNAME; sleep 0.3; done";
-        test.put(&on_nodes("talks", script));
-        let followed = test.trainyard(&["logs", "talks", "--follow"]);
+        fixture.put(&on_nodes("talks", script));
+        let followed = fixture.trainyard(&["logs", "talks", "--follow"]);
         assert_eq!(followed.code, Some(0), "{followed:?}");
         for index in 0..3 {
             for step in 1..=3 {
@@ -238,7 +238,7 @@ fn logs_of_real_pods() {
                 assert_eq!(count, 1, "{line}: {followed:?}");
             }
         }
-        let one = test.trainyard(&["logs", "talks", "--rank", "1"]);
+        let one = fixture.trainyard(&["logs", "talks", "--rank", "1"]);
         assert!(
             one.stdout.starts_with("step 1 of talks-worker-1\n"),
             "{one:?}"
@@ -248,16 +248,16 @@ fn logs_of_real_pods() {
             "echo begin; [ $HOSTNAME = crash-worker-2 ] && { echo the cause; exit 7; }; sleep 600";
         let mut crash = on_nodes("crash", script);
         crash["spec"]["runPolicy"]["backoffLimit"] = json!(1);
-        test.put(&crash);
-        let answer = test.until_cause("crash", "ContainerFailed");
+        fixture.put(&crash);
+        let answer = fixture.until_cause("crash", "ContainerFailed");
         let sentence = answer["sentence"].as_str().unwrap();
         assert!(
             sentence.contains("`crash-worker-2` ended with exit code 7"),
             "{answer:#}"
         );
-        let first = test.trainyard(&["logs", "crash", "--first-failure"]);
+        let first = fixture.trainyard(&["logs", "crash", "--first-failure"]);
         assert_eq!(first.stdout, "begin\nthe cause\n", "{first:?}");
-        let gone = test.trainyard(&["logs", "crash", "--attempt", "9"]);
+        let gone = fixture.trainyard(&["logs", "crash", "--attempt", "9"]);
         assert_eq!(gone.code, Some(2), "{gone:?}");
 
         let mut secret = on_nodes("secret", "true");
@@ -265,14 +265,14 @@ fn logs_of_real_pods() {
             "valueFrom": {"secretKeyRef": {"name": "wandb", "key": "k"}}}]);
         let mut image = on_nodes("image", "true");
         template(&mut image)["spec"]["containers"][0]["image"] = json!("nosuch.invalid/train:1");
-        test.put(&secret);
-        test.put(&image);
-        let answer = test.until_cause("secret", "ContainerConfig");
+        fixture.put(&secret);
+        fixture.put(&image);
+        let answer = fixture.until_cause("secret", "ContainerConfig");
         assert!(
             answer["sentence"].as_str().unwrap().contains("`wandb`"),
             "{answer:#}"
         );
-        let answer = test.until_cause("image", "ImagePull");
+        let answer = fixture.until_cause("image", "ImagePull");
         let sentence = answer["sentence"].as_str().unwrap();
         assert!(sentence.contains("`nosuch.invalid/train:1`"), "{answer:#}");
     });

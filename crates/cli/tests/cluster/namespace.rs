@@ -106,17 +106,17 @@ impl TestNamespace {
     fn new(namespace: String) -> Self {
         let made = call(Command::new("kubectl").args(["create", "namespace", &namespace]));
         assert_eq!(made.code, Some(0), "{made:?}");
-        let test = Self {
+        let fixture = Self {
             namespace,
             folder: tempfile::tempdir().unwrap(),
             files: AtomicU32::new(0),
         };
         // Pods are admitted only once the namespace has its account.
-        test.wait("the namespace has its account", || {
+        fixture.wait("the namespace has its account", || {
             let account = ["get", "serviceaccount", "default", "--ignore-not-found"];
-            (!test.kubectl(&account).is_empty()).then_some(())
+            (!fixture.kubectl(&account).is_empty()).then_some(())
         });
-        test
+        fixture
     }
 
     /// Another namespace for the same test.

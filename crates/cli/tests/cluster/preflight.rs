@@ -14,8 +14,8 @@ use crate::{
 
 const IMAGE: &str = "trainyard.test/trainyard:test";
 
-fn pods(test: &TestNamespace) -> usize {
-    let listed = test.kubectl(&["get", "pods", "--output=json"]);
+fn pods(fixture: &TestNamespace) -> usize {
+    let listed = fixture.kubectl(&["get", "pods", "--output=json"]);
     let listed: Value = serde_json::from_str(&listed).unwrap();
     listed["items"].as_array().unwrap().len()
 }
@@ -29,8 +29,8 @@ fn outcome<'a>(report: &'a Value, node: &str, check: &str) -> Option<&'a str> {
 
 #[test]
 fn nodes_are_looked_at_and_nothing_is_left() {
-    on_real_nodes("preflight", |test| {
-        let found = test.trainyard(&[
+    on_real_nodes("preflight", |fixture| {
+        let found = fixture.trainyard(&[
             "preflight",
             "--nodes",
             "node-a,node-b",
@@ -50,7 +50,7 @@ fn nodes_are_looked_at_and_nothing_is_left() {
             );
         }
         assert!(found.stderr.contains("to lead 2 pods"), "{found:?}");
-        assert_eq!(pods(test), 0, "all pods are removed");
+        assert_eq!(pods(fixture), 0, "all pods are removed");
 
         // For a job: the image of the job, with what it has; and an interface that no node has.
         let mut job = on_nodes("lost", "true");
@@ -58,7 +58,7 @@ fn nodes_are_looked_at_and_nothing_is_left() {
         worker["replicas"] = json!(1);
         worker["template"]["spec"]["containers"][0]["env"] =
             json!([{"name": "NCCL_SOCKET_IFNAME", "value": "=ib0"}]);
-        let file = test.new_file("job.json");
+        let file = fixture.new_file("job.json");
         fs::write(&file, job.to_string()).unwrap();
         let file = file.to_str().unwrap();
         let words = [
@@ -70,15 +70,15 @@ fn nodes_are_looked_at_and_nothing_is_left() {
             "--image",
             IMAGE,
         ];
-        let found = test.trainyard(&words);
+        let found = fixture.trainyard(&words);
         assert_eq!(found.code, Some(1), "{found:?}");
         assert!(
             found.stdout.contains("interface") && found.stdout.contains("ib0"),
             "{found:?}"
         );
-        assert_eq!(pods(test), 0, "all pods are removed");
+        assert_eq!(pods(fixture), 0, "all pods are removed");
 
-        let found = test.trainyard(&["preflight", "--nodes", "node-z"]);
+        let found = fixture.trainyard(&["preflight", "--nodes", "node-z"]);
         assert_eq!(found.code, Some(2), "{found:?}");
         assert!(
             found.stderr.contains("the cluster has no node `node-z`"),
@@ -89,13 +89,13 @@ fn nodes_are_looked_at_and_nothing_is_left() {
 
 #[test]
 fn one_that_is_interrupted_clears_up() {
-    on_real_nodes("interrupted", |test| {
+    on_real_nodes("interrupted", |fixture| {
         let mut program = Command::new(PROGRAM)
             .args([
                 "preflight",
                 "--cluster",
                 "-n",
-                &test.namespace,
+                &fixture.namespace,
                 "--nodes",
                 "node-a",
             ])
@@ -105,12 +105,12 @@ fn one_that_is_interrupted_clears_up() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        test.wait("its pod is there", || (pods(test) == 1).then_some(()));
+        fixture.wait("its pod is there", || (pods(fixture) == 1).then_some(()));
         let id = program.id().to_string();
         let asked = Command::new("kill").args(["-INT", &id]).status().unwrap();
         assert!(asked.success());
-        let ended = test.wait("it ends", || program.try_wait().unwrap());
+        let ended = fixture.wait("it ends", || program.try_wait().unwrap());
         assert_eq!(ended.code(), Some(2));
-        test.wait("its pod is gone", || (pods(test) == 0).then_some(()));
+        fixture.wait("its pod is gone", || (pods(fixture) == 0).then_some(()));
     });
 }

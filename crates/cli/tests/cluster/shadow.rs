@@ -11,9 +11,9 @@ use crate::{
 };
 
 /// Waits until the shadow has compared all `count` objects of the job once more.
-fn until_compared(test: &TestNamespace, shadow: &Operator, count: usize) {
+fn until_compared(fixture: &TestNamespace, shadow: &Operator, count: usize) {
     let before = shadow.said("Compared").len();
-    test.wait("the shadow has compared the job", || {
+    fixture.wait("the shadow has compared the job", || {
         let compared = shadow.said("Compared");
         let last = compared.last().filter(|_| compared.len() > before)?;
         (last["objects"] == count).then_some(())
@@ -21,10 +21,10 @@ fn until_compared(test: &TestNamespace, shadow: &Operator, count: usize) {
 }
 
 /// The version of every object of the namespace that an operator could have changed.
-fn versions(test: &TestNamespace) -> BTreeMap<String, String> {
+fn versions(fixture: &TestNamespace) -> BTreeMap<String, String> {
     let kinds = "pytorchjobs,pods,services,configmaps,secrets,events,leases,jobs,roles,rolebindings,\
                  serviceaccounts,horizontalpodautoscalers";
-    let text = test.kubectl(&["get", kinds, "--output=json"]);
+    let text = fixture.kubectl(&["get", kinds, "--output=json"]);
     let list: Value = serde_json::from_str(&text).unwrap();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let items = list["items"].as_array().unwrap().iter();
@@ -38,26 +38,26 @@ fn versions(test: &TestNamespace) -> BTreeMap<String, String> {
 
 #[test]
 fn shadow_reports_pod_difference_once() {
-    on_cluster("shadow", |test| {
-        let operator = test.operator();
+    on_cluster("shadow", |fixture| {
+        let operator = fixture.operator();
         // Ranks get the world size from a master.
         let mut watched = job("watched");
         let roles = &mut watched["spec"]["pytorchReplicaSpecs"];
         roles["Worker"]["replicas"] = json!(2);
         roles["Master"] = roles["Worker"].clone();
         roles["Master"]["replicas"] = json!(1);
-        test.put(&watched);
-        test.until_status("watched", |status| status["state"] == "Running");
+        fixture.put(&watched);
+        fixture.until_status("watched", |status| status["state"] == "Running");
         operator.stop();
-        let shadow = test.operator_with(May::Look, &["--shadow", "-v"]);
-        let before = versions(test);
+        let shadow = fixture.operator_with(May::Look, &["--shadow", "-v"]);
+        let before = versions(fixture);
         // Three pods and their Services, all as they should be.
-        until_compared(test, &shadow, 6);
+        until_compared(fixture, &shadow, 6);
         assert_eq!(shadow.said("Differs"), Vec::<Value>::new());
-        assert_eq!(versions(test), before, "the shadow changed something");
+        assert_eq!(versions(fixture), before, "the shadow changed something");
 
         // Another pod takes the place of one that was compared.
-        let pod = test.kubectl(&["get", "pod", "watched-worker-1", "--output=json"]);
+        let pod = fixture.kubectl(&["get", "pod", "watched-worker-1", "--output=json"]);
         let mut pod: Value = serde_json::from_str(&pod).unwrap();
         let metadata = pod["metadata"].take();
         pod["metadata"] = json!({"name": metadata["name"], "labels": metadata["labels"],
@@ -71,15 +71,15 @@ fn shadow_reports_pod_difference_once() {
             .unwrap();
         assert_eq!(size["value"], "3");
         size["value"] = json!("99");
-        test.kubectl(&[
+        fixture.kubectl(&[
             "delete",
             "pod",
             "watched-worker-1",
             "--grace-period=0",
             "--force",
         ]);
-        test.put(&pod);
-        let lines = test.wait("the tampered variable is reported", || {
+        fixture.put(&pod);
+        let lines = fixture.wait("the tampered variable is reported", || {
             let lines = shadow.said("Differs");
             let reported = lines.iter().any(|line| line["theirs"] == "99");
             reported.then_some(lines)
@@ -92,7 +92,7 @@ fn shadow_reports_pod_difference_once() {
         assert_eq!(line["ours"], "3", "{line}");
         assert_eq!(line["name"], "watched-worker-1", "{line}");
         // The other pods and Services, and whatever was not there, are untouched.
-        let after = versions(test);
+        let after = versions(fixture);
         let changed: Vec<&String> = after
             .iter()
             .filter(|(name, version)| {

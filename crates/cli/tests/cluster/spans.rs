@@ -85,16 +85,16 @@ fn attribute<'a>(span: &'a Value, name: &str) -> Option<&'a Value> {
 
 #[test]
 fn passes_and_their_calls_are_sent_to_a_collector() {
-    on_cluster("spans", |test| {
+    on_cluster("spans", |fixture| {
         let collector = Collector::new();
         let endpoint = format!("--otlp-endpoint=http://127.0.0.1:{}", collector.port);
-        let operator = test.operator_with(May::Act, &["--no-leader-elect", &endpoint]);
-        test.put(&job("seen"));
-        test.until_status("seen", |status| status["state"] == "Running");
+        let operator = fixture.operator_with(May::Act, &["--no-leader-elect", &endpoint]);
+        fixture.put(&job("seen"));
+        fixture.until_status("seen", |status| status["state"] == "Running");
         // What was not sent yet is sent at the end.
         operator.stop();
         let spans = collector.spans();
-        let name = format!("PyTorchJob {}/seen", test.namespace);
+        let name = format!("PyTorchJob {}/seen", fixture.namespace);
         let passes: Vec<&Value> = spans
             .iter()
             .filter(|span| attribute(span, "job").is_some_and(|job| *job == name))

@@ -54,18 +54,18 @@ fn start(folder: &Path, namespace: &str, file: &str) -> std::process::Child {
 
 #[test]
 fn upstream_sdk_and_e2e_tests_pass() {
-    alone_on_real_nodes("upstream", |test| {
-        let _hooks = hooks::alone(test);
+    alone_on_real_nodes("upstream", |fixture| {
+        let _hooks = hooks::alone(fixture);
         let folder: PathBuf = suite_folder().join("upstream");
         // As upstream installs its webhooks: what they are not asked about is not written.
         install_chart(
-            test,
+            fixture,
             &[
                 "--set=webhook.failurePolicy=Fail",
                 "--set=webhook.timeoutSeconds=30",
             ],
         );
-        let people = test.beside("people");
+        let people = fixture.beside("people");
         hooks::until_asked(&people);
         // All kinds at once, as upstream's own pipeline does; the SDK looks at a job every 15 s.
         let children: Vec<_> = FILES
@@ -83,7 +83,7 @@ fn upstream_sdk_and_e2e_tests_pass() {
             }
         }
         assert!(failed.is_empty(), "{}", failed.join("\n"));
-        uninstall_chart(test);
+        uninstall_chart(fixture);
         people.clear();
     });
 }

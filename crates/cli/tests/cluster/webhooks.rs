@@ -20,8 +20,8 @@ use crate::{
 const WEBHOOKS: &[&str] = &["--no-leader-elect", "--webhook-bind=:0"];
 
 /// An operator that serves webhooks, and is asked.
-pub(crate) fn asked(test: &TestNamespace, hooks: &Hooks<'_>) -> Operator {
-    let operator = test.operator_with(May::Act, WEBHOOKS);
+pub(crate) fn asked(fixture: &TestNamespace, hooks: &Hooks<'_>) -> Operator {
+    let operator = fixture.operator_with(May::Act, WEBHOOKS);
     hooks.lead_to("only", &operator);
     hooks.until_asked();
     operator
@@ -29,12 +29,12 @@ pub(crate) fn asked(test: &TestNamespace, hooks: &Hooks<'_>) -> Operator {
 
 #[test]
 fn bad_job_refused_and_immutable_fields_kept() {
-    on_cluster("refuses", |test| {
-        let hooks = Hooks::new(test);
-        let _operator = asked(test, &hooks);
+    on_cluster("refuses", |fixture| {
+        let hooks = Hooks::new(fixture);
+        let _operator = asked(fixture, &hooks);
         let mut wrong = job(&"n".repeat(70));
         template(&mut wrong)["spec"]["containers"][0]["name"] = json!("trainer");
-        let refused = test.try_put(&wrong, &[]);
+        let refused = fixture.try_put(&wrong, &[]);
         assert_eq!(refused.code, Some(1), "{refused:?}");
         for words in [
             "validator.pytorchjob.trainyard.dev",
@@ -48,7 +48,7 @@ fn bad_job_refused_and_immutable_fields_kept() {
             assert!(refused.stderr.contains(words), "{words}: {refused:?}");
         }
         // A label holds it, the name of its pods is too long.
-        let refused = test.try_put(&job(&"n".repeat(60)), &[]);
+        let refused = fixture.try_put(&job(&"n".repeat(60)), &[]);
         assert_eq!(refused.code, Some(1), "{refused:?}");
         assert!(
             refused.stderr.contains("shorten the name to"),
@@ -56,14 +56,14 @@ fn bad_job_refused_and_immutable_fields_kept() {
         );
         let mut theirs = job("theirs");
         theirs["spec"]["runPolicy"]["managedBy"] = json!("kueue.x-k8s.io/multikueue");
-        test.put(&theirs);
+        fixture.put(&theirs);
         let change =
             json!({"spec": {"runPolicy": {"managedBy": "kubeflow.org/training-operator"}}});
-        let refused = test.try_patch("pytorchjob/theirs", &change);
+        let refused = fixture.try_patch("pytorchjob/theirs", &change);
         assert_eq!(refused.code, Some(1), "{refused:?}");
         assert!(refused.stderr.contains("managedBy"), "{refused:?}");
         let label = json!({"metadata": {"labels": {"team": "a"}}});
-        let allowed = test.try_patch("pytorchjob/theirs", &label);
+        let allowed = fixture.try_patch("pytorchjob/theirs", &label);
         assert_eq!(allowed.code, Some(0), "{allowed:?}");
 
         // What a job leaves out is written, so that it can be scaled.
@@ -73,20 +73,20 @@ fn bad_job_refused_and_immutable_fields_kept() {
         let worker = worker.unwrap();
         worker.remove("replicas");
         worker.remove("restartPolicy");
-        test.put(&short);
+        fixture.put(&short);
         let written = "go-template={{with .spec.pytorchReplicaSpecs.Worker}}\
                        {{.replicas}} {{.restartPolicy}}{{end}}";
-        let written = test.kubectl(&["get", "pytorchjob", "short", "-o", written]);
+        let written = fixture.kubectl(&["get", "pytorchjob", "short", "-o", written]);
         assert_eq!(written, "1 OnFailure");
-        test.kubectl(&["scale", "pytorchjob/short", "--replicas=2"]);
+        fixture.kubectl(&["scale", "pytorchjob/short", "--replicas=2"]);
     });
 }
 
 #[test]
 fn mpijob_v2beta1_runs_and_converts() {
-    on_cluster("convert", |test| {
-        let hooks = Hooks::new(test);
-        let _operator = asked(test, &hooks);
+    on_cluster("convert", |fixture| {
+        let hooks = Hooks::new(fixture);
+        let _operator = asked(fixture, &hooks);
         let mut written = example("mpijob-v2beta1.yaml");
         let name = written["metadata"]["name"].as_str().unwrap().to_owned();
         for role in ["Launcher", "Worker"] {
@@ -96,15 +96,15 @@ fn mpijob_v2beta1_runs_and_converts() {
         let launcher = &mut written["spec"]["mpiReplicaSpecs"]["Launcher"]["template"];
         launcher["metadata"]["annotations"] = json!({"test.trainyard.dev/exit-code": "0",
             "test.trainyard.dev/exit-after": "1s"});
-        test.wait("the API server converts", || {
-            let answer = test.try_put(&written, &["--dry-run=server"]);
+        fixture.wait("the API server converts", || {
+            let answer = fixture.try_put(&written, &["--dry-run=server"]);
             (answer.code == Some(0)).then_some(())
         });
-        test.put(&written);
-        test.until_status(&name, |status| status["state"] == "Succeeded");
+        fixture.put(&written);
+        fixture.until_status(&name, |status| status["state"] == "Succeeded");
         let read = |version: &str| -> Value {
             let resource = format!("mpijobs.{version}.kubeflow.org");
-            let text = test.kubectl(&["get", &resource, &name, "--output=json"]);
+            let text = fixture.kubectl(&["get", &resource, &name, "--output=json"]);
             serde_json::from_str(&text).unwrap()
         };
         let (old, new) = (read("v1"), read("v2beta1"));
@@ -130,7 +130,7 @@ fn mpijob_v2beta1_runs_and_converts() {
         }
         // Written through one version, read through the other.
         let change = json!({"metadata": {"labels": {"by": "v1"}}});
-        let changed = test.try_patch(&format!("mpijobs.v1.kubeflow.org/{name}"), &change);
+        let changed = fixture.try_patch(&format!("mpijobs.v1.kubeflow.org/{name}"), &change);
         assert_eq!(changed.code, Some(0), "{changed:?}");
         assert_eq!(read("v2beta1")["metadata"]["labels"]["by"], "v1");
     });
@@ -138,73 +138,73 @@ fn mpijob_v2beta1_runs_and_converts() {
 
 #[test]
 fn webhook_down_does_not_block_writes() {
-    on_cluster("down", |test| {
-        let hooks = Hooks::as_deployed(test);
-        let operator = asked(test, &hooks);
-        test.put(&job("before"));
-        test.until_status("before", |status| status["state"] == "Running");
-        let pods = || test.kubectl(&["get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"]);
+    on_cluster("down", |fixture| {
+        let hooks = Hooks::as_deployed(fixture);
+        let operator = asked(fixture, &hooks);
+        fixture.put(&job("before"));
+        fixture.until_status("before", |status| status["state"] == "Running");
+        let pods = || fixture.kubectl(&["get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"]);
         let uids = pods();
         drop(operator);
 
-        test.put(
+        fixture.put(
             &json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain"},
             "spec": {"containers": [{"name": "a", "image": "test"}],
                 "nodeSelector": {"test.trainyard.dev/node": "simulated"}}}),
         );
-        test.kubectl(&[
+        fixture.kubectl(&[
             "wait",
             "--for=condition=Ready",
             "pod/plain",
             "--timeout=60s",
         ]);
-        test.kubectl(&["delete", "pod", "plain", "--grace-period=0", "--force"]);
-        test.kubectl(&["annotate", "pod", "before-worker-0", "touched=yes"]);
+        fixture.kubectl(&["delete", "pod", "plain", "--grace-period=0", "--force"]);
+        fixture.kubectl(&["annotate", "pod", "before-worker-0", "touched=yes"]);
         assert_eq!(pods(), uids, "the pods of the job");
 
         // Jobs are written, read and deleted without anybody's leave.
-        test.put(&job("during"));
+        fixture.put(&job("during"));
         let mut wrong = job("wrong");
         template(&mut wrong)["spec"]["containers"][0]["name"] = json!("trainer");
-        test.put(&wrong);
-        test.kubectl(&["get", "pytorchjobs,mpijobs"]);
-        test.kubectl(&["delete", "pytorchjob", "before"]);
+        fixture.put(&wrong);
+        fixture.kubectl(&["get", "pytorchjobs,mpijobs"]);
+        fixture.kubectl(&["delete", "pytorchjob", "before"]);
 
         hooks.lead_no_more_to("only");
-        let _operator = asked(test, &hooks);
-        test.until_status("during", |status| status["state"] == "Running");
+        let _operator = asked(fixture, &hooks);
+        fixture.until_status("during", |status| status["state"] == "Running");
         // The operator looks again, and starts nothing.
-        let events = test.wait("the operator says what is wrong", || {
-            let events = test.kubectl(&["get", "events", "-o", "jsonpath={.items[*].message}"]);
+        let events = fixture.wait("the operator says what is wrong", || {
+            let events = fixture.kubectl(&["get", "events", "-o", "jsonpath={.items[*].message}"]);
             events.contains("TY125").then_some(events)
         });
         assert!(events.contains("`trainer`"), "{events}");
-        let pods = test.kubectl(&["get", "pods", "-o", "name"]);
+        let pods = fixture.kubectl(&["get", "pods", "-o", "name"]);
         assert!(!pods.contains("wrong"), "{pods}");
         // A mistake that is there refuses no change of something else, and can be mended.
         let label = json!({"metadata": {"labels": {"team": "a"}}});
-        let labelled = test.try_patch("pytorchjob/wrong", &label);
+        let labelled = fixture.try_patch("pytorchjob/wrong", &label);
         assert_eq!(labelled.code, Some(0), "{labelled:?}");
         let mut right = json!({"spec": job("wrong")["spec"]});
         right["spec"]["runPolicy"]["suspend"] = json!(false);
-        let mended = test.try_patch("pytorchjob/wrong", &right);
+        let mended = fixture.try_patch("pytorchjob/wrong", &right);
         assert_eq!(mended.code, Some(0), "{mended:?}");
-        test.until_status("wrong", |status| status["state"] == "Running");
+        fixture.until_status("wrong", |status| status["state"] == "Running");
     });
 }
 
 #[test]
 fn replicas_with_old_certificate_still_trusted() {
-    on_cluster("renewed", |test| {
-        let hooks = Hooks::new(test);
-        let first = test.operator_with(May::Act, &["--webhook-bind=:0"]);
+    on_cluster("renewed", |fixture| {
+        let hooks = Hooks::new(fixture);
+        let first = fixture.operator_with(May::Act, &["--webhook-bind=:0"]);
         hooks.lead_to("first", &first);
         hooks.until_asked();
         let secret =
-            |field: &str| test.kubectl(&["get", "secret", rights::CERTIFICATE, "-o", field]);
+            |field: &str| fixture.kubectl(&["get", "secret", rights::CERTIFICATE, "-o", field]);
         let certificate = "jsonpath={.data.tls\\.crt}";
         let before = secret(certificate);
-        test.kubectl(&[
+        fixture.kubectl(&[
             "annotate",
             "secret",
             rights::CERTIFICATE,
@@ -212,7 +212,7 @@ fn replicas_with_old_certificate_still_trusted() {
             "--overwrite",
         ]);
         // Whoever looks next renews it: a replica that starts does so at once.
-        let second = test.operator_with(May::Act, &["--webhook-bind=:0"]);
+        let second = fixture.operator_with(May::Act, &["--webhook-bind=:0"]);
         assert_ne!(secret(certificate), before, "a new certificate");
         let authorities = secret("go-template={{index .data \"ca.crt\" | base64decode}}");
         assert_eq!(authorities.matches("BEGIN CERTIFICATE").count(), 2);
@@ -223,7 +223,7 @@ fn replicas_with_old_certificate_still_trusted() {
             let trusted =
                 "go-template={{(index .webhooks 0).clientConfig.caBundle | base64decode}}";
             assert_eq!(
-                test.kubectl(&["get", kind, name, "-o", trusted]),
+                fixture.kubectl(&["get", kind, name, "-o", trusted]),
                 authorities
             );
         }
@@ -238,7 +238,7 @@ fn replicas_with_old_certificate_still_trusted() {
             }
             hooks.until_asked();
             for _ in 0..5 {
-                let taken = test.try_put(&job("taken"), &["--dry-run=server"]);
+                let taken = fixture.try_put(&job("taken"), &["--dry-run=server"]);
                 assert_eq!(taken.code, Some(0), "{replicas:?}: {taken:?}");
             }
         }
@@ -249,33 +249,33 @@ fn replicas_with_old_certificate_still_trusted() {
 
 #[test]
 fn standby_replica_answers_while_leader_is_killed() {
-    on_cluster("replicas", |test| {
-        let hooks = Hooks::new(test);
-        let first = test.operator_with(May::Act, &["--webhook-bind=:0"]);
-        let second = test.operator_with(May::Act, &["--webhook-bind=:0"]);
+    on_cluster("replicas", |fixture| {
+        let hooks = Hooks::new(fixture);
+        let first = fixture.operator_with(May::Act, &["--webhook-bind=:0"]);
+        let second = fixture.operator_with(May::Act, &["--webhook-bind=:0"]);
         let secret =
-            |field: &str| test.kubectl(&["get", "secret", rights::CERTIFICATE, "-o", field]);
+            |field: &str| fixture.kubectl(&["get", "secret", rights::CERTIFICATE, "-o", field]);
         let certificate = "jsonpath={.data.tls\\.crt}";
         let shared = secret(certificate);
         hooks.lead_to("first", &first);
         hooks.lead_to("second", &second);
         hooks.until_asked();
-        test.put(&job("one"));
-        test.until_status("one", |status| status["state"] == "Running");
+        fixture.put(&job("one"));
+        fixture.until_status("one", |status| status["state"] == "Running");
         drop(first);
         hooks.lead_no_more_to("first");
         // The API server calls the endpoints that it knows; once it is updated, no write fails any more.
         hooks.until_asked();
-        test.wait("ten jobs in a row are taken", || {
+        fixture.wait("ten jobs in a row are taken", || {
             let all_taken = (0..10).all(|_| {
-                let taken = test.try_put(&job("two"), &["--dry-run=server"]);
+                let taken = fixture.try_put(&job("two"), &["--dry-run=server"]);
                 taken.code == Some(0)
             });
             all_taken.then_some(())
         });
-        test.put(&job("two"));
+        fixture.put(&job("two"));
         // The lease of a leader that was killed runs out first.
-        test.until_status("two", |status| status["state"] == "Running");
+        fixture.until_status("two", |status| status["state"] == "Running");
         assert_eq!(
             secret(certificate),
             shared,
@@ -312,17 +312,17 @@ fn put_certificate(folder: &Path, namespace: &str) -> String {
 
 #[test]
 fn cert_dir_reloads_on_change() {
-    on_cluster("folder", |test| {
-        let hooks = Hooks::new(test);
-        let folder = test.new_file("certificates");
+    on_cluster("folder", |fixture| {
+        let hooks = Hooks::new(fixture);
+        let folder = fixture.new_file("certificates");
         fs::create_dir(&folder).unwrap();
-        let first = put_certificate(&folder, &test.namespace);
+        let first = put_certificate(&folder, &fixture.namespace);
         let named = format!("--webhook-cert-dir={}", folder.display());
-        let operator = test.operator_with(May::Act, &[WEBHOOKS, &[&named]].concat());
+        let operator = fixture.operator_with(May::Act, &[WEBHOOKS, &[&named]].concat());
         hooks.lead_to("only", &operator);
         hooks.until_asked();
         let trusts = |authority: &str| {
-            let configuration = test.kubectl(&[
+            let configuration = fixture.kubectl(&[
                 "get",
                 "validatingwebhookconfiguration",
                 rights::VALIDATOR,
@@ -333,19 +333,19 @@ fn cert_dir_reloads_on_change() {
             configuration.matches(authority).count() == kinds
         };
         assert!(trusts(&first));
-        let second = put_certificate(&folder, &test.namespace);
-        test.wait("the second authority is trusted", || {
+        let second = put_certificate(&folder, &fixture.namespace);
+        fixture.wait("the second authority is trusted", || {
             trusts(&second).then_some(())
         });
         // Only the second authority is trusted, so whoever answers has its certificate.
         hooks.until_asked();
         assert!(!trusts(&first));
         // No certificate was issued, and nothing asked for one.
-        let secrets = test.kubectl(&["get", "secrets", "-o", "name"]);
+        let secrets = fixture.kubectl(&["get", "secrets", "-o", "name"]);
         assert_eq!(secrets, "");
         // Halves that do not belong together are not served.
         fs::write(folder.join("tls.key"), "nonsense").unwrap();
-        test.wait("the error is logged", || {
+        fixture.wait("the error is logged", || {
             let logged = operator.said("Cannot serve the webhooks as configured");
             (!logged.is_empty()).then_some(())
         });

@@ -81,9 +81,9 @@ catalogue! {
     GPU_CLOCKS "gpu-clocks" Devices Platform
         "reasons for which GPU clocks are throttled"
     NVLINK "nvlink" Devices Platform
-        "NVLink links that are up"
+        "`NVLink` links that are up"
     GPU_PCIE "gpu-pcie" Devices Platform
-        "generation and width of the PCIe link of each GPU"
+        "generation and width of the `PCIe` link of each GPU"
     GPU_NIC_AFFINITY "gpu-nic-affinity" Devices Platform
         "how far each GPU is from the nearest RDMA device on the PCI bus"
     SAME_GPUS "same-gpus" Devices Platform

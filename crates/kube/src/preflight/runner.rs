@@ -151,7 +151,7 @@ impl Runner<'_> {
                     say("no pod reached the leader; retrying with another leader".to_owned());
                 }
                 Err(NoReport::Leader(why)) if other => {
-                    say(format!("{why}; retrying with another leader"))
+                    say(format!("{why}; retrying with another leader"));
                 }
                 _ => return self.clear_and_return(found, &mut seen).await,
             }

@@ -12,14 +12,14 @@ const GROUP: &str = "trainyard.dev";
 const ATTACHED: &str = "k8s.v1.cni.cncf.io/network-status";
 
 /// A fabric of the namespace's name: fabrics are shared by all tests.
-async fn put_fabric(test: &TestNamespace, spec: Value) -> Value {
+async fn put_fabric(fixture: &TestNamespace, spec: Value) -> Value {
     let fabric = json!({
         "apiVersion": fabric::API_VERSION,
         "kind": fabric::KIND,
-        "metadata": {"name": test.namespace},
+        "metadata": {"name": fixture.namespace},
         "spec": spec,
     });
-    let fabrics = test.whole(GROUP, VERSION, fabric::KIND);
+    let fabrics = fixture.whole(GROUP, VERSION, fabric::KIND);
     let object = serde_json::from_value(fabric.clone()).unwrap();
     fabrics
         .create(&PostParams::default(), &object)
@@ -28,15 +28,16 @@ async fn put_fabric(test: &TestNamespace, spec: Value) -> Value {
     fabric
 }
 
-pub(crate) async fn remove_fabric(test: &TestNamespace) {
-    test.whole(GROUP, VERSION, fabric::KIND)
-        .delete(&test.namespace, &DeleteParams::default())
+pub(crate) async fn remove_fabric(fixture: &TestNamespace) {
+    fixture
+        .whole(GROUP, VERSION, fabric::KIND)
+        .delete(&fixture.namespace, &DeleteParams::default())
         .await
         .unwrap();
 }
 
-pub(crate) fn on_fabric(test: &TestNamespace, mut job: Value) -> Value {
-    job["metadata"]["annotations"]["trainyard.dev/fabric"] = json!(test.namespace);
+pub(crate) fn on_fabric(fixture: &TestNamespace, mut job: Value) -> Value {
+    job["metadata"]["annotations"]["trainyard.dev/fabric"] = json!(fixture.namespace);
     job
 }
 
@@ -50,65 +51,68 @@ fn variable(pod: &Value, name: &str) -> Value {
 
 #[test]
 fn a_job_waits_for_its_fabric_and_keeps_it_for_an_attempt() {
-    on_cluster("fabric", |test| async move {
-        let operator = test.operator().await;
-        test.put(&on_fabric(&test, pytorch("j", 1, &json!({}))))
+    on_cluster("fabric", |fixture| async move {
+        let operator = fixture.operator().await;
+        fixture
+            .put(&on_fabric(&fixture, pytorch("j", 1, &json!({}))))
             .await;
         let waits = |status: &Value| status["trainyard"]["waiting"]["code"] == "WaitingForFabric";
-        test.until_status("PyTorchJob", "j", "it waits for its fabric", |status| {
-            let words = status["trainyard"]["waiting"]["message"].as_str();
-            waits(status) && words.is_some_and(|words| words.contains("no fabric of that name"))
-        })
-        .await;
-        assert!(test.pod_map().await.is_empty());
+        fixture
+            .until_status("PyTorchJob", "j", "it waits for its fabric", |status| {
+                let words = status["trainyard"]["waiting"]["message"].as_str();
+                waits(status) && words.is_some_and(|words| words.contains("no fabric of that name"))
+            })
+            .await;
+        assert!(fixture.pod_map().await.is_empty());
 
         put_fabric(
-            &test,
+            &fixture,
             json!({"variables": {"NCCL_IB_GID_INDEX": "3"}, "shm": "1Gi"}),
         )
         .await;
-        test.until_running(2, 1).await;
-        let pods = test.pod_map().await;
+        fixture.until_running(2, 1).await;
+        let pods = fixture.pod_map().await;
         for (name, pod) in &pods {
             assert_eq!(variable(pod, "NCCL_IB_GID_INDEX"), "3", "{name}: {pod:#}");
             let mounts = &pod["spec"]["containers"][0]["volumeMounts"];
             let at_shm = |mount: &Value| mount["mountPath"] == "/dev/shm";
             assert!(mounts.as_array().unwrap().iter().any(at_shm), "{mounts:#}");
         }
-        let events = test.events("j").await;
+        let events = fixture.events("j").await;
         for reason in ["PyTorchJobWaitingForFabric", "PyTorchJobFabricAdded"] {
             let found = events.iter().filter(|(known, _)| known == reason);
             assert_eq!(found.count(), 1, "{reason}: {events:#?}");
         }
 
         // An edit counts from the next attempt.
-        let fabrics = test.whole(GROUP, VERSION, fabric::KIND);
+        let fabrics = fixture.whole(GROUP, VERSION, fabric::KIND);
         let edit = json!({"spec": {"variables": {"NCCL_IB_GID_INDEX": "1"}}});
         fabrics
             .patch(
-                &test.namespace,
+                &fixture.namespace,
                 &PatchParams::default(),
                 &Patch::Merge(&edit),
             )
             .await
             .unwrap();
-        test.edit(
-            "PyTorchJob",
-            "j",
-            json!({"metadata": {"annotations": {"trainyard.dev/restart": "once"}}}),
-        )
-        .await;
-        test.until_running(2, 2).await;
-        for (name, pod) in test.pod_map().await {
+        fixture
+            .edit(
+                "PyTorchJob",
+                "j",
+                json!({"metadata": {"annotations": {"trainyard.dev/restart": "once"}}}),
+            )
+            .await;
+        fixture.until_running(2, 2).await;
+        for (name, pod) in fixture.pod_map().await {
             assert_eq!(variable(&pod, "NCCL_IB_GID_INDEX"), "1", "{name}: {pod:#}");
         }
-        remove_fabric(&test).await;
+        remove_fabric(&fixture).await;
         operator.stop().await;
     });
 }
 
 /// Four pods that train, each with its counters before and after.
-fn trains(test: &TestNamespace) -> Value {
+fn trains(fixture: &TestNamespace) -> Value {
     // Larger than by default, so that nothing else on the network comes near.
     let script = "cat /proc/net/dev; trainyard smoke-trainer --epochs=1 --hidden=256 || exit 1; \
                   cat /proc/net/dev";
@@ -122,12 +126,12 @@ fn trains(test: &TestNamespace) -> Value {
         pod["containers"][0]["imagePullPolicy"] = json!("Never");
         pod["containers"][0]["command"] = json!(["bash", "-c", script]);
     }
-    on_fabric(test, job)
+    on_fabric(fixture, job)
 }
 
-async fn log(test: &TestNamespace, pod: &str) -> String {
+async fn log(fixture: &TestNamespace, pod: &str) -> String {
     let pods: kube::Api<k8s_openapi::api::core::v1::Pod> =
-        kube::Api::namespaced(test.client.clone(), &test.namespace);
+        kube::Api::namespaced(fixture.client.clone(), &fixture.namespace);
     let log = pods.logs(pod, &LogParams::default()).await;
     log.unwrap_or_default()
 }
@@ -145,9 +149,9 @@ fn sent(log: &str, interface: &str) -> u64 {
 
 /// A fabric of macvlan on the parent that the suite made, and the attachment that is generated from it. Each test
 /// has a `range` of its own: pods of the one before may still be on the network.
-pub(crate) async fn put_macvlan(test: &TestNamespace, range: &str) {
+pub(crate) async fn put_macvlan(fixture: &TestNamespace, range: &str) {
     let spec = json!({
-        "attachments": [test.namespace],
+        "attachments": [fixture.namespace],
         "interface": "net1",
         "expects": {"transport": "socket"},
         "network": {
@@ -156,9 +160,9 @@ pub(crate) async fn put_macvlan(test: &TestNamespace, range: &str) {
             "addresses": {"by": "host-local", "range": range},
         },
     });
-    let fabric = fabric::read_value(&put_fabric(test, spec).await).unwrap();
+    let fabric = fabric::read_value(&put_fabric(fixture, spec).await).unwrap();
     let attachment = fabric::attachment(&fabric).unwrap();
-    let attachments = test.api("k8s.cni.cncf.io", "v1", fabric::ATTACHMENT_KIND);
+    let attachments = fixture.api("k8s.cni.cncf.io", "v1", fabric::ATTACHMENT_KIND);
     let object = serde_json::from_value(attachment).unwrap();
     attachments
         .create(&PostParams::default(), &object)
@@ -168,20 +172,22 @@ pub(crate) async fn put_macvlan(test: &TestNamespace, range: &str) {
 
 #[test]
 fn gradients_use_the_fabric_interface() {
-    on_real_nodes("macvlan", |test| async move {
-        let operator = test.operator().await;
-        put_macvlan(&test, "10.77.1.0/24").await;
-        test.put(&trains(&test)).await;
-        test.until_condition("PyTorchJob", "j", "Succeeded").await;
+    on_real_nodes("macvlan", |fixture| async move {
+        let operator = fixture.operator().await;
+        put_macvlan(&fixture, "10.77.1.0/24").await;
+        fixture.put(&trains(&fixture)).await;
+        fixture
+            .until_condition("PyTorchJob", "j", "Succeeded")
+            .await;
         // The master's end is the job's; the others read their counters a moment later.
-        let pods = test
+        let pods = fixture
             .until("all pods have ended", || async {
-                let pods = test.pod_map().await;
+                let pods = fixture.pod_map().await;
                 let ended = |pod: &Value| pod["status"]["phase"] == "Succeeded";
                 (pods.len() == 4 && pods.values().all(ended)).then_some(pods)
             })
             .await;
-        let output = log(&test, "j-master-0").await;
+        let output = log(&fixture, "j-master-0").await;
         let last = output.lines().rfind(|line| line.starts_with("step "));
         let steps: u64 = last
             .and_then(|line| line.split(['/', ' ']).nth(2)?.parse().ok())
@@ -192,7 +198,7 @@ fn gradients_use_the_fabric_interface() {
         for (name, pod) in &pods {
             assert_eq!(
                 pod["metadata"]["annotations"][NETWORKS],
-                format!("{}@net1", test.namespace)
+                format!("{}@net1", fixture.namespace)
             );
             let annotation = pod["metadata"]["annotations"][ATTACHED].as_str().unwrap();
             let attached: Vec<Value> = serde_json::from_str(annotation).unwrap();
@@ -200,29 +206,29 @@ fn gradients_use_the_fabric_interface() {
             let address = second.unwrap()["ips"][0].as_str().unwrap().to_owned();
             assert!(address.starts_with("10.77.1."), "{annotation}");
 
-            let log = log(&test, name).await;
+            let log = log(&fixture, name).await;
             let (fabric, first) = (sent(&log, "net1"), sent(&log, "eth0"));
             let gradients = in_a_step * steps;
             assert!(fabric >= gradients, "{name}: {fabric} of {gradients} bytes");
             assert!(first < gradients / 10, "{name}: {first} bytes by eth0");
         }
-        remove_fabric(&test).await;
+        remove_fabric(&fixture).await;
         operator.stop().await;
     });
 }
 
 #[test]
 fn an_interface_that_is_not_there_is_what_the_job_reports() {
-    on_real_nodes("wrong-interface", |test| async move {
-        let operator = test.operator().await;
-        put_macvlan(&test, "10.77.2.0/24").await;
-        let mut job = trains(&test);
+    on_real_nodes("wrong-interface", |fixture| async move {
+        let operator = fixture.operator().await;
+        put_macvlan(&fixture, "10.77.2.0/24").await;
+        let mut job = trains(&fixture);
         for role in ["Master", "Worker"] {
             let pod = &mut job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"];
             pod["containers"][0]["env"] = json!([{"name": "GLOO_SOCKET_IFNAME", "value": "ib0"}]);
         }
-        test.put(&job).await;
-        let status = test
+        fixture.put(&job).await;
+        let status = fixture
             .until_status(
                 "PyTorchJob",
                 "j",
@@ -235,13 +241,13 @@ fn an_interface_that_is_not_there_is_what_the_job_reports() {
             .await;
         let sentence = &status["trainyard"]["lastFailure"]["verdict"]["sentence"];
         assert!(sentence.as_str().unwrap().contains("ib0"), "{status:#}");
-        let events = test.events("j").await;
+        let events = fixture.events("j").await;
         let wanted = |(reason, message): &(String, String)| {
             reason == "PyTorchJobFabricDisagrees"
                 && message.contains("`GLOO_SOCKET_IFNAME` is `ib0`, the fabric has `net1`")
         };
         assert!(events.iter().any(wanted), "{events:#?}");
-        remove_fabric(&test).await;
+        remove_fabric(&fixture).await;
         operator.stop().await;
     });
 }

@@ -6,13 +6,15 @@ use crate::harness::{ends, holds, on_cluster, pytorch};
 
 #[test]
 fn one_killed_pod_of_64_costs_one_attempt() {
-    on_cluster("gang", |test| async move {
-        let operator = test.operator().await;
-        test.put(&pytorch("big", 63, &json!({}))).await;
-        test.until_running(64, 1).await;
-        test.end_pod("big-worker-17", 137, "Error").await;
-        test.until_running(64, 2).await;
-        let status = test.until_condition("PyTorchJob", "big", "Running").await;
+    on_cluster("gang", |fixture| async move {
+        let operator = fixture.operator().await;
+        fixture.put(&pytorch("big", 63, &json!({}))).await;
+        fixture.until_running(64, 1).await;
+        fixture.end_pod("big-worker-17", 137, "Error").await;
+        fixture.until_running(64, 2).await;
+        let status = fixture
+            .until_condition("PyTorchJob", "big", "Running")
+            .await;
         assert_eq!(status["trainyard"]["attempt"], 2, "{status:#}");
         assert_eq!(status["trainyard"]["spent"]["user"], 1, "{status:#}");
         operator.stop().await;
@@ -21,12 +23,14 @@ fn one_killed_pod_of_64_costs_one_attempt() {
 
 #[test]
 fn failing_job_is_retried_up_to_its_limit() {
-    on_cluster("limit", |test| async move {
-        let operator = test.operator().await;
+    on_cluster("limit", |fixture| async move {
+        let operator = fixture.operator().await;
         let mut job = pytorch("loop", 1, &ends(1, "50ms"));
         job["spec"]["runPolicy"] = json!({"backoffLimit": 3});
-        test.put(&job).await;
-        let status = test.until_condition("PyTorchJob", "loop", "Failed").await;
+        fixture.put(&job).await;
+        let status = fixture
+            .until_condition("PyTorchJob", "loop", "Failed")
+            .await;
         assert_eq!(status["trainyard"]["spent"]["user"], 3, "{status:#}");
         assert_eq!(status["trainyard"]["attempt"], 3, "{status:#}");
         assert!(!status["completionTime"].is_null(), "{status:#}");
@@ -36,32 +40,37 @@ fn failing_job_is_retried_up_to_its_limit() {
 
 #[test]
 fn a_failed_job_whose_children_are_deleted_starts_nothing() {
-    on_cluster("terminal", |test| async move {
-        let operator = test.operator().await;
+    on_cluster("terminal", |fixture| async move {
+        let operator = fixture.operator().await;
         let mut job = pytorch("done", 1, &ends(1, "50ms"));
         job["spec"]["runPolicy"] = json!({"backoffLimit": 1, "cleanPodPolicy": "None"});
-        test.put(&job).await;
-        let failed = test.until_condition("PyTorchJob", "done", "Failed").await;
-        for name in test.pod_map().await.keys() {
-            test.pods()
+        fixture.put(&job).await;
+        let failed = fixture
+            .until_condition("PyTorchJob", "done", "Failed")
+            .await;
+        for name in fixture.pod_map().await.keys() {
+            fixture
+                .pods()
                 .delete(name, &kube::api::DeleteParams::default())
                 .await
                 .unwrap();
         }
-        test.until("the pods are gone", || async {
-            test.pod_map().await.is_empty().then_some(())
-        })
-        .await;
+        fixture
+            .until("the pods are gone", || async {
+                fixture.pod_map().await.is_empty().then_some(())
+            })
+            .await;
         // Whatever the operator makes of the deletions, it has made when it has looked once more.
-        test.edit(
-            "PyTorchJob",
-            "done",
-            json!({"metadata": {"labels": {"look": "again"}}}),
-        )
-        .await;
+        fixture
+            .edit(
+                "PyTorchJob",
+                "done",
+                json!({"metadata": {"labels": {"look": "again"}}}),
+            )
+            .await;
         operator.stop().await;
-        assert!(test.pod_map().await.is_empty());
-        let after = test.status("PyTorchJob", "done").await;
+        assert!(fixture.pod_map().await.is_empty());
+        let after = fixture.status("PyTorchJob", "done").await;
         assert_eq!(after["conditions"], failed["conditions"]);
         assert_eq!(after["completionTime"], failed["completionTime"]);
     });
@@ -69,24 +78,25 @@ fn a_failed_job_whose_children_are_deleted_starts_nothing() {
 
 #[test]
 fn restart_between_attempts_keeps_counts() {
-    on_cluster("killed", |test| async move {
-        let operator = test.operator().await;
+    on_cluster("killed", |fixture| async move {
+        let operator = fixture.operator().await;
         let mut job = pytorch("counted", 3, &json!({}));
         job["spec"]["runPolicy"] = json!({"backoffLimit": 3});
-        test.put(&job).await;
-        test.until_running(4, 1).await;
-        test.end_pod("counted-worker-1", 1, "Error").await;
-        test.until_status(
-            "PyTorchJob",
-            "counted",
-            "the second attempt is decided",
-            |status| status["trainyard"]["attempt"] == 2,
-        )
-        .await;
+        fixture.put(&job).await;
+        fixture.until_running(4, 1).await;
+        fixture.end_pod("counted-worker-1", 1, "Error").await;
+        fixture
+            .until_status(
+                "PyTorchJob",
+                "counted",
+                "the second attempt is decided",
+                |status| status["trainyard"]["attempt"] == 2,
+            )
+            .await;
         operator.kill().await;
-        let operator = test.operator().await;
-        test.until_running(4, 2).await;
-        let status = test.status("PyTorchJob", "counted").await;
+        let operator = fixture.operator().await;
+        fixture.until_running(4, 2).await;
+        let status = fixture.status("PyTorchJob", "counted").await;
         assert_eq!(status["trainyard"]["spent"]["user"], 1, "{status:#}");
         assert_eq!(status["trainyard"]["attempt"], 2, "{status:#}");
         operator.stop().await;
@@ -95,14 +105,14 @@ fn restart_between_attempts_keeps_counts() {
 
 #[test]
 fn a_pod_that_ran_out_of_memory_says_so() {
-    on_cluster("memory", |test| async move {
-        let operator = test.operator().await;
+    on_cluster("memory", |fixture| async move {
+        let operator = fixture.operator().await;
         let mut job = pytorch("oom", 1, &json!({}));
         job["spec"]["runPolicy"] = json!({"backoffLimit": 1});
-        test.put(&job).await;
-        test.until_running(2, 1).await;
-        test.end_pod("oom-worker-0", 137, "OOMKilled").await;
-        let status = test.until_condition("PyTorchJob", "oom", "Failed").await;
+        fixture.put(&job).await;
+        fixture.until_running(2, 1).await;
+        fixture.end_pod("oom-worker-0", 137, "OOMKilled").await;
+        let status = fixture.until_condition("PyTorchJob", "oom", "Failed").await;
         let failure = &status["trainyard"]["lastFailure"];
         assert_eq!(failure["pod"], "oom-worker-0", "{status:#}");
         assert_eq!(
@@ -115,21 +125,22 @@ fn a_pod_that_ran_out_of_memory_says_so() {
 
 #[test]
 fn a_poison_job_is_marked_and_harms_no_other() {
-    on_cluster("poison", |test| async move {
-        let operator = test.operator().await;
+    on_cluster("poison", |fixture| async move {
+        let operator = fixture.operator().await;
         let mut wrong = pytorch("wrong", 1, &json!({}));
         wrong["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["name"] =
             json!("trainer");
         wrong["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]["name"] =
             json!("trainer");
-        test.put(&wrong).await;
+        fixture.put(&wrong).await;
         let long = "a".repeat(70);
-        test.put(&pytorch(&long, 1, &json!({}))).await;
-        test.put(&pytorch("good", 1, &ends(0, "200ms"))).await;
-        test.until_condition("PyTorchJob", "good", "Succeeded")
+        fixture.put(&pytorch(&long, 1, &json!({}))).await;
+        fixture.put(&pytorch("good", 1, &ends(0, "200ms"))).await;
+        fixture
+            .until_condition("PyTorchJob", "good", "Succeeded")
             .await;
         for (name, words) in [("wrong", "pytorch"), (long.as_str(), "63")] {
-            let status = test
+            let status = fixture
                 .until_status("PyTorchJob", name, "it is marked", |status| {
                     !status["trainyard"]["waiting"].is_null()
                 })
@@ -137,7 +148,7 @@ fn a_poison_job_is_marked_and_harms_no_other() {
             let message = status["trainyard"]["waiting"]["message"].as_str().unwrap();
             assert!(message.contains(words), "{message}");
             assert!(!holds(&status, "Running"));
-            let events = test.events(name).await;
+            let events = fixture.events(name).await;
             assert!(
                 events
                     .iter()
@@ -151,9 +162,9 @@ fn a_poison_job_is_marked_and_harms_no_other() {
 
 #[test]
 fn quota_is_waited_for_and_reported() {
-    on_cluster("quota", |test| async move {
-        let operator = test.operator().await;
-        let quotas = test.api("", "v1", "ResourceQuota");
+    on_cluster("quota", |fixture| async move {
+        let operator = fixture.operator().await;
+        let quotas = fixture.api("", "v1", "ResourceQuota");
         let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota",
             "metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}});
         let quota = serde_json::from_value(quota).unwrap();
@@ -161,13 +172,14 @@ fn quota_is_waited_for_and_reported() {
             .create(&kube::api::PostParams::default(), &quota)
             .await
             .unwrap();
-        test.until("the quota is counted", || async {
-            let quota = quotas.get("few").await.unwrap();
-            (!quota.data["status"]["hard"].is_null()).then_some(())
-        })
-        .await;
-        test.put(&pytorch("tight", 1, &json!({}))).await;
-        let status = test
+        fixture
+            .until("the quota is counted", || async {
+                let quota = quotas.get("few").await.unwrap();
+                (!quota.data["status"]["hard"].is_null()).then_some(())
+            })
+            .await;
+        fixture.put(&pytorch("tight", 1, &json!({}))).await;
+        let status = fixture
             .until_status("PyTorchJob", "tight", "the quota is named", |status| {
                 let waiting = &status["trainyard"]["waiting"]["message"];
                 waiting
@@ -181,7 +193,7 @@ fn quota_is_waited_for_and_reported() {
             .await
             .unwrap();
         // The pod that was made before the quota said no was taken back: half of a gang is none.
-        test.until_running(2, 2).await;
+        fixture.until_running(2, 2).await;
         operator.stop().await;
     });
 }

@@ -126,21 +126,23 @@ impl TestNamespace {
         let client = Client::try_default().await.unwrap();
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let namespace = format!("{name}-{}-{number}", std::process::id());
-        let test = Self { client, namespace };
-        test.create(
-            "",
-            "v1",
-            "Namespace",
-            &json!({"metadata": {"name": test.namespace}}),
-        )
-        .await;
+        let fixture = Self { client, namespace };
+        fixture
+            .create(
+                "",
+                "v1",
+                "Namespace",
+                &json!({"metadata": {"name": fixture.namespace}}),
+            )
+            .await;
         // Pods are admitted only once the namespace has its account.
-        let accounts = test.api("", "v1", "ServiceAccount");
-        test.until("the namespace has its account", || async {
-            accounts.get_opt("default").await.unwrap().map(drop)
-        })
-        .await;
-        test
+        let accounts = fixture.api("", "v1", "ServiceAccount");
+        fixture
+            .until("the namespace has its account", || async {
+                accounts.get_opt("default").await.unwrap().map(drop)
+            })
+            .await;
+        fixture
     }
 
     pub(crate) fn api(&self, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {

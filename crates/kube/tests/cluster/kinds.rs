@@ -33,16 +33,16 @@ fn with_ends(mut job: Value) -> Value {
 }
 
 fn succeeds(name: &'static str, file: &'static str) {
-    on_cluster(name, |test| async move {
+    on_cluster(name, |fixture| async move {
         // The launcher of an `MPIJob` v1 starts its ranks by `kubectl` where there is no agent.
         let rights = |options: &mut trainyard_kube::Options| options.cluster.launcher_rights = true;
-        let operator = test.operator_with(rights).await;
+        let operator = fixture.operator_with(rights).await;
         let mut job = with_ends(example(file));
         let name = job["metadata"]["name"].as_str().unwrap().to_owned();
         job["metadata"].as_object_mut().unwrap().remove("namespace");
         let kind = job["kind"].as_str().unwrap().to_owned();
-        test.put(&job).await;
-        let status = test.until_condition(&kind, &name, "Succeeded").await;
+        fixture.put(&job).await;
+        let status = fixture.until_condition(&kind, &name, "Succeeded").await;
         assert!(!status["completionTime"].is_null(), "{status:#}");
         assert!(holds(&status, "Created"), "{status:#}");
         assert_eq!(status["trainyard"]["attempt"], 1, "{status:#}");

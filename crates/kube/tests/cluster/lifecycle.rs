@@ -6,30 +6,35 @@ use crate::harness::{ends, holds, on_cluster, pytorch};
 
 #[test]
 fn suspended_job_resumes_with_edited_spec() {
-    on_cluster("suspend", |test| async move {
-        let operator = test.operator().await;
-        test.put(&pytorch("held", 2, &json!({}))).await;
-        test.until_running(3, 1).await;
+    on_cluster("suspend", |fixture| async move {
+        let operator = fixture.operator().await;
+        fixture.put(&pytorch("held", 2, &json!({}))).await;
+        fixture.until_running(3, 1).await;
         let suspend = |yes: bool| json!({"spec": {"runPolicy": {"suspend": yes}}});
-        test.edit("PyTorchJob", "held", suspend(true)).await;
-        test.until_condition("PyTorchJob", "held", "Suspended")
+        fixture.edit("PyTorchJob", "held", suspend(true)).await;
+        fixture
+            .until_condition("PyTorchJob", "held", "Suspended")
             .await;
-        test.until("no pod is left", || async {
-            test.pod_map().await.is_empty().then_some(())
-        })
-        .await;
+        fixture
+            .until("no pod is left", || async {
+                fixture.pod_map().await.is_empty().then_some(())
+            })
+            .await;
         let edit = json!({"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 3,
             "template": {"spec": {"nodeSelector": {"kubernetes.io/os": "linux"}}}}}}});
-        test.edit("PyTorchJob", "held", edit).await;
-        test.edit("PyTorchJob", "held", suspend(false)).await;
-        test.until("four pods of the new spec run", || async {
-            let pods = test.pod_map().await;
-            let worker = pods.get("held-worker-2")?;
-            let selected = &worker["spec"]["nodeSelector"]["kubernetes.io/os"];
-            (pods.len() == 4 && selected == "linux").then_some(())
-        })
-        .await;
-        let status = test.until_condition("PyTorchJob", "held", "Running").await;
+        fixture.edit("PyTorchJob", "held", edit).await;
+        fixture.edit("PyTorchJob", "held", suspend(false)).await;
+        fixture
+            .until("four pods of the new spec run", || async {
+                let pods = fixture.pod_map().await;
+                let worker = pods.get("held-worker-2")?;
+                let selected = &worker["spec"]["nodeSelector"]["kubernetes.io/os"];
+                (pods.len() == 4 && selected == "linux").then_some(())
+            })
+            .await;
+        let status = fixture
+            .until_condition("PyTorchJob", "held", "Running")
+            .await;
         assert!(!holds(&status, "Suspended"), "{status:#}");
         operator.stop().await;
     });
@@ -37,22 +42,25 @@ fn suspended_job_resumes_with_edited_spec() {
 
 #[test]
 fn master_success_ends_job_and_releases_nodes() {
-    on_cluster("master", |test| async move {
-        let operator = test.operator().await;
+    on_cluster("master", |fixture| async move {
+        let operator = fixture.operator().await;
         let mut cleaned = pytorch("led", 2, &json!({}));
         cleaned["spec"]["runPolicy"]["cleanPodPolicy"] = json!("Running");
-        test.put(&cleaned).await;
-        test.put(&pytorch("kept", 2, &json!({}))).await;
-        test.until_running(6, 1).await;
+        fixture.put(&cleaned).await;
+        fixture.put(&pytorch("kept", 2, &json!({}))).await;
+        fixture.until_running(6, 1).await;
         for name in ["kept", "led"] {
-            test.end_pod(&format!("{name}-master-0"), 0, "Completed")
+            fixture
+                .end_pod(&format!("{name}-master-0"), 0, "Completed")
                 .await;
-            let status = test.until_condition("PyTorchJob", name, "Succeeded").await;
+            let status = fixture
+                .until_condition("PyTorchJob", name, "Succeeded")
+                .await;
             assert!(!holds(&status, "Running"), "{status:#}");
         }
-        let pods = test
+        let pods = fixture
             .until("running workers of one are gone", || async {
-                let pods = test.pod_map().await;
+                let pods = fixture.pod_map().await;
                 let led = pods.keys().filter(|name| name.starts_with("led-"));
                 (led.count() == 1).then_some(pods)
             })
@@ -69,32 +77,36 @@ fn master_success_ends_job_and_releases_nodes() {
 
 #[test]
 fn an_ended_job_goes_after_its_time_to_live() {
-    on_cluster("ttl", |test| async move {
-        let operator = test.operator().await;
+    on_cluster("ttl", |fixture| async move {
+        let operator = fixture.operator().await;
         let mut job = pytorch("brief", 0, &ends(0, "50ms"));
         job["spec"]["runPolicy"] = json!({"ttlSecondsAfterFinished": 1});
-        test.put(&job).await;
-        test.until("the job is gone", || async {
-            test.jobs("PyTorchJob")
-                .get_opt("brief")
-                .await
-                .unwrap()
-                .is_none()
-                .then_some(())
-        })
-        .await;
+        fixture.put(&job).await;
+        fixture
+            .until("the job is gone", || async {
+                fixture
+                    .jobs("PyTorchJob")
+                    .get_opt("brief")
+                    .await
+                    .unwrap()
+                    .is_none()
+                    .then_some(())
+            })
+            .await;
         operator.stop().await;
     });
 }
 
 #[test]
 fn a_deadline_is_kept_without_anything_else_happening() {
-    on_cluster("deadline", |test| async move {
-        let operator = test.operator().await;
+    on_cluster("deadline", |fixture| async move {
+        let operator = fixture.operator().await;
         let mut job = pytorch("late", 1, &json!({}));
         job["spec"]["runPolicy"] = json!({"activeDeadlineSeconds": 2});
-        test.put(&job).await;
-        let status = test.until_condition("PyTorchJob", "late", "Failed").await;
+        fixture.put(&job).await;
+        let status = fixture
+            .until_condition("PyTorchJob", "late", "Failed")
+            .await;
         assert!(
             status["conditions"].to_string().contains("deadline"),
             "{status:#}"
@@ -105,8 +117,8 @@ fn a_deadline_is_kept_without_anything_else_happening() {
 
 #[test]
 fn an_elastic_job_is_scaled_through_its_scale() {
-    on_cluster("scale", |test| async move {
-        let operator = test.operator().await;
+    on_cluster("scale", |fixture| async move {
+        let operator = fixture.operator().await;
         let worker = json!({"replicas": 2, "restartPolicy": "OnFailure", "template": {"spec": {
             "nodeSelector": {"test.trainyard.dev/node": "simulated"},
             "containers": [{"name": "pytorch", "image": "test", "command": ["train"]}]}}});
@@ -114,11 +126,12 @@ fn an_elastic_job_is_scaled_through_its_scale() {
             "metadata": {"name": "wide"},
             "spec": {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 4},
                 "pytorchReplicaSpecs": {"Worker": worker}}});
-        test.put(&job).await;
-        test.until_running(2, 1).await;
+        fixture.put(&job).await;
+        fixture.until_running(2, 1).await;
         for replicas in [4, 1] {
             let scale = json!({"spec": {"replicas": replicas}});
-            test.jobs("PyTorchJob")
+            fixture
+                .jobs("PyTorchJob")
                 .patch_scale(
                     "wide",
                     &kube::api::PatchParams::default(),
@@ -126,7 +139,7 @@ fn an_elastic_job_is_scaled_through_its_scale() {
                 )
                 .await
                 .unwrap();
-            test.until_running(replicas, 1).await;
+            fixture.until_running(replicas, 1).await;
         }
         operator.stop().await;
     });
@@ -134,8 +147,8 @@ fn an_elastic_job_is_scaled_through_its_scale() {
 
 #[test]
 fn the_cluster_s_autoscaler_scales_an_elastic_job() {
-    on_cluster("autoscaler", |test| async move {
-        let operator = test.operator().await;
+    on_cluster("autoscaler", |fixture| async move {
+        let operator = fixture.operator().await;
         let worker = json!({"replicas": 2, "restartPolicy": "OnFailure", "template": {"spec": {
             "nodeSelector": {"test.trainyard.dev/node": "simulated"},
             "containers": [{"name": "pytorch", "image": "test", "command": ["train"]}]}}});
@@ -145,9 +158,9 @@ fn the_cluster_s_autoscaler_scales_an_elastic_job() {
             "metadata": {"name": "wide"},
             "spec": {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 4, "metrics": metrics},
                 "pytorchReplicaSpecs": {"Worker": worker}}});
-        test.put(&job).await;
-        test.until_running(2, 1).await;
-        let autoscalers = test.api("autoscaling", "v2", "HorizontalPodAutoscaler");
+        fixture.put(&job).await;
+        fixture.until_running(2, 1).await;
+        let autoscalers = fixture.api("autoscaling", "v2", "HorizontalPodAutoscaler");
         let made = autoscalers.get("wide").await.unwrap();
         let want = json!({"minReplicas": 1, "maxReplicas": 4, "metrics": metrics,
             "scaleTargetRef": {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob",
@@ -155,9 +168,9 @@ fn the_cluster_s_autoscaler_scales_an_elastic_job() {
         assert_eq!(made.data["spec"], want);
         // Nobody measures anything here, but a job below its bounds is scaled without that.
         let raise = json!({"spec": {"elasticPolicy": {"minReplicas": 3}}});
-        test.edit("PyTorchJob", "wide", raise).await;
-        test.until_running(3, 1).await;
-        let seen = test
+        fixture.edit("PyTorchJob", "wide", raise).await;
+        fixture.until_running(3, 1).await;
+        let seen = fixture
             .until("the autoscaler has seen the job", || async {
                 let seen = autoscalers.get("wide").await.unwrap();
                 (seen.data["status"]["currentReplicas"] == 3).then_some(seen)
@@ -171,16 +184,17 @@ fn the_cluster_s_autoscaler_scales_an_elastic_job() {
 
 #[test]
 fn a_job_of_another_manager_is_not_touched() {
-    on_cluster("managed", |test| async move {
-        let operator = test.operator().await;
+    on_cluster("managed", |fixture| async move {
+        let operator = fixture.operator().await;
         let mut job = pytorch("theirs", 1, &json!({}));
         job["spec"]["runPolicy"] = json!({"managedBy": "kueue.x-k8s.io/multikueue"});
-        test.put(&job).await;
-        test.put(&pytorch("ours", 0, &ends(0, "50ms"))).await;
-        test.until_condition("PyTorchJob", "ours", "Succeeded")
+        fixture.put(&job).await;
+        fixture.put(&pytorch("ours", 0, &ends(0, "50ms"))).await;
+        fixture
+            .until_condition("PyTorchJob", "ours", "Succeeded")
             .await;
-        assert!(test.status("PyTorchJob", "theirs").await.is_null());
-        assert!(!test.pod_map().await.contains_key("theirs-master-0"));
+        assert!(fixture.status("PyTorchJob", "theirs").await.is_null());
+        assert!(!fixture.pod_map().await.contains_key("theirs-master-0"));
         operator.stop().await;
     });
 }

@@ -6,18 +6,20 @@ use crate::harness::{alone_on_cluster, pytorch};
 
 #[test]
 fn two_thousand_pods_at_once_are_made_and_run() {
-    alone_on_cluster("many", |test| async move {
-        let operator = test.operator().await;
+    alone_on_cluster("many", |fixture| async move {
+        let operator = fixture.operator().await;
         for number in 0..20 {
-            test.put(&pytorch(&format!("wide-{number}"), 99, &json!({})))
+            fixture
+                .put(&pytorch(&format!("wide-{number}"), 99, &json!({})))
                 .await;
         }
         for number in 0..20 {
             let name = format!("wide-{number}");
-            test.until_status("PyTorchJob", &name, "all its pods run", |status| {
-                status["replicaStatuses"]["Worker"]["active"] == 99
-            })
-            .await;
+            fixture
+                .until_status("PyTorchJob", &name, "all its pods run", |status| {
+                    status["replicaStatuses"]["Worker"]["active"] == 99
+                })
+                .await;
         }
         let metrics = operator.operator.metrics().text();
         let failed: Vec<&str> = metrics

@@ -61,30 +61,31 @@ fn mpi_with(api_version: &str, user: u32, line: &str, change: impl FnOnce(&mut V
 }
 
 /// The log of the one pod of the launcher that is left.
-async fn launcher_log(test: &TestNamespace) -> String {
+async fn launcher_log(fixture: &TestNamespace) -> String {
     let pods: kube::Api<k8s_openapi::api::core::v1::Pod> =
-        kube::Api::namespaced(test.client.clone(), &test.namespace);
-    let all = test.pod_map().await;
+        kube::Api::namespaced(fixture.client.clone(), &fixture.namespace);
+    let all = fixture.pod_map().await;
     let name = all.keys().find(|name| name.contains("launcher")).unwrap();
     pods.logs(name, &LogParams::default()).await.unwrap()
 }
 
-async fn until_ended(test: &TestNamespace) -> Value {
-    test.until_status("MPIJob", "ranks", "the job has ended", |status| {
-        ["Succeeded", "Failed"].iter().any(|end| holds(status, end))
-    })
-    .await
+async fn until_ended(fixture: &TestNamespace) -> Value {
+    fixture
+        .until_status("MPIJob", "ranks", "the job has ended", |status| {
+            ["Succeeded", "Failed"].iter().any(|end| holds(status, end))
+        })
+        .await
 }
 
 fn ranks_run(name: &'static str, api_version: &'static str, user: u32) {
-    on_real_nodes(name, move |test| async move {
-        let operator = test
+    on_real_nodes(name, move |fixture| async move {
+        let operator = fixture
             .operator_with(|options| options.cluster.agent_image = Some(AGENT_IMAGE.to_owned()))
             .await;
         let line = "echo rank $OMPI_COMM_WORLD_RANK on $(hostname) as $(id -u)";
-        test.put(&mpi(api_version, user, line)).await;
-        let status = until_ended(&test).await;
-        let log = launcher_log(&test).await;
+        fixture.put(&mpi(api_version, user, line)).await;
+        let status = until_ended(&fixture).await;
+        let log = launcher_log(&fixture).await;
         assert!(holds(&status, "Succeeded"), "{status:#}\n{log}");
         let mut lines: Vec<&str> = log
             .lines()
@@ -95,11 +96,11 @@ fn ranks_run(name: &'static str, api_version: &'static str, user: u32) {
         assert_eq!(lines, want, "{log}");
         // The launcher has no rights, and there are no keys of ssh.
         for kind in ["Role", "RoleBinding"] {
-            let rbac = test.api("rbac.authorization.k8s.io", "v1", kind);
+            let rbac = fixture.api("rbac.authorization.k8s.io", "v1", kind);
             let there = rbac.get_opt("ranks-launcher").await.unwrap();
             assert!(there.is_none(), "{kind}: {there:?}");
         }
-        let keys = test.api("", "v1", "Secret").get_opt("ranks-ssh").await;
+        let keys = fixture.api("", "v1", "Secret").get_opt("ranks-ssh").await;
         assert!(keys.unwrap().is_none());
         operator.stop().await;
     });
@@ -117,8 +118,8 @@ fn agent_starts_v2beta1_ranks_as_ordinary_user() {
 
 #[test]
 fn ranks_of_v2beta1_are_started_by_ssh() {
-    on_real_nodes("ssh", |test| async move {
-        let operator = test.operator().await;
+    on_real_nodes("ssh", |fixture| async move {
+        let operator = fixture.operator().await;
         // Images for the MPI Operator bring keys of the server, trust those of others, and do not mind
         // that anyone may write to the folder of a mounted Secret.
         let serve = "ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/key && exec /usr/sbin/sshd -De \
@@ -137,9 +138,9 @@ fn ranks_of_v2beta1_are_started_by_ssh() {
             worker["command"] = json!(["sh", "-c", serve]);
             worker["readinessProbe"] = json!({"tcpSocket": {"port": 22}, "periodSeconds": 1});
         });
-        test.put(&job).await;
-        let status = until_ended(&test).await;
-        let log = launcher_log(&test).await;
+        fixture.put(&job).await;
+        let status = until_ended(&fixture).await;
+        let log = launcher_log(&fixture).await;
         assert!(holds(&status, "Succeeded"), "{status:#}\n{log}");
         for rank in 0..3 {
             let said = format!("rank {rank} on ranks-worker-{rank}");
@@ -151,19 +152,20 @@ fn ranks_of_v2beta1_are_started_by_ssh() {
 
 #[test]
 fn lost_worker_restarts_the_ranks() {
-    on_real_nodes("agent-again", |test| async move {
-        let operator = test
+    on_real_nodes("agent-again", |fixture| async move {
+        let operator = fixture
             .operator_with(|options| options.cluster.agent_image = Some(AGENT_IMAGE.to_owned()))
             .await;
         let line = "test $TRAINYARD_ATTEMPT -gt 1 || sleep 600; echo attempt $TRAINYARD_ATTEMPT";
-        test.put(&mpi("kubeflow.org/v2beta1", 0, line)).await;
-        test.until_running(4, 1).await;
-        test.pods()
+        fixture.put(&mpi("kubeflow.org/v2beta1", 0, line)).await;
+        fixture.until_running(4, 1).await;
+        fixture
+            .pods()
             .delete("ranks-worker-1", &DeleteParams::default().grace_period(0))
             .await
             .unwrap();
-        let status = until_ended(&test).await;
-        let log = launcher_log(&test).await;
+        let status = until_ended(&fixture).await;
+        let log = launcher_log(&fixture).await;
         assert!(holds(&status, "Succeeded"), "{status:#}\n{log}");
         assert_eq!(status["trainyard"]["attempt"], 2, "{status:#}");
         assert_eq!(log.matches("attempt 2").count(), 3, "{log}");

@@ -6,39 +6,40 @@ use serde_json::json;
 use crate::harness::{TestNamespace, on_cluster, pytorch};
 
 /// Makes a simulated node that only the pods of this test may use.
-pub(crate) async fn node(test: &TestNamespace, name: &str) -> Api<DynamicObject> {
+pub(crate) async fn node(fixture: &TestNamespace, name: &str) -> Api<DynamicObject> {
     let nodes: Api<DynamicObject> = {
         let gvk = kube::core::GroupVersionKind::gvk("", "v1", "Node");
         let resource = kube::core::ApiResource::from_gvk(&gvk);
-        Api::all_with(test.client.clone(), &resource)
+        Api::all_with(fixture.client.clone(), &resource)
     };
     let size = json!({"cpu": "96", "memory": "1Ti", "pods": "110",
         "ephemeral-storage": "1Ti", "nvidia.com/gpu": "8"});
     let node = json!({"apiVersion": "v1", "kind": "Node",
         "metadata": {"name": name,
             "annotations": {"kwok.x-k8s.io/node": "simulated"},
-            "labels": {"test.trainyard.dev/for": test.namespace, "kubernetes.io/hostname": name}},
-        "spec": {"taints": [{"key": "test.trainyard.dev/for", "value": test.namespace, "effect": "NoSchedule"}]},
+            "labels": {"test.trainyard.dev/for": fixture.namespace, "kubernetes.io/hostname": name}},
+        "spec": {"taints": [{"key": "test.trainyard.dev/for", "value": fixture.namespace, "effect": "NoSchedule"}]},
         "status": {"allocatable": size, "capacity": size}});
     let node: DynamicObject = serde_json::from_value(node).unwrap();
     nodes.create(&PostParams::default(), &node).await.unwrap();
-    test.until("the node is ready", || async {
-        let node = nodes.get(name).await.unwrap();
-        let conditions = node.data["status"]["conditions"].as_array()?.clone();
-        let ready = |one: &serde_json::Value| one["type"] == "Ready" && one["status"] == "True";
-        conditions.iter().any(ready).then_some(())
-    })
-    .await;
+    fixture
+        .until("the node is ready", || async {
+            let node = nodes.get(name).await.unwrap();
+            let conditions = node.data["status"]["conditions"].as_array()?.clone();
+            let ready = |one: &serde_json::Value| one["type"] == "Ready" && one["status"] == "True";
+            conditions.iter().any(ready).then_some(())
+        })
+        .await;
     nodes
 }
 
 /// A gang that stays on the nodes of this test.
-fn gang(test: &TestNamespace, name: &str) -> serde_json::Value {
+fn gang(fixture: &TestNamespace, name: &str) -> serde_json::Value {
     let mut job = pytorch(name, 3, &json!({}));
     job["metadata"]["annotations"] = json!({"trainyard.dev/lost-after": "2s"});
     for role in ["Master", "Worker"] {
         let pod = &mut job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"];
-        pod["nodeSelector"] = json!({"test.trainyard.dev/for": test.namespace});
+        pod["nodeSelector"] = json!({"test.trainyard.dev/for": fixture.namespace});
         pod["tolerations"] = json!([{"key": "test.trainyard.dev/for", "operator": "Exists"}]);
         pod["topologySpreadConstraints"] = json!([{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
             "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}}]);
@@ -48,25 +49,25 @@ fn gang(test: &TestNamespace, name: &str) -> serde_json::Value {
 
 #[test]
 fn deleted_node_costs_one_infrastructure_attempt() {
-    on_cluster("node-gone", |test| async move {
-        let operator = test.operator().await;
+    on_cluster("node-gone", |fixture| async move {
+        let operator = fixture.operator().await;
         let (a, b) = (
-            format!("{}-a", test.namespace),
-            format!("{}-b", test.namespace),
+            format!("{}-a", fixture.namespace),
+            format!("{}-b", fixture.namespace),
         );
-        let nodes = node(&test, &a).await;
-        test.put(&gang(&test, "moved")).await;
-        test.until_running(4, 1).await;
-        node(&test, &b).await;
+        let nodes = node(&fixture, &a).await;
+        fixture.put(&gang(&fixture, "moved")).await;
+        fixture.until_running(4, 1).await;
+        node(&fixture, &b).await;
         nodes.delete(&a, &DeleteParams::default()).await.unwrap();
-        test.until_running(4, 2).await;
-        let status = test.status("PyTorchJob", "moved").await;
+        fixture.until_running(4, 2).await;
+        let status = fixture.status("PyTorchJob", "moved").await;
         assert_eq!(
             status["trainyard"]["spent"]["infrastructure"], 1,
             "{status:#}"
         );
         assert_eq!(status["trainyard"]["spent"]["user"], 0, "{status:#}");
-        for pod in test.pod_map().await.values() {
+        for pod in fixture.pod_map().await.values() {
             assert_eq!(pod["spec"]["nodeName"], b.as_str());
         }
         nodes.delete(&b, &DeleteParams::default()).await.unwrap();
@@ -76,16 +77,16 @@ fn deleted_node_costs_one_infrastructure_attempt() {
 
 #[test]
 fn silent_node_is_replaced_without_pod_deletion() {
-    on_cluster("node-off", |test| async move {
-        let operator = test.operator().await;
+    on_cluster("node-off", |fixture| async move {
+        let operator = fixture.operator().await;
         let (a, b) = (
-            format!("{}-a", test.namespace),
-            format!("{}-b", test.namespace),
+            format!("{}-a", fixture.namespace),
+            format!("{}-b", fixture.namespace),
         );
-        let nodes = node(&test, &a).await;
-        test.put(&gang(&test, "stuck")).await;
-        test.until_running(4, 1).await;
-        node(&test, &b).await;
+        let nodes = node(&fixture, &a).await;
+        fixture.put(&gang(&fixture, "stuck")).await;
+        fixture.until_running(4, 1).await;
+        node(&fixture, &b).await;
         // Or the scheduler could use it again before it sees that the node is dead.
         let cordon = json!({"spec": {"unschedulable": true}});
         nodes
@@ -105,13 +106,14 @@ fn silent_node_is_replaced_without_pod_deletion() {
             .patch_status(&a, &PatchParams::default(), &Patch::Merge(&silent))
             .await
             .unwrap();
-        test.until("the second attempt is decided", || async {
-            let status = test.status("PyTorchJob", "stuck").await;
-            (status["trainyard"]["attempt"] == 2).then_some(())
-        })
-        .await;
-        test.until_running(4, 2).await;
-        let status = test.status("PyTorchJob", "stuck").await;
+        fixture
+            .until("the second attempt is decided", || async {
+                let status = fixture.status("PyTorchJob", "stuck").await;
+                (status["trainyard"]["attempt"] == 2).then_some(())
+            })
+            .await;
+        fixture.until_running(4, 2).await;
+        let status = fixture.status("PyTorchJob", "stuck").await;
         assert_eq!(
             status["trainyard"]["spent"]["infrastructure"], 1,
             "{status:#}"

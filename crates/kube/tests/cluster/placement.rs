@@ -17,13 +17,13 @@ pub(crate) struct Rack {
 }
 
 impl Rack {
-    pub(crate) async fn new(test: &TestNamespace, count: u32) -> Self {
+    pub(crate) async fn new(fixture: &TestNamespace, count: u32) -> Self {
         let names: Vec<String> = (0..count)
-            .map(|at| format!("{}-{at}", test.namespace))
+            .map(|at| format!("{}-{at}", fixture.namespace))
             .collect();
         let mut nodes = None;
         for name in &names {
-            nodes = Some(node(test, name).await);
+            nodes = Some(node(fixture, name).await);
         }
         Self {
             nodes: nodes.expect("a rack has nodes"),
@@ -50,28 +50,33 @@ impl Rack {
 }
 
 /// Ties a pod template to the nodes of this test, with all GPUs of one.
-fn whole_node(test: &TestNamespace, role: &mut Value) {
+fn whole_node(fixture: &TestNamespace, role: &mut Value) {
     let pod = &mut role["template"]["spec"];
-    pod["nodeSelector"] = json!({"test.trainyard.dev/for": test.namespace});
+    pod["nodeSelector"] = json!({"test.trainyard.dev/for": fixture.namespace});
     pod["tolerations"] = json!([{"key": "test.trainyard.dev/for", "operator": "Exists"}]);
     pod["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": 8}});
 }
 
 /// A gang of a master and `workers` workers, each with a node of its own.
-pub(crate) fn gang(test: &TestNamespace, name: &str, workers: u32, annotations: &Value) -> Value {
+pub(crate) fn gang(
+    fixture: &TestNamespace,
+    name: &str,
+    workers: u32,
+    annotations: &Value,
+) -> Value {
     let mut job = pytorch(name, workers, annotations);
     for role in ["Master", "Worker"] {
         let role = &mut job["spec"]["pytorchReplicaSpecs"][role];
         if !role.is_null() {
-            whole_node(test, role);
+            whole_node(fixture, role);
         }
     }
     job
 }
 
 /// The pods of `job` that have a node.
-pub(crate) async fn seated(test: &TestNamespace, job: &str) -> usize {
-    let pods = test.pod_map().await;
+pub(crate) async fn seated(fixture: &TestNamespace, job: &str) -> usize {
+    let pods = fixture.pod_map().await;
     let of_job = pods.values().filter(|pod| {
         pod["metadata"]["labels"]["training.kubeflow.org/job-name"] == job
             && pod["spec"]["nodeName"].is_string()
@@ -79,8 +84,8 @@ pub(crate) async fn seated(test: &TestNamespace, job: &str) -> usize {
     of_job.count()
 }
 
-async fn waits(test: &TestNamespace, job: &str) -> String {
-    let status = test
+async fn waits(fixture: &TestNamespace, job: &str) -> String {
+    let status = fixture
         .until_status("PyTorchJob", job, "it waits for seats", |status| {
             let waiting = &status["trainyard"]["waiting"];
             waiting["code"] == "WaitingForSeats"
@@ -95,40 +100,44 @@ async fn waits(test: &TestNamespace, job: &str) -> String {
 
 #[test]
 fn of_two_jobs_with_room_for_one_the_other_holds_nothing() {
-    on_cluster("room-for-one", |test| async move {
-        let rack = Rack::new(&test, 3).await;
-        let operator = test.operator().await;
-        test.put(&gang(&test, "first", 1, &json!({}))).await;
-        test.until_running(2, 1).await;
-        test.put(&gang(&test, "second", 1, &json!({}))).await;
-        let why = waits(&test, "second").await;
+    on_cluster("room-for-one", |fixture| async move {
+        let rack = Rack::new(&fixture, 3).await;
+        let operator = fixture.operator().await;
+        fixture.put(&gang(&fixture, "first", 1, &json!({}))).await;
+        fixture.until_running(2, 1).await;
+        fixture.put(&gang(&fixture, "second", 1, &json!({}))).await;
+        let why = waits(&fixture, "second").await;
         assert!(why.contains("first"), "names who holds the seats: {why}");
-        assert_eq!(seated(&test, "second").await, 0);
+        assert_eq!(seated(&fixture, "second").await, 0);
         // The node that is left is kept for the gang, and not taken: a pod of anybody gets it.
         let mut role =
             json!({"template": {"spec": {"containers": [{"name": "c", "image": "test"}]}}});
-        whole_node(&test, &mut role);
+        whole_node(&fixture, &mut role);
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "anybody"},
             "spec": role["template"]["spec"]});
         let pod: DynamicObject = serde_json::from_value(pod).unwrap();
-        test.pods()
+        fixture
+            .pods()
             .create(&PostParams::default(), &pod)
             .await
             .unwrap();
-        test.until("the pod of anybody runs", || async {
-            let pod = test.pods().get("anybody").await.unwrap();
-            (pod.data["status"]["phase"] == "Running").then_some(())
-        })
-        .await;
-        test.jobs("PyTorchJob")
+        fixture
+            .until("the pod of anybody runs", || async {
+                let pod = fixture.pods().get("anybody").await.unwrap();
+                (pod.data["status"]["phase"] == "Running").then_some(())
+            })
+            .await;
+        fixture
+            .jobs("PyTorchJob")
             .delete("first", &DeleteParams::background())
             .await
             .unwrap();
-        test.until_status("PyTorchJob", "second", "it runs", |status| {
-            status["replicaStatuses"]["Worker"]["active"] == 1 && holds(status, "Running")
-        })
-        .await;
-        let status = test.status("PyTorchJob", "second").await;
+        fixture
+            .until_status("PyTorchJob", "second", "it runs", |status| {
+                status["replicaStatuses"]["Worker"]["active"] == 1 && holds(status, "Running")
+            })
+            .await;
+        let status = fixture.status("PyTorchJob", "second").await;
         assert_eq!(status["trainyard"]["attempt"], 1, "{status:#}");
         operator.stop().await;
         rack.remove().await;
@@ -137,13 +146,13 @@ fn of_two_jobs_with_room_for_one_the_other_holds_nothing() {
 
 #[test]
 fn a_launcher_starts_when_its_held_back_workers_got_seats() {
-    on_cluster("launcher", |test| async move {
-        let rack = Rack::new(&test, 2).await;
-        let operator = test
+    on_cluster("launcher", |fixture| async move {
+        let rack = Rack::new(&fixture, 2).await;
+        let operator = fixture
             .operator_with(|options| options.cluster.launcher_rights = true)
             .await;
-        test.put(&gang(&test, "before", 1, &json!({}))).await;
-        test.until_running(2, 1).await;
+        fixture.put(&gang(&fixture, "before", 1, &json!({}))).await;
+        fixture.until_running(2, 1).await;
         let role = |replicas: u32, annotations: Value| {
             json!({"replicas": replicas, "restartPolicy": "Never", "template": {
                 "metadata": {"annotations": annotations},
@@ -151,26 +160,30 @@ fn a_launcher_starts_when_its_held_back_workers_got_seats() {
         };
         let mut launcher = role(1, ends(0, "200ms"));
         let mut worker = role(2, json!({}));
-        whole_node(&test, &mut worker);
-        whole_node(&test, &mut launcher);
+        whole_node(&fixture, &mut worker);
+        whole_node(&fixture, &mut launcher);
         launcher["template"]["spec"]["containers"][0]["resources"] = json!({});
-        test.put(&json!({"apiVersion": "kubeflow.org/v1", "kind": "MPIJob",
+        fixture
+            .put(&json!({"apiVersion": "kubeflow.org/v1", "kind": "MPIJob",
             "metadata": {"name": "ranks"},
             "spec": {"mpiReplicaSpecs": {"Launcher": launcher, "Worker": worker}}}))
             .await;
-        test.until_status("MPIJob", "ranks", "it waits for seats", |status| {
-            status["trainyard"]["waiting"]["code"] == "WaitingForSeats"
-        })
-        .await;
-        assert_eq!(seated(&test, "ranks").await, 0);
-        test.jobs("PyTorchJob")
+        fixture
+            .until_status("MPIJob", "ranks", "it waits for seats", |status| {
+                status["trainyard"]["waiting"]["code"] == "WaitingForSeats"
+            })
+            .await;
+        assert_eq!(seated(&fixture, "ranks").await, 0);
+        fixture
+            .jobs("PyTorchJob")
             .delete("before", &DeleteParams::background())
             .await
             .unwrap();
-        test.until_status("MPIJob", "ranks", "it succeeds", |status| {
-            holds(status, "Succeeded")
-        })
-        .await;
+        fixture
+            .until_status("MPIJob", "ranks", "it succeeds", |status| {
+                holds(status, "Succeeded")
+            })
+            .await;
         operator.stop().await;
         rack.remove().await;
     });
@@ -178,33 +191,35 @@ fn a_launcher_starts_when_its_held_back_workers_got_seats() {
 
 #[test]
 fn drained_gang_goes_before_waiting_gangs() {
-    on_cluster("drained", |test| async move {
-        let rack = Rack::new(&test, 2).await;
-        let operator = test.operator().await;
-        test.put(&gang(&test, "first", 1, &json!({}))).await;
-        test.until_running(2, 1).await;
-        test.put(&gang(&test, "second", 1, &json!({}))).await;
-        waits(&test, "second").await;
+    on_cluster("drained", |fixture| async move {
+        let rack = Rack::new(&fixture, 2).await;
+        let operator = fixture.operator().await;
+        fixture.put(&gang(&fixture, "first", 1, &json!({}))).await;
+        fixture.until_running(2, 1).await;
+        fixture.put(&gang(&fixture, "second", 1, &json!({}))).await;
+        waits(&fixture, "second").await;
         let drained = &rack.names[0];
         rack.cordon(drained, true).await;
-        let pods = test.pod_map().await;
+        let pods = fixture.pod_map().await;
         let on_it = pods
             .values()
             .find(|pod| pod["spec"]["nodeName"] == **drained);
         let name = on_it.and_then(|pod| pod["metadata"]["name"].as_str());
-        test.pods()
+        fixture
+            .pods()
             .delete(name.expect("a pod is there"), &DeleteParams::default())
             .await
             .unwrap();
-        waits(&test, "first").await;
+        waits(&fixture, "first").await;
         rack.cordon(drained, false).await;
-        test.until_status("PyTorchJob", "first", "its second attempt runs", |status| {
-            status["trainyard"]["attempt"] == 2
-                && status["replicaStatuses"]["Worker"]["active"] == 1
-                && holds(status, "Running")
-        })
-        .await;
-        assert_eq!(seated(&test, "second").await, 0);
+        fixture
+            .until_status("PyTorchJob", "first", "its second attempt runs", |status| {
+                status["trainyard"]["attempt"] == 2
+                    && status["replicaStatuses"]["Worker"]["active"] == 1
+                    && holds(status, "Running")
+            })
+            .await;
+        assert_eq!(seated(&fixture, "second").await, 0);
         operator.stop().await;
         rack.remove().await;
     });
@@ -212,11 +227,11 @@ fn drained_gang_goes_before_waiting_gangs() {
 
 #[test]
 fn nodes_taken_by_another_scheduler_are_replaced() {
-    on_cluster("raced", |test| async move {
-        let rack = Rack::new(&test, 2).await;
-        let operator = test.operator().await;
+    on_cluster("raced", |fixture| async move {
+        let rack = Rack::new(&fixture, 2).await;
+        let operator = fixture.operator().await;
         // What placement does not look at: a port of the host that is taken on the first node.
-        let mut job = gang(&test, "ports", 0, &json!({}));
+        let mut job = gang(&fixture, "ports", 0, &json!({}));
         let pod = &mut job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"];
         pod["hostNetwork"] = json!(true);
         pod["containers"][0]["ports"] =
@@ -227,12 +242,13 @@ fn nodes_taken_by_another_scheduler_are_replaced() {
                 "containers": [{"name": "c", "image": "test",
                     "ports": [{"containerPort": 7777, "hostPort": 7777}]}]}});
         let blocker: DynamicObject = serde_json::from_value(blocker).unwrap();
-        test.pods()
+        fixture
+            .pods()
             .create(&PostParams::default(), &blocker)
             .await
             .unwrap();
-        test.put(&job).await;
-        let status = test
+        fixture.put(&job).await;
+        let status = fixture
             .until_status("PyTorchJob", "ports", "it runs", |status| {
                 holds(status, "Running")
             })
@@ -248,41 +264,42 @@ fn nodes_taken_by_another_scheduler_are_replaced() {
 
 #[test]
 fn preemption_evicts_and_restarts_the_victim() {
-    on_cluster("preempts", |test| async move {
-        let rack = Rack::new(&test, 2).await;
+    on_cluster("preempts", |fixture| async move {
+        let rack = Rack::new(&fixture, 2).await;
         let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
-            "metadata": {"name": test.namespace}, "value": 1_000});
-        let classes = test.whole("scheduling.k8s.io", "v1", "PriorityClass");
+            "metadata": {"name": fixture.namespace}, "value": 1_000});
+        let classes = fixture.whole("scheduling.k8s.io", "v1", "PriorityClass");
         let class: DynamicObject = serde_json::from_value(class).unwrap();
         classes
             .create(&PostParams::default(), &class)
             .await
             .unwrap();
-        let operator = test.operator().await;
-        test.put(&gang(&test, "cheap", 1, &json!({}))).await;
-        test.until_running(2, 1).await;
+        let operator = fixture.operator().await;
+        fixture.put(&gang(&fixture, "cheap", 1, &json!({}))).await;
+        fixture.until_running(2, 1).await;
 
-        let mut urgent = gang(&test, "urgent", 1, &json!({}));
+        let mut urgent = gang(&fixture, "urgent", 1, &json!({}));
         urgent["metadata"]["annotations"] = json!({"trainyard.dev/preemption": "lower-priority"});
         for role in ["Master", "Worker"] {
             let pod = &mut urgent["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"];
-            pod["priorityClassName"] = json!(test.namespace);
+            pod["priorityClassName"] = json!(fixture.namespace);
         }
-        test.put(&urgent).await;
-        test.until_status("PyTorchJob", "urgent", "it runs", |status| {
-            holds(status, "Running")
-        })
-        .await;
-        assert_eq!(seated(&test, "cheap").await, 0, "nothing of it is left");
-        let why = waits(&test, "cheap").await;
+        fixture.put(&urgent).await;
+        fixture
+            .until_status("PyTorchJob", "urgent", "it runs", |status| {
+                holds(status, "Running")
+            })
+            .await;
+        assert_eq!(seated(&fixture, "cheap").await, 0, "nothing of it is left");
+        let why = waits(&fixture, "cheap").await;
         assert!(why.contains("urgent"), "names who holds the seats: {why}");
-        let status = test.status("PyTorchJob", "cheap").await;
+        let status = fixture.status("PyTorchJob", "cheap").await;
         let spent = &status["trainyard"]["spent"];
         assert_eq!(
             (&spent["preemption"], &spent["user"]),
             (&json!(1), &json!(0))
         );
-        let events = test.events("cheap").await;
+        let events = fixture.events("cheap").await;
         let event = events
             .iter()
             .find(|(reason, _)| reason == "PyTorchJobPreempted");
@@ -291,17 +308,19 @@ fn preemption_evicts_and_restarts_the_victim() {
             "the price is said: {events:#?}"
         );
 
-        test.jobs("PyTorchJob")
+        fixture
+            .jobs("PyTorchJob")
             .delete("urgent", &DeleteParams::default())
             .await
             .unwrap();
-        test.until_status("PyTorchJob", "cheap", "it runs again", |status| {
-            status["trainyard"]["attempt"] == 2 && holds(status, "Running")
-        })
-        .await;
+        fixture
+            .until_status("PyTorchJob", "cheap", "it runs again", |status| {
+                status["trainyard"]["attempt"] == 2 && holds(status, "Running")
+            })
+            .await;
         operator.stop().await;
         classes
-            .delete(&test.namespace, &DeleteParams::default())
+            .delete(&fixture.namespace, &DeleteParams::default())
             .await
             .unwrap();
         rack.remove().await;
@@ -310,27 +329,28 @@ fn preemption_evicts_and_restarts_the_victim() {
 
 #[test]
 fn a_hundred_gangs_over_room_for_ten_all_finish() {
-    alone_on_cluster("hundred", |test| async move {
-        let rack = Rack::new(&test, 10).await;
-        let operator = test.operator().await;
+    alone_on_cluster("hundred", |fixture| async move {
+        let rack = Rack::new(&fixture, 10).await;
+        let operator = fixture.operator().await;
         for number in 0..100 {
-            let mut job = gang(&test, &format!("gang-{number}"), 1, &ends(0, "100ms"));
+            let mut job = gang(&fixture, &format!("gang-{number}"), 1, &ends(0, "100ms"));
             for role in ["Master", "Worker"] {
                 let pod = &mut job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"];
                 pod["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": 4}});
             }
-            test.put(&job).await;
+            fixture.put(&job).await;
         }
         for number in 0..100 {
             let name = format!("gang-{number}");
-            test.until_status_within(
-                Duration::from_mins(4),
-                "PyTorchJob",
-                &name,
-                "it succeeds",
-                |status| holds(status, "Succeeded"),
-            )
-            .await;
+            fixture
+                .until_status_within(
+                    Duration::from_mins(4),
+                    "PyTorchJob",
+                    &name,
+                    "it succeeds",
+                    |status| holds(status, "Succeeded"),
+                )
+                .await;
         }
         operator.stop().await;
         rack.remove().await;

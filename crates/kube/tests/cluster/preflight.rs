@@ -21,13 +21,14 @@ const IMAGE: &str = "trainyard.test/trainyard:test";
 const RECORD: &str = "trainyard.dev/preflight";
 const TAINT: &str = "trainyard.dev/probation";
 
-async fn operator(test: &TestNamespace) -> crate::harness::Running {
-    test.operator_with(|options| {
-        options.cluster.agent_image = Some(IMAGE.to_owned());
-        options.gate.sets_up_within = Duration::from_secs(8);
-        options.gate.probation_lasts = Duration::from_secs(3);
-    })
-    .await
+async fn operator(fixture: &TestNamespace) -> crate::harness::Running {
+    fixture
+        .operator_with(|options| {
+            options.cluster.agent_image = Some(IMAGE.to_owned());
+            options.gate.sets_up_within = Duration::from_secs(8);
+            options.gate.probation_lasts = Duration::from_secs(3);
+        })
+        .await
 }
 
 /// The example that requires a preflight, one rank on each of two real nodes.
@@ -56,13 +57,13 @@ fn one_node() -> Value {
     job
 }
 
-async fn node(test: &TestNamespace, name: &str) -> Value {
-    let node = test.whole("", "v1", "Node").get(name).await.unwrap();
+async fn node(fixture: &TestNamespace, name: &str) -> Value {
+    let node = fixture.whole("", "v1", "Node").get(name).await.unwrap();
     serde_json::to_value(node).unwrap()
 }
 
-async fn edit_node(test: &TestNamespace, name: &str, change: Value) {
-    let nodes = test.whole("", "v1", "Node");
+async fn edit_node(fixture: &TestNamespace, name: &str, change: Value) {
+    let nodes = fixture.whole("", "v1", "Node");
     let params = PatchParams::default();
     nodes
         .patch(name, &params, &Patch::Merge(&change))
@@ -71,10 +72,10 @@ async fn edit_node(test: &TestNamespace, name: &str, change: Value) {
 }
 
 /// Forgets what other tests have found on real nodes.
-async fn forget(test: &TestNamespace) {
+async fn forget(fixture: &TestNamespace) {
     let nothing = json!({"metadata": {"annotations": {RECORD: null}}});
     for name in ["node-a", "node-b"] {
-        edit_node(test, name, nothing.clone()).await;
+        edit_node(fixture, name, nothing.clone()).await;
     }
 }
 
@@ -84,49 +85,51 @@ fn is_on_probation(node: &Value) -> bool {
 }
 
 /// The pods of jobs that have a node.
-async fn ranks(test: &TestNamespace) -> BTreeMap<String, Value> {
-    let mut pods = test.pod_map().await;
+async fn ranks(fixture: &TestNamespace) -> BTreeMap<String, Value> {
+    let mut pods = fixture.pod_map().await;
     pods.retain(|name, pod| !name.contains("preflight-") && pod["spec"]["nodeName"].is_string());
     pods
 }
 
-async fn until_waits_because(test: &TestNamespace, job: &str, words: &str) -> Value {
+async fn until_waits_because(fixture: &TestNamespace, job: &str, words: &str) -> Value {
     let what = format!("it waits because of {words}");
-    test.until_status(KIND, job, &what, |status| {
-        let waiting = &status["trainyard"]["waiting"];
-        waiting["message"]
-            .as_str()
-            .is_some_and(|message| message.contains(words))
-    })
-    .await
+    fixture
+        .until_status(KIND, job, &what, |status| {
+            let waiting = &status["trainyard"]["waiting"];
+            waiting["message"]
+                .as_str()
+                .is_some_and(|message| message.contains(words))
+        })
+        .await
 }
 
 #[test]
 fn passed_preflight_starts_only_its_own_gang() {
-    on_real_nodes("preflight", |test| async move {
-        let operator = operator(&test).await;
-        forget(&test).await;
-        test.put(&two_nodes()).await;
-        let status = test.until_condition(KIND, "smoke", "Succeeded").await;
+    on_real_nodes("preflight", |fixture| async move {
+        let operator = operator(&fixture).await;
+        forget(&fixture).await;
+        fixture.put(&two_nodes()).await;
+        let status = fixture.until_condition(KIND, "smoke", "Succeeded").await;
         assert_eq!(status["trainyard"]["preflight"]["round"], 1, "{status:#}");
         assert_eq!(status["trainyard"]["attempt"], 1, "{status:#}");
-        let events = test.events("smoke").await;
+        let events = fixture.events("smoke").await;
         let passed = |(reason, _): &(String, String)| reason == "PyTorchJobPreflightPassed";
         assert!(events.iter().any(passed), "{events:#?}");
-        test.until("no pod of the preflight is left", || async {
-            (test.pod_map().await.len() == ranks(&test).await.len()).then_some(())
-        })
-        .await;
+        fixture
+            .until("no pod of the preflight is left", || async {
+                (fixture.pod_map().await.len() == ranks(&fixture).await.len()).then_some(())
+            })
+            .await;
         for name in ["node-a", "node-b"] {
-            let node = node(&test, name).await;
+            let node = node(&fixture, name).await;
             let notes = &node["metadata"]["annotations"];
             assert_eq!(notes[RECORD], Value::Null, "{name}: no node is written to");
             assert!(!is_on_probation(&node), "{name}");
         }
         let mut again = two_nodes();
         again["metadata"]["name"] = json!("again");
-        test.put(&again).await;
-        let status = test.until_condition(KIND, "again", "Running").await;
+        fixture.put(&again).await;
+        let status = fixture.until_condition(KIND, "again", "Running").await;
         assert_eq!(
             status["trainyard"]["preflight"]["round"], 1,
             "what pods of another job reported is nothing to it: {status:#}"
@@ -137,19 +140,19 @@ fn passed_preflight_starts_only_its_own_gang() {
 
 #[test]
 fn job_without_fit_nodes_reports_why() {
-    on_real_nodes("unfit", |test| async move {
-        let operator = operator(&test).await;
-        forget(&test).await;
-        put_macvlan(&test, "10.77.3.0/24").await;
+    on_real_nodes("unfit", |fixture| async move {
+        let operator = operator(&fixture).await;
+        forget(&fixture).await;
+        put_macvlan(&fixture, "10.77.3.0/24").await;
         // The pods get `net1`, and are set to use another.
-        let mut job = on_fabric(&test, two_nodes());
+        let mut job = on_fabric(&fixture, two_nodes());
         for role in ["Master", "Worker"] {
             let container =
                 &mut job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"]["containers"][0];
             container["env"] = json!([{"name": "NCCL_SOCKET_IFNAME", "value": "=ib0"}]);
         }
-        test.put(&job).await;
-        let status = until_waits_because(&test, "smoke", "`interface`").await;
+        fixture.put(&job).await;
+        let status = until_waits_because(&fixture, "smoke", "`interface`").await;
         let waiting = &status["trainyard"]["waiting"];
         assert_eq!(waiting["code"], "WaitingForPreflight", "{status:#}");
         let message = waiting["message"].as_str().unwrap();
@@ -157,27 +160,27 @@ fn job_without_fit_nodes_reports_why() {
             message.contains("all 2 nodes") && message.contains("ib0"),
             "{message}"
         );
-        assert!(ranks(&test).await.is_empty(), "nothing has started");
+        assert!(ranks(&fixture).await.is_empty(), "nothing has started");
         for name in ["node-a", "node-b"] {
             assert!(
-                !is_on_probation(&node(&test, name).await),
+                !is_on_probation(&node(&fixture, name).await),
                 "{name} is not to blame"
             );
         }
-        let mut right = on_fabric(&test, two_nodes());
+        let mut right = on_fabric(&fixture, two_nodes());
         right["metadata"]["name"] = json!("right");
-        test.put(&right).await;
-        test.until_condition(KIND, "right", "Running").await;
-        remove_fabric(&test).await;
+        fixture.put(&right).await;
+        fixture.until_condition(KIND, "right", "Running").await;
+        remove_fabric(&fixture).await;
         operator.stop().await;
     });
 }
 
 #[test]
 fn preflight_finds_small_shm_and_missing_volume() {
-    on_real_nodes("needs", |test| async move {
-        let operator = operator(&test).await;
-        forget(&test).await;
+    on_real_nodes("needs", |fixture| async move {
+        let operator = operator(&fixture).await;
+        forget(&fixture).await;
         let mut small = one_node();
         small["metadata"]["name"] = json!("small");
         let pod = &mut small["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"];
@@ -196,18 +199,22 @@ fn preflight_finds_small_shm_and_missing_volume() {
             ("small", small, "`shm`"),
             ("missing", missing, "`pod-starts`"),
         ] {
-            test.put(&job).await;
-            test.until("an event says why", || async {
-                let events = test.events(name).await;
-                let wanted = |(reason, message): &(String, String)| {
-                    reason == "PyTorchJobUnfitNodes" && message.contains(check)
-                };
-                events.iter().any(wanted).then_some(())
-            })
-            .await;
-            assert!(ranks(&test).await.is_empty(), "{name}: nothing has started");
+            fixture.put(&job).await;
+            fixture
+                .until("an event says why", || async {
+                    let events = fixture.events(name).await;
+                    let wanted = |(reason, message): &(String, String)| {
+                        reason == "PyTorchJobUnfitNodes" && message.contains(check)
+                    };
+                    events.iter().any(wanted).then_some(())
+                })
+                .await;
+            assert!(
+                ranks(&fixture).await.is_empty(),
+                "{name}: nothing has started"
+            );
         }
-        let status = test.status(KIND, "small").await;
+        let status = fixture.status(KIND, "small").await;
         assert_eq!(
             status["trainyard"]["spent"],
             json!({"user": 0, "platform": 0,
@@ -216,7 +223,7 @@ fn preflight_finds_small_shm_and_missing_volume() {
         );
         for name in ["node-a", "node-b"] {
             assert!(
-                !is_on_probation(&node(&test, name).await),
+                !is_on_probation(&node(&fixture, name).await),
                 "{name} is not to blame"
             );
         }
@@ -226,28 +233,29 @@ fn preflight_finds_small_shm_and_missing_volume() {
 
 #[test]
 fn blamed_node_gets_an_operator_trial() {
-    on_real_nodes("blamed", |test| async move {
-        let operator = operator(&test).await;
-        forget(&test).await;
+    on_real_nodes("blamed", |fixture| async move {
+        let operator = operator(&fixture).await;
+        forget(&fixture).await;
         // A folder of the node is made for root: one of the two ranks may write there, the other may not.
         let mut job = two_nodes();
         for (role, user) in [("Master", 0), ("Worker", 65_532)] {
             let pod = &mut job["spec"]["pytorchReplicaSpecs"][role]["template"]["spec"];
             pod["securityContext"] = json!({"runAsUser": user});
             pod["volumes"] = json!([{"name": "checkpoints", "hostPath": {
-                "path": format!("/tmp/{}-{user}", test.namespace), "type": "DirectoryOrCreate"}}]);
+                "path": format!("/tmp/{}-{user}", fixture.namespace), "type": "DirectoryOrCreate"}}]);
             pod["containers"][0]["volumeMounts"] =
                 json!([{"name": "checkpoints", "mountPath": "/checkpoints"}]);
         }
-        test.put(&job).await;
-        let status = until_waits_because(&test, "smoke", "failed the preflight (`node-b`)").await;
+        fixture.put(&job).await;
+        let status =
+            until_waits_because(&fixture, "smoke", "failed the preflight (`node-b`)").await;
         let message = status["trainyard"]["waiting"]["message"].as_str().unwrap();
         assert!(message.contains("node"), "{message}");
-        assert!(ranks(&test).await.is_empty(), "nothing has started");
+        assert!(ranks(&fixture).await.is_empty(), "nothing has started");
         // Its own trial finds the node well, and says so on the node.
-        let record = test
+        let record = fixture
             .until("the operator has tried node-b itself", || async {
-                let node = node(&test, "node-b").await;
+                let node = node(&fixture, "node-b").await;
                 assert!(!is_on_probation(&node), "a job blames it, and no trial");
                 let record = node["metadata"]["annotations"][RECORD].as_str();
                 record.map(|record| NodeRecord::parse(record).unwrap())
@@ -263,50 +271,51 @@ fn blamed_node_gets_an_operator_trial() {
             assert!(metrics.contains(line), "{line}: {metrics}");
         }
         operator.stop().await;
-        forget(&test).await;
+        forget(&fixture).await;
     });
 }
 
 #[test]
 fn a_node_on_probation_comes_back_once_it_passes() {
-    on_real_nodes("probation", |test| async move {
-        let operator = operator(&test).await;
-        forget(&test).await;
+    on_real_nodes("probation", |fixture| async move {
+        let operator = operator(&fixture).await;
+        forget(&fixture).await;
         // As a trial that failed leaves it.
         let until = jiff::Timestamp::now().to_string();
-        let there = node(&test, "node-b").await["spec"]["taints"].clone();
+        let there = node(&fixture, "node-b").await["spec"]["taints"].clone();
         let mut taints = there.as_array().cloned().unwrap_or_default();
         taints.push(json!({"key": TAINT, "value": "gpu-ecc", "effect": "NoSchedule"}));
         let change = json!({
             "metadata": {"annotations": {"trainyard.dev/probation-until": until}},
             "spec": {"taints": taints},
         });
-        edit_node(&test, "node-b", change).await;
-        test.until("node-b is back", || async {
-            (!is_on_probation(&node(&test, "node-b").await)).then_some(())
-        })
-        .await;
-        let notes = node(&test, "node-b").await["metadata"]["annotations"].clone();
+        edit_node(&fixture, "node-b", change).await;
+        fixture
+            .until("node-b is back", || async {
+                (!is_on_probation(&node(&fixture, "node-b").await)).then_some(())
+            })
+            .await;
+        let notes = node(&fixture, "node-b").await["metadata"]["annotations"].clone();
         assert_eq!(
             notes["trainyard.dev/probation-until"],
             Value::Null,
             "{notes:#}"
         );
         operator.stop().await;
-        forget(&test).await;
+        forget(&fixture).await;
     });
 }
 
 #[test]
 fn a_node_that_failed_before_is_swapped_for_another_seat() {
-    on_cluster("swapped", |test| async move {
-        let operator = operator(&test).await;
-        let rack = Rack::new(&test, 2).await;
+    on_cluster("swapped", |fixture| async move {
+        let operator = operator(&fixture).await;
+        let rack = Rack::new(&fixture, 2).await;
         let mut job = pytorch("j", 0, &json!({}));
         job["metadata"]["annotations"] = json!({RECORD: "required"});
-        job["metadata"]["namespace"] = json!(test.namespace);
+        job["metadata"]["namespace"] = json!(fixture.namespace);
         let pod = &mut job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"];
-        pod["nodeSelector"] = json!({"test.trainyard.dev/for": test.namespace});
+        pod["nodeSelector"] = json!({"test.trainyard.dev/for": fixture.namespace});
         pod["tolerations"] = json!([{"key": "test.trainyard.dev/for", "operator": "Exists"}]);
         pod["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": 8}});
         let parsed = spec::job_from_value(&job).job.unwrap();
@@ -324,27 +333,27 @@ fn a_node_that_failed_before_is_swapped_for_another_seat() {
         };
         let put = |name: String, outcome: Outcome| {
             let change = json!({"metadata": {"annotations": {RECORD: record(outcome).text()}}});
-            let test = &test;
-            async move { edit_node(test, &name, change).await }
+            let fixture = &fixture;
+            async move { edit_node(fixture, &name, change).await }
         };
         // Both failed: there is no other seat, and the job says so.
         for name in &rack.names {
             put(name.clone(), Outcome::Fail).await;
         }
-        test.put(&job).await;
-        until_waits_because(&test, "j", "2 of its earlier nodes failed the preflight").await;
+        fixture.put(&job).await;
+        until_waits_because(&fixture, "j", "2 of its earlier nodes failed the preflight").await;
         // One of them passes.
         put(rack.names[1].clone(), Outcome::Pass).await;
         job["metadata"]["name"] = json!("k");
-        test.put(&job).await;
-        test.until_condition(KIND, "k", "Running").await;
-        let pods = test.pod_map().await;
+        fixture.put(&job).await;
+        fixture.until_condition(KIND, "k", "Running").await;
+        let pods = fixture.pod_map().await;
         assert_eq!(
             pods["k-master-0"]["spec"]["nodeName"],
             rack.names[1].as_str(),
             "{pods:#?}"
         );
-        let status = test.status(KIND, "k").await;
+        let status = fixture.status(KIND, "k").await;
         assert_eq!(status["trainyard"]["attempt"], 1, "{status:#}");
         operator.stop().await;
         rack.remove().await;
@@ -354,20 +363,20 @@ fn a_node_that_failed_before_is_swapped_for_another_seat() {
 /// Alone, for every operator would see another level of the topology.
 #[test]
 fn leader_gets_the_domains_of_its_nodes() {
-    alone_on_cluster("located", |test| async move {
-        let rack = Rack::new(&test, 2).await;
+    alone_on_cluster("located", |fixture| async move {
+        let rack = Rack::new(&fixture, 2).await;
         for (name, zone) in rack.names.iter().zip(["zone-1", "zone-2"]) {
             let labels = json!({"topology.kubernetes.io/zone": zone});
-            edit_node(&test, name, json!({"metadata": {"labels": labels}})).await;
+            edit_node(&fixture, name, json!({"metadata": {"labels": labels}})).await;
         }
         // It begins with nodes that have their labels.
-        let operator = operator(&test).await;
-        let mut job = gang(&test, "j", 1, &json!({}));
+        let operator = operator(&fixture).await;
+        let mut job = gang(&fixture, "j", 1, &json!({}));
         job["metadata"]["annotations"] = json!({RECORD: "required"});
-        test.put(&job).await;
-        let domains = test
+        fixture.put(&job).await;
+        let domains = fixture
             .until("a leader gets domains", || async {
-                let pods = test.pod_map().await;
+                let pods = fixture.pod_map().await;
                 let variables = pods
                     .values()
                     .filter_map(|pod| pod["spec"]["containers"][0]["env"].as_array())
@@ -383,14 +392,16 @@ fn leader_gets_the_domains_of_its_nodes() {
         let domains: Value = serde_json::from_str(&domains).unwrap();
         assert_eq!(domains, want);
         // Pods of nodes that are gone would never leave.
-        test.jobs(KIND)
+        fixture
+            .jobs(KIND)
             .delete("j", &DeleteParams::default())
             .await
             .unwrap();
-        test.until("the pods are gone", || async {
-            test.pod_map().await.is_empty().then_some(())
-        })
-        .await;
+        fixture
+            .until("the pods are gone", || async {
+                fixture.pod_map().await.is_empty().then_some(())
+            })
+            .await;
         operator.stop().await;
         rack.remove().await;
     });

@@ -31,52 +31,56 @@ fn definition(file: &str) -> Option<Value> {
     objects.find(|object| object["kind"] == "CustomResourceDefinition")
 }
 
-fn definitions(test: &TestNamespace) -> Api<DynamicObject> {
-    test.whole("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
+fn definitions(fixture: &TestNamespace) -> Api<DynamicObject> {
+    fixture.whole("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
 }
 
 /// Teaches the cluster the kind, and waits until it knows it.
-async fn teach(test: &TestNamespace, definition: &Value) {
-    let api = definitions(test);
+async fn teach(fixture: &TestNamespace, definition: &Value) {
+    let api = definitions(fixture);
     let name = definition["metadata"]["name"].as_str().unwrap();
     let params = PatchParams::apply("test").force();
     api.patch(name, &params, &Patch::Apply(definition))
         .await
         .unwrap();
-    test.until("the kind is known", || async {
-        let known = api.get(name).await.unwrap();
-        holds(&known.data["status"], "Established").then_some(())
-    })
-    .await;
+    fixture
+        .until("the kind is known", || async {
+            let known = api.get(name).await.unwrap();
+            holds(&known.data["status"], "Established").then_some(())
+        })
+        .await;
 }
 
 /// Makes the cluster forget the kind.
-async fn unteach(test: &TestNamespace, definition: &Value) {
-    let api = definitions(test);
+async fn unteach(fixture: &TestNamespace, definition: &Value) {
+    let api = definitions(fixture);
     let name = definition["metadata"]["name"].as_str().unwrap();
     drop(api.delete(name, &DeleteParams::default()).await);
-    test.until("the kind is forgotten", || async {
-        api.get_opt(name).await.unwrap().is_none().then_some(())
-    })
-    .await;
+    fixture
+        .until("the kind is forgotten", || async {
+            api.get_opt(name).await.unwrap().is_none().then_some(())
+        })
+        .await;
 }
 
 async fn until_group(
-    test: &TestNamespace,
+    fixture: &TestNamespace,
     groups: &Api<DynamicObject>,
     name: &str,
 ) -> DynamicObject {
-    test.until("the PodGroup is there", || async {
-        groups.get_opt(name).await.unwrap()
-    })
-    .await
+    fixture
+        .until("the PodGroup is there", || async {
+            groups.get_opt(name).await.unwrap()
+        })
+        .await
 }
 
-async fn until_no_group(test: &TestNamespace, groups: &Api<DynamicObject>, name: &str) {
-    test.until("the PodGroup is gone", || async {
-        groups.get_opt(name).await.unwrap().is_none().then_some(())
-    })
-    .await;
+async fn until_no_group(fixture: &TestNamespace, groups: &Api<DynamicObject>, name: &str) {
+    fixture
+        .until("the PodGroup is gone", || async {
+            groups.get_opt(name).await.unwrap().is_none().then_some(())
+        })
+        .await;
 }
 
 fn says(status: &Value, words: &str) -> bool {
@@ -99,17 +103,17 @@ fn is_free(pod: &Value) -> bool {
 
 #[test]
 fn coscheduling_gets_a_pod_group_for_every_gang() {
-    on_cluster("coscheduling", |test| async move {
+    on_cluster("coscheduling", |fixture| async move {
         let Some(definition) = definition("coscheduling.yaml") else {
             return;
         };
-        teach(&test, &definition).await;
+        teach(&fixture, &definition).await;
         // The scheduler of the cluster knows no such plugin, and binds pod by pod.
         let scheduler = GangScheduler::named("default-scheduler");
-        let operator = test
+        let operator = fixture
             .operator_with(|options| options.cluster.gang_scheduler = scheduler)
             .await;
-        let groups = test.api("scheduling.x-k8s.io", "v1alpha1", "PodGroup");
+        let groups = fixture.api("scheduling.x-k8s.io", "v1alpha1", "PodGroup");
         let mut job = pytorch("gang", 2, &json!({}));
         job["spec"]["runPolicy"] = json!({"schedulingPolicy": {"scheduleTimeoutSeconds": 90}});
         job["metadata"]["annotations"] = json!({"example.com/note": "kept"});
@@ -119,9 +123,9 @@ fn coscheduling_gets_a_pod_group_for_every_gang() {
             pod["initContainers"] = json!([{"name": "fetch", "image": "test",
                 "resources": {"requests": {"cpu": "100m"}}}]);
         }
-        test.put(&job).await;
-        test.until_running(3, 1).await;
-        let group = until_group(&test, &groups, "gang").await;
+        fixture.put(&job).await;
+        fixture.until_running(3, 1).await;
+        let group = until_group(&fixture, &groups, "gang").await;
         assert_eq!(
             group.data["spec"],
             json!({"minMember": 3, "minResources": {"cpu": "300m", "nvidia.com/gpu": "3"},
@@ -131,7 +135,7 @@ fn coscheduling_gets_a_pod_group_for_every_gang() {
         assert_eq!(owners[0].kind, "PyTorchJob");
         let annotations = group.meta().annotations.clone().unwrap_or_default();
         assert_eq!(annotations["example.com/note"], "kept");
-        for pod in test.pod_map().await.values() {
+        for pod in fixture.pod_map().await.values() {
             let label = &pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"];
             assert_eq!(label, "gang");
             assert_eq!(pod["spec"]["schedulerName"], "default-scheduler");
@@ -140,28 +144,29 @@ fn coscheduling_gets_a_pod_group_for_every_gang() {
 
         // It goes when the job is suspended, comes back with it, and goes when it ends.
         let suspend = |suspend: bool| json!({"spec": {"runPolicy": {"suspend": suspend}}});
-        test.edit("PyTorchJob", "gang", suspend(true)).await;
-        until_no_group(&test, &groups, "gang").await;
-        test.edit("PyTorchJob", "gang", suspend(false)).await;
-        test.until_running(3, 2).await;
-        until_group(&test, &groups, "gang").await;
-        test.end_pod("gang-master-0", 0, "Completed").await;
-        test.until_condition("PyTorchJob", "gang", "Succeeded")
+        fixture.edit("PyTorchJob", "gang", suspend(true)).await;
+        until_no_group(&fixture, &groups, "gang").await;
+        fixture.edit("PyTorchJob", "gang", suspend(false)).await;
+        fixture.until_running(3, 2).await;
+        until_group(&fixture, &groups, "gang").await;
+        fixture.end_pod("gang-master-0", 0, "Completed").await;
+        fixture
+            .until_condition("PyTorchJob", "gang", "Succeeded")
             .await;
-        until_no_group(&test, &groups, "gang").await;
+        until_no_group(&fixture, &groups, "gang").await;
         operator.stop().await;
     });
 }
 
 #[test]
 fn gang_start_ignores_waiting_launcher() {
-    on_cluster("coscheduled-launcher", |test| async move {
+    on_cluster("coscheduled-launcher", |fixture| async move {
         let Some(definition) = definition("coscheduling.yaml") else {
             return;
         };
-        teach(&test, &definition).await;
+        teach(&fixture, &definition).await;
         let scheduler = GangScheduler::named("default-scheduler");
-        let operator = test
+        let operator = fixture
             .operator_with(|options| {
                 options.cluster.gang_scheduler = scheduler;
                 options.cluster.launcher_rights = true;
@@ -172,75 +177,82 @@ fn gang_start_ignores_waiting_launcher() {
                 "spec": {"nodeSelector": {"test.trainyard.dev/node": "simulated"},
                     "containers": [{"name": "mpi", "image": "test", "command": ["mpirun"]}]}}})
         };
-        test.put(&json!({"apiVersion": "kubeflow.org/v1", "kind": "MPIJob",
+        fixture
+            .put(&json!({"apiVersion": "kubeflow.org/v1", "kind": "MPIJob",
             "metadata": {"name": "ranks"},
             "spec": {"mpiReplicaSpecs": {
                 "Launcher": role(1), "Worker": role(2)}}}))
             .await;
-        let groups = test.api("scheduling.x-k8s.io", "v1alpha1", "PodGroup");
-        let group = until_group(&test, &groups, "ranks").await;
+        let groups = fixture.api("scheduling.x-k8s.io", "v1alpha1", "PodGroup");
+        let group = until_group(&fixture, &groups, "ranks").await;
         assert_eq!(group.data["spec"]["minMember"], 2);
-        test.until_running(3, 1).await;
-        test.end_pod("ranks-launcher", 0, "Completed").await;
-        test.until_condition("MPIJob", "ranks", "Succeeded").await;
-        until_no_group(&test, &groups, "ranks").await;
+        fixture.until_running(3, 1).await;
+        fixture.end_pod("ranks-launcher", 0, "Completed").await;
+        fixture
+            .until_condition("MPIJob", "ranks", "Succeeded")
+            .await;
+        until_no_group(&fixture, &groups, "ranks").await;
         operator.stop().await;
     });
 }
 
 #[test]
 fn volcano_lets_a_gang_in_before_it_has_pods() {
-    on_cluster("volcano", |test| async move {
+    on_cluster("volcano", |fixture| async move {
         let Some(definition) = definition("volcano.yaml") else {
             return;
         };
         // No other test uses this kind.
-        unteach(&test, &definition).await;
-        let operator = test.operator().await;
+        unteach(&fixture, &definition).await;
+        let operator = fixture.operator().await;
         let mut job = pytorch("gang", 2, &json!({}));
         job["metadata"]["annotations"] = json!({"trainyard.dev/gang": "volcano"});
         job["spec"]["runPolicy"] = json!({"schedulingPolicy": {"queue": "research"}});
         // Volcano does not run here: the scheduler of the cluster binds what Volcano let in.
         let master = &mut job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"];
         master["schedulerName"] = json!("default-scheduler");
-        test.put(&job).await;
-        test.until_status("PyTorchJob", "gang", "it says what is missing", |status| {
-            says(
-                status,
-                "does not serve `podgroups` of `scheduling.volcano.sh/v1beta1`",
-            )
-        })
-        .await;
+        fixture.put(&job).await;
+        fixture
+            .until_status("PyTorchJob", "gang", "it says what is missing", |status| {
+                says(
+                    status,
+                    "does not serve `podgroups` of `scheduling.volcano.sh/v1beta1`",
+                )
+            })
+            .await;
         // Jobs that do not need it are not held up.
-        test.put(&pytorch("plain", 0, &ends(0, "100ms"))).await;
-        test.until_condition("PyTorchJob", "plain", "Succeeded")
+        fixture.put(&pytorch("plain", 0, &ends(0, "100ms"))).await;
+        fixture
+            .until_condition("PyTorchJob", "plain", "Succeeded")
             .await;
 
-        teach(&test, &definition).await;
-        let groups = test.api("scheduling.volcano.sh", "v1beta1", "PodGroup");
-        let group = until_group(&test, &groups, "gang").await;
+        teach(&fixture, &definition).await;
+        let groups = fixture.api("scheduling.volcano.sh", "v1beta1", "PodGroup");
+        let group = until_group(&fixture, &groups, "gang").await;
         assert_eq!(
             group.data["spec"],
             json!({"minMember": 3, "queue": "research"})
         );
-        test.until_status("PyTorchJob", "gang", "it waits for Volcano", |status| {
-            says(
-                status,
-                "Volcano has not admitted the gang to queue `research` yet",
-            )
-        })
-        .await;
+        fixture
+            .until_status("PyTorchJob", "gang", "it waits for Volcano", |status| {
+                says(
+                    status,
+                    "Volcano has not admitted the gang to queue `research` yet",
+                )
+            })
+            .await;
         // It waits without a write to the job, and so without a pass for each.
         let version = || async {
-            let job = test.jobs("PyTorchJob").get("gang").await.unwrap();
+            let job = fixture.jobs("PyTorchJob").get("gang").await.unwrap();
             job.metadata.resource_version
         };
         let before = version().await;
-        test.put(&pytorch("another", 0, &ends(0, "1s"))).await;
-        test.until_condition("PyTorchJob", "another", "Succeeded")
+        fixture.put(&pytorch("another", 0, &ends(0, "1s"))).await;
+        fixture
+            .until_condition("PyTorchJob", "another", "Succeeded")
             .await;
         assert_eq!(version().await, before);
-        assert!(!test.pod_map().await.contains_key("gang-master-0"));
+        assert!(!fixture.pod_map().await.contains_key("gang-master-0"));
 
         let phase = json!({"status": {"phase": "Inqueue"}});
         let params = PatchParams::default();
@@ -256,13 +268,14 @@ fn volcano_lets_a_gang_in_before_it_has_pods() {
             }
             Err(error) => panic!("{error}"),
         }
-        test.until("the master runs", || async {
-            let pods = test.pod_map().await;
-            let master = pods.get("gang-master-0")?;
-            (master["status"]["phase"] == "Running").then_some(())
-        })
-        .await;
-        let pods = test.pod_map().await;
+        fixture
+            .until("the master runs", || async {
+                let pods = fixture.pod_map().await;
+                let master = pods.get("gang-master-0")?;
+                (master["status"]["phase"] == "Running").then_some(())
+            })
+            .await;
+        let pods = fixture.pod_map().await;
         for (name, scheduler, task) in [
             ("gang-master-0", "default-scheduler", "master"),
             ("gang-worker-0", "volcano", "worker"),
@@ -277,10 +290,11 @@ fn volcano_lets_a_gang_in_before_it_has_pods() {
             assert_eq!(annotations["volcano.sh/task-spec"], task, "{name}");
             assert!(is_free(pod), "{pod:#}");
         }
-        test.end_pod("gang-master-0", 0, "Completed").await;
-        test.until_condition("PyTorchJob", "gang", "Succeeded")
+        fixture.end_pod("gang-master-0", 0, "Completed").await;
+        fixture
+            .until_condition("PyTorchJob", "gang", "Succeeded")
             .await;
-        until_no_group(&test, &groups, "gang").await;
+        until_no_group(&fixture, &groups, "gang").await;
         operator.stop().await;
     });
 }
@@ -289,124 +303,131 @@ fn volcano_lets_a_gang_in_before_it_has_pods() {
 const TOPOLOGY: &str = "kueue.x-k8s.io/topology";
 
 /// Waits until the pods of `attempt` are there, with Kueue's gate and nothing of ours, and returns them.
-async fn until_admitted(test: &TestNamespace, count: usize, attempt: &str) -> Vec<String> {
-    test.until("the pods are there", || async {
-        let pods = test.pod_map().await;
-        let of_attempt: Vec<String> = pods
-            .iter()
-            .filter(|(_, pod)| {
-                pod["metadata"]["labels"]["trainyard.dev/attempt"] == attempt
-                    && pod["metadata"]["labels"]["training.kubeflow.org/job-name"] == "queued"
-            })
-            .map(|(name, pod)| {
-                assert!(is_free(pod), "{pod:#}");
-                let gates = json!([{"name": TOPOLOGY}]);
-                assert_eq!(pod["spec"]["schedulingGates"], gates, "{name}");
-                let selector = json!({"test.trainyard.dev/node": "simulated"});
-                assert_eq!(pod["spec"]["nodeSelector"], selector, "{name}");
-                name.clone()
-            })
-            .collect();
-        (of_attempt.len() == count).then_some(of_attempt)
-    })
-    .await
+async fn until_admitted(fixture: &TestNamespace, count: usize, attempt: &str) -> Vec<String> {
+    fixture
+        .until("the pods are there", || async {
+            let pods = fixture.pod_map().await;
+            let of_attempt: Vec<String> = pods
+                .iter()
+                .filter(|(_, pod)| {
+                    pod["metadata"]["labels"]["trainyard.dev/attempt"] == attempt
+                        && pod["metadata"]["labels"]["training.kubeflow.org/job-name"] == "queued"
+                })
+                .map(|(name, pod)| {
+                    assert!(is_free(pod), "{pod:#}");
+                    let gates = json!([{"name": TOPOLOGY}]);
+                    assert_eq!(pod["spec"]["schedulingGates"], gates, "{name}");
+                    let selector = json!({"test.trainyard.dev/node": "simulated"});
+                    assert_eq!(pod["spec"]["nodeSelector"], selector, "{name}");
+                    name.clone()
+                })
+                .collect();
+            (of_attempt.len() == count).then_some(of_attempt)
+        })
+        .await
 }
 
 #[test]
 fn what_kueue_admits_carries_nothing_of_ours() {
-    on_cluster("kueue", |test| async move {
-        let operator = test.operator().await;
+    on_cluster("kueue", |fixture| async move {
+        let operator = fixture.operator().await;
         let mut job = pytorch("queued", 1, &json!({}));
         job["metadata"]["labels"] = json!({"kueue.x-k8s.io/queue-name": "research"});
         job["spec"]["runPolicy"] =
             json!({"suspend": true, "managedBy": "kubeflow.org/training-operator"});
-        test.put(&job).await;
-        test.until_condition("PyTorchJob", "queued", "Suspended")
+        fixture.put(&job).await;
+        fixture
+            .until_condition("PyTorchJob", "queued", "Suspended")
             .await;
-        assert!(test.pod_map().await.is_empty());
+        assert!(fixture.pod_map().await.is_empty());
 
         // Kueue edits the templates and lets the job go on, in one write.
         let template = json!({"template": {"spec": {"schedulingGates": [{"name": TOPOLOGY}]}}});
         let admit = json!({"spec": {"runPolicy": {"suspend": false},
             "pytorchReplicaSpecs": {"Master": template, "Worker": template}}});
-        test.edit("PyTorchJob", "queued", admit).await;
-        until_admitted(&test, 2, "1").await;
+        fixture.edit("PyTorchJob", "queued", admit).await;
+        until_admitted(&fixture, 2, "1").await;
         // Their gates stay, whatever happens meanwhile.
-        test.put(&pytorch("other", 0, &ends(0, "500ms"))).await;
-        test.until_condition("PyTorchJob", "other", "Succeeded")
+        fixture.put(&pytorch("other", 0, &ends(0, "500ms"))).await;
+        fixture
+            .until_condition("PyTorchJob", "other", "Succeeded")
             .await;
-        let pods = until_admitted(&test, 2, "1").await;
+        let pods = until_admitted(&fixture, 2, "1").await;
         let open = json!({"spec": {"schedulingGates": [{"$patch": "delete", "name": TOPOLOGY}]}});
         for pod in &pods {
             let params = PatchParams::default();
-            let patched = test
+            let patched = fixture
                 .pods()
                 .patch(pod, &params, &Patch::Strategic(&open))
                 .await;
             patched.unwrap();
         }
-        test.until_condition("PyTorchJob", "queued", "Running")
+        fixture
+            .until_condition("PyTorchJob", "queued", "Running")
             .await;
 
         // It is preempted, and admitted again.
         let suspend = |suspend: bool| json!({"spec": {"runPolicy": {"suspend": suspend}}});
-        test.edit("PyTorchJob", "queued", suspend(true)).await;
-        test.until_status(
-            "PyTorchJob",
-            "queued",
-            "nothing of it is active",
-            |status| {
-                let roles = status["replicaStatuses"].as_object();
-                holds(status, "Suspended")
-                    && roles.is_some_and(|roles| {
-                        roles
-                            .values()
-                            .all(|role| role["active"].as_u64().unwrap_or(0) == 0)
-                    })
-            },
-        )
-        .await;
-        test.edit("PyTorchJob", "queued", suspend(false)).await;
-        until_admitted(&test, 2, "2").await;
+        fixture.edit("PyTorchJob", "queued", suspend(true)).await;
+        fixture
+            .until_status(
+                "PyTorchJob",
+                "queued",
+                "nothing of it is active",
+                |status| {
+                    let roles = status["replicaStatuses"].as_object();
+                    holds(status, "Suspended")
+                        && roles.is_some_and(|roles| {
+                            roles
+                                .values()
+                                .all(|role| role["active"].as_u64().unwrap_or(0) == 0)
+                        })
+                },
+            )
+            .await;
+        fixture.edit("PyTorchJob", "queued", suspend(false)).await;
+        until_admitted(&fixture, 2, "2").await;
         operator.stop().await;
     });
 }
 
 #[test]
 fn the_clusters_own_scheduler_starts_a_gang_whole() {
-    on_cluster("native", |test| async move {
-        let rack = Rack::new(&test, 2).await;
+    on_cluster("native", |fixture| async move {
+        let rack = Rack::new(&fixture, 2).await;
         rack.cordon(&rack.names[1], true).await;
-        let operator = test.operator().await;
-        let mut job = gang(&test, "whole", 1, &json!({}));
+        let operator = fixture.operator().await;
+        let mut job = gang(&fixture, "whole", 1, &json!({}));
         job["metadata"]["annotations"] = json!({"trainyard.dev/gang": "native"});
-        test.put(&job).await;
-        let workloads = test.api("scheduling.k8s.io", "v1alpha1", "Workload");
-        let workload = until_group(&test, &workloads, "whole").await;
+        fixture.put(&job).await;
+        let workloads = fixture.api("scheduling.k8s.io", "v1alpha1", "Workload");
+        let workload = until_group(&fixture, &workloads, "whole").await;
         assert_eq!(
             workload.data["spec"]["podGroups"],
             json!([{"name": "gang", "policy": {"gang": {"minCount": 2}}}])
         );
-        test.until_status("PyTorchJob", "whole", "one pod has no node", |status| {
-            says(status, "pods have no node yet: ")
-        })
-        .await;
+        fixture
+            .until_status("PyTorchJob", "whole", "one pod has no node", |status| {
+                says(status, "pods have no node yet: ")
+            })
+            .await;
         assert_eq!(
-            seated(&test, "whole").await,
+            seated(&fixture, "whole").await,
             0,
             "the other one waits for it"
         );
-        for pod in test.pod_map().await.values() {
+        for pod in fixture.pod_map().await.values() {
             let reference = json!({"name": "whole", "podGroup": "gang"});
             assert_eq!(pod["spec"]["workloadRef"], reference);
             assert!(is_free(pod), "{pod:#}");
         }
         rack.cordon(&rack.names[1], false).await;
-        test.until_running(2, 1).await;
-        test.end_pod("whole-master-0", 0, "Completed").await;
-        test.until_condition("PyTorchJob", "whole", "Succeeded")
+        fixture.until_running(2, 1).await;
+        fixture.end_pod("whole-master-0", 0, "Completed").await;
+        fixture
+            .until_condition("PyTorchJob", "whole", "Succeeded")
             .await;
-        until_no_group(&test, &workloads, "whole").await;
+        until_no_group(&fixture, &workloads, "whole").await;
         operator.stop().await;
         rack.remove().await;
     });

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::harness::{Frozen, TestNamespace, example, on_real_nodes};
 
 /// The smoke example, with a folder that both nodes have in place of a claim.
-fn smoke(test: &TestNamespace) -> Value {
+fn smoke(fixture: &TestNamespace) -> Value {
     let mut job = example("smoke/pytorchjob.yaml");
     job["metadata"]["annotations"] = json!({"trainyard.dev/lost-after": "5s"});
     for role in ["Master", "Worker"] {
@@ -19,15 +19,15 @@ fn smoke(test: &TestNamespace) -> Value {
             // A folder of the node is made for root, and no group helps.
             pod["securityContext"] = json!({"runAsUser": 0});
             pod["volumes"][0] = json!({"name": "checkpoints", "hostPath": {
-                "path": format!("/tmp/{}", test.namespace), "type": "DirectoryOrCreate"}});
+                "path": format!("/tmp/{}", fixture.namespace), "type": "DirectoryOrCreate"}});
         }
     }
     job
 }
 
-async fn log(test: &TestNamespace, pod: &str) -> String {
+async fn log(fixture: &TestNamespace, pod: &str) -> String {
     let pods: kube::Api<k8s_openapi::api::core::v1::Pod> =
-        kube::Api::namespaced(test.client.clone(), &test.namespace);
+        kube::Api::namespaced(fixture.client.clone(), &fixture.namespace);
     pods.logs(pod, &LogParams::default())
         .await
         .unwrap_or_default()
@@ -35,26 +35,28 @@ async fn log(test: &TestNamespace, pod: &str) -> String {
 
 #[test]
 fn lost_pod_resumes_from_checkpoint() {
-    on_real_nodes("smoke", |test| async move {
-        let operator = test.operator().await;
-        test.put(&smoke(&test)).await;
-        test.until("a checkpoint is written", || async {
-            log(&test, "smoke-master-0")
-                .await
-                .contains("step 150")
-                .then_some(())
-        })
-        .await;
-        test.pods()
+    on_real_nodes("smoke", |fixture| async move {
+        let operator = fixture.operator().await;
+        fixture.put(&smoke(&fixture)).await;
+        fixture
+            .until("a checkpoint is written", || async {
+                log(&fixture, "smoke-master-0")
+                    .await
+                    .contains("step 150")
+                    .then_some(())
+            })
+            .await;
+        fixture
+            .pods()
             .delete("smoke-worker-1", &DeleteParams::default().grace_period(0))
             .await
             .unwrap();
-        let status = test
+        let status = fixture
             .until_condition("PyTorchJob", "smoke", "Succeeded")
             .await;
         assert_eq!(status["trainyard"]["attempt"], 2, "{status:#}");
         assert_eq!(status["trainyard"]["spent"]["platform"], 1, "{status:#}");
-        let words = log(&test, "smoke-master-0").await;
+        let words = log(&fixture, "smoke-master-0").await;
         assert!(words.contains("resumed"), "{words}");
         operator.stop().await;
     });
@@ -62,9 +64,9 @@ fn lost_pod_resumes_from_checkpoint() {
 
 #[test]
 fn oom_kill_and_crash_are_distinguished() {
-    on_real_nodes("real-memory", |test| async move {
-        let operator = test.operator().await;
-        let mut job = smoke(&test);
+    on_real_nodes("real-memory", |fixture| async move {
+        let operator = fixture.operator().await;
+        let mut job = smoke(&fixture);
         job["spec"]["runPolicy"]["backoffLimit"] = json!(1);
         job["spec"]["pytorchReplicaSpecs"]
             .as_object_mut()
@@ -75,8 +77,10 @@ fn oom_kill_and_crash_are_distinguished() {
         container["image"] = json!("trainyard.test/tools:test");
         container["command"] = json!(["bash", "-c", "x=xxxxxxxx; while :; do x=$x$x; done"]);
         container["resources"] = json!({"limits": {"memory": "32Mi"}});
-        test.put(&job).await;
-        let status = test.until_condition("PyTorchJob", "smoke", "Failed").await;
+        fixture.put(&job).await;
+        let status = fixture
+            .until_condition("PyTorchJob", "smoke", "Failed")
+            .await;
         let failure = &status["trainyard"]["lastFailure"];
         let words = failure["message"].as_str().unwrap();
         assert!(words.contains("ran out of memory"), "{status:#}");
@@ -86,9 +90,9 @@ fn oom_kill_and_crash_are_distinguished() {
 
 #[test]
 fn log_verdict_stops_repeated_failures() {
-    on_real_nodes("verdict", |test| async move {
-        let operator = test.operator().await;
-        let mut job = smoke(&test);
+    on_real_nodes("verdict", |fixture| async move {
+        let operator = fixture.operator().await;
+        let mut job = smoke(&fixture);
         let policy = job["spec"]["runPolicy"].as_object_mut().unwrap();
         policy.remove("backoffLimit");
         policy.remove("activeDeadlineSeconds");
@@ -103,8 +107,10 @@ fn log_verdict_stops_repeated_failures() {
             echo \"KeyError: 'rate'\" >&2
             exit 1";
         container["command"] = json!(["bash", "-c", script]);
-        test.put(&job).await;
-        let status = test.until_condition("PyTorchJob", "smoke", "Failed").await;
+        fixture.put(&job).await;
+        let status = fixture
+            .until_condition("PyTorchJob", "smoke", "Failed")
+            .await;
         let yard_status = &status["trainyard"];
         assert_eq!(yard_status["attempt"], 2, "{status:#}");
         let verdict = &yard_status["lastFailure"]["verdict"];
@@ -116,22 +122,23 @@ fn log_verdict_stops_repeated_failures() {
             message.contains("the same error at the same place"),
             "{message}"
         );
-        test.until("an event has the verdict", || async {
-            let events = test.events("smoke").await;
-            let wanted =
-                |(_, message): &(String, String)| message.contains("Verdict `user_code_error`");
-            events.iter().any(wanted).then_some(())
-        })
-        .await;
+        fixture
+            .until("an event has the verdict", || async {
+                let events = fixture.events("smoke").await;
+                let wanted =
+                    |(_, message): &(String, String)| message.contains("Verdict `user_code_error`");
+                events.iter().any(wanted).then_some(())
+            })
+            .await;
         operator.stop().await;
     });
 }
 
 #[test]
 fn wrong_transport_ends_the_attempt_early() {
-    on_real_nodes("transport", |test| async move {
-        let operator = test.operator().await;
-        let mut job = smoke(&test);
+    on_real_nodes("transport", |fixture| async move {
+        let operator = fixture.operator().await;
+        let mut job = smoke(&fixture);
         job["metadata"]["annotations"] = json!({"trainyard.dev/require-transport": "NET/IB"});
         let roles = job["spec"]["pytorchReplicaSpecs"].as_object_mut().unwrap();
         roles.remove("Worker");
@@ -141,8 +148,10 @@ fn wrong_transport_ends_the_attempt_early() {
         container["image"] = json!("trainyard.test/tools:test");
         let line = "node-1:42:99 [0] NCCL INFO Channel 00/0 : 1[1] -> 0[0] [send] via NET/Socket/0";
         container["command"] = json!(["bash", "-c", format!("echo '{line}'; sleep 1000")]);
-        test.put(&job).await;
-        let status = test.until_condition("PyTorchJob", "smoke", "Failed").await;
+        fixture.put(&job).await;
+        let status = fixture
+            .until_condition("PyTorchJob", "smoke", "Failed")
+            .await;
         let mut conditions = status["conditions"].as_array().unwrap().iter();
         let condition = conditions.find(|condition| condition["type"] == "TransportVerified");
         let condition = condition.unwrap();
@@ -162,9 +171,9 @@ fn wrong_transport_ends_the_attempt_early() {
 
 #[test]
 fn stopped_kubelet_moves_the_gang() {
-    on_real_nodes("kubelet", |test| async move {
-        let operator = test.operator().await;
-        let mut job = smoke(&test);
+    on_real_nodes("kubelet", |fixture| async move {
+        let operator = fixture.operator().await;
+        let mut job = smoke(&fixture);
         // One rank on each node, as the scheduler likes it; placement would bring them together. And longer
         // than the node takes to be noticed.
         job["metadata"]["annotations"]["trainyard.dev/gang"] = json!("off");
@@ -179,15 +188,15 @@ fn stopped_kubelet_moves_the_gang() {
             command.retain(|word| !word.as_str().unwrap().starts_with("--epochs"));
             command.push(json!("--epochs=120"));
         }
-        test.put(&job).await;
-        test.until_running(2, 1).await;
-        let pods = test.pod_map().await;
+        fixture.put(&job).await;
+        fixture.until_running(2, 1).await;
+        let pods = fixture.pod_map().await;
         assert_eq!(
             pods["smoke-worker-0"]["spec"]["nodeName"], "node-b",
             "{pods:#?}"
         );
         let kubelet = Frozen::new("kubelet-b");
-        let status = test
+        let status = fixture
             .until_status_within(
                 Duration::from_mins(3),
                 "PyTorchJob",
@@ -201,18 +210,19 @@ fn stopped_kubelet_moves_the_gang() {
             "{status:#}"
         );
         // The scheduler may not know yet that the node is gone, and choose it once more.
-        test.until_status_within(
-            Duration::from_mins(4),
-            "PyTorchJob",
-            "smoke",
-            "all pods run elsewhere",
-            |status| {
-                let active = |role: &str| status["replicaStatuses"][role]["active"] == 1;
-                active("Master") && active("Worker")
-            },
-        )
-        .await;
-        let pods = test.pod_map().await;
+        fixture
+            .until_status_within(
+                Duration::from_mins(4),
+                "PyTorchJob",
+                "smoke",
+                "all pods run elsewhere",
+                |status| {
+                    let active = |role: &str| status["replicaStatuses"][role]["active"] == 1;
+                    active("Master") && active("Worker")
+                },
+            )
+            .await;
+        let pods = fixture.pod_map().await;
         assert_eq!(
             pods["smoke-worker-0"]["spec"]["nodeName"], "node-a",
             "{pods:#?}"

@@ -51,19 +51,19 @@ impl Drop for Kueue {
 
 impl Kueue {
     /// Installs it for the namespace of `test`, and starts it. It serves once queues can be made.
-    pub(crate) fn start(test: &TestNamespace) -> Self {
-        let system = test.beside("system");
+    pub(crate) fn start(fixture: &TestNamespace) -> Self {
+        let system = fixture.beside("system");
         let port = free_port();
-        install(test, &system, port);
-        let certificates = test.new_file("certificates");
+        install(fixture, &system, port);
+        let certificates = fixture.new_file("certificates");
         fs::create_dir(&certificates).unwrap();
-        let config = test.new_file("kueue.json");
+        let config = fixture.new_file("kueue.json");
         fs::write(
             &config,
-            configuration(test, &system, port, &certificates).to_string(),
+            configuration(fixture, &system, port, &certificates).to_string(),
         )
         .unwrap();
-        let log = test.new_file("kueue.log");
+        let log = fixture.new_file("kueue.log");
         let child = Command::new("kueue")
             .arg(format!("--config={}", config.display()))
             .stdin(Stdio::null())
@@ -74,7 +74,7 @@ impl Kueue {
                 panic!("cannot start `kueue`: {error}; `cargo xtask cluster kinds` builds it")
             });
         let mut kueue = Self { system, child, log };
-        test.wait("Kueue has made its certificate", || {
+        fixture.wait("Kueue has made its certificate", || {
             kueue.must_run();
             hand_over(&kueue.system, &certificates)
         });
@@ -129,7 +129,7 @@ fn hand_over(system: &TestNamespace, folder: &Path) -> Option<()> {
 }
 
 fn configuration(
-    test: &TestNamespace,
+    fixture: &TestNamespace,
     system: &TestNamespace,
     port: u16,
     certificates: &Path,
@@ -141,7 +141,7 @@ fn configuration(
         "health": {"healthProbeBindAddress": "0"},
         "metrics": {"bindAddress": "0"},
         "leaderElection": {"leaderElect": false},
-        "managedJobsNamespaceSelector": only(test),
+        "managedJobsNamespaceSelector": only(fixture),
         "integrations": {"frameworks": FRAMEWORKS},
         // Its own API server, which would want a port of its own.
         "featureGates": {"VisibilityOnDemand": false},
@@ -149,17 +149,17 @@ fn configuration(
 }
 
 /// The namespace of the test, and no other.
-fn only(test: &TestNamespace) -> Value {
-    json!({"matchLabels": {"kubernetes.io/metadata.name": test.namespace}})
+fn only(fixture: &TestNamespace) -> Value {
+    json!({"matchLabels": {"kubernetes.io/metadata.name": fixture.namespace}})
 }
 
-fn install(test: &TestNamespace, system: &TestNamespace, port: u16) {
+fn install(fixture: &TestNamespace, system: &TestNamespace, port: u16) {
     #[expect(
         clippy::disallowed_methods,
         reason = "where the cluster keeps its state"
     )]
     let state = std::env::var("TRAINYARD_CLUSTER").unwrap();
-    let manifests = test.kubectl(&["kustomize", &format!("{state}/kinds/kueue/default")]);
+    let manifests = fixture.kubectl(&["kustomize", &format!("{state}/kinds/kueue/default")]);
     let mut items = vec![
         json!({"apiVersion": "v1", "kind": "Service",
             "metadata": {"name": SERVICE, "namespace": system.namespace},
@@ -172,12 +172,12 @@ fn install(test: &TestNamespace, system: &TestNamespace, port: u16) {
     ];
     let all = objects(manifests.as_bytes());
     let all = all.into_iter();
-    items.extend(all.filter_map(|object| led_here(test, system, object)));
-    test.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}));
+    items.extend(all.filter_map(|object| led_here(fixture, system, object)));
+    fixture.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}));
 }
 
 /// The object as this test needs it, if it does.
-fn led_here(test: &TestNamespace, system: &TestNamespace, mut object: Value) -> Option<Value> {
+fn led_here(fixture: &TestNamespace, system: &TestNamespace, mut object: Value) -> Option<Value> {
     let namespace = json!(system.namespace);
     match object["kind"].as_str().unwrap() {
         "Secret" => object["metadata"]["namespace"] = namespace,
@@ -195,7 +195,7 @@ fn led_here(test: &TestNamespace, system: &TestNamespace, mut object: Value) -> 
             });
             for webhook in webhooks {
                 webhook["clientConfig"]["service"]["namespace"] = namespace.clone();
-                webhook["namespaceSelector"] = only(test);
+                webhook["namespaceSelector"] = only(fixture);
             }
         }
         _ => return None,

@@ -48,13 +48,13 @@ impl Drop for Peer {
 
 impl Peer {
     /// Starts it for one namespace.
-    fn start(test: &TestNamespace) -> Self {
+    fn start(fixture: &TestNamespace) -> Self {
         kubectl(&["apply", "--filename", &format!("{PEER}/peer.yaml")]);
-        let log = fs::File::create(test.new_file("go.log")).unwrap();
+        let log = fs::File::create(fixture.new_file("go.log")).unwrap();
         let child = Command::new("sh")
             .arg(format!("{PEER}/peer.sh"))
             .arg(suite_folder().join("upstream/training-operator"))
-            .args(["--namespace", &test.namespace])
+            .args(["--namespace", &fixture.namespace])
             .args(["--kube-api-qps", "500", "--kube-api-burst", "1000"])
             .args(["--metrics-bind-address", "127.0.0.1:18080"])
             .args(["--health-probe-bind-address", "127.0.0.1:18081"])
@@ -135,44 +135,44 @@ fn claims(jobs: &mut [Value]) -> BTreeSet<String> {
 }
 
 /// Makes the claims, with volumes that exist in name only: nothing is mounted on a simulated node.
-fn provide(test: &TestNamespace, claims: &BTreeSet<String>) {
+fn provide(fixture: &TestNamespace, claims: &BTreeSet<String>) {
     for claim in claims {
-        let volume = format!("{}-{claim}", test.namespace);
+        let volume = format!("{}-{claim}", fixture.namespace);
         let common = json!({"accessModes": ["ReadWriteMany"], "storageClassName": ""});
         let mut spec = common.clone();
         spec["capacity"] = json!({"storage": "1Gi"});
         spec["hostPath"] = json!({"path": "/nowhere"});
-        spec["claimRef"] = json!({"namespace": test.namespace, "name": claim});
-        test.put(
+        spec["claimRef"] = json!({"namespace": fixture.namespace, "name": claim});
+        fixture.put(
             &json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": volume},
             "spec": spec}),
         );
         let mut spec = common;
         spec["volumeName"] = json!(volume);
         spec["resources"] = json!({"requests": {"storage": "1Gi"}});
-        test.put(&json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        fixture.put(&json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
             "metadata": {"name": claim}, "spec": spec}));
     }
-    test.wait("the claims are bound", || {
-        let all = list(test, "persistentvolumeclaims");
+    fixture.wait("the claims are bound", || {
+        let all = list(fixture, "persistentvolumeclaims");
         let bound = all.iter().all(|claim| claim["status"]["phase"] == "Bound");
         bound.then_some(())
     });
 }
 
-fn list(test: &TestNamespace, kinds: &str) -> Vec<Value> {
-    let text = test.kubectl(&["get", kinds, "--output=json"]);
+fn list(fixture: &TestNamespace, kinds: &str) -> Vec<Value> {
+    let text = fixture.kubectl(&["get", kinds, "--output=json"]);
     let list: Value = serde_json::from_str(&text).unwrap();
     list["items"].as_array().unwrap().clone()
 }
 
 /// Waits until every job of both has one of `conditions`.
 fn until_all(tests: [&TestNamespace; 2], conditions: &[&str]) {
-    for test in tests {
+    for fixture in tests {
         let left = std::cell::Cell::new(Vec::new());
-        test.wait_or(
+        fixture.wait_or(
             || {
-                let jobs = list(test, KINDS);
+                let jobs = list(fixture, KINDS);
                 let waiting: Vec<Value> = jobs
                     .into_iter()
                     .filter(|job| !conditions.iter().any(|one| objects::holds(job, one)))
@@ -235,7 +235,7 @@ fn compare(theirs: &TestNamespace, ours: &TestNamespace, phase: &str, seen: &mut
     theirs.wait_or(
         || {
             let [theirs, ours] = [theirs, ours]
-                .map(|test| objects::flat(&test.namespace, phase, &list(test, &kinds)));
+                .map(|fixture| objects::flat(&fixture.namespace, phase, &list(fixture, &kinds)));
             let mut left = BTreeMap::new();
             for difference in objects::differences(&theirs, &ours) {
                 let at = allowed
@@ -275,13 +275,13 @@ fn stale(allowed: &[Allowed], phase: &str, seen: &[bool]) -> Vec<String> {
 
 /// Ends the pods that `chosen` selects with exit code 0. An operator may delete some of them meanwhile, which `kubectl annotate` takes
 /// for a failure: the others are then annotated by the next call.
-fn end_pods(test: &TestNamespace, chosen: &str) {
+fn end_pods(fixture: &TestNamespace, chosen: &str) {
     let words = ["annotate", "pods", chosen, "test.trainyard.dev/exit-code=0"];
-    test.wait("every pod is annotated", || {
+    fixture.wait("every pod is annotated", || {
         let mut command = Command::new("kubectl");
         command.args(words).arg("--overwrite");
         let output = command
-            .args(["--namespace", &test.namespace])
+            .args(["--namespace", &fixture.namespace])
             .output()
             .unwrap();
         output.status.success().then_some(())
@@ -290,11 +290,11 @@ fn end_pods(test: &TestNamespace, chosen: &str) {
 
 #[test]
 fn example_manifests_differ_only_as_documented() {
-    alone_on_real_nodes("examples", |test| {
-        let _hooks = hooks::alone(test);
-        let theirs = test.beside("go");
+    alone_on_real_nodes("examples", |fixture| {
+        let _hooks = hooks::alone(fixture);
+        let theirs = fixture.beside("go");
         let peer = Peer::start(&theirs);
-        let operator = test.operator_with(
+        let operator = fixture.operator_with(
             May::Act,
             &[
                 "--no-leader-elect",
@@ -305,23 +305,23 @@ fn example_manifests_differ_only_as_documented() {
         assert!(jobs.len() >= 19, "{} jobs", jobs.len());
         let claims = claims(&mut jobs);
         let jobs = json!({"apiVersion": "v1", "kind": "List", "items": jobs});
-        for test in [&theirs, test] {
-            provide(test, &claims);
-            test.put(&jobs);
+        for fixture in [&theirs, fixture] {
+            provide(fixture, &claims);
+            fixture.put(&jobs);
         }
         let mut seen = vec![false; allowed().len()];
-        until_all([&theirs, test], &["Running"]);
-        compare(&theirs, test, "running", &mut seen);
+        until_all([&theirs, fixture], &["Running"]);
+        compare(&theirs, fixture, "running", &mut seen);
         // Those first that decide about the job, so that the same happens in the same order.
         let leaders = "--selector=training.kubeflow.org/replica-type in (master,chief,launcher)";
         for chosen in [leaders, "--all"] {
-            for test in [&theirs, test] {
-                end_pods(test, chosen);
+            for fixture in [&theirs, fixture] {
+                end_pods(fixture, chosen);
             }
             if chosen == leaders {
-                for test in [&theirs, test] {
-                    test.wait("the leaders have ended", || {
-                        let pods = test.kubectl(&["get", "pods", leaders, "--output=json"]);
+                for fixture in [&theirs, fixture] {
+                    fixture.wait("the leaders have ended", || {
+                        let pods = fixture.kubectl(&["get", "pods", leaders, "--output=json"]);
                         let pods: Value = serde_json::from_str(&pods).unwrap();
                         let mut pods = pods["items"].as_array().unwrap().iter();
                         pods.all(|pod| pod["status"]["phase"] == "Succeeded")
@@ -330,13 +330,13 @@ fn example_manifests_differ_only_as_documented() {
                 }
             }
         }
-        until_all([&theirs, test], &["Succeeded", "Failed"]);
-        compare(&theirs, test, "ended", &mut seen);
+        until_all([&theirs, fixture], &["Succeeded", "Failed"]);
+        compare(&theirs, fixture, "ended", &mut seen);
         drop(peer);
         operator.stop();
-        for test in [&theirs, test] {
+        for fixture in [&theirs, fixture] {
             for claim in &claims {
-                let volume = format!("pv/{}-{claim}", test.namespace);
+                let volume = format!("pv/{}-{claim}", fixture.namespace);
                 kubectl(&["delete", &volume, "--wait=false"]);
             }
         }
