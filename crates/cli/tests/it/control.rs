@@ -66,7 +66,7 @@ fn a_run_is_restarted_suspended_resumed_and_deleted() {
 
         let gone = call.again(&["delete", "j"]).run();
         assert_eq!(gone.code, Some(0), "{gone:?}");
-        assert!(gone.stderr.contains("removed 1 run of job `j`"), "{gone:?}");
+        assert!(gone.stderr.contains("deleted 1 run of job `j`"), "{gone:?}");
     });
     assert_eq!(code, Some(1), "{stderr}");
     assert!(stderr.contains("j was stopped"), "{stderr}");

@@ -65,7 +65,7 @@ fn a_detached_run_is_attached_to_left_and_returned_to() {
     let left = first.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&left.stderr).into_owned();
     assert_eq!(left.status.code(), Some(0), "{said}");
-    assert!(said.contains("detached; job `j` goes on"), "{said}");
+    assert!(said.contains("detached; job `j` keeps running"), "{said}");
     assert!(said.contains("`trainyard stop j` stops it"), "{said}");
     until(&call, &["ps"], |list| list.stdout.contains("Running"));
 

@@ -253,7 +253,7 @@ fn cap_counts_taints_that_are_being_written() {
     assert_eq!(tainted(&first), ["n00", "n01"]);
     assert_eq!(
         first.refused["n02"],
-        "2 of 20 nodes are on probation, and automation may take 2"
+        "2 of 20 nodes are on probation, the maximum is 2 (`--probation-cap`)"
     );
     let next = |state: &State, second| {
         let mut state = state.clone();

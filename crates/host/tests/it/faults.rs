@@ -127,11 +127,11 @@ fn a_fault_on_a_rank_that_is_not_there_is_refused() {
     for (fault, want) in [
         (
             "kill rank=2 at=0s",
-            "injection `kill rank=2 at=0s` names rank 2, but the job has 2 of them",
+            "injection `kill rank=2 at=0s` names rank 2, but the job has only 2",
         ),
         (
             "node-loss pods=0,5 at=0s",
-            "injection `node-loss pods=0,5 at=0s` names pod 5, but the job has 2 of them",
+            "injection `node-loss pods=0,5 at=0s` names pod 5, but the job has only 2",
         ),
     ] {
         let ended = Harness::new(2, sh("true"))

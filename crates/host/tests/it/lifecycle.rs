@@ -261,7 +261,7 @@ fn a_run_can_be_stopped_from_another_terminal() {
     folder.request_stop(false).unwrap();
     assert_eq!(run.finish().report()["outcome"], "stopped");
     let error = folder.request_stop(false).unwrap_err().to_string();
-    assert_eq!(error, "job `j` does not run");
+    assert_eq!(error, "job `j` is not running");
 }
 
 #[test]
