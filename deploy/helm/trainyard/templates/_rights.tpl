@@ -1,6 +1,6 @@
 {{/* Made by `cargo xtask gen` from the tables of crates/kube; do not edit. */}}
 {{- define "trainyard.rights.jobs" -}}
-# follows jobs, and deletes those whose time after the end is over
+# watches jobs, and deletes those whose `ttlSecondsAfterFinished` is over
 - apiGroups:
   - kubeflow.org
   resources:
@@ -15,7 +15,7 @@
   - list
   - watch
   - delete
-# writes what it saw and decided
+# writes the status of jobs
 - apiGroups:
   - kubeflow.org
   resources:
@@ -29,7 +29,7 @@
   - get
   - patch
   - update
-# owns pods in the job's name where the API server asks for this right
+# sets owner references if the API server requires this right
 - apiGroups:
   - kubeflow.org
   resources:
@@ -41,7 +41,7 @@
   - xgboostjobs/finalizers
   verbs:
   - update
-# starts, follows and ends the pods of jobs
+# creates, watches and deletes the pods of jobs
 - apiGroups:
   - ""
   resources:
@@ -53,14 +53,14 @@
   - list
   - patch
   - watch
-# reads the end of the log of a pod that failed, to say why, and of one pod of each job that runs, to know its step
+# reads the end of the log of a pod that failed, to report why, and of one pod of each running job, to read its step
 - apiGroups:
   - ""
   resources:
   - pods/log
   verbs:
   - get
-# gives each pod its name on the network
+# gives each pod its DNS name
 - apiGroups:
   - ""
   resources:
@@ -81,7 +81,7 @@
   - create
   - get
   - patch
-# makes the keys of an MPIJob; it can read no Secret, not even this one
+# creates the keys of an MPIJob; it can read no Secret, not even this one
 - apiGroups:
   - ""
   resources:
@@ -110,7 +110,7 @@
   - delete
   - get
   - patch
-# tells Volcano or the coscheduling plugin of gangs that they are to start
+# creates PodGroups for gangs that Volcano or the coscheduling plugin starts
 - apiGroups:
   - scheduling.volcano.sh
   - scheduling.x-k8s.io
@@ -122,7 +122,7 @@
   - list
   - patch
   - watch
-# tells the cluster's own scheduler of gangs that it is to start
+# creates Workloads and PodGroups for gangs that the cluster's own scheduler starts
 - apiGroups:
   - scheduling.k8s.io
   resources:
@@ -134,7 +134,7 @@
   - list
   - patch
   - watch
-# says on the job what happened
+# emits events on the job
 - apiGroups:
   - ""
   - events.k8s.io
@@ -145,7 +145,7 @@
   - patch
 {{- end }}
 {{- define "trainyard.rights.launchers" -}}
-# gives the launcher of an MPIJob v1 an identity
+# creates the ServiceAccount of the launcher of an MPIJob v1
 - apiGroups:
   - ""
   resources:
@@ -153,7 +153,7 @@
   verbs:
   - create
   - get
-# lets that identity start ranks in the job's own workers
+# lets that ServiceAccount start ranks in the job's own workers
 - apiGroups:
   - rbac.authorization.k8s.io
   resources:
@@ -183,7 +183,7 @@
   - patch
 {{- end }}
 {{- define "trainyard.rights.nodes" -}}
-# sees what room other pods leave on the nodes
+# sees the resources that other pods use on the nodes
 - apiGroups:
   - ""
   resources:
@@ -191,7 +191,7 @@
   verbs:
   - list
   - watch
-# knows which gang goes first
+# reads the priority of gangs
 - apiGroups:
   - scheduling.k8s.io
   resources:
@@ -199,7 +199,7 @@
   verbs:
   - list
   - watch
-# puts jobs on the fabrics that they name
+# reads the fabrics that jobs name
 - apiGroups:
   - trainyard.dev
   resources:
@@ -207,7 +207,7 @@
   verbs:
   - list
   - watch
-# tells a pod on a dead node from a slow one
+# distinguishes a pod on a dead node from a slow one
 - apiGroups:
   - ""
   resources:
@@ -218,7 +218,7 @@
   - watch
 {{- end }}
 {{- define "trainyard.rights.nodeLeases" -}}
-# sees how long a node has been silent
+# sees how long a node has not responded
 - apiGroups:
   - coordination.k8s.io
   resources:
@@ -229,7 +229,7 @@
   - watch
 {{- end }}
 {{- define "trainyard.rights.marks" -}}
-# keeps what a preflight found on its node, and taints one that failed until it passes
+# writes the result of a preflight to its node, and taints a node that failed until it passes
 - apiGroups:
   - ""
   resources:
@@ -239,7 +239,7 @@
   - patch
 {{- end }}
 {{- define "trainyard.rights.webhooks" -}}
-# puts the authority of its certificate where MPIJob is converted
+# writes its CA bundle to the conversion webhook of MPIJob
 - apiGroups:
   - apiextensions.k8s.io
   resources:
@@ -249,7 +249,7 @@
   verbs:
   - get
   - patch
-# puts the authority of its certificate where jobs are checked
+# writes its CA bundle to the validating webhook
 - apiGroups:
   - admissionregistration.k8s.io
   resources:
@@ -259,7 +259,7 @@
   verbs:
   - get
   - patch
-# puts the authority of its certificate where jobs are completed
+# writes its CA bundle to the mutating webhook
 - apiGroups:
   - admissionregistration.k8s.io
   resources:
@@ -271,7 +271,7 @@
   - patch
 {{- end }}
 {{- define "trainyard.rights.pushes" -}}
-# asks which pod a token is of that came with progress
+# reviews the pod tokens of progress reports
 - apiGroups:
   - authentication.k8s.io
   resources:
@@ -280,7 +280,7 @@
   - create
 {{- end }}
 {{- define "trainyard.rights.own" -}}
-# makes the Secret with its certificate; a name cannot limit this verb
+# creates the Secret with its certificate; a name cannot limit this verb
 - apiGroups:
   - ""
   resources:
@@ -297,7 +297,7 @@
   verbs:
   - get
   - update
-# makes the Lease of the leader; a name cannot limit this verb
+# creates the Lease of the leader; a name cannot limit this verb
 - apiGroups:
   - coordination.k8s.io
   resources:
