@@ -7,7 +7,7 @@
 //! being written are never more than [`Cap`] allows together. A node leaves probation only by passing a trial. Neither purpose of a
 //! trial can starve the other. [`State`] holds nothing that must survive a restart: what nodes carry is enough.
 
-mod conclude;
+mod conclusion;
 #[cfg(test)]
 mod tests;
 mod trials;
@@ -19,7 +19,7 @@ use std::{
 
 use jiff::Timestamp;
 
-pub use self::conclude::{Change, Conclusion, Found, NodeOutcome, conclude};
+pub use self::conclusion::{Change, Conclusion, Found, NodeOutcome, conclude};
 use crate::{
     gang::Node,
     probe::{Blamed, Cap, Suspects},

@@ -299,7 +299,9 @@ fn ranks_that_share_a_pod_are_counted_one_by_one() {
         .again(&["run", "job.yaml", "--inject", "kill rank=8 at=0s"])
         .run();
     assert!(
-        refused.stderr.contains("names rank 8, but the job has only 8"),
+        refused
+            .stderr
+            .contains("names rank 8, but the job has only 8"),
         "{}",
         refused.stderr
     );
