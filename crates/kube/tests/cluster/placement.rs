@@ -304,7 +304,7 @@ fn preemption_evicts_and_restarts_the_victim() {
             .iter()
             .find(|(reason, _)| reason == "PyTorchJobPreempted");
         assert!(
-            event.is_some_and(|(_, message)| message.contains("whose priority 1000 is above 0")),
+            event.is_some_and(|(_, message)| message.contains("priority 1000 is above 0")),
             "the price is said: {events:#?}"
         );
 
