@@ -30,6 +30,7 @@ pub mod diagnose;
 pub mod explain;
 pub mod fabric;
 pub mod finding;
+pub mod fleet;
 pub mod gang;
 pub mod job;
 pub mod launch;

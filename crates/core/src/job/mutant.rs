@@ -89,11 +89,27 @@ pub enum Mutant {
     EvictsEquals,
     /// Gangs of other namespaces are evicted whatever the scope of preemption.
     EvictsAnywhere,
+    /// Nodes that jobs blame are tried only when no node on probation is due.
+    ProbationFirst,
+    /// A node on probation is tried before its time is over.
+    TriesBeforeTime,
+    /// Paths are measured with nodes that failed or are out of use.
+    MeasuresWithUnfit,
+    /// A trial without a result ends the probation of its nodes.
+    ReleasesWithoutResult,
+    /// A node that was only measured with is put on probation.
+    JudgesPartners,
+    /// A node that failed its trial leaves probation.
+    ReleasesUnfit,
+    /// A node that passed its trial stays on probation.
+    ForgetsRelease,
+    /// Taints that are being written do not count towards the cap.
+    ForgetsTaints,
 }
 
 impl Mutant {
     /// Every one.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 49] = [
         Self::CountsOldAttempts,
         Self::StartsOverOldPods,
         Self::ForgetsCharge,
@@ -135,6 +151,14 @@ impl Mutant {
         Self::EvictsForUnadmitted,
         Self::EvictsEquals,
         Self::EvictsAnywhere,
+        Self::ProbationFirst,
+        Self::TriesBeforeTime,
+        Self::MeasuresWithUnfit,
+        Self::ReleasesWithoutResult,
+        Self::JudgesPartners,
+        Self::ReleasesUnfit,
+        Self::ForgetsRelease,
+        Self::ForgetsTaints,
     ];
 
     /// Those in how seats are given, which the cluster around `gang::place` has to catch.
@@ -142,6 +166,18 @@ impl Mutant {
         Self::EvictsForUnadmitted,
         Self::EvictsEquals,
         Self::EvictsAnywhere,
+    ];
+
+    /// Those in what happens to nodes, which the fleet around [`crate::fleet`] has to catch.
+    pub const OF_FLEET: [Self; 8] = [
+        Self::ProbationFirst,
+        Self::TriesBeforeTime,
+        Self::MeasuresWithUnfit,
+        Self::ReleasesWithoutResult,
+        Self::JudgesPartners,
+        Self::ReleasesUnfit,
+        Self::ForgetsRelease,
+        Self::ForgetsTaints,
     ];
 }
 
