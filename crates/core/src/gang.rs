@@ -55,7 +55,7 @@ use self::{
     yard::Yard,
 };
 
-pub use line::{Edition, Line, Looked, Sitter, waits_for_seats};
+pub use line::{Edition, Holding, Line, Looked, Sitter, waits_for_seats};
 pub use placement::{Eviction, Place, Placement, Seat, Seating, Span};
 pub use priority::{PreemptionScope, PriorityClass, PriorityClasses};
 pub use refusal::{Change, NEVER_FITS, Refusal};

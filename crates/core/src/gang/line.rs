@@ -93,6 +93,30 @@ pub struct Looked {
     pub warnings: Vec<String>,
 }
 
+/// What a gang holds, and what it waits for.
+#[derive(Clone, Copy, Debug)]
+pub struct Holding<'a> {
+    /// The gang.
+    pub key: &'a GangKey,
+    /// The nodes that its pods were assigned, by name of the pod.
+    pub assigned: &'a BTreeMap<String, String>,
+    /// Since when it waits for nodes, where it does.
+    pub waits_since: Option<Timestamp>,
+    /// For whom it has to leave its nodes.
+    pub evicted: Option<&'a Eviction>,
+    gang: &'a Gang,
+}
+
+impl Holding<'_> {
+    /// What the pod named `pod` asks for.
+    pub fn requests(&self, pod: &str) -> Resources {
+        let mut pods = self.gang.pods.iter();
+        let member = pods.find(|member| member.name == pod);
+        let shape = member.and_then(|member| self.gang.shapes.get(member.shape));
+        shape.map_or_else(Resources::default, |shape| shape.requests.clone())
+    }
+}
+
 /// The line, and the cluster as it looks from there.
 #[derive(Debug, Default)]
 pub struct Line {
@@ -189,6 +213,17 @@ impl Line {
     /// How many gangs wait.
     pub fn waiting(&self) -> usize {
         self.gangs.values().filter(|entry| entry.in_line).count()
+    }
+
+    /// Every gang with what it holds.
+    pub fn holdings(&self) -> impl Iterator<Item = Holding<'_>> {
+        self.gangs.iter().map(|(key, entry)| Holding {
+            key,
+            assigned: &entry.gang.held,
+            waits_since: entry.in_line.then_some(entry.since),
+            evicted: entry.evicted.as_ref(),
+            gang: &entry.gang,
+        })
     }
 
     /// The name by which a node selector finds `node`.

@@ -1,0 +1,345 @@
+//! Pods: the scheduler binds them, the kubelet runs them, and they end.
+//!
+//! Invariant: a node never runs pods that ask for more GPUs than it has; the scheduler sees to that.
+
+use jiff::Timestamp;
+use trainyard_core::{
+    gang::{GangKey, PodKey, Resident, Resources},
+    job::{Disruption, Exit, ObservedPod, PodPhase, Removal, Seat, Wait},
+    spec::Slot,
+};
+
+use super::{
+    World,
+    coverage::Mark,
+    draw::GPU,
+    watch::News,
+    world::Happening,
+};
+
+/// The cluster deletes pods of a deleted node after this.
+const LOST_AFTER: i64 = 20_000;
+
+/// One pod, in truth or as an operator sees it.
+#[derive(Clone, Debug)]
+pub(super) struct StoredPod {
+    pub(super) shown: ObservedPod,
+    pub(super) job: GangKey,
+    /// The incarnation of the job.
+    pub(super) owner: String,
+    /// The node that it was assigned to.
+    pub(super) tied: Option<String>,
+    pub(super) requests: Resources,
+    pub(super) priority: i32,
+    pub(super) version: u64,
+    /// A step that its node could not take while it did not respond.
+    waits: Option<Step>,
+}
+
+/// What a pod does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Run,
+    Succeed,
+    Fail(i32),
+    /// It is gone after its grace period.
+    Go,
+    /// It is gone with its node.
+    Lose,
+}
+
+impl StoredPod {
+    pub(super) fn gpus(&self) -> i64 {
+        self.requests.get(GPU)
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.shown.phase, PodPhase::Succeeded | PodPhase::Failed)
+    }
+
+    /// The room that it takes, as an operator reports it to the wait queue.
+    pub(super) fn resident(&self) -> Option<Resident> {
+        let node = self.shown.node.clone().filter(|_| !self.has_ended())?;
+        Some(Resident {
+            node,
+            gang: Some(self.job.clone()),
+            requests: self.requests.clone(),
+            priority: self.priority,
+            leaving: self.shown.deleted_at.is_some(),
+            ..Resident::default()
+        })
+    }
+
+    /// Whether the scheduler has to bind it.
+    fn waits_for_node(&self) -> bool {
+        self.shown.phase == PodPhase::Pending
+            && self.shown.node.is_none()
+            && !self.shown.gated
+            && self.shown.deleted_at.is_none()
+    }
+}
+
+impl World {
+    pub(super) fn create_pod(&mut self, key: &GangKey, owner: &str, slot: Slot, attempt: u32, seat: &Seat) {
+        let Some(job) = self.jobs.get(key).filter(|job| job.uid == owner) else {
+            return;
+        };
+        let name = PodKey {
+            namespace: key.namespace.clone(),
+            name: job.job.pod_name(slot),
+        };
+        let (requests, priority) = (job.requests(slot.role), job.priority());
+        if self.pods.contains_key(&name) {
+            return;
+        }
+        self.births += 1;
+        let gated = *seat == Seat::Gated;
+        let shown = ObservedPod {
+            uid: format!("{}.{}", name.name, self.births),
+            slot,
+            attempt,
+            phase: PodPhase::Pending,
+            ready: false,
+            deleted_at: None,
+            grace_seconds: 30,
+            node: None,
+            restarts: 0,
+            ends: 0,
+            exit: None,
+            start_error: None,
+            wait: Some(if gated { Wait::Gate } else { Wait::Seat(String::new()) }),
+            disruption: None,
+            gated,
+        };
+        let pod = StoredPod {
+            shown,
+            job: key.clone(),
+            owner: owner.to_owned(),
+            tied: match seat {
+                Seat::Node(node) => Some(node.clone()),
+                Seat::Open | Seat::Gated => None,
+            },
+            requests,
+            priority,
+            version: 0,
+            waits: None,
+        };
+        self.pods.insert(name.clone(), pod);
+        self.pod_changed(&name);
+        self.want_schedule();
+    }
+
+    pub(super) fn tie_pod(&mut self, name: &PodKey, uid: &str, node: &str) {
+        let Some(pod) = self.pods.get_mut(name).filter(|pod| pod.shown.uid == uid) else {
+            return;
+        };
+        if pod.shown.gated {
+            pod.shown.gated = false;
+            pod.shown.wait = Some(Wait::Seat(String::new()));
+            pod.tied = Some(node.to_owned());
+            self.pod_changed(name);
+            self.want_schedule();
+        }
+    }
+
+    pub(super) fn pod_changed(&mut self, name: &PodKey) {
+        let version = self.next_version();
+        let Some(pod) = self.pods.get_mut(name) else {
+            return;
+        };
+        pod.version = version;
+        let news = News::Pod(name.clone(), Box::new(pod.clone()));
+        self.publish(&news);
+    }
+
+    fn remove_pod(&mut self, name: &PodKey) {
+        let version = self.next_version();
+        let Some(mut pod) = self.pods.remove(name) else {
+            return;
+        };
+        pod.version = version;
+        let job = pod.job.clone();
+        self.publish(&News::PodGone(name.clone(), Box::new(pod)));
+        self.want_schedule();
+        self.collect_job(&job);
+    }
+
+    pub(super) fn delete_pod(&mut self, name: &PodKey, uid: &str, removal: Removal) {
+        let now = self.timestamp();
+        let grace = self.dice.within(200..=30_000);
+        let Some(pod) = self.pods.get_mut(name).filter(|pod| pod.shown.uid == uid) else {
+            return;
+        };
+        if removal == Removal::Forced || pod.shown.node.is_none() || pod.has_ended() {
+            return self.remove_pod(name);
+        }
+        if pod.shown.deleted_at.is_none() {
+            pod.shown.deleted_at = Some(now);
+            pod.shown.ready = false;
+            let step = Happening::Pod(name.clone(), uid.to_owned(), Step::Go);
+            self.pod_changed(name);
+            self.after(grace, step);
+        }
+    }
+
+    /// The cluster finds that a node is gone, and ends its pods a while later.
+    pub(super) fn lose_pods_of(&mut self, node: &str) {
+        let on_it = self.pods.iter();
+        let on_it = on_it.filter(|(_, pod)| pod.shown.node.as_deref() == Some(node));
+        let on_it: Vec<(PodKey, String)> = on_it
+            .map(|(name, pod)| (name.clone(), pod.shown.uid.clone()))
+            .collect();
+        for (name, uid) in on_it {
+            self.after(LOST_AFTER, Happening::Pod(name, uid, Step::Lose));
+        }
+    }
+
+    /// Steps that a node could not take while it did not respond.
+    pub(super) fn catch_up_pods(&mut self, node: &str) {
+        let mut late = Vec::new();
+        for (name, pod) in &mut self.pods {
+            if pod.shown.node.as_deref() == Some(node)
+                && let Some(step) = pod.waits.take()
+            {
+                late.push((name.clone(), pod.shown.uid.clone(), step));
+            }
+        }
+        for (name, uid, step) in late {
+            self.after(100, Happening::Pod(name, uid, step));
+        }
+    }
+
+    pub(super) fn want_schedule(&mut self) {
+        if !self.is_schedule_due {
+            self.is_schedule_due = true;
+            let delay = self.dice.within(5..=200);
+            self.after(delay, Happening::Schedule);
+        }
+    }
+
+    /// The scheduler binds the pods that are tied to a node with room for them.
+    pub(super) fn bind_pods(&mut self) {
+        self.is_schedule_due = false;
+        let waiting: Vec<PodKey> = self
+            .pods
+            .iter()
+            .filter(|(_, pod)| pod.waits_for_node())
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in waiting {
+            self.bind_pod(&name);
+        }
+    }
+
+    fn bind_pod(&mut self, name: &PodKey) {
+        let pod = &self.pods[name];
+        let free = pod.tied.as_ref().and_then(|tied| {
+            let node = self.nodes.get(tied).filter(|node| node.is_open())?;
+            Some(node.gpus() - self.used_gpus(tied))
+        });
+        let fits = free.is_some_and(|free| free >= pod.gpus());
+        let uid = pod.shown.uid.clone();
+        let is_slow = !self.is_calm && self.dice.chance(4);
+        let start = self.dice.within(if is_slow { 60_000..=400_000 } else { 500..=15_000 });
+        let Some(pod) = self.pods.get_mut(name) else {
+            return;
+        };
+        if fits {
+            pod.shown.node = pod.tied.clone();
+            pod.shown.wait = Some(Wait::Create);
+            self.pod_changed(name);
+            self.after(start, Happening::Pod(name.clone(), uid, Step::Run));
+            return;
+        }
+        let words = Wait::Seat("0 nodes are available: insufficient nvidia.com/gpu".to_owned());
+        if pod.shown.wait.as_ref() != Some(&words) {
+            pod.shown.wait = Some(words);
+            self.coverage.mark(Mark::NotBound);
+            self.pod_changed(name);
+        }
+    }
+
+    /// GPUs of a node that pods use which are bound to it and have not ended.
+    pub(super) fn used_gpus(&self, node: &str) -> i64 {
+        let bound = self.pods.values().filter(|pod| !pod.has_ended());
+        bound
+            .filter(|pod| pod.shown.node.as_deref() == Some(node))
+            .map(StoredPod::gpus)
+            .sum()
+    }
+
+    pub(super) fn pod_steps(&mut self, name: &PodKey, uid: &str, step: Step) {
+        let now = self.timestamp();
+        let Some(pod) = self.pods.get_mut(name).filter(|pod| pod.shown.uid == uid) else {
+            return;
+        };
+        let node = pod.shown.node.as_ref().and_then(|node| self.nodes.get(node));
+        if step != Step::Lose && node.is_none_or(|node| !node.node.ready) {
+            pod.waits = Some(step);
+            return;
+        }
+        match step {
+            Step::Run => self.pod_runs(name),
+            Step::Succeed => end(pod, now, None),
+            Step::Fail(code) => {
+                end(pod, now, Some(code));
+                self.coverage.mark(Mark::PodFailed);
+            }
+            Step::Go => return self.remove_pod(name),
+            Step::Lose => {
+                if node.is_some() {
+                    return;
+                }
+                end(pod, now, Some(137));
+                pod.shown.disruption = Some(Disruption::NodeGone);
+                self.pod_changed(name);
+                return self.remove_pod(name);
+            }
+        }
+        self.pod_changed(name);
+        self.want_schedule();
+    }
+
+    fn pod_runs(&mut self, name: &PodKey) {
+        let work = self.pods.get(name).and_then(|pod| self.jobs.get(&pod.job));
+        let work = work.map_or(1_000, |job| job.work);
+        let fails = !self.is_calm && self.dice.chance(6);
+        let code = self.dice.pick(&[1, 137, 137]);
+        let part = self.dice.within(1..=work.max(2));
+        let more = self.dice.within(0..=2_000);
+        let Some(pod) = self.pods.get_mut(name) else {
+            return;
+        };
+        if pod.shown.phase != PodPhase::Pending || pod.shown.deleted_at.is_some() {
+            return;
+        }
+        pod.shown.phase = PodPhase::Running;
+        pod.shown.ready = true;
+        pod.shown.wait = None;
+        let uid = pod.shown.uid.clone();
+        let (delay, step) = if fails {
+            (part, Step::Fail(code))
+        } else {
+            (work + more, Step::Succeed)
+        };
+        self.after(delay, Happening::Pod(name.clone(), uid, step));
+    }
+}
+
+fn end(pod: &mut StoredPod, now: Timestamp, code: Option<i32>) {
+    if pod.has_ended() {
+        return;
+    }
+    pod.shown.phase = match code {
+        None => PodPhase::Succeeded,
+        Some(_) => PodPhase::Failed,
+    };
+    pod.shown.ready = false;
+    pod.shown.wait = None;
+    pod.shown.ends = 1;
+    pod.shown.exit = Some(Exit {
+        code: code.unwrap_or(0),
+        out_of_memory: false,
+        at: Some(now),
+    });
+}
