@@ -122,6 +122,8 @@ impl Holding<'_> {
 pub struct Line {
     snapshot: Snapshot,
     gangs: BTreeMap<GangKey, Entry>,
+    /// The pods that are tied to a node and not bound to it yet, as if they were there.
+    tied: BTreeMap<PodKey, Resident>,
     /// The priority classes of the cluster.
     classes: PriorityClasses,
     /// The levels have to be found anew.
@@ -178,9 +180,22 @@ impl Line {
         }
     }
 
+    /// Takes in a pod that is tied to a node and not bound to it yet, with what it will take there; nothing where it is bound,
+    /// gone or tied to none. The scheduler may bind it at any moment, so its node has no room for others even if its gang has
+    /// given the seat back.
+    pub fn set_tied(&mut self, key: PodKey, resident: Option<Resident>) {
+        match resident {
+            Some(resident) => {
+                self.tied.insert(key, resident);
+            }
+            None => self.stirred |= self.tied.remove(&key).is_some(),
+        }
+    }
+
     /// Forgets every pod for which `keep` does not hold.
     pub fn keep_pods(&mut self, keep: impl Fn(&Resident) -> bool) {
         self.snapshot.pods.retain(|_, resident| keep(resident));
+        self.tied.retain(|_, resident| keep(resident));
         self.stirred = true;
     }
 
@@ -267,6 +282,9 @@ impl Line {
         entry.gang.safe_at = job.knobs.checkpointed_at;
         entry.gang.runs_since = edition.runs_since;
         self.stirred |= entry.learn(edition.attempt, edition.released, pods);
+        if job.run_policy.suspend {
+            self.stirred |= entry.free_seats_of_gone_pods();
+        }
         if entry.lose_bad_seats(&self.snapshot, now) {
             self.stirred = true;
         }
@@ -324,7 +342,11 @@ impl Line {
             .filter(|entry| preempting || entry.matters(&self.snapshot))
             .map(|entry| entry.wish(&self.classes))
             .collect();
+        let unbound = self.count_tied_pods();
         let placement = place(&self.snapshot, &gangs, now);
+        for key in &unbound {
+            self.snapshot.pods.remove(key);
+        }
         for entry in self.gangs.values_mut() {
             entry.gang.reserved.clear();
         }
@@ -361,6 +383,20 @@ impl Line {
             }
         }
         looked
+    }
+
+    /// Counts the pods that are tied to nodes as if they were there; which they are.
+    fn count_tied_pods(&mut self) -> Vec<PodKey> {
+        let pods = &mut self.snapshot.pods;
+        let tied = self.tied.iter();
+        let unbound: Vec<(&PodKey, &Resident)> =
+            tied.filter(|(key, _)| !pods.contains_key(key)).collect();
+        pods.extend(
+            unbound
+                .iter()
+                .map(|(key, resident)| ((*key).clone(), (*resident).clone())),
+        );
+        unbound.into_iter().map(|(key, _)| key.clone()).collect()
     }
 
     /// Whether others may be evicted for a gang.

@@ -76,8 +76,10 @@ marks! {
     Stalled,
     /// A status was decided on an old version of the job, and not written.
     Conflict,
-    /// A view older than the status was not acted upon.
-    StaleView,
+    /// A job was processed while a watch had not delivered everything.
+    OldView,
+    /// A pod of somebody else took GPUs.
+    ForeignPod,
     /// A preflight of a job passed.
     PreflightPassed,
     /// A preflight of a job failed.

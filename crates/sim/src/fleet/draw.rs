@@ -160,7 +160,7 @@ fn template(gpus: i64, class: Option<String>) -> PodTemplateSpec {
 
 /// What goes wrong until the chaos ends, and when. Nodes and pods are drawn when it strikes.
 pub(super) fn faults(dice: &mut Dice, calm_at: i64, jobs: usize) -> Vec<(i64, Fault)> {
-    let count = dice.below(30);
+    let count = dice.below(40);
     let mut faults = Vec::new();
     for _ in 0..count {
         let at = dice.within(1_000..=calm_at - 1);
@@ -183,10 +183,11 @@ fn fault(dice: &mut Dice, jobs: usize) -> Fault {
         }
         54..=66 => Fault::Crash(dice.below(7), dice.within(500..=20_000)),
         67..=74 => Fault::TakeOver,
-        75..=80 => Fault::PodFails,
-        81..=84 => Fault::PodDeleted,
-        85..=88 => Fault::Suspend(job),
-        89..=92 => Fault::Resume(job),
+        75..=78 => Fault::PodFails,
+        79..=81 => Fault::PodDeleted,
+        82..=85 => Fault::ForeignPod(1 + i64::from(dice.below(8)), dice.within(5_000..=200_000)),
+        86..=89 => Fault::Suspend(job),
+        90..=92 => Fault::Resume(job),
         93..=95 => Fault::Scale(job, 1 + dice.below(5)),
         96..=97 => Fault::DeleteJob(job),
         _ => Fault::CreateJob(job),

@@ -24,6 +24,8 @@ pub(super) enum Fault {
     Scale(usize, u32),
     PodFails,
     PodDeleted,
+    /// Somebody else's pod takes so many GPUs of a node for so long.
+    ForeignPod(i64, i64),
     /// A node does not respond for so long.
     NodeSilent(i64),
     NodeResponds(String, u32),
@@ -55,6 +57,11 @@ impl World {
             Fault::Scale(plan, workers) => self.scale(plan, workers),
             Fault::PodFails => self.fail_a_pod(),
             Fault::PodDeleted => self.delete_a_pod(),
+            Fault::ForeignPod(gpus, length) => {
+                if let Some(name) = self.any_node() {
+                    self.create_foreign_pod(&name, gpus, length);
+                }
+            }
             Fault::NodeSilent(length) => {
                 if let Some(name) = self.any_node()
                     && let Some(silence) = self.silence_node(&name)
@@ -120,7 +127,7 @@ impl World {
     }
 
     fn any_running_pod(&mut self) -> Option<(PodKey, String)> {
-        let running = self.pods.iter();
+        let running = self.pods.iter().filter(|(_, pod)| !pod.is_foreign());
         let running = running.filter(|(_, pod)| pod.shown.phase == PodPhase::Running);
         let running: Vec<(&PodKey, &str)> = running
             .map(|(name, pod)| (name, pod.shown.uid.as_str()))

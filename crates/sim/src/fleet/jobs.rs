@@ -16,6 +16,8 @@ use super::{World, coverage::Mark, draw::GPU, watch::News, world::HIGH_VALUE};
 #[derive(Clone, Debug)]
 pub(super) struct StoredJob {
     pub(super) job: Rc<Job>,
+    /// The gang of this version of the job, as the wait queue makes it.
+    gang: Option<Rc<Gang>>,
     pub(super) uid: String,
     pub(super) generation: i64,
     pub(super) created: Timestamp,
@@ -29,18 +31,23 @@ pub(super) struct StoredJob {
 impl StoredJob {
     /// What a pod of `role` asks for.
     pub(super) fn requests(&self, role: Role) -> Resources {
-        let gang = self.gang();
-        let mut members = gang.iter().flat_map(|gang| &gang.pods);
+        let gang = self.gang.as_deref();
+        let mut members = gang.into_iter().flat_map(|gang| &gang.pods);
         let member = members.find(|member| member.role == role);
-        let shape = gang.as_ref().zip(member);
+        let shape = gang.zip(member);
         shape.map_or_else(Resources::default, |(gang, member)| {
             gang.shapes[member.shape].requests.clone()
         })
     }
 
-    /// The gang of the job, as the wait queue makes it.
-    pub(super) fn gang(&self) -> Option<Gang> {
-        Gang::of(&self.job, &Cluster::default(), self.created).ok()
+    /// How many of its pods are enough to start.
+    pub(super) fn minimum(&self) -> usize {
+        self.gang.as_ref().map_or(0, |gang| gang.minimum)
+    }
+
+    fn set_gang(&mut self) {
+        let gang = Gang::of(&self.job, &Cluster::default(), self.created);
+        self.gang = gang.ok().map(Rc::new);
     }
 
     /// The priority that admission gives its pods.
@@ -64,8 +71,9 @@ impl World {
         let mut job = self.plans[plan].job.clone();
         let uid = format!("{}.{}", key.name, self.births);
         job.uid = Some(uid.clone());
-        let stored = StoredJob {
+        let mut stored = StoredJob {
             job: Rc::new(job),
+            gang: None,
             uid,
             generation: 1,
             created: self.timestamp(),
@@ -75,6 +83,7 @@ impl World {
             services: BTreeMap::new(),
             work: self.plans[plan].work,
         };
+        stored.set_gang();
         if !self.facts.names.insert(key.clone()) {
             self.coverage.mark(Mark::JobRecreated);
         }
@@ -104,6 +113,7 @@ impl World {
             return false;
         }
         stored.generation += 1;
+        stored.set_gang();
         self.note(format_args!("user    edits {key}"));
         self.job_changed(&key);
         true
@@ -158,7 +168,7 @@ impl World {
 
     /// Whether the cluster, empty and whole, has room for the smallest size of a job.
     pub(super) fn fits(&self, job: &StoredJob) -> bool {
-        let Some(gang) = job.gang() else {
+        let Some(gang) = &job.gang else {
             return false;
         };
         let gpus = gang.shapes.iter().map(|shape| shape.requests.get(GPU));

@@ -6,7 +6,6 @@ use trainyard_core::{
     gang::{Edition, GangKey, Sitter, waits_for_seats},
     job::{self, Action, Decision, JobStatus, Observed, PodPhase, Seating},
     launch::Cluster,
-    reason::Code,
 };
 
 use super::{
@@ -178,8 +177,9 @@ impl World {
         decision: &Decision,
     ) {
         let reason = decision.reasons.first();
-        if reason.is_some_and(|reason| reason.code == Code::StaleView) {
-            self.coverage.mark(Mark::StaleView);
+        let mut inboxes = self.operators[number].view.inbox.iter();
+        if inboxes.any(|inbox| !inbox.is_empty()) {
+            self.coverage.mark(Mark::OldView);
         }
         let record = &decision.status.trainyard;
         if record.whole && !observed.status.trainyard.whole {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use trainyard_core::{
     gang::{GangKey, PodKey, Resident, Resources},
     job::{Disruption, Exit, ObservedPod, PodPhase, Removal, Seat, Wait},
-    spec::Slot,
+    spec::{Kind, Role, Slot},
 };
 
 use super::{
@@ -62,6 +62,25 @@ impl StoredPod {
         let node = self.shown.node.clone().filter(|_| !self.has_ended())?;
         Some(Resident {
             node,
+            gang: (!self.is_foreign()).then(|| self.job.clone()),
+            requests: self.requests.clone(),
+            priority: self.priority,
+            leaving: self.shown.deleted_at.is_some(),
+            ..Resident::default()
+        })
+    }
+
+    /// Whether it is somebody else's.
+    pub(super) fn is_foreign(&self) -> bool {
+        self.owner.is_empty()
+    }
+
+    /// The room that it will take, where it is tied to a node and not bound to it yet.
+    pub(super) fn tied_resident(&self) -> Option<Resident> {
+        let is_unbound = self.shown.node.is_none() && !self.has_ended();
+        let node = self.tied.clone().filter(|_| is_unbound)?;
+        Some(Resident {
+            node,
             gang: Some(self.job.clone()),
             requests: self.requests.clone(),
             priority: self.priority,
@@ -94,23 +113,12 @@ impl World {
         }
         self.births += 1;
         let gated = *seat == Seat::Gated;
-        let shown = ObservedPod {
-            uid: format!("{}.{}", name.name, self.births),
-            slot,
-            attempt,
-            phase: PodPhase::Pending,
-            ready: false,
-            deleted_at: None,
-            grace_seconds: 30,
-            node: None,
-            restarts: 0,
-            ends: 0,
-            exit: None,
-            start_error: None,
-            wait: Some(if gated { Wait::Gate } else { Wait::Seat(String::new()) }),
-            disruption: None,
-            gated,
-        };
+        let uid = format!("{}.{}", name.name, self.births);
+        let mut shown = unbound(uid, slot, attempt);
+        shown.gated = gated;
+        if gated {
+            shown.wait = Some(Wait::Gate);
+        }
         let pod = StoredPod {
             shown,
             job: key.clone(),
@@ -127,6 +135,46 @@ impl World {
         self.pods.insert(name.clone(), pod);
         self.pod_changed(&name);
         self.want_schedule();
+    }
+
+    /// Somebody else's pod takes GPUs of a node, if there are any, for so long.
+    pub(super) fn create_foreign_pod(&mut self, node: &str, gpus: i64, length: i64) {
+        let stored = self.nodes.get(node).filter(|node| node.is_open());
+        let free = stored.map_or(0, |stored| stored.gpus() - self.used_gpus(node));
+        if free < gpus {
+            return;
+        }
+        self.births += 1;
+        let job = GangKey {
+            kind: Kind::PyTorch,
+            namespace: "others".to_owned(),
+            name: "others".to_owned(),
+        };
+        let name = PodKey {
+            namespace: "others".to_owned(),
+            name: format!("pod-{}", self.births),
+        };
+        let mut requests = Resources::default();
+        requests.set(GPU, gpus);
+        let mut shown = unbound(name.name.clone(), Slot::new(Role::Worker, 0), 1);
+        shown.node = Some(node.to_owned());
+        shown.phase = PodPhase::Running;
+        shown.wait = None;
+        let pod = StoredPod {
+            shown,
+            job,
+            owner: String::new(),
+            tied: None,
+            requests,
+            priority: 0,
+            version: 0,
+            waits: None,
+        };
+        self.coverage.mark(Mark::ForeignPod);
+        self.pods.insert(name.clone(), pod);
+        self.pod_changed(&name);
+        let step = Happening::Pod(name.clone(), name.name, Step::Go);
+        self.after(length, step);
     }
 
     pub(super) fn tie_pod(&mut self, name: &PodKey, uid: &str, node: &str) {
@@ -323,6 +371,27 @@ impl World {
             (work + more, Step::Succeed)
         };
         self.after(delay, Happening::Pod(name.clone(), uid, step));
+    }
+}
+
+/// A pod that waits for a node.
+fn unbound(uid: String, slot: Slot, attempt: u32) -> ObservedPod {
+    ObservedPod {
+        uid,
+        slot,
+        attempt,
+        phase: PodPhase::Pending,
+        ready: false,
+        deleted_at: None,
+        grace_seconds: 30,
+        node: None,
+        restarts: 0,
+        ends: 0,
+        exit: None,
+        start_error: None,
+        wait: Some(Wait::Seat(String::new())),
+        disruption: None,
+        gated: false,
     }
 }
 

@@ -102,6 +102,7 @@ impl Operator {
                 let known = self.view.pods.get(name);
                 if known.is_some_and(|known| known.shown.uid == pod.shown.uid) {
                     self.view.pods.remove(name);
+                    self.line.set_tied(name.clone(), None);
                 }
                 vec![pod.job.clone()]
             }
@@ -146,6 +147,7 @@ impl Operator {
         self.line.hear_pod(name.clone(), pod.resident());
         let known = self.view.pods.get(name);
         if known.is_none_or(|known| known.version <= pod.version) {
+            self.line.set_tied(name.clone(), pod.tied_resident());
             self.view.pods.insert(name.clone(), pod.clone());
         }
     }
@@ -197,6 +199,8 @@ impl World {
         if self.leader != Some(number) {
             return;
         }
+        let ours = |key: &GangKey| self.facts.names.contains(key);
+        let concerned: Vec<GangKey> = concerned.into_iter().filter(ours).collect();
         for key in concerned {
             self.want_pass(number, &key, 4);
         }

@@ -40,6 +40,8 @@ pub(super) struct Entry {
     /// The pods of `attempt` that have ended well and need no seat any more.
     done: BTreeSet<String>,
     attempt: u32,
+    /// The pods of `attempt` that exist and stay, or have ended well.
+    there: BTreeSet<String>,
     /// The nodes that did not serve, and since when.
     avoided: BTreeMap<String, Timestamp>,
     /// For whom it has to leave its seats, until it has given them back.
@@ -66,6 +68,7 @@ impl Entry {
             why: None,
             done: BTreeSet::new(),
             attempt: 0,
+            there: BTreeSet::new(),
             avoided: BTreeMap::new(),
             evicted: None,
             admission: Admission::default(),
@@ -142,7 +145,16 @@ impl Entry {
         admission.settle(&self.gang, &there, &self.admission);
         let stirs = admission.stirs(&self.admission, self.in_line);
         self.admission = admission;
+        self.there = there.into_iter().map(str::to_owned).collect();
         has_left || stirs
+    }
+
+    /// Gives up the seats whose pods do not exist or are leaving: no pod of a suspended job comes after them. Whether it did.
+    pub(super) fn free_seats_of_gone_pods(&mut self) -> bool {
+        let before = self.gang.held.len();
+        let there = &self.there;
+        self.gang.held.retain(|pod, _| there.contains(pod));
+        self.gang.held.len() < before
     }
 
     /// With what priority the gang holds its seats and asks for more.

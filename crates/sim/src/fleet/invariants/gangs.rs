@@ -48,7 +48,7 @@ pub(super) fn start_whole(pass: &Pass<'_>) -> Verdict {
     if assigned(pass).next().is_none() {
         return Ok(());
     }
-    let minimum = pass.view.gang().map_or(0, |gang| gang.minimum);
+    let minimum = pass.view.minimum();
     let record = &pass.decision.status.trainyard;
     let has_node = |slot| match &pass.observed.seating {
         Seating::Given(seats) => seats.contains_key(&slot) || record.has_succeeded(slot),
@@ -110,7 +110,7 @@ pub(super) fn no_gpu_is_used_twice(world: &World) -> Verdict {
 /// The pods that are bound or assigned to a node ask for no more GPUs than it has.
 pub(super) fn no_gpu_is_promised_twice(world: &World) -> Verdict {
     let mut promised: BTreeMap<&str, i64> = BTreeMap::new();
-    for pod in world.pods.values().filter(|pod| !pod.has_ended()) {
+    for pod in world.pods.values().filter(|pod| !pod.has_ended() && !pod.is_foreign()) {
         let node = pod.shown.node.as_ref().or(pod.tied.as_ref());
         if let Some(node) = node.filter(|_| is_kept(world, pod)) {
             *promised.entry(node).or_default() += pod.gpus();
@@ -158,7 +158,7 @@ pub(super) fn partial_gangs_are_given_up(world: &mut World) -> Verdict {
             let counts = matches!(pod.shown.phase, PodPhase::Running | PodPhase::Succeeded);
             run += usize::from(counts);
         }
-        let minimum = job.gang().map_or(0, |gang| gang.minimum);
+        let minimum = job.minimum();
         if started == 0 || run >= minimum {
             continue;
         }

@@ -20,7 +20,8 @@ pub(super) fn no_gpu_is_assigned_twice(world: &World, number: usize) -> Verdict 
     let operator = &world.operators[number];
     let snapshot = operator.line.snapshot();
     let mut taken: BTreeMap<&str, i64> = BTreeMap::new();
-    for resident in snapshot.pods.values() {
+    // What somebody else took meanwhile is not the queue's.
+    for resident in snapshot.pods.values().filter(|pod| pod.gang.is_some()) {
         *taken.entry(&resident.node).or_default() += resident.requests.get(GPU);
     }
     for holding in operator.line.holdings() {
@@ -55,7 +56,7 @@ pub(super) fn nobody_holds_a_part_for_long(world: &World, number: usize) -> Verd
             continue;
         };
         let runs = pods.values().any(|pod| pod.gang.as_ref() == Some(holding.key));
-        let minimum = view.gang().map_or(0, |gang| gang.minimum);
+        let minimum = view.minimum();
         let is_part = !holding.assigned.is_empty() && holding.assigned.len() < minimum;
         let waited = Duration::try_from(now.duration_since(since)).unwrap_or_default();
         ensure!(
