@@ -38,6 +38,9 @@ fn main() -> ExitCode {
         met.add(&outcome.coverage);
         events += outcome.events;
     }
-    println!("{} seeds, {broken} broken, {events} events: {met:?}", to - from);
+    println!(
+        "{} seeds, {broken} broken, {events} events: {met:?}",
+        to - from
+    );
     ExitCode::from(u8::from(broken > 0))
 }

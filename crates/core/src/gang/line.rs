@@ -22,7 +22,10 @@ use super::{
     Resident, Resources, Snapshot, place,
 };
 use crate::{
-    job::{PodPhase, Seating},
+    job::{
+        PodPhase, Seating,
+        mutant::{self, Mutant},
+    },
     launch::{Cluster, GangScheduler, HOSTNAME},
     spec::{GangBy, Job},
 };
@@ -313,6 +316,9 @@ impl Line {
 
     /// Forgets a gang and its seats.
     pub fn forget(&mut self, key: &GangKey) {
+        if mutant::is(Mutant::KeepsForgottenGangs) {
+            return;
+        }
         self.stirred |= self.gangs.remove(key).is_some();
     }
 
@@ -387,6 +393,9 @@ impl Line {
 
     /// Counts the pods that are tied to nodes as if they were there; which they are.
     fn count_tied_pods(&mut self) -> Vec<PodKey> {
+        if mutant::is(Mutant::ForgetsTiedPods) {
+            return Vec::new();
+        }
         let pods = &mut self.snapshot.pods;
         let tied = self.tied.iter();
         let unbound: Vec<(&PodKey, &Resident)> =
@@ -411,7 +420,8 @@ impl Line {
     /// Lets the gangs stay that have not left yet and whose beneficiary no longer waits, or no longer has the pods and
     /// the priority that they were to leave for; which they are.
     fn call_evictions_off(&mut self) -> Vec<GangKey> {
-        if self.gangs.values().all(|entry| entry.evicted.is_none()) {
+        let none = self.gangs.values().all(|entry| entry.evicted.is_none());
+        if none || mutant::is(Mutant::KeepsEvictions) {
             return Vec::new();
         }
         let waiting = self.gangs.values().filter(|entry| self.may_preempt(entry));

@@ -6,13 +6,7 @@ use trainyard_core::{
     spec::Role,
 };
 
-use super::{
-    World,
-    coverage::Mark,
-    pods::Step,
-    watch::Channel,
-    world::Happening,
-};
+use super::{World, coverage::Mark, pods::Step, watch::Channel, world::Happening};
 
 /// One thing that goes wrong.
 #[derive(Clone, Debug)]
@@ -108,14 +102,20 @@ impl World {
             std::mem::replace(&mut job.run_policy.suspend, suspend) != suspend
         });
         if changed {
-            let mark = if suspend { Mark::Suspended } else { Mark::Resumed };
+            let mark = if suspend {
+                Mark::Suspended
+            } else {
+                Mark::Resumed
+            };
             self.coverage.mark(mark);
         }
     }
 
     fn scale(&mut self, plan: usize, workers: u32) {
         let changed = self.edit_job(plan, |job| {
-            let bounds = job.elastic().map(|elastic| (elastic.min_replicas, elastic.max_replicas));
+            let bounds = job
+                .elastic()
+                .map(|elastic| (elastic.min_replicas, elastic.max_replicas));
             let (least, most) = bounds.unwrap_or((1, 5));
             let workers = workers.clamp(least, most);
             let role = job.roles.get_mut(&Role::Worker);
@@ -171,7 +171,11 @@ impl World {
         let name = &others[self.dice.below(count) as usize];
         if let Some(node) = self.nodes.get_mut(name) {
             node.is_bad = is_bad;
-            let mark = if is_bad { Mark::NodeBroke } else { Mark::NodeRepaired };
+            let mark = if is_bad {
+                Mark::NodeBroke
+            } else {
+                Mark::NodeRepaired
+            };
             self.coverage.mark(mark);
         }
     }

@@ -94,11 +94,13 @@ pub(super) fn check_queue(world: &mut World, number: usize) -> Verdict {
     Ok(())
 }
 
-/// Everything that must hold of a trial that begins.
-pub(super) fn check_trial(operator: &mut Operator, trial: &Trial, now: Timestamp) -> Verdict {
-    nodes::are_tried_in_time(operator, trial, now)?;
-    nodes::partners_are_fit(operator, trial)?;
-    nodes::blamed_nodes_take_turns(operator, trial)
+/// Everything that must hold of what is decided about trials while none runs.
+pub(super) fn check_trial(world: &mut World, number: usize, trial: Option<&Trial>) -> Verdict {
+    if let Some(trial) = trial {
+        nodes::are_tried_in_time(world, number, trial)?;
+        nodes::partners_are_fit(world, number, trial)?;
+    }
+    nodes::blamed_nodes_take_turns(world, number, trial)
 }
 
 /// Everything that must hold of a change of a node.

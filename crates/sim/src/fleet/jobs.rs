@@ -54,7 +54,9 @@ impl StoredJob {
     pub(super) fn priority(&self) -> i32 {
         let mut specs = self.job.roles.values().map(|role| &role.template.spec);
         let named = specs.any(|spec| {
-            let class = spec.as_ref().and_then(|spec| spec.priority_class_name.as_ref());
+            let class = spec
+                .as_ref()
+                .and_then(|spec| spec.priority_class_name.as_ref());
             class.is_some()
         });
         if named { HIGH_VALUE } else { 0 }

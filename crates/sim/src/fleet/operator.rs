@@ -200,7 +200,6 @@ impl World {
     /// How long a call takes.
     pub(super) fn call(&mut self) -> i64 {
         let is_slow = !self.is_calm && self.dice.chance(2);
-        self.dice
-            .within(if is_slow { 500..=3_000 } else { 1..=15 })
+        self.dice.within(if is_slow { 500..=3_000 } else { 1..=15 })
     }
 }

@@ -68,7 +68,8 @@ impl Operator {
             requests: (pod.shown.node.is_none() && pod.shown.phase == PodPhase::Pending)
                 .then_some(&pod.requests),
         });
-        self.line.seating(&view.job, edition, &cluster, sitters, now)
+        self.line
+            .seating(&view.job, edition, &cluster, sitters, now)
     }
 }
 
@@ -161,7 +162,11 @@ impl World {
         if let Some(stored) = self.jobs.get(key).cloned() {
             if !had_ended && job::has_ended(&stored.status) {
                 let succeeded = invariants::has_succeeded(&stored.status);
-                let mark = if succeeded { Mark::Succeeded } else { Mark::Failed };
+                let mark = if succeeded {
+                    Mark::Succeeded
+                } else {
+                    Mark::Failed
+                };
                 self.coverage.mark(mark);
             }
             self.operators[number].view.jobs.insert(key.clone(), stored);

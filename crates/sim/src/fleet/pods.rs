@@ -9,13 +9,7 @@ use trainyard_core::{
     spec::{Kind, Role, Slot},
 };
 
-use super::{
-    World,
-    coverage::Mark,
-    draw::GPU,
-    watch::News,
-    world::Happening,
-};
+use super::{World, coverage::Mark, draw::GPU, watch::News, world::Happening};
 
 /// The cluster deletes pods of a deleted node after this.
 const LOST_AFTER: i64 = 20_000;
@@ -99,7 +93,14 @@ impl StoredPod {
 }
 
 impl World {
-    pub(super) fn create_pod(&mut self, key: &GangKey, owner: &str, slot: Slot, attempt: u32, seat: &Seat) {
+    pub(super) fn create_pod(
+        &mut self,
+        key: &GangKey,
+        owner: &str,
+        slot: Slot,
+        attempt: u32,
+        seat: &Seat,
+    ) {
         let Some(job) = self.jobs.get(key).filter(|job| job.uid == owner) else {
             return;
         };
@@ -288,7 +289,11 @@ impl World {
         let fits = free.is_some_and(|free| free >= pod.gpus());
         let uid = pod.shown.uid.clone();
         let is_slow = !self.is_calm && self.dice.chance(4);
-        let start = self.dice.within(if is_slow { 60_000..=400_000 } else { 500..=15_000 });
+        let start = self.dice.within(if is_slow {
+            60_000..=400_000
+        } else {
+            500..=15_000
+        });
         let Some(pod) = self.pods.get_mut(name) else {
             return;
         };
@@ -321,7 +326,11 @@ impl World {
         let Some(pod) = self.pods.get_mut(name).filter(|pod| pod.shown.uid == uid) else {
             return;
         };
-        let node = pod.shown.node.as_ref().and_then(|node| self.nodes.get(node));
+        let node = pod
+            .shown
+            .node
+            .as_ref()
+            .and_then(|node| self.nodes.get(node));
         if step != Step::Lose && node.is_none_or(|node| !node.node.ready) {
             pod.waits = Some(step);
             return;

@@ -142,7 +142,11 @@ impl World {
             return;
         };
         let nodes = flight.nodes.clone();
-        let mut bad: BTreeSet<String> = nodes.iter().filter(|node| self.is_bad(node)).cloned().collect();
+        let mut bad: BTreeSet<String> = nodes
+            .iter()
+            .filter(|node| self.is_bad(node))
+            .cloned()
+            .collect();
         if is_forged && let Some(fit) = nodes.iter().find(|node| !bad.contains(*node)) {
             bad.insert(fit.clone());
             self.coverage.mark(Mark::Forged);
@@ -153,8 +157,7 @@ impl World {
         } else {
             judge(&report, &nodes).map(|judgement| {
                 let used = (now, LASTS);
-                let follows =
-                    consequences(Source::Job, &report, &judgement, &nodes, COVERS, used);
+                let follows = consequences(Source::Job, &report, &judgement, &nodes, COVERS, used);
                 (judgement, follows)
             })
         };
@@ -187,7 +190,9 @@ impl World {
         let mut queued = false;
         for node in &follows.suspects {
             let fit = &judgement.fit;
-            let blamed = operator.fleet.blame(&settings, node, &key.namespace, fit, now);
+            let blamed = operator
+                .fleet
+                .blame(&settings, node, &key.namespace, fit, now);
             if blamed == Some(Blamed::Queued) {
                 operator.facts.blamed.insert(node.clone());
                 self.coverage.mark(Mark::Blamed);
@@ -218,7 +223,11 @@ pub(super) fn report(nodes: &BTreeSet<String>, bad: &BTreeSet<String>) -> Report
         name: "link-speed".to_owned(),
         layer: Layer::Network,
         subject: String::new(),
-        outcome: if bad.contains(node) { Outcome::Fail } else { Outcome::Pass },
+        outcome: if bad.contains(node) {
+            Outcome::Fail
+        } else {
+            Outcome::Pass
+        },
         found: "10 Gbit/s".to_owned(),
         needed: "100 Gbit/s".to_owned(),
         cause: String::new(),
@@ -226,7 +235,14 @@ pub(super) fn report(nodes: &BTreeSet<String>, bad: &BTreeSet<String>) -> Report
         owner: Owner::Network,
     };
     let nodes = nodes.iter();
-    let nodes = nodes.map(|node| (node.clone(), NodeReport { checks: vec![check(node)] }));
+    let nodes = nodes.map(|node| {
+        (
+            node.clone(),
+            NodeReport {
+                checks: vec![check(node)],
+            },
+        )
+    });
     Report {
         nodes: nodes.collect(),
         ..Report::default()

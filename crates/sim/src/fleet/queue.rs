@@ -46,7 +46,12 @@ impl World {
         for _ in &looked.out_of_scope {
             self.coverage.mark(Mark::OutOfScope);
         }
-        let changed: Vec<GangKey> = looked.seated.iter().chain(&looked.changed).cloned().collect();
+        let changed: Vec<GangKey> = looked
+            .seated
+            .iter()
+            .chain(&looked.changed)
+            .cloned()
+            .collect();
         for key in &changed {
             self.want_pass(number, key, 3);
         }
@@ -58,8 +63,16 @@ impl World {
         self.judge(verdict);
         self.note(format_args!(
             "oper {number}  places: assigned {:?}, changed {:?}, {waiting} wait",
-            looked.seated.iter().map(|key| &key.name).collect::<Vec<_>>(),
-            looked.changed.iter().map(|key| &key.name).collect::<Vec<_>>(),
+            looked
+                .seated
+                .iter()
+                .map(|key| &key.name)
+                .collect::<Vec<_>>(),
+            looked
+                .changed
+                .iter()
+                .map(|key| &key.name)
+                .collect::<Vec<_>>(),
         ));
     }
 }

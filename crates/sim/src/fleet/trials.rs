@@ -54,6 +54,7 @@ impl World {
         let observed = fleet::Observed {
             nodes: &operator.line.snapshot().nodes,
         };
+        let is_idle = operator.fleet.running().is_none();
         let decision = fleet::decide(&observed, &operator.fleet, now);
         operator.fleet = decision.state;
         operator.decide_wake += 1;
@@ -62,12 +63,13 @@ impl World {
             let delay = self.until(at);
             self.after(delay, Happening::DecideAgain(number, wake));
         }
-        let Some(trial) = decision.trial else {
-            return;
-        };
-        let verdict = invariants::check_trial(&mut self.operators[number], &trial, now);
-        self.judge(verdict);
-        self.start_trial(number, trial);
+        if is_idle {
+            let verdict = invariants::check_trial(self, number, decision.trial.as_ref());
+            self.judge(verdict);
+        }
+        if let Some(trial) = decision.trial {
+            self.start_trial(number, trial);
+        }
     }
 
     fn start_trial(&mut self, number: usize, trial: Trial) {
@@ -145,7 +147,11 @@ impl World {
         if !nodes.iter().all(responds) {
             return Err("a pod of the trial did not report");
         }
-        let bad = nodes.iter().filter(|node| self.is_bad(node)).cloned().collect();
+        let bad = nodes
+            .iter()
+            .filter(|node| self.is_bad(node))
+            .cloned()
+            .collect();
         let report = report(&nodes, &bad);
         let judgement = judge(&report, &nodes).map_err(|_| "the report is not complete")?;
         let used = (now, LASTS);

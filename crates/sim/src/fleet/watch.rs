@@ -15,8 +15,8 @@ use trainyard_core::{
 };
 
 use super::{
-    World, coverage::Mark, jobs::StoredJob, nodes::StoredNode, operator::Operator,
-    pods::StoredPod, world::Happening,
+    World, coverage::Mark, jobs::StoredJob, nodes::StoredNode, operator::Operator, pods::StoredPod,
+    world::Happening,
 };
 
 /// What a watch is about.

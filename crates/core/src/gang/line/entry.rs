@@ -14,7 +14,10 @@ use super::{
 };
 use crate::{
     gang::{Eviction, Gang, PodKey, PriorityClasses, Seat, Snapshot},
-    job::{PodPhase, Seating},
+    job::{
+        PodPhase, Seating,
+        mutant::{self, Mutant},
+    },
     spec::{Job, Slot},
 };
 
@@ -164,6 +167,9 @@ impl Entry {
 
     /// Gives up seats on nodes that seat nobody any more, unless a pod sits there; whether it did.
     pub(super) fn lose_bad_seats(&mut self, snapshot: &Snapshot, now: Timestamp) -> bool {
+        if mutant::is(Mutant::KeepsBadSeats) {
+            return false;
+        }
         let namespace = &self.gang.key.namespace;
         let (avoided, held) = (&self.avoided, &mut self.gang.held);
         let mut lost = Vec::new();
@@ -240,6 +246,9 @@ impl Entry {
         // Until the pods say otherwise.
         self.gang.leaving |= self.evicted.take().is_some();
         self.gang.remembered = std::mem::take(&mut self.gang.held);
+        let avoid = avoid
+            .iter()
+            .filter(|_| !mutant::is(Mutant::GivesAvoidedNodes));
         for node in avoid {
             if self.avoided.len() >= AVOIDED_MOST
                 && let Some(oldest) = self.avoided.iter().min_by_key(|(_, at)| **at)
@@ -264,6 +273,9 @@ impl Entry {
         if !self.in_line || self.gang.held.is_empty() || !over || self.sits(snapshot) {
             return false;
         }
+        if mutant::is(Mutant::KeepsPartialSeats) {
+            return false;
+        }
         self.gang.remembered = std::mem::take(&mut self.gang.held);
         true
     }
@@ -282,13 +294,14 @@ impl Entry {
     /// Whether placement has to know of it: it waits, or holds seats that no pod shows.
     pub(super) fn matters(&self, snapshot: &Snapshot) -> bool {
         self.in_line
-            || self.gang.held.keys().any(|pod| {
-                let key = PodKey {
-                    namespace: self.gang.key.namespace.clone(),
-                    name: pod.clone(),
-                };
-                !snapshot.pods.contains_key(&key)
-            })
+            || !mutant::is(Mutant::ForgetsUnboundSeats)
+                && self.gang.held.keys().any(|pod| {
+                    let key = PodKey {
+                        namespace: self.gang.key.namespace.clone(),
+                        name: pod.clone(),
+                    };
+                    !snapshot.pods.contains_key(&key)
+                })
     }
 
     /// The gang as placement is to see it.

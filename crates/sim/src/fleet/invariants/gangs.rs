@@ -24,20 +24,29 @@ const SLACK: i64 = 240_000;
 
 /// The nodes that a decision assigns to pods.
 fn assigned<'a>(pass: &'a Pass<'_>) -> impl Iterator<Item = &'a String> {
-    pass.decision.actions.iter().filter_map(|action| match action {
-        Action::CreatePod {
-            seat: Seat::Node(node),
-            ..
-        }
-        | Action::SeatPod { node, .. } => Some(node),
-        _ => None,
-    })
+    pass.decision
+        .actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::CreatePod {
+                seat: Seat::Node(node),
+                ..
+            }
+            | Action::SeatPod { node, .. } => Some(node),
+            _ => None,
+        })
 }
 
 /// No pod starts before as many have a node as the gang needs.
 pub(super) fn start_whole(pass: &Pass<'_>) -> Verdict {
     let opens = |action: &Action| {
-        matches!(action, Action::CreatePod { seat: Seat::Open, .. })
+        matches!(
+            action,
+            Action::CreatePod {
+                seat: Seat::Open,
+                ..
+            }
+        )
     };
     ensure!(
         WHOLE,
@@ -68,9 +77,8 @@ pub(super) fn start_whole(pass: &Pass<'_>) -> Verdict {
 pub(super) fn go_to_open_nodes(pass: &Pass<'_>, operator: &Operator) -> Verdict {
     for name in assigned(pass) {
         let node = operator.line.snapshot().nodes.get(name);
-        let is_open = node.is_some_and(|node| {
-            node.ready && !node.unschedulable && !node.is_on_probation()
-        });
+        let is_open =
+            node.is_some_and(|node| node.ready && !node.unschedulable && !node.is_on_probation());
         ensure!(OPEN, is_open, "{} goes to `{name}`: {node:?}", pass.key);
     }
     Ok(())
@@ -110,7 +118,11 @@ pub(super) fn no_gpu_is_used_twice(world: &World) -> Verdict {
 /// The pods that are bound or assigned to a node ask for no more GPUs than it has.
 pub(super) fn no_gpu_is_promised_twice(world: &World) -> Verdict {
     let mut promised: BTreeMap<&str, i64> = BTreeMap::new();
-    for pod in world.pods.values().filter(|pod| !pod.has_ended() && !pod.is_foreign()) {
+    for pod in world
+        .pods
+        .values()
+        .filter(|pod| !pod.has_ended() && !pod.is_foreign())
+    {
         let node = pod.shown.node.as_ref().or(pod.tied.as_ref());
         if let Some(node) = node.filter(|_| is_kept(world, pod)) {
             *promised.entry(node).or_default() += pod.gpus();
@@ -132,7 +144,9 @@ fn is_kept(world: &World, pod: &StoredPod) -> bool {
     let job = world.jobs.get(&pod.job).filter(|job| job.uid == pod.owner);
     let is_released = job.is_none_or(|job| {
         let record = &job.status.trainyard;
-        pod.shown.attempt <= record.released || job::has_ended(&job.status) || job.job.run_policy.suspend
+        pod.shown.attempt <= record.released
+            || job::has_ended(&job.status)
+            || job.job.run_policy.suspend
     });
     pod.shown.node.is_some() || !is_released && pod.shown.deleted_at.is_none()
 }

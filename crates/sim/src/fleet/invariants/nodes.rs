@@ -1,12 +1,11 @@
 //! Probation: only trials put nodes there, few at a time, and only trials end it.
 
-use jiff::Timestamp;
 use trainyard_core::{
     fleet::{Change, Purpose, Trial},
     gang::Node,
 };
 
-use super::{Operator, World};
+use super::World;
 use crate::invariants::{Verdict, ensure};
 
 const CAP: &str = "never more nodes are on probation than the cap allows";
@@ -22,7 +21,11 @@ pub(super) fn stay_within_the_cap(world: &World) -> Verdict {
     let taken = nodes.filter(|node| node.node.is_on_probation()).count();
     let all = world.nodes.len() + world.deleted_nodes.len();
     let most = world.settings.cap.of(all);
-    ensure!(CAP, taken <= most, "{taken} of {all} nodes, the cap is {most}");
+    ensure!(
+        CAP,
+        taken <= most,
+        "{taken} of {all} nodes, the cap is {most}"
+    );
     Ok(())
 }
 
@@ -68,11 +71,16 @@ pub(super) fn only_a_passed_trial_ends_probation(
     Ok(())
 }
 
+/// The node as an operator sees it.
+fn seen<'a>(world: &'a World, number: usize, name: &str) -> Option<&'a Node> {
+    world.operators[number].line.snapshot().nodes.get(name)
+}
+
 /// Nodes on probation are tried when their time is over.
-pub(super) fn are_tried_in_time(operator: &Operator, trial: &Trial, now: Timestamp) -> Verdict {
-    let nodes = &operator.line.snapshot().nodes;
+pub(super) fn are_tried_in_time(world: &World, number: usize, trial: &Trial) -> Verdict {
+    let now = world.timestamp();
     let is_early = |name: &&String| {
-        let node = nodes.get(*name);
+        let node = seen(world, number, name);
         node.is_some_and(|node| node.is_on_probation() && !node.may_come_back(now))
     };
     let early = trial.nodes.iter().find(is_early);
@@ -81,41 +89,59 @@ pub(super) fn are_tried_in_time(operator: &Operator, trial: &Trial, now: Timesta
 }
 
 /// The partners of a trial are known to be in use and fit.
-pub(super) fn partners_are_fit(operator: &Operator, trial: &Trial) -> Verdict {
-    let nodes = &operator.line.snapshot().nodes;
+pub(super) fn partners_are_fit(world: &World, number: usize, trial: &Trial) -> Verdict {
     let is_fit = |node: &Node| {
-        let failed = node.preflight.as_ref().is_some_and(|record| record.is_failed());
+        let failed = node
+            .preflight
+            .as_ref()
+            .is_some_and(|record| record.is_failed());
         node.ready && !node.unschedulable && !node.is_on_probation() && !failed
     };
     for name in &trial.beside {
-        let node = nodes.get(name);
         ensure!(
             PARTNERS,
-            node.is_some_and(is_fit),
+            seen(world, number, name).is_some_and(is_fit),
             "`{name}` is a partner in {trial:?}"
         );
     }
     Ok(())
 }
 
-/// The two purposes of trials take turns.
-pub(super) fn blamed_nodes_take_turns(operator: &mut Operator, trial: &Trial) -> Verdict {
-    let nodes = &operator.line.snapshot().nodes;
-    let is_in_use = |name: &&String| {
-        let node = nodes.get(*name);
-        node.is_some_and(|node| node.ready && !node.is_on_probation())
+/// The two purposes of trials take turns, and nothing waits while no trial runs.
+pub(super) fn blamed_nodes_take_turns(
+    world: &mut World,
+    number: usize,
+    trial: Option<&Trial>,
+) -> Verdict {
+    let purpose = trial.map(|trial| trial.purpose);
+    let facts = &world.operators[number].facts;
+    let is_in_use = |name: &str| {
+        let seen = seen(world, number, name);
+        let is_tainted = world
+            .nodes
+            .get(name)
+            .is_some_and(|node| node.node.is_on_probation());
+        seen.is_some_and(|node| node.ready && !node.is_on_probation()) && !is_tainted
     };
-    let facts = &mut operator.facts;
-    let waiting = facts.blamed.iter().find(is_in_use);
-    let again = trial.purpose == Purpose::Probation && facts.last == Some(Purpose::Probation);
+    let waiting = facts.blamed.iter().find(|name| is_in_use(name));
+    let passes_over = match purpose {
+        None => true,
+        Some(Purpose::Probation) => facts.last == Some(Purpose::Probation),
+        Some(Purpose::Blamed) => false,
+    };
     ensure!(
         TURNS,
-        !again || waiting.is_none(),
+        !passes_over || waiting.is_none(),
         "{waiting:?} waits, and the next trial is {trial:?}"
     );
-    facts.last = Some(trial.purpose);
-    if trial.purpose == Purpose::Blamed {
-        facts.blamed.retain(|name| is_in_use(&name) && !trial.nodes.contains(name));
+    let mut left = facts.blamed.clone();
+    if purpose != Some(Purpose::Probation) {
+        // Nodes that are not in use are not tried; a job may blame them again.
+        let tried = |name: &String| trial.is_some_and(|trial| trial.nodes.contains(name));
+        left.retain(|name| is_in_use(name) && !tried(name));
     }
+    let facts = &mut world.operators[number].facts;
+    facts.blamed = left;
+    facts.last = purpose.or(facts.last);
     Ok(())
 }

@@ -55,7 +55,9 @@ pub(super) fn nobody_holds_a_part_for_long(world: &World, number: usize) -> Verd
         let Some(view) = operator.view.jobs.get(holding.key) else {
             continue;
         };
-        let runs = pods.values().any(|pod| pod.gang.as_ref() == Some(holding.key));
+        let runs = pods
+            .values()
+            .any(|pod| pod.gang.as_ref() == Some(holding.key));
         let minimum = view.minimum();
         let is_part = !holding.assigned.is_empty() && holding.assigned.len() < minimum;
         let waited = Duration::try_from(now.duration_since(since)).unwrap_or_default();
@@ -97,8 +99,8 @@ pub(super) fn jobs_that_are_gone_hold_nothing(world: &World, number: usize) -> V
     let operator = &world.operators[number];
     for holding in operator.line.holdings() {
         let exists = operator.view.jobs.contains_key(holding.key);
-        let is_noticed = !operator.due.contains(holding.key)
-            && !operator.busy.contains_key(holding.key);
+        let is_noticed =
+            !operator.due.contains(holding.key) && !operator.busy.contains_key(holding.key);
         ensure!(
             GONE,
             exists || !is_noticed || holding.assigned.is_empty(),

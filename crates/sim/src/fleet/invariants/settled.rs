@@ -29,7 +29,9 @@ pub(super) fn no_node_is_on_probation(world: &World) -> Verdict {
 
 /// No node in use waits for a trial.
 pub(super) fn blamed_nodes_were_tried(world: &World) -> Verdict {
-    let blamed = world.leader.map(|number| &world.operators[number].facts.blamed);
+    let blamed = world
+        .leader
+        .map(|number| &world.operators[number].facts.blamed);
     ensure!(
         BLAMED,
         blamed.is_some_and(|blamed| blamed.iter().all(|name| !world.nodes.contains_key(name))),
