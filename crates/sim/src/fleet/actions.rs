@@ -50,9 +50,9 @@ impl World {
                 break;
             };
             match action {
-                Action::AskSeats => operator.line.ask(key, now),
+                Action::AskSeats => operator.queue.ask(key, now),
                 Action::GiveSeatsBack { avoid, .. } => {
-                    operator.line.give_back(key, &avoid, now);
+                    operator.queue.give_back(key, &avoid, now);
                     operator.facts.avoid(key, &avoid, now);
                 }
                 Action::EndPreflight { round } => self.end_preflight(number, key, round),
@@ -64,6 +64,8 @@ impl World {
                     let delay = self.call();
                     let arrival = Happening::Arrive(number, key.clone(), Box::new(call));
                     self.after(delay, arrival);
+                    // The call is under way, whatever becomes of the operator now.
+                    self.crashes(number, Mark::CrashedBetweenActions);
                     return;
                 }
                 // No other scheduler, autoscaler or MPI job lives here, and no job has a TTL.

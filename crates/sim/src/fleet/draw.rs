@@ -182,7 +182,7 @@ fn fault(dice: &mut Dice, jobs: usize) -> Fault {
             Fault::Stall(channel, dice.within(1_000..=45_000))
         }
         54..=66 => Fault::Crash(dice.below(7), dice.within(500..=20_000)),
-        67..=74 => Fault::TakeOver,
+        67..=74 => Fault::TakeOver(dice.below(4)),
         75..=78 => Fault::PodFails,
         79..=81 => Fault::PodDeleted,
         82..=85 => Fault::ForeignPod(1 + i64::from(dice.below(8)), dice.within(5_000..=200_000)),

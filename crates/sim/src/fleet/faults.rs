@@ -1,7 +1,7 @@
 //! What goes wrong, and what users do, until the chaos ends.
 
 use trainyard_core::{
-    gang::PodKey,
+    gang::{GangKey, PodKey},
     job::{PodPhase, Removal},
     spec::Role,
 };
@@ -33,8 +33,8 @@ pub(super) enum Fault {
     Stall(Channel, i64),
     /// The leader crashes after so many steps, and starts again so much later.
     Crash(u32, i64),
-    /// The leader loses the lease.
-    TakeOver,
+    /// The leader loses the lease after so many steps.
+    TakeOver(u32),
 }
 
 impl World {
@@ -93,7 +93,20 @@ impl World {
                     self.operators[leader].crash = Some((steps, down));
                 }
             }
-            Fault::TakeOver => self.depose(),
+            Fault::TakeOver(steps) => {
+                if let Some(leader) = self.leader {
+                    self.operators[leader].loses_lease = Some(steps);
+                }
+            }
+        }
+    }
+
+    /// Sometimes the job that another is evicted for is suspended before that one has left.
+    pub(super) fn disturb_eviction(&mut self, beneficiary: &str) {
+        let mut plans = self.plans.iter();
+        let plan = plans.position(|plan| GangKey::of(&plan.job).to_string() == beneficiary);
+        if let Some(plan) = plan.filter(|_| !self.is_calm && self.dice.chance(30)) {
+            self.after(1, Happening::Fault(Fault::Suspend(plan)));
         }
     }
 
@@ -196,6 +209,7 @@ impl World {
         }
         for operator in &mut self.operators {
             operator.crash = None;
+            operator.loses_lease = None;
             operator.stalled_until = [0; Channel::ALL.len()];
         }
         for plan in 0..self.plans.len() {

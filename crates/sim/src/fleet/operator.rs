@@ -27,12 +27,14 @@ const LEASE: i64 = 5_000;
 pub(super) struct Operator {
     pub(super) alive: bool,
     pub(super) view: View,
-    pub(super) line: Line,
+    pub(super) queue: Line,
     pub(super) fleet: fleet::State,
     pub(super) flights: Flights,
     pub(super) stalled_until: [i64; Channel::ALL.len()],
     /// It crashes after so many steps, and starts again so much later.
     pub(super) crash: Option<(u32, i64)>,
+    /// It loses the lease after so many steps.
+    pub(super) loses_lease: Option<u32>,
 
     /// Jobs that are about to be processed.
     pub(super) due: BTreeSet<GangKey>,
@@ -58,11 +60,12 @@ impl Operator {
         Self {
             alive: true,
             view: View::default(),
-            line: Line::default(),
+            queue: Line::default(),
             fleet: fleet::State::default(),
             flights: Flights::default(),
             stalled_until: [0; Channel::ALL.len()],
             crash: None,
+            loses_lease: None,
             due: BTreeSet::new(),
             busy: BTreeMap::new(),
             again: BTreeSet::new(),
@@ -100,12 +103,12 @@ impl World {
             jobs: self.jobs.clone(),
             ..View::default()
         };
-        operator.line = Line::default();
-        operator.line.set_preemption(self.scope);
-        operator.line.set_classes(self.classes.clone());
+        operator.queue = Line::default();
+        operator.queue.set_preemption(self.scope);
+        operator.queue.set_classes(self.classes.clone());
         for (name, node) in &self.nodes {
             operator.view.nodes.insert(name.clone(), node.silent_since);
-            operator.line.hear_node(name, node.node.clone());
+            operator.queue.hear_node(name, node.node.clone());
         }
         for (name, pod) in &self.pods {
             operator.put_pod(name, pod);
@@ -161,8 +164,19 @@ impl World {
         }
     }
 
-    /// Counts a step of the leader; whether it crashed there.
+    /// Counts a step of the leader; whether it crashed there. It may also lose the lease there, which it learns at its next call.
     pub(super) fn crashes(&mut self, number: usize, mark: Mark) -> bool {
+        match &mut self.operators[number].loses_lease {
+            Some(0) => {
+                self.operators[number].loses_lease = None;
+                if self.leader == Some(number) {
+                    self.note(format_args!("oper {number}  loses the lease"));
+                    self.depose();
+                }
+            }
+            Some(steps) => *steps -= 1,
+            None => {}
+        }
         let Some((steps, down)) = self.operators[number].crash else {
             return false;
         };
@@ -177,7 +191,7 @@ impl World {
         operator.busy.clear();
         operator.node_writes.clear();
         operator.view = View::default();
-        operator.line = Line::default();
+        operator.queue = Line::default();
         if self.leader == Some(number) {
             self.depose();
         }
@@ -195,6 +209,12 @@ impl World {
             return false;
         }
         true
+    }
+
+    /// After how long a job is processed that something has changed for: other jobs may come first.
+    pub(super) fn turn(&mut self) -> i64 {
+        let is_busy = !self.is_calm && self.dice.chance(15);
+        self.dice.within(if is_busy { 50..=2_000 } else { 3..=4 })
     }
 
     /// How long a call takes.

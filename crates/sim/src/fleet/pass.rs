@@ -43,7 +43,7 @@ impl Operator {
     fn seating(&mut self, key: &GangKey, view: &StoredJob, now: jiff::Timestamp) -> Seating {
         let cluster = Cluster::default();
         if job::has_ended(&view.status) || !waits_for_seats(&view.job, &cluster, false) {
-            self.line.forget(key);
+            self.queue.forget(key);
             return Seating::Open;
         }
         let record = &view.status.trainyard;
@@ -68,7 +68,7 @@ impl Operator {
             requests: (pod.shown.node.is_none() && pod.shown.phase == PodPhase::Pending)
                 .then_some(&pod.requests),
         });
-        self.line
+        self.queue
             .seating(&view.job, edition, &cluster, sitters, now)
     }
 }
@@ -109,7 +109,7 @@ impl World {
             return;
         }
         let Some(view) = operator.view.jobs.get(key).cloned() else {
-            operator.line.forget(key);
+            operator.queue.forget(key);
             operator.flights.forget(key);
             operator.facts.forget(key);
             self.look_at_queue(number);

@@ -81,7 +81,7 @@ impl Operator {
         if let Seating::Given(seats) = seating {
             let own = self.flights.own.get(key);
             let own = own.filter(|(uid, _)| *uid == view.uid);
-            let nodes = &self.line.snapshot().nodes;
+            let nodes = &self.queue.snapshot().nodes;
             for node in seats.values() {
                 let own = own.and_then(|(_, own)| own.get(node)).cloned();
                 let on_node = nodes.get(node).and_then(|node| node.preflight.as_deref());

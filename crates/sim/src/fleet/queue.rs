@@ -13,7 +13,7 @@ impl World {
     /// Has the gangs placed, if something has changed for them.
     pub(super) fn look_at_queue(&mut self, number: usize) {
         let operator = &mut self.operators[number];
-        if operator.line.take_stirred() && !operator.is_place_due {
+        if operator.queue.take_stirred() && !operator.is_place_due {
             operator.is_place_due = true;
             self.after(GATHER, Happening::Place(number));
         }
@@ -34,8 +34,8 @@ impl World {
             return;
         }
         operator.places += 1;
-        let looked = operator.line.place(now);
-        let waiting = operator.line.waiting();
+        let looked = operator.queue.place(now);
+        let waiting = operator.queue.waiting();
         let places = operator.places;
         for key in &looked.seated {
             self.coverage.mark(Mark::Assigned);
@@ -53,7 +53,8 @@ impl World {
             .cloned()
             .collect();
         for key in &changed {
-            self.want_pass(number, key, 3);
+            let delay = self.turn();
+            self.want_pass(number, key, delay);
         }
         if waiting > 0 {
             self.coverage.mark(Mark::Refused);

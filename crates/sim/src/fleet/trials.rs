@@ -52,7 +52,7 @@ impl World {
             return;
         }
         let observed = fleet::Observed {
-            nodes: &operator.line.snapshot().nodes,
+            nodes: &operator.queue.snapshot().nodes,
         };
         let is_idle = operator.fleet.running().is_none();
         let decision = fleet::decide(&observed, &operator.fleet, now);
@@ -112,7 +112,7 @@ impl World {
         self.coverage_of(end, &trial, found.is_err());
         let operator = &mut self.operators[number];
         let observed = fleet::Observed {
-            nodes: &operator.line.snapshot().nodes,
+            nodes: &operator.queue.snapshot().nodes,
         };
         let found = found.as_ref().map_err(|why| *why);
         let concluded = fleet::conclude(&observed, &operator.fleet, &self.settings, found, now);
@@ -172,6 +172,7 @@ impl World {
         let delay = self.call();
         let arrival = Happening::NodeArrive(number, node, Box::new(change));
         self.after(delay, arrival);
+        self.crashes(number, Mark::CrashedBetweenNodeWrites);
     }
 
     /// A change of a node arrives. The operator sees it only when its watch delivers it.

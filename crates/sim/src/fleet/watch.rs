@@ -97,12 +97,12 @@ impl Operator {
             News::PodGone(name, pod) => {
                 self.view.version = self.view.version.max(pod.version);
                 if pod.resident().is_some() {
-                    self.line.hear_pod(name.clone(), None);
+                    self.queue.hear_pod(name.clone(), None);
                 }
                 let known = self.view.pods.get(name);
                 if known.is_some_and(|known| known.shown.uid == pod.shown.uid) {
                     self.view.pods.remove(name);
-                    self.line.set_tied(name.clone(), None);
+                    self.queue.set_tied(name.clone(), None);
                 }
                 vec![pod.job.clone()]
             }
@@ -122,7 +122,7 @@ impl Operator {
             }
             News::Node(name, node) => {
                 let before = self.view.nodes.insert(name.clone(), node.silent_since);
-                self.line.hear_node(name, node.node.clone());
+                self.queue.hear_node(name, node.node.clone());
                 if before == Some(node.silent_since) {
                     return Vec::new();
                 }
@@ -130,7 +130,7 @@ impl Operator {
             }
             News::NodeGone(name) => {
                 self.view.nodes.remove(name);
-                self.line.forget_node(name);
+                self.queue.forget_node(name);
                 self.jobs_on(name)
             }
         }
@@ -144,10 +144,10 @@ impl Operator {
     }
 
     pub(super) fn put_pod(&mut self, name: &PodKey, pod: &StoredPod) {
-        self.line.hear_pod(name.clone(), pod.resident());
+        self.queue.hear_pod(name.clone(), pod.resident());
         let known = self.view.pods.get(name);
         if known.is_none_or(|known| known.version <= pod.version) {
-            self.line.set_tied(name.clone(), pod.tied_resident());
+            self.queue.set_tied(name.clone(), pod.tied_resident());
             self.view.pods.insert(name.clone(), pod.clone());
         }
     }

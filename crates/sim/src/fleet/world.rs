@@ -142,7 +142,7 @@ impl World {
             never_preempts: false,
         };
         classes.insert(HIGH, high);
-        let calm_at = dice.within(300_000..=1_500_000);
+        let calm_at = dice.within(200_000..=1_000_000);
         let settings = Settings {
             cap: Cap::percent(dice.pick(&[10, 10, 25, 50])),
             probation_lasts: Duration::from_secs(u64::from(dice.pick(&[30_u32, 60, 120, 300]))),

@@ -76,7 +76,7 @@ pub(super) fn start_whole(pass: &Pass<'_>) -> Verdict {
 /// Pods are assigned only to nodes that are known to be open.
 pub(super) fn go_to_open_nodes(pass: &Pass<'_>, operator: &Operator) -> Verdict {
     for name in assigned(pass) {
-        let node = operator.line.snapshot().nodes.get(name);
+        let node = operator.queue.snapshot().nodes.get(name);
         let is_open =
             node.is_some_and(|node| node.ready && !node.unschedulable && !node.is_on_probation());
         ensure!(OPEN, is_open, "{} goes to `{name}`: {node:?}", pass.key);

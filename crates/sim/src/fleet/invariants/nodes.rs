@@ -73,7 +73,7 @@ pub(super) fn only_a_passed_trial_ends_probation(
 
 /// The node as an operator sees it.
 fn seen<'a>(world: &'a World, number: usize, name: &str) -> Option<&'a Node> {
-    world.operators[number].line.snapshot().nodes.get(name)
+    world.operators[number].queue.snapshot().nodes.get(name)
 }
 
 /// Nodes on probation are tried when their time is over.
