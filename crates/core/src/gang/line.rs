@@ -388,6 +388,10 @@ impl Line {
                 entry.gang.reserved = seats.collect();
             }
         }
+        // A gang that others were to leave for may have got seats elsewhere just now; whoever counted on theirs looks again.
+        let staying = self.call_evictions_off();
+        self.stirred |= !staying.is_empty();
+        looked.changed.extend(staying);
         looked
     }
 
