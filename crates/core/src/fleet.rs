@@ -38,7 +38,7 @@ pub struct Settings {
 }
 
 /// The cluster as the operator sees it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Observed<'a> {
     /// Every node.
     pub nodes: &'a BTreeMap<String, Node>,

@@ -5,7 +5,7 @@
 //! cluster late, and know after a start only what pods and nodes carry. What they decide is carried out on the truth, and the
 //! invariants are checked on the truth after every event. The same seed gives the same run, byte by byte.
 //!
-//! Reading order: [`run()`] (one seed to its outcome), `world` (the truth and the clock), `draw`, `nodes`, `pods`, `jobs` and
+//! Reading order: [`run()`] (one seed to its outcome), `world` (the truth and the clock), `draw`, `nodes`, `pods`, `kubelet`, `jobs` and
 //! `faults` (what happens), `watch`, `operator`, `pass`, `actions`, `queue`, `preflight` and `trials` (what an operator does),
 //! `invariants`.
 
@@ -15,6 +15,7 @@ mod draw;
 mod faults;
 mod invariants;
 mod jobs;
+mod kubelet;
 mod nodes;
 mod operator;
 mod pass;

@@ -322,6 +322,15 @@ impl Line {
         self.stirred |= self.gangs.remove(key).is_some();
     }
 
+    /// Forgets all gangs and their seats. An operator that begins to lead again does so: another one gave seats meanwhile, and
+    /// what pods carry is newer than what it remembers.
+    pub fn forget_gangs(&mut self) {
+        if !mutant::is(Mutant::RemembersOldGangs) {
+            self.stirred |= !self.gangs.is_empty();
+            self.gangs.clear();
+        }
+    }
+
     /// Gives seats to whom there are some for.
     pub fn place(&mut self, now: Timestamp) -> Looked {
         let mut looked = Looked {

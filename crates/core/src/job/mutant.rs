@@ -119,11 +119,13 @@ pub enum Mutant {
     KeepsForgottenGangs,
     /// A pod that is about to be bound takes no room once its gang has given its nodes back.
     ForgetsTiedPods,
+    /// An operator that leads again goes by the nodes that it gave when it led before.
+    RemembersOldGangs,
 }
 
 impl Mutant {
     /// Every one.
-    pub const ALL: [Self; 56] = [
+    pub const ALL: [Self; 57] = [
         Self::CountsOldAttempts,
         Self::StartsOverOldPods,
         Self::ForgetsCharge,
@@ -180,6 +182,7 @@ impl Mutant {
         Self::GivesAvoidedNodes,
         Self::KeepsForgottenGangs,
         Self::ForgetsTiedPods,
+        Self::RemembersOldGangs,
     ];
 
     /// Those in how seats are given, which the cluster around `gang::place` has to catch.
@@ -190,7 +193,7 @@ impl Mutant {
     ];
 
     /// Those in what happens to nodes and in the wait queue for them, which the fleet has to catch.
-    pub const OF_FLEET: [Self; 15] = [
+    pub const OF_FLEET: [Self; 16] = [
         Self::ProbationFirst,
         Self::TriesBeforeTime,
         Self::MeasuresWithUnfit,
@@ -206,6 +209,7 @@ impl Mutant {
         Self::GivesAvoidedNodes,
         Self::KeepsForgottenGangs,
         Self::ForgetsTiedPods,
+        Self::RemembersOldGangs,
     ];
 }
 

@@ -82,6 +82,30 @@ impl Operator {
     }
 }
 
+impl Operator {
+    /// Sees what was under way, and forgets what it knew when it led before.
+    fn begin_to_lead(&mut self, version: u64) {
+        for channel in Channel::ALL {
+            while let Some(news) = self.view.inbox[channel as usize].pop_front() {
+                self.take_in(&news);
+            }
+        }
+        // As a bookmark of the watch says.
+        self.view.version = version;
+        self.queue.forget_gangs();
+        self.fleet = fleet::State::default();
+        self.flights = Flights::default();
+        self.due.clear();
+        self.busy.clear();
+        self.again.clear();
+        self.is_place_due = false;
+        self.is_decide_due = false;
+        self.trial = None;
+        self.node_writes.clear();
+        self.facts = super::invariants::OperatorFacts::default();
+    }
+}
+
 impl World {
     /// A process starts with a list of everything.
     pub(super) fn start_operator(&mut self) {
@@ -135,20 +159,9 @@ impl World {
         if number > 0 {
             self.coverage.mark(Mark::TookOver);
         }
-        let mut operator = Operator::new();
-        std::mem::swap(&mut operator, &mut self.operators[number]);
-        // What was under way is seen by now, and what it knew when it led before is old.
-        let mut fresh = Operator {
-            stalled_until: operator.stalled_until,
-            wakes: operator.wakes,
-            places: operator.places,
-            decide_wake: operator.decide_wake,
-            trials: operator.trials,
-            ..Operator::new()
-        };
-        self.list(&mut fresh);
-        let jobs: Vec<GangKey> = fresh.view.jobs.keys().cloned().collect();
-        self.operators[number] = fresh;
+        let operator = &mut self.operators[number];
+        operator.begin_to_lead(self.version);
+        let jobs: Vec<GangKey> = operator.view.jobs.keys().cloned().collect();
         for key in jobs {
             let delay = self.dice.within(1..=300);
             self.want_pass(number, &key, delay);

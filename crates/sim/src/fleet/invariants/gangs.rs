@@ -6,7 +6,7 @@ use trainyard_core::job::{self, Action, PodPhase, Seat, Seating};
 
 use super::{Operator, Pass, World};
 use crate::{
-    fleet::pods::StoredPod,
+    fleet::{nodes::StoredNode, pods::StoredPod},
     invariants::{Verdict, ensure},
 };
 
@@ -129,7 +129,7 @@ pub(super) fn no_gpu_is_promised_twice(world: &World) -> Verdict {
         }
     }
     for (name, gpus) in promised {
-        let most = world.nodes.get(name).map_or(i64::MAX, |node| node.gpus());
+        let most = world.nodes.get(name).map_or(i64::MAX, StoredNode::gpus);
         ensure!(
             PROMISED,
             gpus <= most,

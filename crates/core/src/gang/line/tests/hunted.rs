@@ -91,3 +91,21 @@ fn eviction_is_called_off_when_the_beneficiary_gets_other_nodes() {
     assert!(looked.changed.contains(&GangKey::of(&job())));
     assert_eq!(given(&look(&mut line, 1, &pods, NOW)), ["a", "b", "c"]);
 }
+
+#[test]
+fn operator_that_leads_again_goes_by_what_pods_carry() {
+    let mut line = seated();
+    line.forget_gangs();
+    assert_eq!(line.holdings().count(), 0);
+    // Another operator has moved the gang meanwhile, and the scheduler has not bound its pods yet.
+    let names = names(&job());
+    let moved = names.iter().zip(["b", "c", "a"]);
+    let moved: Vec<Sitter<'_>> = moved
+        .map(|(name, node)| Sitter {
+            phase: PodPhase::Pending,
+            node: None,
+            ..running(name, node)
+        })
+        .collect();
+    assert_eq!(given(&look(&mut line, 1, &moved, NOW)), ["b", "c", "a"]);
+}
