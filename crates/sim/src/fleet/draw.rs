@@ -175,7 +175,7 @@ fn fault(dice: &mut Dice, jobs: usize) -> Fault {
         0..=11 => Fault::NodeSilent(dice.within(5_000..=150_000)),
         12..=17 => Fault::NodeDeleted(dice.within(70_000..=250_000)),
         18..=22 => Fault::NodeCordoned(dice.within(5_000..=200_000)),
-        23..=32 => Fault::NodeBreaks,
+        23..=32 => Fault::NodesBreak(1 + dice.below(3)),
         33..=38 => Fault::NodeRepaired,
         39..=53 => {
             let channel = dice.pick(&Channel::ALL);

@@ -27,7 +27,8 @@ pub(super) enum Fault {
     NodeJoins(String),
     NodeCordoned(i64),
     NodeUncordoned(String),
-    NodeBreaks,
+    /// So many nodes become bad at once.
+    NodesBreak(u32),
     NodeRepaired,
     /// A watch is late by so much.
     Stall(Channel, i64),
@@ -85,7 +86,11 @@ impl World {
                 }
             }
             Fault::NodeUncordoned(name) => self.cordon(&name, false),
-            Fault::NodeBreaks => self.set_bad(true),
+            Fault::NodesBreak(count) => {
+                for _ in 0..count {
+                    self.set_bad(true);
+                }
+            }
             Fault::NodeRepaired => self.set_bad(false),
             Fault::Stall(channel, length) => self.stall(channel, length),
             Fault::Crash(steps, down) => {
@@ -107,6 +112,14 @@ impl World {
         let plan = plans.position(|plan| GangKey::of(&plan.job).to_string() == beneficiary);
         if let Some(plan) = plan.filter(|_| !self.is_calm && self.dice.chance(30)) {
             self.after(1, Happening::Fault(Fault::Suspend(plan)));
+        }
+    }
+
+    /// Sometimes the news that a node is on probation is late.
+    pub(super) fn disturb_taint(&mut self) {
+        if !self.is_calm && self.dice.chance(40) {
+            let length = self.dice.within(5_000..=45_000);
+            self.stall(Channel::Nodes, length);
         }
     }
 

@@ -89,7 +89,8 @@ impl World {
         let (delay, end) = match self.dice.below(100) {
             0..=11 if !self.is_calm => (self.dice.within(500..=30_000), TrialEnd::NoResult),
             12..=16 if !self.is_calm => (LIMIT, TrialEnd::Late),
-            _ => (self.dice.within(500..=30_000), TrialEnd::Measured),
+            17..=60 => (self.dice.within(500..=5_000), TrialEnd::Measured),
+            _ => (self.dice.within(5_000..=30_000), TrialEnd::Measured),
         };
         self.after(delay, Happening::TrialEnds(number, which, end));
     }
@@ -202,6 +203,9 @@ impl World {
                     node.taints.retain(|taint| taint.key != PROBATION);
                     node.probation_until = None;
                 }
+            }
+            if matches!(change, Change::Taint(..)) {
+                self.disturb_taint();
             }
             self.node_changed(name);
         }
