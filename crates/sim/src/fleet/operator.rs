@@ -51,6 +51,8 @@ pub(super) struct Operator {
     pub(super) trial: Option<RunningTrial>,
     pub(super) trials: u64,
     pub(super) node_writes: VecDeque<(String, Change)>,
+    /// A change of a node is under way.
+    pub(super) is_writing: bool,
     /// What the invariants remember of this life.
     pub(super) facts: super::invariants::OperatorFacts,
 }
@@ -77,6 +79,7 @@ impl Operator {
             trial: None,
             trials: 0,
             node_writes: VecDeque::new(),
+            is_writing: false,
             facts: super::invariants::OperatorFacts::default(),
         }
     }
@@ -102,6 +105,7 @@ impl Operator {
         self.is_decide_due = false;
         self.trial = None;
         self.node_writes.clear();
+        self.is_writing = false;
         self.facts = super::invariants::OperatorFacts::default();
     }
 }

@@ -48,7 +48,7 @@ impl World {
         let now = self.timestamp();
         let operator = &mut self.operators[number];
         operator.is_decide_due = false;
-        if !operator.alive || self.leader != Some(number) || !operator.node_writes.is_empty() {
+        if !operator.alive || self.leader != Some(number) || operator.is_writing {
             return;
         }
         let observed = fleet::Observed {
@@ -170,6 +170,7 @@ impl World {
             self.want_decide(number, 10);
             return;
         };
+        self.operators[number].is_writing = true;
         let delay = self.call();
         let arrival = Happening::NodeArrive(number, node, Box::new(change));
         self.after(delay, arrival);
@@ -211,6 +212,7 @@ impl World {
         }
         let verdict = invariants::check_cap(self);
         self.judge(verdict);
+        self.operators[number].is_writing = false;
         if self.operators[number].alive && !self.crashes(number, Mark::CrashedBetweenNodeWrites) {
             self.write_node(number);
         }

@@ -291,17 +291,19 @@ impl Entry {
         })
     }
 
-    /// Whether placement has to know of it: it waits, or holds seats that no pod shows.
+    /// Whether placement has to know of it: it waits, or holds seats that no pod shows. A pod of an earlier attempt may still be
+    /// on another node under the same name.
     pub(super) fn matters(&self, snapshot: &Snapshot) -> bool {
-        self.in_line
-            || !mutant::is(Mutant::ForgetsUnboundSeats)
-                && self.gang.held.keys().any(|pod| {
-                    let key = PodKey {
-                        namespace: self.gang.key.namespace.clone(),
-                        name: pod.clone(),
-                    };
-                    !snapshot.pods.contains_key(&key)
-                })
+        let is_unseen = |(pod, node): (&String, &String)| {
+            let key = PodKey {
+                namespace: self.gang.key.namespace.clone(),
+                name: pod.clone(),
+            };
+            let resident = snapshot.pods.get(&key);
+            resident.is_none_or(|resident| resident.node != *node)
+        };
+        let forgets = mutant::is(Mutant::ForgetsUnboundSeats);
+        self.in_line || !forgets && self.gang.held.iter().any(is_unseen)
     }
 
     /// The gang as placement is to see it.

@@ -30,7 +30,8 @@ pub(super) fn no_gpu_is_assigned_twice(world: &World, number: usize) -> Verdict 
                 namespace: holding.key.namespace.clone(),
                 name: pod.clone(),
             };
-            if !snapshot.pods.contains_key(&name) {
+            let resident = snapshot.pods.get(&name);
+            if resident.is_none_or(|resident| resident.node != *node) {
                 *taken.entry(node).or_default() += holding.requests(pod).get(GPU);
             }
         }

@@ -50,6 +50,25 @@ fn unbound_pods_keep_their_nodes_until_they_are_gone() {
 }
 
 #[test]
+fn nodes_of_the_next_attempt_are_held_while_old_pods_are_elsewhere() {
+    let mut line = seated();
+    for name in ["d", "e", "f"] {
+        line.hear_node(name, node(&[], 8));
+    }
+    // The pods of the last attempt are still on nodes that do not respond; the gang gets others.
+    run(&mut line, true);
+    for name in ["a", "b", "c"] {
+        line.hear_sign(name, false);
+    }
+    assert_eq!(look(&mut line, 2, &[], NOW), Seating::InLine(None));
+    line.place(time(NOW));
+    assert_eq!(given(&look(&mut line, 2, &[], NOW)), ["d", "e", "f"]);
+    look_at(&mut line, &other(), (1, 0), &[], NOW);
+    line.ask(&GangKey::of(&other()), time(NOW));
+    assert_eq!(line.place(time(NOW)).seated, [], "nothing is free");
+}
+
+#[test]
 fn suspended_job_holds_no_nodes() {
     let mut line = seated();
     let mut suspended = job();
