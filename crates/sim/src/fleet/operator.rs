@@ -24,6 +24,7 @@ use super::{
 const LEASE: i64 = 5_000;
 
 /// One life of an operator process.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Operator {
     pub(super) alive: bool,
     pub(super) view: View,

@@ -135,7 +135,7 @@ pub(super) fn blamed_nodes_take_turns(
         "{waiting:?} waits, and the next trial is {trial:?}"
     );
     let mut left = facts.blamed.clone();
-    if purpose != Some(Purpose::Probation) {
+    if passes_over || purpose == Some(Purpose::Blamed) {
         // Nodes that are not in use are not tried; a job may blame them again.
         let tried = |name: &String| trial.is_some_and(|trial| trial.nodes.contains(name));
         left.retain(|name| is_in_use(name) && !tried(name));
