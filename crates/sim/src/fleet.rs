@@ -5,9 +5,9 @@
 //! cluster late, and know after a start only what pods and nodes carry. What they decide is carried out on the truth, and the
 //! invariants are checked on the truth after every event. The same seed gives the same run, byte by byte.
 //!
-//! Reading order: [`run()`] (one seed to its outcome), `world` (the truth and the clock), `draw`, `nodes`, `pods`, `kubelet`, `jobs` and
-//! `faults` (what happens), `watch`, `operator`, `pass`, `actions`, `queue`, `preflight` and `trials` (what an operator does),
-//! `invariants`.
+//! Reading order: [`run()`] (one seed to its outcome), `world` (the truth and the clock), `draw`, `nodes`, `pods`, `kubelet`,
+//! `jobs` and `faults` (what happens), `watch`, `operator`, `pass`, `actions`, `queue`, `preflight` and `trials` (what an operator
+//! does), `invariants`.
 
 mod actions;
 mod coverage;
