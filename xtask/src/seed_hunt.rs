@@ -20,7 +20,21 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failure> {
 
 /// The command that runs the hunt with `words`.
 pub(crate) fn command(words: &[&str]) -> std::process::Command {
-    let mut command = step::cargo(&[
+    let mut command = example("seed-hunt");
+    command.args(words);
+    command
+}
+
+/// The command that runs the first `seeds` seeds of the fleet.
+pub(crate) fn fleet(seeds: &str) -> std::process::Command {
+    let mut command = example("fleet-hunt");
+    command.args(["0", seeds]);
+    command
+}
+
+/// The command that runs an example of the simulation, built for speed.
+fn example(name: &str) -> std::process::Command {
+    step::cargo(&[
         "run",
         "--locked",
         "--quiet",
@@ -28,9 +42,7 @@ pub(crate) fn command(words: &[&str]) -> std::process::Command {
         "--package",
         "trainyard-sim",
         "--example",
-        "seed-hunt",
+        name,
         "--",
-    ]);
-    command.args(words);
-    command
+    ])
 }

@@ -52,6 +52,8 @@ const QUICK: &[Suite] = &[
 const LIMIT: Duration = Duration::from_mins(30);
 /// Seeds that every run of the tests goes through.
 const SEEDS: &str = "20000";
+/// The same for the fleet; a seed of it takes longer.
+const FLEET_SEEDS: &str = "2000";
 
 /// Runs every suite, also after one failed.
 pub(crate) fn run(require: Require) -> Result<(), Failure> {
@@ -165,7 +167,8 @@ fn mutants() -> Result<String, Failure> {
 
 fn sim() -> Result<String, Failure> {
     step::stream_within(&mut seed_hunt::command(&["--seeds", SEEDS]), LIMIT, |_| {})?;
-    Ok(format!("{SEEDS} seeds"))
+    step::stream_within(&mut seed_hunt::fleet(FLEET_SEEDS), LIMIT, |_| {})?;
+    Ok(format!("{SEEDS} seeds, {FLEET_SEEDS} of the fleet"))
 }
 
 /// Runs a test command; no test at all is a failure.

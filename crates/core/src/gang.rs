@@ -65,7 +65,7 @@ pub use snapshot::{
 pub use survey::{Area, Held, Host, Tally, survey};
 pub use topology::{Level, Topology};
 pub use traffic::weight;
-pub use wait_queue::{GangPod, GangRevision, QueueChanges, WaitQueue, waits_for_seats};
+pub use wait_queue::{GangPod, GangRevision, Holding, QueueChanges, WaitQueue, waits_for_seats};
 pub(crate) use wanted::minimum;
 pub use wanted::{Constraints, Gang, Member, Shape};
 

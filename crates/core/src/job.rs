@@ -89,7 +89,9 @@ pub fn decide(job: &Job, observed: &Observed, now: Timestamp) -> Decision {
     seating::leave_queue(&mut pass);
     preflight::end_unneeded(&mut pass);
     let decision = pass.finish();
-    if observed.status.is_new() && decision.actions.contains(&Action::AskSeats) {
+    // An elastic gang that has some of its seats asks for the rest; it starts meanwhile.
+    let has_seats = matches!(observed.seating, Seating::Given(_));
+    if observed.status.is_new() && !has_seats && decision.actions.contains(&Action::AskSeats) {
         return seating::ask_first(observed, decision);
     }
     decision

@@ -25,12 +25,21 @@ pub(crate) fn key_of(meta: &Meta) -> PodKey {
 
 /// The room that a pod of ours takes; none where it has no node, or has ended.
 pub(crate) fn of_ours(pod: &PodView, job: &JobKey) -> Option<Resident> {
+    let node = &pod.spec.node_name;
+    (!node.is_empty()).then(|| resident(pod, job, node))?
+}
+
+/// The room that a pod of ours will take as soon as the scheduler binds it to the node that it was assigned.
+pub(crate) fn of_unbound(pod: &PodView, job: &JobKey) -> Option<Resident> {
+    let node = pod.metadata.notes.seat.as_deref()?;
+    let waits = pod.spec.node_name.is_empty() && pod.spec.scheduling_gates.is_empty();
+    waits.then(|| resident(pod, job, node))?
+}
+
+fn resident(pod: &PodView, job: &JobKey, node: &str) -> Option<Resident> {
     let ended = matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
-    if pod.spec.node_name.is_empty() || ended {
-        return None;
-    }
-    Some(Resident {
-        node: pod.spec.node_name.clone(),
+    (!ended).then(|| Resident {
+        node: node.to_owned(),
         gang: Some(job.gang()),
         requests: requests(&pod.spec),
         priority: pod.spec.priority.unwrap_or(0),
@@ -165,5 +174,34 @@ mod tests {
         };
         let ours = of_ours(&serde_json::from_value(pod).unwrap(), &job).unwrap();
         assert_eq!(ours.requests, whole);
+    }
+
+    #[test]
+    fn unbound_pods_take_room_on_their_assigned_node() {
+        let job = JobKey {
+            kind: Kind::PyTorch,
+            namespace: "n".into(),
+            name: "j".into(),
+        };
+        let cases = [
+            ("waits for the scheduler", json!({}), "Pending", Some("a")),
+            (
+                "is gated",
+                json!({"schedulingGates": [{"name": "g"}]}),
+                "Pending",
+                None,
+            ),
+            ("is bound", json!({"nodeName": "a"}), "Pending", None),
+            ("has ended", json!({}), "Failed", None),
+        ];
+        for (name, spec, phase, want) in cases {
+            let pod = json!({
+                "metadata": {"name": "p", "annotations": {"trainyard.dev/seat": "a"}},
+                "spec": spec, "status": {"phase": phase},
+            });
+            let found = of_unbound(&serde_json::from_value(pod).unwrap(), &job);
+            let node = found.as_ref().map(|resident| resident.node.as_str());
+            assert_eq!(node, want, "{name}");
+        }
     }
 }

@@ -290,12 +290,17 @@ impl Store {
                     self.wait_queue
                         .update_pod(room::key_of(&pod.metadata), None);
                 }
+                let mut was_known = false;
                 self.change_children(&key, |children| {
                     let known = children.pods.get(name);
                     if known.is_some_and(|known| *known.uid == *pod.metadata.uid) {
+                        was_known = true;
                         children.pods.remove(name);
                     }
                 });
+                if was_known {
+                    self.wait_queue.set_tied(room::key_of(&pod.metadata), None);
+                }
                 vec![key]
             }
             News::Version(version) => {
@@ -327,12 +332,14 @@ impl Store {
         let pods = &mut self.children.entry(key.clone()).or_default().pods;
         match pods.get_mut(pod.metadata.name.as_str()) {
             // A late watch event, also of the pod that had this name before.
-            Some(known) if known.version > entry.version => {}
+            Some(known) if known.version > entry.version => return Some(key),
             Some(known) => *known = entry,
             None => {
                 pods.insert(pod.metadata.name.as_str().into(), entry);
             }
         }
+        self.wait_queue
+            .set_tied(room::key_of(&pod.metadata), room::of_unbound(pod, &key));
         Some(key)
     }
 

@@ -12,11 +12,13 @@
 //! 4. `invariants`: what must hold, one file each;
 //! 5. [`hunt()`]: many seeds on all cores; [`shrink()`]: the least that still breaks;
 //! 6. [`placement`]: another world, around `gang::place`;
-//! 7. [`network`]: another, around `probe::search`.
+//! 7. [`network`]: another, around `probe::search`;
+//! 8. [`fleet`]: another, with many jobs around the deciders that concern all of them.
 #![forbid(unsafe_code)]
 
 mod coverage;
 mod dice;
+pub mod fleet;
 mod generate;
 mod hunt;
 mod invariants;

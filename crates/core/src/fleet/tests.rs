@@ -316,6 +316,21 @@ fn probation_ends_only_by_passing() {
 }
 
 #[test]
+fn a_node_that_was_not_tried_may_be_blamed_again() {
+    let down = Node::default();
+    let nodes = nodes([("n", down)]);
+    let fit = BTreeSet::new();
+    let mut state = State::default();
+    state.blame(&settings(10), "n", "team", &fit, at(0));
+    let mut decision = decide(&Observed { nodes: &nodes }, &state, at(1));
+    assert_eq!(decision.trial, None);
+    let again = decision
+        .state
+        .blame(&settings(10), "n", "team", &fit, at(2));
+    assert_eq!(again, Some(Blamed::Queued));
+}
+
+#[test]
 fn a_cap_of_zero_queues_no_trial() {
     let mut state = State::default();
     let fit = BTreeSet::new();

@@ -76,6 +76,7 @@ fn blamed(observed: &Observed<'_>, state: &mut State, now: Timestamp) -> Option<
                 nodes,
             });
         }
+        state.suspects.was_not_tried(&node);
     }
 }
 

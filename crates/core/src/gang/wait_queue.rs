@@ -22,7 +22,10 @@ use super::{
     Resident, Resources, Snapshot, place,
 };
 use crate::{
-    job::{PodPhase, Seating},
+    job::{
+        PodPhase, Seating,
+        mutant::{self, Mutant},
+    },
     launch::{Cluster, GangScheduler, HOSTNAME},
     spec::{GangBy, Job},
 };
@@ -93,11 +96,37 @@ pub struct QueueChanges {
     pub warnings: Vec<String>,
 }
 
+/// What a gang holds, and what it waits for.
+#[derive(Clone, Copy, Debug)]
+pub struct Holding<'a> {
+    /// The gang.
+    pub key: &'a GangKey,
+    /// The nodes that its pods were assigned, by name of the pod.
+    pub assigned: &'a BTreeMap<String, String>,
+    /// Since when it waits for nodes, where it does.
+    pub waits_since: Option<Timestamp>,
+    /// For whom it has to leave its nodes.
+    pub evicted: Option<&'a Eviction>,
+    gang: &'a Gang,
+}
+
+impl Holding<'_> {
+    /// What the pod named `pod` asks for.
+    pub fn requests(&self, pod: &str) -> Resources {
+        let mut pods = self.gang.pods.iter();
+        let member = pods.find(|member| member.name == pod);
+        let shape = member.and_then(|member| self.gang.shapes.get(member.shape));
+        shape.map_or_else(Resources::default, |shape| shape.requests.clone())
+    }
+}
+
 /// The wait queue, and its snapshot of the cluster.
 #[derive(Debug, Default)]
 pub struct WaitQueue {
     snapshot: Snapshot,
     gangs: BTreeMap<GangKey, Entry>,
+    /// The pods that are tied to a node and not bound to it yet, as if they were there.
+    tied: BTreeMap<PodKey, Resident>,
     /// The priority classes of the cluster.
     classes: PriorityClasses,
     /// The levels have to be detected again.
@@ -154,9 +183,22 @@ impl WaitQueue {
         }
     }
 
+    /// Takes in a pod that is tied to a node and not bound to it yet, with what it will take there; nothing where it is bound,
+    /// gone or tied to none. The scheduler may bind it at any moment, so its node has no room for others even if its gang has
+    /// given the seat back.
+    pub fn set_tied(&mut self, key: PodKey, resident: Option<Resident>) {
+        match resident {
+            Some(resident) => {
+                self.tied.insert(key, resident);
+            }
+            None => self.placement_due |= self.tied.remove(&key).is_some(),
+        }
+    }
+
     /// Forgets every pod for which `keep` does not hold.
     pub fn keep_pods(&mut self, keep: impl Fn(&Resident) -> bool) {
         self.snapshot.pods.retain(|_, resident| keep(resident));
+        self.tied.retain(|_, resident| keep(resident));
         self.placement_due = true;
     }
 
@@ -189,6 +231,17 @@ impl WaitQueue {
     /// How many gangs wait.
     pub fn waiting(&self) -> usize {
         self.gangs.values().filter(|entry| entry.is_waiting).count()
+    }
+
+    /// Every gang with what it holds.
+    pub fn holdings(&self) -> impl Iterator<Item = Holding<'_>> {
+        self.gangs.iter().map(|(key, entry)| Holding {
+            key,
+            assigned: &entry.gang.held,
+            waits_since: entry.is_waiting.then_some(entry.since),
+            evicted: entry.evicted.as_ref(),
+            gang: &entry.gang,
+        })
     }
 
     /// The name by which a node selector finds `node`.
@@ -232,6 +285,9 @@ impl WaitQueue {
         entry.gang.safe_at = job.settings.checkpointed_at;
         entry.gang.runs_since = revision.runs_since;
         self.placement_due |= entry.update_pods(revision.attempt, revision.released, pods);
+        if job.run_policy.suspend {
+            self.placement_due |= entry.free_seats_of_gone_pods();
+        }
         if entry.release_unusable_seats(&self.snapshot, now) {
             self.placement_due = true;
         }
@@ -260,7 +316,19 @@ impl WaitQueue {
 
     /// Forgets a gang and its seats.
     pub fn forget(&mut self, key: &GangKey) {
+        if mutant::is(Mutant::KeepsForgottenGangs) {
+            return;
+        }
         self.placement_due |= self.gangs.remove(key).is_some();
+    }
+
+    /// Forgets all gangs and their seats. An operator that begins to lead again does so: another one assigned seats meanwhile, and
+    /// what pods carry is newer than what it remembers.
+    pub fn forget_gangs(&mut self) {
+        if !mutant::is(Mutant::RemembersOldGangs) {
+            self.placement_due |= !self.gangs.is_empty();
+            self.gangs.clear();
+        }
     }
 
     /// Assigns seats to the gangs that fit.
@@ -289,7 +357,11 @@ impl WaitQueue {
             .filter(|entry| preempting || entry.matters(&self.snapshot))
             .map(|entry| entry.wish(&self.classes))
             .collect();
+        let unbound = self.count_tied_pods();
         let placement = place(&self.snapshot, &gangs, now);
+        for key in &unbound {
+            self.snapshot.pods.remove(key);
+        }
         for entry in self.gangs.values_mut() {
             entry.gang.reserved.clear();
         }
@@ -325,7 +397,28 @@ impl WaitQueue {
                 entry.gang.reserved = seats.collect();
             }
         }
+        // A gang that others were to leave for may have got seats elsewhere just now; gangs that counted on theirs are placed again.
+        let staying = self.cancel_evictions();
+        self.placement_due |= !staying.is_empty();
+        changes.changed.extend(staying);
         changes
+    }
+
+    /// Counts the pods that are tied to nodes as if they were there; which they are.
+    fn count_tied_pods(&mut self) -> Vec<PodKey> {
+        if mutant::is(Mutant::ForgetsTiedPods) {
+            return Vec::new();
+        }
+        let pods = &mut self.snapshot.pods;
+        let tied = self.tied.iter();
+        let unbound: Vec<(&PodKey, &Resident)> =
+            tied.filter(|(key, _)| !pods.contains_key(key)).collect();
+        pods.extend(
+            unbound
+                .iter()
+                .map(|(key, resident)| ((*key).clone(), (*resident).clone())),
+        );
+        unbound.into_iter().map(|(key, _)| key.clone()).collect()
     }
 
     /// Whether others may be evicted for a gang.
@@ -337,10 +430,11 @@ impl WaitQueue {
         }
     }
 
-    /// Cancels evictions of gangs that still hold their seats, where the beneficiary no longer waits, or no longer has
-    /// the pods and the priority for it. Returns these gangs.
+    /// Cancels evictions of gangs that still hold their seats, where the beneficiary no longer waits, or no longer has the pods and
+    /// the priority for it. Returns these gangs.
     fn cancel_evictions(&mut self) -> Vec<GangKey> {
-        if self.gangs.values().all(|entry| entry.evicted.is_none()) {
+        let none = self.gangs.values().all(|entry| entry.evicted.is_none());
+        if none || mutant::is(Mutant::KeepsEvictions) {
             return Vec::new();
         }
         let waiting = self.gangs.values().filter(|entry| self.may_preempt(entry));

@@ -105,11 +105,27 @@ pub enum Mutant {
     ForgetsRelease,
     /// Taints that are being written do not count towards the cap.
     ForgetsTaints,
+    /// Nodes that were assigned to pods which are not there yet are assigned again.
+    ForgetsUnboundSeats,
+    /// A gang keeps nodes that are closed by now.
+    KeepsBadSeats,
+    /// A gang leaves its nodes to one that does not wait any more.
+    KeepsEvictions,
+    /// A gang that waits too long keeps the nodes that it has.
+    KeepsPartialSeats,
+    /// A gang is given nodes again that did not serve it.
+    GivesAvoidedNodes,
+    /// A job that is gone keeps its nodes.
+    KeepsForgottenGangs,
+    /// A pod that is about to be bound takes no room once its gang has given its nodes back.
+    ForgetsTiedPods,
+    /// An operator that leads again goes by the nodes that it gave when it led before.
+    RemembersOldGangs,
 }
 
 impl Mutant {
     /// Every one.
-    pub const ALL: [Self; 49] = [
+    pub const ALL: [Self; 57] = [
         Self::CountsOldAttempts,
         Self::StartsOverOldPods,
         Self::ForgetsCharge,
@@ -159,6 +175,14 @@ impl Mutant {
         Self::ReleasesUnfit,
         Self::ForgetsRelease,
         Self::ForgetsTaints,
+        Self::ForgetsUnboundSeats,
+        Self::KeepsBadSeats,
+        Self::KeepsEvictions,
+        Self::KeepsPartialSeats,
+        Self::GivesAvoidedNodes,
+        Self::KeepsForgottenGangs,
+        Self::ForgetsTiedPods,
+        Self::RemembersOldGangs,
     ];
 
     /// Those in how seats are given, which the cluster around `gang::place` has to catch.
@@ -168,8 +192,8 @@ impl Mutant {
         Self::EvictsAnywhere,
     ];
 
-    /// Those in what happens to nodes, which the fleet around [`crate::fleet`] has to catch.
-    pub const OF_FLEET: [Self; 8] = [
+    /// Those in what happens to nodes and in the wait queue for them, which the fleet has to catch.
+    pub const OF_FLEET: [Self; 16] = [
         Self::ProbationFirst,
         Self::TriesBeforeTime,
         Self::MeasuresWithUnfit,
@@ -178,6 +202,14 @@ impl Mutant {
         Self::ReleasesUnfit,
         Self::ForgetsRelease,
         Self::ForgetsTaints,
+        Self::ForgetsUnboundSeats,
+        Self::KeepsBadSeats,
+        Self::KeepsEvictions,
+        Self::KeepsPartialSeats,
+        Self::GivesAvoidedNodes,
+        Self::KeepsForgottenGangs,
+        Self::ForgetsTiedPods,
+        Self::RemembersOldGangs,
     ];
 }
 

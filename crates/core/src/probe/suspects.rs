@@ -106,6 +106,11 @@ impl Suspects {
             beside: waiting.beside,
         })
     }
+
+    /// The node that was taken is not tried after all, so that it may be blamed again at once.
+    pub fn was_not_tried(&mut self, node: &str) {
+        self.tried.remove(node);
+    }
 }
 
 #[cfg(test)]

@@ -18,9 +18,11 @@ impl Operator {
         }
     }
 
-    /// Forgets how far jobs are, and removes their gauges: the leader reports them, and what stays here is old from now on.
+    /// Forgets how far jobs are, and removes their gauges: the leader reports them, and what stays here is old from now on. Forgets
+    /// which nodes it assigned, too: should it lead again, another operator may have assigned others, and pods carry those.
     pub(super) fn forget_what_leaders_know(&self) {
         self.reports.forget_all();
+        self.state.store().wait_queue.forget_gangs();
         self.caller.metrics.forget_jobs();
     }
 }

@@ -1,6 +1,7 @@
 //! The simulation against the decider of core, and against deciders that are wrong on purpose.
 
 mod deciders;
+mod fleet;
 mod mutants;
 mod newer;
 mod placement;

@@ -14,7 +14,10 @@ use super::{
 };
 use crate::{
     gang::{Eviction, Gang, PodKey, PriorityClasses, Seat, Snapshot},
-    job::{PodPhase, Seating},
+    job::{
+        PodPhase, Seating,
+        mutant::{self, Mutant},
+    },
     spec::{Job, Slot},
 };
 
@@ -40,6 +43,8 @@ pub(super) struct Entry {
     /// The pods of `attempt` that have ended well and need no seat any more.
     done: BTreeSet<String>,
     attempt: u32,
+    /// The pods of `attempt` that exist and stay, or have ended well.
+    there: BTreeSet<String>,
     /// The nodes that failed for this gang, and since when.
     avoided: BTreeMap<String, Timestamp>,
     /// For which gang it is evicted, until it has released its seats.
@@ -66,6 +71,7 @@ impl Entry {
             why: None,
             done: BTreeSet::new(),
             attempt: 0,
+            there: BTreeSet::new(),
             avoided: BTreeMap::new(),
             evicted: None,
             admission: Admission::default(),
@@ -142,7 +148,16 @@ impl Entry {
         admission.settle(&self.gang, &there, &self.admission);
         let affects_placement = admission.affects_placement(&self.admission, self.is_waiting);
         self.admission = admission;
+        self.there = there.into_iter().map(str::to_owned).collect();
         has_left || affects_placement
+    }
+
+    /// Releases the seats whose pods do not exist or are leaving: no pod of a suspended job comes after them. Whether it did.
+    pub(super) fn free_seats_of_gone_pods(&mut self) -> bool {
+        let before = self.gang.held.len();
+        let there = &self.there;
+        self.gang.held.retain(|pod, _| there.contains(pod));
+        self.gang.held.len() < before
     }
 
     /// With what priority the gang holds its seats and asks for more.
@@ -152,6 +167,9 @@ impl Entry {
 
     /// Releases seats on nodes that accept no pods any more, unless its pod is on the node; whether it did.
     pub(super) fn release_unusable_seats(&mut self, snapshot: &Snapshot, now: Timestamp) -> bool {
+        if mutant::is(Mutant::KeepsBadSeats) {
+            return false;
+        }
         let namespace = &self.gang.key.namespace;
         let (avoided, held) = (&self.avoided, &mut self.gang.held);
         let mut lost = Vec::new();
@@ -228,6 +246,9 @@ impl Entry {
         // Until the pods say otherwise.
         self.gang.leaving |= self.evicted.take().is_some();
         self.gang.remembered = std::mem::take(&mut self.gang.held);
+        let avoid = avoid
+            .iter()
+            .filter(|_| !mutant::is(Mutant::GivesAvoidedNodes));
         for node in avoid {
             if self.avoided.len() >= AVOIDED_MOST
                 && let Some(oldest) = self.avoided.iter().min_by_key(|(_, at)| **at)
@@ -256,6 +277,9 @@ impl Entry {
         if !self.is_waiting || self.gang.held.is_empty() || !over || self.has_bound_pod(snapshot) {
             return false;
         }
+        if mutant::is(Mutant::KeepsPartialSeats) {
+            return false;
+        }
         self.gang.remembered = std::mem::take(&mut self.gang.held);
         true
     }
@@ -271,16 +295,19 @@ impl Entry {
         })
     }
 
-    /// Whether placement has to know of it: it waits, or holds seats that no pod shows.
+    /// Whether placement has to know of it: it waits, or holds seats that no pod shows. A pod of an earlier attempt may still be
+    /// on another node under the same name.
     pub(super) fn matters(&self, snapshot: &Snapshot) -> bool {
-        self.is_waiting
-            || self.gang.held.keys().any(|pod| {
-                let key = PodKey {
-                    namespace: self.gang.key.namespace.clone(),
-                    name: pod.clone(),
-                };
-                !snapshot.pods.contains_key(&key)
-            })
+        let is_unseen = |(pod, node): (&String, &String)| {
+            let key = PodKey {
+                namespace: self.gang.key.namespace.clone(),
+                name: pod.clone(),
+            };
+            let resident = snapshot.pods.get(&key);
+            resident.is_none_or(|resident| resident.node != *node)
+        };
+        let forgets = mutant::is(Mutant::ForgetsUnboundSeats);
+        self.is_waiting || !forgets && self.gang.held.iter().any(is_unseen)
     }
 
     /// The gang as placement is to see it.

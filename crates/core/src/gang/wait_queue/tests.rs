@@ -1,5 +1,6 @@
 //! Gangs in the wait queue, as an adapter sees them come and go.
 
+mod hunted;
 mod priority;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};

@@ -75,7 +75,23 @@ fn a_new_job_asks_before_anything_is_written() {
 }
 
 #[test]
-fn unadmitted_priority_creates_pods_first() {
+fn new_elastic_job_starts_with_some_of_its_nodes() {
+    let mut world = World::new(elastic(
+        with_roles(job(Kind::PyTorch), &[(Role::Worker, 3)]),
+        1,
+        3,
+    ));
+    let seats = [(worker(0), "node-0".to_owned())];
+    world.observed.seating = Seating::Given(seats.into());
+    let first = world.pass();
+    assert!(first.actions.contains(&Action::AskSeats), "for the rest");
+    let started = (worker(0), Seat::Node("node-0".to_owned()));
+    assert!(created(&first).contains(&started), "{:?}", first.actions);
+    assert_ne!(first.status, JobStatus::default());
+}
+
+#[test]
+fn job_whose_priority_must_be_admitted_makes_its_pods_first() {
     for kind in [Kind::PyTorch, Kind::MpiV2] {
         let mut world = World::new(job(kind));
         let why = "creating the pods first: priority class `gold` counts once admitted";
