@@ -56,7 +56,7 @@ impl Operator {
         };
         let pods = self.view.pods.iter();
         let pods = pods.filter(|(_, pod)| pod.owner == view.uid);
-        let sitters = pods.map(|(name, pod)| GangPod {
+        let gang_pods = pods.map(|(name, pod)| GangPod {
             name: &name.name,
             phase: pod.shown.phase,
             attempt: pod.shown.attempt,
@@ -69,7 +69,7 @@ impl Operator {
                 .then_some(&pod.requests),
         });
         self.queue
-            .seating(&view.job, revision, &cluster, sitters, now)
+            .seating(&view.job, revision, &cluster, gang_pods, now)
     }
 }
 
