@@ -136,8 +136,9 @@ impl Call<'_> {
             return Some(format!("the report does not say `{wanted}`:\n{report}"));
         }
         if self.fault.is_some() {
-            if !output.contains("fault on purpose") {
-                return Some("the fault did not take place".to_owned());
+            // As the report says it, for a sentence of the output may be worded anew.
+            if !report.contains("\"fired\": true") {
+                return Some(format!("the fault did not take place:\n{report}"));
             }
             if !output.contains(self.trial.resumed) {
                 return Some(format!("no rank said `{}`", self.trial.resumed));

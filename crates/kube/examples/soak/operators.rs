@@ -156,7 +156,11 @@ impl Operator {
     pub(crate) fn panicked(&self) -> Option<String> {
         let log = fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
-        let line = log.lines().find(|line| line.contains("panicked at"))?;
+        // The first is the line of the operator's panic hook, the second that of the standard library, before the hook is set.
+        let marks = ["Panicked", "panicked at"];
+        let line = log
+            .lines()
+            .find(|line| marks.iter().any(|mark| line.contains(mark)))?;
         Some(format!("operator {}: {line}", self.name))
     }
 
