@@ -136,7 +136,7 @@ impl Call<'_> {
             return Some(format!("the report does not say `{wanted}`:\n{report}"));
         }
         if self.fault.is_some() {
-            // As the report says it, for a sentence of the output may be worded anew.
+            // From the report: the sentences of the output may change.
             if !report.contains("\"fired\": true") {
                 return Some(format!("the fault did not take place:\n{report}"));
             }
