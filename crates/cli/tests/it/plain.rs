@@ -64,6 +64,7 @@ fn command_restarts_after_signal_not_exit_code() {
     let script = "test -e again && exit 0; touch again; exit 3";
     let asked = Call::new(&["run", "--restarts", "1", "--", "sh", "-c", script]).run();
     says(&asked, 0, &["2 attempts\n"]);
+    let script = "test -e again-$RANK && exit 0; touch again-$RANK; exec sleep 20";
     let words = [
         "run",
         "--nproc",
@@ -71,13 +72,14 @@ fn command_restarts_after_signal_not_exit_code() {
         "--inject",
         "kill rank=1 at=100ms",
         "--",
-        "sleep",
-        "0.5",
+        "sh",
+        "-c",
+        script,
     ];
     says(
         &Call::new(&words).run(),
         0,
-        &["\nsleep succeeded", "injected at", "2 attempts\n"],
+        &["\nsh succeeded", "injected at", "2 attempts\n"],
     );
 }
 

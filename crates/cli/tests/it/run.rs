@@ -107,7 +107,8 @@ fn failed_job_reports_rank_and_last_lines() {
 
 #[test]
 fn a_fault_on_purpose_is_recovered_from() {
-    let script = "echo started; sleep 1.5";
+    // Long enough for the fault however slow the machine is; only the second attempt is short.
+    let script = "test -e again-$RANK && exit 0; touch again-$RANK; exec sleep 20";
     let words = ["--inject", "kill rank=0 at=200ms"];
     let outcome = run(&words, &job(2, script)).run();
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
