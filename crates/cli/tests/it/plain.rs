@@ -79,7 +79,7 @@ fn command_restarts_after_signal_not_exit_code() {
     says(
         &Call::new(&words).run(),
         0,
-        &["\nsh succeeded", "injected at", "2 attempts\n"],
+        &["succeeded after", "injected at", "2 attempts\n"],
     );
 }
 
