@@ -17,7 +17,7 @@ use serde_json::Value;
 use trainyard_core::spec;
 
 /// Timeout of every wait; the failure shows the last value.
-const PATIENCE: Duration = Duration::from_mins(2);
+const PATIENCE: Duration = Duration::from_mins(5);
 /// Poll interval.
 const LOOK: Duration = Duration::from_millis(100);
 /// The program.

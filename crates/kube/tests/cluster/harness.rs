@@ -28,7 +28,7 @@ pub(crate) use self::{
 };
 
 /// Timeout of every wait; the failure shows the last value.
-const PATIENCE: Duration = Duration::from_mins(2);
+const PATIENCE: Duration = Duration::from_mins(5);
 /// Poll interval.
 const LOOK: Duration = Duration::from_millis(50);
 
