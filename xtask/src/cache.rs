@@ -2,7 +2,9 @@
 
 use std::{
     ffi::OsString,
+    fmt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use crate::Failure;
@@ -42,6 +44,27 @@ pub(crate) fn cannot<'a>(
     path: &'a Path,
 ) -> impl FnOnce(std::io::Error) -> Failure + 'a {
     move |error| Failure::CouldNotRun(format!("cannot {verb} `{}`: {error}", path.display()))
+}
+
+/// One cache.
+pub(crate) struct Part {
+    pub(crate) name: String,
+    /// The suites and benches that need it.
+    pub(crate) used_by: &'static str,
+    /// How long it took once, on two cores shared with other builds.
+    pub(crate) took: Duration,
+    pub(crate) is_there: Box<dyn Fn() -> Result<bool, Failure>>,
+    pub(crate) make: Box<dyn Fn() -> Result<(), Failure>>,
+}
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Part")
+            .field("name", &self.name)
+            .field("used_by", &self.used_by)
+            .field("took", &self.took)
+            .finish_non_exhaustive()
+    }
 }
 
 #[cfg(test)]

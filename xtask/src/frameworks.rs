@@ -14,7 +14,7 @@ mod trainers;
 
 use std::{path::PathBuf, time::Duration};
 
-use crate::{Failure, prepare::Part, report, step};
+use crate::{Failure, cache::Part, report, step};
 
 pub(crate) use suite::suite;
 

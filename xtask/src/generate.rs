@@ -82,23 +82,14 @@ pub(crate) fn run(mode: Mode) -> Result<(), Failure> {
     }
 }
 
-/// The manifests by their path from the root, as an example of the crate that knows them writes
+/// The manifests by their path from the root, as a program of `tools/programs` writes
 /// them: chores depend on no crate of the workspace.
 fn manifests() -> Result<BTreeMap<PathBuf, String>, Failure> {
     let folder = step::root().join("target/xtask/manifests");
     if folder.exists() {
         fs::remove_dir_all(&folder).map_err(|error| cannot("clear", &folder, &error))?;
     }
-    let mut command = step::cargo(&[
-        "run",
-        "--quiet",
-        "--locked",
-        "--package",
-        "trainyard-kube",
-        "--example",
-        "manifests",
-        "--",
-    ]);
+    let mut command = step::tool("manifests");
     step::run(command.arg(&folder))?;
     let mut found = BTreeMap::new();
     for path in files(&folder)? {

@@ -1,9 +1,10 @@
-//! `cargo xtask layers`: the arrows between crates, and what may stand below them.
+//! `cargo xtask layers`: the arrows between crates and between their modules, and what may stand below them.
 //!
 //! Reads `cargo tree` and `Cargo.lock`, so it sees what is really built and not what the
-//! manifests intend. Every refusal names the arrow, the rule and what to do.
+//! manifests intend; arrows between modules are read from the sources ([`modules`]). Every refusal names the arrow, the rule and what to do.
 
 mod licence;
+mod modules;
 
 use std::{collections::BTreeSet, fs};
 
@@ -30,6 +31,15 @@ const ARROWS: &[(&str, &[&str])] = &[
             "trainyard-kube",
             "trainyard-probe",
             "trainyard-smoke",
+        ],
+    ),
+    (
+        "trainyard-tools",
+        &[
+            "trainyard-core",
+            "trainyard-sim",
+            "trainyard-kube",
+            "trainyard-probe",
         ],
     ),
     ("xtask", &[]),
@@ -117,6 +127,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     refusals.extend(duplicates()?);
     refusals.extend(sources()?);
     refusals.extend(panics()?);
+    refusals.extend(modules::check()?);
     if refusals.is_empty() {
         Ok(())
     } else {
@@ -369,6 +380,7 @@ mod tests {
             let folder = match *name {
                 "xtask" => "xtask".to_owned(),
                 "trainyard" => "crates/cli".to_owned(),
+                "trainyard-tools" => "tools/programs".to_owned(),
                 name => name.replace("trainyard-", "crates/"),
             };
             assert!(members.contains(&format!("\"{folder}\"")), "{name}");
@@ -376,10 +388,10 @@ mod tests {
     }
 
     #[test]
-    fn only_the_binary_joins_adapters() {
+    fn only_the_binary_and_the_tools_join_adapters() {
         for (name, allowed) in ARROWS {
             let most: &[&str] = match *name {
-                "trainyard" => continue,
+                "trainyard" | "trainyard-tools" => continue,
                 "trainyard-core" | "trainyard-smoke" | "xtask" => &[],
                 _ => &["trainyard-core"],
             };

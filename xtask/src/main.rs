@@ -18,6 +18,7 @@ mod check;
 mod cluster;
 mod frameworks;
 mod generate;
+mod guides;
 mod layers;
 mod prepare;
 mod process;
@@ -39,14 +40,15 @@ Usage: cargo xtask <COMMAND>
 Commands:
   check                          formatting, lints, layers, words, documentation, generated files
   test [--require all]           every suite; prints which ran, passed, failed or could not run
-  test --quick                   the suites that need no root, Go or Python
+  test --quick                   lints, unit tests and tests of the commands, in minutes
   prepare [--list]               build every cache that the suites and benches need, at low priority
-  layers                         dependency arrows, licences, banned crates
-  words                          retired words in documents, comments and messages
+  layers                         arrows between crates and between modules, licences, banned crates
+  words                          retired words in documents, comments and messages; long names
   advisories [--database DIR]    the locked crates held against RustSec's advisories, with `cargo audit`
-  seed-hunt --seeds N [--from S] run the simulation over N seeds, from seed S on
+  seed-hunt --seeds N [--from S] run the simulation over N seeds, from seed S on; --seed S for one
   soak [--minutes N] [--seed S]  jobs of all kinds on a real cluster while everything around them fails
   gen [--check]                  write the generated reference pages, or fail if they are stale
+  guides [--only NAME]           follow the guides of docs/contributing in a copy of the tree
   frameworks [--only NAME]       install the frameworks of the examples, pinned, outside the tree
   frameworks --test [--only NAME]  run their examples: one suite of `test`
   cluster up|down|status|...     a real Kubernetes on this machine; see `cluster help`
@@ -84,7 +86,7 @@ fn main() -> ExitCode {
             print!("{USAGE}");
             Ok(())
         }
-        ["check"] => check::run(),
+        ["check"] => check::run(check::Scope::All),
         ["test"] => test::run(test::Require::Available),
         ["test", "--require", "all"] => test::run(test::Require::All),
         ["test", "--quick"] => test::quick(),
@@ -99,6 +101,8 @@ fn main() -> ExitCode {
         ["soak", rest @ ..] => soak::run(rest),
         ["gen"] => generate::run(generate::Mode::Write),
         ["gen", "--check"] => generate::run(generate::Mode::Check),
+        ["guides"] => guides::run(None),
+        ["guides", "--only", name] => guides::run(Some(name)),
         ["frameworks"] => frameworks::run(None),
         ["frameworks", "--test"] => frameworks::suite(None).map(|ran| println!("{ran}")),
         ["frameworks", "--test", "--only", name] => {

@@ -7,33 +7,11 @@
 //! next one and never leaves half a cache behind.
 
 use std::{
-    fmt,
-    process::Command,
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
-use crate::{Failure, bench, cluster, frameworks, report, step};
-
-/// One cache.
-pub(crate) struct Part {
-    pub(crate) name: String,
-    /// The suites and benches that need it.
-    pub(crate) used_by: &'static str,
-    /// How long it took once, on two cores shared with other builds.
-    pub(crate) took: Duration,
-    pub(crate) is_there: Box<dyn Fn() -> Result<bool, Failure>>,
-    pub(crate) make: Box<dyn Fn() -> Result<(), Failure>>,
-}
-
-impl fmt::Debug for Part {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Part")
-            .field("name", &self.name)
-            .field("used_by", &self.used_by)
-            .field("took", &self.took)
-            .finish_non_exhaustive()
-    }
-}
+use crate::{Failure, bench, cache::Part, cluster, frameworks, report, step};
 
 /// Whether this process still has to give way to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,15 +22,26 @@ pub(crate) enum Priority {
     Own,
 }
 
+/// Downloads every locked crate, and nothing if all are there.
+const FETCH: &[&str] = &["fetch", "--locked"];
+
+/// Whether `fetch` succeeds without a network: only Cargo knows which files it needs.
+fn crates_are_fetched(fetch: &mut Command) -> Result<bool, Failure> {
+    let offline = fetch.args(["--offline", "--quiet"]).stderr(Stdio::null());
+    let status = offline
+        .status()
+        .map_err(|error| Failure::CouldNotRun(format!("cannot start `cargo fetch`: {error}")))?;
+    Ok(status.success())
+}
+
 /// What is asked for the suites first: a test run waits for these, and for nothing after them.
 fn parts() -> Vec<Part> {
     let mut parts = vec![Part {
         name: "crates of the workspace".to_owned(),
         used_by: "every suite",
         took: Duration::from_secs(20),
-        // Cargo knows what is missing faster than we could find out.
-        is_there: Box::new(|| Ok(false)),
-        make: Box::new(|| step::run(&mut step::cargo(&["fetch", "--locked"]))),
+        is_there: Box::new(|| crates_are_fetched(&mut step::cargo(FETCH))),
+        make: Box::new(|| step::run(&mut step::cargo(FETCH))),
     }];
     parts.extend(cluster::suite_caches());
     parts.extend(frameworks::caches());
@@ -199,6 +188,24 @@ mod tests {
         let rows = rows(&parts, &[true, false]);
         assert_eq!(rows[1], ["a", "cluster", "missing", "1 min 01 s"]);
         assert_eq!(rows[2], ["b", "cluster", "there", "10 min 00 s"]);
+    }
+
+    #[test]
+    fn crates_are_missing_until_fetched() {
+        let folder = std::env::temp_dir().join(format!("xtask-prepare-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("src")).unwrap();
+        std::fs::write(folder.join("src/lib.rs"), "").unwrap();
+        for (needs, want) in [("", true), ("[dependencies]\nserde = \"1\"\n", false)] {
+            let manifest =
+                format!("[package]\nname = \"a\"\nversion = \"1.0.0\"\n[workspace]\n{needs}");
+            std::fs::write(folder.join("Cargo.toml"), manifest).unwrap();
+            let mut fetch = step::cargo(&["fetch"]);
+            fetch
+                .current_dir(&folder)
+                .env("CARGO_HOME", folder.join("home"));
+            assert_eq!(crates_are_fetched(&mut fetch).unwrap(), want, "{needs:?}");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

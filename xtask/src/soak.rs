@@ -1,6 +1,6 @@
 //! `cargo xtask soak`: jobs of all kinds on a real cluster, for many minutes, while everything around them fails.
 //!
-//! The run itself (jobs, faults, operators, invariants) is the `soak` example of `trainyard-kube`; here its cluster is made
+//! The run itself (jobs, faults, operators, invariants) is the program `soak` of `tools/programs`; here its cluster is made
 //! and the programs are built. It is not a suite of the test command: a run that says something takes half an hour.
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -20,17 +20,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failure> {
     let seed = arguments.seed.unwrap_or_else(any_seed);
     report::progress("building the programs");
     let binary = bench::release()?;
-    step::run(&mut step::cargo(&[
-        "build",
-        "--quiet",
-        "--locked",
-        "--release",
-        "--package",
-        "trainyard-kube",
-        "--example",
-        "soak",
-    ]))?;
-    let soak = step::released("examples/soak")?;
+    let soak = step::released_tool("soak")?;
     let logs = step::released(&format!("soak-logs/{}", arguments.name))?;
     let fixture = Fixture::fresh(&arguments.name, NODES)?;
     let mut install = fixture.command("kubectl");

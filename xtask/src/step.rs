@@ -10,6 +10,7 @@ use std::{
 
 use crate::Failure;
 
+pub(crate) mod harness;
 mod stream;
 
 pub(crate) use self::stream::{stream, stream_within};
@@ -27,6 +28,47 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new("cargo");
     command.args(arguments).current_dir(root());
     command
+}
+
+/// The package of the programs that chores start.
+const TOOLS: &str = "trainyard-tools";
+
+/// The command that runs a pure program of `tools/programs`, built for speed and without waiting for the client of a
+/// cluster to be built.
+pub(crate) fn pure_tool(name: &str) -> Command {
+    let words = [
+        "run",
+        "--quiet",
+        "--locked",
+        "--release",
+        "--package",
+        TOOLS,
+    ];
+    let mut command = cargo(&words);
+    command.args(["--no-default-features", "--bin", name, "--"]);
+    command
+}
+
+/// The command that runs a program of `tools/programs` whose speed does not matter.
+pub(crate) fn tool(name: &str) -> Command {
+    let words = ["run", "--quiet", "--locked", "--package", TOOLS, "--bin"];
+    let mut command = cargo(&words);
+    command.args([name, "--"]);
+    command
+}
+
+/// Builds a program of `tools/programs` for speed and returns its path: it runs where `cargo` does not.
+pub(crate) fn released_tool(name: &str) -> Result<PathBuf, Failure> {
+    let words = [
+        "build",
+        "--quiet",
+        "--locked",
+        "--release",
+        "--package",
+        TOOLS,
+    ];
+    run(cargo(&words).args(["--bin", name]))?;
+    released(name)
 }
 
 /// Runs `command` to its end with its output on ours; anything but success is a failure.

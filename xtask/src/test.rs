@@ -6,12 +6,15 @@
 mod files;
 pub(crate) mod hosts;
 
-use std::{
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::{process::Command, time::Instant};
 
-use crate::{Failure, check, cluster, frameworks, report, seed_hunt, step};
+use crate::{
+    Failure, check, cluster, frameworks, report, seed_hunt,
+    step::{
+        self,
+        harness::{LIMIT, counted},
+    },
+};
 
 /// What becomes of a suite that could not run.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,10 +30,12 @@ type Suite = (&'static str, fn() -> Result<String, Failure>);
 
 /// Cheapest first, except that `check` comes first because what it finds explains later failures.
 const SUITES: &[Suite] = &[
-    ("check", || check::run().map(|()| "every step".to_owned())),
+    ("check", || {
+        check::run(check::Scope::All).map(|()| "every step".to_owned())
+    }),
     ("unit, integration and doc", unit),
-    ("examples", files::examples),
-    ("fuzz seeds", files::fuzz_seeds),
+    ("examples", || files::examples(&files::binary()?)),
+    ("fuzz seeds", || files::fuzz_seeds(&files::binary()?)),
     ("storm", storm),
     ("sim", sim),
     ("mutants", mutants),
@@ -39,17 +44,20 @@ const SUITES: &[Suite] = &[
     ("cluster", cluster::suite),
 ];
 
-/// The suites that need nothing but the Rust toolchain and a C compiler, and no search over seeds.
+/// The suites that need nothing but the Rust toolchain and a C compiler, build each crate with one set of features, and
+/// start few processes.
 const QUICK: &[Suite] = &[
-    ("check", || check::run().map(|()| "every step".to_owned())),
-    ("unit, integration and doc", workspace_tests),
-    ("examples", files::examples),
-    ("fuzz seeds", files::fuzz_seeds),
+    ("check", || {
+        check::run(check::Scope::Quick).map(|()| "the quick steps".to_owned())
+    }),
+    ("unit", || counted(&mut quick_tests(&["--lib", "--bins"]))),
+    ("commands", commands),
+    // The tests of the commands have built the program.
+    ("fuzz seeds", || {
+        files::fuzz_seeds(&step::sibling("trainyard")?)
+    }),
 ];
 
-/// The limit on one command of a suite, so that one that never ends does not cost the table of the others. The longest takes a
-/// third of this on two shared cores.
-const LIMIT: Duration = Duration::from_mins(30);
 /// Seeds that every run of the tests goes through.
 const SEEDS: &str = "20000";
 /// The same for the fleet; a seed of it takes longer.
@@ -137,6 +145,34 @@ fn workspace_tests() -> Result<String, Failure> {
     ]))
 }
 
+/// `cargo test` of the quick suites, for `targets`.
+fn quick_tests(targets: &[&str]) -> Command {
+    let mut command = step::cargo(&["test", "--locked", "--workspace", "--no-fail-fast"]);
+    // The programs of xtask are linked for nothing: what is tested of them is tested with all other suites.
+    command.args(["--exclude", "trainyard-sim", "--exclude", "trainyard-tools"]);
+    command.args(targets);
+    command
+}
+
+/// The tests of the program as users call it. `cargo test` has no way to name one package without building the others with
+/// other features, so it only builds.
+fn commands() -> Result<String, Failure> {
+    let mut build = quick_tests(&["--test", "it", "--no-run"]);
+    build.args(["--message-format", "json-render-diagnostics"]);
+    let messages = step::capture(&mut build)?;
+    let program = messages.lines().find_map(tests_of_commands);
+    let program = program
+        .ok_or_else(|| Failure::CouldNotRun("cargo built no tests of the commands".to_owned()))?;
+    counted(Command::new(program).current_dir(step::root().join("crates/cli")))
+}
+
+/// The program with the tests of the commands, where cargo's message is about it.
+fn tests_of_commands(message: &str) -> Option<&str> {
+    let is_it = message.contains("/crates/cli#") && message.contains(r#""kind":["test"]"#);
+    let (_, path) = message.split_once(r#""executable":""#).filter(|_| is_it)?;
+    path.split_once('"').map(|(path, _)| path)
+}
+
 /// Jobs and failures of the API server by seed, against the real operator. The same selection of packages as [`workspace_tests()`],
 /// so that nothing is built again.
 fn storm() -> Result<String, Failure> {
@@ -171,63 +207,6 @@ fn sim() -> Result<String, Failure> {
     Ok(format!("{SEEDS} seeds, {FLEET_SEEDS} of the fleet"))
 }
 
-/// Runs a test command; no test at all is a failure.
-pub(crate) fn counted(command: &mut Command) -> Result<String, Failure> {
-    let mut tally = Tally::default();
-    let outcome = step::stream_within(command, LIMIT, |line| tally.read(line));
-    match outcome {
-        Err(Failure::Failed(message)) => {
-            Err(Failure::Failed(format!("{}; {message}", tally.words())))
-        }
-        Err(other) => Err(other),
-        Ok(()) if tally.passed == 0 => Err(Failure::Failed("no test ran".to_owned())),
-        Ok(()) => Ok(tally.words()),
-    }
-}
-
-/// Counts of the test harness, summed over its binaries.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Tally {
-    passed: u32,
-    failed: u32,
-    ignored: u32,
-}
-
-impl Tally {
-    /// Adds the counts of a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
-    fn read(&mut self, line: &str) {
-        let Some((_, counts)) = line
-            .strip_prefix("test result: ")
-            .and_then(|rest| rest.split_once(". "))
-        else {
-            return;
-        };
-        for count in counts.split("; ") {
-            let Some((number, word)) = count.split_once(' ') else {
-                continue;
-            };
-            let number: u32 = number.parse().unwrap_or(0);
-            match word {
-                "passed" => self.passed += number,
-                "failed" => self.failed += number,
-                "ignored" => self.ignored += number,
-                _ => {}
-            }
-        }
-    }
-
-    fn words(&self) -> String {
-        let mut words = vec![format!("{} tests", self.passed + self.failed)];
-        if self.failed > 0 {
-            words.push(format!("{} failed", self.failed));
-        }
-        if self.ignored > 0 {
-            words.push(format!("{} ignored", self.ignored));
-        }
-        words.join(", ")
-    }
-}
-
 fn first_line(message: &str) -> String {
     message.lines().next().unwrap_or_default().to_owned()
 }
@@ -237,24 +216,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_summed_over_binaries() {
-        let mut tally = Tally::default();
-        for line in [
-            "running 4 tests",
-            "test a ... ok",
-            "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s",
-            "test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s",
-        ] {
-            tally.read(line);
+    fn tests_of_commands_are_found() {
+        let message = |package: &str, kind: &str, program: &str| {
+            format!(
+                r#"{{"reason":"compiler-artifact","package_id":"path+file:///a/crates/{package}","target":{{"kind":["{kind}"],"name":"it"}},"executable":{program},"fresh":true}}"#
+            )
+        };
+        let cli = "cli#trainyard@0.1.0";
+        let cases = [
+            (cli, "test", r#""/a/it-1""#, Some("/a/it-1")),
+            (cli, "bin", r#""/a/trainyard""#, None),
+            (cli, "test", "null", None),
+            ("host#trainyard-host@0.1.0", "test", r#""/a/it-2""#, None),
+        ];
+        for (package, kind, program, want) in cases {
+            let message = message(package, kind, program);
+            assert_eq!(tests_of_commands(&message), want, "{message}");
         }
-        assert_eq!(
-            tally,
-            Tally {
-                passed: 4,
-                failed: 2,
-                ignored: 1
-            }
-        );
-        assert_eq!(tally.words(), "6 tests, 2 failed, 1 ignored");
     }
 }

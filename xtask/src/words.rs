@@ -1,4 +1,4 @@
-//! `cargo xtask words`: retired words in documents and sources.
+//! `cargo xtask words`: retired words in documents and sources, and names of functions that are too long to search for.
 //!
 //! The section Words of CONTRIBUTING.md is the standard. Lines are scanned as they stand. A retired word counts only as
 //! a whole word, and `_` is a letter, so names that contain one as a part pass.
@@ -25,6 +25,9 @@ const RETIRED: &[(&str, &str)] = &[
     ("unhurried", "the interval or the limit"),
 ];
 
+/// The longest name of a function, of tests above all, in characters.
+const NAME_MAX: usize = 52;
+
 /// Lines that may contain a retired word: the file, and a part of the line. An empty part allows the whole file.
 const ALLOWED: &[(&str, &str)] = &[
     ("xtask/src/words.rs", ""),
@@ -48,12 +51,15 @@ pub(crate) fn run() -> Result<(), Failure> {
     for path in files(&root)? {
         let text = fs::read_to_string(&path).map_err(cannot("read", &path))?;
         let file = path.strip_prefix(&root).unwrap_or(&path);
-        let lines = if has_extension(&path, "md") {
-            prose(&text)
-        } else {
-            numbered(&text)
-        };
-        found.extend(refusals(&file.display().to_string(), &lines));
+        let file = file.display().to_string();
+        if !has_extension(&path, "md") {
+            found.extend(long_names(&file, &text));
+            if is_source(&file) {
+                found.extend(refusals(&file, &numbered(&text)));
+            }
+        } else if !is_generated(&text) {
+            found.extend(refusals(&file, &prose(&text)));
+        }
     }
     if found.is_empty() {
         return Ok(());
@@ -68,28 +74,51 @@ pub(crate) fn run() -> Result<(), Failure> {
 /// Every file to scan, sorted.
 fn files(root: &Path) -> Result<Vec<PathBuf>, Failure> {
     let mut found: Vec<PathBuf> = DOCUMENTS.iter().map(|name| root.join(name)).collect();
-    // The pages of `docs/reference` are generated from sources that are scanned.
-    let reference = root.join("docs/reference");
-    for path in generate::files(&root.join("docs"))? {
-        if has_extension(&path, "md") && !path.starts_with(&reference) {
-            found.push(path);
-        }
-    }
-    let mut folders = vec![root.join("xtask/src")];
-    let crates = root.join("crates");
-    for entry in fs::read_dir(&crates).map_err(cannot("list", &crates))? {
-        let entry = entry.map_err(cannot("list", &crates))?;
-        folders.push(entry.path().join("src"));
-    }
-    for folder in folders {
-        for path in generate::files(&folder)? {
-            if has_extension(&path, "rs") {
-                found.push(path);
-            }
-        }
+    for (folder, extension) in [
+        ("docs", "md"),
+        ("xtask/src", "rs"),
+        ("crates", "rs"),
+        ("tools/programs", "rs"),
+    ] {
+        let files = generate::files(&root.join(folder))?;
+        found.extend(
+            files
+                .into_iter()
+                .filter(|path| has_extension(path, extension)),
+        );
     }
     found.sort();
     Ok(found)
+}
+
+/// Whether retired words of a Rust file count: tests and examples quote.
+fn is_source(file: &str) -> bool {
+    file.starts_with("xtask/") || file.split('/').nth(2) == Some("src")
+}
+
+/// Whether `cargo xtask gen` wrote the page, from sources that are scanned.
+fn is_generated(page: &str) -> bool {
+    let first = page.lines().next().unwrap_or_default();
+    first.starts_with("<!-- ") && first.contains("`cargo xtask gen`")
+}
+
+/// One sentence for each function of a Rust file whose name is too long.
+fn long_names(file: &str, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (number, line) in numbered(text) {
+        let Some((_, rest)) = line.split_once("fn ") else {
+            continue;
+        };
+        let is_end = |letter: char| !letter.is_alphanumeric() && letter != '_';
+        let name = rest.split(is_end).next().unwrap_or_default();
+        if name.len() > NAME_MAX {
+            found.push(format!(
+                "{file}:{number}: `{name}` has {} characters; a name has at most {NAME_MAX}",
+                name.len()
+            ));
+        }
+    }
+    found
 }
 
 fn has_extension(path: &Path, want: &str) -> bool {
@@ -187,6 +216,28 @@ mod tests {
                 "a.md:8: `knobs` is retired; write settings",
             ]
         );
+    }
+
+    #[test]
+    fn long_function_names_are_found() {
+        let (longest, longer) = ("a".repeat(NAME_MAX), "b".repeat(NAME_MAX + 1));
+        let text = format!("    fn {longest}() {{\npub async fn {longer}<T>(\n");
+        assert_eq!(
+            long_names("a.rs", &text),
+            [format!(
+                "a.rs:2: `{longer}` has 53 characters; a name has at most 52"
+            )]
+        );
+    }
+
+    #[test]
+    fn only_hand_written_pages_and_sources_count() {
+        assert!(is_generated(
+            "<!-- Written by `cargo xtask gen`. Do not edit. -->\n# Rules\n"
+        ));
+        assert!(!is_generated("# JSON output\n"));
+        assert!(is_source("crates/core/src/job/tests.rs") && is_source("xtask/src/words.rs"));
+        assert!(!is_source("crates/cli/tests/it/run.rs"));
     }
 
     #[test]

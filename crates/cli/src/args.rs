@@ -36,8 +36,8 @@ pub(crate) use self::{
     operator::{LogFormat, NetworkPolicy, Operator, ProgressSource},
     place::{NodeSource, Nodes, PlaceJob},
     plan::{
-        Emit, GroupOrder, Model as PlanModel, Plan, Recompute, Recovery as PlanRecovery, Saving,
-        Sharding,
+        Emit, GroupOrder, Known, Model as PlanModel, OptimizerName, Plan, Recompute,
+        Recovery as PlanRecovery, Saving, Sharding,
     },
     preflight::Preflight,
     run::{Attach, Gpus, Run, Stop},
@@ -155,11 +155,7 @@ pub(crate) struct Ps {
     #[arg(short, long)]
     pub(crate) all: bool,
     /// Print the list again every two seconds, until Ctrl-C
-    #[arg(
-        short,
-        long,
-        conflicts_with_all = ["format", "cluster", "namespace", "all_namespaces", "context", "kubeconfig"]
-    )]
+    #[arg(short, long, conflicts_with = "format")]
     pub(crate) watch: bool,
     /// List jobs in all namespaces; implies `--cluster`
     #[arg(short = 'A', long, conflicts_with = "namespace")]

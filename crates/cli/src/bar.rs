@@ -8,7 +8,7 @@ use std::{fmt::Write as _, time::Duration};
 
 use trainyard_core::ledger::{Phase, PhaseMillis, Span, coarsen};
 
-use crate::{printer::Paint, words};
+use crate::{paint::Paint, words};
 
 /// Width where there is no terminal.
 const WIDTH: usize = 80;

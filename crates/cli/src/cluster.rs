@@ -1,21 +1,14 @@
-//! The cluster side of the commands: connects to the cluster and finds the job.
-//!
-//! Prints the same facts in the same form as the commands do for runs on this machine, as far as they mean
-//! the same. It decides nothing.
+//! The cluster side of the commands: connects to the cluster, finds the job, and reads its report.
 
-pub(crate) mod change;
-pub(crate) mod doctor;
-pub(crate) mod explain;
-pub(crate) mod logs;
-pub(crate) mod ps;
-pub(crate) mod status;
+mod report;
 
-use trainyard_core::spec;
+use trainyard_core::spec::{self, Slot};
 use trainyard_kube::{
     ProcessError,
     look::{self, JobSeen, Look, LookError, Words},
 };
 
+pub(crate) use self::report::row;
 use crate::{
     args::{PLUGIN_PROGRAM, Place},
     failure::Failure,
@@ -146,6 +139,12 @@ impl Site<'_> {
     }
 }
 
+/// The slot of a pod of the job, which may be gone.
+pub(crate) fn slot_of_pod(job: &JobSeen, pod: &str) -> Option<Slot> {
+    let job = job.job.as_ref()?;
+    job.slots().find(|slot| job.pod_name(*slot) == pod)
+}
+
 /// Turns an error of the cluster into a failure with a hint.
 pub(crate) fn refused(error: LookError) -> Failure {
     let hint = match &error {
@@ -167,7 +166,9 @@ pub(crate) fn refused(error: LookError) -> Failure {
             "check that the cluster is up and that the kubeconfig names its address: `kubectl cluster-info`"
         }
         LookError::Call { code: 0, .. } => "check the server in the kubeconfig and the network",
-        LookError::Call { .. } => return Failure::from(anyhow::Error::new(error)),
+        LookError::Call { .. } | LookError::BadFabric { .. } => {
+            return Failure::from(anyhow::Error::new(error));
+        }
     };
     Failure::from(anyhow::Error::new(error)).hint(hint)
 }

@@ -1,13 +1,13 @@
 //! What each command does: one file per command.
 
 mod attach;
+mod change;
 mod completions;
-mod delete;
 mod doctor;
 mod explain;
 mod fabric;
 mod lint;
-pub(crate) mod logs;
+mod logs;
 mod man;
 mod new;
 mod nodes;
@@ -15,16 +15,13 @@ mod operator;
 mod place;
 mod plan;
 mod preflight;
-pub(crate) mod ps;
+mod ps;
 mod reference;
 mod render;
-mod restart;
-mod resume;
 mod run;
 mod simulate;
-pub(crate) mod status;
+mod status;
 mod stop;
-mod suspend;
 
 use std::path::Path;
 
@@ -58,10 +55,10 @@ pub(crate) fn run(
         Command::Logs(args) => logs::run(&args, printer),
         Command::Explain(args) => explain::run(&args, printer),
         Command::Doctor(args) => doctor::run(&args, printer),
-        Command::Suspend(args) => suspend::run(&args.job, printer),
-        Command::Resume(args) => resume::run(&args.job, printer),
-        Command::Restart(args) => restart::run(&args.job, printer),
-        Command::Delete(args) => delete::run(&args, printer),
+        Command::Suspend(args) => change::suspend(&args.job, true, printer),
+        Command::Resume(args) => change::suspend(&args.job, false, printer),
+        Command::Restart(args) => change::restart(&args.job, printer),
+        Command::Delete(args) => change::delete(&args, printer),
         Command::Render(args) => render::run(args, environment, printer),
         Command::Fabric(args) => fabric::run(&args, printer),
         Command::Lint(args) => lint::run(&args, printer),
@@ -102,13 +99,18 @@ fn refuse(files: &[(&str, &File)], printer: &mut Printer) -> bool {
 
 /// Notes the objects of other kinds beside the jobs, and what becomes of them.
 fn note_foreign(files: &[&File], fate: &str, printer: &mut Printer) {
-    /// Objects that are named before the rest is only counted.
-    const NAMED: usize = 5;
     let contents = Contents::of(files.iter().copied());
     let foreign: Vec<String> = files
         .iter()
         .flat_map(|file| contents.foreign(file))
         .collect();
+    note_objects(&foreign, fate, printer);
+}
+
+/// What happens to objects that are not jobs.
+fn note_objects(foreign: &[String], fate: &str, printer: &mut Printer) {
+    /// Objects that are named before the rest is only counted.
+    const NAMED: usize = 5;
     if foreign.is_empty() {
         return;
     }

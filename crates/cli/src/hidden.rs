@@ -20,7 +20,8 @@ use trainyard_core::launch::agent::REMOTE_SHELLS;
 use crate::{
     environment,
     failure::Failure,
-    printer::{Paint, Printer, Verbosity},
+    paint::Paint,
+    printer::{Printer, Verbosity},
 };
 
 /// Runs the hidden command that `words` name, where they name one. The first is what this program was

@@ -4,6 +4,7 @@
 
 mod args;
 mod bar;
+mod clean;
 mod cluster;
 mod command;
 mod drawing;
@@ -11,16 +12,18 @@ mod environment;
 mod fabrics;
 mod failure;
 mod hidden;
+mod job_report;
 mod node_source;
 mod output;
+mod paint;
 mod preflight;
 mod printer;
-mod processes;
 mod run;
 mod session;
 mod snippet;
 mod source;
 mod stored;
+mod table;
 mod tree;
 mod words;
 

@@ -2,16 +2,16 @@
 //!
 //! Owns the words; what a check says is `core::probe`'s. The same for one machine and for many.
 
-use anyhow::Context as _;
 use serde::Serialize;
 use trainyard_core::probe::{Check, Layer, NodeReport, Outcome, Owner, Report};
 
 use crate::{
     args::Format,
-    command::ps::columns,
+    clean,
     failure::{Exit, Failure},
-    printer::{Paint, Printer},
-    run::clean,
+    paint::Paint,
+    printer::Printer,
+    table::columns,
     words,
 };
 
@@ -42,10 +42,7 @@ pub(crate) fn print(
                 outcome,
                 report,
             };
-            let mut json =
-                serde_json::to_vec_pretty(&document).context("cannot write the checks as JSON")?;
-            json.push(b'\n');
-            printer.data(&json)?;
+            printer.json(&document)?;
         }
     }
     Ok(match outcome {

@@ -13,7 +13,9 @@ use std::io::{self, BufWriter, IsTerminal as _, Write};
 
 use anyhow::Context as _;
 
-use crate::{failure::Failure, run::clean};
+use serde::Serialize;
+
+use crate::{clean, failure::Failure, paint::Paint};
 
 /// How much is printed on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,26 +26,6 @@ pub(crate) enum Verbosity {
     Normal,
     /// Notes on what is done too.
     Verbose,
-}
-
-/// Whether a stream is given colour.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Paint {
-    /// No escape sequences at all.
-    Plain,
-    /// With colour.
-    Styled,
-}
-
-impl Paint {
-    /// `text` with the look that `codes` (the numbers of an SGR sequence) stands for.
-    pub(crate) fn apply(self, codes: &str, text: &str) -> String {
-        match self {
-            _ if text.is_empty() => String::new(),
-            Self::Plain => text.to_owned(),
-            Self::Styled => format!("\u{1b}[{codes}m{text}\u{1b}[0m"),
-        }
-    }
 }
 
 /// Writes to both streams.
@@ -124,6 +106,14 @@ impl Printer {
             self.stdout.write_all(data)
         };
         self.judge(written)
+    }
+
+    /// Writes a document as JSON.
+    pub(crate) fn json(&mut self, document: &impl Serialize) -> Result<(), Failure> {
+        let mut json =
+            serde_json::to_vec_pretty(document).context("cannot write the result as JSON")?;
+        json.push(b'\n');
+        self.data(&json)
     }
 
     /// Flushes everything written so far.

@@ -11,7 +11,6 @@
 //! Invariant: whatever ranks write, and however fast, memory and the work for the screen are
 //! bounded.
 
-pub(crate) mod clean;
 mod fold;
 mod gate;
 mod live;

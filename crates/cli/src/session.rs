@@ -10,7 +10,8 @@ use crate::{
     command,
     environment::Environment,
     failure::Exit,
-    printer::{Paint, Printer, Verbosity},
+    paint::Paint,
+    printer::{Printer, Verbosity},
 };
 
 /// Runs the command and returns its exit code.

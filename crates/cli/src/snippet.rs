@@ -9,7 +9,7 @@
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 use trainyard_core::finding::{Finding, Severity};
 
-use crate::{printer::Paint, run::clean};
+use crate::{clean, paint::Paint};
 
 /// Most characters before what is underlined; beyond this the beginning of the line is left out.
 const LINE_MAX: usize = 200;

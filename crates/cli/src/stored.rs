@@ -1,11 +1,12 @@
 //! Runs as they are stored: for `ps`, `status` and `logs`, during a run and after it.
 
+mod report;
+
 use std::ops::RangeInclusive;
 
 use jiff::Timestamp;
 use trainyard_core::{
     job::{ConditionStatus, JobStatus, ProgressRecord},
-    ledger::{PhaseMillis, Span},
     spec::{self, Kind, Slot},
 };
 use trainyard_host::{
@@ -93,29 +94,6 @@ impl Stored {
         }
     }
 
-    /// The furthest step that is known.
-    pub(crate) fn last_step(&self) -> Option<u64> {
-        if let Some(report) = &self.report {
-            return report.last_step;
-        }
-        let reported = self
-            .progress
-            .as_ref()
-            .map(|reported| reported.furthest_step);
-        reported.max(self.status.trainyard.ledger.best_step)
-    }
-
-    /// The last loss that is known. It can be NaN.
-    pub(crate) fn last_loss(&self) -> Option<f64> {
-        if let Some(loss) = self.progress_record().and_then(|record| record.loss) {
-            return Some(loss.0);
-        }
-        match &self.report {
-            Some(report) => report.last_loss,
-            None => self.progress.as_ref().and_then(|reported| reported.loss),
-        }
-    }
-
     /// What its last attempt that reported a step reported last.
     pub(crate) fn progress_record(&self) -> Option<&ProgressRecord> {
         let of_report = self.report.as_ref();
@@ -144,60 +122,9 @@ impl Stored {
         status
     }
 
-    /// The progress of its last attempt, if reported.
-    pub(crate) fn attempt_progress(&self) -> Option<&StoredProgress> {
-        let reported = self.progress.as_ref()?;
-        (reported.attempt == self.attempts()).then_some(reported)
-    }
-
-    /// When it was over, where that is known.
-    pub(crate) fn ended_at(&self) -> Option<Timestamp> {
-        self.report.as_ref().map(|report| report.ended_at)
-    }
-
-    /// Where the time went until `now`.
-    pub(crate) fn ledger(&self, now: Timestamp) -> (PhaseMillis, Option<f64>) {
-        if let Some(report) = &self.report {
-            return (report.ledger.clone(), report.trained_ratio);
-        }
-        let ledger = &self.status.trainyard.ledger;
-        let until = self.known_until(now);
-        (ledger.totals(until), ledger.ettr(until))
-    }
-
-    /// The same in order of time.
-    pub(crate) fn spans(&self, now: Timestamp) -> Vec<Span> {
-        self.status.trainyard.ledger.spans(self.known_until(now))
-    }
-
-    /// Nothing is known of the time after an engine died.
-    fn known_until(&self, now: Timestamp) -> Timestamp {
-        match (&self.report, self.status.trainyard.ledger.open) {
-            (Some(report), _) => report.ended_at,
-            (None, Some(span)) if !self.live => span.since,
-            _ => now,
-        }
-    }
-
     /// The kind of the job; `None` for one that this program does not know.
     pub(crate) fn kind(&self) -> Option<Kind> {
         Kind::find(&self.record.api_version, &self.record.kind)
-    }
-
-    /// Every pod in listing order.
-    pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
-        let replicas = self.record.replicas.iter();
-        replicas.flat_map(|(role, count)| (0..*count).map(|index| Slot::new(*role, index)))
-    }
-
-    /// The pod that holds `rank`.
-    pub(crate) fn slot_of_rank(&self, rank: u32) -> Option<Slot> {
-        self.record.ranks.pod_of(&self.record.replicas, rank)
-    }
-
-    /// How many ranks it has.
-    pub(crate) fn ranks(&self) -> u32 {
-        self.record.ranks.count(&self.record.replicas)
     }
 
     /// The ranks of the pod in `slot`, where it holds several.
@@ -206,14 +133,9 @@ impl Stored {
         (held.start() < held.end()).then_some(held)
     }
 
-    /// The pod called `name`, in its short form or whole; slots have both.
+    /// The pod called `name`, in its short form or whole.
     pub(crate) fn slot_called(&self, name: &str) -> Option<Slot> {
-        let short = name
-            .strip_prefix(self.record.name.as_str())
-            .and_then(|rest| rest.strip_prefix('-'))
-            .unwrap_or(name);
-        self.slots()
-            .find(|slot| names::short(*slot) == short || names::short(*slot) == name)
+        names::slot_called(&self.record.name, &self.record.replicas, name)
     }
 }
 

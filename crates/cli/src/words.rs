@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use trainyard_core::explain::exit;
+use jiff::Timestamp;
+use trainyard_core::pod::exit;
 use trainyard_host::FailedRank;
 
 /// `1 pod`, `2 pods`, `12,345 lines`.
@@ -39,6 +40,11 @@ pub(crate) fn duration(duration: Duration) -> String {
         3_600..86_400 => format!("{}h{:02}m", seconds / 3_600, seconds / 60 % 60),
         _ => format!("{}d{:02}h", seconds / 86_400, seconds / 3_600 % 24),
     }
+}
+
+/// The time from one moment to another; none where they are the other way round.
+pub(crate) fn since(from: Timestamp, to: Timestamp) -> Duration {
+    to.duration_since(from).try_into().unwrap_or_default()
 }
 
 /// How long something is ago: like [`duration`], in whole units.

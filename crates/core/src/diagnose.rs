@@ -23,13 +23,11 @@ pub(crate) mod codes;
 mod flight;
 mod group;
 mod known;
-pub(crate) mod line;
 mod nccl;
 mod report;
 mod rules;
 mod signature;
 mod source;
-mod stamp;
 mod steps;
 mod summary;
 mod torch;
@@ -45,7 +43,8 @@ pub use self::{
     flight::{Dump, FlightError, looks_like_dump},
     known::{End, Known},
     report::{
-        Collective, Ended, Evidence, Facts, Moment, RankFacts, Report, Verdict, account_word,
+        Collective, Ended, Evidence, Facts, Moment, RankEnd, RankFacts, RankNccl, RankWork, Report,
+        Verdict, account_word,
     },
     rules::{Confidence, Label, LabelKind, Retry, Rule, Rules, RulesError, Stage},
     source::MAX_LINE,
@@ -53,7 +52,8 @@ pub use self::{
     summary::{Depth, VerdictSummary},
     transport::TransportSeen,
 };
-use self::{group::Group, rules::Part, source::Source, stamp::Stamp};
+use self::{group::Group, rules::Part, source::Source};
+use crate::line::stamp::Stamp;
 
 /// Pods whose end is kept; the first is among them however many there are.
 const MAX_KNOWN: usize = 8192;
@@ -71,6 +71,7 @@ pub struct Doctor {
     sources: Vec<Source>,
     dumps: Vec<Dump>,
     known: Vec<Known>,
+    succeeded: bool,
 }
 
 impl Doctor {
@@ -81,7 +82,13 @@ impl Doctor {
             sources: Vec::new(),
             dumps: Vec::new(),
             known: Vec::new(),
+            succeeded: false,
         }
+    }
+
+    /// Notes that the runtime reports the job as succeeded: a sign of health that no log needs to show.
+    pub fn set_succeeded(&mut self) {
+        self.succeeded = true;
     }
 
     /// Adds how a pod ended, as the runtime reported it. Lines explain it; none contradicts it.
@@ -138,6 +145,7 @@ impl Doctor {
         self.sources.extend(other.sources);
         self.dumps.extend(other.dumps);
         self.known.extend(other.known);
+        self.succeeded |= other.succeeded;
     }
 
     /// Puts sources in the order of their names, so that a report does not depend on which thread was
@@ -152,11 +160,22 @@ impl Doctor {
         lines.sum::<u64>() + self.dumps.len() as u64
     }
 
+    /// How many lines were read so far.
+    pub fn lines(&self) -> u64 {
+        self.sources.iter().map(|source| source.lines).sum()
+    }
+
     /// What can be concluded so far.
     pub fn report(&self) -> Report {
         let mut group = Group::new(&self.sources, &self.dumps);
         group.ended(&self.known);
-        let concluded = verdict::conclude(&self.rules, &self.sources, &group, &self.known);
+        let concluded = verdict::conclude(
+            &self.rules,
+            &self.sources,
+            &group,
+            &self.known,
+            self.succeeded,
+        );
         self.place(&mut group.ranks);
         let problems: BTreeSet<&str> = concluded
             .verdicts

@@ -8,7 +8,6 @@
 //! created, that before what keeps them from running. What is not known is left out.
 
 mod ended;
-pub mod exit;
 mod facts;
 mod job;
 mod pods;
@@ -81,10 +80,10 @@ pub enum Standing {
 }
 
 macro_rules! causes {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
+    ($(#[doc = $meaning:literal] $name:ident,)*) => {
         /// The cause, as a stable code. Codes are only ever added.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-        pub enum Cause { $($(#[$doc])* $name,)* }
+        pub enum Cause { $(#[doc = $meaning] $name,)* }
 
         impl Cause {
             /// Every cause.
@@ -93,6 +92,12 @@ macro_rules! causes {
             /// Its code.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$name => stringify!($name),)* }
+            }
+
+            /// What it means: the sentence above it in the list.
+            #[cfg(test)]
+            fn meaning(self) -> &'static str {
+                match self { $(Self::$name => $meaning,)* }
             }
         }
     };

@@ -29,14 +29,10 @@ pub(crate) use network::plugin;
 pub use network::{ATTACHMENT_KIND, RESOURCE_NAME, attachment, attachment_name};
 pub(crate) use ranges::{Range, ranges};
 pub(crate) use read::twice;
-pub use read::{Read, read, read_value};
+pub use read::{NotAFabric, Read, read, read_value};
 
 use crate::spec::wire::wire;
-
-/// The `apiVersion` of a fabric.
-pub const API_VERSION: &str = "trainyard.dev/v1alpha1";
-/// The `kind` of a fabric.
-pub const KIND: &str = "Fabric";
+pub use crate::spec::{FABRIC_API_VERSION as API_VERSION, FABRIC_KIND as KIND};
 
 /// One fabric.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,13 +1,17 @@
 //! The shape of one lint result: code, severity, place in the file, sentence, hint.
 //!
 //! The reader, the validator and the linter all return findings, so that one printer and one
-//! JSON shape serve them all.
+//! JSON shape serve them all. A finding is of a [`Rule`]; the catalogue holds those of files that cannot be read and of
+//! jobs that are not valid, and [`crate::lint`] the rest.
+
+pub(crate) mod catalogue;
+mod rule;
 
 use std::fmt;
 
 use serde::Serialize;
 
-use crate::lint::Rule;
+pub use rule::{Profile, Rule};
 
 /// A place in a source text. Lines and columns count from 1; columns count characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -63,6 +67,17 @@ pub enum Fix {
     },
     /// The item of a list becomes two.
     Split(String, String),
+    /// Lines are added at other places, above an entry or an item that is there.
+    Above(Vec<Above>),
+}
+
+/// Lines that are added above an entry of a map or an item of a list, with its indentation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Above {
+    /// Where the key of the entry, or the content of the item, begins.
+    pub span: Span,
+    /// The lines, indented as they would be at the left edge.
+    pub lines: Vec<String>,
 }
 
 /// One result.
@@ -85,6 +100,17 @@ pub struct Finding {
     /// How to make it right.
     #[serde(skip)]
     pub fix: Option<Fix>,
+}
+
+/// Code, message and place in one line.
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.message)?;
+        if self.path.is_empty() {
+            return Ok(());
+        }
+        write!(f, " (at `{}`)", self.path)
+    }
 }
 
 impl Finding {

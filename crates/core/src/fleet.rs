@@ -1,16 +1,23 @@
-//! The second decider: which nodes are measured in a trial, and which are put on probation.
+//! The second decider: who gets nodes and who is evicted, which nodes are measured in a trial, and which are put on probation.
 //!
-//! [`crate::job::decide`] decides about one job; this module decides about nodes that all jobs share. [`decide`] picks the next
-//! trial, [`conclude`] turns the result of one into changes of nodes. An adapter lists nodes, runs the trial and applies the changes.
+//! [`crate::job::decide`] decides about one job; this module decides about nodes that all jobs share. A [`Fleet`] is what an
+//! operator remembers of them. An adapter passes in watch events, applies what is decided and runs the trials.
+//!
+//! ```text
+//! nodes, pods ──▶ Fleet::queue ──▶ place: seats, evictions, reasons
+//!                      └ nodes ──▶ decide: the next trial ──▶ conclude: marks, taints, refusals
+//! ```
 //!
 //! Invariants: one trial at a time. Only a trial of the operator itself changes a node. Nodes on probation and nodes whose taint is
 //! being written are never more than [`Cap`] allows together. A node leaves probation only by passing a trial. Neither purpose of a
-//! trial can starve the other. [`State`] holds nothing that must survive a restart: what nodes carry is enough.
+//! trial can starve the other. A [`Fleet`] holds nothing that must survive a restart: what nodes and pods carry is enough.
 
 mod conclusion;
+mod leader;
 #[cfg(test)]
 mod tests;
 mod trials;
+mod wait_queue;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,10 +26,15 @@ use std::{
 
 use jiff::Timestamp;
 
-pub use self::conclusion::{Change, Conclusion, Found, NodeOutcome, conclude};
+use self::conclusion::conclude;
+pub use self::{
+    conclusion::{Change, Conclusion, NodeOutcome},
+    leader::{LeaderEnd, next_leader},
+    wait_queue::{GangPod, GangRevision, Holding, QueueChanges, WaitQueue, waits_for_seats},
+};
 use crate::{
     gang::Node,
-    probe::{Blamed, Cap, Suspects},
+    probe::{Blamed, Cap, Found, Suspects},
 };
 
 /// A taint that this operator wrote is seen on its node within this time.
@@ -37,11 +49,80 @@ pub struct Settings {
     pub probation_lasts: Duration,
 }
 
+/// What an operator remembers of nodes that all jobs share.
+///
+/// Placement and trials are decided apart: placement when a watch event may let a gang start, a trial when the one before it has
+/// ended. Both look at the same nodes.
+#[derive(Debug, Default)]
+pub struct Fleet {
+    /// Which gangs wait for nodes and which hold them, and the cluster as it is seen.
+    pub queue: WaitQueue,
+    trials: State,
+}
+
+impl Fleet {
+    /// Records that a job of `namespace` blames `node`, beside which the nodes `fit` passed. With a cap of 0 a trial would change
+    /// nothing, so none is queued.
+    pub fn blame(
+        &mut self,
+        settings: &Settings,
+        node: &str,
+        namespace: &str,
+        fit: &BTreeSet<String>,
+        now: Timestamp,
+    ) -> Option<Blamed> {
+        self.trials.blame(settings, node, namespace, fit, now)
+    }
+
+    /// Decides which trial is run next; it runs until [`Self::conclude`].
+    pub fn decide(&mut self, now: Timestamp) -> Decision {
+        let decision = decide(&self.observed(), &self.trials, now);
+        self.trials.clone_from(&decision.state);
+        decision
+    }
+
+    /// Decides what the result of the trial that runs changes. Without such a trial, nothing changes: the decisions of this operator
+    /// were forgotten meanwhile.
+    pub fn conclude(
+        &mut self,
+        settings: &Settings,
+        found: Option<&Found>,
+        now: Timestamp,
+    ) -> Conclusion {
+        let conclusion = conclude(&self.observed(), &self.trials, settings, found, now);
+        self.trials.clone_from(&conclusion.state);
+        conclusion
+    }
+
+    /// The trial that runs.
+    pub fn running(&self) -> Option<&Trial> {
+        self.trials.running.as_ref()
+    }
+
+    /// Forgets that a taint is being written: the API server refused it.
+    pub fn taint_failed(&mut self, node: &str) {
+        self.trials.tainting.remove(node);
+    }
+
+    /// Forgets seats, evictions and trials, and keeps nodes and pods. An operator that does not lead any more does so: another one
+    /// decides meanwhile, and what nodes and pods carry is newer.
+    pub fn forget_decisions(&mut self) {
+        self.queue.forget_gangs();
+        self.trials = State::default();
+    }
+
+    fn observed(&self) -> Observed<'_> {
+        Observed {
+            nodes: &self.queue.snapshot().nodes,
+        }
+    }
+}
+
 /// The cluster as the operator sees it.
 #[derive(Clone, Debug)]
-pub struct Observed<'a> {
+struct Observed<'a> {
     /// Every node.
-    pub nodes: &'a BTreeMap<String, Node>,
+    nodes: &'a BTreeMap<String, Node>,
 }
 
 impl Observed<'_> {
@@ -80,9 +161,9 @@ pub struct Trial {
     pub beside: BTreeSet<String>,
 }
 
-/// The memory of the decider.
+/// What is remembered of trials.
 #[derive(Clone, Debug, Default)]
-pub struct State {
+struct State {
     suspects: Suspects,
     /// The nodes whose taint was written and not seen yet, and since when.
     tainting: BTreeMap<String, Timestamp>,
@@ -93,9 +174,7 @@ pub struct State {
 }
 
 impl State {
-    /// Records that a job of `namespace` blames `node`, beside which the nodes `fit` passed. With a cap of 0 a trial would change
-    /// nothing, so none is queued.
-    pub fn blame(
+    fn blame(
         &mut self,
         settings: &Settings,
         node: &str,
@@ -105,21 +184,6 @@ impl State {
     ) -> Option<Blamed> {
         let is_off = settings.cap.of(100) == 0;
         (!is_off).then(|| self.suspects.blame(node, namespace, fit, now))
-    }
-
-    /// The trial that runs.
-    pub fn running(&self) -> Option<&Trial> {
-        self.running.as_ref()
-    }
-
-    /// Forgets that a taint is being written: the API server refused it.
-    pub fn taint_failed(&mut self, node: &str) {
-        self.tainting.remove(node);
-    }
-
-    /// Forgets the trial that runs, without a result: whoever ran it is gone.
-    pub fn abandon(&mut self) {
-        self.running = None;
     }
 
     /// Drops the taints that are seen on their nodes by now, or never came.
@@ -136,16 +200,15 @@ impl State {
 /// What happens next.
 #[derive(Clone, Debug)]
 pub struct Decision {
-    /// The memory from now on.
-    pub state: State,
+    /// What is remembered from now on.
+    state: State,
     /// The trial to run now.
     pub trial: Option<Trial>,
     /// When to decide again, if nothing else happens before; none while a trial runs or nothing is due.
     pub wake_at: Option<Timestamp>,
 }
 
-/// Decides which trial is run next.
-pub fn decide(observed: &Observed<'_>, state: &State, now: Timestamp) -> Decision {
+fn decide(observed: &Observed<'_>, state: &State, now: Timestamp) -> Decision {
     let mut state = state.clone();
     state.settle(observed, now);
     let trial = match &state.running {

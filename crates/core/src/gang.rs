@@ -34,17 +34,15 @@ mod preempt;
 mod priority;
 mod refusal;
 mod reserve;
-pub mod resources;
 mod seat;
 mod snapshot;
 mod survey;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 pub mod topology;
 mod traffic;
-mod wait_queue;
 mod wanted;
 
 use jiff::Timestamp;
@@ -57,17 +55,16 @@ use self::{
 
 pub use placement::{Eviction, Place, Placement, Seat, Seating, Span};
 pub use priority::{PreemptionScope, PriorityClass, PriorityClasses};
-pub use refusal::{Change, NEVER_FITS, Refusal};
-pub use resources::Resources;
+pub use refusal::{Change, Refusal};
 pub use snapshot::{
     GangKey, Node, NotACluster, PodKey, QUARANTINED, Resident, Snapshot, Taint, TaintEffect,
 };
 pub use survey::{Area, Held, Host, Tally, survey};
 pub use topology::{Level, Topology};
 pub use traffic::weight;
-pub use wait_queue::{GangPod, GangRevision, Holding, QueueChanges, WaitQueue, waits_for_seats};
-pub(crate) use wanted::minimum;
 pub use wanted::{Constraints, Gang, Member, Shape};
+
+pub use crate::resources::Resources;
 
 /// Seats for the gangs that want some, in the cluster as it is at `now`.
 ///

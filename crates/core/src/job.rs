@@ -40,7 +40,6 @@ mod fabric;
 mod grouping;
 mod index_set;
 mod messages;
-pub mod mutant;
 mod observed;
 mod pass;
 mod preflight;
@@ -61,26 +60,36 @@ mod verdict;
 
 use jiff::Timestamp;
 
-pub use action::{Action, Decision, Event, EventKind, Removal, Seat};
+pub use action::{Action, Decision, Event, EventKind, EventReason, Removal, Seat};
 pub use alone::unjudged_ends;
+pub use cause::Cause;
 pub use index_set::IndexSet;
 pub use observed::{
-    Autoscaler, Disruption, Exit, Grouping, JudgedEnd, NodeHealth, Observed, ObservedPod, PodPhase,
-    PodUid, PreflightRun, Preflights, Progress, Refusal, ReportedTransports, Seating, SeenFabric,
-    SeenPreflight, SharedInputs, Wait,
+    Autoscaler, Grouping, JudgedEnd, NoNodes, Observed, PreflightRun, Preflights, Refusal,
+    ReportedTransports, Seating, SeenFabric, SeenPreflight, SharedInputs,
 };
 pub use status::{
-    Account, Condition, ConditionStatus, ConditionType, FabricInUse, JobRecord, JobStatus, Kept,
-    LastEnd, LastFailure, PreflightState, ProgressRecord, RECORD_EVERY, RoleStatus, Spent,
-    Unreadable, read as read_status, time_words,
+    Condition, ConditionStatus, ConditionType, FabricInUse, FailedBy, FailedStarts, GangPhase,
+    JobRecord, JobStatus, Kept, LastEnd, LastFailure, PreflightState, ProgressRecord, RECORD_EVERY,
+    RoleStatus, Spent, Unreadable, read as read_status, time_words,
 };
 
 pub use status_delay::{PROGRESS_EVERY, may_wait};
 pub use transport::asks_for_transport;
 pub use verdict::failed_first;
 
-use self::{mutant::Mutant, pass::Pass, roster::Roster};
-use crate::{reason::Code, spec::Job};
+use self::{pass::Pass, roster::Roster};
+use crate::{
+    mutant::{self, Mutant},
+    reason::Reason,
+    spec::Job,
+};
+// What an observation and a status are made of.
+pub use crate::{
+    account::Account,
+    pod::{Disruption, Exit, NodeHealth, ObservedPod, PodPhase, PodUid, Wait},
+    progress::Progress,
+};
 
 /// Decides what is to be done for `job` at `now`, given what is observed.
 pub fn decide(job: &Job, observed: &Observed, now: Timestamp) -> Decision {
@@ -152,8 +161,8 @@ fn run_steps(pass: &mut Pass<'_>) {
         return cleanup::fail(pass, messages::deadline(pass.job));
     }
     let recovered = recover::recover(pass, &roster).and_then(|()| transport::enforce(pass));
-    if let Err(message) = recovered {
-        return cleanup::fail(pass, message);
+    if let Err(fails) = recovered {
+        return cleanup::fail(pass, fails);
     }
 
     // What the attempt, this or the next, needs now.
@@ -178,10 +187,8 @@ fn managed_elsewhere(pass: &mut Pass<'_>) -> bool {
     if manager == pass.job.kind.own_manager() || mutant::is(Mutant::TouchesForeignJobs) {
         return false;
     }
-    pass.say(
-        Code::ManagedElsewhere,
-        format!("the job is managed by `{manager}`"),
-    );
+    let manager = manager.to_owned();
+    pass.say(Reason::ManagedElsewhere { manager });
     true
 }
 
@@ -193,20 +200,20 @@ fn stale_view(pass: &mut Pass<'_>) -> bool {
     }
     let record = &pass.status.trainyard;
     let ahead = pass.observed.pods.iter().map(|pod| pod.attempt).max();
-    let message = if pass.observed.version < record.seen {
-        format!(
-            "the view of the pods (version {}) is older than the status (decided on version {})",
-            pass.observed.version, record.seen
-        )
-    } else if let Some(ahead) = ahead.filter(|ahead| *ahead > record.attempt) {
-        format!(
-            "the status (attempt {}) is older than the pods (attempt {ahead})",
-            record.attempt
-        )
+    let reason = if pass.observed.version < record.seen {
+        Reason::OldView {
+            version: pass.observed.version,
+            decided_on: record.seen,
+        }
+    } else if let Some(pods_attempt) = ahead.filter(|ahead| *ahead > record.attempt) {
+        Reason::OldStatus {
+            attempt: record.attempt,
+            pods_attempt,
+        }
     } else {
         return false;
     };
-    pass.say(Code::StaleView, message);
+    pass.say(reason);
     pass.wake_in(pass::STALE_RETRY);
     true
 }

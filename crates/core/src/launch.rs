@@ -45,12 +45,11 @@ use std::collections::BTreeMap;
 
 use thiserror::Error;
 
-use crate::spec::{Framework, Job, Role, Slot};
+use crate::spec::{Job, Role, Slot};
 
 pub use account::{Account, account_refusal};
 pub use agent::AgentIdentity;
 pub use autoscaler::autoscaler;
-pub(crate) use claim::BELONGS_TO;
 pub use claim::{Claim, Claimant};
 pub use fields::removed_fields;
 pub use group::{Group, GroupApi, NativeApi};
@@ -190,13 +189,4 @@ pub fn pod(
     cluster: &Cluster,
 ) -> Result<LaunchedPod, LaunchError> {
     Plan::new(job, cluster)?.pod(slot, attempt)
-}
-
-/// Whether the launcher of an `MPIJob` holds ranks like its workers.
-pub fn launcher_holds_ranks(job: &Job) -> bool {
-    match &job.framework {
-        Framework::MpiV1(_) => mpi_v1::is_gpu_launcher(job),
-        Framework::MpiV2(own) => own.run_launcher_as_worker,
-        _ => false,
-    }
 }

@@ -18,7 +18,7 @@ use serde::{
     de::{Error as _, IntoDeserializer as _},
 };
 
-use crate::job::mutant::{self, Mutant};
+use crate::mutant::{self, Mutant};
 
 mod phase;
 mod timeline;

@@ -13,7 +13,7 @@
 //! 4. [`gang`]: where the pods of a job go, all or none: `place(snapshot, gangs, now)`;
 //! 5. [`ledger`]: where every second of a job went;
 //! 6. [`lint`]: findings over a file; [`finding`] is their shape;
-//! 7. [`reason`]: every stable reason code;
+//! 7. [`reason`]: every reason why a job waits, with its parameters and its sentence;
 //! 8. [`explain`]: why a job is not running, or why it failed;
 //! 9. [`diagnose`]: from the lines of a log to a verdict;
 //! 10. [`plan`]: what fits on a cluster, how fast, and at what cost;
@@ -23,9 +23,14 @@
 //! 14. [`fabric`]: the network that gradients travel on, and what it adds to the pods of a job;
 //! 15. [`probe`]: from measurements to what is fit for a job;
 //! 16. [`progress`]: from what a training program prints to its step and loss;
-//! 17. [`quantity`]: Kubernetes quantities as whole numbers.
+//! 17. [`quantity`] and [`resources`]: Kubernetes quantities as whole numbers, and what a pod asks for;
+//! 18. [`pod`]: what is seen of a pod and its node; [`account`]: who pays for its failure;
+//! 19. [`mutant`]: deliberate mistakes for the tests of the simulation.
+//!
+//! Modules use each other in one direction; ARCHITECTURE.md draws it and `cargo xtask layers` checks it.
 #![forbid(unsafe_code)]
 
+pub mod account;
 pub mod diagnose;
 pub mod explain;
 pub mod fabric;
@@ -35,13 +40,17 @@ pub mod gang;
 pub mod job;
 pub mod launch;
 pub mod ledger;
+mod line;
 pub mod lint;
+pub mod mutant;
 pub mod outlook;
 pub mod plan;
+pub mod pod;
 pub mod probe;
 pub mod progress;
 pub mod quantity;
 pub mod reason;
 pub mod remote_shell;
+pub mod resources;
 pub mod spec;
 pub mod template;

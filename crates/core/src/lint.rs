@@ -11,39 +11,44 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     fabric::fit,
-    finding::{Finding, Span},
+    finding::{Finding, Severity, Span, catalogue},
     spec::{self, Collector, Contents, Document, File, Part, Place, RoleInFile},
 };
 
 mod admit;
 mod advice;
 mod allow;
-pub(crate) mod catalogue;
+mod beside;
 mod cluster;
 mod command;
 mod companions;
 mod deepspeed;
+#[cfg(test)]
+pub(crate) mod examples;
 mod fabric;
 mod fix;
 mod hygiene;
+mod labels;
 mod memory_devices;
+mod objects;
 mod placement;
-pub(crate) mod recovery;
-mod rule;
-pub(crate) mod scene;
+mod recovery;
+mod scene;
+mod script;
 mod shape;
 #[cfg(test)]
 mod tests;
+mod unhidden;
 
 use advice::Look;
 use companions::{Companion, Companions};
+use objects::Inner;
 use scene::Scene;
 
+pub use crate::finding::{Profile, Rule};
 pub use admit::{Admitted, admit};
-pub use advice::Example;
 pub use cluster::{ClusterFacts, namespaces};
 pub use fix::{Fixed, fix};
-pub use rule::{Profile, Rule};
 
 /// Every rule, in the order of its code.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
@@ -55,14 +60,6 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
 /// The rule with `code`.
 pub fn rule(code: &str) -> Option<&'static Rule> {
     rules().find(|rule| rule.code == code)
-}
-
-/// A manifest that the rule with `code` catches and a near miss that it spares, where the rule is not
-/// about files that cannot be read or jobs that are not valid.
-pub fn examples(code: &str) -> Option<(Example, Example)> {
-    advice::all()
-        .find(|advice| advice.rule.code == code)
-        .map(|advice| (advice.catches, advice.spares))
 }
 
 /// The findings of every job document of `file`, in the order of their position.
@@ -157,11 +154,10 @@ fn file_findings(file: &File, contents: Contents) -> Vec<Finding> {
 /// The findings of files that belong together, one list for each, in the order of their position.
 ///
 /// `profile` decides for all jobs; without one the annotation `trainyard.dev/profile` of a job does, and
-/// without that it is a demo. Where the files hold a job, those that hold none and documents of kinds
-/// that are not ours are skipped: they are the rest of a folder or of a chart.
+/// without that it is a demo. An object that is no job is judged for what it is: its pods, and what its kind
+/// must be beside the others. A job inside of another object is judged as if it stood alone.
 pub fn review(files: &[&File], profile: Option<Profile>) -> Vec<Vec<Finding>> {
-    let context = Context::of(files, profile);
-    files.iter().map(|file| context.review(file)).collect()
+    review_with(files, profile, None, files.len())
 }
 
 /// The findings of [`review`], and of what the files need and `cluster` does not have.
@@ -170,9 +166,23 @@ pub fn review_in(
     profile: Option<Profile>,
     cluster: &ClusterFacts,
 ) -> Vec<Vec<Finding>> {
-    let mut context = Context::of(files, profile);
-    context.companions.cluster = Some(cluster);
-    files.iter().map(|file| context.review(file)).collect()
+    review_with(files, profile, Some(cluster), files.len())
+}
+
+/// The findings of the first `count` files, judged together with all of them.
+fn review_with(
+    files: &[&File],
+    profile: Option<Profile>,
+    cluster: Option<&ClusterFacts>,
+    count: usize,
+) -> Vec<Vec<Finding>> {
+    let inner: Vec<Vec<Inner>> = files.iter().map(|file| objects::inner(file)).collect();
+    let mut context = Context::of(files, &inner, profile);
+    context.companions.cluster = cluster;
+    let judged = files.iter().zip(&inner).take(count);
+    judged
+        .map(|(file, inner)| context.review(file, inner))
+        .collect()
 }
 
 /// The findings of one object of the API: what [`review`] finds in a file with nothing else in it.
@@ -180,9 +190,32 @@ pub fn review_in(
 /// Findings have no positions, and the objects that go with a job are unknown.
 pub fn review_object(object: &serde_json::Value, profile: Option<Profile>) -> Vec<Finding> {
     match spec::document_from_value(object) {
-        Ok(document) => review_document(&document, &Companions::default(), profile),
+        Ok(document) => {
+            let as_what = As::of(&document);
+            review_document(&document, as_what, &Companions::default(), profile)
+        }
         Err(finding) => vec![*finding],
     }
+}
+
+/// Objects of the files that no rule looks at, in words: kind and name.
+pub fn passed_over(files: &[&File]) -> Vec<String> {
+    let contents = Contents::of(files.iter().copied());
+    let parts = files.iter().flat_map(|file| contents.parts(file));
+    let unread = parts.filter(|(part, document)| {
+        let known = match As::of(document) {
+            As::Part => true,
+            As::Object => objects::is_judged(document),
+            As::Job => false,
+        };
+        let without_finding = match part {
+            Part::Foreign => true,
+            Part::Refused => As::of(document) == As::Object && document.tree.get("spec").is_some(),
+            Part::Job(_) | Part::Fabric | Part::Companion => false,
+        };
+        without_finding && !known
+    });
+    unread.map(|(_, document)| spec::words(document)).collect()
 }
 
 /// What a file is judged with.
@@ -192,12 +225,48 @@ struct Context<'a> {
     profile: Option<Profile>,
 }
 
+/// As what a document is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum As {
+    /// A job, or what was to be one.
+    Job,
+    /// Another object.
+    Object,
+    /// A part of a manifest, or the values of a chart.
+    Part,
+}
+
+impl As {
+    fn of(document: &Document) -> Self {
+        match document.role_in_file() {
+            RoleInFile::Companion => Self::Object,
+            RoleInFile::Unsupported if objects::is_part(document) => Self::Part,
+            RoleInFile::Unsupported if document.is_of_others() => Self::Object,
+            RoleInFile::Job(_) | RoleInFile::Unsupported => Self::Job,
+        }
+    }
+}
+
 impl<'a> Context<'a> {
-    fn of(files: &[&'a File], profile: Option<Profile>) -> Self {
+    fn of(files: &[&'a File], inner: &'a [Vec<Inner>], profile: Option<Profile>) -> Self {
         let mut companions = Companions::default();
-        for document in files.iter().flat_map(|file| &file.documents) {
-            if document.role_in_file() == RoleInFile::Companion {
+        let documents = files.iter().flat_map(|file| &file.documents);
+        let inside = inner.iter().flatten().map(|inner| &inner.document);
+        let all: Vec<&Document> = documents.chain(inside).collect();
+        for document in &all {
+            if document.job_kind().is_none() {
                 companions.add(document);
+            }
+        }
+        if companions.selects_pods() {
+            for document in &all {
+                companions.pods.add_pods(document);
+            }
+        }
+        if companions.selects_services() {
+            let services = all.iter().filter(|it| it.kind() == Some("Service"));
+            for document in services {
+                companions.services.add_service(document);
             }
         }
         Self {
@@ -208,12 +277,38 @@ impl<'a> Context<'a> {
     }
 
     /// The findings of `file`, which is one of those the context is made of.
-    fn review(&self, file: &File) -> Vec<Finding> {
+    fn review(&self, file: &File, inner: &[Inner]) -> Vec<Finding> {
         let mut findings = file_findings(file, self.contents);
-        for (part, document) in self.contents.parts(file) {
-            if part != Part::Foreign {
-                findings.extend(review_document(document, &self.companions, self.profile));
+        // An object that is no job is judged for what it is.
+        findings.retain(|finding| finding.code != catalogue::NO_JOB.code);
+        let holders: BTreeSet<usize> = inner.iter().map(|inner| inner.outer).collect();
+        for (index, (part, document)) in self.contents.parts(file).enumerate() {
+            let as_what = As::of(document);
+            let mut found = match part {
+                Part::Foreign if as_what == As::Job => continue,
+                _ => review_document(document, as_what, &self.companions, self.profile),
+            };
+            let empty = document.tree.get("spec").is_none() && !holders.contains(&index);
+            if part == Part::Refused && as_what == As::Object && empty {
+                found.extend(spec::draft(document).findings);
             }
+            findings.extend(found);
+        }
+        for inside in inner {
+            let document = &inside.document;
+            let as_what = match document.role_in_file() {
+                RoleInFile::Job(_) => As::Job,
+                _ => As::Object,
+            };
+            let found = review_document(document, as_what, &self.companions, self.profile);
+            findings.extend(found.into_iter().map(|mut finding| {
+                let dot = match finding.path.chars().next() {
+                    None | Some('[') => "",
+                    Some(_) => ".",
+                };
+                finding.path = format!("{}{dot}{}", inside.path, finding.path);
+                finding
+            }));
         }
         sort(&mut findings);
         findings
@@ -222,70 +317,26 @@ impl<'a> Context<'a> {
 
 fn review_document(
     document: &Document,
+    as_what: As,
     companions: &Companions<'_>,
     profile: Option<Profile>,
 ) -> Vec<Finding> {
     let named = document.as_named();
     let document = &*named;
-    let collector = Collector::default();
-    let root = Place::root(&document.tree, &collector);
     let stated = document.annotation(spec::annotation::PROFILE);
     let profile = profile
         .or_else(|| Profile::parse(stated?.trim()))
         .unwrap_or_default();
-    let mut checked = Vec::new();
-    match document.role_in_file() {
-        RoleInFile::Companion => {
-            if document.is_fabric() {
-                checked = crate::fabric::read(document).findings;
-            }
-            if let Some((kind, (name, _))) = document.kind().zip(document.name()) {
-                let companion = Companion {
-                    kind,
-                    namespace: companions::namespace_of(document),
-                    name,
-                    tree: &document.tree,
-                    place: root.clone(),
-                };
-                for advice in advice::all() {
-                    match (advice.look, companions.cluster) {
-                        (Look::Companion(look), _) => look(&advice.rule, &companion, companions),
-                        (Look::ClusterCompanion(look), Some(cluster)) => {
-                            look(&advice.rule, &companion, companions, cluster);
-                        }
-                        _ => {}
-                    }
-                }
-            }
-        }
-        RoleInFile::Job(_) | RoleInFile::Unsupported => {
-            let result = spec::check(document);
-            checked = result.findings;
-            if let Some(job) = &result.job {
-                let fitted = companions.fabric_of(job).map(|fabric| fit(job, fabric));
-                let job = fitted.as_ref().map_or(job, |fitted| &fitted.job);
-                let scene = Scene::new(job, root.clone(), companions, fitted.as_ref());
-                for advice in advice::all() {
-                    if advice.rule.severity(profile).is_none() {
-                        continue;
-                    }
-                    match (advice.look, companions.cluster) {
-                        (Look::Job(look) | Look::Beside(look), _) => look(&advice.rule, &scene),
-                        (Look::Cluster(look), Some(cluster)) => {
-                            look(&advice.rule, &scene, cluster);
-                        }
-                        _ => {}
-                    }
-                }
-            }
-        }
-    }
-    drop(root);
-    let mut found = collector.finish();
+    let (mut checked, mut found) = match as_what {
+        As::Job => review_job(document, companions, profile),
+        As::Object | As::Part => review_other(document, as_what, companions, profile),
+    };
     let notes = Collector::default();
     let could_see = |code: &str| match advice::look_of(code) {
         Some(Look::Beside(_)) => !companions.is_empty() || companions.cluster.is_some(),
         Some(Look::Cluster(_) | Look::ClusterCompanion(_)) => companions.cluster.is_some(),
+        // These find more in production.
+        _ if matches!(code, "TY401" | "TY412") && profile == Profile::Demo => false,
         // Not looked for in this profile; in the other one the entry may be needed.
         _ => rule(code).is_none_or(|rule| rule.severity(profile).is_some()),
     };
@@ -303,7 +354,104 @@ fn review_document(
         },
     );
     checked.extend(without_duplicates(found));
-    checked
+    spec::placeholder::gather(checked, &document.source)
+}
+
+/// The findings of the contract of a job, and those of all rules about jobs.
+fn review_job(
+    document: &Document,
+    companions: &Companions<'_>,
+    profile: Profile,
+) -> (Vec<Finding>, Vec<Finding>) {
+    let mut draft = spec::draft(document);
+    let Some(job) = &mut draft.job else {
+        return (draft.findings, Vec::new());
+    };
+    if draft.failed {
+        // How many pods there are is not known, but what is in them is.
+        for role in job.roles.values_mut() {
+            role.replicas = role.replicas.max(1);
+        }
+    }
+    let job = &*job;
+    let collector = Collector::default();
+    {
+        let fabric = companions.fabric_of(job).filter(|_| !draft.failed);
+        let fitted = fabric.map(|fabric| fit(job, fabric));
+        let job = fitted.as_ref().map_or(job, |fitted| &fitted.job);
+        let root = Place::root(&document.tree, &collector);
+        let scene = Scene::new(job, root, companions, fitted.as_ref(), profile);
+        for advice in advice::all() {
+            if advice.rule.severity(profile).is_none() {
+                continue;
+            }
+            match (advice.look, companions.cluster) {
+                (Look::Job(look) | Look::Beside(look), _) => look(&advice.rule, &scene),
+                (Look::Cluster(look), Some(cluster)) if !draft.failed => {
+                    look(&advice.rule, &scene, cluster);
+                }
+                _ => {}
+            }
+        }
+    }
+    let mut found = collector.finish();
+    if draft.failed {
+        let errors: Vec<&Finding> = draft
+            .findings
+            .iter()
+            .filter(|finding| finding.severity == Severity::Error)
+            .collect();
+        found.retain(|finding| !unhidden::follows(finding, &errors));
+    }
+    (draft.findings, found)
+}
+
+/// The findings of an object that is no job: of its kind, and of the pods in it.
+fn review_other(
+    document: &Document,
+    as_what: As,
+    companions: &Companions<'_>,
+    profile: Profile,
+) -> (Vec<Finding>, Vec<Finding>) {
+    let mut checked = Vec::new();
+    if document.is_fabric() {
+        checked = crate::fabric::read(document).findings;
+    }
+    let collector = Collector::default();
+    {
+        let root = Place::root(&document.tree, &collector);
+        let companion = Companion {
+            kind: document.kind().unwrap_or_default(),
+            namespace: companions::namespace_of(document),
+            name: document.name().map_or("", |(name, _)| name),
+            tree: &document.tree,
+            place: root.clone(),
+        };
+        let part = as_what == As::Part;
+        let stand_in = objects::stand_in(document);
+        let templates = objects::templates(&root, &document.tree, part);
+        let scene = Scene::of_templates(&stand_in, &templates, root, companions, profile, part);
+        let has_gpus = scene.gpus() > 0;
+        for advice in advice::all() {
+            if advice.rule.severity(profile).is_none() {
+                continue;
+            }
+            match (advice.look, companions.cluster) {
+                (Look::Companion(look), _) => look(&advice.rule, &companion, companions),
+                (Look::ClusterCompanion(look), Some(cluster)) => {
+                    look(&advice.rule, &companion, companions, cluster);
+                }
+                (Look::Job(look) | Look::Beside(look), _)
+                    if !templates.is_empty()
+                        && objects::holds_for_pods(advice.rule.code, part, has_gpus) =>
+                {
+                    look(&advice.rule, &scene);
+                }
+                _ => {}
+            }
+        }
+    }
+    (checked, collector.finish())
 }
 
 /// Without findings that repeat the same message at the same place: two roles may share one template by an alias, and

@@ -12,11 +12,13 @@
 //! same bytes. Its phases add up to the time that passed.
 
 mod dice;
+mod measured;
 mod run;
 mod sensitivity;
 mod summary;
 mod world;
 
+pub use measured::{Figures, JobError};
 pub use run::{Run, Span, run};
 pub use sensitivity::{Effect, sensitivity};
 pub use summary::{Estimate, Outlook, simulate};

@@ -12,6 +12,7 @@ mod brief;
 mod catalogue;
 mod check;
 mod compare;
+mod compose;
 mod examine;
 mod judge;
 mod leave;
@@ -23,24 +24,26 @@ mod probation;
 mod reading;
 pub mod ring;
 pub mod search;
+mod started;
 mod suspects;
 pub mod tools;
 mod trust;
 
 pub use catalogue::{CATALOGUE, Entry};
 pub use check::{Check, Layer, NodeReport, Outcome, Owner, Report};
-pub use compare::compare;
+pub use compose::compose;
 pub use examine::examine;
-pub use judge::{Fault, Judgement, NodeRecord, fingerprint, judge, sentence};
+pub use judge::{Fault, Incomplete, Judgement, NodeRecord, fingerprint, judge, sentence};
 pub(crate) use needs::GPU;
 pub use needs::{Needs, VolumeNeeds, needs};
-pub use probation::{Cap, PROBATION, PROBATION_UNTIL, Probation};
+pub use probation::{Cap, CapReached, PROBATION, PROBATION_UNTIL, Probation};
 pub use reading::{
     Gid, Gpu, Interface, Limits, Memory, Pcie, Probed, Processors, RdmaPort, Reading, RemappedRows,
     Space, Versions, VolumeTrial, XidSeen,
 };
+pub use started::{POD_STARTS, pod_not_placed, pod_not_started};
 pub use suspects::{Blamed, Suspect, Suspects};
 pub use trust::{
-    Consequences, Marks, REPORT_MOST, Rejected, Source, accept, clean, consequences,
+    Consequences, Found, Marks, REPORT_MOST, Rejected, Source, accept, clean, consequences,
     downgrade_unseen_gpus, report_most,
 };

@@ -25,24 +25,28 @@ mod name;
 mod nearest;
 pub(crate) mod placeholder;
 mod placement;
+mod ranks;
 mod read;
 mod scalar;
+mod setting_error;
 mod settings;
 mod transport;
 mod tree;
 mod types;
 mod validate;
+mod volumes;
 pub mod wire;
 mod write;
 
 pub use assign::{AssignError, assign, set_variable};
 pub(crate) use check::document_from_value;
-pub(crate) use check::kinds_read;
 pub use check::{Checked, check, job_from_value};
+pub(crate) use check::{draft, kinds_read};
 pub(crate) use collector::{Collector, Place};
+pub(crate) use contents::words;
 pub use contents::{Contents, Part};
 pub(crate) use decode::decode;
-pub use document::{Document, RoleInFile};
+pub use document::{Document, FABRIC_API_VERSION, FABRIC_KIND, RoleInFile};
 pub use fill::{Filled, fill};
 pub use kind::{Kind, Role};
 pub(crate) use name::is_subdomain;
@@ -50,23 +54,26 @@ pub use name::{JobName, NameError, Namespace};
 pub(crate) use nearest::distance;
 pub use nearest::nearest;
 pub use placement::{Axis, Parallelism, Wish};
+pub use ranks::launcher_holds_ranks;
+pub(crate) use ranks::{gang_minimum, is_gpu_launcher};
 pub use read::{
     File, MAX_BYTES, MAX_DEPTH, MAX_DOCUMENTS, MAX_NODES, MAX_TEXT_BYTES, read, source_text,
 };
+pub use setting_error::SettingError;
 pub use settings::{
     AccountLimits, Compat, GangBy, JobSettings, Limit, MpiTransport, Preflight, ProgressBy,
     RestartScope, Switch, annotation,
 };
 pub use transport::{RequiredTransport, is_between_nodes, is_direct};
-#[cfg(test)]
-pub(crate) use tree::push_key;
 pub use tree::{Entry, Node, Value};
+pub(crate) use tree::{push_index, push_key};
 pub use types::{
     CleanPodPolicy, Elastic, Framework, Job, JobUid, LauncherCreation, MpiImplementation, MpiV1,
     MpiV2, PyTorch, Replicas, RestartPolicy, RoleSpec, RunPolicy, SchedulingPolicy, Slot, Tf,
     TfSuccess,
 };
 pub use validate::duration;
+pub(crate) use volumes::{is_within, keeps};
 pub(crate) use write::yaml_word;
 pub use write::{push_yaml, to_yaml};
 

@@ -17,7 +17,7 @@ mod words;
 
 use thiserror::Error;
 
-pub use answers::{Answers, Question};
+pub use answers::{Answers, Planned, Question};
 pub use catalogue::{Size, Template, all, find};
 
 /// Why no file was written.

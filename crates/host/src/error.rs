@@ -200,6 +200,16 @@ impl HostError {
                 format!("empty the target of `volumes/{claim}`, or remove the link")
             }
             Self::NoNamespaces { cures, .. } => namespaces::hint(cures),
+            Self::NoSuchRank { count: 0, .. } => {
+                "give the job a pod with `--replicas Worker=1`".to_owned()
+            }
+            Self::NoSuchRank { count: 1, .. } => "name 0, the only one".to_owned(),
+            Self::NoSuchRank { count, .. } => {
+                format!(
+                    "name one of 0 to {}; both ranks and pods count from 0",
+                    count - 1
+                )
+            }
             _ => return None,
         })
     }
@@ -258,6 +268,23 @@ mod tests {
                 available,
             };
             assert_eq!(error.to_string(), message);
+            assert_eq!(error.hint().as_deref(), Some(hint));
+        }
+    }
+
+    #[test]
+    fn absent_rank_has_next_step() {
+        let cases = [
+            (0, "give the job a pod with `--replicas Worker=1`"),
+            (1, "name 0, the only one"),
+            (4, "name one of 0 to 3; both ranks and pods count from 0"),
+        ];
+        for (count, hint) in cases {
+            let error = HostError::NoSuchRank {
+                injection: "kill rank=4 at=0s".to_owned(),
+                named: "rank 4".to_owned(),
+                count,
+            };
             assert_eq!(error.hint().as_deref(), Some(hint));
         }
     }

@@ -79,14 +79,14 @@ pub enum InjectionError {
         found: String,
     },
     /// A part that is not `key=value`, or whose key the fault does not have.
-    #[error("unknown setting `{found}` of `{fault}`; expected {takes}")]
+    #[error("unknown setting `{found}` of `{fault}`; expected {}", in_words(takes))]
     UnknownSetting {
         /// The part found.
         found: String,
         /// The fault.
         fault: String,
         /// The settings it takes.
-        takes: &'static str,
+        takes: &'static [&'static str],
     },
     /// A setting that must be there.
     #[error("`{fault}` needs `{missing}`")]
@@ -108,17 +108,27 @@ pub enum InjectionError {
     },
 }
 
+/// The names of settings as a list: `` `rank`, `factor` and `at` ``.
+fn in_words(settings: &[&str]) -> String {
+    let names: Vec<String> = settings.iter().map(|name| format!("`{name}`")).collect();
+    match names.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        None => String::new(),
+    }
+}
+
 impl FromStr for Injection {
     type Err = InjectionError;
 
     fn from_str(text: &str) -> Result<Self, InjectionError> {
         let mut parts = text.split_whitespace();
         let word = parts.next().unwrap_or_default();
-        let takes = match word {
-            "kill" | "hang" => "`rank` and `at`",
-            "exit" => "`code`, `rank` and `at`",
-            "node-loss" => "`pods` and `at`",
-            "slow" => "`rank`, `factor` and `at`",
+        let takes: &[&str] = match word {
+            "kill" | "hang" => &["rank", "at"],
+            "exit" => &["code", "rank", "at"],
+            "node-loss" => &["pods", "at"],
+            "slow" => &["rank", "factor", "at"],
             _ => {
                 return Err(InjectionError::UnknownFault {
                     found: word.to_owned(),
@@ -133,7 +143,7 @@ impl FromStr for Injection {
                 takes,
             };
             let (key, value) = part.split_once('=').ok_or_else(unknown)?;
-            if !takes.contains(&format!("`{key}`")) {
+            if !takes.contains(&key) {
                 return Err(unknown());
             }
             let bad = |needed| InjectionError::BadValue {

@@ -8,10 +8,7 @@
 use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
-use trainyard_core::{
-    launch,
-    spec::{Framework, Job, Replicas, Role, Slot},
-};
+use trainyard_core::spec::{Framework, Job, Replicas, Role, Slot, launcher_holds_ranks};
 
 /// How the ranks of a job are spread over its pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +46,7 @@ impl Ranks {
         };
         Self {
             per_pod: per_pod.unwrap_or(1).max(1),
-            in_launcher: launch::launcher_holds_ranks(job),
+            in_launcher: launcher_holds_ranks(job),
         }
     }
 

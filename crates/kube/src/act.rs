@@ -8,40 +8,36 @@ mod own;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::group::{as_applied, unserved};
+
 use futures::{StreamExt as _, stream};
 use kube::core::params::{DeleteParams, Preconditions, PropagationPolicy};
 use serde::Serialize;
 use serde_json::Value;
+use thiserror::Error;
 use tracing::info;
 use trainyard_core::{
     job::{Action, Refusal, Removal, Seat, SharedInputs},
-    launch::{self, Cluster, Keys, LaunchedPod, Object, Plan, push::Push},
+    launch::{self, Cluster, Keys, LaunchError, LaunchedPod, Object, Plan, push::Push},
     spec::{Job, Kind, MpiTransport, Role, Slot},
 };
 
 use crate::{
     api::{CallError, Caller},
-    clock, crd, identity,
+    clock,
+    event::{Events, PodChange, PodEvent, fold},
+    identity,
     key::JobKey,
-    operator::State,
-    ssh,
+    metrics::cause,
+    path::{job_path, object_path, resource},
+    plain::sentence,
+    ssh::{self, SshKeyError},
+    state::State,
     view::{Bare, BatchView, PodView},
 };
 
 /// Calls for one job that are under way at once.
 const AT_ONCE: usize = 16;
-
-/// Why something was refused, as the metric names it.
-pub(crate) mod cause {
-    /// Somebody else has the name.
-    pub(crate) const NAME_TAKEN: &str = "name_taken";
-    /// The API server, a webhook or a quota said no.
-    pub(crate) const API_SERVER: &str = "api_server";
-    /// The pods of the job cannot be built for this cluster.
-    pub(crate) const LAUNCH: &str = "launch";
-    /// The job names the operator's own account.
-    pub(crate) const OPERATOR_ACCOUNT: &str = "operator_account";
-}
 
 /// Why an action was not carried out.
 #[derive(Debug)]
@@ -54,10 +50,19 @@ pub(crate) enum Trouble {
     Broken(CallError),
 }
 
+/// What became of an action that was carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Done {
+    Changed,
+    /// Nothing was left to do.
+    Unchanged,
+}
+
 /// Acts for one job.
 pub(crate) struct Actor<'a> {
     pub(crate) caller: &'a Caller,
     pub(crate) state: &'a State,
+    pub(crate) events: &'a Events,
     pub(crate) key: &'a JobKey,
     pub(crate) job: &'a Job,
     pub(crate) uid: &'a str,
@@ -70,7 +75,27 @@ pub(crate) struct Actor<'a> {
 
 impl Actor<'_> {
     /// Carries `actions` out: neighbours of one sort at once, the sorts one after the other.
-    pub(crate) async fn carry_out(&self, actions: &[Action]) -> Result<Vec<Refusal>, CallError> {
+    pub(crate) async fn carry_out(
+        &self,
+        actions: &[Action],
+        attempt: u32,
+    ) -> Result<Vec<Refusal>, CallError> {
+        let mut happened = Vec::new();
+        let refusals = self
+            .carry_out_in_order(actions, attempt, &mut happened)
+            .await;
+        for draft in fold(self.job.total_replicas(), &happened) {
+            self.events.put(self.key, self.uid, draft);
+        }
+        refusals
+    }
+
+    async fn carry_out_in_order(
+        &self,
+        actions: &[Action],
+        attempt: u32,
+        happened: &mut Vec<PodEvent>,
+    ) -> Result<Vec<Refusal>, CallError> {
         let mut refusals = Vec::new();
         if actions.is_empty() {
             return Ok(refusals);
@@ -80,10 +105,8 @@ impl Actor<'_> {
             && actions.iter().any(needs_plan)
         {
             self.caller.metrics.refused(cause::LAUNCH);
-            refusals.push(Refusal {
-                tried: "build the pods of the job".to_owned(),
-                message: error.to_string(),
-            });
+            let tried = "build the pods of the job";
+            refusals.push(Refusal::new(tried, error.to_string()));
         }
         let same_sort = |a: &Action, b: &Action| {
             std::mem::discriminant(a) == std::mem::discriminant(b) && !is_launcher(b)
@@ -97,12 +120,16 @@ impl Actor<'_> {
                 continue;
             }
             let plan = plan.as_ref().ok();
-            let calls: Vec<_> = group.iter().map(|action| self.one(plan, action)).collect();
+            let calls: Vec<_> = group
+                .iter()
+                .map(|action| async move { (action, self.one(plan, action).await) })
+                .collect();
             let mut results = stream::iter(calls).buffer_unordered(AT_ONCE);
             let mut broken = None;
-            while let Some(result) = results.next().await {
+            while let Some((action, result)) = results.next().await {
+                happened.extend(self.pod_event(action, attempt, &result));
                 match result {
-                    Ok(()) => {}
+                    Ok(_) => {}
                     Err(Trouble::Refused(refusal)) => {
                         pods_wait |= matches!(first, Some(Action::ApplyShared(_)));
                         self.caller.metrics.refused(cause::API_SERVER);
@@ -152,7 +179,46 @@ impl Actor<'_> {
         }
     }
 
-    async fn one(&self, plan: Option<&Plan<'_>>, action: &Action) -> Result<(), Trouble> {
+    /// What an action did to a pod.
+    fn pod_event(
+        &self,
+        action: &Action,
+        attempt: u32,
+        result: &Result<Done, Trouble>,
+    ) -> Option<PodEvent> {
+        let slot = match action {
+            Action::CreatePod { slot, .. } | Action::DeletePod { slot, .. } => *slot,
+            _ => return None,
+        };
+        let creates = matches!(action, Action::CreatePod { .. });
+        let (change, text) = match result {
+            Ok(Done::Unchanged) | Err(Trouble::Broken(_)) => return None,
+            Ok(Done::Changed) => {
+                let is_mpi_worker = self.job.kind == Kind::MpiV1 && slot.role == Role::Worker;
+                let change = match creates {
+                    true if is_mpi_worker => PodChange::CreatedWorker,
+                    true => PodChange::Created,
+                    false => PodChange::Deleted,
+                };
+                (change, self.job.pod_name(slot))
+            }
+            Err(Trouble::Refused(refusal) | Trouble::Taken(refusal)) => {
+                let failed = if creates {
+                    PodChange::CreateFailed
+                } else {
+                    PodChange::DeleteFailed
+                };
+                (failed, refusal.message.clone())
+            }
+        };
+        Some(PodEvent {
+            change,
+            attempt,
+            text,
+        })
+    }
+
+    async fn one(&self, plan: Option<&Plan<'_>>, action: &Action) -> Result<Done, Trouble> {
         match action {
             Action::CreatePod {
                 slot,
@@ -160,13 +226,21 @@ impl Actor<'_> {
                 seat,
             } => match plan {
                 Some(plan) => self.create_pod(plan, *slot, *attempt, seat).await,
-                None => Ok(()),
+                None => Ok(Done::Unchanged),
             },
+            action => self.one_other(plan, action).await.map(|()| Done::Changed),
+        }
+    }
+
+    /// An action that creates no pod.
+    async fn one_other(&self, plan: Option<&Plan<'_>>, action: &Action) -> Result<(), Trouble> {
+        match action {
             Action::SeatPod { slot, uid, node } => self.seat_pod(*slot, uid, node).await,
             Action::AskSeats => {
                 self.state
                     .store()
-                    .wait_queue
+                    .fleet
+                    .queue
                     .ask(&self.key.gang(), clock::now());
                 Ok(())
             }
@@ -174,12 +248,15 @@ impl Actor<'_> {
                 info!(job = %self.key, why, "Releasing the nodes of the gang");
                 let mut store = self.state.store();
                 store
-                    .wait_queue
+                    .fleet
+                    .queue
                     .release_seats(&self.key.gang(), avoid, clock::now());
                 Ok(())
             }
-            // Run beside the passes: nobody waits for them here.
-            Action::StartPreflight { .. } | Action::EndPreflight { .. } => Ok(()),
+            // Pods are created above. Preflights run beside the passes: nobody waits for them here.
+            Action::CreatePod { .. }
+            | Action::StartPreflight { .. }
+            | Action::EndPreflight { .. } => Ok(()),
             Action::DeletePod { slot, uid, removal } => self.delete_pod(*slot, uid, *removal).await,
             Action::CreateService(slot) => self.create_service(*slot).await,
             Action::DeleteService(slot) => {
@@ -221,12 +298,10 @@ impl Actor<'_> {
         slot: Slot,
         attempt: u32,
         seat: &Seat,
-    ) -> Result<(), Trouble> {
+    ) -> Result<Done, Trouble> {
         let mut launched = plan.pod(slot, attempt).map_err(|error| {
-            Trouble::Refused(Refusal {
-                tried: format!("build the pod of {slot}"),
-                message: error.to_string(),
-            })
+            let tried = format!("build the pod of {slot}");
+            Trouble::Refused(Refusal::new(tried, error.to_string()))
         })?;
         launch::take_seat(&mut launched, seat);
         if let Some(push) = self.push {
@@ -235,16 +310,16 @@ impl Actor<'_> {
         let is_batch = matches!(launched, LaunchedPod::Job(_));
         let object = Object::from(launched);
         if is_batch {
-            if let Some(job) = self
-                .send::<BatchView>(plan, &object, "launcher", slot)
-                .await?
-            {
+            let made = self.send::<BatchView>(plan, &object, "launcher", slot);
+            if let Some(job) = made.await? {
                 self.state.store().remember_launcher(&job);
+                return Ok(Done::Changed);
             }
         } else if let Some(pod) = self.send::<PodView>(plan, &object, "pod", slot).await? {
             self.state.store().remember_pod(&pod);
+            return Ok(Done::Changed);
         }
-        Ok(())
+        Ok(Done::Unchanged)
     }
 
     /// Creates the pod of `slot`.
@@ -265,7 +340,7 @@ impl Actor<'_> {
 
     /// Lets a pod go that was held back.
     async fn seat_pod(&self, slot: Slot, uid: &str, node: &str) -> Result<(), Trouble> {
-        let hostname = self.state.store().wait_queue.hostname(node);
+        let hostname = self.state.store().fleet.queue.hostname(node);
         let change = launch::release(uid, node, &hostname);
         let name = self.job.pod_name(slot);
         let path = self.path("pods");
@@ -345,17 +420,12 @@ impl Actor<'_> {
     }
 
     async fn apply_shared(&self, inputs: &SharedInputs) -> Result<(), Trouble> {
-        let unable = |tried: &str, message: String| {
-            Trouble::Refused(Refusal {
-                tried: tried.to_owned(),
-                message,
-            })
-        };
+        let unable = |tried: &str, message: String| Trouble::Refused(Refusal::new(tried, message));
         // A Secret that is there is kept, and nobody reads it to find out: the rights to read Secrets
         // are not ours.
         let keys = self
             .keys()
-            .map_err(|message| unable("create the keys of the launcher", message))?;
+            .map_err(|error| unable("create the keys of the launcher", sentence(&error)))?;
         let shared = launch::shared(self.job, inputs, keys.as_ref(), self.cluster)
             .map_err(|error| unable("build the objects that the pods share", error.to_string()))?;
         for object in shared {
@@ -368,13 +438,15 @@ impl Actor<'_> {
     }
 
     /// What the launcher of an `MPIJob` enters its workers with.
-    fn keys(&self) -> Result<Option<Keys>, String> {
+    fn keys(&self) -> Result<Option<Keys>, KeysError> {
         let transport = launch::transport(self.job, self.cluster);
-        match transport.map_err(|error| error.to_string())? {
-            Some(MpiTransport::Agent) => identity::make().map(Keys::Agent).map(Some),
-            Some(MpiTransport::Ssh) => ssh::key().map(Keys::Ssh).map(Some),
-            Some(MpiTransport::Kubectl) | None => Ok(None),
-        }
+        Ok(match transport.map_err(KeysError::Transport)? {
+            Some(MpiTransport::Agent) => {
+                Some(Keys::Agent(identity::make().map_err(KeysError::Agent)?))
+            }
+            Some(MpiTransport::Ssh) => Some(Keys::Ssh(ssh::key().map_err(KeysError::Ssh)?)),
+            Some(MpiTransport::Kubectl) | None => None,
+        })
     }
 
     fn path(&self, resource: &str) -> String {
@@ -382,36 +454,15 @@ impl Actor<'_> {
     }
 }
 
-/// Where the API serves `resource` of `namespace`.
-pub(crate) fn object_path(namespace: &str, resource: &str) -> String {
-    let group = match resource {
-        "pods" | "services" | "configmaps" | "secrets" | "serviceaccounts" => "/api/v1",
-        "jobs" => "/apis/batch/v1",
-        "horizontalpodautoscalers" => "/apis/autoscaling/v2",
-        "networkpolicies" => "/apis/networking.k8s.io/v1",
-        _ => "/apis/rbac.authorization.k8s.io/v1",
-    };
-    format!("{group}/namespaces/{namespace}/{resource}")
-}
-
-/// Where the API serves the jobs of the kind and namespace of `key`.
-pub(crate) fn job_path(key: &JobKey) -> String {
-    format!(
-        "/apis/{}/{}/namespaces/{}/{}",
-        crd::GROUP,
-        crd::version(stored_as(key.kind)),
-        key.namespace,
-        crd::plural(key.kind)
-    )
-}
-
-/// The kind as which jobs of `kind` are stored, and therefore read and written without conversion.
-pub(crate) fn stored_as(kind: Kind) -> Kind {
-    if kind.is_mpi() {
-        crd::MPI_STORAGE
-    } else {
-        kind
-    }
+/// Why the launcher of an `MPIJob` has no keys.
+#[derive(Debug, Error)]
+enum KeysError {
+    #[error(transparent)]
+    Transport(LaunchError),
+    #[error("cannot create a certificate")]
+    Agent(#[source] rcgen::Error),
+    #[error(transparent)]
+    Ssh(SshKeyError),
 }
 
 /// What follows from the plan of the job's pods, and cannot be done without it.
@@ -435,8 +486,7 @@ fn this(uid: &str) -> Preconditions {
 
 fn trouble(tried: String, error: CallError) -> Trouble {
     if error.is_refusal() {
-        let message = error.to_string();
-        Trouble::Refused(Refusal { tried, message })
+        Trouble::Refused(Refusal::new(tried, error.to_string()))
     } else {
         Trouble::Broken(error)
     }
@@ -447,21 +497,4 @@ fn kind(value: &Value) -> &str {
         .get("kind")
         .and_then(Value::as_str)
         .unwrap_or_default()
-}
-
-/// The name of an object's type in paths.
-pub(crate) fn resource(object: &Object) -> &'static str {
-    match object {
-        Object::Pod(_) => "pods",
-        Object::Job(_) => "jobs",
-        Object::Service(_) => "services",
-        Object::ConfigMap(_) => "configmaps",
-        Object::Secret(_) => "secrets",
-        Object::ServiceAccount(_) => "serviceaccounts",
-        Object::Role(_) => "roles",
-        Object::RoleBinding(_) => "rolebindings",
-        Object::Autoscaler(_) => "horizontalpodautoscalers",
-        Object::NetworkPolicy(_) => "networkpolicies",
-        Object::Group(group) => group.api.resource(),
-    }
 }

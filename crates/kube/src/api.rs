@@ -349,7 +349,7 @@ impl Caller {
             Err(error) => error.status().map_or(0, |(code, _)| code),
         };
         span.record("code", code);
-        self.metrics.called(Verb::Get, "pods/log", code);
+        self.metrics.called(Verb::Get.name(), "pods/log", code);
         answer
     }
 
@@ -380,7 +380,7 @@ impl Caller {
             }
         };
         span.record("code", code);
-        self.metrics.called(verb, resource(path), code);
+        self.metrics.called(verb.name(), resource(path), code);
         answer
     }
 }

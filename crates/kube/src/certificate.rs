@@ -11,6 +11,7 @@
 //! # Guarantees
 //! - A certificate is replaced only after the API server trusts its successor, and the old authority
 //!   stays trusted beside the new one, so that no call fails while replicas change over.
+//! - A replica whose certificate is seen not to be trusted is not ready. One that cannot look stays what it was.
 //! - The key of an issued authority is forgotten at once: nobody can sign with it later.
 //! - Keys are in no log and in no error.
 
@@ -18,13 +19,15 @@ pub(crate) mod clients;
 mod folder;
 mod issue;
 mod secret;
+#[cfg(test)]
+mod tests;
 mod trust;
 
 use std::{
     fmt,
     path::PathBuf,
     sync::{Arc, PoisonError, RwLock},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use jiff::Timestamp;
@@ -36,6 +39,7 @@ use rustls::{
     sign::CertifiedKey,
 };
 use thiserror::Error;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use self::{folder::FolderError, issue::IssueError};
@@ -83,6 +87,10 @@ impl fmt::Debug for Bundle {
 pub(crate) enum CertificateError {
     #[error("cannot {tried}: {error}")]
     Call { tried: String, error: CallError },
+    #[error(
+        "the API server does not trust the webhook certificate by `{name}`, and that cannot be changed: {error}"
+    )]
+    Untrusted { name: String, error: CallError },
     #[error("cannot issue a certificate: {0}")]
     Issue(IssueError),
     #[error("{0}")]
@@ -223,9 +231,13 @@ impl Certificate {
             info!("Loaded the webhook certificate");
             state.served = Some((bundle, Arc::new(key)));
         }
-        trust?;
-        state.trusted = true;
-        Ok(())
+        match trust {
+            Ok(()) => state.trusted = true,
+            Err(CertificateError::Untrusted { .. }) if served => state.trusted = false,
+            // What could not be read may be as it was, and a predecessor is served until its successor is trusted.
+            Err(_) => {}
+        }
+        trust
     }
 
     fn serves(&self, bundle: &Bundle) -> bool {

@@ -12,11 +12,7 @@ use rcgen::{
 use trainyard_core::launch::{AgentIdentity, agent::SERVER_NAME};
 
 /// Makes an identity.
-pub(crate) fn make() -> Result<AgentIdentity, String> {
-    issue().map_err(|error| format!("cannot create a certificate: {error}"))
-}
-
-fn issue() -> Result<AgentIdentity, rcgen::Error> {
+pub(crate) fn make() -> Result<AgentIdentity, rcgen::Error> {
     let mut authority = CertificateParams::new(Vec::new())?;
     authority.distinguished_name = called("job");
     authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));

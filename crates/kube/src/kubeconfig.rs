@@ -9,13 +9,13 @@ use kube::{
     config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError, LoadDataError},
 };
 
-use crate::{ProcessError, plain};
+use crate::plain;
 
-/// The cluster that the kubeconfig and its context name, or their usual places.
+/// The cluster that the kubeconfig and its context name, or their usual places; else why there is none.
 pub(crate) async fn config(
     kubeconfig: Option<PathBuf>,
     context: Option<String>,
-) -> Result<Config, ProcessError> {
+) -> Result<Config, String> {
     let named = kubeconfig.is_some() || context.is_some();
     let options = KubeConfigOptions {
         context,
@@ -32,7 +32,7 @@ pub(crate) async fn config(
         Err(error) if !named => Config::incluster().map_err(|inside| neither(&error, &inside)),
         read => read.map_err(|error| words(&error)),
     };
-    let mut config = found.map_err(ProcessError::NoCluster)?;
+    let mut config = found?;
     // Compressing on the way costs more than it saves next to the API server.
     config.disable_compression = true;
     Ok(config)

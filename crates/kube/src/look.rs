@@ -38,7 +38,7 @@ pub use self::{
     pod::PodSeen,
     preflight::{PREFLIGHT_REPORT_BYTES, PreflightStopped, preflight_token},
 };
-pub use crate::preflight::PreflightFound;
+pub use crate::preflight_run::PreflightFound;
 use crate::{ProcessError, crd, kubeconfig, view::JobView};
 
 /// One call takes at most this long.
@@ -92,7 +92,8 @@ impl Look {
             .map_err(LookError::Runtime)?;
         // A client starts tasks, so it is made inside of the runtime.
         let api = runtime.block_on(async {
-            let config = kubeconfig::config(kubeconfig, context).await?;
+            let config = kubeconfig::config(kubeconfig, context).await;
+            let config = config.map_err(ProcessError::NoCluster)?;
             let server = config.cluster_url.to_string();
             let server = server.trim_end_matches('/').to_owned();
             let client = Client::try_from(config).map_err(ProcessError::Client)?;

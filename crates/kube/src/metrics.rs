@@ -26,7 +26,19 @@ use trainyard_core::{
 };
 
 use self::{progress::Progress, trust::Trust};
-use crate::{api::Verb, feed::Age, key::JobKey, serve::Traffic};
+use crate::{key::JobKey, serve::Traffic};
+
+/// Why something was refused, as the metric names it.
+pub(crate) mod cause {
+    /// Somebody else has the name.
+    pub(crate) const NAME_TAKEN: &str = "name_taken";
+    /// The API server, a webhook or a quota said no.
+    pub(crate) const API_SERVER: &str = "api_server";
+    /// The pods of the job cannot be built for this cluster.
+    pub(crate) const LAUNCH: &str = "launch";
+    /// The job names the operator's own account.
+    pub(crate) const OPERATOR_ACCOUNT: &str = "operator_account";
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfJobs {
@@ -303,16 +315,16 @@ impl Metrics {
         text
     }
 
-    pub(crate) fn called(&self, verb: Verb, resource: &str, code: u16) {
+    pub(crate) fn called(&self, verb: &'static str, resource: &str, code: u16) {
         let call = Call {
-            verb: verb.name(),
+            verb,
             resource: resource.to_owned(),
             code,
         };
         self.calls.get_or_create(&call).inc();
     }
 
-    /// Something was refused; see [`crate::act::cause`].
+    /// Something was refused; see [`cause`].
     pub(crate) fn refused(&self, cause: &'static str) {
         self.refusals.get_or_create(&Refused { cause }).inc();
     }
@@ -342,13 +354,11 @@ impl Metrics {
         self.leads.set(i64::from(leads));
     }
 
-    /// How old each watch is.
-    pub(crate) fn ages(&self, ages: &[Age]) {
-        for age in ages {
-            let feed = age.feed.clone();
-            let gauge = self.watch_age.get_or_create(&OneFeed { feed });
-            gauge.set(age.silent.as_secs_f64());
-        }
+    /// How old a watch is.
+    pub(crate) fn watch_age(&self, feed: &str, age: Duration) {
+        let feed = feed.to_owned();
+        let gauge = self.watch_age.get_or_create(&OneFeed { feed });
+        gauge.set(age.as_secs_f64());
     }
 
     /// An object of a watch was left out.

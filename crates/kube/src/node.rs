@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_leases_could_not_be_read_does_not_count() {
+    fn unread_leases_do_not_age_nodes() {
         let mut entry = NodeEntry::new(&node("True", &json!([])));
         entry.lease(&lease(time(0)), LEASES_EVERY, time(0));
         // The API server was away for an hour, and kubelets have not yet found it again.

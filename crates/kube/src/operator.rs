@@ -6,12 +6,19 @@
 //!
 //! Several operators may run: all of them follow the cluster, the one that holds the lease acts.
 
+mod consult;
 mod fabrics;
 mod groups;
+mod keep;
 mod leading;
+mod listen;
 mod lost;
+mod pass;
+mod preflight;
+mod progress;
+pub(crate) mod push;
 mod seats;
-mod state;
+mod shadow;
 
 use std::{
     path::{Path, PathBuf},
@@ -34,29 +41,24 @@ use trainyard_core::{
     spec::Kind,
 };
 
-pub(crate) use self::{
-    fabrics::fitted,
-    groups::{as_applied, unserved},
-    state::{Scaler, State},
+pub use self::preflight::Gate;
+use self::{
+    consult::Consultation, listen::Listening, preflight::Flights, progress::Reports, push::Pushes,
+    shadow::Shadow,
 };
 use crate::{
-    act::stored_as,
     api::Caller,
-    clock,
-    consult::Consultation,
-    crd,
+    clock, crd,
+    event::Events,
     feed::{self, Age, Feeds, News, Scope, Sight, Source},
     key::{JobKey, OPERATOR_LABEL},
     lease::{Election, Fence},
-    listen::Listening,
     metrics::Metrics,
     node::LEASES_EVERY,
+    path::stored_as,
     poison::Poison,
-    preflight::{Flights, Gate},
-    progress::Reports,
-    push::Pushes,
     queue::{Outcome, Queue},
-    shadow::Shadow,
+    state::State,
     view::{Bare, BatchView, JobView, LeaseView, NodeView, PodView},
 };
 
@@ -67,6 +69,9 @@ const HELD: Duration = Duration::from_secs(5);
 
 /// An operator that stops waits so long for what is being written to nodes and for pods that are being removed.
 const MARKS_WITHIN: Duration = Duration::from_secs(5);
+
+/// An operator that stops waits so long for the events that are left to write.
+const EVENTS_WITHIN: Duration = Duration::from_secs(2);
 
 /// The options of an operator.
 #[derive(Clone, Debug)]
@@ -152,22 +157,24 @@ impl Default for Options {
 #[derive(Clone, Debug)]
 pub struct Operator {
     pub(crate) caller: Caller,
-    pub(crate) state: State,
+    state: State,
     pub(crate) cluster: Arc<Cluster>,
     /// What is remembered where another operator acts.
-    pub(crate) shadow: Option<Arc<Shadow>>,
+    shadow: Option<Arc<Shadow>>,
     /// The logs of what failed.
-    pub(crate) consultation: Arc<Consultation>,
+    consultation: Arc<Consultation>,
     /// The logs of what runs.
-    pub(crate) listening: Arc<Listening>,
+    listening: Arc<Listening>,
     /// How far jobs are.
-    pub(crate) reports: Arc<Reports>,
+    reports: Arc<Reports>,
     /// Who sends how far jobs are.
     pub(crate) pushes: Arc<Pushes>,
     /// The preflights that are under way.
-    pub(crate) flights: Arc<Flights>,
+    flights: Arc<Flights>,
     /// The jobs that crashed or panicked it.
-    pub(crate) poison: Arc<Poison>,
+    poison: Arc<Poison>,
+    /// What is reported on jobs.
+    events: Arc<Events>,
     queue: Arc<Queue>,
     options: Arc<Options>,
     feeds: Arc<Feeds>,
@@ -222,7 +229,7 @@ impl Operator {
         // In shadow there is no lease to wait for, and nothing to do with one.
         let (leading, leads) = watch::channel(options.lease.is_none());
         let state = State::following(options.namespace.as_deref());
-        state.store().wait_queue.set_preemption(options.preemption);
+        state.store().fleet.queue.set_preemption(options.preemption);
         Self {
             caller: Caller::new(client, fence, Arc::new(Metrics::default()), options.calls),
             state,
@@ -234,6 +241,7 @@ impl Operator {
             pushes: Arc::default(),
             flights: Arc::default(),
             poison: Arc::new(open_state(options.state_dir.as_deref())),
+            events: Arc::default(),
             queue: Arc::new(Queue::default()),
             options: Arc::new(options),
             feeds,
@@ -251,13 +259,9 @@ impl Operator {
         &self.caller.metrics
     }
 
-    /// Whether it has seen the whole cluster once; else what it has not seen.
-    pub fn readiness(&self) -> Result<(), String> {
-        let missing = self.unlisted();
-        if missing.is_empty() {
-            return Ok(());
-        }
-        Err(format!("not listed yet: {}", missing.join(", ")))
+    /// Whether it has listed the whole cluster once.
+    pub fn has_listed(&self) -> bool {
+        self.unlisted().is_empty()
     }
 
     /// What it has not seen the whole of yet.
@@ -329,6 +333,8 @@ impl Operator {
         }
         let this = self.clone();
         tasks.spawn(async move { this.measure().await });
+        let this = self.clone();
+        tasks.spawn(async move { this.events.write_all(&this.caller).await });
         tasks.spawn(self.clone().enqueue_all_on_taking_over());
         if self.reads_progress() {
             tasks.spawn(self.clone().read_progress());
@@ -363,6 +369,10 @@ impl Operator {
             warn!("Preflights are still being cleaned up; exiting without waiting for them");
         }
         tasks.abort_all();
+        let flushed = tokio::time::timeout(EVENTS_WITHIN, self.events.flush(&self.caller)).await;
+        if flushed.is_err() {
+            warn!("Events are still being written; exiting without waiting for them");
+        }
         if let Some(lease) = &self.options.lease {
             let election = election(lease);
             let given = election.release(&self.caller.client);
@@ -511,7 +521,7 @@ impl Operator {
             move |news| {
                 let changed = update(&state, news);
                 queue.enqueue_all(changed);
-                if state.store().wait_queue.take_placement_due() {
+                if state.store().fleet.queue.take_placement_due() {
                     wait_queue_changed.notify_one();
                 }
             },
@@ -545,11 +555,13 @@ impl Operator {
     async fn measure(&self) {
         loop {
             self.feeds.review();
-            self.caller.metrics.ages(&self.feeds.ages());
+            for age in self.feeds.ages() {
+                self.caller.metrics.watch_age(&age.feed, age.silent);
+            }
             let now = clock::now();
             let (jobs, pods) = {
                 let store = self.state.store();
-                let nodes = &store.wait_queue.snapshot().nodes;
+                let nodes = &store.fleet.queue.snapshot().nodes;
                 let measured = nodes.iter().filter_map(|(name, node)| {
                     let record = node
                         .preflight

@@ -25,6 +25,14 @@ pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
     }
 }
 
+/// An error and its causes, in one sentence.
+pub(crate) fn sentence(error: &dyn Error) -> String {
+    match error.source() {
+        Some(cause) => format!("{error}: {}", sentence(cause)),
+        None => error.to_string(),
+    }
+}
+
 /// An error of the operating system.
 fn of_system(error: &io::Error) -> String {
     match error.kind() {

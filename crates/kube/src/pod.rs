@@ -7,7 +7,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use trainyard_core::{
-    gang::{GangPod, Resources},
+    fleet::GangPod,
+    gang::Resources,
     job::{Disruption, Exit, ObservedPod, PodPhase, Wait},
     launch::{GATE, slot_of},
     spec::{Job, Kind, annotation},

@@ -26,12 +26,12 @@ use crate::{
     Bind, CertificateSource, Collector, Operator, Options, account,
     certificate::{
         Certificate,
-        clients::{ClientsError, Security},
+        clients::{ClientsError, Security, SecurityError},
     },
     health,
     kubeconfig::{self, config},
+    operator::push,
     poison::panic_message,
-    push,
     serve::{self, Server},
     trace::{self, Recorder},
     webhook,
@@ -147,6 +147,14 @@ pub enum ProcessError {
     Runtime(#[source] io::Error),
 }
 
+/// Why the webhooks cannot be served.
+pub(crate) fn unsecured(error: SecurityError) -> ProcessError {
+    match error {
+        SecurityError::Tls(error) => ProcessError::Tls(error),
+        SecurityError::ClientCa { path, error } => ProcessError::ClientCa { path, error },
+    }
+}
+
 impl Process {
     /// Runs the operator until SIGTERM or SIGINT.
     pub fn run(self) -> Result<(), ProcessError> {
@@ -158,7 +166,8 @@ impl Process {
             .build()
             .map_err(ProcessError::Runtime)?;
         runtime.block_on(async {
-            let mut config = config(self.kubeconfig, self.context).await?;
+            let config = config(self.kubeconfig, self.context).await;
+            let mut config = config.map_err(ProcessError::NoCluster)?;
             bound(&mut config);
             let client = Client::try_from(config).map_err(ProcessError::Client)?;
             let stop = stop().map_err(ProcessError::Runtime)?;
@@ -222,7 +231,7 @@ impl Serving {
                 Some(_) => webhook::Callers::Verified,
                 None => webhook::Callers::Anybody,
             };
-            let security = Security::new(&kept, webhooks.client_ca)?;
+            let security = Security::new(&kept, webhooks.client_ca).map_err(unsecured)?;
             let server = Server {
                 name: webhook::NAME,
                 bounds: webhook::BOUNDS,
@@ -282,7 +291,7 @@ fn start_pushes(
     listener: TcpListener,
     certificate: &Arc<Certificate>,
 ) -> Result<(), ProcessError> {
-    let security = Security::new(certificate, None)?;
+    let security = Security::new(certificate, None).map_err(unsecured)?;
     let traffic = operator.metrics().traffic();
     let server = Server {
         name: push::NAME,
@@ -431,13 +440,13 @@ mod tests {
         let cases = [
             (
                 Importance::Details,
-                "trainyard_kube::pass",
+                "trainyard_kube::operator::pass",
                 Level::DEBUG,
                 true,
             ),
             (
                 Importance::Details,
-                "trainyard_kube::pass",
+                "trainyard_kube::operator::pass",
                 Level::TRACE,
                 false,
             ),
@@ -456,14 +465,19 @@ mod tests {
             (Importance::Details, "rustls::conn", Level::WARN, true),
             (
                 Importance::Done,
-                "trainyard_kube::pass",
+                "trainyard_kube::operator::pass",
                 Level::DEBUG,
                 false,
             ),
-            (Importance::Done, "trainyard_kube::pass", Level::INFO, true),
+            (
+                Importance::Done,
+                "trainyard_kube::operator::pass",
+                Level::INFO,
+                true,
+            ),
             (
                 Importance::Warnings,
-                "trainyard_kube::pass",
+                "trainyard_kube::operator::pass",
                 Level::INFO,
                 false,
             ),

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_of_a_pod_is_all_that_its_room_depends_on() {
+    fn pod_view_determines_its_room() {
         let pod = json!({
             "metadata": {"name": "p", "namespace": "n", "labels": {"app": "web"}},
             "spec": {

@@ -4,25 +4,35 @@
 //! called.
 
 use ring::{
+    error::KeyRejected,
     rand::{SecureRandom as _, SystemRandom},
     signature::{Ed25519KeyPair, KeyPair as _},
 };
+use thiserror::Error;
 use trainyard_core::launch::SshKey;
 
 const TYPE: &[u8] = b"ssh-ed25519";
 const COMMENT: &[u8] = b"trainyard";
 
+/// Why there is no key pair.
+#[derive(Debug, Error)]
+pub(crate) enum SshKeyError {
+    #[error("the system provides no random numbers")]
+    NoRandomNumbers,
+    #[error("a key was refused: {0}")]
+    Refused(KeyRejected),
+}
+
 /// Makes a key pair.
-pub(crate) fn key() -> Result<SshKey, String> {
+pub(crate) fn key() -> Result<SshKey, SshKeyError> {
     let random = SystemRandom::new();
     let mut seed = [0_u8; 32];
     let mut check = [0_u8; 4];
     let filled = random
         .fill(&mut seed)
         .and_then(|()| random.fill(&mut check));
-    filled.map_err(|_| "the system provides no random numbers".to_owned())?;
-    let pair = Ed25519KeyPair::from_seed_unchecked(&seed)
-        .map_err(|error| format!("a key was refused: {error}"))?;
+    filled.map_err(|_| SshKeyError::NoRandomNumbers)?;
+    let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(SshKeyError::Refused)?;
     let public = pair.public_key().as_ref();
 
     let mut blob = Vec::new();

@@ -17,7 +17,7 @@ use std::{
 use jiff::Timestamp;
 use tokio::time::Instant;
 use trainyard_core::{
-    gang::WaitQueue,
+    fleet::Fleet,
     job::{IndexSet, Observed, ObservedPod, PodPhase, Unreadable, Wait},
     launch::{GroupApi, slot_of},
     spec::{Job, Kind, Role, Slot, annotation},
@@ -53,8 +53,8 @@ pub(crate) struct Store {
     leases_read: Option<Instant>,
     /// The namespace whose jobs are watched; all namespaces if there is none.
     pub(crate) namespace: Option<String>,
-    /// The gangs that wait for nodes.
-    pub(crate) wait_queue: WaitQueue,
+    /// What is decided about nodes that all jobs share.
+    pub(crate) fleet: Fleet,
     /// The pod groups of gangs that other schedulers start.
     groups: BTreeMap<GroupApi, Groups>,
     /// The fabrics of the cluster.
@@ -266,7 +266,8 @@ impl Store {
                     }
                 }
                 self.seats.clear();
-                self.wait_queue
+                self.fleet
+                    .queue
                     .keep_pods(|resident| resident.gang.is_none());
                 for pod in pods {
                     changed.extend(self.put_pod(&pod));
@@ -287,7 +288,8 @@ impl Store {
                 let name = pod.metadata.name.as_str();
                 // One that had ended gave its room up then; another of its name may be there by now.
                 if room::of_ours(&pod, &key).is_some() {
-                    self.wait_queue
+                    self.fleet
+                        .queue
                         .update_pod(room::key_of(&pod.metadata), None);
                 }
                 let mut was_known = false;
@@ -299,7 +301,7 @@ impl Store {
                     }
                 });
                 if was_known {
-                    self.wait_queue.set_tied(room::key_of(&pod.metadata), None);
+                    self.fleet.queue.set_tied(room::key_of(&pod.metadata), None);
                 }
                 vec![key]
             }
@@ -326,7 +328,8 @@ impl Store {
                 .or_default()
                 .insert(key.clone());
         }
-        self.wait_queue
+        self.fleet
+            .queue
             .update_pod(room::key_of(&pod.metadata), room::of_ours(pod, &key));
         let entry = PodEntry::new(pod, node);
         let pods = &mut self.children.entry(key.clone()).or_default().pods;
@@ -338,7 +341,8 @@ impl Store {
                 pods.insert(pod.metadata.name.as_str().into(), entry);
             }
         }
-        self.wait_queue
+        self.fleet
+            .queue
             .set_tied(room::key_of(&pod.metadata), room::of_unbound(pod, &key));
         Some(key)
     }

@@ -15,7 +15,7 @@ use k8s_openapi::{
 };
 use serde::{Deserialize, Deserializer};
 use trainyard_core::{
-    fabric::{self, FabricSpec},
+    fabric::{self, FabricSpec, NotAFabric},
     gang::PriorityClass,
     job::{self, JobStatus, Unreadable},
     spec::Kind,
@@ -123,12 +123,12 @@ impl View for GroupView {
 #[derive(Clone, Debug)]
 pub(crate) struct FabricView {
     pub(crate) metadata: Meta,
-    spec: Result<FabricSpec, String>,
+    spec: Result<FabricSpec, NotAFabric>,
 }
 
 impl FabricView {
     /// Its name and what it is.
-    pub(crate) fn into_entry(self) -> (Box<str>, Result<FabricSpec, String>) {
+    pub(crate) fn into_entry(self) -> (Box<str>, Result<FabricSpec, NotAFabric>) {
         (self.metadata.name.into(), self.spec)
     }
 }

@@ -12,6 +12,7 @@ use std::{
 };
 
 use nix::fcntl::OFlag;
+use thiserror::Error;
 use trainyard_core::probe::Probed;
 
 /// The most bytes of one file that are read: the sockets of a busy node take a few hundred thousand.
@@ -115,12 +116,53 @@ fn bounded(file: &File) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Why text of the kernel or the driver has no value.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub(crate) enum Malformed {
+    /// It is not what its place says.
+    #[error("`{0}` is not {1}")]
+    Not(String, &'static str),
+    #[error("is not a number")]
+    NotNumber,
+    #[error("the reasons are not a number")]
+    Reasons,
+    #[error("has no `{0}`")]
+    NoLine(String),
+    #[error("`{0}` has no value")]
+    NoValue(String),
+    #[error("`{0}` has no word")]
+    NoWord(String),
+    #[error("has no model")]
+    NoModel,
+    #[error("has no version")]
+    NoVersion,
+    #[error("a period of 0")]
+    NoPeriod,
+    #[error("`{0}` is neither yes nor no")]
+    YesOrNo(String),
+    #[error("`{program}` wrote a line of {cells} cells")]
+    Cells { program: &'static str, cells: usize },
+    #[error("`{0}` lists no GPU")]
+    NoGpu(&'static str),
+    /// A file that belongs to it is unreadable, and why.
+    #[error("{0}: {1}")]
+    Part(String, String),
+}
+
 /// A whole number, as text.
-pub(crate) fn number(text: &str) -> Result<u64, String> {
+pub(crate) fn number(text: &str) -> Result<u64, Malformed> {
     let shown: String = text.chars().take(32).collect();
-    text.trim()
-        .parse()
-        .map_err(|_| format!("`{}` is not a number", shown.escape_debug()))
+    let read = text.trim().parse();
+    read.map_err(|_| Malformed::Not(shown.escape_debug().to_string(), "a number"))
+}
+
+/// What stands behind `key` in lines such as `key: value`.
+pub(crate) fn line<'a>(text: &'a str, key: &str, mark: char) -> Result<&'a str, Malformed> {
+    let mut lines = text.lines().filter_map(|line| line.split_once(mark));
+    let found = lines.find(|(name, _)| *name == key);
+    found
+        .map(|(_, value)| value.trim())
+        .ok_or_else(|| Malformed::NoLine(key.to_owned()))
 }
 
 /// What an error of the file system means for a probe.

@@ -19,6 +19,7 @@
 //! One stream of TCP does not fill a fast link: numbers are compared between nodes first, and held
 //! against the fabric's expectation only up to what one stream can do.
 
+mod error;
 mod frame;
 mod leader;
 mod limit;
@@ -38,13 +39,10 @@ use trainyard_core::probe::Needs;
 pub use self::{
     leader::{Conducted, run_leader},
     peer::{PeerError, join},
-    serve::{MARKER, ServeError, serve},
+    serve::{ServeError, serve},
     socket::SocketError,
     stream::{Received, receive, send},
 };
-
-/// The port of the leader, unless another is given.
-pub const PORT: u16 = 29400;
 
 /// What all members of a preflight are given.
 #[derive(Clone, Debug)]

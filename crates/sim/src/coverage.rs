@@ -75,10 +75,6 @@ marks! {
     PreflightLost = "preflight: no result",
     /// Preflight that never ends.
     PreflightSilent = "preflight: never ends",
-    /// Node that a job blames and that passes its trial.
-    SuspectCleared = "preflight: a blamed node passes its trial",
-    /// Node that automation keeps from others.
-    OnProbation = "preflight: a node is put on probation",
     /// Node that fell silent and came back.
     NodeSilent = "node: silent for a while",
     /// Node that fell silent for good.

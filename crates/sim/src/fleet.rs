@@ -1,5 +1,5 @@
-//! A cluster with many jobs around the deciders that can harm all of them: `gang::WaitQueue`, which gives nodes to gangs,
-//! `fleet::decide` and `fleet::conclude`, which put nodes on probation, and one `job::decide` per job.
+//! A cluster with many jobs around the decider that can harm all of them: `fleet::Fleet`, which gives nodes to gangs and puts
+//! nodes on probation, and one `job::decide` per job.
 //!
 //! Owns nodes, pods, jobs and operators drawn from a seed. Operators crash between any two calls, lose the lease, see the
 //! cluster late, and know after a start only what pods and nodes carry. What they decide is carried out on the truth, and the

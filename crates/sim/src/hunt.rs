@@ -14,8 +14,8 @@ use std::{
 use crate::{
     Decide, TraceLevel,
     coverage::Coverage,
-    invariants::Violation,
     run::{RunOptions, run},
+    violation::Violation,
 };
 
 /// What to hunt.

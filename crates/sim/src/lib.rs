@@ -9,7 +9,7 @@
 //! 1. [`run()`]: one seed to its [`Outcome`];
 //! 2. `world`: pods, nodes, users, controllers and what they see;
 //! 3. `generate`: the job of a run;
-//! 4. `invariants`: what must hold, one file each;
+//! 4. `world::invariants`: what must hold, one file each;
 //! 5. [`hunt()`]: many seeds on all cores; [`shrink()`]: the least that still breaks;
 //! 6. [`placement`]: another world, around `gang::place`;
 //! 7. [`network`]: another, around `probe::search`;
@@ -21,12 +21,13 @@ mod dice;
 pub mod fleet;
 mod generate;
 mod hunt;
-mod invariants;
 pub mod network;
 pub mod placement;
+mod report;
 mod run;
 mod shrink;
 mod trace;
+mod violation;
 mod world;
 
 use jiff::Timestamp;
@@ -37,10 +38,10 @@ use trainyard_core::{
 
 pub use coverage::{Coverage, Mark};
 pub use hunt::{Found, Hunt, Summary, hunt};
-pub use invariants::Violation;
 pub use run::{MIN_EVENTS, Outcome, RunOptions, run};
 pub use shrink::{Shrunk, shrink};
 pub use trace::TraceLevel;
+pub use violation::Violation;
 pub use world::Mask;
 
 /// The decider under test.

@@ -3,8 +3,8 @@
 use crate::{
     Decide,
     coverage::Coverage,
-    invariants::Violation,
     trace::{Trace, TraceLevel},
+    violation::Violation,
     world::{Mask, World},
 };
 
@@ -59,9 +59,9 @@ pub fn run(seed: u64, decide: Decide, options: &RunOptions) -> Outcome {
         let trace = Trace::new(options.trace_level);
         let mut world = World::new(life_seed(seed, life), decide, mask, trace);
         world.run();
-        outcome.events += world.events;
+        outcome.events += world.agenda.events;
         outcome.coverage.add(&world.coverage);
-        outcome.births = world.births.len();
+        outcome.births = world.cluster.births.len();
         let (lines, digest) = world.trace.finish();
         outcome.lines = lines;
         outcome.digest = outcome.digest.rotate_left(1) ^ digest;

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use crate::{
     Decide, TraceLevel,
-    invariants::Violation,
     run::{RunOptions, life_seed, run},
+    violation::Violation,
     world::{self, Mask},
 };
 

@@ -1,15 +1,17 @@
 //! The world around a decider: one job, its pods and nodes, its users, its controllers.
 //!
-//! Owns the truth and the virtual clock. Everything that happens is an entry of one queue,
+//! Owns the truth and the virtual clock. Everything that happens is an entry of one agenda,
 //! ordered by time and then by when it was put there, so a run is the same every time.
 //!
 //! Invariant: nothing here reads a decision except to carry it out; what is right or wrong about
-//! one is asked in [`crate::invariants`].
+//! one is asked in [`invariants`].
 
+mod agenda;
 pub(crate) mod api;
 pub(crate) mod controller;
 mod doctor;
 pub(crate) mod faults;
+mod invariants;
 pub(crate) mod nodes;
 pub(crate) mod pods;
 pub(crate) mod preflight;
@@ -20,35 +22,35 @@ pub(crate) mod view;
 mod wait_queue;
 
 use std::{
-    cmp::Ordering,
-    collections::{BTreeSet, BinaryHeap, VecDeque},
+    collections::{BTreeSet, VecDeque},
     rc::Rc,
     time::Duration,
 };
 
 use jiff::Timestamp;
 use trainyard_core::{
-    job::{Action, JobStatus, PodPhase, Progress},
+    job::{JobStatus, PodPhase, Progress},
     progress::Figure,
     reason::Reason,
     spec::{Job, Preflight, RequiredTransport},
 };
 
 use self::{
+    agenda::{Agenda, Happening},
     api::Objects,
     controller::Mishap,
-    faults::{Fault, Planned},
-    nodes::{Node, NodeStep},
-    pods::{Birth, Pod, Step},
-    view::{Adapter, Channel},
+    faults::Planned,
+    nodes::Node,
+    pods::{Birth, Pod},
+    view::Adapter,
 };
 use crate::{
     Decide,
     coverage::{Coverage, Mark},
     dice::Dice,
     generate,
-    invariants::{Verdict, Violation},
     trace::Trace,
+    violation::{Verdict, Violation},
 };
 
 /// The first millisecond of every run: 2030-01-01T00:00:00Z.
@@ -61,74 +63,6 @@ const HORIZON: i64 = 24 * 3_600_000;
 /// More events than this in one life of a job is a loop.
 const MANY_EVENTS: u64 = 20_000;
 
-/// Something that will happen.
-#[derive(Debug)]
-pub(crate) enum Happening {
-    /// The controller starts.
-    StartAdapter,
-    /// A controller that was replaced notices it.
-    Retire(usize),
-    /// A watch delivers an event.
-    Deliver(usize, Channel),
-    /// A controller looks and decides.
-    Pass(usize),
-    /// A controller carries out its next action.
-    Act(usize),
-    /// A controller wakes, if this is still its last wish.
-    Wake(usize, u64),
-    /// A controller tries again after a failed call.
-    Retry(usize),
-    /// An action arrives late.
-    Late(Box<Action>),
-    /// A pod takes a step.
-    Pod(usize, Step),
-    /// A pod is made to fail.
-    Fail(usize, u32),
-    /// A node takes a step of its silence.
-    Node(usize, u32, NodeStep),
-    /// Placement answers this request for seats of this controller.
-    Seats(usize, u64),
-    /// A preflight of this controller, this round and these nodes has its answer.
-    Preflight(usize, u32, Vec<String>),
-    /// A node on probation is tried again.
-    Trial(String),
-    /// Something goes wrong.
-    Fault(Fault),
-    /// The collector runs.
-    Collect,
-    /// The training reports how far it is.
-    Progress,
-    /// The chaos ends.
-    Quiet,
-}
-
-struct Entry {
-    at: i64,
-    sequence: u64,
-    happening: Happening,
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Entry {}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Entry {
-    /// The heap gives its greatest entry, which must be the earliest.
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.at, other.sequence).cmp(&(self.at, self.sequence))
-    }
-}
-
 /// What of a run's plan is left out; nothing is, unless a run is shrunk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mask {
@@ -139,34 +73,57 @@ pub struct Mask {
 }
 
 /// The world of one job.
+pub(crate) struct World {
+    pub(crate) decide: Decide,
+    pub(crate) seed: u64,
+    pub(crate) temper: Temper,
+    mask: Mask,
+    pub(crate) now: i64,
+    pub(crate) agenda: Agenda,
+    pub(crate) stored: StoredJob,
+    pub(crate) cluster: Cluster,
+    pub(crate) controllers: Controllers,
+    pub(crate) trace: Trace,
+    pub(crate) coverage: Coverage,
+    pub(crate) violation: Option<Violation>,
+}
+
+/// The job as the API has it.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a fact of its own, not a state of one machine"
 )]
-pub(crate) struct World {
-    pub(crate) decide: Decide,
-    pub(crate) seed: u64,
-    pub(crate) now: i64,
-    sequence: u64,
-    queue: BinaryHeap<Entry>,
-    pub(crate) events: u64,
-    /// Those that happened while one controller at most was alive: two with different views undo
-    /// each other's actions until the lease of one has run out, which is not for `decide` to end.
-    events_alone: u64,
-    pub(crate) trace: Trace,
-    pub(crate) coverage: Coverage,
-    pub(crate) violation: Option<Violation>,
-
-    /// The job as it is stored, and every version it had.
+pub(crate) struct StoredJob {
     pub(crate) job: Rc<Job>,
+    /// Every version that it had.
     pub(crate) specs: Vec<Rc<Job>>,
-    pub(crate) job_exists: bool,
+    pub(crate) exists: bool,
     pub(crate) being_deleted: bool,
     deleted_by_user: bool,
     collector_called: bool,
     pub(crate) status: Rc<JobStatus>,
     pub(crate) status_version: u64,
     spec_version: u64,
+}
+
+impl StoredJob {
+    fn new(job: Rc<Job>) -> Self {
+        Self {
+            specs: vec![Rc::clone(&job)],
+            job,
+            exists: true,
+            being_deleted: false,
+            deleted_by_user: false,
+            collector_called: false,
+            status: Rc::default(),
+            status_version: 1,
+            spec_version: 1,
+        }
+    }
+}
+
+/// What is there beside the job: pods, nodes and other objects, and how far the training is.
+pub(crate) struct Cluster {
     pub(crate) pods: Vec<Pod>,
     pub(crate) births: Vec<Birth>,
     /// The attempts that were evicted for another gang.
@@ -176,7 +133,26 @@ pub(crate) struct World {
     pub(crate) fitness: preflight::Fitness,
     pub(crate) objects: Objects,
     progress: Option<Progress>,
+}
 
+impl Cluster {
+    fn new() -> Self {
+        Self {
+            pods: Vec::new(),
+            births: Vec::new(),
+            evicted: BTreeSet::new(),
+            pods_version: 1,
+            nodes: (0..4).map(Node::new).collect(),
+            fitness: preflight::Fitness::default(),
+            objects: Objects::default(),
+            progress: None,
+        }
+    }
+}
+
+/// The controllers, in the order in which they started, and what happens to their calls.
+#[derive(Default)]
+pub(crate) struct Controllers {
     adapters: Vec<Adapter>,
     pub(crate) passes: u64,
     pub(crate) passes_before_quiet: u64,
@@ -185,9 +161,6 @@ pub(crate) struct World {
     pub(crate) replaced: BTreeSet<String>,
     mishaps: VecDeque<Mishap>,
     write_times_out: bool,
-
-    pub(crate) temper: Temper,
-    mask: Mask,
 }
 
 /// What kind of world a run has.
@@ -252,44 +225,19 @@ impl World {
             let required = RequiredTransport::parse_list(transport::REQUIRED);
             job.settings.require_transport = required.unwrap_or_default();
         }
-        let job = Rc::new(job);
         let mut world = Self {
             decide,
             seed,
+            temper,
+            mask,
             now: 0,
-            sequence: 0,
-            queue: BinaryHeap::new(),
-            events: 0,
-            events_alone: 0,
+            agenda: Agenda::default(),
+            stored: StoredJob::new(Rc::new(job)),
+            cluster: Cluster::new(),
+            controllers: Controllers::default(),
             trace,
             coverage: Coverage::default(),
             violation: None,
-            specs: vec![Rc::clone(&job)],
-            job,
-            job_exists: true,
-            being_deleted: false,
-            deleted_by_user: false,
-            collector_called: false,
-            status: Rc::default(),
-            status_version: 1,
-            spec_version: 1,
-            pods: Vec::new(),
-            births: Vec::new(),
-            evicted: BTreeSet::new(),
-            pods_version: 1,
-            nodes: (0..4).map(Node::new).collect(),
-            fitness: preflight::Fitness::default(),
-            objects: Objects::default(),
-            progress: None,
-            adapters: Vec::new(),
-            passes: 0,
-            passes_before_quiet: 0,
-            last_reasons: Vec::new(),
-            replaced: BTreeSet::new(),
-            mishaps: VecDeque::new(),
-            write_times_out: false,
-            temper,
-            mask,
         };
         world.draw_fitness();
         world.note_job();
@@ -309,7 +257,7 @@ impl World {
     }
 
     fn note_job(&mut self) {
-        let job = &self.job;
+        let job = &self.stored.job;
         self.trace.note(
             0,
             format_args!(
@@ -330,15 +278,17 @@ impl World {
     /// Runs until the world has settled or an invariant is broken.
     pub(crate) fn run(&mut self) {
         while self.violation.is_none() {
-            let Some(entry) = self.queue.pop() else { break };
-            if entry.at > self.temper.chaos + HORIZON {
+            let Some((at, happening)) = self.agenda.pop() else {
+                break;
+            };
+            if at > self.temper.chaos + HORIZON {
                 break;
             }
-            self.now = entry.at;
-            self.events += 1;
-            self.events_alone += u64::from(!self.contested());
-            self.happen(entry.happening);
-            if self.events_alone > MANY_EVENTS {
+            self.now = at;
+            self.agenda.events += 1;
+            self.agenda.events_alone += u64::from(!self.contested());
+            self.happen(happening);
+            if self.agenda.events_alone > MANY_EVENTS {
                 self.judge(Err(Violation::new(
                     "no hot loop",
                     format!("{MANY_EVENTS} events and no end"),
@@ -346,7 +296,7 @@ impl World {
             }
         }
         if self.violation.is_none() {
-            let verdict = crate::invariants::check_settled(self);
+            let verdict = invariants::check_settled(self);
             self.judge(verdict);
         }
         self.mark_end();
@@ -365,7 +315,6 @@ impl World {
             Happening::Preflight(number, round, nodes) => {
                 self.answer_preflight(number, round, &nodes);
             }
-            Happening::Trial(node) => self.try_node(&node),
             Happening::Late(action) => {
                 self.trace
                     .note(self.now, format_args!("api     late {action:?}"));
@@ -373,7 +322,7 @@ impl World {
             }
             Happening::Pod(birth, step) => self.step_pod(birth, step),
             Happening::Fail(birth, exit) => {
-                if let Some(at) = self.pods.iter().position(|pod| pod.birth == birth) {
+                if let Some(at) = self.cluster.pods.iter().position(|pod| pod.birth == birth) {
                     self.fail_pod(at, exit);
                 }
             }
@@ -392,26 +341,27 @@ impl World {
     /// Faults stop: watches catch up, calls arrive, at least one node is well.
     fn calm(&mut self) {
         self.trace.note(self.now, format_args!("world   is quiet"));
-        self.passes_before_quiet = self.passes;
-        self.mishaps.clear();
-        self.write_times_out = false;
-        for adapter in &mut self.adapters {
+        self.controllers.passes_before_quiet = self.controllers.passes;
+        self.controllers.mishaps.clear();
+        self.controllers.write_times_out = false;
+        for adapter in &mut self.controllers.adapters {
             adapter.calm();
         }
-        for replaced in 0..self.adapters.len().saturating_sub(1) {
+        for replaced in 0..self.controllers.adapters.len().saturating_sub(1) {
             self.retire(replaced);
         }
         if self.temper.nodes_return {
-            for index in 0..self.nodes.len() {
+            for index in 0..self.cluster.nodes.len() {
                 self.return_node(index);
             }
         }
         if !self
+            .cluster
             .nodes
             .iter()
             .any(|node| node.state == nodes::NodeState::Ready)
         {
-            self.nodes.push(Node::new(self.nodes.len()));
+            self.cluster.nodes.push(Node::new(self.cluster.nodes.len()));
         }
     }
 
@@ -422,7 +372,7 @@ impl World {
 
     /// What the training reported last.
     pub(crate) fn progress(&self) -> Option<Progress> {
-        self.progress
+        self.cluster.progress
     }
 
     fn tamed(&self, birth: usize) -> bool {
@@ -438,15 +388,16 @@ impl World {
         let silent = self.now / 200_000 % 3 == 2;
         if !silent
             && self
+                .cluster
                 .pods
                 .iter()
                 .any(|pod| pod.shown.phase == PodPhase::Running)
         {
-            let attempt = self.pods.iter().map(|pod| pod.shown.attempt).max();
+            let attempt = self.cluster.pods.iter().map(|pod| pod.shown.attempt).max();
             let attempt = attempt.unwrap_or(0);
             let now = self.timestamp();
-            let before = self.progress.filter(|seen| seen.attempt == attempt);
-            let step = self.progress.map_or(0, |progress| progress.step);
+            let before = self.cluster.progress.filter(|seen| seen.attempt == attempt);
+            let step = self.cluster.progress.map_or(0, |progress| progress.step);
             // Reports come in whole seconds.
             let beat = self.now / 1_000;
             // A new attempt, and now and then one that continues, begins again at its last checkpoint.
@@ -455,7 +406,7 @@ impl World {
             } else {
                 step + 10
             };
-            self.progress = Some(Progress {
+            self.cluster.progress = Some(Progress {
                 first_at: before.map_or(now, |seen| seen.first_at),
                 saving: beat % 5 == 0,
                 // One of three programs reports often enough for its rhythm to be known.
@@ -469,12 +420,7 @@ impl World {
     }
 
     pub(crate) fn schedule(&mut self, delay: i64, happening: Happening) {
-        self.sequence += 1;
-        self.queue.push(Entry {
-            at: self.now + delay,
-            sequence: self.sequence,
-            happening,
-        });
+        self.agenda.push(self.now + delay, happening);
     }
 
     /// The clock as the controller reads it.
@@ -494,7 +440,7 @@ impl World {
     }
 
     pub(crate) fn remember_spec(&mut self) {
-        self.specs.push(Rc::clone(&self.job));
+        self.stored.specs.push(Rc::clone(&self.stored.job));
     }
 
     /// Keeps the first broken invariant.
@@ -511,19 +457,19 @@ impl World {
     }
 
     fn mark_end(&mut self) {
-        let record = &self.status.trainyard;
+        let record = &self.stored.status.trainyard;
         if record.attempt > 1 {
             self.coverage.mark(Mark::SeveralAttempts);
         }
         if record.attempt > 3 {
             self.coverage.mark(Mark::ManyAttempts);
         }
-        let mark = crate::invariants::ending(self);
+        let mark = invariants::ending(self);
         self.coverage.mark(mark);
     }
 
     /// Whether a user asked for the deletion of the job.
     pub(crate) fn deleted_by_user(&self) -> bool {
-        self.deleted_by_user
+        self.stored.deleted_by_user
     }
 }

@@ -1,17 +1,9 @@
 //! The data: images of hand-written digits, 8 by 8 pixels, and how they are divided.
 //!
-//! Owns the bundled set (source and licence in `data/README.md`) and reading another one from a
-//! file of comma-separated values.
+//! Owns the bundled set (source and licence in `data/README.md`).
 //!
-//! Invariant: which image is for testing depends on its place in the file alone, so every rank
+//! Invariant: which image is for testing depends on its place in the set alone, so every rank
 //! and every attempt holds the same two parts.
-
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
-
-use thiserror::Error;
 
 use crate::digest::Digest;
 
@@ -45,81 +37,13 @@ pub(crate) struct Digits {
     pub(crate) digest: u64,
 }
 
-/// Why a data file cannot be used.
-#[derive(Debug, Error)]
-pub enum DataError {
-    /// The file cannot be read.
-    #[error("cannot read the data file `{path}`")]
-    Read {
-        /// Its path.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
-    /// A line is not an image.
-    #[error(
-        "line {line} of `{path}` is not an image: found {found}, expected 64 pixels from 0 to 16 and \
-         a digit, separated by commas"
-    )]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// One-based.
-        line: usize,
-        /// What is there instead.
-        found: String,
-    },
-    /// Too little to divide.
-    #[error("`{path}` has {found} images; at least {TEST_EVERY} are needed")]
-    TooFew {
-        /// The file.
-        path: PathBuf,
-        /// How many it holds.
-        found: usize,
-    },
-}
-
 impl Digits {
     /// The set that is part of the program.
     pub(crate) fn bundled() -> Self {
-        Self::divide(BUNDLED)
-    }
-
-    /// The set in the file at `path`: one image a line, 64 pixels and the digit, as the UCI
-    /// repository publishes it.
-    pub(crate) fn read(path: &Path) -> Result<Self, DataError> {
-        let text = fs::read_to_string(path).map_err(|source| DataError::Read {
-            path: path.to_owned(),
-            source,
-        })?;
-        let mut records = Vec::new();
-        for (at, line) in text.lines().enumerate() {
-            if line.trim().is_empty() {
-                continue;
-            }
-            let record = record(line).map_err(|found| DataError::Line {
-                path: path.to_owned(),
-                line: at + 1,
-                found,
-            })?;
-            records.extend(record);
-        }
-        let found = records.len() / RECORD_BYTES;
-        if found < TEST_EVERY {
-            return Err(DataError::TooFew {
-                path: path.to_owned(),
-                found,
-            });
-        }
-        Ok(Self::divide(&records))
-    }
-
-    fn divide(records: &[u8]) -> Self {
-        let (records_exact, _) = records.as_chunks::<RECORD_BYTES>();
+        let (records, _) = BUNDLED.as_chunks::<RECORD_BYTES>();
         let mut train = Vec::new();
         let mut test = Vec::new();
-        for (at, [pixels @ .., label]) in records_exact.iter().enumerate() {
+        for (at, [pixels @ .., label]) in records.iter().enumerate() {
             let part = if at % TEST_EVERY == TEST_EVERY - 1 {
                 &mut test
             } else {
@@ -133,41 +57,14 @@ impl Digits {
         Self {
             train,
             test,
-            digest: Digest::of(records),
+            digest: Digest::of(BUNDLED),
         }
     }
-}
-
-/// The record of one line, or what is wrong with it.
-fn record(line: &str) -> Result<Vec<u8>, String> {
-    let fields: Vec<&str> = line.split(',').map(str::trim).collect();
-    if fields.len() != RECORD_BYTES {
-        return Err(format!("{} fields", fields.len()));
-    }
-    let value = |(at, field): (usize, &&str)| {
-        let (limit, what) = if at == PIXELS {
-            (9, "digit")
-        } else {
-            (INK_MAX, "pixel")
-        };
-        match field.parse::<u8>() {
-            Ok(value) if value <= limit => Ok(value),
-            _ => Err(format!("{what} `{}`", field.escape_debug())),
-        }
-    };
-    fields.iter().enumerate().map(value).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{error::Error, io::Write};
-
     use super::*;
-
-    fn line(first: &str, label: &str) -> String {
-        let middle = vec!["7"; PIXELS - 1].join(",");
-        format!("{first},{middle},{label}")
-    }
 
     #[test]
     fn the_bundled_set_is_the_published_one() {
@@ -197,42 +94,5 @@ mod tests {
                 assert!(count * 20 > part.len(), "digit {digit}: {count} images");
             }
         }
-    }
-
-    #[test]
-    fn a_file_gives_the_same_records() -> Result<(), Box<dyn Error>> {
-        let mut file = tempfile::NamedTempFile::new()?;
-        let (records, _) = BUNDLED.as_chunks::<RECORD_BYTES>();
-        for record in records {
-            let fields: Vec<String> = record.iter().map(u8::to_string).collect();
-            writeln!(file, "{}", fields.join(","))?;
-        }
-        let digits = Digits::read(file.path())?;
-        assert_eq!(digits.digest, Digits::bundled().digest);
-        assert_eq!(digits.train, Digits::bundled().train);
-        Ok(())
-    }
-
-    #[test]
-    fn a_bad_line_is_named() {
-        let cases = [
-            ("too few fields", "1,2,3".to_owned(), "3 fields"),
-            ("ink out of range", line("17", "3"), "pixel `17`"),
-            ("not a number", line("x\u{7}", "3"), "pixel `x\\u{7}`"),
-            ("digit out of range", line("0", "10"), "digit `10`"),
-        ];
-        for (name, text, found) in cases {
-            assert_eq!(record(&text), Err(found.to_owned()), "{name}");
-        }
-        assert!(record(&line("16", "9")).is_ok());
-    }
-
-    #[test]
-    fn a_file_of_few_images_is_refused() -> Result<(), Box<dyn Error>> {
-        let mut file = tempfile::NamedTempFile::new()?;
-        writeln!(file, "{}", line("0", "1"))?;
-        let refused = Digits::read(file.path()).map(|digits| digits.digest);
-        assert!(matches!(refused, Err(DataError::TooFew { found: 1, .. })));
-        Ok(())
     }
 }

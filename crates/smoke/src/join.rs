@@ -25,7 +25,7 @@ use thiserror::Error;
 use crate::{
     interface,
     patience::{Interruption, Patience, Wait, is_pause, prepare},
-    ring::{Place, Ring},
+    ring::{Loss, Place, Ring},
     stop::Stop,
     wire::{ANSWER_HEADER_BYTES, ANSWER_MAX, Answer, HELLO_BYTES, Hello},
     world::Member,
@@ -278,13 +278,13 @@ fn own_address(name: &str) -> Result<IpAddr, JoinError> {
 }
 
 fn left(rank: usize, interruption: &Interruption) -> JoinError {
-    let how = match interruption {
-        Interruption::Asked => return JoinError::Asked,
-        Interruption::Closed => "its connection closed",
-        Interruption::Silent => "it sent nothing within the peer timeout",
-        Interruption::Broken => "the network to it failed",
-    };
-    JoinError::Left { rank, how }
+    match interruption {
+        Interruption::Asked => JoinError::Asked,
+        _ => JoinError::Left {
+            rank,
+            how: Loss::from(interruption).sentence(),
+        },
+    }
 }
 
 /// Reads an answer; `Closed` also stands for one that cannot be read.

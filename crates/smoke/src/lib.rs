@@ -37,8 +37,8 @@ use std::{
 use thiserror::Error;
 
 pub use crate::{
-    checkpoint::CheckpointError, digits::DataError, join::JoinError, options::OptionsError,
-    ring::PeerLost, world::WorldError,
+    checkpoint::CheckpointError, join::JoinError, options::OptionsError, ring::PeerLost,
+    world::WorldError,
 };
 use crate::{options::Command, stop::Stop, world::World};
 
@@ -75,9 +75,6 @@ pub enum SmokeError {
     /// The environment.
     #[error(transparent)]
     World(WorldError),
-    /// The data file.
-    #[error(transparent)]
-    Data(DataError),
     /// SIGTERM cannot be watched for.
     #[error("cannot watch for SIGTERM")]
     Signal(#[source] io::Error),
@@ -113,7 +110,6 @@ impl SmokeError {
         match self {
             Self::Options(_)
             | Self::World(_)
-            | Self::Data(_)
             | Self::Checkpoint(CheckpointError::Open { .. } | CheckpointError::OtherRun { .. }) => {
                 2
             }

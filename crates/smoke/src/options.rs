@@ -28,8 +28,6 @@ Training:
       --learning-rate X      [default: 0.05]
       --hidden N             units of the hidden layer [default: 32]
       --seed N               seed of the first weights and the order of images [default: 1]
-      --data FILE            images as lines of 64 pixels (0 to 16) and the digit, with commas;
-                             without it, the built-in set
       --target-accuracy X    accuracy to reach on the test images [default: 0.93]
 
 Checkpoints:
@@ -63,7 +61,6 @@ pub(crate) struct Options {
     pub(crate) learning_rate: f32,
     pub(crate) hidden: usize,
     pub(crate) seed: u64,
-    pub(crate) data: Option<PathBuf>,
     pub(crate) target_accuracy: f32,
     pub(crate) checkpoint_dir: Option<PathBuf>,
     pub(crate) save_every: u64,
@@ -82,7 +79,6 @@ impl Default for Options {
             learning_rate: 0.05,
             hidden: 32,
             seed: 1,
-            data: None,
             target_accuracy: 0.93,
             checkpoint_dir: None,
             save_every: 50,
@@ -164,7 +160,6 @@ impl Options {
             "--learning-rate" => self.learning_rate = within(flag, &value()?, 1e-6, 1e12)?,
             "--hidden" => self.hidden = within(flag, &value()?, 1, 65_536)?,
             "--seed" => self.seed = within(flag, &value()?, 0, u64::MAX)?,
-            "--data" => self.data = Some(value()?.into()),
             "--target-accuracy" => self.target_accuracy = within(flag, &value()?, 0.0, 1.0)?,
             "--checkpoint-dir" => self.checkpoint_dir = Some(value()?.into()),
             "--save-every" => self.save_every = within(flag, &value()?, 1, u64::MAX)?,
@@ -223,7 +218,6 @@ mod tests {
             learning_rate: 0.25,
             hidden: 7,
             seed: 9,
-            data: Some("a.csv".into()),
             target_accuracy: 0.5,
             checkpoint_dir: Some("there".into()),
             save_every: 10,
@@ -233,7 +227,7 @@ mod tests {
             join_timeout: Duration::from_secs(6),
             peer_timeout: Duration::from_secs(8),
         };
-        let line = "--epochs 3 --batch 48 --learning-rate 0.25 --hidden 7 --seed 9 --data a.csv \
+        let line = "--epochs 3 --batch 48 --learning-rate 0.25 --hidden 7 --seed 9 \
                     --target-accuracy 0.5 --checkpoint-dir there --save-every 10 --keep 2 \
                     --report-every 5 --step-delay 4 --join-timeout 6 --peer-timeout 8";
         assert_eq!(options(line), wanted);

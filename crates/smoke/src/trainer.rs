@@ -35,10 +35,7 @@ pub(crate) fn train(
     stop: &Stop,
     out: &mut dyn Write,
 ) -> Result<Outcome, SmokeError> {
-    let digits = match &options.data {
-        Some(path) => Digits::read(path).map_err(SmokeError::Data)?,
-        None => Digits::bundled(),
-    };
+    let digits = Digits::bundled();
     let mut report = Report::new(out, options.report_every);
     let folder = match &options.checkpoint_dir {
         Some(path) if world.rank() == 0 => {

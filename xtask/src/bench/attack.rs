@@ -1,6 +1,6 @@
 //! `cargo xtask bench attack`: ours and the Go operator under the same attack, each on a fresh cluster of the same kind.
 //!
-//! `crates/kube/examples/attack.rs` runs inside the cluster, starts the operator under a limit on its memory, attacks its ports and
+//! The program `attack` of `tools/programs` runs inside the cluster, starts the operator under a limit on its memory, attacks its ports and
 //! measures what honest callers see; here the clusters are made and the figures compared. Nothing outside of the cluster's own
 //! network namespace is attacked.
 
@@ -290,17 +290,7 @@ fn figures(ours: &Run, peer: Option<&Run>) -> Vec<Figure> {
 /// The program and the one that attacks it, built.
 fn tools() -> Result<(PathBuf, PathBuf), Failure> {
     let binary = release()?;
-    step::run(&mut step::cargo(&[
-        "build",
-        "--quiet",
-        "--locked",
-        "--release",
-        "--package",
-        "trainyard-kube",
-        "--example",
-        "attack",
-    ]))?;
-    Ok((binary, step::released("examples/attack")?))
+    Ok((binary, step::released_tool("attack")?))
 }
 
 #[cfg(test)]

@@ -14,23 +14,14 @@ const LINEAR_WITHIN: f64 = 4.0;
 /// Points below this many pods measure fixed costs, not growth.
 const CURVE_FROM: u64 = 1_024;
 
-/// Pods and microseconds, as the `decide-curve` example of `trainyard-core` prints them.
+/// Pods and microseconds, as the program `decide-curve` prints them.
 pub(super) fn curve() -> Result<Vec<(u64, f64)>, Failure> {
     report::progress("decide");
-    let text = step::capture(&mut step::cargo(&[
-        "run",
-        "--quiet",
-        "--locked",
-        "--release",
-        "--package",
-        "trainyard-core",
-        "--example",
-        "decide-curve",
-    ]))?;
+    let text = step::capture(&mut step::pure_tool("decide-curve"))?;
     let points: Vec<(u64, f64)> = text.lines().filter_map(point).collect();
     if points.is_empty() {
         return Err(Failure::CouldNotRun(
-            "the `decide-curve` example printed no point".to_owned(),
+            "the program `decide-curve` printed no point".to_owned(),
         ));
     }
     Ok(points)

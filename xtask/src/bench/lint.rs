@@ -113,16 +113,7 @@ fn median(times: &mut [Duration]) -> Duration {
 fn schemas(scratch: &Scratch) -> Result<PathBuf, Failure> {
     report::progress("schemas");
     let folder = scratch.0.join("schemas");
-    let mut command = step::cargo(&[
-        "run",
-        "--quiet",
-        "--locked",
-        "--package",
-        "trainyard-kube",
-        "--example",
-        "schemas",
-        "--",
-    ]);
+    let mut command = step::tool("schemas");
     step::run(command.arg(&folder))?;
     Ok(folder)
 }
@@ -158,7 +149,7 @@ fn peer(mut command: Command) -> Result<Duration, Failure> {
 /// The text of every shape.
 fn shapes() -> Result<Vec<String>, Failure> {
     let mut paths = Vec::new();
-    for folder in ["crates/core/src/lint/base", "examples", "testdata/template"] {
+    for folder in ["testdata/lint/base", "examples", "testdata/template"] {
         manifests(&step::root().join(folder), &mut paths)?;
     }
     let read = |path: &PathBuf| {

@@ -1,6 +1,6 @@
 //! `cargo xtask bench operator`: ours and the Go operator, each on a fresh cluster of the same kind.
 //!
-//! `crates/kube/examples/load.rs` runs inside the cluster, starts the operator, puts the jobs in and
+//! The program `load` of `tools/programs` runs inside the cluster, starts the operator, puts the jobs in and
 //! measures; here the clusters are made and the figures compared.
 
 use std::{
@@ -253,17 +253,7 @@ fn run(
 /// The program and the one that loads it, built.
 pub(super) fn tools() -> Result<(PathBuf, PathBuf), Failure> {
     let binary = release()?;
-    step::run(&mut step::cargo(&[
-        "build",
-        "--quiet",
-        "--locked",
-        "--release",
-        "--package",
-        "trainyard-kube",
-        "--example",
-        "load",
-    ]))?;
-    Ok((binary, step::released("examples/load")?))
+    Ok((binary, step::released_tool("load")?))
 }
 
 /// A fresh cluster that knows the kinds and has what the Go operator looks for.

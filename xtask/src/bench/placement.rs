@@ -1,6 +1,6 @@
 //! How fast gangs are seated, how that grows with the cluster, and how good the seats are.
 //!
-//! The `placement-bench` example of `trainyard-sim` measures what is pure; the bounds are here. For the quality of seats the
+//! The program `placement-bench` of `tools/programs` measures what is pure; the bounds are here. For the quality of seats the
 //! cluster's own scheduler is an emulation of its two scores for resources, and is named as such; for the speed in a
 //! cluster it is the real one.
 
@@ -25,21 +25,12 @@ const STRAIGHT_WITHIN: f64 = 4.0;
 /// Measures and judges: what is pure, and with `cluster` also gangs in a real one.
 pub(crate) fn placement(cluster: bool) -> Result<(), Failure> {
     report::progress("placement");
-    let text = step::capture(&mut step::cargo(&[
-        "run",
-        "--quiet",
-        "--locked",
-        "--release",
-        "--package",
-        "trainyard-sim",
-        "--example",
-        "placement-bench",
-    ]))?;
+    let text = step::capture(&mut step::pure_tool("placement-bench"))?;
     let lines = Lines::new(&text);
     let curve = lines.curve();
     println!("\none gang over a sixth of the nodes:\n{}", table(&curve));
     let mut figures = figures(&lines, &curve).ok_or_else(|| {
-        Failure::CouldNotRun("the `placement-bench` example did not print every figure".to_owned())
+        Failure::CouldNotRun("the program `placement-bench` did not print every figure".to_owned())
     })?;
     if cluster {
         figures.extend(cluster::figures()?);

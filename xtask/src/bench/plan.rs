@@ -1,6 +1,6 @@
 //! `cargo xtask bench plan [--fit]`: predictions beside what was published, and how long an answer takes.
 //!
-//! The `plan-bench` example of `trainyard-core` predicts every row of `testdata/plan/published-runs.csv`;
+//! The program `plan-bench` of `tools/programs` predicts every row of `testdata/plan/published-runs.csv`;
 //! its figures are read from what it prints.
 
 use std::{path::Path, process::Command, time::Duration};
@@ -11,7 +11,7 @@ use crate::{Failure, report, step};
 /// Runs from which the median is taken.
 const RUNS: usize = 5;
 
-/// A figure of the example: its name there, its name here, its bound, whether more is better.
+/// A figure of the program: its name there, its name here, its bound, whether more is better.
 const BOUNDS: [(&str, &str, f64, bool); 6] = [
     (
         "korthikanti-mean",
@@ -44,22 +44,13 @@ const BOUNDS: [(&str, &str, f64, bool); 6] = [
 /// Prints the fit, or the table and the figures.
 pub(crate) fn plan(fit: bool) -> Result<(), Failure> {
     report::progress("predictions");
-    let mut example = step::cargo(&[
-        "run",
-        "--quiet",
-        "--locked",
-        "--release",
-        "--package",
-        "trainyard-core",
-        "--example",
-        "plan-bench",
-    ]);
+    let mut program = step::pure_tool("plan-bench");
     if fit {
-        example.args(["--", "--fit"]);
-        println!("{}", step::capture(&mut example)?);
+        program.arg("--fit");
+        println!("{}", step::capture(&mut program)?);
         return Ok(());
     }
-    let printed = step::capture(&mut example)?;
+    let printed = step::capture(&mut program)?;
     let (table, figures): (Vec<&str>, Vec<&str>) = printed
         .lines()
         .partition(|line| !line.starts_with("figure\t"));
@@ -78,7 +69,9 @@ fn accuracy(lines: &[&str]) -> Result<Vec<Figure>, Failure> {
                 .find_map(|line| line.strip_prefix(&format!("figure\t{name}\t")))
                 .and_then(|value| value.parse::<f64>().ok())
                 .ok_or_else(|| {
-                    Failure::CouldNotRun(format!("the example printed no figure `{name}`"))
+                    Failure::CouldNotRun(format!(
+                        "the program `plan-bench` printed no figure `{name}`"
+                    ))
                 })?;
             let share = |value: f64| {
                 if *more {

@@ -1,7 +1,7 @@
 //! `cargo xtask bench preflight`: the figures of a preflight.
 //!
-//! The search over simulated nodes comes from the `preflight-bench` example of `trainyard-sim`, the stream from the
-//! `stream` example of `trainyard-probe`, beside `iperf3` on the same pair of interfaces and in turns, so that a busy
+//! The search over simulated nodes comes from the program `preflight-bench` of `tools/programs`, the stream from the
+//! program `stream`, beside `iperf3` on the same pair of interfaces and in turns, so that a busy
 //! machine slows both. Memory is that of the program itself, as the leader of a gang.
 
 mod memory;
@@ -33,19 +33,10 @@ pub(crate) fn preflight() -> Result<(), Failure> {
 
 fn search() -> Result<Vec<Figure>, Failure> {
     report::progress("searching among 1,024 simulated nodes");
-    let text = step::capture(&mut step::cargo(&[
-        "run",
-        "--quiet",
-        "--locked",
-        "--release",
-        "--package",
-        "trainyard-sim",
-        "--example",
-        "preflight-bench",
-    ]))?;
+    let text = step::capture(&mut step::pure_tool("preflight-bench"))?;
     figures(&text).ok_or_else(|| {
         Failure::CouldNotRun(format!(
-            "the `preflight-bench` example did not print every figure: {text}"
+            "the program `preflight-bench` did not print every figure: {text}"
         ))
     })
 }

@@ -1,6 +1,6 @@
 //! `cargo xtask bench progress`: how old the progress is that the operator reads from logs, and what reading costs it.
 //!
-//! `crates/kube/examples/progress.rs` serves an API in memory whose pods print ten lines a second, runs the operator against it as a
+//! The program `progress` of `tools/programs` serves an API in memory whose pods print ten lines a second, runs the operator against it as a
 //! process of its own, and measures; here the figures are held against their bounds. No cluster is needed. The API is served over
 //! plain HTTP, so TLS is not part of the operator's share of a core.
 
@@ -145,17 +145,7 @@ fn of(run: &Run) -> Vec<Figure> {
 
 fn tools() -> Result<(PathBuf, PathBuf), Failure> {
     let binary = release()?;
-    step::run(&mut step::cargo(&[
-        "build",
-        "--quiet",
-        "--locked",
-        "--release",
-        "--package",
-        "trainyard-kube",
-        "--example",
-        "progress",
-    ]))?;
-    Ok((binary, step::released("examples/progress")?))
+    Ok((binary, step::released_tool("progress")?))
 }
 
 #[cfg(test)]

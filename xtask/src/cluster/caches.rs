@@ -5,9 +5,8 @@ use std::time::Duration;
 use super::{binaries, binaries::Program, need_machine, others, ssh_server, upstream};
 use crate::{
     Failure,
-    cache::{self, cannot},
+    cache::{self, Part, cannot},
     frameworks,
-    prepare::Part,
 };
 
 /// Everything that the suites `cluster` and `hosts` need.

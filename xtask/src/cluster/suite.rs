@@ -20,7 +20,7 @@ use crate::{
     Failure,
     cache::{self, cannot},
     process::Process,
-    report, step, test,
+    report, step,
 };
 
 /// The tests that want a cluster: a target of `crates/kube` and one of `crates/cli`.
@@ -170,7 +170,7 @@ fn tests() -> Result<Option<String>, Failure> {
     let mut command = fixture.command("cargo");
     command.env("TRAINYARD_REAL_NODES", "1");
     command.args(words).args([TESTS, "--no-fail-fast"]);
-    test::counted(&mut command).map(Some)
+    step::harness::counted(&mut command).map(Some)
 }
 
 /// Teaches the cluster the kinds, and gives its real nodes the images, as this checkout has them; and

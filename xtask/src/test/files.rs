@@ -10,17 +10,16 @@ use crate::{Failure, step};
 
 /// Every file of `examples/` is free of errors and becomes objects, in both formats. Warnings are allowed: the
 /// examples are demos, and leave out what a job of production has.
-pub(super) fn examples() -> Result<String, Failure> {
-    let binary = binary()?;
+pub(super) fn examples(binary: &Path) -> Result<String, Failure> {
     let files = files(&step::root().join("examples"))?;
     let mut failures = Vec::new();
     for file in &files {
-        let lint = call(&binary, &["lint", "--format", "json"], file)?;
+        let lint = call(binary, &["lint", "--format", "json"], file)?;
         if !lint.status.success() {
             failures.push(format!("`{}` has errors:\n{}", shown(file), text(&lint)));
         }
         for format in ["yaml", "json"] {
-            let render = call(&binary, &["render", "--format", format], file)?;
+            let render = call(binary, &["render", "--format", format], file)?;
             if !render.status.success() || !render.stderr.is_empty() || render.stdout.is_empty() {
                 failures.push(format!(
                     "`{}` cannot be rendered as {format}:\n{}",
@@ -34,13 +33,12 @@ pub(super) fn examples() -> Result<String, Failure> {
 }
 
 /// Every file that the fuzz targets start from is answered, with whatever answer, without a crash.
-pub(super) fn fuzz_seeds() -> Result<String, Failure> {
-    let binary = binary()?;
+pub(super) fn fuzz_seeds(binary: &Path) -> Result<String, Failure> {
     let files = files(&step::root().join("fuzz/seeds"))?;
     let mut failures = Vec::new();
     for file in &files {
         for command in ["lint", "render"] {
-            let output = call(&binary, &[command], file)?;
+            let output = call(binary, &[command], file)?;
             if !matches!(output.status.code(), Some(0..=2)) {
                 failures.push(format!(
                     "`trainyard {command} {}` ended with {}:\n{}",
@@ -55,7 +53,7 @@ pub(super) fn fuzz_seeds() -> Result<String, Failure> {
 }
 
 /// Builds the binary and says where it is.
-fn binary() -> Result<PathBuf, Failure> {
+pub(super) fn binary() -> Result<PathBuf, Failure> {
     step::run(&mut step::cargo(&[
         "build",
         "--quiet",

@@ -2,8 +2,10 @@
 
 use std::process::{Command, Stdio};
 
-use super::counted;
-use crate::{Failure, step};
+use crate::{
+    Failure,
+    step::{self, harness::counted},
+};
 
 /// What only root can do, and only where the kernel and the programs are there: a namespace, a pair of
 /// interfaces in it, and a rate and a filter on one of them.

@@ -30,10 +30,11 @@ Examples:
   trainyard lint job.yaml --cluster -n team-a
   trainyard lint job.yaml --fix
   trainyard lint jobs/ --format sarif > findings.sarif
-  trainyard lint --explain TY101")]
+  trainyard lint --list
+  trainyard lint --explain 401")]
 pub(crate) struct Lint {
     /// Job files, YAML or JSON, or folders of them; `-` reads stdin
-    #[arg(value_name = "PATH", required_unless_present = "explain")]
+    #[arg(value_name = "PATH", required_unless_present_any = ["explain", "list"])]
     pub(crate) files: Vec<PathBuf>,
     /// Purpose of the jobs; sets the severity of findings
     ///
@@ -48,9 +49,14 @@ pub(crate) struct Lint {
     /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) format: LintFormat,
-    /// Print the documentation of one rule and exit
+    /// Print the documentation of one rule, such as `TY401` or `401`, and exit
     #[arg(long, value_name = "CODE", conflicts_with = "files")]
     pub(crate) explain: Option<String>,
+    /// Print all rules with their severities and titles, and exit
+    ///
+    /// `--profile` leaves out the rules that the profile does not check.
+    #[arg(long, conflicts_with_all = ["files", "explain", "fix"])]
+    pub(crate) list: bool,
     #[command(flatten)]
     pub(crate) against: Against,
 }

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueEnum};
 
+use trainyard_core::plan::hardware::Spec;
+
 use super::Format;
 
 /// Predict which parallel layouts fit, their speed, failures and cost
@@ -13,7 +15,7 @@ use super::Format;
 /// Works offline.
 ///
 /// `--rows FILE` instead predicts the published runs in a table and prints the table with `pred_…` columns
-/// appended.
+/// appended. `--list gpus` prints the known GPUs; `models`, `software` and `networks` likewise.
 ///
 /// Exit code 0: at least one layout fits. 1: none fits. 2: the input is invalid.
 #[derive(Debug, ClapArgs)]
@@ -23,6 +25,10 @@ Examples:
   trainyard plan --config config.json --gpu B200 --gpus 64 --tp 2 --what-if
   trainyard plan --layers 48 --hidden 8192 --heads 64 --gpu A100-80GB --gpus 256 --network 25gbe
   trainyard plan --model llama3-8b --gpus 64 --tokens 1T --emit job > job.yaml
+  trainyard plan --model meta-llama/Llama-3.1-8B --gpu-spec memory=48,tflops=180,bandwidth=900 --gpus 8
+  trainyard plan --model llama3-8b --qlora rank=16 --gpu RTX-4090 --gpus 1 --software torch
+  trainyard plan --calibrate > h200.json && trainyard plan --model llama3.2-3b --gpu H200 --gpus 1 --profile h200.json
+  trainyard plan --list gpus
   trainyard plan --rows published-runs.csv > predicted.csv")]
 pub(crate) struct Plan {
     #[command(flatten)]
@@ -38,6 +44,23 @@ pub(crate) struct Plan {
     /// Predict the runs in this CSV table and print it with columns appended; `-` reads stdin
     #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "config", "emit", "svg"])]
     pub(crate) rows: Option<PathBuf>,
+    /// Measure this machine's first GPU with your own Python and `PyTorch`, and print its profile
+    #[arg(long, conflicts_with_all = ["rows", "emit", "svg", "list", "learn"])]
+    pub(crate) calibrate: bool,
+    /// The Python that `--calibrate` starts
+    #[arg(
+        long,
+        value_name = "PROGRAM",
+        default_value = "python3",
+        requires = "calibrate"
+    )]
+    pub(crate) python: String,
+    /// Fit a profile to your finished runs in this CSV table (columns as for `--rows`, with `iter_time_s`) and print it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["rows", "emit", "svg", "list"])]
+    pub(crate) learn: Option<PathBuf>,
+    /// Print what `--gpu`, `--model`, `--software` or `--network` accepts, with its figures
+    #[arg(long, value_name = "WHAT", conflicts_with_all = ["rows", "emit", "svg"])]
+    pub(crate) list: Option<Known>,
     /// Number of layouts to list
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
     pub(crate) top: usize,
@@ -110,6 +133,10 @@ pub(crate) struct On {
     /// GPU model, such as `H100` or `A100-80GB`
     #[arg(long, value_name = "NAME", default_value = "H100")]
     pub(crate) gpu: String,
+    /// A GPU that is not listed: `memory=GIB,tflops=TFLOPS,bandwidth=GB/S` (dense bf16, memory bandwidth), and optionally
+    /// `fp8=TFLOPS`, `link=GB/S`, `network=GB/S`, `per-node=COUNT`, `price=DOLLARS`
+    #[arg(long, value_name = "FIGURES", conflicts_with = "gpu", value_parser = parse_spec)]
+    pub(crate) gpu_spec: Option<Spec>,
     /// Number of GPUs
     #[arg(long, value_name = "COUNT", default_value_t = 64)]
     pub(crate) gpus: u32,
@@ -131,6 +158,9 @@ pub(crate) struct On {
     /// Oversubscription above the leaf switches; 2 means half the bandwidth
     #[arg(long, value_name = "TIMES", default_value_t = 1.0)]
     pub(crate) oversubscription: f64,
+    /// Measured profile of the GPU, as `--calibrate` or `--learn` printed it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) profile: Option<PathBuf>,
     /// Dollars per GPU-hour
     #[arg(long, value_name = "DOLLARS")]
     pub(crate) price: Option<f64>,
@@ -152,9 +182,24 @@ pub(crate) struct Goal {
     /// Training software, which decides kernels and overlap
     #[arg(long, value_name = "NAME", default_value = "megatron-core")]
     pub(crate) software: String,
-    /// Tokens to train, such as `15T` or `300B` [default: 20 per parameter]
+    /// Tokens to train, such as `15T` or `300B` [default: 20 per parameter; 100 million when fine-tuning]
     #[arg(long, value_name = "COUNT")]
     pub(crate) tokens: Option<String>,
+    /// Fine-tune all weights: changes the defaults of batch and tokens
+    #[arg(long)]
+    pub(crate) finetune: bool,
+    /// Train `LoRA` adapters on every linear layer, such as `rank=16`
+    #[arg(long, value_name = "rank=RANK", value_parser = parse_rank)]
+    pub(crate) lora: Option<u32>,
+    /// The same over frozen weights of 4 bits (`QLoRA`)
+    #[arg(long, value_name = "rank=RANK", value_parser = parse_rank, conflicts_with = "lora")]
+    pub(crate) qlora: Option<u32>,
+    /// Optimizer
+    #[arg(long, value_name = "NAME", default_value = "adamw")]
+    pub(crate) optimizer: OptimizerName,
+    /// Keep gradients and optimizer state in host memory (`ZeRO`-Offload)
+    #[arg(long)]
+    pub(crate) offload: bool,
 }
 
 /// Degrees that are fixed, not searched.
@@ -182,6 +227,9 @@ pub(crate) struct Degrees {
     /// Activation recomputation
     #[arg(long, value_name = "WHAT")]
     pub(crate) recompute: Option<Recompute>,
+    /// Recompute every layer in the backward pass; the same as `--recompute full`
+    #[arg(long, conflicts_with = "recompute")]
+    pub(crate) gradient_checkpointing: bool,
     /// What is sharded over data parallel ranks
     #[arg(long, value_name = "HOW")]
     pub(crate) sharding: Option<Sharding>,
@@ -214,6 +262,64 @@ pub(crate) struct Recovery {
     /// Hours to repair a failed machine
     #[arg(long, value_name = "HOURS", default_value_t = 24.0)]
     pub(crate) repair: f64,
+}
+
+fn parse_spec(text: &str) -> Result<Spec, String> {
+    let (mut memory, mut tflops, mut bandwidth) = (None, None, None);
+    let (mut fp8, mut link, mut network, mut per_node, mut price) = (None, None, None, None, None);
+    for part in text.split(',').filter(|part| !part.trim().is_empty()) {
+        let (name, figure) = part
+            .split_once('=')
+            .ok_or_else(|| format!("`{part}` is not NAME=FIGURE"))?;
+        let number = figure
+            .trim()
+            .parse::<f64>()
+            .ok()
+            .filter(|number| number.is_finite() && *number > 0.0 && *number < 1e9)
+            .ok_or_else(|| format!("`{figure}` is not a number greater than 0"))?;
+        let place = match name.trim() {
+            "memory" => &mut memory,
+            "tflops" => &mut tflops,
+            "bandwidth" => &mut bandwidth,
+            "fp8" => &mut fp8,
+            "link" => &mut link,
+            "network" => &mut network,
+            "per-node" => &mut per_node,
+            "price" => &mut price,
+            other => {
+                return Err(format!(
+                    "unknown figure `{other}`; expected one of `memory`, `tflops`, `bandwidth`, `fp8`, `link`, `network`, `per-node`, `price`"
+                ));
+            }
+        };
+        *place = Some(number);
+    }
+    let needed =
+        |name: &str, figure: Option<f64>| figure.ok_or_else(|| format!("`{name}=` is missing"));
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the range is checked above"
+    )]
+    let per_node = per_node.map(|count: f64| (count.round() as u32).clamp(1, 1024));
+    Ok(Spec {
+        memory: needed("memory", memory)?,
+        tflops: needed("tflops", tflops)?,
+        bandwidth: needed("bandwidth", bandwidth)?,
+        fp8,
+        link,
+        network,
+        per_node,
+        price,
+    })
+}
+
+fn parse_rank(text: &str) -> Result<u32, String> {
+    let digits = text.strip_prefix("rank=").unwrap_or(text);
+    match digits.parse::<u32>() {
+        Ok(rank @ 1..=4096) => Ok(rank),
+        _ => Err("expected a rank from 1 to 4096, such as `rank=16`".to_owned()),
+    }
 }
 
 fn parse_rate(text: &str) -> Result<(String, f64), String> {
@@ -277,4 +383,29 @@ pub(crate) enum GroupOrder {
 pub(crate) enum Emit {
     /// A job file for production
     Job,
+}
+
+/// What is listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Known {
+    /// GPUs and other accelerators
+    Gpus,
+    /// Models
+    Models,
+    /// Training software
+    Software,
+    /// Networks
+    Networks,
+}
+
+/// Optimizer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OptimizerName {
+    /// Two moments per parameter
+    Adamw,
+    /// Two moments of 8 bits (bitsandbytes, torchao)
+    #[value(name = "adam8bit")]
+    Adam8bit,
+    /// One moment
+    Sgd,
 }

@@ -59,9 +59,6 @@ pub(crate) struct Preflight {
     pub(crate) image: String,
     #[command(flatten)]
     pub(crate) place: Place,
-    /// Run as a member of a cluster preflight, as the environment variables describe
-    #[arg(long, hide = true)]
-    pub(crate) serve: bool,
     /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) format: Format,

@@ -17,6 +17,7 @@ Examples:
   trainyard simulate --gpus 16384 --days 54
   trainyard simulate --gpus 100000 --days 30 --path requeue --save-every 300
   trainyard simulate --gpus 4096 --failures 0.05 --bad-share 0.1 --bad-times 5 --sensitivity
+  trainyard simulate --gpus 512 --days 30 --job status.json
   trainyard simulate --gpus 16384 --days 14 --svg timeline.svg")]
 pub(crate) struct Simulate {
     /// GPUs of the job
@@ -36,6 +37,10 @@ pub(crate) struct Simulate {
     /// Simulate until the job has trained for this many days instead
     #[arg(long, value_name = "DAYS", conflicts_with = "days")]
     pub(crate) train_days: Option<f64>,
+    /// Take failures, restarts and saves from a finished job of this size: the output of `trainyard status JOB --format json`;
+    /// may be repeated
+    #[arg(long = "job", value_name = "FILE")]
+    pub(crate) jobs: Vec<PathBuf>,
     /// Seed of the random numbers
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(crate) seed: u64,

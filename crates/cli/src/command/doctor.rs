@@ -5,6 +5,7 @@
 //!
 //! Invariant: memory does not grow with the size of a log: each is read in pieces.
 
+mod cluster;
 mod expand;
 mod follow;
 mod input;
@@ -30,11 +31,10 @@ use trainyard_core::diagnose::{Doctor as Reader, Report, Rules};
 use self::{expand::Bounds, input::Input};
 use crate::{
     args::{Doctor, Format},
-    cluster,
+    clean,
     failure::{Exit, Failure},
     output,
     printer::Printer,
-    run::clean,
     words,
 };
 
@@ -58,12 +58,15 @@ pub(super) fn run(args: &Doctor, printer: &mut Printer) -> Result<Exit, Failure>
     }
     let mut in_part = false;
     let (doctor, failures, sources) = match &args.job {
-        Some(job) if of_cluster => cluster::doctor::read(args, job, &rules, printer)?,
+        Some(job) if of_cluster => cluster::read(args, job, &rules, printer)?,
         _ => {
             let inputs = input::find(args)?;
             let (mut doctor, failures, cut) = read_all(&inputs, &rules);
             for known in input::known(args)? {
                 doctor.add_known_end(known);
+            }
+            if input::succeeded(args)? {
+                doctor.set_succeeded();
             }
             for failure in &cut {
                 printer.error(failure);
@@ -187,11 +190,6 @@ fn print(
             text.push_str(&text::render(report, width, paint));
             printer.data(text.as_bytes())
         }
-        Format::Json => {
-            let mut json = serde_json::to_vec_pretty(&Document { report, warnings })
-                .context("cannot write the report as JSON")?;
-            json.push(b'\n');
-            printer.data(&json)
-        }
+        Format::Json => printer.json(&Document { report, warnings }),
     }
 }

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use anyhow::Context as _;
 use jiff::Timestamp;
 use serde::Serialize;
 use trainyard_core::{
@@ -13,10 +12,10 @@ use trainyard_host::{FailedRank, Outcome};
 
 use crate::{
     args::{Explain, Format},
-    cluster,
+    clean, cluster,
     failure::{Exit, Failure},
-    printer::{Paint, Printer},
-    run::clean,
+    paint::Paint,
+    printer::Printer,
     stored::{self, Stored},
     words,
 };
@@ -37,7 +36,10 @@ const HEADINGS: usize = 10;
 /// Prints the answer.
 pub(super) fn run(args: &Explain, printer: &mut Printer) -> Result<Exit, Failure> {
     let facts = if args.place.is_cluster() {
-        cluster::explain::facts(args)?
+        let site = cluster::connect(&args.place)?;
+        let job = site.find(&args.which.job)?;
+        let words = site.words(&args.which.job);
+        site.look.facts(&job, &words).map_err(cluster::refused)?
     } else {
         let store = stored::open(&args.state)?;
         here(&stored::find(&store, &args.which)?)
@@ -51,18 +53,12 @@ pub(super) fn run(args: &Explain, printer: &mut Printer) -> Result<Exit, Failure
             let text = render(&facts.job.name, &answer, width, printer.stdout_paint());
             printer.data(text.as_bytes())?;
         }
-        Format::Json => {
-            let document = Document {
-                version: 1,
-                job: &facts.job.name,
-                namespace: &facts.job.namespace,
-                answer: &answer,
-            };
-            let mut json =
-                serde_json::to_vec_pretty(&document).context("cannot write the answer as JSON")?;
-            json.push(b'\n');
-            printer.data(&json)?;
-        }
+        Format::Json => printer.json(&Document {
+            version: 1,
+            job: &facts.job.name,
+            namespace: &facts.job.namespace,
+            answer: &answer,
+        })?,
     }
     Ok(match answer.standing {
         Standing::Failed => Exit::Failed,

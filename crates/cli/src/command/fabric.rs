@@ -2,7 +2,6 @@
 //!
 //! Invariant: where anything is wrong in any file, nothing is written.
 
-use anyhow::Context as _;
 use serde_json::{Value, json};
 use trainyard_core::{
     fabric,
@@ -80,11 +79,6 @@ fn write(objects: &[Value], format: RenderFormat, printer: &mut Printer) -> Resu
             let texts: Vec<String> = objects.iter().map(spec::to_yaml).collect();
             printer.data(texts.join("---\n").as_bytes())
         }
-        RenderFormat::Json => {
-            let list = json!({"version": 1, "items": objects});
-            let mut text = serde_json::to_vec_pretty(&list).context("cannot write JSON")?;
-            text.push(b'\n');
-            printer.data(&text)
-        }
+        RenderFormat::Json => printer.json(&json!({"version": 1, "items": objects})),
     }
 }

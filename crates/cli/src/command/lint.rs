@@ -75,6 +75,9 @@ pub(super) fn run(args: &Lint, printer: &mut Printer) -> Result<Exit, Failure> {
         return explain(code, printer);
     }
     let profile = args.profile.map(Profile::from);
+    if args.list {
+        return list(profile, args.format, printer);
+    }
     let mut summary = Summary::default();
     let mut opened = open(args, &mut summary, printer);
     if args.fix {
@@ -95,7 +98,7 @@ pub(super) fn run(args: &Lint, printer: &mut Printer) -> Result<Exit, Failure> {
     match args.format {
         LintFormat::Text => print(&linted, printer)?,
         LintFormat::Json => print_json(&linted, summary, printer)?,
-        LintFormat::Sarif => write_json(&sarif::log(&linted), printer)?,
+        LintFormat::Sarif => printer.json(&sarif::log(&linted))?,
         LintFormat::Github => {
             for file in &linted {
                 for finding in &file.findings {
@@ -105,7 +108,8 @@ pub(super) fn run(args: &Lint, printer: &mut Printer) -> Result<Exit, Failure> {
         }
     }
     printer.flush()?;
-    super::note_foreign(&readable(&opened), "not linted", printer);
+    let passed_over = lint::passed_over(&readable(&opened));
+    super::note_objects(&passed_over, "not linted", printer);
     printer.summary(&words(summary));
     Ok(match summary {
         Summary {
@@ -292,20 +296,66 @@ fn print_json(linted: &[Linted], summary: Summary, printer: &mut Printer) -> Res
         findings,
         summary,
     };
-    write_json(&report, printer)
+    printer.json(&report)
 }
 
-fn write_json(value: &impl Serialize, printer: &mut Printer) -> Result<(), Failure> {
-    let mut json = serde_json::to_vec_pretty(value).context("cannot write the findings as JSON")?;
-    json.push(b'\n');
-    printer.data(&json)
+/// One rule in the JSON form of `--list`. Documented in `docs/reference/json.md`; fields are only ever added.
+#[derive(Debug, Serialize)]
+struct Listed {
+    code: &'static str,
+    title: &'static str,
+    demo: Option<Severity>,
+    production: Severity,
+}
+
+/// Every rule that `profile` checks, and without one every rule.
+fn list(
+    profile: Option<Profile>,
+    format: LintFormat,
+    printer: &mut Printer,
+) -> Result<Exit, Failure> {
+    let checked = |rule: &&Rule| profile.is_none_or(|profile| rule.severity(profile).is_some());
+    let rules = lint::rules().filter(checked);
+    match format {
+        LintFormat::Text => {
+            for rule in rules {
+                let demo = rule
+                    .demo
+                    .map_or_else(|| "-".to_owned(), |it| it.to_string());
+                let severity = match profile.and_then(|profile| rule.severity(profile)) {
+                    Some(severity) => severity.to_string(),
+                    None if rule.demo == Some(rule.production) => demo,
+                    None => format!("{demo}/{}", rule.production),
+                };
+                let line = format!("{}  {severity:15}  {}\n", rule.code, rule.title);
+                printer.data(line.as_bytes())?;
+            }
+        }
+        LintFormat::Json => {
+            let rules: Vec<Listed> = rules
+                .map(|rule| Listed {
+                    code: rule.code,
+                    title: rule.title,
+                    demo: rule.demo,
+                    production: rule.production,
+                })
+                .collect();
+            printer.json(&serde_json::json!({"version": 1, "rules": rules}))?;
+        }
+        LintFormat::Sarif | LintFormat::Github => {
+            return Err(Failure::new("`--list` has the formats `text` and `json`")
+                .hint("leave `--format` out"));
+        }
+    }
+    printer.flush()?;
+    Ok(Exit::Done)
 }
 
 fn explain(code: &str, printer: &mut Printer) -> Result<Exit, Failure> {
-    let wanted = code.to_ascii_uppercase();
-    let Some(rule) = lint::rule(&wanted) else {
-        let hint =
-            "see docs/reference/lint-rules.md for all rules; findings show their code in brackets";
+    let wanted = code.trim().to_ascii_uppercase();
+    let digits = wanted.strip_prefix("TY").unwrap_or(&wanted);
+    let Some(rule) = lint::rule(&format!("TY{digits}")) else {
+        let hint = "`trainyard lint --list` prints all rules; findings show their code in brackets";
         return Err(Failure::new(format!("unknown rule `{code}`")).hint(hint));
     };
     printer.data(page(rule).as_bytes())?;

@@ -58,7 +58,7 @@ pub(super) fn run(args: &New, printer: &mut Printer) -> Result<Exit, Failure> {
     let asks = !args.yes && io::stdin().is_terminal() && printer.stderr_is_terminal();
     let named = args.template.as_ref().or(args.template_flag.as_ref());
     let template = match (named, asks) {
-        (Some(name), _) => template::find(name).map_err(|refusal| refused(&refusal))?,
+        (Some(name), _) => template::find(name)?,
         (None, true) => ask::template(printer)?,
         (None, false) => {
             return Err(
@@ -75,16 +75,14 @@ pub(super) fn run(args: &New, printer: &mut Printer) -> Result<Exit, Failure> {
     let mut answers = Answers::new(template, profile);
     for question in Question::ALL {
         match given(&args.answers, question) {
-            Some(text) => answers
-                .set(question, text)
-                .map_err(|refusal| refused(&refusal))?,
+            Some(text) => answers.set(question, text)?,
             None if asks && answers.applies(question) && !has_rare_answer(question) => {
                 ask::question(question, &mut answers, printer)?;
             }
             None => {}
         }
     }
-    let text = answers.write().map_err(|refusal| refused(&refusal))?;
+    let text = answers.write()?;
     let output = output(args, &answers);
     if source::is_stdin(&output) {
         printer.data(text.as_bytes())?;
@@ -179,11 +177,13 @@ fn quoted(path: &Path) -> String {
     }
 }
 
-fn refused(refusal: &Refusal) -> Failure {
-    let failure = Failure::new(refusal.to_string());
-    match refusal.hint() {
-        Some(hint) => failure.hint(hint),
-        None => failure,
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let failure = Self::new(refusal.to_string());
+        match refusal.hint() {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
     }
 }
 

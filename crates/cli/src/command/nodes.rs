@@ -14,10 +14,11 @@ use trainyard_core::{
 
 use crate::{
     args::{Format, Nodes},
+    clean,
     failure::{Exit, Failure},
     node_source,
-    printer::{Paint, Printer},
-    run::clean,
+    paint::Paint,
+    printer::Printer,
     tree::Branch,
     words,
 };
@@ -63,10 +64,7 @@ pub(super) fn run(args: &Nodes, printer: &mut Printer) -> Result<Exit, Failure> 
                 cluster: &area,
                 warnings: &snapshot.warnings,
             };
-            let mut json =
-                serde_json::to_vec_pretty(&document).context("cannot write the nodes as JSON")?;
-            json.push(b'\n');
-            printer.data(&json)?;
+            printer.json(&document)?;
         }
     }
     Ok(Exit::Done)

@@ -14,51 +14,52 @@ use crate::{
 
 /// Runs the operator until it is asked to end.
 pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
-    let namespace = args.namespace.filter(|name| !name.is_empty());
-    if args.progress_bind != Bind::Off && args.webhook_bind == Bind::Off {
+    let namespace = args.scope.namespace.filter(|name| !name.is_empty());
+    if args.serving.progress_bind != Bind::Off && args.serving.webhook_bind == Bind::Off {
         return Err(Failure::new(
             "`--progress-bind` needs the webhook certificate, and the webhooks are disabled",
         )
         .hint("enable them with `--webhook-bind :9443`, or remove `--progress-bind`"));
     }
     let serving = Serving {
-        pushes: args.progress_bind,
-        metrics: args.metrics_bind,
-        health: args.health_bind,
+        pushes: args.serving.progress_bind,
+        metrics: args.serving.metrics_bind,
+        health: args.serving.health_bind,
         webhooks: (!args.shadow).then(|| Webhooks {
-            bind: args.webhook_bind,
-            certificate: match args.webhook_cert_dir {
+            bind: args.serving.webhook_bind,
+            certificate: match args.serving.webhook_cert_dir {
                 Some(folder) => CertificateSource::Folder(folder),
                 None => CertificateSource::Issued {
-                    namespace: args.lease_namespace.clone(),
+                    namespace: args.leadership.lease_namespace.clone(),
                 },
             },
-            client_ca: args.webhook_client_ca,
+            client_ca: args.serving.webhook_client_ca,
         }),
     };
-    let own_namespace = Some(args.lease_namespace.clone());
-    let lease = (!args.no_leader_elect && !args.shadow).then(|| Lease {
-        namespace: args.lease_namespace,
-        name: args.lease_name,
+    let own_namespace = Some(args.leadership.lease_namespace.clone());
+    let lease = (!args.leadership.no_leader_elect && !args.shadow).then(|| Lease {
+        namespace: args.leadership.lease_namespace,
+        name: args.leadership.lease_name,
         identity: identity(),
     });
     let process = Process {
         options: Options {
-            nodes: namespace.is_none() || args.watch_nodes,
-            placement: !args.no_placement,
-            preemption: args.preemption.into(),
+            nodes: namespace.is_none() || args.scope.watch_nodes,
+            placement: !args.gangs.no_placement,
+            preemption: args.gangs.preemption.into(),
             namespace,
-            kinds: kinds(&args.kinds)?,
+            kinds: kinds(&args.scope.kinds)?,
             workers: args.workers.into(),
             calls: args.calls.into(),
             lease,
             cluster: launch::Cluster {
-                domain: args.cluster_domain.filter(|domain| !domain.is_empty()),
-                agent_image: args.agent_image.filter(|image| !image.is_empty()),
+                domain: args.pods.cluster_domain.filter(|domain| !domain.is_empty()),
+                agent_image: args.pods.agent_image.filter(|image| !image.is_empty()),
                 // In shadow nothing is granted, and what the other operator granted is compared.
-                launcher_rights: args.mpi_launcher_rights || args.shadow,
-                network_policy: network_policy(args.network_policy),
+                launcher_rights: args.pods.mpi_launcher_rights || args.shadow,
+                network_policy: network_policy(args.pods.network_policy),
                 gang_scheduler: args
+                    .gangs
                     .gang_scheduler_name
                     .as_deref()
                     .and_then(launch::GangScheduler::named),
@@ -66,9 +67,9 @@ pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
             },
             shadow: args.shadow,
             gate: Gate {
-                result_lasts: args.preflight_lasts,
-                probation_lasts: args.probation_lasts,
-                cap: Cap::percent(args.probation_cap),
+                result_lasts: args.preflight.preflight_lasts,
+                probation_lasts: args.preflight.probation_lasts,
+                cap: Cap::percent(args.preflight.probation_cap),
                 ..Gate::default()
             },
             own_namespace,
@@ -81,9 +82,9 @@ pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
         kubeconfig: args.cluster.kubeconfig,
         context: args.cluster.context,
         serving,
-        collector: args.otlp_endpoint,
+        collector: args.telemetry.otlp_endpoint,
         logs: Logs {
-            json: args.log_format == LogFormat::Json,
+            json: args.telemetry.log_format == LogFormat::Json,
             level: match printer.verbosity() {
                 Verbosity::Quiet => Importance::Warnings,
                 Verbosity::Normal => Importance::Done,

@@ -14,10 +14,11 @@ use trainyard_core::{
 use super::jobs_file;
 use crate::{
     args::{Format, PlaceJob},
+    clean,
     failure::{Exit, Failure},
     node_source,
-    printer::{Paint, Printer},
-    run::clean,
+    paint::Paint,
+    printer::Printer,
     tree::Branch,
     words,
 };
@@ -83,10 +84,7 @@ pub(super) fn run(args: &PlaceJob, printer: &mut Printer) -> Result<Exit, Failur
                 jobs: gangs.iter().map(|gang| entry(gang, &placement)).collect(),
                 warnings: &placement.warnings,
             };
-            let mut json = serde_json::to_vec_pretty(&document)
-                .context("cannot write the node assignment as JSON")?;
-            json.push(b'\n');
-            printer.data(&json)?;
+            printer.json(&document)?;
         }
     }
     Ok(if placement.refused.is_empty() {

@@ -2,7 +2,9 @@
 //!
 //! Words and wiring; every figure is worked out in `core::plan`.
 
+mod calibrate;
 mod emit;
+mod list;
 mod request;
 mod rows;
 mod svg;
@@ -11,10 +13,12 @@ mod text;
 use serde::Serialize;
 use trainyard_core::plan::{
     answer::{self, Bound, Cost, Misfit, Point, WhatIf},
+    confidence::{self, Interval, RESIDUALS},
     groups::{self, Axis, Order},
     hardware::TABLE_VERSION,
     recovery::{self, Component, Outlay, Recovery},
     search::{Candidate, Found, Request, search},
+    tuning::Tuning,
 };
 
 use crate::{
@@ -37,6 +41,9 @@ struct Report {
     software: &'static str,
     sequence: u32,
     global_batch: u32,
+    tuning: Tuning,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    assumptions: Vec<String>,
     tried: usize,
     fitting: usize,
     layouts: Vec<Candidate>,
@@ -63,6 +70,11 @@ struct Model {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Best {
+    #[serde(rename = "do")]
+    advice: String,
+    interval: Interval,
+    trained_parameters: f64,
+    host_bytes: f64,
     bound: Bound,
     convention: &'static str,
     parallelism: String,
@@ -86,6 +98,16 @@ pub(super) fn run(args: &Plan, printer: &mut Printer) -> Result<Exit, Failure> {
     if let Some(path) = &args.rows {
         return rows::run(path, printer);
     }
+    if args.calibrate {
+        return calibrate::calibrate(&args.python, printer);
+    }
+    if let Some(path) = &args.learn {
+        return calibrate::learn(path, printer);
+    }
+    if let Some(what) = args.list {
+        printer.data(list::list(what).as_bytes())?;
+        return Ok(Exit::Done);
+    }
     let (name, request) = request::of(args)?;
     let found = search(&request);
     let report = report(args, name, &request, &found)?;
@@ -98,7 +120,7 @@ pub(super) fn run(args: &Plan, printer: &mut Printer) -> Result<Exit, Failure> {
                 printer.error(&nothing_fits(&report, &request));
                 return Ok(Exit::Failed);
             };
-            let file = emit::job(&request, &report.layouts[0], best, &report.model.name);
+            let file = emit::job(&request, &report.layouts[0], best, &report.model.name)?;
             printer.data(file.as_bytes())?;
         }
         (None, Format::Json) => {
@@ -152,6 +174,8 @@ fn report(args: &Plan, name: String, request: &Request, found: &Found) -> Result
         software: request.software.name,
         sequence: request.sequence,
         global_batch: request.global_batch,
+        tuning: request.tuning,
+        assumptions: request::assumptions(args, request),
         tried: found.tried,
         fitting: found.ranked.len(),
         layouts: found.ranked.iter().take(args.top.max(1)).copied().collect(),
@@ -174,10 +198,11 @@ fn best(args: &Plan, request: &Request, candidate: &Candidate) -> Result<Best, F
     let hourly = args.on.price.unwrap_or(request.cluster.gpu.hourly);
     let nodes = request.cluster.gpus.div_ceil(request.cluster.gpu.per_node);
     let rates = request::rates(&args.recovery)?;
+    let trained_parameters = request.tuning.trained(&request.shape);
     let outlay = recovery::recovery(&Recovery {
         gpus: request.cluster.gpus,
         per_node: request.cluster.gpu.per_node,
-        parameters: request.shape.parameters(),
+        parameters: trained_parameters,
         rate: rates.iter().map(|component| component.rate).sum(),
         storage: 1e9 * args.recovery.storage.unwrap_or(2.0 * f64::from(nodes)),
         saving: request::saving(args.recovery.saving),
@@ -189,7 +214,14 @@ fn best(args: &Plan, request: &Request, candidate: &Candidate) -> Result<Best, F
         GroupOrder::Megatron => Order::Megatron,
         GroupOrder::DeviceMesh => Order::DeviceMesh,
     });
+    let interval = confidence::interval(&confidence::planned(request), RESIDUALS.iter());
     Ok(Best {
+        advice: text::advice(request, candidate, &outlay, &interval),
+        interval,
+        trained_parameters,
+        host_bytes: request
+            .tuning
+            .host_bytes(&request.shape, request.software.optimizer_bytes),
         bound: answer::bound(candidate, request.cluster.gpu.name),
         convention: trainyard_core::plan::flops::Convention::Model.name(),
         parallelism: groups::annotation(&candidate.layout),

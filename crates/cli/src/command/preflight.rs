@@ -5,14 +5,13 @@ mod cluster;
 use std::{collections::BTreeMap, path::Path};
 
 use trainyard_core::{
-    probe::{self, Needs, NodeReport, Report, VolumeNeeds},
+    probe::{self, Needs, Report, VolumeNeeds},
     spec::{self, Job, Role},
 };
 
 use super::jobs_file;
 use crate::{
     args::Preflight,
-    environment,
     fabrics::Fabrics,
     failure::{Exit, Failure},
     preflight,
@@ -25,9 +24,6 @@ const NAMELESS: &str = "this machine";
 
 /// Looks at this machine and prints its checks.
 pub(super) fn run(args: &Preflight, printer: &mut Printer) -> Result<Exit, Failure> {
-    if args.serve {
-        return serve(printer);
-    }
     if args.place.is_cluster() {
         return cluster::run(args, printer);
     }
@@ -43,9 +39,8 @@ pub(super) fn run(args: &Preflight, printer: &mut Printer) -> Result<Exit, Failu
     let reading = trainyard_probe::read(&args.root, &needs);
     let name = reading.hostname.value().filter(|name| !name.is_empty());
     let name = name.map_or(NAMELESS, String::as_str).to_owned();
-    let checks = probe::examine(&reading, &needs);
     let report = Report {
-        nodes: BTreeMap::from([(name, NodeReport { checks })]),
+        nodes: probe::compose(&BTreeMap::from([(name, reading)]), &needs, []),
         ..Report::default()
     };
     preflight::print(&report, args.format, printer)
@@ -124,12 +119,4 @@ fn role(args: &Preflight, job: &Job) -> Result<Role, Failure> {
     let names: Vec<String> = declared.iter().map(|role| format!("`{role}`")).collect();
     let message = format!("{} `{}` has no role `{wanted}`", job.kind, job.name);
     Err(Failure::new(message).hint(format!("it has {}", names.join(", "))))
-}
-
-/// Takes part in a preflight of a cluster, as a pod of it.
-fn serve(printer: &mut Printer) -> Result<Exit, Failure> {
-    let mut report = Vec::new();
-    trainyard_probe::path::serve(&environment::lookup, &mut report).map_err(anyhow::Error::new)?;
-    printer.data(&report)?;
-    Ok(Exit::Done)
 }

@@ -1,25 +1,19 @@
-//! `trainyard ps`: what runs and ran here.
+//! `trainyard ps`: the runs on this machine, or the jobs of a cluster.
 
-use std::{
-    cmp::Reverse,
-    path::{Path, PathBuf},
-    thread,
-    time::Duration,
-};
+use std::{cmp::Reverse, path::PathBuf, thread, time::Duration};
 
-use anyhow::Context as _;
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 use serde::Serialize;
 use trainyard_host::store::{RunFolder, Store, StoreError};
 
 use crate::{
     args::{Format, Ps},
-    cluster,
+    clean, cluster,
     failure::{Exit, Failure},
+    job_report::{JobRow, Origin},
     printer::Printer,
-    processes::{self, Processes},
-    run::clean,
     stored::{self, Stored},
+    table::columns,
     words,
 };
 
@@ -30,54 +24,14 @@ const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
 /// The JSON form. Documented in `docs/reference/json.md`; fields are only ever added.
 #[derive(Debug, Serialize)]
-struct List<'a> {
+struct List {
     version: u32,
-    runs: Vec<Entry<'a>>,
+    runs: Vec<JobRow>,
     /// Runs of which a file cannot be read.
-    unreadable: &'a [Unreadable],
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Entry<'a> {
-    job: &'a str,
-    kind: &'a str,
-    namespace: &'a str,
-    run_id: &'a str,
-    state: &'static str,
-    live: bool,
-    attempts: u32,
-    pods: u32,
-    started_at: Timestamp,
-    ended_at: Option<Timestamp>,
-    last_step: Option<u64>,
-    last_loss: Option<f64>,
-    attempt_step: Option<u64>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    processes: Vec<Processes>,
-    folder: &'a Path,
-}
-
-impl<'a> Entry<'a> {
-    fn new(run: &'a Stored) -> Self {
-        Self {
-            job: &run.record.name,
-            kind: &run.record.kind,
-            namespace: &run.record.namespace,
-            run_id: &run.folder.id,
-            state: run.state(),
-            live: run.live,
-            attempts: run.attempts(),
-            pods: run.pods(),
-            started_at: run.record.started_at,
-            ended_at: run.ended_at(),
-            last_step: run.last_step(),
-            last_loss: run.last_loss(),
-            attempt_step: run.attempt_progress().map(|reported| reported.step),
-            processes: processes::of(run),
-            folder: &run.folder.path,
-        }
-    }
+    unreadable: Vec<Unreadable>,
+    /// What to print for people where nothing is listed.
+    #[serde(skip)]
+    if_empty: String,
 }
 
 /// A run, or a job, of which a file cannot be read.
@@ -122,39 +76,8 @@ fn started_at(run_id: &str) -> Option<Timestamp> {
     Some(time.to_zoned(TimeZone::UTC).ok()?.timestamp())
 }
 
-/// Every run that is asked for, the newest first, and those that cannot be read.
-fn list(store: &Store, all: bool) -> Result<(Vec<Stored>, Vec<Unreadable>), Failure> {
-    let (mut runs, mut unreadable) = (Vec::new(), Vec::new());
-    for job in store.jobs().map_err(stored::refused)? {
-        // Asked first: a run that ends in between is then seen as live, and never as one whose
-        // engine died.
-        let live = store.live_run(&job);
-        let folders = match store.runs(&job) {
-            Ok(folders) => folders,
-            Err(error) => {
-                unreadable.push(Unreadable::job(&job, store, &error));
-                continue;
-            }
-        };
-        let shown = if all { folders.len() } else { 1 };
-        for folder in folders.into_iter().rev().take(shown) {
-            let is_live = live.as_ref() == Some(&folder.id);
-            match Stored::read_as(folder.clone(), is_live) {
-                Ok(run) => runs.push(run),
-                Err(error) => unreadable.push(Unreadable::run(&folder, &error)),
-            }
-        }
-    }
-    runs.sort_by_key(|run| Reverse(run.record.started_at));
-    unreadable.sort_by_key(|run| Reverse(run.started_at));
-    Ok((runs, unreadable))
-}
-
 /// Prints the list. A run that cannot be read has a row that says why.
 pub(super) fn run(args: &Ps, printer: &mut Printer) -> Result<Exit, Failure> {
-    if args.all_namespaces || args.place.is_cluster() {
-        return cluster::ps::run(args, printer);
-    }
     if args.watch {
         return watch(args, printer);
     }
@@ -182,77 +105,126 @@ fn watch(args: &Ps, printer: &mut Printer) -> Result<Exit, Failure> {
 }
 
 fn print(args: &Ps, printer: &mut Printer) -> Result<(), Failure> {
-    let store = stored::open(&args.state)?;
-    let (runs, unreadable) = list(&store, args.all)?;
+    let list = if is_cluster(args) {
+        in_cluster(args)?
+    } else {
+        on_machine(args)?
+    };
     match args.format {
-        Format::Json => {
-            let list = List {
-                version: 1,
-                runs: runs.iter().map(Entry::new).collect(),
-                unreadable: &unreadable,
-            };
-            let mut json =
-                serde_json::to_vec_pretty(&list).context("cannot write the list as JSON")?;
-            json.push(b'\n');
-            printer.data(&json)?;
+        Format::Json => printer.json(&list),
+        Format::Text if list.runs.is_empty() && list.unreadable.is_empty() => {
+            printer.summary(&list.if_empty);
+            Ok(())
         }
-        Format::Text if runs.is_empty() && unreadable.is_empty() => {
-            let root = store.root().display();
-            printer.summary(&format!(
-                "no runs in `{root}`; `trainyard run FILE` starts one"
-            ));
-        }
-        Format::Text => {
-            let table = table(&runs, &unreadable, args.all, Timestamp::now());
-            printer.data(table.as_bytes())?;
-        }
+        Format::Text => printer.data(table(&list, args, Timestamp::now()).as_bytes()),
     }
-    Ok(())
 }
 
-fn table(runs: &[Stored], unreadable: &[Unreadable], all: bool, now: Timestamp) -> String {
+fn is_cluster(args: &Ps) -> bool {
+    args.all_namespaces || args.place.is_cluster()
+}
+
+/// The jobs of the cluster, the newest first.
+fn in_cluster(args: &Ps) -> Result<List, Failure> {
+    let site = cluster::connect(&args.place)?;
+    let namespace = (!args.all_namespaces).then_some(site.namespace.as_str());
+    let jobs = site.look.jobs(namespace).map_err(cluster::refused)?;
+    let if_empty = match namespace {
+        Some(namespace) => format!(
+            "no jobs in namespace `{namespace}`; `{} ps -A` lists all namespaces",
+            site.program()
+        ),
+        None => "no jobs in the cluster".to_owned(),
+    };
+    Ok(List {
+        version: 1,
+        runs: jobs.iter().map(cluster::row).collect(),
+        unreadable: Vec::new(),
+        if_empty,
+    })
+}
+
+/// Every run on this machine that is asked for, the newest first, and those that cannot be read.
+fn on_machine(args: &Ps) -> Result<List, Failure> {
+    let store = stored::open(&args.state)?;
+    let (mut runs, mut unreadable) = (Vec::new(), Vec::new());
+    for job in store.jobs().map_err(stored::refused)? {
+        // Asked first: a run that ends in between is then seen as live, and never as one whose
+        // engine died.
+        let live = store.live_run(&job);
+        let folders = match store.runs(&job) {
+            Ok(folders) => folders,
+            Err(error) => {
+                unreadable.push(Unreadable::job(&job, &store, &error));
+                continue;
+            }
+        };
+        let shown = if args.all { folders.len() } else { 1 };
+        for folder in folders.into_iter().rev().take(shown) {
+            let is_live = live.as_ref() == Some(&folder.id);
+            match Stored::read_as(folder.clone(), is_live) {
+                Ok(run) => runs.push(run.row()),
+                Err(error) => unreadable.push(Unreadable::run(&folder, &error)),
+            }
+        }
+    }
+    runs.sort_by_key(|run| Reverse(run.started_at));
+    unreadable.sort_by_key(|run| Reverse(run.started_at));
+    Ok(List {
+        version: 1,
+        runs,
+        unreadable,
+        if_empty: format!(
+            "no runs in `{}`; `trainyard run FILE` starts one",
+            store.root().display()
+        ),
+    })
+}
+
+fn table(list: &List, args: &Ps, now: Timestamp) -> String {
+    let with_run = args.all && !is_cluster(args);
     let mut heads = vec![
         "JOB", "KIND", "STATE", "ATTEMPTS", "PODS", "AGE", "STEP", "LOSS",
     ];
-    if all {
+    if args.all_namespaces {
+        heads.insert(0, "NAMESPACE");
+    }
+    if with_run {
         heads.push("RUN");
     }
-    let mut rows = vec![heads.iter().map(|head| (*head).to_owned()).collect()];
-    let age = |since: Timestamp| {
-        let age: Duration = now.duration_since(since).try_into().unwrap_or_default();
-        words::age(age)
-    };
-    rows.extend(runs.iter().map(|run| {
-        // While a run is live, steps that its attempt has not repeated yet do not count.
-        let (step, loss) = match run.attempt_progress() {
-            _ if run.report.is_some() => (run.last_step(), run.last_loss()),
-            Some(reported) => (Some(reported.step), run.last_loss()),
-            None => (None, None),
-        };
-        let step = step.map_or("-".to_owned(), words::grouped);
-        let loss = loss.map_or("-".to_owned(), words::loss);
+    let unknown = || "-".to_owned();
+    let age =
+        |at: Option<Timestamp>| at.map_or_else(unknown, |at| words::age(words::since(at, now)));
+    let mut rows = vec![heads.into_iter().map(str::to_owned).collect()];
+    rows.extend(list.runs.iter().map(|job| {
+        let (step, loss) = job.shown_step();
         let mut row = vec![
-            run.record.name.clone(),
-            run.record.kind.clone(),
-            run.state().to_owned(),
-            run.attempts().to_string(),
-            run.pods().to_string(),
-            age(run.record.started_at),
-            step,
-            loss,
+            job.job.clone(),
+            job.kind.clone(),
+            job.state.to_owned(),
+            job.attempts.to_string(),
+            job.pods.to_string(),
+            age(job.created_at),
+            step.map_or_else(unknown, words::grouped),
+            loss.map_or_else(unknown, words::loss),
         ];
-        if all {
-            row.push(run.folder.id.clone());
+        match &job.origin {
+            Origin::Cluster { .. } if args.all_namespaces => row.insert(0, job.namespace.clone()),
+            Origin::Machine { run_id, .. } if with_run => row.push(run_id.clone()),
+            _ => {}
         }
         row
     }));
-    rows.extend(unreadable.iter().map(|run| {
-        let unknown = || "-".to_owned();
+    rows.extend(list.unreadable.iter().map(|run| {
         let mut row = vec![run.job.clone(), unknown(), "Unreadable".to_owned()];
-        row.extend([unknown(), unknown()]);
-        row.push(run.started_at.map_or_else(unknown, age));
-        row.extend([unknown(), unknown()]);
-        if all {
+        row.extend([
+            unknown(),
+            unknown(),
+            age(run.started_at),
+            unknown(),
+            unknown(),
+        ]);
+        if with_run {
             row.push(run.run_id.clone().unwrap_or_else(unknown));
         }
         // Behind the last column, because it is a sentence.
@@ -260,31 +232,4 @@ fn table(runs: &[Stored], unreadable: &[Unreadable], all: bool, now: Timestamp) 
         row
     }));
     columns(&rows)
-}
-
-/// Rows with their cells under each other, three spaces apart.
-pub(crate) fn columns(rows: &[Vec<String>]) -> String {
-    // Measured once: there may be as many rows as runs were ever made.
-    let mut widths: Vec<usize> = Vec::new();
-    for row in rows {
-        for (at, cell) in row.iter().enumerate() {
-            let width = cell.chars().count();
-            match widths.get_mut(at) {
-                Some(widest) => *widest = width.max(*widest),
-                None => widths.push(width),
-            }
-        }
-    }
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (cell, widest) in row.iter().zip(&widths) {
-            let pad = widest + 3 - cell.chars().count();
-            line.push_str(cell);
-            line.extend(std::iter::repeat_n(' ', pad));
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
 }

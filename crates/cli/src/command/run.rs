@@ -187,10 +187,7 @@ pub(super) fn finish(
             if let Some(complaint) = report::complaint(report) {
                 printer.summary(&format!("warning: {complaint}"));
             }
-            let mut json =
-                serde_json::to_vec_pretty(report).context("cannot write the report as JSON")?;
-            json.push(b'\n');
-            printer.data(&json)
+            printer.json(report)
         }
     }
 }

@@ -9,18 +9,19 @@ use std::{fmt::Write as _, time::Duration};
 use anyhow::Context as _;
 use serde::Serialize;
 use trainyard_core::{
-    ledger::PhaseMillis,
-    outlook::{self, Effect, Length, Outlook, Path, PathSeconds, World},
+    ledger::{Phase, PhaseMillis},
+    outlook::{self, Effect, Figures, Length, Outlook, Path, PathSeconds, World},
     plan::recovery::{LLAMA3, Saving as CoreSaving, standbys},
 };
 
 use crate::{
     args::{Format, PathName, Saving, Simulate},
     bar,
-    command::ps::columns,
     failure::{Exit, Failure},
     output,
     printer::Printer,
+    source,
+    table::columns,
     words,
 };
 
@@ -31,6 +32,8 @@ struct Report {
     version: u32,
     seed: u64,
     world: World,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    measured: Vec<String>,
     outlook: Outlook,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sensitivity: Vec<Effect>,
@@ -38,7 +41,8 @@ struct Report {
 
 /// Simulates and says what came of it.
 pub(super) fn run(args: &Simulate, printer: &mut Printer) -> Result<Exit, Failure> {
-    let world = world(args)?;
+    let figures = figures(args)?;
+    let (world, measured) = world(args, &figures)?;
     let outlook = outlook::simulate(&world, args.seed, args.runs);
     if let Some(path) = &args.svg {
         let first = outlook::run(&world, args.seed, 0, true);
@@ -55,6 +59,7 @@ pub(super) fn run(args: &Simulate, printer: &mut Printer) -> Result<Exit, Failur
             Vec::new()
         },
         world,
+        measured,
         outlook,
     };
     match args.format {
@@ -80,7 +85,7 @@ fn title(args: &Simulate) -> String {
 }
 
 /// The world that the arguments describe.
-fn world(args: &Simulate) -> Result<World, Failure> {
+fn world(args: &Simulate, figures: &Figures) -> Result<(World, Vec<String>), Failure> {
     if args.gpus == 0 || args.gpus_per_node == 0 {
         return Err(Failure::new(
             "`--gpus` and `--gpus-per-node` must be at least 1",
@@ -90,6 +95,7 @@ fn world(args: &Simulate) -> Result<World, Failure> {
     let per_thousand = args
         .failures
         .rate
+        .or_else(|| figures.failure_rate(args.gpus))
         .unwrap_or_else(|| LLAMA3.iter().map(|component| component.rate).sum());
     let rate = per_thousand * f64::from(args.gpus_per_node) * 24.0 / 1_000.0;
     let day = 86_400.0;
@@ -144,10 +150,57 @@ fn world(args: &Simulate) -> Result<World, Failure> {
     }
     world.repair.automatic = 3_600.0 * args.spares.repair;
     world.repair.manual = 3_600.0 * args.spares.manual;
+    let mut measured = figures.apply(&mut world);
+    if args.failures.rate.is_none()
+        && let Some(rate) = figures.failure_rate(args.gpus)
+    {
+        measured.insert(0, format!("{rate:.3} failures per 1,000 GPU-hours"));
+    }
     world
         .check()
         .map_err(|error| Failure::new(format!("invalid simulation: {error}")))?;
-    Ok(world)
+    Ok((world, measured))
+}
+
+/// Longest status that is read.
+const STATUS_LIMIT: usize = 64 << 20;
+
+/// What the jobs that are named measured.
+fn figures(args: &Simulate) -> Result<Figures, Failure> {
+    let mut figures = Figures::default();
+    for path in &args.jobs {
+        let name = source::name(path);
+        let text = String::from_utf8(source::read(path, STATUS_LIMIT)?)
+            .map_err(|_| Failure::new(format!("cannot read `{name}`: it is not UTF-8")))?;
+        figures
+            .add(&text)
+            .map_err(|error| Failure::new(format!("cannot use the job `{name}`: {error}")))?;
+    }
+    Ok(figures)
+}
+
+/// What most of the lost time goes to, and what to change first.
+fn first_change(outlook: &Outlook) -> Option<String> {
+    let total: f64 = outlook.phases.values().sum();
+    let (phase, seconds) = outlook
+        .phases
+        .iter()
+        .filter(|(phase, _)| **phase != Phase::Training)
+        .max_by(|one, other| one.1.total_cmp(other.1))?;
+    let (what, change) = match phase {
+        Phase::Redoing => ("repeating lost steps", "save checkpoints more often"),
+        Phase::Saving => ("saving checkpoints", "save asynchronously, or less often"),
+        Phase::Starting => ("starting processes", "shorten the time to the first step"),
+        Phase::Stalled => ("failures that are not detected yet", "detect hangs sooner"),
+        Phase::Restarting => (
+            "restarting",
+            "use a shorter restart path, such as `--path standby`",
+        ),
+        Phase::Queued | Phase::Placing => ("waiting for machines", "keep more standbys"),
+        _ => return None,
+    };
+    let share = 100.0 * seconds / total.max(1.0);
+    (share >= 0.1).then(|| format!("most is lost to {what} ({share:.1} %): {change}"))
 }
 
 #[expect(
@@ -200,6 +253,16 @@ fn text(report: &Report, args: &Simulate, bar: &[String]) -> String {
             "{} did not finish (abandoned)",
             words::counted(outlook.given_up.into(), "run")
         ));
+    }
+    if !report.measured.is_empty() {
+        say(&format!(
+            "measured    {} (of {})",
+            report.measured.join(", "),
+            words::counted(u64::try_from(args.jobs.len()).unwrap_or(u64::MAX), "job")
+        ));
+    }
+    if let Some(change) = first_change(outlook) {
+        say(&format!("do first    {change}"));
     }
     say("");
     for line in bar {

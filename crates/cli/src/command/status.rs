@@ -1,248 +1,225 @@
 //! `trainyard status`: where a job is.
 
-use std::{collections::BTreeMap, fmt::Write as _, path::Path, time::Duration};
+use std::fmt::Write as _;
 
-use anyhow::Context as _;
 use jiff::Timestamp;
 use serde::Serialize;
 use trainyard_core::{
     diagnose::VerdictSummary,
     job::{Account, ConditionStatus, JobStatus, ProgressRecord},
-    ledger::{PhaseMillis, Span},
     reason::Code,
-    spec::Replicas,
 };
-use trainyard_host::FailedRank;
 
 use crate::{
     args::{Format, Status},
-    bar, cluster,
+    bar, clean, cluster,
     failure::{Exit, Failure},
-    printer::{Paint, Printer},
-    processes::{self, Processes},
-    run::{
-        clean,
-        report::{self, Limits},
-    },
-    stored::{self, Stored},
-    words,
+    job_report::{JobReport, Origin, Placed, Processes},
+    paint::Paint,
+    printer::Printer,
+    run::report,
+    stored, words,
 };
 
 /// Width of the column of headings.
 const HEADINGS: usize = 12;
+/// Pods that are listed one by one.
+const PODS_LISTED: usize = 16;
 
-/// The JSON form. Documented in `docs/reference/json.md`; fields are only ever added.
+/// The JSON form.
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 struct Document<'a> {
     version: u32,
-    job: &'a str,
-    kind: &'a str,
-    namespace: &'a str,
-    run_id: &'a str,
-    folder: &'a Path,
-    state: &'static str,
-    live: bool,
-    pid: Option<u32>,
-    started_at: Timestamp,
-    ended_at: Option<Timestamp>,
-    attempts: u32,
-    pods: u32,
-    last_step: Option<u64>,
-    last_loss: Option<f64>,
-    attempt_step: Option<u64>,
-    budget: BTreeMap<&'static str, Budget>,
-    /// What the last attempt that reported a step reported last.
-    progress: Option<&'a ProgressRecord>,
-    /// While it is stalled: how long no step came, and how long steps took.
-    stalled: Option<String>,
-    ledger: PhaseMillis,
-    /// In order of time: attempt, phase, milliseconds.
-    timeline: Vec<Span>,
-    trained_ratio: Option<f64>,
-    failures: &'a [FailedRank],
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    processes: Vec<Processes>,
-    status: &'a JobStatus,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct Budget {
-    spent: u32,
-    /// Absent where the account bears any number.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    limit: Option<u32>,
+    #[serde(flatten)]
+    report: &'a JobReport,
 }
 
 /// Prints the status.
 pub(super) fn run(args: &Status, printer: &mut Printer) -> Result<Exit, Failure> {
-    if args.place.is_cluster() {
-        return cluster::status::run(args, printer);
-    }
-    let store = stored::open(&args.state)?;
-    let run = stored::find(&store, &args.which)?;
     let now = Timestamp::now();
+    let report = if args.place.is_cluster() {
+        let site = cluster::connect(&args.place)?;
+        let job = site.find(&args.which.job)?;
+        let pods = site.look.pods(&job).map_err(cluster::refused)?;
+        site.report(&args.which.job, &job, &pods, now)
+    } else {
+        let store = stored::open(&args.state)?;
+        stored::find(&store, &args.which)?.report(now)
+    };
     match args.format {
         Format::Text => {
-            let text = render(&run, now, printer.width(), printer.stdout_paint());
+            let text = render(&report, now, printer.width(), printer.stdout_paint());
             printer.data(text.as_bytes())?;
         }
-        Format::Json => {
-            let mut json = serde_json::to_vec_pretty(&document(&run, now))
-                .context("cannot write the status as JSON")?;
-            json.push(b'\n');
-            printer.data(&json)?;
-        }
+        Format::Json => printer.json(&Document {
+            version: 1,
+            report: &report,
+        })?,
     }
     Ok(Exit::Done)
 }
 
-fn document(run: &Stored, now: Timestamp) -> Document<'_> {
-    let (ledger, trained_ratio) = run.ledger(now);
-    Document {
-        version: 1,
-        job: &run.record.name,
-        kind: &run.record.kind,
-        namespace: &run.record.namespace,
-        run_id: &run.folder.id,
-        folder: &run.folder.path,
-        state: run.state(),
-        live: run.live,
-        pid: run.live.then_some(run.record.pid),
-        started_at: run.record.started_at,
-        ended_at: run.ended_at(),
-        attempts: run.attempts(),
-        pods: run.pods(),
-        last_step: run.last_step(),
-        last_loss: run.last_loss(),
-        attempt_step: run.attempt_progress().map(|reported| reported.step),
-        budget: budget(&run.status, &run.record.limits),
-        progress: run.progress_record(),
-        stalled: run.stall(now),
-        ledger,
-        timeline: run.spans(now),
-        trained_ratio,
-        failures: &run.failures,
-        processes: processes::of(run),
-        status: &run.status,
-    }
-}
-
-/// What each account has paid and bears.
-pub(crate) fn budget(status: &JobStatus, limits: &Limits) -> BTreeMap<&'static str, Budget> {
-    let spent = status.trainyard.spent;
-    let budget = Account::ALL.map(|account| {
-        let budget = Budget {
-            spent: spent.of(account),
-            limit: limits.get(&account).copied(),
-        };
-        (account.name(), budget)
-    });
-    budget.into()
-}
-
-fn render(run: &Stored, now: Timestamp, width: Option<usize>, paint: Paint) -> String {
-    let mut page = Page::new(width, paint);
-    let ago = format!("{} ago", words::age(since(run.record.started_at, now)));
-    let when = match run.ended_at() {
-        Some(ended) => {
-            let took = words::duration(since(run.record.started_at, ended));
-            format!("started {ago}, took {took}")
-        }
-        None if run.live => format!("started {ago}, in process {}", run.record.pid),
-        None => format!("started {ago}"),
+fn render(report: &JobReport, now: Timestamp, width: Option<usize>, paint: Paint) -> String {
+    let mut page = Page {
+        text: String::new(),
+        width: width.map(|width| width.saturating_sub(HEADINGS + 5)),
+        paint,
     };
-    page.headline(&run.record.name, &run.record.kind, run.state(), &when);
-    if let Some(waiting) = &run.status.trainyard.waiting
-        && run.live
+    let (row, status) = (&report.row, &report.status);
+    page.headline(report, now);
+    if let Some(waiting) = &status.trainyard.waiting
+        && row.live
         && waiting.code != Code::Training
     {
-        page.line("waits", &waiting.message);
+        page.line("waits", &clean::text(&waiting.message));
     }
-    if run.state() == "Interrupted" {
-        page.line(
-            "note",
-            "its engine died without a report; no process of it is left",
-        );
+    page.entries(&report.notes);
+    page.failures(report);
+    page.pods(report);
+    if let Origin::Machine { processes, .. } = &row.origin {
+        page.lines("processes", &process_lines(processes));
     }
-    page.failures(run);
-    page.pods(&run.record.replicas, &run.status);
-    page.lines("processes", &processes::lines(run));
-    page.line("attempts", &run.attempts().to_string());
-    page.step(run);
-    if let Some(stall) = run.stall(now) {
-        page.line("stalled", &stall);
+    if let Some(places) = &report.places {
+        page.lines("places", &place_lines(places));
     }
-    let reported = run.progress_record();
-    page.complaint(reported.filter(|reported| reported.attempt == run.attempts()));
-    page.budget(&run.status, &run.record.limits);
-    let (ledger, ratio) = run.ledger(now);
-    page.time(&ledger, &run.spans(now), ratio);
-    page.conditions(&run.status, now);
-    page.line("run", &run.folder.path.display().to_string());
+    page.line("attempts", &row.attempts.to_string());
+    page.step(report, now);
+    if let Some(stall) = &report.stalled {
+        page.line("stalled", stall);
+    }
+    // What is wrong with the numbers that the program reports.
+    let reported = report.attempt_progress();
+    if let Some(complaint) = reported.and_then(ProgressRecord::complaint) {
+        page.line("warning", &complaint);
+    }
+    page.budget(report);
+    page.time(report);
+    page.conditions(status, now);
+    page.entries(&report.more);
     page.text
 }
 
+/// The processes of each pod.
+fn process_lines(pods: &[Processes]) -> Vec<String> {
+    let mut lines: Vec<String> = pods
+        .iter()
+        .take(PODS_LISTED)
+        .map(|pod| {
+            let numbers: Vec<String> = pod.pids.iter().map(u32::to_string).collect();
+            let rank = pod.rank.map(|rank| format!(" (rank {rank})"));
+            let rank = rank.unwrap_or_default();
+            format!("{}{rank}  {}", pod.short_name, numbers.join(", "))
+        })
+        .collect();
+    lines.extend(more_pods(pods.len(), lines.len()));
+    lines
+}
+
+/// Which pods are where; of many, only those that do not run as they should.
+fn place_lines(pods: &[Placed]) -> Vec<String> {
+    let many = pods.len() > PODS_LISTED;
+    let odd = |pod: &&Placed| !many || !matches!(pod.phase.as_str(), "Running" | "Succeeded");
+    let mut lines: Vec<String> = pods
+        .iter()
+        .filter(odd)
+        .take(PODS_LISTED)
+        .map(|pod| {
+            let node = pod.node.as_deref().unwrap_or("no node");
+            let terminating = if pod.terminating { ", terminating" } else { "" };
+            format!(
+                "{} {} on {node}, attempt {}{terminating}",
+                pod.pod, pod.phase, pod.attempt
+            )
+        })
+        .collect();
+    if !lines.is_empty() {
+        lines.extend(more_pods(pods.len(), lines.len()));
+    }
+    lines
+}
+
+fn more_pods(all: usize, listed: usize) -> Option<String> {
+    let more = all.checked_sub(listed).filter(|more| *more > 0)?;
+    let more = words::counted(more as u64, "more pod");
+    Some(format!("and {more}; `--format json` lists them all"))
+}
+
 /// The page, as it grows.
-pub(crate) struct Page {
-    pub(crate) text: String,
+struct Page {
+    text: String,
     /// Room beside the headings.
     width: Option<usize>,
     paint: Paint,
 }
 
 impl Page {
-    pub(crate) fn new(width: Option<usize>, paint: Paint) -> Self {
-        Self {
-            text: String::new(),
-            width: width.map(|width| width.saturating_sub(HEADINGS + 5)),
-            paint,
-        }
-    }
-
-    pub(crate) fn line(&mut self, heading: &str, text: &str) {
+    fn line(&mut self, heading: &str, text: &str) {
         let pad = (HEADINGS + 2).saturating_sub(heading.chars().count());
         let heading = self.paint.apply("1", heading);
         writeln!(self.text, "  {heading}{:pad$}{text}", "")
             .expect("a string takes whatever is written");
     }
 
-    pub(crate) fn lines(&mut self, heading: &str, lines: &[String]) {
+    fn lines(&mut self, heading: &str, lines: &[String]) {
         for (at, line) in lines.iter().enumerate() {
             self.line(if at == 0 { heading } else { "" }, line);
         }
     }
 
-    pub(crate) fn headline(&mut self, name: &str, kind: &str, state: &str, when: &str) {
-        let codes = match state {
+    fn entries(&mut self, entries: &[(&str, String)]) {
+        for (heading, text) in entries {
+            self.line(heading, text);
+        }
+    }
+
+    fn headline(&mut self, report: &JobReport, now: Timestamp) {
+        let row = &report.row;
+        let codes = match row.state {
             "Succeeded" | "Running" => "1;32",
             "Failed" | "Interrupted" | "Invalid" => "1;31",
             _ => "1;33",
         };
+        let began = row.started_at.unwrap_or(now);
+        let ago = words::age(words::since(began, now));
+        let how = match (row.ended_at, &row.origin) {
+            (Some(ended), _) => {
+                format!(", took {}", words::duration(words::since(began, ended)))
+            }
+            (None, Origin::Machine { pid: Some(pid), .. }) => format!(", in process {pid}"),
+            _ => String::new(),
+        };
         writeln!(
             self.text,
-            "{} ({kind}) {}, {when}",
-            self.paint.apply("1", name),
-            self.paint.apply(codes, state),
+            "{} ({}) {}, started {ago} ago{how}",
+            self.paint.apply("1", &row.job),
+            row.kind,
+            self.paint.apply(codes, row.state),
         )
         .expect("a string takes whatever is written");
     }
 
-    /// The first failure of the run, and that of its last attempt that had one.
-    fn failures(&mut self, run: &Stored) {
-        if let [first, others @ ..] = report::repeated(&run.failures).as_slice() {
+    /// The first failure of the job, and that of its last attempt that had one.
+    fn failures(&mut self, report: &JobReport) {
+        let known = report.failures.as_deref().unwrap_or_default();
+        let last = report.status.trainyard.last_failure.as_ref();
+        if let [first, others @ ..] = report::repeated(known).as_slice() {
             self.line("failed first", &first.words());
             if let Some(last) = others.last() {
                 self.line("failed last", &last.words());
             }
+        } else if let Some(last) = last.filter(|_| report.failures.is_none()) {
+            let same = last.since_attempt;
+            let same = same.map(|since| format!(", the same since attempt {since}"));
+            let same = same.unwrap_or_default();
+            let text = format!(
+                "{} in attempt {}: {}{same}",
+                last.pod, last.attempt, last.message
+            );
+            self.line("failed last", &text);
         }
         // An attempt may also end for what its ranks talk over, without any that failed.
-        let decided = run.status.trainyard.last_failure.as_ref();
-        let decided = decided.and_then(|last| last.verdict.as_ref());
-        let concluded = run
-            .failures
-            .iter()
-            .filter_map(|failed| failed.verdict.as_ref());
+        let decided = last.and_then(|last| last.verdict.as_ref());
+        let concluded = known.iter().filter_map(|failed| failed.verdict.as_ref());
         let verdicts = decided.into_iter().chain(concluded);
         if let Some(verdict) = verdicts.max_by_key(|verdict| verdict.attempt) {
             self.verdict(verdict);
@@ -250,46 +227,50 @@ impl Page {
     }
 
     /// What the doctor concluded about the last failure that has a verdict.
-    pub(crate) fn verdict(&mut self, verdict: &VerdictSummary) {
+    fn verdict(&mut self, verdict: &VerdictSummary) {
         let mut lines = words::wrapped(&clean::text(&verdict.headline()), self.width);
         lines.push(verdict.weight());
         lines.extend(words::wrapped(&clean::text(&verdict.next), self.width));
         self.lines("verdict", &lines);
     }
 
-    fn step(&mut self, run: &Stored) {
-        let Some(furthest) = run.last_step() else {
+    /// The last step, its loss and its age.
+    fn step(&mut self, report: &JobReport, now: Timestamp) {
+        let row = &report.row;
+        let Some(furthest) = row.last_step else {
             return;
         };
-        let reported = run.attempt_progress().filter(|_| run.report.is_none());
-        let mut text = words::grouped(reported.map_or(furthest, |reported| reported.step));
-        let loss = match (reported, run.live) {
-            (None, true) => None,
-            _ => run.last_loss(),
-        };
+        let (shown, loss) = row.shown_step();
+        let mut text = words::grouped(shown.unwrap_or(furthest));
+        let reported = report.attempt_progress();
+        if let Some(total) = reported.and_then(|reported| reported.total_steps) {
+            text = format!("{text} of {}", words::grouped(total));
+        }
         if let Some(loss) = loss {
-            write!(text, ", loss {}", words::loss(loss))
-                .expect("a string takes whatever is written");
+            text = format!("{text}, loss {}", words::loss(loss));
         }
-        match reported {
-            Some(reported) if reported.step < furthest => {
-                write!(
-                    text,
-                    "; an earlier attempt reached {}",
+        if let Some(reported) = reported.filter(|_| row.live) {
+            let age = words::age(words::since(reported.last_step_at, now));
+            text = format!("{text}, reported {age} ago");
+        }
+        match shown {
+            Some(step) if step < furthest => {
+                text = format!(
+                    "{text}; an earlier attempt reached {}",
                     words::grouped(furthest)
-                )
+                );
             }
-            None if run.live && run.attempts() > 1 => write!(text, " in an earlier attempt"),
-            _ => Ok(()),
+            None if row.attempts > 1 => text.push_str(" in an earlier attempt"),
+            _ => {}
         }
-        .expect("a string takes whatever is written");
         self.line("step", &text);
     }
 
-    pub(crate) fn pods(&mut self, replicas: &Replicas, status: &JobStatus) {
+    fn pods(&mut self, report: &JobReport) {
         let mut roles = Vec::new();
-        for (role, wanted) in replicas {
-            let counts = status
+        for (role, wanted) in &report.replicas {
+            let counts = report
+                .status
                 .replica_statuses
                 .get(role)
                 .cloned()
@@ -312,29 +293,23 @@ impl Page {
         self.line("pods", &roles.join("; "));
     }
 
-    pub(crate) fn budget(&mut self, status: &JobStatus, limits: &Limits) {
-        let spent = &status.trainyard.spent;
-        let accounts = Account::ALL.map(|account| report::account_words(account, spent, limits));
+    fn budget(&mut self, report: &JobReport) {
+        let spent = &report.status.trainyard.spent;
+        let accounts =
+            Account::ALL.map(|account| report::account_words(account, spent, &report.limits));
         let lines = words::wrapped(&accounts.join(", "), self.width);
         self.lines("budget", &lines);
     }
 
-    /// What is wrong with the numbers that the program reports.
-    pub(crate) fn complaint(&mut self, record: Option<&ProgressRecord>) {
-        if let Some(complaint) = record.and_then(ProgressRecord::complaint) {
-            self.line("warning", &complaint);
-        }
-    }
-
-    pub(crate) fn time(&mut self, ledger: &PhaseMillis, spans: &[Span], ratio: Option<f64>) {
-        let mut lines = bar::render(ledger, spans, self.width, self.paint);
+    fn time(&mut self, report: &JobReport) {
+        let mut lines = bar::render(&report.ledger, &report.timeline, self.width, self.paint);
         if !lines.is_empty() {
-            lines.push(bar::trained(ratio));
+            lines.push(bar::trained(report.trained_ratio));
         }
         self.lines("time", &lines);
     }
 
-    pub(crate) fn conditions(&mut self, status: &JobStatus, now: Timestamp) {
+    fn conditions(&mut self, status: &JobStatus, now: Timestamp) {
         let conditions = &status.conditions;
         let names = conditions
             .iter()
@@ -348,12 +323,12 @@ impl Page {
                     ConditionStatus::False => "no",
                     ConditionStatus::Unknown => "?",
                 };
-                let ago = words::age(since(condition.last_transition_time, now));
+                let ago = words::age(words::since(condition.last_transition_time, now));
                 format!(
                     "{:<width$} {holds:<3} {:>4} ago  {}",
                     condition.kind.name(),
                     ago,
-                    condition.message
+                    clean::text(&condition.message)
                 )
             })
             .collect();
@@ -361,7 +336,63 @@ impl Page {
     }
 }
 
-/// The time from one moment to another; none where they are the other way round.
-pub(crate) fn since(from: Timestamp, to: Timestamp) -> Duration {
-    to.duration_since(from).try_into().unwrap_or_default()
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::job_report::JobRow;
+
+    #[test]
+    fn step_line_of_the_last_attempt() {
+        let now = Timestamp::from_second(1_000).unwrap();
+        let line = |attempt_step, ended_at: Option<Timestamp>, attempts| {
+            let reported = serde_json::json!({
+                "attempt": 2, "step": 120, "totalSteps": 5_000, "lastStepAt": now,
+            });
+            let report = JobReport {
+                row: JobRow {
+                    job: "j".to_owned(),
+                    kind: "PyTorchJob".to_owned(),
+                    namespace: "team".to_owned(),
+                    origin: Origin::Cluster {
+                        uid: "1".to_owned(),
+                    },
+                    state: "Running",
+                    live: ended_at.is_none(),
+                    attempts,
+                    pods: 1,
+                    created_at: None,
+                    started_at: None,
+                    ended_at,
+                    last_step: Some(340),
+                    last_loss: Some(0.5),
+                    attempt_step,
+                },
+                budget: BTreeMap::new(),
+                progress: serde_json::from_value(reported).unwrap(),
+                stalled: None,
+                ledger: BTreeMap::new(),
+                timeline: Vec::new(),
+                trained_ratio: None,
+                failures: None,
+                places: None,
+                status: JobStatus::default(),
+                replicas: BTreeMap::new(),
+                limits: BTreeMap::new(),
+                notes: Vec::new(),
+                more: Vec::new(),
+            };
+            let text = render(&report, now, None, Paint::Plain);
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix("  step          "));
+            line.unwrap_or_else(|| panic!("{text}")).to_owned()
+        };
+        let furthest = "an earlier attempt reached 340";
+        let want = format!("120 of 5,000, loss 0.5000, reported 0s ago; {furthest}");
+        assert_eq!(line(Some(120), None, 2), want);
+        assert_eq!(line(None, None, 3), "340 in an earlier attempt");
+        assert_eq!(line(Some(120), Some(now), 2), "340 of 5,000, loss 0.5000");
+    }
 }

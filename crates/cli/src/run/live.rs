@@ -9,7 +9,7 @@ use std::{
 
 use trainyard_core::spec::Slot;
 
-use crate::{printer::Paint, words};
+use crate::{paint::Paint, words};
 
 /// Time over which the step rate is taken.
 const RATE_WINDOW: Duration = Duration::from_secs(10);

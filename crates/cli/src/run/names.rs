@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use trainyard_core::spec::{Job, Role, Slot};
+use trainyard_core::spec::{Job, Replicas, Role, Slot};
 
 /// Colours of ranks, as numbers of the 256-colour palette. Each has a contrast of at least 3 to
 /// both black and white, so that names can be read on either; red is left to failures.
@@ -16,7 +16,7 @@ pub(crate) const OWN: &str = "[trainyard]";
 #[derive(Debug)]
 pub(crate) struct Names {
     /// How many pods each role has.
-    replicas: BTreeMap<Role, u32>,
+    replicas: Replicas,
     /// The containers that train; others are named in front of their lines.
     training: BTreeMap<Role, String>,
     /// Width of the column of names.
@@ -75,6 +75,23 @@ impl Names {
     fn all(&self) -> String {
         format!("all × {}", self.count())
     }
+}
+
+/// Every pod in listing order.
+pub(crate) fn slots(replicas: &Replicas) -> impl Iterator<Item = Slot> + '_ {
+    let roles = replicas.iter();
+    roles.flat_map(|(role, count)| (0..*count).map(|index| Slot::new(*role, index)))
+}
+
+/// The pod of `job` called `name`, in its short form or whole.
+pub(crate) fn slot_called(job: &str, replicas: &Replicas, name: &str) -> Option<Slot> {
+    let rest = name
+        .strip_prefix(job)
+        .and_then(|rest| rest.strip_prefix('-'));
+    slots(replicas).find(|slot| {
+        let short = short(*slot);
+        short == name || Some(short.as_str()) == rest
+    })
 }
 
 /// The name of the pod in `slot`, without the job's.

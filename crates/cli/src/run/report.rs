@@ -10,8 +10,7 @@ use trainyard_core::{
 };
 use trainyard_host::{FailedRank, InjectionResult, Outcome, RunReport};
 
-use super::clean;
-use crate::{bar, printer::Paint, words};
+use crate::{bar, clean, paint::Paint, words};
 
 /// Lines of the first failure that are shown; the log has all of them.
 const LAST_LINES: usize = 12;

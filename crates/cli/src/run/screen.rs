@@ -11,8 +11,8 @@
 
 use std::time::Duration;
 
-use super::{clean, view::Said};
-use crate::printer::Paint;
+use super::view::Said;
+use crate::{clean, paint::Paint};
 
 /// The live line is redrawn at most this often.
 const REDRAW: Duration = Duration::from_millis(100);

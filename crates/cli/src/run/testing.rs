@@ -72,6 +72,7 @@ pub(crate) fn verdict() -> VerdictSummary {
         confidence: Confidence::High,
         depth: Depth::Cause,
         place: Some("KeyError at File \"/app/train.py\", line 7, in main".to_owned()),
+        exception: Some("KeyError".to_owned()),
         signature: None,
         next: "read the innermost frame".to_owned(),
     }

@@ -18,16 +18,12 @@ use trainyard_core::{
 use trainyard_host::{RunEvent, Stream};
 
 use super::{
-    clean,
     fold::{Fold, Folded, Line},
     live::Live,
     names::{self, Names},
     queue::Batch,
 };
-use crate::{
-    printer::{Paint, Verbosity},
-    words,
-};
+use crate::{clean, paint::Paint, printer::Verbosity, words};
 
 /// How often the number of lines left out is printed.
 const LEFT_OUT_EVERY: Duration = Duration::from_secs(1);

@@ -103,17 +103,8 @@ const BROKEN: &[(&str, &str, &str)] = &[
 
 fn corpus() -> Vec<Sample> {
     let mut found = Vec::new();
-    for folder in ["examples", "testdata/spec", "crates/core/src/lint/base"] {
+    for folder in ["examples", "testdata/spec", "testdata/lint"] {
         files_below(&Path::new(ROOT).join(folder), &mut found);
-    }
-    for rule in lint::rules() {
-        let Some((catches, spares)) = lint::examples(rule.code) else {
-            continue;
-        };
-        for (what, example) in [("catches", catches), ("spares", spares)] {
-            let from = format!("what {} {what}", rule.code);
-            found.extend(jobs(&from, example.text().as_bytes()));
-        }
     }
     for (file, old, new) in BROKEN {
         let text = fs::read_to_string(Path::new(ROOT).join(file)).unwrap();

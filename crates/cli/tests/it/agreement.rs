@@ -114,11 +114,6 @@ fn the_three_agree() {
             object("apps/v1", "Deployment"),
             refused("TY101"),
         ),
-        (
-            "only a companion",
-            object("v1", "ConfigMap"),
-            refused("TY145"),
-        ),
         ("nothing", String::new(), refused("TY001")),
         ("no YAML", "a: [\n".to_owned(), refused("TY007")),
     ];
@@ -131,6 +126,33 @@ fn the_three_agree() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// `lint` judges an object for what it is; `render` and `run` need a job.
+#[test]
+fn objects_without_a_job() {
+    let wrapper = format!(
+        "apiVersion: workload.codeflare.dev/v1beta2\nkind: AppWrapper\nmetadata: {{name: w}}\nspec:\n  components:\n  - template:\n      {}",
+        job("name: j").trim_end().replace('\n', "\n      ")
+    );
+    let cases = [(object("v1", "ConfigMap"), "TY145"), (wrapper, "TY101")];
+    for (text, code) in cases {
+        let [lint, render, run] = verdicts(&text);
+        assert_eq!(lint.1, Verdict::Accepted, "{text}");
+        for (command, found) in [render, run] {
+            assert_eq!(
+                found,
+                Verdict::Refused(vec![code.to_owned()]),
+                "{command} {text}"
+            );
+        }
+    }
+    let policy =
+        "apiVersion: nvidia.com/v1\nkind: ClusterPolicy\nmetadata: {name: c}\nspec: {driver: {}}\n";
+    let lint = Call::new(&["lint", "-"]).stdin(policy).run();
+    assert_eq!(lint.code, Some(0), "{lint:?}");
+    let note = "note: ClusterPolicy `c` is not a training job and is not linted";
+    assert!(lint.stderr.contains(note), "{}", lint.stderr);
 }
 
 /// All three judge several jobs in the same way; `run` starts the one that is chosen.

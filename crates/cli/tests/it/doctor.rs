@@ -66,6 +66,46 @@ fn whichever_way_the_log_comes() {
 }
 
 #[test]
+fn truncated_log_is_used_up_to_its_end() {
+    let mut plain = log("gpu-cuda-oom.log");
+    for number in 0..40_000_u32 {
+        let noise = number.wrapping_mul(2_654_435_761);
+        plain.extend(format!("hello {noise:08x}\n").bytes());
+    }
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(&plain).expect("memory takes bytes");
+    let mut packed = packed.finish().expect("memory takes bytes");
+    packed.truncate(packed.len() / 2);
+    let call = Call::new(&["doctor", "--format", "json", "a.gz"]).file("a.gz", packed);
+    let outcome = call.run();
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert_eq!(first(&outcome.stdout), "cuda_oom");
+    assert!(
+        outcome.stderr.contains("cannot read all of `a.gz`"),
+        "{}",
+        outcome.stderr
+    );
+}
+
+#[test]
+fn unknown_health_is_not_success() {
+    let outcome = Call::new(&["doctor", "a.log"])
+        .file("a.log", "loading\nthe widget is missing\n")
+        .run();
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(
+        outcome.stdout.starts_with("inconclusive: "),
+        "{}",
+        outcome.stdout
+    );
+    assert!(
+        outcome.stdout.contains("a.log:2  the widget is missing"),
+        "{}",
+        outcome.stdout
+    );
+}
+
+#[test]
 fn rules_of_a_user_and_a_picture() {
     let rules = r#"
         [[rule]]

@@ -132,9 +132,40 @@ fn a_place_far_to_the_right_is_shown_in_part() {
 
 #[test]
 fn every_rule_has_a_page() {
-    let outcome = Call::new(&["lint", "--explain", "ty001"]).run();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    assert!(outcome.stdout.starts_with("TY001: "), "{}", outcome.stdout);
+    for code in ["TY001", "ty001", "001"] {
+        let outcome = Call::new(&["lint", "--explain", code]).run();
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        assert!(outcome.stdout.starts_with("TY001: "), "{}", outcome.stdout);
+    }
+}
+
+#[test]
+fn rules_are_listed() {
+    let list = |words: &[&str]| {
+        let outcome = Call::new(&[&["lint", "--list"], words].concat()).run();
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        outcome.stdout
+    };
+    let line = |text: &str, code: &str| {
+        text.lines()
+            .find(|line| line.starts_with(code))
+            .map(str::to_owned)
+    };
+    let all = list(&[]);
+    assert_eq!(
+        line(&all, "TY401").as_deref(),
+        Some("TY401  warning/error    nowhere to keep checkpoints")
+    );
+    assert_eq!(
+        line(&all, "TY206").as_deref(),
+        Some("TY206  -/warning        no toleration for GPU nodes")
+    );
+    assert_eq!(line(&list(&["--profile", "demo"]), "TY206"), None);
+    let json: serde_json::Value = serde_json::from_str(&list(&["--format", "json"])).unwrap();
+    let rules = json["rules"].as_array().unwrap();
+    assert_eq!(rules.len(), all.lines().count());
+    let refused = Call::new(&["lint", "--list", "--format", "sarif"]).run();
+    assert_eq!(refused.code, Some(2), "{refused:?}");
 }
 
 /// Valid, and still a job that will go wrong.
@@ -188,7 +219,7 @@ fn a_profile_decides_how_bad_a_finding_is() {
 
 #[test]
 fn a_folder_is_all_its_manifests_judged_together() {
-    let claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: c}\nspec: {accessModes: [ReadWriteOnce]}\n";
+    let claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: c}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}\n";
     let job = GOOD.replace(
         "          containers:\n",
         "          volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]\n          containers:\n",
@@ -249,14 +280,27 @@ fn safe_fixes_are_written_into_the_file() {
         "what cannot be fixed is still reported: {outcome:?}"
     );
     assert!(
-        outcome.stderr.starts_with("2 fixed, 1 error"),
+        outcome.stderr.starts_with("4 fixed, 1 error"),
         "{}",
         outcome.stderr
     );
-    let want = marked.replace(
-        "{name: NCCL_MIN_NRINGS, value: 4}",
-        "{name: NCCL_MIN_NCHANNELS, value: \"4\"}",
-    );
+    let want = marked
+        .replace(
+            "{name: NCCL_MIN_NRINGS, value: 4}",
+            "{name: NCCL_MIN_NCHANNELS, value: \"4\"}",
+        )
+        .replace(
+            "  pytorchReplicaSpecs:\n",
+            "  runPolicy:\n    backoffLimit: 3\n  pytorchReplicaSpecs:\n",
+        )
+        .replace(
+            "          containers:\n",
+            "          volumes:\n          - name: shm\n            emptyDir:\n              medium: Memory\n              sizeLimit: 64Gi\n          containers:\n",
+        )
+        .replace(
+            "              resources:\n",
+            "              volumeMounts:\n              - name: shm\n                mountPath: /dev/shm\n              resources:\n",
+        );
     assert_eq!(content(), want);
     let again = call.again(&["lint", "risky.yaml", "--fix"]).run();
     assert!(again.stderr.starts_with("1 error"), "{}", again.stderr);

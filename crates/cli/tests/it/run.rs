@@ -302,7 +302,7 @@ fn ranks_that_share_a_pod_are_counted_one_by_one() {
     assert!(
         refused
             .stderr
-            .contains("names rank 8, but the job has only 8"),
+            .contains("names rank 8, but the job has only 8\n\nhint: name one of 0 to 7;"),
         "{}",
         refused.stderr
     );

@@ -12,7 +12,8 @@ mod value;
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::value::Value;
-use super::{group::Wait, line, report::Collective};
+use super::{group::Wait, report::Collective};
+use crate::line;
 
 /// Collectives of one rank that are compared, from the end.
 const MAX_ENTRIES: usize = 4096;

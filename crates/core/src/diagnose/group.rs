@@ -5,17 +5,19 @@
 //! Invariant: what is said of a group rests on ranks that reported it, never on ranks that are absent from
 //! the files alone: excerpts and single files are read too.
 
+mod waits;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     flight::Dump,
     known::{End, Known},
     nccl::NcclFacts,
-    report::{Collective, RankFacts},
+    report::{Collective, RankEnd, RankFacts, RankNccl, RankWork},
     source::{Member, Source},
     steps::{SlowRank, slowest},
 };
-use crate::explain::exit;
+use crate::pod::exit;
 
 /// All ranks, and what comparing them shows.
 #[derive(Debug, Default)]
@@ -113,7 +115,8 @@ impl Group {
         if !members.is_empty() {
             group.collect(sources, &members);
         }
-        let is_known = |facts: &RankFacts| facts.world.is_some() || !facts.transports.is_empty();
+        let is_known =
+            |facts: &RankFacts| facts.world.is_some() || !facts.nccl.transports.is_empty();
         group.ranks.into_iter().filter(is_known).collect()
     }
 
@@ -151,15 +154,15 @@ impl Group {
                     (None, Some(code)) => format!("code {code}"),
                     (None, None) => "aborted".to_owned(),
                 };
-                known.exit.get_or_insert(word);
+                known.end.exit.get_or_insert(word);
             }
         }
         // A rank without a number and without facts is the file itself.
         self.ranks.retain(|facts| {
             facts.rank.is_some()
                 || facts.node.is_some()
-                || facts.nccl.is_some()
-                || facts.exception.is_some()
+                || facts.nccl.version.is_some()
+                || facts.end.exception.is_some()
                 || !facts.fields.is_empty()
         });
         self.ranks.sort_by(|a, b| {
@@ -197,7 +200,7 @@ impl Group {
             };
             let same = self.ranks.iter_mut().find(|facts| facts.rank == Some(rank));
             if let Some(facts) = same {
-                facts.exit = Some(word);
+                facts.end.exit = Some(word);
             }
         }
     }
@@ -284,7 +287,7 @@ impl Group {
     fn collectives(&mut self, members: &[(usize, &Member)], dumps: &[Dump]) {
         self.wait = match super::flight::compare(dumps) {
             Some(wait) => wait,
-            None => waits(members, self.world),
+            None => waits::compare(members, self.world),
         };
     }
 
@@ -301,77 +304,6 @@ fn members_of(sources: &[Source]) -> impl Iterator<Item = (usize, &Member)> {
     numbered.flat_map(|(index, source)| source.members.iter().map(move |member| (index, member)))
 }
 
-/// From the lines of the watchdog: who waits in what.
-fn waits(members: &[(usize, &Member)], world: Option<u32>) -> Wait {
-    let mut wait = Wait::default();
-    let reporting: Vec<(u32, &Member)> = members
-        .iter()
-        .filter(|(_, member)| member.work.is_some() || member.enqueued.is_some())
-        .filter_map(|(_, member)| Some((member.rank?, *member)))
-        .collect();
-    let stuck = reporting
-        .iter()
-        .filter_map(|(_, member)| Some((member.work.as_ref()?, &member.group)))
-        .min_by_key(|(work, _)| work.sequence);
-    let Some((work, group)) = stuck else {
-        return wait;
-    };
-    for (rank, member) in &reporting {
-        match &member.work {
-            Some(other) if other.sequence == work.sequence => {
-                let same_size = other.elements_in == work.elements_in || uneven(&work.operation);
-                if other.operation == work.operation && same_size {
-                    wait.waiting.insert(*rank);
-                } else {
-                    wait.mismatch_ranks.insert(*rank);
-                    wait.mismatch = Some(format!(
-                        "{} of {} elements against {} of {}",
-                        other.operation,
-                        elements(other.elements_in),
-                        work.operation,
-                        elements(work.elements_in)
-                    ));
-                }
-            }
-            None if member.enqueued.is_some_and(|last| last < work.sequence)
-                && (member.group == *group || member.group.is_none() || group.is_none()) =>
-            {
-                wait.late.insert(*rank);
-            }
-            // Waiting in a later one: it was through the earlier, or it is of another group.
-            _ => {}
-        }
-    }
-    // Ranks of different groups count on their own; two operations under one number are then no
-    // sign of anything unless few ranks differ.
-    if wait.mismatch_ranks.len() > reporting.len() / 2 || wait.waiting.is_empty() {
-        wait.mismatch = None;
-        wait.mismatch_ranks.clear();
-    }
-    let seen: BTreeSet<u32> = reporting.iter().map(|(rank, _)| *rank).collect();
-    if let Some(world) = world.filter(|world| seen.len() * 4 >= *world as usize * 3) {
-        wait.silent = (0..world).filter(|rank| !seen.contains(rank)).collect();
-    }
-    wait.collective = Some(Collective {
-        sequence: work.sequence,
-        operation: work.operation.clone(),
-        elements_in: work.elements_in,
-        elements_out: work.elements_out,
-        group: group.clone(),
-    });
-    wait
-}
-
-/// Whether ranks may well bring different sizes to one and the same operation.
-fn uneven(operation: &str) -> bool {
-    let uneven = ["COALESCED", "ALLTOALL", "SEND", "RECV", "GATHER", "SCATTER"];
-    uneven.iter().any(|name| operation.starts_with(name))
-}
-
-fn elements(count: Option<u64>) -> String {
-    count.map_or_else(|| "unknown".to_owned(), |count| count.to_string())
-}
-
 fn separate_worlds(sources: &[Source]) -> bool {
     if sources.iter().any(|source| source.first_ranks.is_several()) {
         return true;
@@ -381,7 +313,7 @@ fn separate_worlds(sources: &[Source]) -> bool {
         .filter_map(|source| source.asked_processes)
         .max();
     let mut alone = 0;
-    for member in sources.iter().flat_map(|source| &source.members) {
+    for member in sources.iter().flat_map(|source| source.members.iter()) {
         if member.nccl.inits.iter().any(|init| init.ranks > 1) {
             return false;
         }
@@ -410,6 +342,7 @@ fn facts(member: &Member, file: String) -> RankFacts {
     let mut fields = member.fields.clone();
     let world = fields.remove("world").and_then(|word| word.parse().ok());
     fields.remove("own_rank");
+    let waits = member.waits.iter();
     RankFacts {
         rank: member.rank,
         node: member.node.clone(),
@@ -417,28 +350,28 @@ fn facts(member: &Member, file: String) -> RankFacts {
         world: nccl.world().map(|(_, world)| world).or(world),
         gpu: member.device,
         bus: nccl.bus.clone(),
-        nccl: nccl.version.clone(),
-        network: nccl.network.clone(),
-        interface: nccl.interface.clone(),
-        transports: nccl.transport_counts(),
-        channels: nccl.channels,
-        communicators: count(true),
-        communicators_pending: count(false),
-        collective: member.work.as_ref().map(|work| Collective {
-            sequence: work.sequence,
-            operation: work.operation.clone(),
-            elements_in: work.elements_in,
-            elements_out: work.elements_out,
-            group: member.group.clone(),
-        }),
-        last_enqueued: member.enqueued,
-        last_completed: member.completed,
-        exception: member.raised.as_ref().map(|raised| raised.text.clone()),
-        frame: member
-            .raised
-            .as_ref()
-            .and_then(|raised| raised.frame.clone()),
-        exit: None,
+        nccl: RankNccl {
+            version: nccl.version.clone(),
+            network: nccl.network.clone(),
+            interface: nccl.interface.clone(),
+            transports: nccl.transport_counts(),
+            channels: nccl.channels,
+            communicators: count(true),
+            communicators_pending: count(false),
+        },
+        work: RankWork {
+            collective: waits.clone().find_map(waits::collective),
+            last_enqueued: waits.clone().find_map(|wait| wait.enqueued),
+            last_completed: waits.clone().find_map(|wait| wait.completed),
+        },
+        end: RankEnd {
+            exception: member.raised.as_ref().map(|raised| raised.text.clone()),
+            frame: member
+                .raised
+                .as_ref()
+                .and_then(|raised| raised.frame.clone()),
+            exit: None,
+        },
         first_millis: member.first.map(|stamp| stamp.millis),
         last_millis: member.last.map(|stamp| stamp.millis),
         fields,
@@ -447,31 +380,31 @@ fn facts(member: &Member, file: String) -> RankFacts {
 
 fn merge(known: &mut RankFacts, other: RankFacts) {
     macro_rules! fill {
-        ($($field:ident),*) => { $( if known.$field.is_none() { known.$field = other.$field; } )* };
+        ($($($part:ident).+),*) => { $( if known.$($part).+.is_none() { known.$($part).+ = other.$($part).+; } )* };
     }
     fill!(
         node,
         world,
         gpu,
         bus,
-        nccl,
-        network,
-        interface,
-        channels,
-        collective,
-        last_enqueued,
-        last_completed,
-        exception,
-        frame,
-        exit,
+        nccl.version,
+        nccl.network,
+        nccl.interface,
+        nccl.channels,
+        work.collective,
+        work.last_enqueued,
+        work.last_completed,
+        end.exception,
+        end.frame,
+        end.exit,
         first_millis,
         last_millis
     );
-    for (name, count) in other.transports {
-        *known.transports.entry(name).or_default() += count;
+    for (name, count) in other.nccl.transports {
+        *known.nccl.transports.entry(name).or_default() += count;
     }
-    known.communicators += other.communicators;
-    known.communicators_pending += other.communicators_pending;
+    known.nccl.communicators += other.nccl.communicators;
+    known.nccl.communicators_pending += other.nccl.communicators_pending;
     for (name, value) in other.fields {
         known.fields.entry(name).or_insert(value);
     }
@@ -506,9 +439,9 @@ fn disagreements(ranks: &[RankFacts]) -> Vec<String> {
             found.push(format!("{what}: {}", counts.join(", ")));
         }
     };
-    compare("NCCL version", &|facts| facts.nccl.clone());
-    compare("network", &|facts| facts.network.clone());
-    compare("channels", &|facts| Some(facts.channels?.to_string()));
+    compare("NCCL version", &|facts| facts.nccl.version.clone());
+    compare("network", &|facts| facts.nccl.network.clone());
+    compare("channels", &|facts| Some(facts.nccl.channels?.to_string()));
     compare("world size", &|facts| Some(facts.world?.to_string()));
     found
 }

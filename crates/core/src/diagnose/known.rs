@@ -6,8 +6,7 @@
 use jiff::Timestamp;
 
 use crate::{
-    explain::{PodFacts, exit},
-    job::{Disruption, LastFailure, NodeHealth, ObservedPod, PodPhase},
+    pod::{Disruption, NodeHealth, ObservedPod, PodPhase, exit},
     spec::{Job, Role},
 };
 
@@ -76,49 +75,6 @@ impl Known {
             node: pod.node.clone(),
             end: lost.or(disrupted).or(failed)?,
             at,
-            memory_limit: None,
-            on_purpose: None,
-        })
-    }
-
-    /// The same of a pod as explanations see it; also of one whose container failed and was started again in place.
-    pub fn of_facts(pod: &PodFacts, rank: Option<u32>) -> Option<Self> {
-        let exit = pod.exit.filter(|exit| exit.code != 0);
-        let failed = pod.phase == PodPhase::Failed && pod.deleted_at.is_none();
-        let ended = match exit {
-            Some(exit) if failed || pod.restarts > 0 => {
-                Some(End::of_exit(exit.code, exit.out_of_memory))
-            }
-            _ => failed.then_some(End::Unknown),
-        };
-        let refused = pod.start_error.clone().filter(|_| failed);
-        let refused = refused.map(End::NotStarted);
-        Some(Self {
-            pod: pod.name.clone(),
-            rank,
-            node: pod.node.clone(),
-            end: pod.disruption.map(End::Disrupted).or(refused).or(ended)?,
-            at: pod.exit.and_then(|exit| exit.at),
-            memory_limit: pod.memory_limit.clone(),
-            on_purpose: None,
-        })
-    }
-
-    /// What the status of a job keeps of the end of a pod that is gone.
-    pub fn of_last_failure(last: &LastFailure) -> Option<Self> {
-        let code = last.message.rsplit_once("exit code ").map(|(_, code)| code);
-        let code = code.and_then(|code| code.trim_end_matches(')').parse().ok());
-        let end = match code {
-            Some(code) => End::of_exit(code, last.message.contains("out of memory")),
-            None if last.message == "its node is gone" => End::NodeDeleted,
-            None => return None,
-        };
-        Some(Self {
-            pod: last.pod.clone(),
-            rank: None,
-            node: None,
-            end,
-            at: None,
             memory_limit: None,
             on_purpose: None,
         })

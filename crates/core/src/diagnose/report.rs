@@ -9,7 +9,7 @@ use super::{
     rules::{Confidence, Retry, Stage},
     steps::SlowRank,
 };
-use crate::job::Account;
+use crate::account::Account;
 
 /// One place in a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -61,6 +61,9 @@ pub struct Verdict {
     /// The exception and where in the program it was raised, where that is known.
     #[serde(skip)]
     pub place: Option<String>,
+    /// The name of the exception in `place`.
+    #[serde(skip)]
+    pub exception: Option<String>,
 }
 
 #[expect(
@@ -116,9 +119,32 @@ pub struct RankFacts {
     /// Bus of the GPU, as NCCL writes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bus: Option<String>,
-    /// Version of NCCL.
+    /// What NCCL logged of itself.
+    #[serde(flatten)]
+    pub nccl: RankNccl,
+    /// How far it is in its collectives.
+    #[serde(flatten)]
+    pub work: RankWork,
+    /// How it ended.
+    #[serde(flatten)]
+    pub end: RankEnd,
+    /// The times of its first and last line, in milliseconds; the clock is that of its lines.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub nccl: Option<String>,
+    pub first_millis: Option<i64>,
+    /// See above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_millis: Option<i64>,
+    /// Other facts by name: step, loss, versions, checkpoints.
+    #[serde(flatten)]
+    pub fields: BTreeMap<String, String>,
+}
+
+/// What NCCL logged of one rank.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RankNccl {
+    /// Version of NCCL.
+    #[serde(rename = "nccl", skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// Network that NCCL chose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,
@@ -136,6 +162,11 @@ pub struct RankFacts {
     /// Communicators that were begun only.
     #[serde(skip_serializing_if = "is_zero")]
     pub communicators_pending: u32,
+}
+
+/// The collectives of one rank.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RankWork {
     /// The collective it was last known in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub collective: Option<Collective>,
@@ -145,6 +176,11 @@ pub struct RankFacts {
     /// Number of the last collective that completed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_completed: Option<i64>,
+}
+
+/// How one rank ended.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RankEnd {
     /// The first exception.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exception: Option<String>,
@@ -154,15 +190,6 @@ pub struct RankFacts {
     /// Exit code or signal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit: Option<String>,
-    /// The times of its first and last line, in milliseconds; the clock is that of its lines.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub first_millis: Option<i64>,
-    /// See above.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_millis: Option<i64>,
-    /// Other facts by name: step, loss, versions, checkpoints.
-    #[serde(flatten)]
-    pub fields: BTreeMap<String, String>,
 }
 
 #[expect(

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use self::anchors::Anchors;
 pub(super) use self::anchors::Part;
-use crate::{job::Account, progress::UserRules};
+use crate::{account::Account, progress::UserRules};
 
 const LABELS: &str = include_str!("labels.toml");
 const RULES: &str = include_str!("rules.toml");
@@ -99,6 +99,12 @@ pub struct Label {
     pub refuted_by: String,
     /// What to do.
     pub next: String,
+    /// What to do instead where no rank is named.
+    #[serde(default)]
+    pub next_without_rank: Option<String>,
+    /// What to do instead where NCCL already logs at level INFO.
+    #[serde(default)]
+    pub next_with_info: Option<String>,
 }
 
 /// What a line that a rule matches stands for.
@@ -152,6 +158,9 @@ pub struct Rule {
     /// Looked for in a few lines of each block only.
     #[serde(default)]
     pub sample: bool,
+    /// Looked for without an anchor in the first and the last lines of a log.
+    #[serde(default)]
+    pub short: bool,
     /// Where the text comes from.
     #[serde(default)]
     pub reference: String,
@@ -179,6 +188,14 @@ fn account<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Account,
 }
 
 impl Rule {
+    /// Whether it is what a launcher prints about the process that ended first.
+    pub(super) fn reports_first(&self) -> bool {
+        matches!(
+            self.id.as_str(),
+            "mpirun-noticed" | "mpi-abort" | "prterun-exit" | "elastic-failed"
+        )
+    }
+
     /// The expression that a line must match, where there is one.
     pub fn pattern(&self) -> Option<&str> {
         self.pattern.as_deref()

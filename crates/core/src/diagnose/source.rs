@@ -8,96 +8,61 @@
 
 mod first_ranks;
 mod last_lines;
+mod late_tasks;
+mod levels;
 mod members;
 mod samples;
+mod state;
 mod text;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(super) use self::first_ranks::FirstRanks;
-use self::last_lines::LastLines;
+use self::state::{LauncherSummary, PartialLine};
 use self::text::{host, is_fixed, leading_nuls, lossy, newlines, numbers, shown, signal_number};
+pub(super) use self::{
+    first_ranks::FirstRanks,
+    late_tasks::LateTasks,
+    state::{Errors, ExitSeen, GroupWait, Marks, Member, Raised, Seen},
+};
+use self::{last_lines::LastLines, members::Members, samples::Samples};
 use super::{
-    line::{self, Line},
-    nccl::{self, Known, NcclFacts},
+    nccl::{self, Known},
     report::Evidence,
     rules::{Part, Rule, Rules, Stage},
-    stamp::Stamp,
-    steps::StepTimes,
-    torch::{self, Trace, Work},
+    torch::{self, Trace},
 };
-use crate::progress::{self, LineReader};
+use crate::{
+    line::{self, Line, stamp::Stamp},
+    progress,
+};
 
 /// How many bytes of one line are read.
 pub const MAX_LINE: usize = 16 << 10;
+/// How many bytes at the end of a longer line are read, too: a progress bar and the message after it are one line.
+const LINE_TAIL: usize = 2 << 10;
 /// Lines at the beginning of a log that are always read: versions, command lines.
 const HEAD_LINES: u32 = 256;
+/// Lines at the beginning of a log in which every rule is looked for.
+const SHORT_LINES: u64 = 64;
 /// Lines after a failure that are always read: wrapped errors appear there.
 const WATCHED_LINES: u32 = 8;
 /// Lines at the end of each block whose step and loss are read.
 const SAMPLED_LINES: usize = 12;
+/// The same while no step was read yet: other lines may follow the last step.
+const SAMPLED_BEFORE_STEPS: usize = 512;
 /// The same in the middle of a large log, of which there are many blocks.
 const SAMPLED_IN_MIDDLE: usize = 2;
 /// Ranks, nodes and exits that one source can name.
 const MAX_NAMES: usize = 8192;
 /// Places that are kept of what one rule has found.
 const MAX_EVIDENCE: usize = 3;
+/// Process groups in which one rank can wait.
+const MAX_GROUPS: usize = 16;
 /// Facts with a name of their own that a rank can have.
 const MAX_FIELDS: usize = 24;
 /// Text that is kept of a line.
 const MAX_TEXT: usize = 300;
-
-/// What one rule has found in one source.
-#[derive(Clone, Debug)]
-pub(super) struct Seen {
-    pub(super) count: u64,
-    pub(super) evidence: Vec<Evidence>,
-    pub(super) first_line: u64,
-    pub(super) last_line: u64,
-    pub(super) stamp: Option<Stamp>,
-    pub(super) ranks: BTreeSet<u32>,
-    pub(super) nodes: BTreeSet<String>,
-    pub(super) peers: BTreeSet<String>,
-    pub(super) fields: BTreeMap<String, String>,
-}
-
-/// How one process ended.
-#[derive(Clone, Debug)]
-pub(super) struct ExitSeen {
-    pub(super) rank: Option<u32>,
-    pub(super) code: Option<i64>,
-    pub(super) signal: Option<i64>,
-    /// Reported by the parent that waited for that process, so the signal is the one that ended it.
-    pub(super) waited_for: bool,
-    pub(super) evidence: Evidence,
-}
-
-/// An exception that no rule matches.
-#[derive(Clone, Debug)]
-pub(super) struct Raised {
-    pub(super) text: String,
-    pub(super) frame: Option<String>,
-}
-
-/// One process or rank, as one source shows it.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Member {
-    pub(super) rank: Option<u32>,
-    pub(super) node: Option<String>,
-    pub(super) device: Option<u32>,
-    pub(super) nccl: NcclFacts,
-    pub(super) work: Option<Work>,
-    pub(super) group: Option<String>,
-    pub(super) enqueued: Option<i64>,
-    pub(super) completed: Option<i64>,
-    pub(super) raised: Option<Raised>,
-    pub(super) fields: BTreeMap<String, String>,
-    /// Step times that it logged.
-    pub(super) steps: StepTimes,
-    pub(super) first: Option<Stamp>,
-    pub(super) last: Option<Stamp>,
-}
 
 /// One log.
 #[derive(Clone, Debug, Default)]
@@ -109,41 +74,23 @@ pub(super) struct Source {
     pub(super) bytes: u64,
     pub(super) seen: BTreeMap<u16, Seen>,
     pub(super) exits: Vec<ExitSeen>,
-    pub(super) members: Vec<Member>,
-    pub(super) progress_line: u64,
-    pub(super) done_line: u64,
-    pub(super) failure_line: u64,
-    /// An exception that no rule matches.
-    pub(super) user_error: Option<Seen>,
-    /// The end of a file, met while a checkpoint was read.
-    pub(super) cut_checkpoint: Option<Seen>,
-    /// The last line of a traceback that is not here.
-    pub(super) bare_error: Option<Seen>,
-    /// The last error that only wraps another one.
-    pub(super) passed_on: Option<Evidence>,
-    /// An error in the last lines of the log, whether or not a rule matches it.
-    pub(super) last_error: Option<Evidence>,
+    pub(super) members: Members,
+    pub(super) marks: Marks,
+    pub(super) errors: Errors,
     last_lines: LastLines,
     /// How many processes a launcher's command line asks for.
     pub(super) asked_processes: Option<u32>,
     /// Processes that each report rank 0.
     pub(super) first_ranks: FirstRanks,
     pub(super) notable: u64,
-    by_pid: BTreeMap<u32, Vec<usize>>,
-    by_rank: BTreeMap<u32, usize>,
-    whole: Option<usize>,
     traces: BTreeMap<Option<u32>, Trace>,
-    block_rank: Option<u32>,
-    block_node: Option<String>,
-    carry: Vec<u8>,
+    summary: LauncherSummary,
+    /// Tasks that a coordination service reports late or gone.
+    pub(super) late_tasks: LateTasks,
+    partial: PartialLine,
     /// How many of the next lines are always read.
     watched: u32,
-    /// The last line whose step and loss were read.
-    sampled: u64,
-    /// What lines of each rank said of its progress; `None` where lines name no rank.
-    readers: BTreeMap<Option<u32>, LineReader>,
-    /// Whether the rest of a line that is too long is being skipped.
-    skipping: bool,
+    samples: Samples,
     last_stamp: Option<Stamp>,
     found: Vec<u16>,
     scratch: Vec<u8>,
@@ -163,30 +110,32 @@ impl Source {
     pub(super) fn read(&mut self, rules: &Rules, mut bytes: &[u8], part: Part) {
         self.bytes += bytes.len() as u64;
         self.last_lines.note(bytes, part);
-        if self.carry.is_empty() && !self.skipping {
-            // NULs before a line are not part of it and are dropped.
-            bytes = bytes.get(leading_nuls(bytes)..).unwrap_or_default();
-        }
-        if !self.carry.is_empty() || self.skipping {
+        if self.partial.is_begun() {
             let Some(end) = memchr::memchr(b'\n', bytes) else {
-                self.keep(bytes);
+                self.partial.extend(bytes);
                 return;
             };
             let (rest, after) = bytes.split_at(end + 1);
-            self.keep(rest.get(..end).unwrap_or_default());
-            self.skipping = false;
-            let line = std::mem::take(&mut self.carry);
+            let rest = rest.get(..end).unwrap_or_default();
+            self.partial.extend(rest);
+            let (mut line, tail) = self.partial.take();
             self.lines += 1;
-            let number = self.lines;
-            self.candidate(rules, &line, number, None, None);
-            self.carry = line;
-            self.carry.clear();
+            self.candidate(rules, &line, self.lines, None, None);
+            if !tail.is_empty() {
+                self.candidate(rules, &tail, self.lines, None, None);
+            }
+            line.clear();
+            self.partial.bytes = line;
             bytes = after;
+        } else {
+            // NULs before a line are not part of it and are dropped.
+            bytes = bytes.get(leading_nuls(bytes)..).unwrap_or_default();
         }
         let end = memchr::memrchr(b'\n', bytes).map_or(0, |at| at + 1);
         let (whole, rest) = bytes.split_at(end);
         self.block(rules, whole, part);
-        self.keep(rest.get(leading_nuls(rest)..).unwrap_or_default());
+        self.partial
+            .extend(rest.get(leading_nuls(rest)..).unwrap_or_default());
     }
 
     /// Reads one line that the caller has split off.
@@ -214,22 +163,17 @@ impl Source {
 
     /// Takes what is left as the last line.
     pub(super) fn end(&mut self, rules: &Rules) {
-        let line = std::mem::take(&mut self.carry);
+        let (line, tail) = self.partial.take();
         if !line.is_empty() {
             self.lines += 1;
             let number = self.lines;
             self.candidate(rules, &line, number, None, None);
+            if !tail.is_empty() {
+                self.candidate(rules, &tail, number, None, None);
+            }
         }
+        self.judge_last_lines(rules);
         self.find_last_error(rules);
-    }
-
-    fn keep(&mut self, bytes: &[u8]) {
-        let room = MAX_LINE.saturating_sub(self.carry.len());
-        if bytes.len() > room {
-            self.skipping = true;
-        }
-        let part = bytes.get(..bytes.len().min(room)).unwrap_or_default();
-        self.carry.extend_from_slice(part);
     }
 
     /// Whole lines. The first stage runs over the block, not over its lines.
@@ -264,6 +208,10 @@ impl Source {
                 .get(first..end.min(first + MAX_LINE))
                 .unwrap_or_default();
             self.candidate(rules, text, self.lines, None, None);
+            if end - first > MAX_LINE {
+                let text = rest.get(start..end).unwrap_or_default();
+                self.candidate(rules, tail(text), self.lines, None, None);
+            }
             if watched && part == Part::End {
                 self.sample(rules, text, self.lines, None);
             }
@@ -271,7 +219,8 @@ impl Source {
         }
         let sampled = match part {
             Part::Middle => SAMPLED_IN_MIDDLE,
-            Part::End => SAMPLED_LINES,
+            Part::End if self.marks.continue_after(0) => SAMPLED_LINES,
+            Part::End => SAMPLED_BEFORE_STEPS,
         };
         let mut begin = block.len();
         let mut count = 0;
@@ -320,7 +269,9 @@ impl Source {
         let text = line.text;
         let mut member = None;
         if let Some(header) = nccl::header(text) {
-            let index = self.process(header.host, header.pid, line.rank);
+            let index = self
+                .members
+                .of_process(header.host, header.pid, line.rank.or(self.rank));
             let known = self.members.get_mut(index).map(|member| {
                 member.device = header.device.or(member.device);
                 member.touch(line.stamp);
@@ -339,7 +290,7 @@ impl Source {
             self.notable += 1;
             if known == Some(Known::Yes) {
                 if text.ends_with(b"Init COMPLETE") {
-                    self.progress_line = number;
+                    self.marks.progress = self.marks.progress.max(number);
                 }
                 return;
             }
@@ -352,10 +303,11 @@ impl Source {
             }
         }
         self.watchdog(line);
-        self.elastic(text);
+        self.summary(text);
+        self.late_tasks.note(text, line.rank);
         self.launcher(text);
         if number <= u64::from(HEAD_LINES) {
-            self.first_ranks.note(text, number, self.failure_line);
+            self.first_ranks.note(text, number, self.marks.failure);
         }
         let quoted = self
             .traces
@@ -365,10 +317,22 @@ impl Source {
             // Code that names an error is not that error.
             return;
         }
-        let failed = self.failure_line;
+        let failed = self.marks.failure;
+        if torch::is_raised_again(text) {
+            // The exception itself follows, with its own traceback.
+            self.errors.passed_on = Some(self.evidence(line, number));
+            self.marks.note_failure(number);
+            self.watched = self.watched.max(WATCHED_LINES);
+            self.traces.remove(&line.rank);
+            return;
+        }
         // Many lines are always read, and few of them can match a rule.
-        let claimed = rules.anchors().is_match(text) && self.rules(rules, line, number, member);
-        if claimed || self.failure_line != failed {
+        let anchored = number <= SHORT_LINES || rules.anchors().is_match(text);
+        let claimed = anchored && self.rules(rules, line, number, member);
+        if anchored {
+            self.note_level(line, number, claimed);
+        }
+        if claimed || self.marks.failure != failed {
             self.watched = self.watched.max(WATCHED_LINES);
         }
         self.python(line, number, claimed);
@@ -386,6 +350,7 @@ impl Source {
         rules.finder.rules_in(line.text, &mut found);
         let mut claimed = false;
         let mut labels: Vec<&str> = Vec::new();
+        let warning = levels::is_warning(line.text);
         for index in &found {
             let rule = rules.rule(*index);
             // Two rules for one label would report the same thing twice.
@@ -401,20 +366,23 @@ impl Source {
             self.notable += 1;
             match rule.stage {
                 Stage::Cause | Stage::Symptom => {
-                    self.failure_line = number;
+                    if !warning {
+                        self.marks.note_failure(number);
+                    }
                     claimed = true;
                 }
                 Stage::Wrapper => {
                     claimed = true;
-                    self.passed_on = Some(self.evidence(line, number));
+                    self.errors.passed_on = Some(self.evidence(line, number));
                 }
-                Stage::Progress => self.progress_line = number,
-                Stage::Done => self.done_line = number,
+                Stage::Progress => self.marks.note_step(number, None),
+                Stage::Done => self.marks.done = number,
                 Stage::Exit => {
                     self.exit(rule, line, number);
                     claimed = true;
                     continue;
                 }
+                Stage::Note if rule.id == "k8s-started" => self.marks.started = number,
                 Stage::Note | Stage::Fact => {}
             }
             if rule.label.is_some() {
@@ -422,6 +390,10 @@ impl Source {
                     .and_then(|index| self.members.get(index))
                     .map(|member| (member.rank, member.node.clone()));
                 self.record_match(rules, *index, line, number, rank);
+                if let Some(seen) = self.seen.get_mut(index) {
+                    seen.only_warnings &= warning;
+                    seen.raised |= torch::exception(line.text.trim_ascii_start()).is_some();
+                }
             } else {
                 self.fields(rule, line.text, line.rank);
             }
@@ -472,6 +444,12 @@ impl Source {
                     "rank" | "ranks" => {
                         let ranks = numbers(value);
                         named |= !ranks.is_empty();
+                        bounded(&mut seen.named, ranks.iter().copied());
+                        bounded(&mut seen.ranks, ranks);
+                    }
+                    "reporter" => {
+                        let ranks = numbers(value);
+                        named |= !ranks.is_empty();
                         bounded(&mut seen.ranks, ranks);
                     }
                     "node" => bounded(&mut seen.nodes, [value.to_owned()]),
@@ -502,10 +480,7 @@ impl Source {
             .name("own_rank")
             .map(|found| numbers(&lossy(found.as_bytes())));
         let rank = own.and_then(|ranks| ranks.first().copied()).or(rank);
-        let index = match rank {
-            Some(rank) => self.member_of_rank(rank),
-            None => self.whole_source_member(),
-        };
+        let index = self.members.of(rank.or(self.rank));
         let Some(member) = self.members.get_mut(index) else {
             return;
         };
@@ -537,29 +512,10 @@ impl Source {
     }
 }
 
-impl Seen {
-    fn new(line: u64, stamp: Option<Stamp>) -> Self {
-        Self {
-            count: 0,
-            evidence: Vec::new(),
-            first_line: line,
-            last_line: line,
-            stamp,
-            ranks: BTreeSet::new(),
-            nodes: BTreeSet::new(),
-            peers: BTreeSet::new(),
-            fields: BTreeMap::new(),
-        }
-    }
-}
-
-impl Member {
-    fn touch(&mut self, stamp: Option<Stamp>) {
-        if let Some(stamp) = stamp {
-            self.first.get_or_insert(stamp);
-            self.last = Some(stamp);
-        }
-    }
+/// The end of a line that is too long to be read whole.
+fn tail(line: &[u8]) -> &[u8] {
+    line.get(line.len().saturating_sub(LINE_TAIL)..)
+        .unwrap_or_default()
 }
 
 fn bounded<T: Ord>(set: &mut BTreeSet<T>, values: impl IntoIterator<Item = T>) {

@@ -12,7 +12,7 @@ use super::{
     signature,
     verdict::words_of,
 };
-use crate::job::Account;
+use crate::account::Account;
 
 /// Characters of a sentence that are kept; the status is written to the API server.
 const MAX_CHARS: usize = 400;
@@ -45,6 +45,9 @@ pub struct VerdictSummary {
     /// The exception and where in the program it was raised, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
+    /// The name of the exception in `place`. Nothing where an earlier version stored it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exception: Option<String>,
     /// What two attempts that failed for the same reason have in common, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<String>,
@@ -135,6 +138,7 @@ impl Verdict {
                 Depth::Symptom
             },
             place: self.place.as_deref().map(short),
+            exception: self.exception.as_deref().map(short),
             signature: self.signature.as_deref().map(short),
             next: short(&self.next),
         }

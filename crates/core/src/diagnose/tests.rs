@@ -5,6 +5,7 @@ use std::path::Path;
 use super::*;
 
 mod known;
+mod order;
 mod traps;
 
 #[expect(
@@ -80,8 +81,8 @@ fn a_verdict_names_who_failed_and_where() {
     assert!(report.is_healthy());
     let facts = &report.facts.ranks[0];
     assert_eq!((facts.rank, facts.world), (Some(0), Some(1)));
-    assert_eq!(facts.nccl.as_deref(), Some("2.28.9+cuda13.0"));
-    assert_eq!(facts.network.as_deref(), Some("Socket"));
+    assert_eq!(facts.nccl.version.as_deref(), Some("2.28.9+cuda13.0"));
+    assert_eq!(facts.nccl.network.as_deref(), Some("Socket"));
 }
 
 /// Rank 3 runs out of memory; ten minutes later the others' watchdogs fire.
@@ -186,6 +187,7 @@ fn survived_exception_has_lower_confidence() {
         assert_eq!(verdict.confidence, want, "{name}");
         let place = "KeyError at File \"/app/train.py\", line 7, in main";
         assert_eq!(verdict.place.as_deref(), Some(place), "{name}");
+        assert_eq!(verdict.exception.as_deref(), Some("KeyError"), "{name}");
     }
     let mut doctor = empty;
     let id = doctor.source("rank1.log");
@@ -211,7 +213,11 @@ fn bare_exception_at_the_end_counts() {
     assert_eq!(labels_of(known), ["cuda_oom"]);
     let ignored = "Exception ignored in: <function x>\nTraceback (most recent call last):\n  \
                    File \"a.py\", line 3, in x\nAttributeError: 'NoneType' object\n";
-    assert_eq!(labels_of(ignored), ["healthy"]);
+    assert_eq!(labels_of(ignored), ["inconclusive"]);
+    assert_eq!(
+        labels_of(&format!("step 12 loss 0.5\n{ignored}")),
+        ["healthy"]
+    );
 }
 
 #[test]
@@ -222,7 +228,7 @@ fn wrapper_error_is_not_healthy() {
         labels_of(&format!("{aborted}step 12 loss 0.5\n")),
         ["healthy"]
     );
-    assert_eq!(labels_of("SystemExit: 0\n"), ["healthy"]);
+    assert_eq!(labels_of("step 12 loss 0.5\nSystemExit: 0\n"), ["healthy"]);
 }
 
 #[test]
@@ -231,7 +237,7 @@ fn error_on_last_line_is_not_healthy() {
     assert_eq!(labels_of(last), ["inconclusive"]);
     assert_eq!(labels_of(&format!("{last}\nleaving\n\n")), ["inconclusive"]);
     assert_eq!(labels_of(&format!("{last}step 12 loss 0.5\n")), ["healthy"]);
-    assert_eq!(labels_of(&format!("{last}a\nb\nc\n")), ["healthy"]);
+    assert_eq!(labels_of(&format!("{last}a\nb\nc\n")), ["inconclusive"]);
     let known = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n";
     assert_eq!(labels_of(&format!("{known}FATAL: left\n")), ["cuda_oom"]);
 }
@@ -261,7 +267,7 @@ fn nccl_tests_without_mpi() {
         labels_of(&log),
         ["mpi_launch_failure", "mpi_world_size_one"]
     );
-    assert_eq!(labels_of(&row(11, "node-1")), ["healthy"]);
+    assert_eq!(labels_of(&row(11, "node-1")), ["inconclusive"]);
 }
 
 #[test]

@@ -11,7 +11,8 @@ pub(super) struct Work {
 
 /// `WorkNCCL(SeqNum=3, OpType=BROADCAST, NumelIn=1, NumelOut=1, Timeout(ms)=120000)`.
 pub(super) fn work(text: &[u8]) -> Option<Work> {
-    let at = memchr::memmem::find(text, b"WorkNCCL(")?;
+    // Other backends have the same watchdog: `WorkHCCL(`, `WorkXCCL(`.
+    let at = memchr::memmem::find(text, b"CCL(SeqNum=")?;
     let fields = text.get(at..)?;
     let operation = value(fields, b"OpType=")?;
     Some(Work {
@@ -34,15 +35,40 @@ pub(super) fn status(text: &[u8]) -> Option<(i64, i64)> {
     Some((enqueued, number(b"last completed ")?))
 }
 
-/// The rank that a line of the watchdog names: `[Rank 3]`, `[PG ID 1 PG GUID 1 Rank 3]`.
+/// The rank that a line of the watchdog names: `[Rank 3]`, `[PG ID 0 PG GUID 0(default_pg) Rank 3]`. In another group
+/// than that of all ranks it counts within that group, and is not taken.
 pub(super) fn rank(text: &[u8]) -> Option<u32> {
+    if group(text).is_some() {
+        return None;
+    }
     value(text, b"Rank ")?.parse().ok()
 }
 
-/// The group that a line of the watchdog names: `[PG ID 1 `, `[PG 0 `.
+/// The group that a line of the watchdog names by the name that all its ranks use: `PG GUID 5(tp)`, `[PG 5 `. `None` for
+/// the group of all ranks.
 pub(super) fn group(text: &[u8]) -> Option<String> {
-    let found = value(text, b"[PG ID ").or_else(|| value(text, b"[PG "))?;
-    Some(found.chars().take(16).collect())
+    let found = value(text, b"PG GUID ")
+        .or_else(|| value(text, b"[PG ID "))
+        .or_else(|| value(text, b"[PG "))?;
+    let (name, kind) = found.split_once('(').unwrap_or((found, ""));
+    let all = name == "0" || kind.starts_with("default_pg") || name.starts_with("default_pg");
+    (!all).then(|| name.chars().take(16).collect())
+}
+
+/// Whether a line is an exception that only passes another one on: `KeyError: Caught KeyError in DataLoader worker
+/// process 0.`
+pub(super) fn is_raised_again(text: &[u8]) -> bool {
+    let Some(at) = memchr::memmem::find(text, b": Caught ") else {
+        return false;
+    };
+    let rest = text.get(at..).unwrap_or_default();
+    [
+        &b" in DataLoader worker"[..],
+        b" in replica ",
+        b" in pin memory thread",
+    ]
+    .iter()
+    .any(|place| memchr::memmem::find(rest, place).is_some())
 }
 
 /// What stands behind `key`, up to a separator.
@@ -109,6 +135,11 @@ impl Trace {
             self.own_frame = Some(shown.clone());
         }
         self.frame = Some(shown);
+    }
+
+    /// Whether its exception is still to come.
+    pub(super) fn is_open(&self) -> bool {
+        self.open && !self.ignored && self.frame.is_some()
     }
 
     /// Whether `text` is a line of code that the traceback quotes, not a message.
@@ -183,6 +214,11 @@ mod tests {
         let new = b"[PG ID 1 PG GUID 1 Rank 0]  failure detected by watchdog at work sequence id: 1 PG status: last enqueued work: 547, last completed work: -1";
         assert_eq!(status(new), Some((547, -1)));
         assert_eq!(group(new).as_deref(), Some("1"));
+        assert_eq!(rank(new), None, "its rank within group 1");
+        let all = b"[PG ID 0 PG GUID 0(default_pg) Rank 3] Received a dump signal";
+        assert_eq!((group(all), rank(all)), (None, Some(3)));
+        let expert = b"[PG ID 4 PG GUID 17(EXPERT_PARALLEL) Rank 1] Watchdog caught";
+        assert_eq!(group(expert).as_deref(), Some("17"));
         assert_eq!(status(b"last enqueued"), None);
     }
 

@@ -31,7 +31,7 @@ impl Doctor {
                 host: facts.node,
                 source: facts.file,
                 world: facts.world,
-                transports: facts.transports.into_keys().collect(),
+                transports: facts.nccl.transports.into_keys().collect(),
             })
             .collect()
     }
@@ -39,7 +39,7 @@ impl Doctor {
     /// How many lines about channels and worlds were read so far: [`Doctor::transports`] can only have changed when this
     /// has.
     pub fn transport_lines(&self) -> u64 {
-        let members = self.sources.iter().flat_map(|source| &source.members);
+        let members = self.sources.iter().flat_map(|source| source.members.iter());
         let lines = members.map(|member| {
             let channels = member.nccl.channels_via(|_| true);
             u64::from(channels) + member.nccl.inits.len() as u64

@@ -7,8 +7,12 @@
 //! `inconclusive`.
 
 mod compare;
+mod health;
 mod known;
+mod order;
+mod recovery;
 mod traps;
+mod who;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,12 +21,11 @@ use super::{
     group::Group,
     known::Known,
     report::{Evidence, Moment, Verdict},
-    rules::{Confidence, Label, LabelKind, Rules, Stage},
+    rules::{Confidence, Label, LabelKind, Retry, Rules, Stage},
     signature,
     source::{Seen, Source},
-    stamp::Stamp,
 };
-use crate::job::Account;
+use crate::{account::Account, line::stamp::Stamp};
 
 /// The most verdicts that a report gives.
 const MAX_VERDICTS: usize = 8;
@@ -30,8 +33,8 @@ const MAX_VERDICTS: usize = 8;
 const MAX_EVIDENCE: usize = 6;
 /// Moments of the timeline.
 const MAX_MOMENTS: usize = 256;
-/// A retry is taken to have worked where so many lines follow it without another.
-const QUIET_LINES: u64 = 10;
+/// The weight of what only warnings say.
+const WEIGHT_OF_WARNINGS: u8 = 16;
 
 /// An exception that is further than this from the end of a log may have been caught: what follows the one
 /// that ends a program are those of other ranks and the summary of a launcher.
@@ -55,12 +58,15 @@ struct Case<'a> {
     /// Order among rules that took the same line.
     rule: usize,
     ranks: BTreeSet<u32>,
+    /// Ranks that lines name, not those that wrote them.
+    named: BTreeSet<u32>,
     nodes: BTreeSet<String>,
     peers: BTreeSet<String>,
     fields: BTreeMap<String, String>,
     evidence: Vec<(Option<Stamp>, (usize, u64), Evidence)>,
     detail: Option<String>,
     account: Account,
+    retry: Retry,
     /// How a pod is known to have ended, where that is evidence for it.
     fact: Option<Evidence>,
     /// Whether it is in the log of the pod that is known to have ended first.
@@ -80,12 +86,14 @@ pub(super) fn conclude(
     sources: &[Source],
     group: &Group,
     known: &[Known],
+    succeeded: bool,
 ) -> Concluded {
     let mut judge = Judge {
         rules,
         sources,
         group,
         known,
+        succeeded,
         cases: BTreeMap::new(),
         facts: BTreeSet::new(),
     };
@@ -94,6 +102,8 @@ pub(super) fn conclude(
     judge.exits();
     judge.starts();
     judge.collectives();
+    judge.late_tasks();
+    judge.stopped_ranks();
     judge.devices();
     judge.transports();
     judge.launcher();
@@ -108,6 +118,8 @@ struct Judge<'a> {
     sources: &'a [Source],
     group: &'a Group,
     known: &'a [Known],
+    /// The runtime reports that the job succeeded.
+    succeeded: bool,
     cases: BTreeMap<&'a str, Case<'a>>,
     facts: BTreeSet<&'a str>,
 }
@@ -125,32 +137,34 @@ impl Judge<'_> {
                     self.facts.insert(name);
                     continue;
                 }
-                if Self::recovered(source, seen, rule.stage, rule.recovers) {
+                let mut strength = Strength {
+                    stage: rule.stage,
+                    weight: rule.weight,
+                    confidence: rule.confidence,
+                    rule: usize::from(*rule_index),
+                };
+                if seen.only_warnings {
+                    strength.stage = Stage::Symptom;
+                    strength.weight = strength.weight.min(WEIGHT_OF_WARNINGS);
+                    strength.confidence = Confidence::Low;
+                }
+                let recovers = rule.recovers || seen.only_warnings;
+                if recovery::of(source, seen, name, strength.stage, recovers) {
                     self.facts.insert(name);
                     continue;
                 }
-                self.add(
-                    name,
-                    index,
-                    seen,
-                    Strength {
-                        stage: rule.stage,
-                        weight: rule.weight,
-                        confidence: rule.confidence,
-                        rule: usize::from(*rule_index),
-                    },
-                );
+                self.add(name, index, seen, strength);
             }
             let raised = [
-                ("user_code_error", &source.user_error),
-                ("checkpoint_corrupt", &source.cut_checkpoint),
+                ("user_code_error", &source.errors.user),
+                ("checkpoint_corrupt", &source.errors.cut_checkpoint),
             ];
             for (name, seen) in raised {
                 if let Some(seen) = seen
-                    && !Self::recovered(source, seen, Stage::Symptom, false)
+                    && !recovery::by_finishing(source, seen)
                 {
                     let last = seen.last_line;
-                    let went_on = source.progress_line > last || source.lines > last + LAST_LINES;
+                    let went_on = source.marks.progress > last || source.lines > last + LAST_LINES;
                     let strength = Strength {
                         stage: Stage::Cause,
                         weight: 50,
@@ -170,9 +184,9 @@ impl Judge<'_> {
     /// An exception that stands alone says little, and nothing where the job went on.
     fn bare_errors(&mut self) {
         for (index, source) in self.sources.iter().enumerate() {
-            if let Some(seen) = &source.bare_error
-                && !Self::recovered(source, seen, Stage::Symptom, false)
-                && source.progress_line <= seen.last_line
+            if let Some(seen) = &source.errors.bare
+                && !recovery::by_finishing(source, seen)
+                && source.marks.progress <= seen.last_line
             {
                 let strength = Strength {
                     stage: Stage::Symptom,
@@ -183,23 +197,6 @@ impl Judge<'_> {
                 self.add("user_code_error", index, seen, strength);
             }
         }
-    }
-
-    /// Whether the job recovered from it.
-    fn recovered(source: &Source, seen: &Seen, stage: Stage, recovers: bool) -> bool {
-        let last = seen.last_line;
-        let no_later_failure = source.failure_line <= last && source.exits.is_empty();
-        if recovers && no_later_failure {
-            let went_on = source.progress_line.max(source.done_line) > last;
-            if went_on || source.lines >= last + QUIET_LINES {
-                return true;
-            }
-        }
-        if recovers && source.progress_line > last {
-            return true;
-        }
-        let finished = source.done_line > last && source.exits.is_empty();
-        stage == Stage::Symptom && finished && source.failure_line <= source.done_line
     }
 
     fn add(&mut self, name: &str, source: usize, seen: &Seen, strength: Strength) {
@@ -217,6 +214,7 @@ impl Judge<'_> {
             case.stamp = seen.stamp;
         }
         case.ranks.extend(&seen.ranks);
+        case.named.extend(&seen.named);
         case.nodes.extend(seen.nodes.iter().cloned());
         case.peers.extend(seen.peers.iter().cloned());
         for (name, value) in &seen.fields {
@@ -297,6 +295,9 @@ impl Judge<'_> {
                 case.rule,
             )
         });
+        if let Some(first) = cases.first_mut() {
+            self.add_rank_that_exited(first);
+        }
         let mut verdicts: Vec<Verdict> = cases
             .into_iter()
             .take(MAX_VERDICTS)
@@ -312,60 +313,9 @@ impl Judge<'_> {
         }
     }
 
-    /// Lowers the weight of what something else explains.
-    fn settle(&mut self) {
-        // SIGTERM after something had failed is the end of a failed job, not its cause.
-        let first_other = self
-            .cases
-            .values()
-            .filter(|case| case.label.name != "sigterm_preemption" && case.stage >= Stage::Symptom)
-            .map(|case| case.place)
-            .min();
-        if let Some(case) = self.cases.get_mut("sigterm_preemption")
-            && case.stage == Stage::Symptom
-            && first_other.is_some_and(|other| other < case.place)
-        {
-            case.weight = 25;
-        }
-        let limit = self
-            .cases
-            .get("sigterm_preemption")
-            .and_then(|case| case.fields.get("detail").cloned());
-        if let Some(detail) = limit
-            && let Some(case) = self.cases.get_mut("sigterm_preemption")
-        {
-            if detail.contains("NODE FAIL") {
-                case.account = Account::Infrastructure;
-            } else if detail.contains("TIME LIMIT") {
-                case.account = Account::User;
-            }
-        }
-        // The file that could not be written says more than the exception that followed.
-        let causes = self
-            .cases
-            .values()
-            .filter(|case| case.stage == Stage::Cause)
-            .count();
-        if causes > 1
-            && let Some(user) = self.cases.get("user_code_error")
-            && self.cases.values().any(|case| {
-                case.stage == Stage::Cause
-                    && case.label.name != "user_code_error"
-                    && case.place.0 == user.place.0
-                    && case.place <= user.place
-            })
-        {
-            let case = self
-                .cases
-                .get_mut("user_code_error")
-                .expect("it was just found");
-            case.stage = Stage::Symptom;
-            case.weight = 20;
-        }
-    }
-
     fn verdict(&self, case: Case<'_>) -> Verdict {
         let label = case.label;
+        let case = self.without_waiting_ranks(case);
         let mut nodes = case.nodes;
         for rank in &case.ranks {
             nodes.extend(self.group.node_of(*rank).map(str::to_owned));
@@ -386,10 +336,14 @@ impl Judge<'_> {
         if let Some(frame) = case.fields.get("frame") {
             sentence = format!("{sentence} ({frame})");
         }
-        let place = match &case.fact {
+        let raised = match &case.fact {
             Some(_) => None,
-            None => self.place(&case.ranks),
+            None => self.raised(&case.ranks),
         };
+        let (exception, frame) = raised.unzip();
+        let place = exception
+            .zip(frame)
+            .map(|(exception, frame)| format!("{exception} at {frame}"));
         let mut evidence = case.evidence;
         evidence.sort_by_key(|(_, place, _)| *place);
         let first = evidence
@@ -409,75 +363,39 @@ impl Judge<'_> {
             .chain(evidence)
             .take(MAX_EVIDENCE)
             .collect();
+        let named = !case.ranks.is_empty() || !nodes.is_empty();
+        let next = self.next_step(label, named);
         Verdict {
             label: label.name.clone(),
             sentence,
             ranks: case.ranks.into_iter().collect(),
             nodes: nodes.into_iter().filter(|node| !node.is_empty()).collect(),
             account: case.account,
-            retry: label.retry,
+            retry: case.retry,
             confidence: case.confidence,
             signature: evidence
                 .first()
                 .map(|evidence| signature::normal(&evidence.text)),
             evidence,
             refuted_by: label.refuted_by.clone(),
-            next: label.next.clone(),
+            next,
             stage: case.stage,
             place,
+            exception: exception.map(str::to_owned),
         }
     }
 
-    /// The exception of the first of `ranks` that raised one, and its deepest frame in the user's code;
+    /// The name of the exception of the first of `ranks` that raised one, and its deepest frame in the user's code;
     /// that of any rank where no rank is known.
-    fn place(&self, ranks: &BTreeSet<u32>) -> Option<String> {
+    fn raised(&self, ranks: &BTreeSet<u32>) -> Option<(&str, &str)> {
         let mut raised = self.group.ranks.iter().filter(|known| {
             ranks.is_empty() || known.rank.is_some_and(|rank| ranks.contains(&rank))
         });
         raised.find_map(|known| {
-            let exception = known.exception.as_deref()?;
-            let kind = exception.split(':').next().unwrap_or(exception);
-            Some(format!("{kind} at {}", known.frame.as_deref()?))
+            let exception = known.end.exception.as_deref()?;
+            let name = exception.split(':').next().unwrap_or(exception);
+            Some((name, known.end.frame.as_deref()?))
         })
-    }
-
-    /// Nothing failed.
-    fn healthy(&self) -> Vec<Verdict> {
-        let lines: u64 = self.sources.iter().map(|source| source.lines).sum();
-        let notable: u64 = self.sources.iter().map(|source| source.notable).sum();
-        let far = self
-            .sources
-            .iter()
-            .any(|source| source.progress_line > 0 || source.done_line > 0);
-        let verdict = |name: &str, confidence| {
-            let label = self.rules.label(name)?;
-            let strength = Strength {
-                stage: Stage::Note,
-                weight: 0,
-                confidence,
-                rule: 0,
-            };
-            Some(self.verdict(Case::new(label, strength, (0, 0), None)))
-        };
-        let confidence = match (far, notable > 0) {
-            (true, _) => Confidence::High,
-            (false, true) => Confidence::Medium,
-            (false, false) => Confidence::Low,
-        };
-        let sockets = self.facts.contains("socket_fallback");
-        let found = if lines == 0 && !self.group.recorded {
-            vec![verdict("inconclusive", Confidence::Low)]
-        } else if sockets && self.group.net.rdma_meant {
-            vec![verdict("socket_fallback", Confidence::High)]
-        } else if sockets {
-            vec![
-                verdict("healthy", confidence),
-                verdict("socket_fallback", Confidence::Medium),
-            ]
-        } else {
-            vec![verdict("healthy", confidence)]
-        };
-        found.into_iter().flatten().collect()
     }
 
     fn timeline(&self) -> Vec<Moment> {
@@ -494,7 +412,7 @@ impl Judge<'_> {
                     moments.push(Moment {
                         millis: stamp.millis,
                         rank: seen.ranks.first().copied().or(source.rank),
-                        label: label.clone(),
+                        label: label.to_owned(),
                         file: source.name.clone(),
                         line: seen.first_line,
                     });
@@ -532,12 +450,14 @@ impl<'a> Case<'a> {
             stamp,
             rule: strength.rule,
             ranks: BTreeSet::new(),
+            named: BTreeSet::new(),
             nodes: BTreeSet::new(),
             peers: BTreeSet::new(),
             fields: BTreeMap::new(),
             evidence: Vec::new(),
             detail: None,
             account: label.account,
+            retry: label.retry,
             fact: None,
             of_first: false,
         }

@@ -1,9 +1,11 @@
 //! Finished jobs: how they ended, and what failed first.
 
-use super::{Answer, Cause, CutOff, EventFacts, Facts, FailedPod, PodFacts, Standing, exit};
+use super::{Answer, Cause, CutOff, EventFacts, Facts, FailedPod, PodFacts, Standing};
 use crate::{
+    account::Account,
     diagnose::VerdictSummary,
-    job::{Account, ConditionType, Disruption, Exit, LastFailure, PodPhase, ProgressRecord},
+    job::{self, ConditionType, EventReason, FailedBy, LastFailure, ProgressRecord},
+    pod::{Disruption, Exit, PodPhase, exit},
 };
 
 /// The answer for a finished job.
@@ -45,7 +47,9 @@ pub(super) fn ended(facts: &Facts) -> Option<Answer> {
     let spent = exhausted
         .as_deref()
         .map_or(String::new(), |words| format!("; {words}"));
-    let (cause, sentence, next) = if failed.message.contains("longer than specified deadline") {
+    let (cause, sentence, next) = if facts.status.trainyard.failed_by
+        == Some(FailedBy::DeadlineExceeded)
+    {
         (
             Cause::DeadlineExceeded,
             "it failed because it was active for longer than `activeDeadlineSeconds`".to_owned(),
@@ -189,7 +193,7 @@ fn of_pod(pod: &PodFacts) -> FailedPod {
 /// The cause of a failure whose pod is gone, and what to do.
 fn of_account(kept: &LastFailure) -> (Cause, &'static str) {
     match kept.account {
-        Account::User if kept.message.contains("out of memory") => (
+        Account::User if kept.cause.is_some_and(job::Cause::is_out_of_memory) => (
             Cause::OutOfMemory,
             "give the pods a larger `resources.limits.memory`, or use less",
         ),
@@ -226,7 +230,7 @@ pub(super) fn how(failed: &FailedPod) -> String {
 /// The operator's events about restarts, newest first.
 pub(super) fn restart_events(facts: &Facts) -> impl Iterator<Item = &EventFacts> {
     let events = facts.events.iter().rev();
-    events.filter(|event| event.pod.is_empty() && event.reason.ends_with("Restarting"))
+    events.filter(|event| event.pod.is_empty() && EventReason::Restarting.is(&event.reason))
 }
 
 /// The account whose failure budget is used up, in words.

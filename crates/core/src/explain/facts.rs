@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use crate::{
+    account::Account,
+    diagnose::{End, Known},
     finding::Finding,
-    job::{Account, Disruption, Exit, JobStatus, NodeHealth, PodPhase, Unreadable, Wait},
+    job::{JobStatus, Unreadable},
+    pod::{Disruption, Exit, NodeHealth, PodPhase, Wait},
 };
 
 /// Everything that is known of a job.
@@ -139,6 +142,29 @@ impl PodFacts {
             restarts: 0,
             memory_limit: None,
         }
+    }
+
+    /// What is known of its end; also where its container failed and was started again in place.
+    pub fn known_end(&self, rank: Option<u32>) -> Option<Known> {
+        let exit = self.exit.filter(|exit| exit.code != 0);
+        let failed = self.phase == PodPhase::Failed && self.deleted_at.is_none();
+        let ended = match exit {
+            Some(exit) if failed || self.restarts > 0 => {
+                Some(End::of_exit(exit.code, exit.out_of_memory))
+            }
+            _ => failed.then_some(End::Unknown),
+        };
+        let refused = self.start_error.clone().filter(|_| failed);
+        let refused = refused.map(End::NotStarted);
+        Some(Known {
+            pod: self.name.clone(),
+            rank,
+            node: self.node.clone(),
+            end: self.disruption.map(End::Disrupted).or(refused).or(ended)?,
+            at: self.exit.and_then(|exit| exit.at),
+            memory_limit: self.memory_limit.clone(),
+            on_purpose: None,
+        })
     }
 }
 

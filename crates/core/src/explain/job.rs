@@ -3,7 +3,7 @@
 use super::{Answer, Cause, Facts, Operator, PodFacts, Standing, UNTOUCHED, ended, pods_of, seats};
 use crate::{
     job::{ConditionType, ProgressRecord, time_words},
-    reason::Code,
+    reason::{Code, Reason},
 };
 
 pub(super) fn being_deleted(facts: &Facts) -> Option<Answer> {
@@ -188,13 +188,19 @@ pub(super) fn suspended(facts: &Facts) -> Option<Answer> {
 pub(super) fn backoff(facts: &Facts) -> Option<Answer> {
     let record = &facts.status.trainyard;
     let retry_at = record.retry_at.filter(|at| *at > facts.now)?;
-    let failures = record.quick_failures;
+    let attempt = record.attempt;
+    // As the decider distinguishes them.
+    let says = match (record.gang.failed_starts().times, record.quick_failures) {
+        (0, failures) => format!(
+            "it failed {failures} times in a row soon after it started; attempt {attempt} starts at {retry_at}"
+        ),
+        (times, _) => format!(
+            "its gang did not start and released its nodes {times} times; attempt {attempt} starts at {retry_at}"
+        ),
+    };
     let mut answer = Answer::waits(
         Cause::Backoff,
-        format!(
-            "it failed {failures} times in a row soon after it started; attempt {} starts at {retry_at}",
-            record.attempt
-        ),
+        says,
         format!(
             "{} shows what failed; {} starts the attempt now",
             facts.ours("logs --first-failure"),
@@ -275,7 +281,13 @@ pub(super) fn by_status(facts: &Facts) -> Option<Answer> {
             "nothing: the operator replaces the pod if the node stays unresponsive; `kubectl get nodes` shows it"
                 .to_owned(),
         ),
-        Code::WaitingForSeats => (Cause::Unschedulable, seats::next(facts, message)),
+        Code::WaitingForSeats => {
+            let words = match &waiting.params {
+                Some(Reason::Unscheduled { scheduler, .. }) => scheduler,
+                _ => message,
+            };
+            (Cause::Unschedulable, seats::next(facts, words))
+        }
         Code::WaitingForFabric => (
             Cause::FabricMissing,
             "`kubectl get fabrics` lists the fabrics; name one of them in `trainyard.dev/fabric`, or have this one created"

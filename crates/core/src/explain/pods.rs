@@ -4,10 +4,9 @@ use super::{
     Answer, Cause, ClaimState, EventFacts, Facts, PodFacts, Trouble, ended, pods_of, seats,
 };
 use crate::{
-    gang::NEVER_FITS,
-    job::{NodeHealth, PodPhase, Wait},
     launch,
-    reason::Code,
+    pod::{NodeHealth, PodPhase, Wait},
+    reason::{Code, Reason},
 };
 
 /// Kubelet reasons for an image that cannot be pulled.
@@ -334,7 +333,14 @@ fn gates(facts: &Facts, pods: &[&PodFacts]) -> Option<Answer> {
     if first.gates == [launch::GATE]
         && let Some(reason) = reason.filter(|reason| reason.code == Code::WaitingForSeats)
     {
-        let next = if reason.message.contains(NEVER_FITS) {
+        let never_fits = matches!(
+            reason.params,
+            Some(Reason::NoNodes {
+                never_fits: true,
+                ..
+            })
+        );
+        let next = if never_fits {
             format!(
                 "request less, or add nodes with what it requests: it never starts on these; `{} nodes` shows \
                  what they have",

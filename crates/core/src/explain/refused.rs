@@ -1,29 +1,51 @@
 //! What the API server refused to create, from its own message.
 
 use super::{Answer, Cause, Facts, pods};
-use crate::{launch::BELONGS_TO, reason::Code};
+use crate::{
+    job::EventReason,
+    reason::{Code, Reason},
+};
 
 /// The answer where an object of the job was refused.
 pub(super) fn refused(facts: &Facts) -> Option<Answer> {
     let waiting = facts.status.trainyard.waiting.as_ref();
     let waiting = waiting.filter(|reason| reason.code == Code::Refused)?;
     let message = waiting.message.as_str();
-    // The lifecycle uses the same code for this; the pods show more.
-    if message.starts_with("cannot pull the image") {
-        return pods::broken(facts);
-    }
-    let answer = judge(facts, message);
+    let answer = match &waiting.params {
+        // The lifecycle uses the same code for this; the pods show more.
+        Some(Reason::NoImage { .. }) => return pods::broken(facts),
+        Some(Reason::Refused {
+            tried,
+            taken_by: Some(owner),
+            ..
+        }) => name_taken(facts, tried, owner),
+        Some(Reason::Refused { message, .. }) => judge(facts, message).unwrap_or_else(|| {
+            let sentence = format!("the API server rejected an object of the job: {message}");
+            unknown(sentence)
+        }),
+        // Who refused is not known.
+        _ => match pods::broken(facts).or_else(|| judge(facts, message)) {
+            Some(answer) => answer,
+            None => unknown(message.to_owned()),
+        },
+    };
     let answer = answer.because("API server", message);
+    // Where the status has the parameters, the event repeats them.
     let mut events = facts.events.iter().rev();
-    let event =
-        events.find(|event| event.reason == "Refused" && !message.starts_with(&event.message));
-    Some(match event {
+    let event = events.find(|event| EventReason::Refused.is(&event.reason));
+    Some(match event.filter(|_| waiting.params.is_none()) {
         Some(event) => answer.because_of(event),
         None => answer,
     })
 }
 
-fn judge(facts: &Facts, message: &str) -> Answer {
+fn unknown(sentence: String) -> Answer {
+    let next = "correct the template as the message says, and apply the file again";
+    Answer::waits(Cause::Refused, sentence, next.to_owned())
+}
+
+/// What the API server's message means, where it is a known one.
+fn judge(facts: &Facts, message: &str) -> Option<Answer> {
     let rules: &[fn(&Facts, &str) -> Option<Answer>] = &[
         quota,
         quota_needs_limits,
@@ -32,24 +54,8 @@ fn judge(facts: &Facts, message: &str) -> Answer {
         pod_security,
         service_account,
         rights,
-        name_taken,
     ];
-    let found = rules.iter().find_map(|rule| rule(facts, message));
-    found.unwrap_or_else(|| {
-        Answer::waits(
-            Cause::Refused,
-            format!(
-                "the API server rejected an object of the job: {}",
-                object(message).1
-            ),
-            "correct the template as the message says, and apply the file again".to_owned(),
-        )
-    })
-}
-
-/// What was tried, and the API server's message.
-fn object(message: &str) -> (&str, &str) {
-    message.split_once(": ").unwrap_or(("", message))
+    rules.iter().find_map(|rule| rule(facts, message))
 }
 
 /// The text between `before` and `after`.
@@ -77,7 +83,7 @@ fn quota(facts: &Facts, message: &str) -> Option<Answer> {
     };
     let requested = list("requested: ", ", used: ");
     let used = list("used: ", ", limited: ");
-    let limited = list("limited: ", " (and ");
+    let limited = list("limited: ", "\n");
     let of = |list: &[(String, String)], resource: &str| {
         let found = list.iter().find(|(name, _)| name == resource);
         found.map_or_else(|| "?".to_owned(), |(_, amount)| amount.clone())
@@ -117,7 +123,7 @@ fn quota(facts: &Facts, message: &str) -> Option<Answer> {
 
 /// `failed quota: team: must specify limits.cpu for: pytorch`.
 fn quota_needs_limits(_: &Facts, message: &str) -> Option<Answer> {
-    let rest = between(message, "failed quota: ", " (and ")?;
+    let rest = after(message, "failed quota: ")?;
     let (name, what) = rest.split_once(": ")?;
     Some(Answer::waits(
         Cause::QuotaNeedsLimits,
@@ -189,16 +195,13 @@ fn rights(_: &Facts, message: &str) -> Option<Answer> {
     ))
 }
 
-fn name_taken(facts: &Facts, message: &str) -> Option<Answer> {
-    let owner = between(message, BELONGS_TO, ";")?;
-    let (tried, _) = object(message);
-    let tried = tried.strip_prefix("cannot ").unwrap_or(tried);
-    Some(Answer::waits(
+fn name_taken(facts: &Facts, tried: &str, owner: &str) -> Answer {
+    Answer::waits(
         Cause::NameTaken,
         format!("it cannot {tried}: an object of that name belongs to {owner}"),
         format!(
             "delete that object, or give the job another name; {} lists the usual ones",
             facts.kubectl("get pods,services,configmaps,jobs,horizontalpodautoscalers")
         ),
-    ))
+    )
 }

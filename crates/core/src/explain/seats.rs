@@ -4,7 +4,7 @@
 //! taint(s). preemption: …`; what most nodes lack decides the next step.
 
 use super::{Answer, Cause, Facts, PodFacts, UNTOUCHED};
-use crate::job::Wait;
+use crate::pod::Wait;
 
 /// What `count` nodes lack.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,13 +13,14 @@ use super::*;
 use crate::{
     finding::{Finding, Severity, Span},
     job::{
-        Account, Disruption, Exit, JobRecord, JobStatus, LastFailure, NodeHealth, PodPhase,
-        Progress, ProgressRecord, Spent, Wait,
+        Account, Cause as FailureCause, Disruption, Exit, FailedBy, JobRecord, JobStatus,
+        LastFailure, NodeHealth, PodPhase, Progress, ProgressRecord, Refusal, Spent, Wait,
         testing::{at, mistake},
     },
     ledger::{OpenSpan, Phase},
     progress::Figure,
-    reason::{Code, Reason},
+    reason::{Reason, StoredReason, WorkerState},
+    spec::Role,
 };
 
 /// A job `j` of four pods that an operator manages.
@@ -77,8 +78,22 @@ fn condition(kind: ConditionType, message: &str) -> Condition {
 }
 
 impl Facts {
-    fn refused(mut self, message: &str) -> Self {
-        self.status.trainyard.waiting = Some(Reason::new(Code::Refused, message));
+    fn refused(self, message: &str) -> Self {
+        let (tried, message) = message.split_once(": ").expect("what was tried");
+        let tried = tried.strip_prefix("cannot ").expect("a refusal");
+        self.waits(&Refusal::new(tried, message).reason(3))
+    }
+
+    fn waits(mut self, reason: &Reason) -> Self {
+        self.status.trainyard.waiting = Some(StoredReason::from(reason));
+        self
+    }
+
+    /// The status of a version that stored no parameters.
+    fn without_params(mut self) -> Self {
+        if let Some(waiting) = &mut self.status.trainyard.waiting {
+            waiting.params = None;
+        }
         self
     }
 
@@ -194,6 +209,28 @@ fn every_cause_has_a_case() {
     let tried: BTreeSet<Cause> = cases().into_iter().map(|(_, _, cause, ..)| cause).collect();
     let all: BTreeSet<Cause> = Cause::ALL.iter().copied().collect();
     assert_eq!(tried, all);
+}
+
+/// `docs/reference/json.md` is written by hand, except for what this compares.
+#[test]
+fn json_reference_lists_causes() {
+    let page = include_str!("../../../../docs/reference/json.md");
+    let (_, table) = page
+        .split_once("| `cause` | meaning |\n|---|---|\n")
+        .unwrap();
+    let rows: Vec<&str> = table
+        .lines()
+        .take_while(|row| row.starts_with('|'))
+        .collect();
+    let want: Vec<String> = Cause::ALL
+        .iter()
+        .map(|cause| {
+            let meaning = cause.meaning().trim().trim_end_matches('.');
+            let (first, rest) = meaning.split_at(1);
+            format!("| `{}` | {}{rest} |", cause.name(), first.to_lowercase())
+        })
+        .collect();
+    assert_eq!(rows, want, "write this table:\n{}", want.join("\n"));
 }
 
 #[test]

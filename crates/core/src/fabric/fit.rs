@@ -19,9 +19,8 @@ use super::{
     forward::forward,
 };
 use crate::{
-    launch::launcher_holds_ranks,
     quantity,
-    spec::{Framework, Job, MpiImplementation, Role, RoleSpec, annotation},
+    spec::{Framework, Job, MpiImplementation, Role, RoleSpec, annotation, launcher_holds_ranks},
 };
 
 /// Where the memory that processes of a pod share is.

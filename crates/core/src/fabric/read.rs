@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use thiserror::Error;
 
 use super::{
     API_VERSION, Addresses, Expected, Fabric, FabricSpec, KIND, Network, Rdma,
     attachment::Attachment, network, ranges::Range,
 };
 use crate::{
-    finding::{Finding, Severity, Span},
-    lint::catalogue,
+    finding::{Finding, Severity, Span, catalogue},
     quantity,
     spec::{Collector, Document, Node, Place, decode, is_subdomain, nearest, wire::Object},
 };
@@ -40,16 +40,29 @@ pub fn read(document: &Document) -> Read {
     read_tree(&document.tree, &document.source)
 }
 
+/// Why an object of the API is not a fabric.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NotAFabric {
+    /// It cannot be read.
+    #[error("it is nested too deeply")]
+    TooDeep,
+    /// It has no name.
+    #[error("it has no name")]
+    Unnamed,
+    /// It is not valid; the first mistake.
+    #[error("{0}")]
+    Invalid(Box<Finding>),
+}
+
 /// Reads an object of the API, which has no positions.
-pub fn read_value(value: &serde_json::Value) -> Result<Fabric, String> {
-    let tree = Node::from_json(value).ok_or("it is nested too deeply")?;
+pub fn read_value(value: &serde_json::Value) -> Result<Fabric, NotAFabric> {
+    let tree = Node::from_json(value).ok_or(NotAFabric::TooDeep)?;
     let Read { fabric, findings } = read_tree(&tree, "");
+    let mut findings = findings.into_iter();
+    let error = findings.find(|finding| finding.severity == Severity::Error);
     fabric.ok_or_else(|| {
-        let mut errors = findings
-            .iter()
-            .filter(|finding| finding.severity == Severity::Error);
-        errors.next().map_or_else(String::new, |first| {
-            format!("{}: {} (at `{}`)", first.code, first.message, first.path)
+        error.map_or(NotAFabric::Unnamed, |first| {
+            NotAFabric::Invalid(Box::new(first))
         })
     })
 }

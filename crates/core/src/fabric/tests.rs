@@ -393,7 +393,7 @@ fn an_object_of_the_api_is_read_like_a_document() {
     let mut wrong = object;
     wrong["spec"]["shm"] = "0".into();
     assert_eq!(
-        read_value(&wrong).unwrap_err(),
+        read_value(&wrong).unwrap_err().to_string(),
         "TY149: `shm` must be a size such as `64Gi`, found `0` (at `spec.shm`)"
     );
 }

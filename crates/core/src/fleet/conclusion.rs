@@ -6,21 +6,12 @@ use jiff::Timestamp;
 
 use super::{Observed, Purpose, Settings, State, Trial};
 use crate::{
-    job::mutant::{self, Mutant},
-    probe::{Consequences, Fault, Judgement, NodeRecord, Probation},
+    mutant::{self, Mutant},
+    probe::{CapReached, Fault, Found, NodeRecord, Probation},
 };
 
 /// A trial of nodes on probation that produced no result is run again after this.
 const AGAIN: Duration = Duration::from_mins(5);
-
-/// What a trial measured.
-#[derive(Clone, Debug)]
-pub struct Found {
-    /// Which nodes are fit.
-    pub judgement: Judgement,
-    /// What follows for nodes.
-    pub follows: Consequences,
-}
 
 /// One change of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,23 +51,21 @@ impl NodeOutcome {
 /// What follows from a trial.
 #[derive(Clone, Debug)]
 pub struct Conclusion {
-    /// The memory from now on.
-    pub state: State,
+    /// What is remembered from now on.
+    pub(super) state: State,
     /// The changes, in the order in which they are to be made.
     pub changes: Vec<(String, Change)>,
     /// Nodes that failed and stay in use, with the reason.
-    pub refused: BTreeMap<String, String>,
+    pub refused: BTreeMap<String, CapReached>,
     /// The outcome of each node that was judged.
     pub outcomes: BTreeMap<String, NodeOutcome>,
 }
 
-/// Decides what the result of the trial that runs changes. Without such a trial, nothing changes: the operator was replaced or
-/// started again meanwhile.
-pub fn conclude(
+pub(super) fn conclude(
     observed: &Observed<'_>,
     state: &State,
     settings: &Settings,
-    found: Result<&Found, &str>,
+    found: Option<&Found>,
     now: Timestamp,
 ) -> Conclusion {
     let mut conclusion = Conclusion {
@@ -90,8 +79,8 @@ pub fn conclude(
         return conclusion;
     };
     match found {
-        Ok(found) => conclusion.found(observed, settings, &trial, found, now),
-        Err(_) => conclusion.no_result(settings, &trial, now),
+        Some(found) => conclusion.found(observed, settings, &trial, found, now),
+        None => conclusion.no_result(settings, &trial, now),
     }
     conclusion
 }

@@ -4,8 +4,8 @@ use super::*;
 use crate::{
     gang::{Taint, TaintEffect},
     probe::{
-        Check, Fault, Judgement, Layer, NodeRecord, NodeReport, Outcome, Owner, PROBATION, Report,
-        Source, consequences,
+        Check, Fault, Found, Judgement, Layer, NodeRecord, NodeReport, Outcome, Owner, PROBATION,
+        Report, Source, consequences,
     },
 };
 
@@ -191,7 +191,7 @@ fn purposes_take_turns() {
         let trial = decision.trial.unwrap();
         order.extend(trial.nodes);
         state = decision.state;
-        state.abandon();
+        state.running = None;
         // A cluster where a node on probation is always due.
         nodes.insert("p".to_owned(), on_probation(None));
     }
@@ -242,7 +242,7 @@ fn cap_counts_taints_that_are_being_written() {
         &observed,
         &state,
         &settings,
-        Ok(&found(&tried, &["n03"])),
+        Some(&found(&tried, &["n03"])),
         at(0),
     );
     let tainted = |conclusion: &Conclusion| {
@@ -252,7 +252,7 @@ fn cap_counts_taints_that_are_being_written() {
     };
     assert_eq!(tainted(&first), ["n00", "n01"]);
     assert_eq!(
-        first.refused["n02"],
+        first.refused["n02"].to_string(),
         "2 of 20 nodes are on probation, the maximum is 2 (`--probation-cap`)"
     );
     let next = |state: &State, second| {
@@ -263,13 +263,13 @@ fn cap_counts_taints_that_are_being_written() {
             &observed,
             &state,
             &settings,
-            Ok(&found),
+            Some(&found),
             at(second),
         ))
     };
     assert!(next(&first.state, 10).is_empty(), "they are not seen yet");
     let mut refused = first.state.clone();
-    refused.taint_failed("n00");
+    refused.tainting.remove("n00");
     assert_eq!(next(&refused, 10), ["n05"], "the API server refused one");
     assert_eq!(next(&first.state, 60), ["n05"], "they never came");
 }
@@ -290,7 +290,7 @@ fn probation_ends_only_by_passing() {
         let ends = changes.filter(|(_, change)| !matches!(change, Change::Record(_)));
         ends.cloned().collect::<Vec<_>>()
     };
-    let passed = conclude(&observed, &state, &settings, Ok(&found), at(0));
+    let passed = conclude(&observed, &state, &settings, Some(&found), at(0));
     let hour = Change::Extend(at(3_600));
     assert_eq!(
         ends(&passed),
@@ -302,16 +302,16 @@ fn probation_ends_only_by_passing() {
     assert_eq!(passed.outcomes["good"], NodeOutcome::Fit);
     assert_eq!(passed.outcomes["bad"].label(), "unfit");
 
-    let none = conclude(&observed, &state, &settings, Err("no report"), at(0));
+    let none = conclude(&observed, &state, &settings, None, at(0));
     let soon = Change::Extend(at(300));
     assert_eq!(
         ends(&none),
         [("bad".to_owned(), soon.clone()), ("good".to_owned(), soon)]
     );
     assert_eq!(none.outcomes["good"], NodeOutcome::NoResult);
-    assert!(none.state.running().is_none());
+    assert!(none.state.running.is_none());
 
-    let late = conclude(&observed, &none.state, &settings, Ok(&found), at(0));
+    let late = conclude(&observed, &none.state, &settings, Some(&found), at(0));
     assert!(late.changes.is_empty(), "no such trial runs any more");
 }
 
@@ -337,4 +337,21 @@ fn a_cap_of_zero_queues_no_trial() {
     assert_eq!(state.blame(&settings(0), "n", "team", &fit, at(0)), None);
     let queued = state.blame(&settings(10), "n", "team", &fit, at(0));
     assert_eq!(queued, Some(Blamed::Queued));
+}
+
+#[test]
+fn forgotten_trial_changes_no_node() {
+    let mut fleet = Fleet::default();
+    fleet.queue.update_node("n", on_probation(None));
+    let trial = fleet.decide(at(0)).trial.unwrap();
+    assert_eq!(fleet.running(), Some(&trial));
+    fleet.forget_decisions();
+    assert_eq!(fleet.running(), None);
+    let found = found(&[], &["n"]);
+    let late = fleet.conclude(&settings(100), Some(&found), at(1));
+    assert!(late.changes.is_empty(), "another operator led meanwhile");
+    assert_eq!(fleet.decide(at(2)).trial, Some(trial), "the node is known");
+    let passed = fleet.conclude(&settings(100), Some(&found), at(3));
+    let mut changes = passed.changes.iter();
+    assert!(changes.any(|(node, change)| node == "n" && *change == Change::Untaint));
 }

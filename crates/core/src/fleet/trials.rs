@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::{Observed, Purpose, State, Trial};
 use crate::{
     gang::Node,
-    job::mutant::{self, Mutant},
+    mutant::{self, Mutant},
     probe::{Source, Suspect},
 };
 

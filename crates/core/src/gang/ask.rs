@@ -188,7 +188,7 @@ impl<'a> Ask<'a> {
             let fits = shape
                 .requests
                 .iter()
-                .filter(|(name, amount)| super::resources::is_accelerator(name) && *amount > 0)
+                .filter(|(name, amount)| crate::resources::is_accelerator(name) && *amount > 0)
                 .map(|(name, amount)| own.get(name) / amount);
             fits.min().unwrap_or(i64::from(pods))
         };

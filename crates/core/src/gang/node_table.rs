@@ -16,8 +16,8 @@ use k8s_openapi::api::core::v1::PodAffinityTerm;
 use super::{
     Gang, GangKey, Node, Resources, Shape, Snapshot,
     amounts::{Amounts, Need},
-    resources::{HOST_PORT, PODS},
 };
+use crate::resources::{HOST_PORT, PODS};
 
 /// A part of the cluster: a range of nodes.
 #[derive(Clone, Debug)]

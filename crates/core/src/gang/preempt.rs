@@ -15,7 +15,7 @@ use super::{
     node_table::NodeTable,
     seat::{Room, Seats, seat},
 };
-use crate::job::mutant::{self, Mutant};
+use crate::mutant::{self, Mutant};
 
 /// Most victims that are considered; the cheapest ones.
 const TRIED: usize = 256;

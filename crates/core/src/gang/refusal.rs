@@ -18,9 +18,6 @@ use super::{
 };
 use crate::spec::Wish;
 
-/// What a refusal says of a gang for which it is not enough that others end.
-pub const NEVER_FITS: &str = "does not fit even when all other gangs have ended";
-
 /// Why a gang gets no seats.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -83,7 +80,7 @@ pub(super) fn refusal<'a>(
     let changes = changes(table, eligibility, ask, &count);
     let mut parts = words::sentence(table, ask, &groups, &count, promised);
     if !fits_when_empty {
-        parts.push(NEVER_FITS.to_owned());
+        parts.push("does not fit even when all other gangs have ended".to_owned());
     }
     if !changes.is_empty() {
         let fits: Vec<String> = changes.iter().map(|change| change.words(ask)).collect();
@@ -234,7 +231,7 @@ fn fewer<'a>(
 fn is_single(table: &NodeTable<'_>, group: &Group) -> bool {
     let need = group.need.iter().copied();
     let devices: Need = need
-        .filter(|(at, _)| super::resources::is_accelerator(table.resources[*at]))
+        .filter(|(at, _)| crate::resources::is_accelerator(table.resources[*at]))
         .collect();
     (0..table.nodes.len())
         .filter(|node| group.eligible[*node])

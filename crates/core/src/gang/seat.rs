@@ -15,8 +15,8 @@ use super::{
     ask::{Ask, Grains, Group},
     lay::{Layout, Sums},
     node_table::NodeTable,
-    resources::is_accelerator,
 };
+use crate::resources::is_accelerator;
 
 /// The node of each pod of the gang that has one, by the pod's place in it.
 pub(super) type Seats = Vec<Option<u32>>;

@@ -13,9 +13,10 @@ use k8s_openapi::{api::core::v1::PodAffinityTerm, apimachinery::pkg::api::resour
 
 pub use read::NotACluster;
 
-use super::{PreemptionScope, Resources, Topology, resources::is_accelerator};
+use super::{PreemptionScope, Resources, Topology};
 use crate::{
     probe::{NodeRecord, PROBATION},
+    resources::is_accelerator,
     spec::{Job, Kind},
 };
 

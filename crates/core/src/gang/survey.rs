@@ -9,9 +9,8 @@ use super::{
     Constraints, Gang, GangKey, Snapshot,
     eligible::Bar,
     node_table::{Domain, NodeTable},
-    resources::CPU,
 };
-use crate::probe::NodeRecord;
+use crate::{probe::NodeRecord, resources::CPU};
 
 /// A domain with all that lies in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::{
-    Gang, GangKey, Member, Node, Placement, PodKey, Resident, Resources, Shape, Snapshot,
+use super::{Gang, GangKey, Member, Node, Placement, PodKey, Resident, Resources, Shape, Snapshot};
+use crate::{
     resources::{CPU, PODS},
+    spec::{Kind, Parallelism, Role, Wish},
 };
-use crate::spec::{Kind, Parallelism, Role, Wish};
 
-pub(super) const GPU: &str = "nvidia.com/gpu";
-pub(super) const BLOCK: &str = "cloud.provider.com/topology-block";
-pub(super) const RACK: &str = "cloud.provider.com/topology-rack";
+pub(crate) const GPU: &str = "nvidia.com/gpu";
+pub(crate) const BLOCK: &str = "cloud.provider.com/topology-block";
+pub(crate) const RACK: &str = "cloud.provider.com/topology-rack";
 
-pub(super) fn amounts(amounts: &[(&str, i64)]) -> Resources {
+pub(crate) fn amounts(amounts: &[(&str, i64)]) -> Resources {
     amounts
         .iter()
         .map(|(name, amount)| ((*name).to_owned(), *amount))
@@ -22,7 +22,7 @@ pub(super) fn amounts(amounts: &[(&str, i64)]) -> Resources {
 }
 
 /// A node of `gpus` GPUs.
-pub(super) fn node(labels: &[(&str, &str)], gpus: i64) -> Node {
+pub(crate) fn node(labels: &[(&str, &str)], gpus: i64) -> Node {
     Node {
         labels: labels
             .iter()
@@ -37,7 +37,7 @@ pub(super) fn node(labels: &[(&str, &str)], gpus: i64) -> Node {
 }
 
 /// `blocks` blocks of `racks` racks of `hosts` hosts of 8 GPUs, named `b0r1h2`.
-pub(super) fn cluster(blocks: usize, racks: usize, hosts: usize) -> Snapshot {
+pub(crate) fn cluster(blocks: usize, racks: usize, hosts: usize) -> Snapshot {
     let mut snapshot = Snapshot::default();
     for block in 0..blocks {
         for rack in 0..racks {
@@ -52,7 +52,7 @@ pub(super) fn cluster(blocks: usize, racks: usize, hosts: usize) -> Snapshot {
     snapshot
 }
 
-pub(super) fn key(name: &str) -> GangKey {
+pub(crate) fn key(name: &str) -> GangKey {
     GangKey {
         kind: Kind::PyTorch,
         namespace: "team".to_owned(),
@@ -60,12 +60,12 @@ pub(super) fn key(name: &str) -> GangKey {
     }
 }
 
-pub(super) fn time(second: i64) -> Timestamp {
+pub(crate) fn time(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
 /// A gang of `pods` workers with `gpus` GPUs each.
-pub(super) fn gang(name: &str, pods: usize, gpus: i64) -> Gang {
+pub(crate) fn gang(name: &str, pods: usize, gpus: i64) -> Gang {
     Gang {
         key: key(name),
         created: time(0),
@@ -101,29 +101,29 @@ pub(super) fn gang(name: &str, pods: usize, gpus: i64) -> Gang {
 }
 
 impl Gang {
-    pub(super) fn wishing(mut self, wish: &str) -> Self {
+    pub(crate) fn wishing(mut self, wish: &str) -> Self {
         self.wish = Some(Wish::parse(wish).unwrap());
         self
     }
 
-    pub(super) fn parallel(mut self, axes: &str) -> Self {
+    pub(crate) fn parallel(mut self, axes: &str) -> Self {
         self.parallelism = Some(Parallelism::parse(axes).unwrap());
         self
     }
 
-    pub(super) fn priority(mut self, priority: i32) -> Self {
+    pub(crate) fn priority(mut self, priority: i32) -> Self {
         (self.priority, self.claim) = (priority, priority);
         self
     }
 
-    pub(super) fn created(mut self, second: i64) -> Self {
+    pub(crate) fn created(mut self, second: i64) -> Self {
         self.created = time(second);
         self
     }
 }
 
 /// Puts a pod on a node: of `gang`, or of no gang where that is empty.
-pub(super) fn occupy(snapshot: &mut Snapshot, node: &str, gang: &str, gpus: i64) {
+pub(crate) fn occupy(snapshot: &mut Snapshot, node: &str, gang: &str, gpus: i64) {
     let name = format!("{gang}-{node}-{}", snapshot.pods.len());
     snapshot.pods.insert(
         PodKey {
@@ -140,7 +140,7 @@ pub(super) fn occupy(snapshot: &mut Snapshot, node: &str, gang: &str, gpus: i64)
 }
 
 /// The nodes of a gang's pods, in the order of ranks; empty where it was refused.
-pub(super) fn nodes(placement: &Placement, name: &str) -> Vec<String> {
+pub(crate) fn nodes(placement: &Placement, name: &str) -> Vec<String> {
     let seating = placement.seated.get(&key(name));
     seating
         .into_iter()
@@ -148,7 +148,7 @@ pub(super) fn nodes(placement: &Placement, name: &str) -> Vec<String> {
         .collect()
 }
 
-pub(super) fn why(placement: &Placement, name: &str) -> String {
+pub(crate) fn why(placement: &Placement, name: &str) -> String {
     let refusal = placement.refused.get(&key(name));
     refusal
         .map(|refusal| refusal.message.clone())

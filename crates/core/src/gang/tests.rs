@@ -7,6 +7,7 @@ use k8s_openapi::{
 };
 
 use super::{testing::*, *};
+use crate::resources;
 
 fn run(snapshot: &Snapshot, gangs: &[Gang]) -> Placement {
     place(snapshot, gangs, time(1_000))

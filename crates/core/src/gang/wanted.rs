@@ -9,8 +9,6 @@ use k8s_openapi::api::core::v1::{
     NodeSelector, PodAffinityTerm, Toleration, TopologySpreadConstraint,
 };
 
-pub(crate) use of_job::minimum;
-
 use super::{GangKey, Resources};
 use crate::spec::{Parallelism, Role, Wish};
 

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::{JobStatus, PodUid, SharedInputs};
-use crate::{reason::Reason, spec::Slot};
+use crate::{
+    reason::Reason,
+    spec::{Kind, Slot},
+};
 
 /// The outcome of one pass.
 ///
@@ -143,4 +146,92 @@ pub enum EventKind {
     Normal,
     /// Someone may want to look.
     Warning,
+}
+
+/// Why an event is emitted. Names are only ever added: users and other programs match on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventReason {
+    /// The fabric added something to the pods.
+    FabricAdded,
+    /// The job overrides the fabric.
+    FabricDisagrees,
+    /// The job has failed.
+    Failed,
+    /// The gang is evicted for another one.
+    Preempted,
+    /// The preflight failed on every node.
+    PreflightFailed,
+    /// The preflight cannot run, and the job starts without it.
+    PreflightNotRun,
+    /// All nodes passed the preflight.
+    PreflightPassed,
+    /// An object of the job could not be created.
+    Refused,
+    /// The next attempt starts.
+    Restarting,
+    /// The job is no longer suspended.
+    Resumed,
+    /// The gang released its nodes.
+    SeatsGivenBack,
+    /// The job has succeeded.
+    Succeeded,
+    /// The job is suspended.
+    Suspended,
+    /// The ranks use another transport than the job requires.
+    TransportMismatch,
+    /// The ranks use another transport than expected.
+    TransportUnexpected,
+    /// The ranks use the transport that the job requires.
+    TransportVerified,
+    /// Nodes failed the preflight.
+    UnfitNodes,
+    /// There is no such fabric yet.
+    WaitingForFabric,
+    /// The preflight cannot run, and the job waits for it.
+    WaitingForPreflight,
+}
+
+impl EventReason {
+    /// The reason of an event on a job of `kind`: as those of the Go operators it begins with the kind, unless they have no such event.
+    pub fn of(self, kind: Kind) -> String {
+        match self {
+            Self::Refused => "Refused".to_owned(),
+            reason => format!("{kind}{reason:?}"),
+        }
+    }
+
+    /// Whether `reason` is this one, of a job of any kind.
+    pub fn is(self, reason: &str) -> bool {
+        Kind::ALL.into_iter().any(|kind| self.of(kind) == reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn event_reasons_begin_with_the_kind() {
+        let cases = [
+            (
+                EventReason::Restarting,
+                Kind::PyTorch,
+                "PyTorchJobRestarting",
+            ),
+            (EventReason::Restarting, Kind::MpiV2, "MPIJobRestarting"),
+            (
+                EventReason::SeatsGivenBack,
+                Kind::Jax,
+                "JAXJobSeatsGivenBack",
+            ),
+            (EventReason::Refused, Kind::Tf, "Refused"),
+        ];
+        for (reason, kind, want) in cases {
+            assert_eq!(reason.of(kind), want);
+            assert!(reason.is(want), "{want}");
+        }
+        for other in ["Restarting", "NotRestarting", "PyTorchJobRestartingSoon"] {
+            assert!(!EventReason::Restarting.is(other), "{other}");
+        }
+    }
 }

@@ -9,8 +9,9 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    Account, JobRecord, JudgedEnd, LastEnd, Observed, ObservedPod, PodPhase, budget,
+    Account, FailedBy, JobRecord, JudgedEnd, LastEnd, Observed, ObservedPod, PodPhase, budget,
     cause::{Cause, Failure},
+    messages::Fails,
     mutant,
     pass::Pass,
     recover,
@@ -20,7 +21,7 @@ use super::{
 };
 use crate::{
     diagnose::VerdictSummary,
-    reason::Code,
+    reason::InVain,
     spec::{Job, RestartPolicy, RestartScope, Slot},
 };
 
@@ -112,9 +113,9 @@ fn is_about(judged: &JudgedEnd, pod: &ObservedPod) -> bool {
     judged.uid == pod.uid && judged.ends == pod.ends
 }
 
-/// Remembers every end that was judged. The error is the sentence with which the job fails, where a retry does not help
+/// Remembers every end that was judged. The error is why the job fails, where a retry does not help
 /// and its user set no limit on retries.
-pub(super) fn note_ends(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> {
+pub(super) fn note_ends(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Fails> {
     let observed = pass.observed;
     for judged in &observed.judged {
         let mut pods = roster.notable.iter().filter(|pod| is_about(judged, pod));
@@ -128,7 +129,7 @@ pub(super) fn note_ends(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), 
     Ok(())
 }
 
-fn note_end(pass: &mut Pass<'_>, pod: &ObservedPod) -> Result<(), String> {
+fn note_end(pass: &mut Pass<'_>, pod: &ObservedPod) -> Result<(), Fails> {
     let failure = failure_of(pod);
     let name = pass.job.pod_name(pod.slot);
     let hopeless = verdict::hopeless(pass, &failure);
@@ -154,26 +155,25 @@ fn note_end(pass: &mut Pass<'_>, pod: &ObservedPod) -> Result<(), String> {
             && before.failure == end.failure
             && !came_further(&before, &end, hopeless)
     });
-    let why = if again && !mutant::is(mutant::Mutant::RetriesInVain) {
-        let place = if hopeless.place.is_some() {
-            " at the same place"
-        } else {
-            ""
-        };
-        format!("pod `{name}` ended twice in a row with the same error{place}")
+    let shown_by = if again && !mutant::is(mutant::Mutant::RetriesInVain) {
+        InVain::Pod {
+            pod: name,
+            same_place: hopeless.place.is_some(),
+        }
     } else if pass.observed.attended && end.step.is_none() {
-        "a retry does not help".to_owned()
+        InVain::Verdict
     } else {
         return Ok(());
     };
-    let message = verdict::end_sentence(pass.job, &why, hopeless);
+    let reason = verdict::retry_does_not_help(pass.job, shown_by, hopeless);
     recover::remember(pass, &failure, Account::User);
     if pod.phase == PodPhase::Failed || pod.ends > pod.restarts {
         // A restart in place is charged already. The job fails whether or not the account has budget left.
         budget::charge(&mut pass.status.trainyard.spent, pass.job, Account::User, 1).ok();
     }
-    pass.say(Code::RetryDoesNotHelp, message.clone());
-    Err(message)
+    let message = reason.to_string();
+    pass.say(reason);
+    Err(Fails::new(FailedBy::RetryDoesNotHelp, message))
 }
 
 /// Whether the job came further between two ends of a pod, or may have: where no step is known and no place in the

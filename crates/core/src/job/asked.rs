@@ -6,7 +6,7 @@
 //!
 //! Invariant: a restart that was asked for is charged to no account.
 
-use super::{ConditionType, EventKind, messages, mutant, pass::Pass};
+use super::{ConditionType, EventKind, EventReason, messages, mutant, pass::Pass};
 
 /// Begins the next attempt where one is asked for and not yet begun.
 pub(super) fn restart(pass: &mut Pass<'_>) {
@@ -20,5 +20,5 @@ pub(super) fn restart(pass: &mut Pass<'_>) {
     pass.status.trainyard.quick_failures = 0;
     let message = messages::asked_to_restart(pass.job);
     pass.hold(ConditionType::Restarting, message.clone());
-    pass.emit(EventKind::Normal, "Restarting", message);
+    pass.emit(EventKind::Normal, EventReason::Restarting, message);
 }

@@ -3,7 +3,7 @@
 //! Invariant: what is spent only grows, is stored in the same write as the restart it pays for,
 //! and never passes the limit.
 
-use super::{Account, Spent, mutant};
+use super::{Account, FailedBy, Spent, messages::Fails, mutant};
 use crate::spec::{Job, Kind, Limit};
 
 /// Failures of the cluster's people and controllers that a job bears.
@@ -81,10 +81,10 @@ pub(super) fn charge(
 }
 
 impl Exhausted {
-    /// The sentence of the Failed condition.
-    pub(super) fn message(self, job: &Job) -> String {
+    /// The failure of the job.
+    pub(super) fn fails(self, job: &Job) -> Fails {
         let name = &job.name;
-        match self.account {
+        let message = match self.account {
             Account::User => {
                 format!("Job {name} has failed because it has reached the specified backoff limit")
             }
@@ -93,7 +93,8 @@ impl Exhausted {
                 account.name(),
                 self.limit
             ),
-        }
+        };
+        Fails::new(FailedBy::BudgetSpent, message)
     }
 }
 

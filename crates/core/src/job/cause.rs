@@ -6,6 +6,7 @@
 use std::fmt;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::{Account, Disruption, ObservedPod, mutant};
 use crate::spec::Slot;
@@ -22,12 +23,20 @@ pub(super) struct Failure {
 }
 
 /// Why a pod failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    tag = "kind",
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase"
+)]
+pub enum Cause {
     /// Its node is gone or silent for too long.
     NodeLost,
     /// The platform removed it.
-    Disrupted(Disruption),
+    Disrupted {
+        /// How.
+        by: Disruption,
+    },
     /// Someone deleted it.
     Deleted,
     /// It no longer exists, and the reason is unknown.
@@ -53,7 +62,7 @@ impl Cause {
                 .is_none_or(|ended_at| ended_at >= deleted_at)
         });
         match (pod.disruption, pod.exit) {
-            (Some(disruption), _) => Self::Disrupted(disruption),
+            (Some(by), _) => Self::Disrupted { by },
             (None, _) if stopped => Self::Deleted,
             (None, Some(exit)) => Self::Exited {
                 code: exit.code,
@@ -65,7 +74,8 @@ impl Cause {
 
     /// The cause of a pod that someone else is deleting.
     pub(super) fn of_deleted(pod: &ObservedPod) -> Self {
-        pod.disruption.map_or(Self::Deleted, Self::Disrupted)
+        pod.disruption
+            .map_or(Self::Deleted, |by| Self::Disrupted { by })
     }
 
     /// Who pays.
@@ -74,15 +84,30 @@ impl Cause {
             Self::NodeLost if mutant::is(mutant::Mutant::UserPaysForNodes) => Account::User,
             Self::NodeLost
             | Self::NoExitCode
-            | Self::Disrupted(
-                Disruption::NodePressure | Disruption::NodeShutdown | Disruption::NodeGone,
-            ) => Account::Infrastructure,
-            Self::Disrupted(Disruption::Preempted) => Account::Preemption,
-            Self::Disrupted(Disruption::Evicted) | Self::Deleted | Self::Vanished => {
-                Account::Platform
+            | Self::Disrupted {
+                by: Disruption::NodePressure | Disruption::NodeShutdown | Disruption::NodeGone,
+            } => Account::Infrastructure,
+            Self::Disrupted {
+                by: Disruption::Preempted,
+            } => Account::Preemption,
+            Self::Disrupted {
+                by: Disruption::Evicted,
             }
+            | Self::Deleted
+            | Self::Vanished => Account::Platform,
             Self::Exited { .. } => Account::User,
         }
+    }
+
+    /// Whether the kernel ended it for its memory.
+    pub fn is_out_of_memory(self) -> bool {
+        matches!(
+            self,
+            Self::Exited {
+                out_of_memory: true,
+                ..
+            }
+        )
     }
 
     /// The exit code, where there is one.
@@ -98,7 +123,7 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NodeLost => f.write_str("its node is gone"),
-            Self::Disrupted(disruption) => f.write_str(match disruption {
+            Self::Disrupted { by } => f.write_str(match by {
                 Disruption::Preempted => "a pod of higher priority preempted it",
                 Disruption::Evicted => "it was evicted",
                 Disruption::NodePressure => "its node ran short of memory or disk",
@@ -130,13 +155,7 @@ pub(super) fn headline(failures: &[Failure]) -> Option<&Failure> {
             Account::Platform => 2,
             Account::User => 3,
         };
-        let memory = matches!(
-            failure.cause,
-            Cause::Exited {
-                out_of_memory: true,
-                ..
-            }
-        );
+        let memory = failure.cause.is_out_of_memory();
         let killed = matches!(failure.cause.exit_code(), Some(135 | 137 | 139));
         (
             outside,

@@ -5,10 +5,11 @@ use std::{collections::BTreeSet, time::Duration};
 use jiff::Timestamp;
 
 use super::{
-    Action, Autoscaler, ConditionType, EventKind, PodPhase, grouping, messages, mutant, pass::Pass,
+    Action, Autoscaler, ConditionType, EventKind, EventReason, PodPhase, grouping, messages,
+    messages::Fails, mutant, pass::Pass,
 };
 use crate::{
-    reason::Code,
+    reason::Reason,
     spec::{CleanPodPolicy, Slot},
 };
 
@@ -18,12 +19,7 @@ const RUNS_ON_FOR: Duration = Duration::from_mins(5);
 
 /// The job has succeeded.
 pub(super) fn succeed(pass: &mut Pass<'_>) {
-    end(
-        pass,
-        ConditionType::Succeeded,
-        EventKind::Normal,
-        messages::succeeded(pass.job),
-    );
+    end(pass, Outcome::Succeeded, messages::succeeded(pass.job));
     for status in pass.status.replica_statuses.values_mut() {
         status.succeeded += std::mem::take(&mut status.active);
     }
@@ -31,8 +27,10 @@ pub(super) fn succeed(pass: &mut Pass<'_>) {
 }
 
 /// The job has failed.
-pub(super) fn fail(pass: &mut Pass<'_>, message: String) {
-    end(pass, ConditionType::Failed, EventKind::Warning, message);
+pub(super) fn fail(pass: &mut Pass<'_>, fails: Fails) {
+    pass.status.trainyard.failed_by = Some(fails.by);
+    let message = fails.message;
+    end(pass, Outcome::Failed, message);
     clean(pass);
 }
 
@@ -44,11 +42,8 @@ pub(super) fn ended(pass: &mut Pass<'_>) {
 /// The job object is being deleted: all its objects are deleted.
 pub(super) fn being_deleted(pass: &mut Pass<'_>) {
     remove_everything(pass);
-    let left = pass.observed.pods.len();
-    pass.say(
-        Code::BeingDeleted,
-        format!("the job is being deleted; {left} pods are still terminating"),
-    );
+    let terminating = pass.observed.pods.len();
+    pass.say(Reason::BeingDeleted { terminating });
 }
 
 /// Removes every pod and Service, whatever the policy.
@@ -69,14 +64,33 @@ pub(super) fn remove_everything(pass: &mut Pass<'_>) {
     grouping::delete_group(pass);
 }
 
-fn end(pass: &mut Pass<'_>, kind: ConditionType, event: EventKind, message: String) {
-    pass.hold(kind, message.clone());
+fn end(pass: &mut Pass<'_>, outcome: Outcome, message: String) {
+    let (condition, kind, reason) = match outcome {
+        Outcome::Succeeded => (
+            ConditionType::Succeeded,
+            EventKind::Normal,
+            EventReason::Succeeded,
+        ),
+        Outcome::Failed => (
+            ConditionType::Failed,
+            EventKind::Warning,
+            EventReason::Failed,
+        ),
+    };
+    pass.hold(condition, message.clone());
     if !mutant::is(mutant::Mutant::ForgetsCompletionTime) {
         pass.status.completion_time.get_or_insert(pass.stamp);
     }
     pass.status.trainyard.retry_at = None;
     pass.status.trainyard.ledger.end(pass.now);
-    pass.emit(event, kind.name(), message);
+    pass.emit(kind, reason, message);
+}
+
+/// How a job ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Succeeded,
+    Failed,
 }
 
 /// What happens to the pods of a job that has ended.
@@ -145,10 +159,9 @@ fn clean(pass: &mut Pass<'_>) {
     }
     grouping::delete_group(pass);
     if leaving > 0 {
-        pass.say(
-            Code::CleaningUp,
-            format!("the job has ended; {leaving} pods are still terminating"),
-        );
+        pass.say(Reason::CleaningUp {
+            terminating: leaving,
+        });
     }
     if let Cleaning::KeepUntil(at) = cleaning
         && running > 0
@@ -156,13 +169,7 @@ fn clean(pass: &mut Pass<'_>) {
         if !mutant::is(mutant::Mutant::LetsPodsRunOn) {
             pass.wake(at);
         }
-        pass.say(
-            Code::CleaningUp,
-            format!(
-                "the job has succeeded; {running} pods still run and are deleted at {at} (set `cleanPodPolicy` to \
-                 `None` to keep them, to `Running` to delete them at once)"
-            ),
-        );
+        pass.say(Reason::RunningOn { running, until: at });
     }
     expire(pass);
 }
@@ -173,24 +180,18 @@ fn expire(pass: &mut Pass<'_>) {
         pass.job.run_policy.ttl_seconds_after_finished,
         pass.status.completion_time,
     ) else {
-        return pass.say(Code::Ended, "the job has ended");
+        return pass.say(Reason::Ended);
     };
     let Ok(at) = completion.checked_add(Duration::from_secs(u64::from(ttl))) else {
-        return pass.say(Code::Ended, "the job has ended");
+        return pass.say(Reason::Ended);
     };
     if pass.now >= at {
         pass.actions.push(Action::DeleteJob);
-        pass.say(
-            Code::WaitingForTtl,
-            format!("the job ended {ttl} s ago and is deleted"),
-        );
+        pass.say(Reason::Expired { ttl_seconds: ttl });
     } else {
         if !mutant::is(mutant::Mutant::SleepsThroughTtl) {
             pass.wake(at);
         }
-        pass.say(
-            Code::WaitingForTtl,
-            format!("the job has ended and is deleted at {at}"),
-        );
+        pass.say(Reason::ExpiresAt { at });
     }
 }

@@ -12,7 +12,7 @@ use super::{
     seating, success,
 };
 use crate::{
-    reason::Code,
+    reason::{Reason, WorkerState},
     spec::{Job, Kind, RestartScope, Role, Slot},
 };
 
@@ -34,8 +34,8 @@ pub(super) fn converge(pass: &mut Pass<'_>, roster: &Roster<'_>) {
     if missing.is_empty() && !leaving {
         pass.status.trainyard.formed = true;
     }
-    if let Some((code, message)) = blocked(pass, roster).or_else(|| fabric::settle(pass)) {
-        pass.say(code, message);
+    if let Some(reason) = blocked(pass, roster).or_else(|| fabric::settle(pass)) {
+        pass.say(reason);
     } else {
         let free = free_slots(pass, roster, &missing);
         create(pass, roster, &free);
@@ -73,34 +73,37 @@ fn remove_unwanted(pass: &mut Pass<'_>, roster: &Roster<'_>) {
 ///
 /// Under gang scope no pod of an attempt exists beside one of another: an old rank that is slow to
 /// end could join the new gang's rendezvous, which has the same name.
-fn blocked(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Option<(Code, String)> {
+fn blocked(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Option<Reason> {
     let attempt = pass.status.trainyard.attempt;
     let gang = pass.job.restart_scope() == RestartScope::Gang;
     if gang
         && !mutant::is(mutant::Mutant::StartsOverOldPods)
         && let Some(old) = roster.stale.first()
     {
-        return Some((
-            Code::WaitingForOldPods,
-            format!(
-                "attempt {attempt} is waiting for {} pods of earlier attempts to terminate (first: `{}`)",
-                roster.stale.len(),
-                pass.job.pod_name(old.slot)
-            ),
-        ));
+        return Some(Reason::OldPods {
+            attempt,
+            count: roster.stale.len(),
+            first: pass.job.pod_name(old.slot),
+        });
     }
     let retry_at = pass.status.trainyard.retry_at?;
     if pass.now < retry_at {
         pass.wake(retry_at);
         let record = &pass.status.trainyard;
-        let cause = match (record.given_back, record.quick_failures) {
-            (0, failures) => format!("{failures} quick failures in a row"),
-            (times, _) => format!("the gang released its nodes {times} times"),
-        };
-        return Some((
-            Code::WaitingToRetry,
-            format!("{cause}; attempt {attempt} continues at {retry_at}"),
-        ));
+        return Some(
+            match (record.gang.failed_starts().times, record.quick_failures) {
+                (0, failures) => Reason::QuickFailures {
+                    failures,
+                    attempt,
+                    retry_at,
+                },
+                (times, _) => Reason::NodesReleased {
+                    times,
+                    attempt,
+                    retry_at,
+                },
+            },
+        );
     }
     pass.status.trainyard.retry_at = None;
     None
@@ -112,14 +115,9 @@ fn free_slots(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) -> Vec
     let (held, free): (Vec<Slot>, Vec<Slot>) =
         missing.iter().partition(|slot| held.contains(*slot));
     if let Some(first) = held.first() {
-        let name = pass.job.pod_name(*first);
-        pass.say(
-            Code::WaitingForOldPods,
-            format!(
-                "{} pods cannot be created until pods with the same name are deleted (first: `{name}`)",
-                held.len()
-            ),
-        );
+        let first = pass.job.pod_name(*first);
+        let count = held.len();
+        pass.say(Reason::NamesHeld { count, first });
     }
     free
 }
@@ -178,36 +176,37 @@ fn create(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) {
         }
     }
     seating::ungate(pass, roster, binding);
-    if let Some((ready, wanted, word)) = launcher_waits {
-        pass.say(
-            Code::WaitingForWorkers,
-            format!("the launcher waits for its workers: {ready} of {wanted} {word}"),
-        );
+    if let Some(reason) = launcher_waits {
+        pass.say(reason);
     }
 }
 
-/// How many workers the launcher still waits for, if it does: (have, want, what they must be).
+/// Which workers the launcher still waits for, if it does.
 pub(super) fn launcher_waits_for(
     job: &Job,
     record: &JobRecord,
     roster: &Roster<'_>,
-) -> Option<(u32, u32, &'static str)> {
+) -> Option<Reason> {
     if !job.launcher_waits() {
         return None;
     }
     let wanted = job.role_replicas(Role::Worker);
-    let (have, word) = if job.kind == Kind::MpiV1 {
-        (roster.active(Role::Worker, record), "run")
+    let (have, state) = if job.kind == Kind::MpiV1 {
+        (roster.active(Role::Worker, record), WorkerState::Running)
     } else {
         let ready = roster.notable.iter().filter(|pod| {
             pod.slot.role == Role::Worker && pod.ready && roster::is_active(pod, record)
         });
         (
             ready.fold(roster.healthy(Role::Worker), |sum, _| sum + 1),
-            "are ready",
+            WorkerState::Ready,
         )
     };
-    (have < wanted).then_some((have, wanted, word))
+    (have < wanted).then_some(Reason::LauncherWaits {
+        have,
+        wanted,
+        state,
+    })
 }
 
 /// The workers of this attempt that run now.
@@ -266,14 +265,7 @@ fn say_refusals(pass: &mut Pass<'_>) {
     let Some(first) = observed.refusals.first() else {
         return;
     };
-    let more = match observed.refusals.len() {
-        1 => String::new(),
-        count => format!(" (and {} more)", count - 1),
-    };
-    pass.say(
-        Code::Refused,
-        format!("cannot {}: {}{more}", first.tried, first.message),
-    );
+    pass.say(first.reason(observed.refusals.len() - 1));
 }
 
 /// The last reason: what the pods that exist wait for, or that they all run.
@@ -282,10 +274,7 @@ fn say_what_pods_wait_for(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: usi
     let deciding = success::deciding_role(pass.job);
     if deciding.is_none_or(|role| pass.job.role_replicas(role) == 0) {
         let role = deciding.unwrap_or(Role::Worker);
-        return pass.say(
-            Code::NothingToRun,
-            format!("no {role} pod is requested, so the job can neither run nor finish"),
-        );
+        return pass.say(Reason::NothingToRun { role });
     }
     let mut without_seat = 0u32;
     let mut scheduler_said = None;
@@ -307,24 +296,22 @@ fn say_what_pods_wait_for(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: usi
         }
     }
     if let Some((slot, words)) = pull_failed {
-        let name = pass.job.pod_name(slot);
-        pass.say(
-            Code::Refused,
-            format!("cannot pull the image of pod `{name}`: {words}"),
-        );
+        let pod = pass.job.pod_name(slot);
+        let message = words.to_owned();
+        pass.say(Reason::NoImage { pod, message });
     } else if let Some(words) = scheduler_said {
-        pass.say(
-            Code::WaitingForSeats,
-            format!("{without_seat} of {wanted} pods have no node yet: {words}"),
-        );
+        pass.say(Reason::Unscheduled {
+            count: without_seat,
+            wanted,
+            scheduler: words.to_owned(),
+        });
     } else if missing > 0 || pending > 0 {
-        pass.say(
-            Code::WaitingForPods,
-            format!(
-                "{missing} of {wanted} pods are not created yet, {pending} are not running yet"
-            ),
-        );
+        pass.say(Reason::PodsStarting {
+            missing,
+            wanted,
+            pending,
+        });
     } else {
-        pass.say(Code::Training, format!("all {wanted} pods exist"));
+        pass.say(Reason::AllPodsExist { pods: wanted });
     }
 }

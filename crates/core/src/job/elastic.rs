@@ -2,7 +2,7 @@
 
 use super::{Action, Autoscaler, ConditionType, conditions, pass::Pass, roster::Roster};
 use crate::{
-    reason::Code,
+    reason::Reason,
     spec::{Job, Role},
 };
 
@@ -23,14 +23,14 @@ pub(super) fn report(pass: &mut Pass<'_>, roster: &Roster<'_>) {
     let wanted = pass.job.role_replicas(Role::Worker);
     let active = roster.active(Role::Worker, &pass.status.trainyard);
     let degraded = active > 0 && active < wanted && pass.holds(ConditionType::Running);
-    let message = degraded.then(|| {
-        format!(
-            "{active} of {wanted} workers run; at least {} are needed to train",
-            elastic.min_replicas
-        )
+    let reason = degraded.then_some(Reason::Degraded {
+        running: active,
+        wanted,
+        needed: elastic.min_replicas,
     });
-    if let Some(message) = &message {
-        pass.say(Code::Degraded, message.clone());
+    let message = reason.as_ref().map(Reason::to_string);
+    if let Some(reason) = reason {
+        pass.say(reason);
     }
     conditions::set_degraded(
         &mut pass.status.conditions,

@@ -6,10 +6,10 @@
 //! Invariant: no pod of a job that names a fabric is created without it, and all pods of an attempt are on
 //! the same one. An edit of the fabric, or of the name, counts from the next attempt.
 
-use super::{EventKind, FabricInUse, SeenFabric, pass::Pass};
+use super::{EventKind, EventReason, FabricInUse, SeenFabric, pass::Pass};
 use crate::{
     fabric::{self, Fabric},
-    reason::Code,
+    reason::Reason,
 };
 
 /// What the next attempt of a job is on, before any pod of it is created.
@@ -34,31 +34,33 @@ pub(super) fn next(
 }
 
 /// Settles what the attempt is on; why no pod may be created, where that is not known.
-pub(super) fn settle(pass: &mut Pass<'_>) -> Option<(Code, String)> {
+pub(super) fn settle(pass: &mut Pass<'_>) -> Option<Reason> {
     let awaited = pass.status.trainyard.fabric.as_ref()?;
     if awaited.spec.is_some() {
         return None;
     }
-    let name = awaited.name.clone();
+    let fabric = awaited.name.clone();
     match &pass.observed.fabric {
         SeenFabric::Unused => {
             pass.status.trainyard.fabric = None;
             None
         }
-        SeenFabric::Unknown => Some((
-            Code::WaitingForFabric,
-            format!("looking up the fabric `{name}`"),
-        )),
+        SeenFabric::Unknown => Some(Reason::LookingUpFabric { fabric }),
         SeenFabric::Unable(why) => {
-            let message = format!("the job waits for the fabric `{name}`: {why}");
+            let why = why.clone();
+            let reason = Reason::NoFabric { fabric, why };
             let waiting = pass.observed.status.trainyard.waiting.as_ref();
-            if waiting.is_none_or(|known| known.message != message) {
-                pass.emit(EventKind::Warning, "WaitingForFabric", message.clone());
+            if waiting.is_none_or(|known| known.params.as_ref() != Some(&reason)) {
+                pass.emit(
+                    EventKind::Warning,
+                    EventReason::WaitingForFabric,
+                    reason.to_string(),
+                );
             }
-            Some((Code::WaitingForFabric, message))
+            Some(reason)
         }
         SeenFabric::There(spec) => {
-            let spec = spec.clone();
+            let (name, spec) = (fabric, spec.clone());
             let fitted = fabric::fit(
                 pass.job,
                 &Fabric {
@@ -69,13 +71,13 @@ pub(super) fn settle(pass: &mut Pass<'_>) -> Option<(Code, String)> {
             let added = fitted.added().unwrap_or_else(|| "nothing".to_owned());
             pass.emit(
                 EventKind::Normal,
-                "FabricAdded",
+                EventReason::FabricAdded,
                 format!("the fabric `{name}` adds {added}"),
             );
             if let Some(kept) = fitted.objections() {
                 pass.emit(
                     EventKind::Warning,
-                    "FabricDisagrees",
+                    EventReason::FabricDisagrees,
                     format!("the job overrides the fabric `{name}`: {kept}"),
                 );
             }

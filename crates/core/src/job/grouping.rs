@@ -6,21 +6,17 @@
 //! Invariant: no pod of such a gang is created before its `PodGroup` exists.
 
 use super::{Action, Grouping, pass::Pass};
-use crate::reason::Code;
+use crate::reason::Reason;
 
 /// Keeps the `PodGroup` up to date; whether pods may be created in this pass.
 pub(super) fn ensure_group(pass: &mut Pass<'_>) -> bool {
-    let (code, message) = match &pass.observed.grouping {
+    let reason = match &pass.observed.grouping {
         Grouping::Unused => return true,
-        Grouping::Unknown => {
-            let message = "checking whether the PodGroup exists".to_owned();
-            (Code::WaitingForSeats, message)
-        }
-        Grouping::Unable(why) => (Code::Refused, why.clone()),
+        Grouping::Unknown => Reason::CheckingPodGroup,
+        Grouping::Unable(why) => Reason::NoPodGroup { why: why.clone() },
         Grouping::Missing => {
             pass.actions.push(Action::ApplyGroup);
-            let message = "creating the PodGroup".to_owned();
-            (Code::WaitingForSeats, message)
+            Reason::CreatingPodGroup
         }
         Grouping::There { current, wait } => {
             if !current {
@@ -28,11 +24,11 @@ pub(super) fn ensure_group(pass: &mut Pass<'_>) -> bool {
             }
             match wait {
                 None => return true,
-                Some(why) => (Code::WaitingForSeats, why.clone()),
+                Some(why) => Reason::PodGroupWaits { why: why.clone() },
             }
         }
     };
-    pass.say(code, message);
+    pass.say(reason);
     false
 }
 

@@ -1,7 +1,20 @@
 //! The sentences of the contract's conditions. Other software matches some of them.
 
-use super::cause::Failure;
+use super::{FailedBy, cause::Failure};
 use crate::spec::{Job, Kind, Role};
+
+/// Why a job fails, and the sentence of its condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fails {
+    pub(super) by: FailedBy,
+    pub(super) message: String,
+}
+
+impl Fails {
+    pub(super) fn new(by: FailedBy, message: String) -> Self {
+        Self { by, message }
+    }
+}
 
 /// `<Kind> <job>` or `<Kind> <ns>/<job>`: the old operators differ by kind, and with Master.
 fn subject(job: &Job) -> String {
@@ -80,41 +93,45 @@ pub(super) fn other_transport(job: &Job) -> String {
 }
 
 /// The sentence with which a job fails whose ranks used the same wrong transport in the attempt `before`, too.
-pub(super) fn same_transport(job: &Job, before: u32, sentence: &str) -> String {
-    format!(
+pub(super) fn same_transport(job: &Job, before: u32, sentence: &str) -> Fails {
+    let message = format!(
         "Job {} has failed because attempts {before} and {} used the same transport: {sentence}",
         job.name,
         before.saturating_add(1)
-    )
+    );
+    Fails::new(FailedBy::SameTransport, message)
 }
 
-pub(super) fn failed(job: &Job, failure: &Failure, count: usize, permanent: bool) -> String {
+pub(super) fn failed(job: &Job, failure: &Failure, count: usize, permanent: bool) -> Fails {
     let (name, role) = (&job.name, failure.slot.role);
-    if permanent {
-        return format!("job \"{name}\" is failing because \"{role}\" replica(s) failed.");
-    }
-    match job.kind {
+    let message = match job.kind {
+        _ if permanent => {
+            format!("job \"{name}\" is failing because \"{role}\" replica(s) failed.")
+        }
         Kind::Tf => format!(
             "TFJob {}/{name} has failed because {count} {role} replica(s) failed.",
             job.namespace
         ),
         kind => format!("{kind} {name} is failed because {count} {role} replica(s) failed."),
-    }
+    };
+    Fails::new(FailedBy::PodsFailed, message)
 }
 
-pub(super) fn ended_early(job: &Job, count: u32) -> String {
-    format!(
+pub(super) fn ended_early(job: &Job, count: u32) -> Fails {
+    let message = format!(
         "{} {} is failed because {count} {} replica(s) ended before the {} started.",
         job.kind,
         job.name,
         Role::Worker,
         Role::Launcher
-    )
+    );
+    Fails::new(FailedBy::WorkersEndedEarly, message)
 }
 
-pub(super) fn deadline(job: &Job) -> String {
-    format!(
+pub(super) fn deadline(job: &Job) -> Fails {
+    let message = format!(
         "Job {} has failed because it was active longer than specified deadline",
         job.name
-    )
+    );
+    Fails::new(FailedBy::DeadlineExceeded, message)
 }

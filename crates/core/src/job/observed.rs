@@ -1,20 +1,17 @@
 //! What an adapter has seen of a job's world, as one owned value.
 
-use std::{collections::BTreeMap, time::Duration};
-
-use jiff::Timestamp;
+use std::collections::BTreeMap;
 
 use super::{IndexSet, JobStatus};
 use crate::{
     diagnose::{TransportSeen, VerdictSummary},
     fabric::FabricSpec,
+    pod::{NodeHealth, ObservedPod, PodUid},
     probe::{Judgement, NodeRecord},
-    progress::Figure,
+    progress::Progress,
+    reason::Reason,
     spec::{Replicas, Slot},
 };
-
-/// The identity of one incarnation of a pod.
-pub type PodUid = String;
 
 /// Everything `decide` may know besides the job itself.
 ///
@@ -165,11 +162,29 @@ pub enum Seating {
     /// can admit that. Why, in a sentence. The gang is not in the wait queue.
     Unadmitted(String),
     /// The gang is in the wait queue; why it has no seats, once placement has tried.
-    Queued(Option<String>),
+    Queued(Option<NoNodes>),
     /// The node of every pod that may start: enough for the gang to train.
     Given(BTreeMap<Slot, String>),
     /// The gang has seats and is evicted for another one; for which and at what cost, in a sentence.
     Evicted(String),
+}
+
+/// Why placement has no nodes for a gang.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoNodes {
+    /// The whole arithmetic, in one sentence.
+    pub message: String,
+    /// Whether it would not fit even if all other gangs had ended.
+    pub never_fits: bool,
+}
+
+impl From<String> for NoNodes {
+    fn from(message: String) -> Self {
+        Self {
+            message,
+            never_fits: false,
+        }
+    }
 }
 
 /// What is there of a job's autoscaler.
@@ -182,108 +197,6 @@ pub enum Autoscaler {
     Outdated,
     /// One that was made from the spec as it is.
     Current,
-}
-
-/// One pod.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ObservedPod {
-    /// The incarnation.
-    pub uid: PodUid,
-    /// Its slot.
-    pub slot: Slot,
-    /// The attempt it carries.
-    pub attempt: u32,
-    /// Its phase.
-    pub phase: PodPhase,
-    /// Whether it is ready.
-    pub ready: bool,
-    /// When its deletion was requested.
-    pub deleted_at: Option<Timestamp>,
-    /// Seconds it may take to end after that.
-    pub grace_seconds: u32,
-    /// Its node, once it has one.
-    pub node: Option<String>,
-    /// Restarts of its containers in place.
-    pub restarts: u32,
-    /// How often its training container has ended, whether or not it was started again in place.
-    pub ends: u32,
-    /// How its training container ended last, once it has.
-    pub exit: Option<Exit>,
-    /// Why its training container could not be started, where it could not; the runtime's words.
-    pub start_error: Option<String>,
-    /// What its containers wait for.
-    pub wait: Option<Wait>,
-    /// Why the platform removes it, where it does.
-    pub disruption: Option<Disruption>,
-    /// Whether our own scheduling gate holds it back.
-    pub gated: bool,
-}
-
-/// Phase of a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum PodPhase {
-    /// Accepted, not all containers run.
-    Pending,
-    /// Runs.
-    Running,
-    /// Ended well.
-    Succeeded,
-    /// Ended badly.
-    Failed,
-    /// Its node cannot be asked.
-    Unknown,
-}
-
-/// How a training container ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exit {
-    /// Exit code; 128 + n for signal n.
-    pub code: i32,
-    /// Whether the kernel ended it for its memory.
-    pub out_of_memory: bool,
-    /// When, where it is known. The first failure of an attempt is its headline.
-    pub at: Option<Timestamp>,
-}
-
-/// What a pending pod waits for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// A scheduling gate.
-    Gate,
-    /// A node; the scheduler's words.
-    Seat(String),
-    /// Its image.
-    Pull,
-    /// Its image, which cannot be had; the runtime's words.
-    PullFailed(String),
-    /// Its volumes and containers.
-    Create,
-}
-
-/// Why the platform removes a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Disruption {
-    /// A pod of higher priority needs the node.
-    Preempted,
-    /// Someone drains the node or evicts the pod through the API.
-    Evicted,
-    /// The node ran short of memory or disk.
-    NodePressure,
-    /// The node shuts down.
-    NodeShutdown,
-    /// The node is tainted so that the pod may not stay, or it is gone.
-    NodeGone,
-}
-
-/// The state of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodeHealth {
-    /// It responds.
-    Ready,
-    /// It has not responded since then.
-    SilentSince(Timestamp),
-    /// Its object is gone.
-    Deleted,
 }
 
 /// Inputs of the objects that all pods share.
@@ -302,62 +215,27 @@ pub struct Refusal {
     pub tried: String,
     /// What the other side said.
     pub message: String,
+    /// Whose object has the name, where that is why.
+    pub taken_by: Option<String>,
 }
 
-/// How far the training of one attempt is; [`crate::progress::Track::progress`] makes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// The attempt that reported it.
-    pub attempt: u32,
-    /// The last step reported.
-    pub step: u64,
-    /// The number of steps after which the training ends.
-    pub total_steps: Option<u64>,
-    /// The last epoch reported.
-    pub epoch: Option<Figure>,
-    /// The last loss reported. It can be NaN.
-    pub loss: Option<Figure>,
-    /// The step since which the loss is NaN or infinite.
-    pub nan_since: Option<u64>,
-    /// The step since which the norm of the gradients is NaN or infinite.
-    pub grad_nan_since: Option<u64>,
-    /// How often loss or norm were NaN or infinite and recovered.
-    pub overflows: u64,
-    /// When the first step of the attempt was reported.
-    pub first_at: Timestamp,
-    /// When the last step was reported.
-    pub at: Timestamp,
-    /// Until when the output was read: what came later is not known, so there is no silence after it.
-    pub read_at: Timestamp,
-    /// Whether it is saving a checkpoint.
-    pub saving: bool,
-    /// Whether it is evaluating.
-    pub evaluating: bool,
-    /// The median time between reports, once it is known.
-    pub rhythm: Option<Duration>,
-    /// The median time of one step, once it is known.
-    pub step_seconds: Option<Figure>,
-}
-
-impl Progress {
-    /// Attempt `attempt` has reported `step` and nothing else, at `at`.
-    pub fn new(attempt: u32, step: u64, at: Timestamp) -> Self {
+impl Refusal {
+    /// `tried` was refused with `message`.
+    pub fn new(tried: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
-            attempt,
-            step,
-            total_steps: None,
-            epoch: None,
-            loss: None,
-            nan_since: None,
-            grad_nan_since: None,
-            overflows: 0,
-            first_at: at,
-            at,
-            read_at: at,
-            saving: false,
-            evaluating: false,
-            rhythm: None,
-            step_seconds: None,
+            tried: tried.into(),
+            message: message.into(),
+            taken_by: None,
+        }
+    }
+
+    /// The reason of a job to which this and `more` others happened.
+    pub fn reason(&self, more: usize) -> Reason {
+        Reason::Refused {
+            tried: self.tried.clone(),
+            message: self.message.clone(),
+            more,
+            taken_by: self.taken_by.clone(),
         }
     }
 }

@@ -5,14 +5,14 @@ use std::{collections::BTreeSet, time::Duration};
 use jiff::Timestamp;
 
 use super::{
-    Action, Condition, ConditionStatus, ConditionType, Decision, Event, EventKind, JobStatus,
-    Observed, ObservedPod, PodPhase, PreflightState, Progress, ProgressRecord, Removal, conditions,
-    fabric, messages, mutant,
+    Action, Condition, ConditionStatus, ConditionType, Decision, Event, EventKind, EventReason,
+    JobStatus, Observed, ObservedPod, PodPhase, PreflightState, Progress, ProgressRecord, Removal,
+    conditions, fabric, messages, mutant,
     roster::{self, Contact, Roster},
 };
 use crate::{
     ledger::{OpenSpan, Phase, Scene},
-    reason::{Code, Reason},
+    reason::{Code, Reason, StoredReason},
     spec::{Compat, Job},
 };
 
@@ -51,17 +51,17 @@ impl<'a> Pass<'a> {
     }
 
     /// Adds a reason.
-    pub(super) fn say(&mut self, code: Code, message: impl Into<String>) {
+    pub(super) fn say(&mut self, reason: Reason) {
         if !mutant::is(mutant::Mutant::WaitsInSilence) {
-            self.reasons.push(Reason::new(code, message));
+            self.reasons.push(reason);
         }
     }
 
-    /// Adds an event; its reason is the kind's name and `word`.
-    pub(super) fn emit(&mut self, kind: EventKind, word: &str, message: String) {
+    /// Adds an event.
+    pub(super) fn emit(&mut self, kind: EventKind, reason: EventReason, message: String) {
         self.events.push(Event {
             kind,
-            reason: format!("{}{word}", self.job.kind),
+            reason: reason.of(self.job.kind),
             message,
         });
     }
@@ -152,7 +152,7 @@ impl<'a> Pass<'a> {
     pub(super) fn next_attempt(&mut self) {
         // A silent node of the attempt that ends keeps the next one waiting for nothing.
         self.reasons
-            .retain(|reason| reason.code != Code::NodeSilent);
+            .retain(|reason| reason.code() != Code::NodeSilent);
         let record = &mut self.status.trainyard;
         let seen = self.observed.progress;
         let seen = seen.filter(|seen| seen.attempt == record.attempt);
@@ -168,8 +168,7 @@ impl<'a> Pass<'a> {
         record.restarts.clear();
         record.last_ends.clear();
         record.retry_at = None;
-        record.seated_at = None;
-        record.whole = false;
+        record.gang = record.gang.next_attempt();
         record.fabric = fabric::next(
             self.job.settings.fabric.as_ref(),
             record.fabric.take(),
@@ -326,13 +325,14 @@ impl<'a> Pass<'a> {
         let ended = conditions::ended(&self.observed.status.conditions);
         let untouched = self.reasons.first().is_some_and(|reason| {
             matches!(
-                reason.code,
+                reason.code(),
                 Code::ManagedElsewhere | Code::StaleView | Code::BeingDeleted
             )
         });
         if !ended && !untouched {
             let waiting = !conditions::ended(&self.status.conditions);
-            self.status.trainyard.waiting = self.reasons.first().filter(|_| waiting).cloned();
+            let reason = self.reasons.first().filter(|_| waiting);
+            self.status.trainyard.waiting = reason.map(StoredReason::from);
             self.record_progress();
             if self.status != self.observed.status {
                 self.status.trainyard.seen = self.observed.version;

@@ -12,12 +12,12 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::Timestamp;
 
 use super::{
-    Action, EventKind, ObservedPod, PreflightRun, PreflightState, Preflights, Seating,
+    Action, EventKind, EventReason, ObservedPod, PreflightRun, PreflightState, Preflights, Seating,
     SeenPreflight, conditions, mutant, mutant::Mutant, pass::Pass, roster::Roster,
 };
 use crate::{
     probe::NodeRecord,
-    reason::Code,
+    reason::{Reason, words},
     spec::{Preflight, Role, Slot},
 };
 
@@ -49,10 +49,7 @@ pub(super) fn pauses(pass: &mut Pass<'_>) -> bool {
     }
     let why = state.why.clone().unwrap_or_default();
     pass.wake(retry_at);
-    pass.say(
-        Code::WaitingForPreflight,
-        format!("{why}; the preflight is retried at {retry_at}"),
-    );
+    pass.say(Reason::PreflightRetry { why, retry_at });
     true
 }
 
@@ -78,7 +75,7 @@ pub(super) fn cleared(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]
             return true;
         }
         SeenPreflight::Unable(why) => {
-            wait(pass, format!("the required preflight cannot run: {why}"));
+            wait(pass, why.clone());
             return false;
         }
         SeenPreflight::Here(here) => here,
@@ -224,7 +221,7 @@ fn apply_result(pass: &mut Pass<'_>, here: &Preflights, wanted: &BTreeMap<String
         let count = wanted.len();
         pass.emit(
             EventKind::Normal,
-            "PreflightPassed",
+            EventReason::PreflightPassed,
             format!("all {count} nodes of the gang passed the preflight"),
         );
     }
@@ -264,10 +261,10 @@ fn run_preflight(pass: &mut Pass<'_>, here: &Preflights, wanted: BTreeMap<String
         });
     }
     pass.wake(late_at(since));
-    pass.say(
-        Code::WaitingForPreflight,
-        format!("preflight of {count} nodes running since {since}"),
-    );
+    pass.say(Reason::PreflightRuns {
+        nodes: count,
+        since,
+    });
     false
 }
 
@@ -286,22 +283,23 @@ fn record_unfit<'a>(state: &mut PreflightState, nodes: impl Iterator<Item = &'a 
 /// Releases the seats and requests others than `unfit`.
 fn leave_nodes(pass: &mut Pass<'_>, unfit: &BTreeMap<&str, &str>) {
     let (node, fault) = unfit.first_key_value().unwrap_or((&"?", &"?"));
-    let more = match unfit.len() {
-        0 | 1 => String::new(),
-        count => format!(" (and {} more)", count - 1),
+    let more = unfit.len().saturating_sub(1);
+    let why = words::unfit_node(node, fault, more);
+    let reason = Reason::UnfitNode {
+        node: (*node).to_owned(),
+        fault: (*fault).to_owned(),
+        more,
     };
-    let why = format!("node `{node}` failed the preflight: {fault}{more}");
     let avoid: Vec<String> = unfit.keys().map(|node| (*node).to_owned()).collect();
     let state = pass.status.trainyard.preflight.get_or_insert_default();
     state.forget_trouble();
     let found_new = record_unfit(state, avoid.iter());
-    let message = format!("{why}; looking for another node");
     // The reason for waiting may have other words, so comparing it does not show whether the event was emitted.
     if found_new {
         let message = format!("Releasing the gang's nodes: {why}.");
-        pass.emit(EventKind::Warning, "UnfitNodes", message);
+        pass.emit(EventKind::Warning, EventReason::UnfitNodes, message);
     }
-    pass.say(Code::WaitingForSeats, message);
+    pass.say(reason);
     pass.actions.push(Action::ReleaseSeats { why, avoid });
 }
 
@@ -316,24 +314,34 @@ fn retry_later(pass: &mut Pass<'_>, why: String, avoid: Vec<String>) {
     let retry_at = pass.stamp.checked_add(pause).unwrap_or(Timestamp::MAX);
     state.retry_at = Some(retry_at);
     if !reported {
-        pass.emit(EventKind::Warning, "PreflightFailed", why.clone());
+        pass.emit(
+            EventKind::Warning,
+            EventReason::PreflightFailed,
+            why.clone(),
+        );
     }
     pass.wake(retry_at);
-    pass.say(
-        Code::WaitingForPreflight,
-        format!("{why}; the preflight is retried at {retry_at}"),
-    );
+    pass.say(Reason::PreflightRetry {
+        why: why.clone(),
+        retry_at,
+    });
     pass.actions.push(Action::ReleaseSeats { why, avoid });
 }
 
 /// Adds a reason why the preflight cannot run; emits the event once.
-fn wait(pass: &mut Pass<'_>, message: String) {
+fn wait(pass: &mut Pass<'_>, why: String) {
+    let reason = Reason::NoPreflight { why };
+    let message = reason.to_string();
     let state = pass.status.trainyard.preflight.get_or_insert_default();
     if state.why.as_ref() != Some(&message) {
         state.why = Some(message.clone());
-        pass.emit(EventKind::Warning, "WaitingForPreflight", message.clone());
+        pass.emit(
+            EventKind::Warning,
+            EventReason::WaitingForPreflight,
+            message,
+        );
     }
-    pass.say(Code::WaitingForPreflight, message);
+    pass.say(reason);
 }
 
 /// A gang that another scheduler starts has no preflight: its nodes are known only once its pods exist.
@@ -343,21 +351,14 @@ fn warn_not_applied(pass: &mut Pass<'_>) {
         && first
     {
         let message = format!("skipping the required preflight: {why}");
-        pass.emit(EventKind::Warning, "PreflightNotRun", message);
+        pass.emit(EventKind::Warning, EventReason::PreflightNotRun, message);
     }
 }
 
 /// What a gang in the wait queue adds to the reason: the nodes that it left.
-pub(super) fn unfit_so_far(pass: &Pass<'_>) -> Option<String> {
-    let unfit = &pass.status.trainyard.preflight.as_ref()?.unfit;
-    let names: Vec<&str> = unfit.iter().map(String::as_str).collect();
-    (!names.is_empty()).then(|| {
-        format!(
-            "{} of its earlier nodes failed the preflight (`{}`)",
-            names.len(),
-            names.join("`, `")
-        )
-    })
+pub(super) fn unfit_so_far(pass: &Pass<'_>) -> Vec<String> {
+    let state = pass.status.trainyard.preflight.as_ref();
+    state.map_or_else(Vec::new, |state| state.unfit.iter().cloned().collect())
 }
 
 /// Ends a preflight that no pod waits for any more.

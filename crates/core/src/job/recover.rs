@@ -8,16 +8,19 @@ use std::{collections::BTreeSet, time::Duration};
 use jiff::Timestamp;
 
 use super::{
-    Account, ConditionType, EventKind, LastFailure, ObservedPod, PodPhase, alone, asked, budget,
+    Account, ConditionType, EventKind, EventReason, FailedBy, LastFailure, ObservedPod, PodPhase,
+    alone, asked, budget,
     cause::{Cause, Failure, headline},
-    converge, messages, mutant,
+    converge, messages,
+    messages::Fails,
+    mutant,
     pass::Pass,
     restart::{self, Response},
     roster::{Contact, Roster},
     seating, success, verdict,
 };
 use crate::{
-    reason::Code,
+    reason::Reason,
     spec::{RestartPolicy, RestartScope, Role, Slot},
 };
 
@@ -34,8 +37,8 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// The longest pause, the same as the kubelet's for a container that keeps crashing.
 const PAUSE_MAX: Duration = Duration::from_mins(5);
 
-/// Answers every failure that is seen. The error is the sentence with which the job fails.
-pub(super) fn recover(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> {
+/// Answers every failure that is seen. The error is why the job fails.
+pub(super) fn recover(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Fails> {
     let attempt = pass.status.trainyard.attempt;
     match pass.job.restart_scope() {
         RestartScope::Gang => recover_gang(pass, roster)?,
@@ -50,7 +53,7 @@ pub(super) fn recover(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), St
 
 /// A job that ignores failed pods fails when no pod is left that could finish it: every pod of the
 /// deciding role has ended, or the launcher waits for workers that have.
-fn fail_if_none_left(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> {
+fn fail_if_none_left(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Fails> {
     let Some(role) = success::deciding_role(pass.job) else {
         return Ok(());
     };
@@ -78,7 +81,7 @@ fn fail_if_none_left(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Str
     }
 }
 
-fn recover_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> {
+fn recover_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Fails> {
     let mut failures = failures(pass, roster);
     let vanished = roster.missing.iter().filter(|slot| vanished(pass, **slot));
     failures.extend(vanished.map(|slot| Failure {
@@ -96,13 +99,14 @@ fn recover_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> 
     if restart::response(pass.job, first) == Response::Fail {
         return Err(fails(pass, first, &failures));
     }
-    if let Some(message) = verdict::in_vain(pass, first) {
+    if let Some(reason) = verdict::in_vain(pass, first) {
         remember(pass, first, Account::User);
         let spent = &mut pass.status.trainyard.spent;
         // The job fails whether or not the account has budget left.
         budget::charge(spent, pass.job, Account::User, 1).ok();
-        pass.say(Code::RetryDoesNotHelp, message.clone());
-        return Err(message);
+        let message = reason.to_string();
+        pass.say(reason);
+        return Err(Fails::new(FailedBy::RetryDoesNotHelp, message));
     }
     let account = verdict::account(pass, first);
     charge_restart(pass, first, account)?;
@@ -112,7 +116,7 @@ fn recover_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> 
     Ok(())
 }
 
-fn recover_pods(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> {
+fn recover_pods(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Fails> {
     charge_restarts_in_place(pass, roster)?;
     alone::note_ends(pass, roster)?;
     let failures = failures(pass, roster);
@@ -218,18 +222,12 @@ fn say_silent_nodes(pass: &mut Pass<'_>, roster: &Roster<'_>) {
     let Some((pod, at)) = silent.first() else {
         return;
     };
-    let node = pod.node.as_deref().unwrap_or("?");
-    let name = pass.job.pod_name(pod.slot);
-    let others = match silent.len() {
-        1 => String::new(),
-        count => format!(" (and {} more pods)", count - 1),
-    };
-    pass.say(
-        Code::NodeSilent,
-        format!(
-            "node `{node}` of pod `{name}`{others} is not responding; the pod counts as lost at {at}"
-        ),
-    );
+    pass.say(Reason::NodeSilent {
+        node: pod.node.clone().unwrap_or_else(|| "?".to_owned()),
+        pod: pass.job.pod_name(pod.slot),
+        more: silent.len() - 1,
+        lost_at: *at,
+    });
 }
 
 /// Whether the pod of `slot` existed and is gone, without having succeeded.
@@ -258,12 +256,16 @@ fn resize_gang(pass: &mut Pass<'_>) {
     pass.next_attempt();
     if !pass.observed.pods.is_empty() || pass.holds(ConditionType::Running) {
         pass.hold(ConditionType::Restarting, messages::resized(pass.job));
-        pass.emit(EventKind::Normal, "Restarting", messages::resized(pass.job));
+        pass.emit(
+            EventKind::Normal,
+            EventReason::Restarting,
+            messages::resized(pass.job),
+        );
     }
 }
 
 /// Counts restarts in place by the kubelet against the user's limit.
-fn charge_restarts_in_place(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), String> {
+fn charge_restarts_in_place(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Fails> {
     for pod in roster.notable.iter().filter(|pod| pod.restarts > 0) {
         let record = &mut pass.status.trainyard;
         let policy = pass
@@ -286,7 +288,7 @@ fn charge_restarts_in_place(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<
             if pod.exit.is_some_and(|exit| exit.code != 0) {
                 remember(pass, &alone::failure_of(pod), Account::User);
             }
-            charged.map_err(|exhausted| exhausted.message(pass.job))?;
+            charged.map_err(|exhausted| exhausted.fails(pass.job))?;
         }
     }
     Ok(())
@@ -297,10 +299,10 @@ pub(super) fn charge_restart(
     pass: &mut Pass<'_>,
     failure: &Failure,
     account: Account,
-) -> Result<(), String> {
+) -> Result<(), Fails> {
     remember(pass, failure, account);
     budget::charge(&mut pass.status.trainyard.spent, pass.job, account, 1)
-        .map_err(|exhausted| exhausted.message(pass.job))?;
+        .map_err(|exhausted| exhausted.fails(pass.job))?;
     let spent = pass.status.trainyard.spent.of(account);
     let limit = budget::limit(pass.job, account)
         .map_or_else(|| "unlimited".to_owned(), |limit| format!("{limit}"));
@@ -314,7 +316,7 @@ pub(super) fn charge_restart(
         failure.cause,
         account.name()
     );
-    pass.emit(EventKind::Warning, "Restarting", message);
+    pass.emit(EventKind::Warning, EventReason::Restarting, message);
     Ok(())
 }
 
@@ -358,13 +360,14 @@ pub(super) fn remember(pass: &mut Pass<'_>, failure: &Failure, account: Account)
         pod: pass.job.pod_name(failure.slot),
         account,
         message: failure.cause.to_string(),
+        cause: Some(failure.cause),
         step: verdict::step(pass),
         since_attempt: verdict::same_since(pass, failure),
         verdict: verdict::about(pass, failure).cloned(),
     });
 }
 
-fn fails(pass: &mut Pass<'_>, failure: &Failure, failures: &[Failure]) -> String {
+fn fails(pass: &mut Pass<'_>, failure: &Failure, failures: &[Failure]) -> Fails {
     remember(pass, failure, failure.cause.account());
     let job = pass.job;
     let role = failure.slot.role;

@@ -107,7 +107,9 @@ mod tests {
         code: 130,
         out_of_memory: false,
     };
-    const EVICTED: Cause = Cause::Disrupted(Disruption::Evicted);
+    const EVICTED: Cause = Cause::Disrupted {
+        by: Disruption::Evicted,
+    };
 
     fn answer(job: &Job, role: Role, cause: Cause) -> Response {
         response(

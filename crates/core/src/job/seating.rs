@@ -9,16 +9,18 @@
 use std::time::Duration;
 
 use super::{
-    Account, Action, ConditionType, Decision, Disruption, EventKind, Observed, ObservedPod,
-    PodPhase, Seat, Seating, Wait,
+    Account, Action, ConditionType, Decision, Disruption, EventKind, EventReason, GangPhase,
+    Observed, ObservedPod, PodPhase, Seat, Seating, Wait,
     cause::{Cause, Failure},
-    conditions, elastic, mutant,
+    conditions, elastic,
+    messages::Fails,
+    mutant,
     pass::Pass,
     preflight, recover,
     roster::Roster,
 };
 use crate::{
-    reason::Code,
+    reason::Reason,
     spec::{Role, Slot},
 };
 
@@ -33,19 +35,14 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_mins(20);
 
-/// The reason before the first placement of the gang.
-const LOOKING_FOR_NODES: &str = "looking for nodes for the gang";
-
 /// Releases the seats of a gang that does not start, and ends the attempt without a charge.
 pub(super) fn release_if_stuck(pass: &mut Pass<'_>, roster: &Roster<'_>) {
-    let Some(since) = pass.status.trainyard.seated_at else {
+    let phase = pass.status.trainyard.gang;
+    let Some(since) = phase.starting_since() else {
         return;
     };
     if all_run(pass, roster) {
-        pass.status.trainyard.seated_at = None;
-        pass.status.trainyard.given_back = 0;
-        pass.status.trainyard.whole = true;
-        pass.status.trainyard.held_first = false;
+        pass.status.trainyard.gang = GangPhase::Whole;
         if let Some(state) = &mut pass.status.trainyard.preflight {
             state.clear_results();
         }
@@ -55,7 +52,7 @@ pub(super) fn release_if_stuck(pass: &mut Pass<'_>, roster: &Roster<'_>) {
         Seating::Given(_) => true,
         // An operator that crashed while it ungated the pods forgot the seats of the others. Pods that were ungated hold
         // theirs, and must not hold them for as long as the rest waits.
-        Seating::Queued(Some(_)) => !pass.status.trainyard.whole,
+        Seating::Queued(Some(_)) => !phase.has_run(),
         _ => false,
     };
     if !given || mutant::is(mutant::Mutant::KeepsSeats) {
@@ -71,7 +68,7 @@ pub(super) fn release_if_stuck(pass: &mut Pass<'_>, roster: &Roster<'_>) {
         && lacks_pods(roster)
     {
         refused_pod = true;
-        format!("cannot {}: {}", refusal.tried, refusal.message)
+        refusal.reason(0).to_string()
     } else if let Some((pod, words)) = refused_seat
         && pass.now >= refused_at
     {
@@ -96,25 +93,23 @@ pub(super) fn release_if_stuck(pass: &mut Pass<'_>, roster: &Roster<'_>) {
         }
         return;
     };
-    if pass.status.trainyard.whole {
+    if phase.has_run() {
         return dismiss_unscheduled(pass, roster, why, avoid);
     }
     let message = format!("Releasing the gang's nodes: {why}.");
     if pass.holds(ConditionType::Running) {
         pass.hold(ConditionType::Restarting, message.clone());
     }
-    pass.emit(EventKind::Warning, "SeatsGivenBack", message);
+    pass.emit(EventKind::Warning, EventReason::SeatsGivenBack, message);
     release_and_restart(pass, why, avoid);
     let record = &mut pass.status.trainyard;
-    if refused_pod {
-        // The adapter retries what was refused, with a growing pause.
-        record.held_first = true;
-        record.given_back = record.given_back.saturating_add(1);
-        return;
+    record.gang = phase.after_failed_start(refused_pod);
+    // The adapter retries what was refused, with a growing pause.
+    if !refused_pod {
+        let doublings = phase.failed_starts().times.min(8);
+        let pause = (PAUSE * 2u32.pow(doublings)).min(PAUSE_MAX);
+        record.retry_at = pass.now.checked_add(pause).ok();
     }
-    let pause = (PAUSE * 2u32.pow(record.given_back.min(8))).min(PAUSE_MAX);
-    record.given_back = record.given_back.saturating_add(1);
-    record.retry_at = pass.now.checked_add(pause).ok();
 }
 
 /// Whether a pod is missing that could be gated, its name free or not.
@@ -123,8 +118,8 @@ fn lacks_pods(roster: &Roster<'_>) -> bool {
     missing.any(|slot| slot.role != Role::Launcher)
 }
 
-/// Ends an attempt that is evicted for another gang. The error is the sentence with which the job fails.
-pub(super) fn end_evicted(pass: &mut Pass<'_>) -> Result<(), String> {
+/// Ends an attempt that is evicted for another gang. The error is why the job fails.
+pub(super) fn end_evicted(pass: &mut Pass<'_>) -> Result<(), Fails> {
     let Seating::Evicted(why) = &pass.observed.seating else {
         return Ok(());
     };
@@ -133,7 +128,7 @@ pub(super) fn end_evicted(pass: &mut Pass<'_>) -> Result<(), String> {
     }
     let why = why.clone();
     let record = &pass.status.trainyard;
-    if record.seated_at.is_none() && !record.whole {
+    if matches!(record.gang, GangPhase::Asking(_)) {
         // No pod is there, or only pods that terminate, so nothing is lost.
         let avoid = Vec::new();
         pass.status.trainyard.released = record.attempt.saturating_sub(1);
@@ -141,15 +136,17 @@ pub(super) fn end_evicted(pass: &mut Pass<'_>) -> Result<(), String> {
         return Ok(());
     }
     let message = format!("The gang is preempted: {why}.");
-    pass.emit(EventKind::Warning, "Preempted", message);
+    pass.emit(EventKind::Warning, EventReason::Preempted, message);
     let first = pass.job.slots().next();
     let failure = Failure {
         slot: first.unwrap_or(Slot::new(Role::Worker, 0)),
-        cause: Cause::Disrupted(Disruption::Preempted),
+        cause: Cause::Disrupted {
+            by: Disruption::Preempted,
+        },
         at: Some(pass.stamp),
     };
     // A gang that has not run as a whole yet has nothing to lose.
-    if pass.status.trainyard.whole {
+    if pass.status.trainyard.gang.has_run() {
         recover::charge_restart(pass, &failure, Account::Preemption)?;
     }
     release_and_restart(pass, why, Vec::new());
@@ -174,11 +171,11 @@ fn dismiss_unscheduled(pass: &mut Pass<'_>, roster: &Roster<'_>, why: String, av
     record
         .dismissed
         .extend(unscheduled.map(|pod| pod.uid.clone()));
-    record.seated_at = None;
+    record.gang = GangPhase::Whole;
     // A dismissed pod has not vanished.
     record.formed = false;
     let message = format!("Releasing the nodes of pods that cannot be scheduled: {why}.");
-    pass.emit(EventKind::Warning, "SeatsGivenBack", message);
+    pass.emit(EventKind::Warning, EventReason::SeatsGivenBack, message);
     pass.actions.push(Action::ReleaseSeats { why, avoid });
 }
 
@@ -228,7 +225,7 @@ pub(super) fn ask(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) ->
     match (&pass.observed.seating, refused) {
         (Seating::Open, _) => Some(Binding::Open),
         (Seating::Given(_), Some(refusal)) => {
-            let why = format!("cannot {}: {}", refusal.tried, refusal.message);
+            let why = refusal.reason(0).to_string();
             pass.actions.push(Action::ReleaseSeats {
                 why,
                 avoid: Vec::new(),
@@ -247,35 +244,36 @@ pub(super) fn ask(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) ->
             Some(Binding::Seated)
         }
         (Seating::Unadmitted(why), _) => {
-            let why = why.clone();
-            pass.say(Code::WaitingForSeats, why);
+            pass.say(Reason::Unadmitted { why: why.clone() });
             Some(Binding::Gated)
         }
         (Seating::Unasked, Some(_)) => Some(Binding::Gated),
-        (Seating::Unasked, None) if pass.status.trainyard.held_first && held => {
+        (Seating::Unasked, None)
+            if pass.status.trainyard.gang.failed_starts().pods_first && held =>
+        {
             Some(Binding::Gated)
         }
         (Seating::Unasked, None) => {
             pass.actions.push(Action::AskSeats);
-            pass.say(Code::WaitingForSeats, LOOKING_FOR_NODES);
+            pass.say(Reason::LookingForNodes);
             None
         }
         // An event follows when it has released them.
         (Seating::Evicted(why), _) => {
-            let why = why.clone();
-            pass.say(Code::WaitingForSeats, why);
+            pass.say(Reason::Evicted { why: why.clone() });
             None
         }
         (Seating::Queued(None), _) => {
-            pass.say(Code::WaitingForSeats, LOOKING_FOR_NODES);
+            pass.say(Reason::LookingForNodes);
             None
         }
         (Seating::Queued(Some(why)), _) => {
-            let why = match preflight::unfit_so_far(pass) {
-                None => why.clone(),
-                Some(unfit) => format!("{why}; {unfit}"),
-            };
-            pass.say(Code::WaitingForSeats, why);
+            let unfit = preflight::unfit_so_far(pass);
+            pass.say(Reason::NoNodes {
+                why: why.message.clone(),
+                never_fits: why.never_fits,
+                unfit,
+            });
             Some(Binding::Gated)
         }
     }
@@ -343,7 +341,9 @@ pub(super) fn ungate(pass: &mut Pass<'_>, roster: &Roster<'_>, binding: Binding)
         )
     });
     if starts {
-        let since = *pass.status.trainyard.seated_at.get_or_insert(pass.stamp);
+        let phase = pass.status.trainyard.gang.assigned(pass.stamp);
+        pass.status.trainyard.gang = phase;
+        let since = phase.starting_since().unwrap_or(pass.stamp);
         let at = |after: Duration| since.checked_add(after).unwrap_or(jiff::Timestamp::MAX);
         pass.wake(at(pass.job.settings.start_within));
         if refused(roster).is_some() {

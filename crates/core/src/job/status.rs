@@ -7,6 +7,7 @@
 //! Other versions of the operator and other controllers write into the same object. [`read()`] takes what
 //! this version understands and keeps the rest in [`Kept`]; writing the status puts it back.
 
+mod gang;
 mod kept;
 mod progress;
 mod read;
@@ -20,16 +21,19 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::Value;
 
 pub use self::{
+    gang::{FailedStarts, GangPhase},
     kept::Kept,
     progress::{ProgressRecord, RECORD_EVERY, time_words},
     read::{Unreadable, read},
 };
-use super::{IndexSet, PodUid};
+use super::{Cause, IndexSet};
 use crate::{
+    account::Account,
     diagnose::VerdictSummary,
     fabric::{Fabric, FabricSpec},
     ledger::Ledger,
-    reason::Reason,
+    pod::PodUid,
+    reason::{StoredReason, known},
     spec::{Job, Replicas, Role, Slot},
 };
 
@@ -212,27 +216,21 @@ pub struct JobRecord {
     /// What failed last, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<LastFailure>,
+    /// What the job failed for, once it has. Nothing where an earlier version ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed_by: Option<FailedBy>,
     /// Attempts in a row that failed on the user's account soon after they began.
     #[serde(skip_serializing_if = "is_zero")]
     pub quick_failures: u32,
     /// No pod is created before this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
-    /// When the gang of this attempt was first allowed to its seats; nothing once all of it has run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub seated_at: Option<Timestamp>,
-    /// Whether all of the gang has run at once in its seats, in this attempt.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub whole: bool,
-    /// Whether the pods are created gated before seats are requested: some were refused the last time.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub held_first: bool,
+    /// How far the gang of this attempt is on its way to its seats.
+    #[serde(flatten)]
+    pub gang: GangPhase,
     /// The last attempt that released its seats: pods of it and of those before have none, even while they terminate.
     #[serde(skip_serializing_if = "is_zero")]
     pub released: u32,
-    /// How often in a row the gang released its seats because it did not start.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub given_back: u32,
     /// The last restart that was asked for and is done; see [`crate::spec::JobSettings::restart`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart: Option<String>,
@@ -244,7 +242,7 @@ pub struct JobRecord {
     pub preflight: Option<PreflightState>,
     /// What the job waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub waiting: Option<Reason>,
+    pub waiting: Option<StoredReason>,
     /// How far the training is, once its program reported a step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<ProgressRecord>,
@@ -328,6 +326,14 @@ pub struct LastFailure {
     pub account: Account,
     /// Why, such as `it ran out of memory (exit code 137)`.
     pub message: String,
+    /// The same as a value. Nothing where the transport of the ranks ended the attempt, and where another version stored it
+    /// that has no such value, or others than this one.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "known"
+    )]
+    pub cause: Option<Cause>,
     /// The furthest step of that attempt, where it reported any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<u64>,
@@ -337,6 +343,26 @@ pub struct LastFailure {
     /// What the doctor concludes from how its pods ended and from what they wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<VerdictSummary>,
+}
+
+/// What a job failed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FailedBy {
+    /// It was active for longer than `activeDeadlineSeconds`.
+    DeadlineExceeded,
+    /// A failure budget is used up.
+    BudgetSpent,
+    /// Pods failed in a way that ends the job.
+    PodsFailed,
+    /// Workers ended before the launcher started.
+    WorkersEndedEarly,
+    /// Two attempts in a row used the same wrong transport.
+    SameTransport,
+    /// A retry does not help.
+    RetryDoesNotHelp,
+    /// Something that only another version knows. Never written: what is stored keeps the word it has.
+    #[serde(other)]
+    Other,
 }
 
 /// One end of a pod that restarts alone.
@@ -354,20 +380,6 @@ pub struct LastEnd {
     pub step: Option<u64>,
     /// When.
     pub at: Timestamp,
-}
-
-/// On whose account a failure is paid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Account {
-    /// The program's own failures.
-    User,
-    /// People and controllers of the cluster.
-    Platform,
-    /// Nodes, devices, networks.
-    Infrastructure,
-    /// Preemption by a job of higher priority.
-    Preemption,
 }
 
 /// Failure budget used, by account.

@@ -33,15 +33,23 @@ mod tests {
     use super::*;
     use crate::{
         job::{Action, ConditionType, Decision, EventKind, RoleStatus, conditions},
-        reason::{Code, Reason},
+        reason::{Reason, StoredReason},
         spec::{Kind, Role},
     };
 
-    fn waiting(code: Code, message: &str) -> JobStatus {
+    fn waiting(reason: &Reason) -> JobStatus {
         let mut status = JobStatus::default();
         status.trainyard.attempt = 1;
-        status.trainyard.waiting = Some(Reason::new(code, message));
+        status.trainyard.waiting = Some(StoredReason::from(reason));
         status
+    }
+
+    fn starting(pending: u32) -> Reason {
+        Reason::PodsStarting {
+            missing: 0,
+            wanted: 8,
+            pending,
+        }
     }
 
     fn decision(status: JobStatus) -> Decision {
@@ -72,12 +80,10 @@ mod tests {
                 decision.status.trainyard.seen = 7;
             }),
             ("words", true, |decision| {
-                let reason = Reason::new(Code::WaitingForPods, "2 are not running yet");
-                decision.status.trainyard.waiting = Some(reason);
+                decision.status = waiting(&starting(2));
             }),
             ("another reason", true, |decision| {
-                let reason = Reason::new(Code::WaitingForSeats, "needs 2 nodes");
-                decision.status.trainyard.waiting = Some(reason);
+                decision.status = waiting(&Reason::LookingForNodes);
             }),
             ("an attempt", false, |decision| {
                 decision.status.trainyard.attempt = 2;
@@ -103,7 +109,7 @@ mod tests {
                 });
             }),
         ];
-        let before = waiting(Code::WaitingForPods, "8 are not running yet");
+        let before = waiting(&starting(8));
         for (name, may, change) in cases {
             let mut decision = decision(before.clone());
             change(&mut decision);

@@ -1,7 +1,10 @@
 //! `runPolicy.suspend`: a suspended job has no pods, and starts a new attempt when it is resumed.
 
-use super::{ConditionStatus, ConditionType, EventKind, conditions, messages, mutant, pass::Pass};
-use crate::{ledger::Phase, reason::Code};
+use super::{
+    ConditionStatus, ConditionType, EventKind, EventReason, conditions, messages, mutant,
+    pass::Pass,
+};
+use crate::{ledger::Phase, reason::Reason};
 
 /// Deletes every pod and Service, and sets the condition.
 pub(super) fn suspend(pass: &mut Pass<'_>) {
@@ -18,20 +21,13 @@ pub(super) fn suspend(pass: &mut Pass<'_>) {
         pass.hold(ConditionType::Suspended, messages::suspended(pass.job));
         pass.emit(
             EventKind::Normal,
-            "Suspended",
+            EventReason::Suspended,
             messages::suspended(pass.job),
         );
     }
     pass.spend_time_on(Phase::Suspended);
-    let message = match observed.pods.len() {
-        0 => "the job is suspended by `runPolicy.suspend`".to_owned(),
-        left => {
-            format!(
-                "the job is suspended by `runPolicy.suspend`; {left} pods are still terminating"
-            )
-        }
-    };
-    pass.say(Code::Suspended, message);
+    let terminating = observed.pods.len();
+    pass.say(Reason::Suspended { terminating });
 }
 
 /// Resumes a suspended job: its clock starts again, and so does the gang.
@@ -45,7 +41,11 @@ pub(super) fn resume(pass: &mut Pass<'_>) {
         "Resumed",
         messages::resumed(pass.job),
     );
-    pass.emit(EventKind::Normal, "Resumed", messages::resumed(pass.job));
+    pass.emit(
+        EventKind::Normal,
+        EventReason::Resumed,
+        messages::resumed(pass.job),
+    );
     pass.status.start_time = Some(pass.stamp);
     pass.status.trainyard.quick_failures = 0;
     if pass.status.trainyard.attempt > 0 && !mutant::is(mutant::Mutant::ResumesOldAttempt) {

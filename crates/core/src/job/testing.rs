@@ -119,6 +119,7 @@ pub(crate) fn mistake() -> VerdictSummary {
         confidence: Confidence::High,
         depth: Depth::Cause,
         place: Some("KeyError at File \"/app/train.py\", line 7, in main".into()),
+        exception: Some("KeyError".into()),
         signature: None,
         next: "read the innermost frame".into(),
     }

@@ -425,7 +425,7 @@ fn pods_of_a_dead_node_are_given_up_in_time() {
     world.now = 100;
     let decision = world.pass();
     assert_eq!(decision.wake_at, Some(at(160)));
-    assert_eq!(decision.reasons[0].code, Code::NodeSilent);
+    assert_eq!(decision.reasons[0].code(), Code::NodeSilent);
     assert_eq!(world.observed.status.trainyard.attempt, 1);
     world.now = 160;
     let decision = world.pass();
@@ -460,7 +460,7 @@ fn a_pod_of_an_older_attempt_is_never_counted() {
     world.observed.pods = vec![ObservedPod::at(MASTER, 1, PodPhase::Succeeded)];
     let decision = world.pass();
     assert_eq!(world.state(), "Restarting");
-    assert_eq!(decision.reasons[0].code, Code::WaitingForOldPods);
+    assert_eq!(decision.reasons[0].code(), Code::WaitingForOldPods);
     assert!(
         !decision
             .actions
@@ -478,7 +478,7 @@ fn an_old_view_is_not_acted_upon() {
     world.observed.version = 0;
     let decision = decide(&world.job, &world.observed, at(1));
     assert_eq!(
-        (decision.reasons[0].code, decision.actions.len()),
+        (decision.reasons[0].code(), decision.actions.len()),
         (Code::StaleView, 0)
     );
     assert_eq!(decision.status, newest.status);
@@ -487,7 +487,7 @@ fn an_old_view_is_not_acted_upon() {
     observed.status = JobStatus::default();
     let decision = decide(&world.job, &observed, at(1));
     assert_eq!(
-        (decision.reasons[0].code, decision.actions.len()),
+        (decision.reasons[0].code(), decision.actions.len()),
         (Code::StaleView, 0)
     );
 }
@@ -524,7 +524,7 @@ fn terminal_means_terminal() {
     let decision = world.settle();
     assert_eq!(decision.status, ended);
     assert_eq!(world.pods().len(), 0);
-    assert_eq!(decision.reasons[0].code, Code::Ended);
+    assert_eq!(decision.reasons[0].code(), Code::Ended);
     assert_eq!(
         decision.wake_at, None,
         "a resync of ended jobs costs nothing"

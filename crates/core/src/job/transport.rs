@@ -10,8 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Account, ConditionStatus, ConditionType, EventKind, LastFailure, budget, conditions, messages,
-    mutant, mutant::Mutant, pass::Pass, verdict,
+    Account, ConditionStatus, ConditionType, EventKind, EventReason, LastFailure, budget,
+    conditions, messages, messages::Fails, mutant, mutant::Mutant, pass::Pass, verdict,
 };
 use crate::{
     diagnose::{Confidence, Depth, Retry, TransportSeen, VerdictSummary},
@@ -220,7 +220,11 @@ pub(super) fn report(pass: &mut Pass<'_>) {
         if let Some(sentence) = unexpected(pass, &reported) {
             let known = pass.condition(ConditionType::TransportVerified);
             if known.is_none_or(|known| known.message != sentence) {
-                pass.emit(EventKind::Warning, "TransportUnexpected", sentence.clone());
+                pass.emit(
+                    EventKind::Warning,
+                    EventReason::TransportUnexpected,
+                    sentence.clone(),
+                );
             }
             let status = ConditionStatus::False;
             return set(pass, status, "TransportUnexpected", sentence);
@@ -243,7 +247,7 @@ pub(super) fn report(pass: &mut Pass<'_>) {
             status == ConditionStatus::True && !pass.holds(ConditionType::TransportVerified);
         set(pass, status, "TransportVerified", message.clone());
         if verified && pass.holds(ConditionType::TransportVerified) {
-            pass.emit(EventKind::Normal, "TransportVerified", message);
+            pass.emit(EventKind::Normal, EventReason::TransportVerified, message);
         }
         return;
     }
@@ -291,9 +295,9 @@ fn unexpected(pass: &Pass<'_>, reported: &Reported<'_>) -> Option<String> {
     ))
 }
 
-/// Ends the attempt where its ranks use something else than what is required. The error is the sentence with which
-/// the job fails.
-pub(super) fn enforce(pass: &mut Pass<'_>) -> Result<(), String> {
+/// Ends the attempt where its ranks use something else than what is required. The error is why the job
+/// fails.
+pub(super) fn enforce(pass: &mut Pass<'_>) -> Result<(), Fails> {
     let Some(reported) = Reported::new(pass) else {
         return Ok(());
     };
@@ -311,12 +315,12 @@ pub(super) fn enforce(pass: &mut Pass<'_>) -> Result<(), String> {
     if let Some(before) = again {
         pass.emit(
             EventKind::Warning,
-            "TransportMismatch",
+            EventReason::TransportMismatch,
             format!("{sentence}."),
         );
         return Err(messages::same_transport(pass.job, before, &sentence));
     }
-    paid.map_err(|exhausted| exhausted.message(pass.job))?;
+    paid.map_err(|exhausted| exhausted.fails(pass.job))?;
     let spent = pass.status.trainyard.spent.of(account);
     let limit = budget::limit(pass.job, account)
         .map_or_else(|| "unlimited".to_owned(), |limit| format!("{limit}"));
@@ -324,7 +328,7 @@ pub(super) fn enforce(pass: &mut Pass<'_>) -> Result<(), String> {
         "{sentence}. Failure budget ({}): {spent} of {limit} used.",
         account.name()
     );
-    pass.emit(EventKind::Warning, "TransportMismatch", message);
+    pass.emit(EventKind::Warning, EventReason::TransportMismatch, message);
     pass.next_attempt();
     pass.hold(
         ConditionType::Restarting,
@@ -364,6 +368,7 @@ fn remember(pass: &mut Pass<'_>, mismatch: Mismatch, sentence: &str) {
         confidence: Confidence::High,
         depth: Depth::Cause,
         place: Some(mismatch.used.clone()),
+        exception: None,
         signature: None,
         next: "check why NCCL does not select it: its log lines with `NET/` list the devices that it found in the pod"
             .to_owned(),
@@ -373,6 +378,7 @@ fn remember(pass: &mut Pass<'_>, mismatch: Mismatch, sentence: &str) {
         pod: mismatch.pods.into_iter().next().unwrap_or_default(),
         account: Account::Platform,
         message: format!("its ranks use {}", mismatch.used),
+        cause: None,
         step: verdict::step(pass),
         since_attempt: None,
         verdict: Some(verdict),

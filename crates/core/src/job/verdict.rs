@@ -11,7 +11,8 @@ use super::{
     recover, restart,
 };
 use crate::{
-    diagnose::{Confidence, Depth, Retry, VerdictSummary},
+    diagnose::{Confidence, Depth, End, Known, Retry, VerdictSummary},
+    reason::{InVain, Reason},
     spec::{Job, RestartScope},
 };
 
@@ -46,6 +47,31 @@ pub fn failed_first<'a>(job: &Job, observed: &'a Observed) -> Option<&'a Observe
         let killed = matches!(pod.exit.map(|exit| exit.code), Some(135 | 137 | 139));
         (!memory, at.is_none(), at, !killed, pod.slot)
     })
+}
+
+impl LastFailure {
+    /// What it keeps of the end of its pod, which may be gone.
+    pub fn known_end(&self) -> Option<Known> {
+        let end = match self.cause? {
+            Cause::Exited {
+                code,
+                out_of_memory,
+            } => End::of_exit(code, out_of_memory),
+            Cause::NodeLost => End::NodeDeleted,
+            Cause::Disrupted { .. } | Cause::Deleted | Cause::Vanished | Cause::NoExitCode => {
+                return None;
+            }
+        };
+        Some(Known {
+            pod: self.pod.clone(),
+            rank: None,
+            node: None,
+            end,
+            at: None,
+            memory_limit: None,
+            on_purpose: None,
+        })
+    }
 }
 
 /// Whether no failure of the job is answered any more.
@@ -88,39 +114,38 @@ fn deciding<'a>(pass: &Pass<'a>, failure: &Failure) -> Option<&'a VerdictSummary
     (sure && pass.job.settings.compat.is_empty()).then_some(verdict)
 }
 
-/// The sentence with which the job fails, where a retry does not help and its user set no limit on retries: after two
+/// Why the job fails, where a retry does not help and its user set no limit on retries: after two
 /// equal failures of which the second came no further; at once where a user waits for the outcome and the attempt
 /// never trained.
-pub(super) fn in_vain(pass: &Pass<'_>, failure: &Failure) -> Option<String> {
+pub(super) fn in_vain(pass: &Pass<'_>, failure: &Failure) -> Option<Reason> {
     if has_own_limit(pass.job) {
         return None;
     }
     let verdict = hopeless(pass, failure)?;
-    let attempts = match same_before(pass, verdict) {
+    let shown_by = match same_before(pass, verdict) {
         Some(last)
             if !came_further(pass, last, verdict) && !mutant::is(mutant::Mutant::RetriesInVain) =>
         {
-            let place = match verdict.place {
-                Some(_) => " at the same place",
-                None => "",
-            };
-            format!(
-                "attempts {} and {} ended with the same error{place}",
-                last.attempt, verdict.attempt
-            )
+            InVain::Attempts {
+                first: last.attempt,
+                second: verdict.attempt,
+                same_place: verdict.place.is_some(),
+            }
         }
-        _ if pass.observed.attended && step(pass).is_none() => "a retry does not help".to_owned(),
+        _ if pass.observed.attended && step(pass).is_none() => InVain::Verdict,
         _ => return None,
     };
-    Some(end_sentence(pass.job, &attempts, verdict))
+    Some(retry_does_not_help(pass.job, shown_by, verdict))
 }
 
-/// The sentence with which a job ends for `why`.
-pub(super) fn end_sentence(job: &Job, why: &str, verdict: &VerdictSummary) -> String {
-    format!(
-        "Job {} has failed because {why}: {}. To fix it: {}. To retry in any case, set `backoffLimit`",
-        job.name, verdict.sentence, verdict.next
-    )
+/// Why a job ends for `verdict`.
+pub(super) fn retry_does_not_help(job: &Job, shown_by: InVain, verdict: &VerdictSummary) -> Reason {
+    Reason::RetryDoesNotHelp {
+        job: job.name.to_string(),
+        shown_by,
+        error: verdict.sentence.clone(),
+        next: verdict.next.clone(),
+    }
 }
 
 /// Whether the user said how often, or for how long, the job is tried.
@@ -133,14 +158,7 @@ pub(super) fn has_own_limit(job: &Job) -> bool {
 
 /// The verdict on `failure`, where it is the program's own and a retry does not help.
 pub(super) fn hopeless<'a>(pass: &Pass<'a>, failure: &Failure) -> Option<&'a VerdictSummary> {
-    let by_kernel = matches!(
-        failure.cause,
-        Cause::Exited {
-            out_of_memory: true,
-            ..
-        }
-    );
-    let verdict = if by_kernel {
+    let verdict = if failure.cause.is_out_of_memory() {
         // The log explains the kernel's word; it does not replace it.
         about(pass, failure)
             .filter(|verdict| verdict.label == "host_oom_killed")
@@ -160,11 +178,11 @@ fn may_pass(verdict: &VerdictSummary) -> bool {
     if verdict.label != "user_code_error" {
         return false;
     }
-    let exception = match &verdict.place {
-        Some(place) => place.split(" at ").next(),
-        None => verdict.signature.as_deref(),
+    let line = || match &verdict.place {
+        Some(place) => place.as_str(),
+        None => verdict.signature.as_deref().unwrap_or_default(),
     };
-    let exception = exception.unwrap_or_default();
+    let exception = verdict.exception.as_deref().unwrap_or_else(line);
     PASSING.iter().any(|part| exception.contains(part))
 }
 

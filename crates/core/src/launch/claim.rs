@@ -9,9 +9,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use crate::spec::Kind;
 
-/// What stands in front of the owner in a refusal; `explain` finds it by this.
-pub(crate) const BELONGS_TO: &str = "it exists and belongs to ";
-
 /// The job that needs the name.
 #[derive(Clone, Copy, Debug)]
 pub struct Claimant<'a> {
@@ -51,6 +48,14 @@ impl Claim {
         }
     }
 
+    /// Whose the object is, where the job has to have another name.
+    pub fn owner(&self) -> Option<&str> {
+        match self {
+            Self::Other(owner) => Some(owner),
+            _ => None,
+        }
+    }
+
     /// Why `kind` cannot be created, and what to do; nothing where the object is this job's.
     pub fn refusal(&self, kind: &str) -> Option<String> {
         match self {
@@ -63,7 +68,7 @@ impl Claim {
                  deleted this {kind} too"
             )),
             Self::Other(owner) => Some(format!(
-                "{BELONGS_TO}{owner}; rename the job, or delete this {kind} if it is not needed"
+                "it exists and belongs to {owner}; rename the job, or delete this {kind} if it is not needed"
             )),
         }
     }

@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 
 use super::{GangScheduler, LaunchError, Plan, pod};
 use crate::{
-    gang::{self, Resources, resources},
-    spec::{Job, Kind, Role, SchedulingPolicy, Slot},
+    resources::{self, Resources},
+    spec::{Job, Kind, Role, SchedulingPolicy, Slot, gang_minimum},
 };
 
 /// The annotation with the Volcano queue that the old operator of `MPIJob` v2beta1 reads.
@@ -148,7 +148,7 @@ impl Group {
     ) -> Result<Self, LaunchError> {
         let none = SchedulingPolicy::default();
         let policy = job.run_policy.scheduling.as_ref().unwrap_or(&none);
-        let needed = gang::minimum(job, job.total_replicas() as usize);
+        let needed = gang_minimum(job, job.total_replicas() as usize);
         let needed = u32::try_from(needed).unwrap_or(u32::MAX);
         let late = if job.launcher_waits() {
             job.role_replicas(Role::Launcher)

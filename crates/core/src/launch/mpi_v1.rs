@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     job::SharedInputs,
-    spec::{Job, MpiV1, Role, Slot},
+    spec::{Job, MpiV1, Role, Slot, is_gpu_launcher},
 };
 
 /// The remote shell of `mpirun`: enters the pod named by the first argument.
@@ -234,18 +234,6 @@ pub(super) fn shared(
     ]);
     objects.extend(agent::secret(job, key).map(|secret| Object::Secret(Box::new(secret))));
     Ok(objects)
-}
-
-/// Whether ranks run in the launcher, too: it asks for a GPU.
-pub(super) fn is_gpu_launcher(job: &Job) -> bool {
-    job.roles
-        .get(&Role::Launcher)
-        .and_then(|spec| spec.template.spec.as_ref())
-        .into_iter()
-        .flat_map(|spec| &spec.containers)
-        .filter_map(|container| container.resources.as_ref()?.limits.as_ref())
-        .flat_map(BTreeMap::keys)
-        .any(|resource| resource.contains("gpu"))
 }
 
 /// Where `mpirun` looks for its hosts; no GPUs for a launcher that asked for none.

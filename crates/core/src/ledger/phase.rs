@@ -6,10 +6,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    job::{
-        ObservedPod, PodPhase, Progress, Wait,
-        mutant::{self, Mutant},
-    },
+    mutant::{self, Mutant},
+    pod::{ObservedPod, PodPhase, Wait},
+    progress::Progress,
     spec::JobSettings,
 };
 

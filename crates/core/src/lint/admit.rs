@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{catalogue, review_object};
+use super::review_object;
 use crate::{
-    finding::{Finding, Severity, Span},
+    finding::{Finding, Severity, Span, catalogue},
     spec::annotation,
 };
 
@@ -92,12 +92,12 @@ fn managed_by(job: &Value) -> Option<&str> {
 mod tests {
     use serde_json::json;
 
-    use super::{super::advice, *};
+    use super::{super::examples, *};
     use crate::spec;
 
     /// A job without findings, but for the name of the worker's container.
     fn job(managed_by: Option<&str>, container: &str) -> Value {
-        let file = spec::read(advice::PYTORCH.as_bytes()).unwrap();
+        let file = spec::read(examples::PYTORCH.as_bytes()).unwrap();
         let mut job = file.documents[0].tree.to_json();
         trainer(&mut job)["name"] = json!(container);
         if let Some(manager) = managed_by {

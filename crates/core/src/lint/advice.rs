@@ -3,11 +3,11 @@
 //! Owns the form of such a rule and the list of all of them; the rules themselves are in one file
 //! per family. A rule looks at a typed job and points at places in its file.
 //!
-//! Invariant: a rule cannot be written without a manifest that it catches and a near miss that it
-//! spares; a test runs both.
+//! Invariant: a rule has a manifest that it catches and a near miss that it spares, in
+//! `testdata/lint/<code>/catches.yaml` and `spares.yaml`; a test runs both.
 
 use super::{
-    Rule,
+    Rule, beside,
     cluster::{self, ClusterFacts},
     companions::{Companion, Companions},
     deepspeed, fabric, hygiene, memory_devices, placement, recovery,
@@ -16,13 +16,11 @@ use super::{
 };
 use crate::finding::Severity;
 
-/// One rule with its proof.
+/// One rule.
 #[derive(Debug)]
 pub(super) struct Advice {
     pub(super) rule: Rule,
     pub(super) look: Look,
-    pub(super) catches: Example,
-    pub(super) spares: Example,
 }
 
 /// What a rule looks at.
@@ -40,47 +38,6 @@ pub(super) enum Look {
     ClusterCompanion(fn(&Rule, &Companion<'_>, &Companions<'_>, &ClusterFacts)),
     /// Nothing: the linter itself reports it.
     Linter,
-}
-
-/// A manifest: a base that has no findings, and what is changed in it.
-#[derive(Clone, Copy, Debug)]
-pub struct Example {
-    base: &'static str,
-    edits: &'static [(&'static str, &'static str)],
-}
-
-impl Example {
-    /// The text of the manifest.
-    pub fn text(&self) -> String {
-        let change = |text: String, (from, to): &(&str, &str)| text.replacen(from, to, 1);
-        self.edits.iter().fold(self.base.to_owned(), change)
-    }
-
-    /// Whether every edit changes the text that the ones before it left.
-    #[cfg(test)]
-    pub(super) fn is_sound(&self) -> bool {
-        let mut text = self.base.to_owned();
-        self.edits.iter().all(|(from, to)| {
-            let found = text.contains(from);
-            text = text.replacen(from, to, 1);
-            found
-        })
-    }
-}
-
-/// Four pods of eight GPUs, with a claim and a secondary network.
-pub(super) const PYTORCH: &str = include_str!("base/pytorch.yaml");
-/// Two to four workers of four GPUs, without a master.
-pub(super) const ELASTIC: &str = include_str!("base/elastic.yaml");
-/// A launcher and two workers of eight GPUs.
-pub(super) const MPI: &str = include_str!("base/mpi.yaml");
-
-/// `base` after `edits`.
-pub(super) const fn example(
-    base: &'static str,
-    edits: &'static [(&'static str, &'static str)],
-) -> Example {
-    Example { base, edits }
 }
 
 /// A rule that is looked for in both profiles.
@@ -120,15 +77,20 @@ pub(super) fn all() -> impl Iterator<Item = &'static Advice> {
         shape::RULES,
         shape::REFERENCE_RULES,
         shape::NAME_RULES,
+        shape::ELASTIC_RULES,
         memory_devices::RULES,
         fabric::RULES,
         fabric::PROFILE_RULES,
+        fabric::SECONDARY_RULES,
         recovery::RULES,
+        recovery::MORE_RULES,
         placement::RULES,
         hygiene::RULES,
         hygiene::IMAGE_RULES,
+        hygiene::MORE_RULES,
         deepspeed::RULES,
         cluster::RULES,
+        beside::RULES,
     ]
     .into_iter()
     .flatten()

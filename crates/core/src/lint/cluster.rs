@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Rule,
-    advice::{Advice, Look, PYTORCH, RISKY, WRONG, example, rule},
+    Profile, Rule,
+    advice::{Advice, Look, RISKY, WRONG, rule},
     companions::{Companion, Companions, at},
     fabric::network::attachments,
     scene::Scene,
@@ -79,7 +79,7 @@ pub fn namespaces(files: &[&File], namespace: &str) -> BTreeSet<String> {
         };
         let collector = Collector::default();
         let root = Place::root(&document.tree, &collector);
-        let scene = Scene::new(&job, root, &companions, None);
+        let scene = Scene::new(&job, root, &companions, None, Profile::default());
         needed.insert(facts.namespace_of(&scene).to_owned());
         for attachment in scene.pods.iter().flat_map(|pod| attachments(&scene, pod)) {
             needed.insert(
@@ -103,20 +103,6 @@ pub(super) static RULES: &[Advice] = &[
              pods stay Pending. Where nodes come and go with demand, allow the finding with that reason.",
         ),
         look: Look::Cluster(no_node),
-        catches: example(
-            PYTORCH,
-            &[(
-                "          tolerations:",
-                "          nodeSelector: {pool: h200}\n          tolerations:",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "          tolerations:",
-                "          nodeSelector: {pool: h100}\n          tolerations:",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -127,32 +113,6 @@ pub(super) static RULES: &[Advice] = &[
              largest one has, it stays Pending. Where nodes come and go with demand, allow the finding with that reason.",
         ),
         look: Look::Cluster(no_device),
-        catches: example(
-            PYTORCH,
-            &[
-                (
-                    "nvidia.com/gpu: 8\n              limits",
-                    "nvidia.com/gpu: 16\n              limits",
-                ),
-                (
-                    "nvidia.com/gpu: 8\n            volumeMounts",
-                    "nvidia.com/gpu: 16\n            volumeMounts",
-                ),
-            ],
-        ),
-        spares: example(
-            PYTORCH,
-            &[
-                (
-                    "nvidia.com/gpu: 8\n              limits",
-                    "nvidia.com/gpu: 4\n              limits",
-                ),
-                (
-                    "nvidia.com/gpu: 8\n            volumeMounts",
-                    "nvidia.com/gpu: 4\n            volumeMounts",
-                ),
-            ],
-        ),
     },
     Advice {
         rule: rule(
@@ -163,8 +123,6 @@ pub(super) static RULES: &[Advice] = &[
              pods are created and never get a network.",
         ),
         look: Look::Cluster(no_attachment),
-        catches: example(PYTORCH, &[("networks: roce-a", "networks: roce-z")]),
-        spares: example(PYTORCH, &[("networks: roce-a", "networks: roce-b")]),
     },
     Advice {
         rule: rule(
@@ -175,11 +133,6 @@ pub(super) static RULES: &[Advice] = &[
              until somebody creates it.",
         ),
         look: Look::Cluster(no_claim),
-        catches: example(
-            PYTORCH,
-            &[("claimName: checkpoints", "claimName: chekpoints")],
-        ),
-        spares: example(PYTORCH, &[("claimName: checkpoints", "claimName: models")]),
     },
     Advice {
         rule: rule(
@@ -190,11 +143,6 @@ pub(super) static RULES: &[Advice] = &[
              the pods that mount it wait.",
         ),
         look: Look::ClusterCompanion(no_storage_class),
-        catches: example(
-            PYTORCH,
-            &[("storageClassName: shared", "storageClassName: share")],
-        ),
-        spares: example(PYTORCH, &[("storage: 10Ti", "storage: 20Ti")]),
     },
     Advice {
         rule: rule(
@@ -204,20 +152,6 @@ pub(super) static RULES: &[Advice] = &[
             "The API server refuses a pod whose PriorityClass it does not have.",
         ),
         look: Look::Cluster(no_priority_class),
-        catches: example(
-            PYTORCH,
-            &[(
-                "          tolerations:",
-                "          priorityClassName: hgih\n          tolerations:",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "          tolerations:",
-                "          priorityClassName: high\n          tolerations:",
-            )],
-        ),
     },
 ];
 

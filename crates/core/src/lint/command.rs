@@ -118,7 +118,9 @@ impl<'a> Command<'a> {
     pub(super) fn assignments(&self) -> impl Iterator<Item = (&'a str, Word<'a>)> {
         let sets = self.is_shell || self.mpirun().is_some();
         self.words.iter().filter(move |_| sets).filter_map(|word| {
-            let (name, value) = word.text.split_once('=')?;
+            // An option and its value in one item is another rule's, and means the same.
+            let text = word.text.strip_prefix("-x ").unwrap_or(word.text).trim();
+            let (name, value) = text.split_once('=')?;
             let value = Word {
                 text: value.trim_matches(['"', '\'']),
                 item: word.item,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::ClusterFacts;
+use super::{ClusterFacts, labels::Index, objects};
 use crate::{
     fabric::{self, Fabric},
     spec::{self, Document, Job, Node, Place},
@@ -26,10 +26,21 @@ pub(super) struct Companions<'a> {
     pub(super) cluster: Option<&'a ClusterFacts>,
     objects: BTreeMap<&'a str, BTreeMap<&'a str, BTreeMap<&'a str, &'a Node>>>,
     fabrics: BTreeMap<String, Fabric>,
+    /// Configurations of `DeepSpeed` that are files of their own.
+    deepspeed: Vec<&'a Node>,
+    /// The pods of all files, where an object selects some of them.
+    pub(super) pods: Index<'a>,
+    /// The Services of all files, where a monitor selects some of them.
+    pub(super) services: Index<'a>,
+    /// The quotas of a namespace: name and content.
+    quotas: BTreeMap<&'a str, Vec<(&'a str, &'a Node)>>,
 }
 
 impl<'a> Companions<'a> {
     pub(super) fn add(&mut self, document: &'a Document) {
+        if document.kind().is_none() && objects::is_deepspeed(&document.tree) {
+            self.deepspeed.push(&document.tree);
+        }
         let Some((kind, (name, _))) = document.kind().zip(document.name()) else {
             return;
         };
@@ -39,11 +50,40 @@ impl<'a> Companions<'a> {
             self.fabrics.extend(named);
         }
         let namespace = namespace_of(document);
+        if kind == "ResourceQuota" {
+            let quotas = self.quotas.entry(namespace).or_default();
+            quotas.push((name, &document.tree));
+        }
         let names = self.objects.entry(kind).or_default();
         names
             .entry(name)
             .or_default()
             .insert(namespace, &document.tree);
+    }
+
+    /// Whether one of the objects selects pods by their labels.
+    pub(super) fn selects_pods(&self) -> bool {
+        ["Service", "PodMonitor"]
+            .iter()
+            .any(|kind| self.objects.contains_key(kind))
+    }
+
+    /// Whether one of the objects selects Services by their labels.
+    pub(super) fn selects_services(&self) -> bool {
+        self.objects.contains_key("ServiceMonitor")
+    }
+
+    /// The quotas of `namespace` that the files hold: name and content.
+    pub(super) fn quotas(&self, namespace: &str) -> &[(&'a str, &'a Node)] {
+        self.quotas.get(namespace).map_or(&[], Vec::as_slice)
+    }
+
+    /// The configuration of `DeepSpeed` that is a file of its own, where there is exactly one.
+    pub(super) fn deepspeed(&self) -> Option<&'a Node> {
+        match self.deepspeed.as_slice() {
+            [only] => Some(only),
+            _ => None,
+        }
     }
 
     /// Whether the files hold none.

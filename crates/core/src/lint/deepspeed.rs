@@ -6,24 +6,14 @@ use serde_json::Value as Json;
 
 use super::{
     Rule,
-    advice::{Advice, Look, PYTORCH, RISKY, WRONG, example, rule},
+    advice::{Advice, Look, RISKY, WRONG, rule},
     command::Word,
-    companions::at,
-    scene::{Pod, Scene, is_within},
+    companions::{Companion, Companions, at},
+    objects::is_deepspeed,
+    scene::{Pod, Scene},
+    shape::world,
 };
-use crate::spec::{Framework, Role};
-
-/// A job that reads `/etc/ds/ds.json` from a `ConfigMap`.
-macro_rules! with_config {
-    ($json:literal) => {
-        &[
-            ("args: [--save-dir, /checkpoints]", "args: [--deepspeed_config, /etc/ds/ds.json]"),
-            ("            - name: shm\n              mountPath", "            - name: ds\n              mountPath: /etc/ds\n            - name: shm\n              mountPath"),
-            ("          - name: shm\n            emptyDir", "          - name: ds\n            configMap:\n              name: ds\n          - name: shm\n            emptyDir"),
-            ("---\napiVersion: v1\n", concat!("---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: ds\n  namespace: team\ndata:\n  ", $json, "\n---\napiVersion: v1\n")),
-        ]
-    };
-}
+use crate::spec::{Node, Value, is_within};
 
 /// The rules of this family.
 pub(super) static RULES: &[Advice] = &[
@@ -36,8 +26,6 @@ pub(super) static RULES: &[Advice] = &[
              such key. Every rank ends at its start.",
         ),
         look: Look::Beside(missing),
-        catches: example(PYTORCH, with_config!("zero3.json: '{}'")),
-        spares: example(PYTORCH, with_config!("ds.json: '{}'")),
     },
     Advice {
         rule: rule(
@@ -47,14 +35,6 @@ pub(super) static RULES: &[Advice] = &[
             "The configuration cannot be read, so every rank ends at its start.",
         ),
         look: Look::Beside(invalid),
-        catches: example(
-            PYTORCH,
-            with_config!("ds.json: '{\"train_batch_size\": 64,}'"),
-        ),
-        spares: example(
-            PYTORCH,
-            with_config!("ds.json: '{\"train_batch_size\": 64}'"),
-        ),
     },
     Advice {
         rule: rule(
@@ -65,18 +45,6 @@ pub(super) static RULES: &[Advice] = &[
              `gradient_accumulation_steps` times the ranks that share the batch.",
         ),
         look: Look::Beside(batches),
-        catches: example(
-            PYTORCH,
-            with_config!(
-                "ds.json: '{\"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 1}'"
-            ),
-        ),
-        spares: example(
-            PYTORCH,
-            with_config!(
-                "ds.json: '{\"train_batch_size\": 128, \"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 1}'"
-            ),
-        ),
     },
     Advice {
         rule: rule(
@@ -87,18 +55,16 @@ pub(super) static RULES: &[Advice] = &[
              from stage 1 on.",
         ),
         look: Look::Beside(stage),
-        catches: example(
-            PYTORCH,
-            with_config!(
-                "ds.json: '{\"zero_optimization\": {\"stage\": 2, \"offload_param\": {\"device\": \"cpu\"}}}'"
-            ),
+    },
+    Advice {
+        rule: rule(
+            "TY705",
+            WRONG,
+            "DeepSpeed configuration that contradicts itself",
+            "`train_batch_size` is a multiple of `train_micro_batch_size_per_gpu` times `gradient_accumulation_steps` whatever \
+             the number of ranks, and a model is trained in fp16 or in bf16. DeepSpeed ends at its start where it is not so.",
         ),
-        spares: example(
-            PYTORCH,
-            with_config!(
-                "ds.json: '{\"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": \"cpu\"}}}'"
-            ),
-        ),
+        look: Look::Companion(contradicts),
     },
 ];
 
@@ -108,14 +74,22 @@ enum Config<'a> {
     Missing(&'a str, &'a str),
     /// Its text.
     Text(&'a str),
+    /// A file by itself.
+    File(&'a Node),
 }
 
 fn config<'a>(scene: &Scene<'a>, pod: &Pod<'a>) -> Option<(Word<'a>, Config<'a>)> {
     let word = pod
         .command()
         .option(&["--deepspeed_config", "--deepspeed"])?;
-    let (mount, _, volume) = pod.mount_of(word.text)?;
-    let map = volume?.config_map.as_ref()?;
+    let mounted = pod
+        .mount_of(word.text)
+        .and_then(|(mount, _, volume)| Some((mount, volume?.config_map.as_ref()?)));
+    let Some((mount, map)) = mounted else {
+        // The one configuration among the files is the one that is meant.
+        let file = scene.companions.deepspeed()?;
+        return Some((word, Config::File(file)));
+    };
     // Renamed keys and parts of a folder are rare, and not followed.
     if map.items.is_some() || mount.sub_path.is_some() {
         return None;
@@ -149,8 +123,12 @@ fn missing(rule: &Rule, scene: &Scene<'_>) {
 /// Calls `look` with every configuration that can be read.
 fn each(scene: &Scene<'_>, look: impl Fn(&Pod<'_>, usize, Result<Json, serde_json::Error>)) {
     for pod in &scene.pods {
-        if let Some((word, Config::Text(text))) = config(scene, pod) {
-            look(pod, word.item, serde_json::from_str(text));
+        match config(scene, pod) {
+            Some((word, Config::Text(text))) => {
+                look(pod, word.item, serde_json::from_str(text));
+            }
+            Some((word, Config::File(file))) => look(pod, word.item, Ok(file.to_json())),
+            _ => {}
         }
     }
 }
@@ -167,29 +145,10 @@ fn invalid(rule: &Rule, scene: &Scene<'_>) {
     });
 }
 
-/// Ranks of the job, where they can be counted.
-fn ranks(scene: &Scene<'_>) -> Option<u64> {
-    match &scene.job.framework {
-        Framework::PyTorch(pytorch) if pytorch.elastic.is_none() => {
-            let per_pod = match pytorch.nproc_per_node.as_deref() {
-                Some("gpu") => scene.ranks().next()?.gpus(),
-                Some(count) => count.parse().ok()?,
-                None => return None,
-            };
-            Some(per_pod * u64::from(scene.pod_count()))
-        }
-        Framework::MpiV1(mpi) => {
-            Some(u64::from(mpi.slots_per_worker) * u64::from(scene.job.role_replicas(Role::Worker)))
-        }
-        Framework::MpiV2(mpi) => {
-            Some(u64::from(mpi.slots_per_worker) * u64::from(scene.job.role_replicas(Role::Worker)))
-        }
-        _ => None,
-    }
-}
-
 fn batches(rule: &Rule, scene: &Scene<'_>) {
-    let Some(ranks) = ranks(scene) else { return };
+    let Some(ranks) = world::total_ranks(scene) else {
+        return;
+    };
     each(scene, |pod, item, json| {
         let Ok(json) = json else { return };
         let number = |key: &str| json.get(key).and_then(Json::as_u64);
@@ -225,34 +184,93 @@ fn batches(rule: &Rule, scene: &Scene<'_>) {
 
 fn stage(rule: &Rule, scene: &Scene<'_>) {
     each(scene, |pod, item, json| {
-        let Ok(json) = json else { return };
-        let Some(zero) = json.get("zero_optimization") else {
-            return;
-        };
-        let Some(stage) = zero.get("stage").and_then(Json::as_u64) else {
-            return;
-        };
-        let offloads = |key: &str| {
-            let device = zero
-                .get(key)
-                .and_then(|part| part.get("device"))
-                .and_then(Json::as_str);
-            device.is_some_and(|device| device != "none")
-        };
-        let wrong = if stage > 3 {
-            format!("ZeRO has no stage {stage}")
-        } else if offloads("offload_param") && stage < 3 {
-            format!("parameters are offloaded in ZeRO stage 3 only, the stage is {stage}")
-        } else if offloads("offload_optimizer") && stage < 1 {
-            "the state of the optimizer is offloaded from ZeRO stage 1 on, the stage is 0"
-                .to_owned()
-        } else {
-            return;
-        };
-        pod.command_at(item).report_with(
-            rule,
-            wrong,
-            "change `zero_optimization.stage`, or remove the offload",
-        );
+        let wrong = json.ok().and_then(|json| wrong_stage(&json));
+        if let Some(wrong) = wrong {
+            pod.command_at(item).report_with(
+                rule,
+                wrong,
+                "change `zero_optimization.stage`, or remove the offload",
+            );
+        }
     });
+}
+
+/// What is wrong with the stage of `ZeRO`.
+fn wrong_stage(json: &Json) -> Option<String> {
+    let zero = json.get("zero_optimization")?;
+    let stage = zero.get("stage").and_then(Json::as_u64)?;
+    let offloads = |key: &str| {
+        let device = zero
+            .get(key)
+            .and_then(|part| part.get("device"))
+            .and_then(Json::as_str);
+        device.is_some_and(|device| device != "none")
+    };
+    if stage > 3 {
+        Some(format!("ZeRO has no stage {stage}"))
+    } else if offloads("offload_param") && stage < 3 {
+        Some(format!(
+            "parameters are offloaded in ZeRO stage 3 only, the stage is {stage}"
+        ))
+    } else if offloads("offload_optimizer") && stage < 1 {
+        Some(
+            "the state of the optimizer is offloaded from ZeRO stage 1 on, the stage is 0"
+                .to_owned(),
+        )
+    } else {
+        None
+    }
+}
+
+/// What a configuration says against itself.
+fn contradiction(json: &Json) -> Option<String> {
+    let number = |key: &str| json.get(key).and_then(Json::as_u64);
+    let on = |key: &str| {
+        json.get(key)
+            .and_then(|part| part.get("enabled"))
+            .and_then(Json::as_bool)
+            == Some(true)
+    };
+    if on("fp16") && on("bf16") {
+        return Some("`fp16` and `bf16` are both enabled".to_owned());
+    }
+    let total = number("train_batch_size")?;
+    let micro = number("train_micro_batch_size_per_gpu")?;
+    let steps = number("gradient_accumulation_steps").unwrap_or(1);
+    let product = micro.saturating_mul(steps);
+    (product > 0 && total % product != 0).then(|| {
+        format!(
+            "`train_batch_size` is {total}, which is no multiple of {micro} per GPU × {steps} steps"
+        )
+    })
+}
+
+fn contradicts(rule: &Rule, companion: &Companion<'_>, _: &Companions<'_>) {
+    const HINT: &str = "make the configuration agree with itself";
+    if companion.kind.is_empty() && is_deepspeed(companion.tree) {
+        let json = companion.tree.to_json();
+        let wrong = contradiction(&json).map(|wrong| ("train_batch_size", wrong));
+        let wrong = wrong.or_else(|| Some(("zero_optimization", wrong_stage(&json)?)));
+        if let Some((key, wrong)) = wrong {
+            companion.place.key(key).report_with(rule, wrong, HINT);
+        }
+    }
+    if companion.kind != "ConfigMap" {
+        return;
+    }
+    let data = at(companion.tree, &["data"]).map(|data| &data.value);
+    let Some(Value::Map(entries)) = data else {
+        return;
+    };
+    for entry in entries {
+        let text = entry.value.as_str().unwrap_or_default();
+        if !text.contains("train_batch_size") && !text.contains("zero_optimization") {
+            continue;
+        }
+        let json = serde_json::from_str(text).ok();
+        if let Some(wrong) = json.and_then(|json| contradiction(&json)) {
+            let place = companion.place.key("data").key(&entry.key);
+            place.report_with(rule, wrong, HINT);
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Rule,
-    advice::{Advice, CAREFUL, Look, MPI, ODD, PYTORCH, RISKY, WRONG, example, rule},
+    advice::{Advice, CAREFUL, Look, ODD, RISKY, WRONG, rule},
     scene::{Pod, Scene, talks_nccl},
 };
 use crate::{
@@ -15,9 +15,11 @@ mod mpirun;
 mod nccl;
 pub(super) mod network;
 mod profile;
+mod secondary;
 
 pub(super) use network::{Attachment, attachments};
 pub(super) use profile::RULES as PROFILE_RULES;
+pub(super) use secondary::RULES as SECONDARY_RULES;
 
 /// The rules of this family.
 pub(super) static RULES: &[Advice] = &[
@@ -32,8 +34,6 @@ pub(super) static RULES: &[Advice] = &[
              In NCCL a name is the beginning of a name unless `=` is before it; `^` excludes.",
         ),
         look: Look::Job(network::interfaces),
-        catches: example(PYTORCH, &[("value: eth0", "value: ib0")]),
-        spares: example(PYTORCH, &[("value: eth0", "value: =net1")]),
     },
     Advice {
         rule: rule(
@@ -44,26 +44,6 @@ pub(super) static RULES: &[Advice] = &[
              gradients travel over sockets, at a fraction of the speed.",
         ),
         look: Look::Job(rdma_off),
-        catches: example(
-            PYTORCH,
-            &[
-                (
-                    "              limits:\n",
-                    "              limits:\n                rdma/hca: 1\n",
-                ),
-                (
-                    "NCCL_SOCKET_IFNAME\n              value: eth0",
-                    "NCCL_IB_DISABLE\n              value: \"1\"",
-                ),
-            ],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "NCCL_SOCKET_IFNAME\n              value: eth0",
-                "NCCL_IB_DISABLE\n              value: \"1\"",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -74,11 +54,6 @@ pub(super) static RULES: &[Advice] = &[
              cluster has it, the pod is never started.",
         ),
         look: Look::Beside(no_attachment),
-        catches: example(PYTORCH, &[("networks: roce-a", "networks: roce-b")]),
-        spares: example(
-            PYTORCH,
-            &[("networks: roce-a", "networks: team/roce-a@rail0")],
-        ),
     },
     Advice {
         rule: rule(
@@ -89,20 +64,6 @@ pub(super) static RULES: &[Advice] = &[
              the pods have `eth0` only.",
         ),
         look: Look::Job(networks_on_the_job),
-        catches: example(
-            PYTORCH,
-            &[(
-                "  namespace: team\nspec:\n  nproc",
-                "  namespace: team\n  annotations:\n    k8s.v1.cni.cncf.io/networks: roce-a\nspec:\n  nproc",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "  namespace: team\nspec:\n  nproc",
-                "  namespace: team\n  annotations:\n    example.com/networks: roce-a\nspec:\n  nproc",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -113,11 +74,6 @@ pub(super) static RULES: &[Advice] = &[
              be read, no pod with the attachment starts.",
         ),
         look: Look::Companion(attachment::json),
-        catches: example(
-            PYTORCH,
-            &[("\"mode\": \"bridge\",", "\"mode\": \"bridge\"")],
-        ),
-        spares: example(PYTORCH, &[("\"mode\": \"bridge\",", "")]),
     },
     Advice {
         rule: rule(
@@ -128,20 +84,6 @@ pub(super) static RULES: &[Advice] = &[
              each other. Sooner or later two pods have the same address.",
         ),
         look: Look::Companion(attachment::overlap),
-        catches: example(
-            PYTORCH,
-            &[(
-                "\"whereabouts\", \"range\": \"10.10.0.0/16\"}}\n",
-                "\"whereabouts\", \"range\": \"10.10.0.0/16\"}}\n---\napiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {name: roce-b, namespace: team}\nspec:\n  config: '{\"name\": \"roce-b\", \"type\": \"ipvlan\", \"ipam\": {\"type\": \"host-local\", \"subnet\": \"10.10.8.0/24\"}}'\n",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "\"whereabouts\", \"range\": \"10.10.0.0/16\"}}\n",
-                "\"whereabouts\", \"range\": \"10.10.0.0/16\"}}\n---\napiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {name: roce-b, namespace: team}\nspec:\n  config: '{\"name\": \"roce-b\", \"type\": \"ipvlan\", \"ipam\": {\"type\": \"host-local\", \"subnet\": \"10.11.8.0/24\"}}'\n",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -153,17 +95,6 @@ pub(super) static RULES: &[Advice] = &[
              list in the cluster.",
         ),
         look: Look::Companion(attachment::host_local),
-        catches: example(
-            PYTORCH,
-            &[("\"whereabouts\", \"range\"", "\"host-local\", \"subnet\"")],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "{\"type\": \"whereabouts\", \"range\": \"10.10.0.0/16\"}",
-                "{\"type\": \"dhcp\"}",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -175,17 +106,6 @@ pub(super) static RULES: &[Advice] = &[
              attachment must name.",
         ),
         look: Look::Companion(attachment::plugin),
-        catches: example(
-            PYTORCH,
-            &[("\"type\": \"macvlan\"", "\"type\": \"mac-vlan\"")],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "\"type\": \"macvlan\", \"master\": \"ens1\", \"mode\": \"bridge\"",
-                "\"type\": \"host-device\", \"device\": \"ens1\"",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -197,20 +117,6 @@ pub(super) static RULES: &[Advice] = &[
              not find each other.",
         ),
         look: Look::Job(host_network),
-        catches: example(
-            PYTORCH,
-            &[(
-                "          terminationGrace",
-                "          hostNetwork: true\n          terminationGrace",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "          terminationGrace",
-                "          hostNetwork: true\n          dnsPolicy: ClusterFirstWithHostNet\n          terminationGrace",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -222,20 +128,6 @@ pub(super) static RULES: &[Advice] = &[
              NCCL 2.30.7 `NCCL_ALGO` and `NCCL_PROTO` can leave no way to do a collective at all.",
         ),
         look: Look::Job(nccl::tuning),
-        catches: example(
-            PYTORCH,
-            &[(
-                "NCCL_SOCKET_IFNAME\n              value: eth0",
-                "NCCL_ALGO\n              value: Ring",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "NCCL_SOCKET_IFNAME\n              value: eth0",
-                "NCCL_IB_HCA\n              value: mlx5",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -246,20 +138,6 @@ pub(super) static RULES: &[Advice] = &[
              nothing.",
         ),
         look: Look::Job(nccl::removed),
-        catches: example(
-            PYTORCH,
-            &[(
-                "NCCL_SOCKET_IFNAME\n              value: eth0",
-                "NCCL_TREE_THRESHOLD\n              value: \"0\"",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "NCCL_SOCKET_IFNAME\n              value: eth0",
-                "NCCL_P2P_LL_THRESHOLD\n              value: \"0\"",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -270,20 +148,6 @@ pub(super) static RULES: &[Advice] = &[
              whose sources call it legacy, and the new one wins where both are set.",
         ),
         look: Look::Job(nccl::renamed),
-        catches: example(
-            PYTORCH,
-            &[(
-                "NCCL_SOCKET_IFNAME\n              value: eth0",
-                "NCCL_MIN_NRINGS\n              value: \"4\"",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "NCCL_SOCKET_IFNAME\n              value: eth0",
-                "NCCL_MIN_NCHANNELS\n              value: \"4\"",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -294,11 +158,6 @@ pub(super) static RULES: &[Advice] = &[
              the same. NCCL ignores unknown variables without a message.",
         ),
         look: Look::Job(nccl::unknown),
-        catches: example(PYTORCH, &[("NCCL_SOCKET_IFNAME", "NCCL_SOCKET_IFNAMES")]),
-        spares: example(
-            PYTORCH,
-            &[("NCCL_SOCKET_IFNAME\n", "NCCL_SITE_PLUGIN_SETTING\n")],
-        ),
     },
     Advice {
         rule: rule(
@@ -310,14 +169,6 @@ pub(super) static RULES: &[Advice] = &[
              ranks.",
         ),
         look: Look::Job(mpirun::not_forwarded),
-        catches: example(MPI, &[("            - -x\n            - NCCL_DEBUG\n", "")]),
-        spares: example(
-            MPI,
-            &[(
-                "            - NCCL_DEBUG\n",
-                "            - NCCL_DEBUG=INFO\n",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -328,20 +179,6 @@ pub(super) static RULES: &[Advice] = &[
              item is an option with a blank in its name, which the launcher does not know.",
         ),
         look: Look::Job(mpirun::option_with_value),
-        catches: example(
-            MPI,
-            &[(
-                "            - -x\n            - NCCL_DEBUG\n",
-                "            - -x NCCL_DEBUG=INFO\n",
-            )],
-        ),
-        spares: example(
-            MPI,
-            &[(
-                "            - mpirun\n",
-                "            - sh\n            - -c\n            - >-\n              mpirun -x NCCL_DEBUG ring\n            - mpirun\n",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -353,14 +190,6 @@ pub(super) static RULES: &[Advice] = &[
              gradients.",
         ),
         look: Look::Job(nccl_debug_unset),
-        catches: example(
-            PYTORCH,
-            &[(
-                "            - name: NCCL_DEBUG\n              value: WARN\n",
-                "",
-            )],
-        ),
-        spares: example(PYTORCH, &[("value: WARN", "value: VERSION")]),
     },
     Advice {
         rule: rule(
@@ -371,20 +200,6 @@ pub(super) static RULES: &[Advice] = &[
              a fault, and costs bandwidth for as long as it stays.",
         ),
         look: Look::Job(nccl::switches),
-        catches: example(
-            PYTORCH,
-            &[(
-                "NCCL_SOCKET_IFNAME\n              value: eth0",
-                "NCCL_P2P_DISABLE\n              value: \"1\"",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "NCCL_SOCKET_IFNAME\n              value: eth0",
-                "NCCL_P2P_DISABLE\n              value: \"0\"",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -395,20 +210,6 @@ pub(super) static RULES: &[Advice] = &[
              in different roles they hang at the first collective, or are as slow as the slowest.",
         ),
         look: Look::Job(differ),
-        catches: example(
-            PYTORCH,
-            &[(
-                "template: *rank",
-                "template:\n        spec:\n          containers:\n          - {name: pytorch, image: \"t:1\", env: [{name: NCCL_SOCKET_IFNAME, value: net1}]}",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "template: *rank",
-                "template:\n        spec:\n          containers:\n          - {name: pytorch, image: \"t:1\", env: [{name: NCCL_SOCKET_IFNAME, value: eth0}, {name: NCCL_DEBUG, value: INFO}]}",
-            )],
-        ),
     },
 ];
 
@@ -538,7 +339,7 @@ fn nccl_debug_unset(rule: &Rule, scene: &Scene<'_>) {
             .command()
             .words
             .iter()
-            .any(|word| word.text.starts_with("NCCL_DEBUG"));
+            .any(|word| word.text.contains("NCCL_DEBUG"));
         pod.has_variable("NCCL_DEBUG") || passed || pod.trainer.env_from.is_some()
     };
     if let (false, Some(pod)) = (

@@ -5,7 +5,7 @@
 //! Invariant: a text is only returned if it can be read and is better than before: fewer findings of
 //! the contract, or as many of those and fewer others. So fixing ends, and fixing twice is fixing once.
 
-use super::{Context, Profile, Rule, rule};
+use super::{Profile, Rule, review_with, rule};
 use crate::{
     finding::{Finding, Fix, Span},
     spec::{self, File},
@@ -54,7 +54,7 @@ fn findings(file: &File, others: &[&File], profile: Option<Profile>) -> Vec<Find
     let together: Vec<&File> = std::iter::once(file)
         .chain(others.iter().copied())
         .collect();
-    Context::of(&together, profile).review(file)
+    review_with(&together, profile, None, 1).concat()
 }
 
 /// How bad a file is. A job that is not valid is not looked at further, so making it valid may lay open
@@ -71,25 +71,32 @@ fn round(
     others: &[&File],
     profile: Option<Profile>,
 ) -> Option<(File, Vec<Finding>)> {
-    let mut wanted: Vec<(&Finding, Edit)> = Vec::new();
+    let mut wanted: Vec<(&Finding, Vec<Edit>)> = Vec::new();
     for finding in before {
-        let Some(edit) = finding
+        let Some(edits) = finding
             .fix
             .as_ref()
-            .and_then(|fix| edit(&file.text, finding.span, fix))
+            .and_then(|fix| edits(&file.text, finding.span, fix))
         else {
             continue;
         };
         // Two roles may share a text by an alias; it is changed once.
-        if wanted
+        let apart = |edit: &Edit, other: &Edit| {
+            edit != other && (edit.start >= other.end || other.start >= edit.end)
+        };
+        let others = || wanted.iter().flat_map(|(_, others)| others);
+        if edits
             .iter()
-            .all(|(_, other)| edit.start >= other.end || other.start >= edit.end)
+            .all(|edit| others().all(|other| apart(edit, other)))
         {
-            wanted.push((finding, edit));
+            wanted.push((finding, edits));
         }
     }
-    let attempt = |edits: &[(&Finding, Edit)]| {
-        let text = applied(&file.text, edits.iter().map(|(_, edit)| edit).collect())?;
+    let attempt = |edits: &[(&Finding, Vec<Edit>)]| {
+        let text = applied(
+            &file.text,
+            edits.iter().flat_map(|(_, edits)| edits).collect(),
+        )?;
         let next = spec::read(text.as_bytes()).ok()?;
         let better = badness(&findings(&next, others, profile)) < badness(before);
         let done = edits
@@ -119,6 +126,39 @@ fn applied(text: &str, mut edits: Vec<&Edit>) -> Option<String> {
     }
     result.push_str(text.get(at..)?);
     Some(result)
+}
+
+/// The changes that `fix` is in `text`; `None` where the layout is not one that can be changed safely.
+fn edits(text: &str, span: Span, fix: &Fix) -> Option<Vec<Edit>> {
+    match fix {
+        Fix::Above(places) => places
+            .iter()
+            .map(|place| above(text, place.span, &place.lines))
+            .collect(),
+        _ => Some(vec![edit(text, span, fix)?]),
+    }
+}
+
+/// Lines above the entry or the item that begins at `span`, which must be the first thing on its line.
+fn above(text: &str, span: Span, lines: &[String]) -> Option<Edit> {
+    let before = line_before(text, span.start)?;
+    let is_item = lines.first().is_some_and(|line| line.starts_with("- "));
+    let indent = match before.trim_start_matches(' ') {
+        "" if !is_item => before,
+        "- " if is_item => before.strip_suffix("- ")?,
+        _ => return None,
+    };
+    if span.line == 0 {
+        return None;
+    }
+    let end = line_end(text, span.start);
+    let added = lines.iter().map(|line| format!("{indent}{line}{end}"));
+    let at = span.start - before.len();
+    Some(Edit {
+        start: at,
+        end: at,
+        text: added.collect(),
+    })
 }
 
 /// The change that `fix` is in `text`; `None` where the layout is not one that can be changed safely.
@@ -152,6 +192,7 @@ fn edit(text: &str, span: Span, fix: &Fix) -> Option<Edit> {
         Fix::Remove => remove(text, span),
         Fix::Add { key, value } => add(text, span, key, value),
         Fix::Split(first, second) => split(text, span, quote, first, second).map(replace),
+        Fix::Above(_) => None,
     }
 }
 

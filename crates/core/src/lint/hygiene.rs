@@ -4,14 +4,20 @@ use k8s_openapi::api::core::v1::{Container, PodSpec};
 
 use super::{
     Rule,
-    advice::{Advice, Look, ODD, PYTORCH, RISKY, WRONG, example, rule},
+    advice::{Advice, Look, ODD, RISKY, WRONG, rule},
     companions::{Companion, Companions, at},
-    scene::{Scene, is_within, variables},
+    recovery::OUTPUT_OPTIONS,
+    scene::{Scene, variables},
 };
+use crate::spec::is_within;
 
+mod downloads;
 mod image;
+mod more;
 
-pub(super) use image::RULES as IMAGE_RULES;
+pub(super) use downloads::download_call;
+pub(super) use image::{RULES as IMAGE_RULES, is_moving};
+pub(super) use more::{RULES as MORE_RULES, is_example};
 
 /// A suppression without a reason. Reported by the linter itself.
 pub(super) const NO_REASON: Rule = rule(
@@ -40,12 +46,10 @@ pub(super) static RULES: &[Advice] = &[
             "TY601",
             RISKY,
             "image that may change",
-            "An image without a tag, or with `latest`, is another one tomorrow. Pods of one gang may then run \
-             different programs, and a restart is not the same run.",
+            "An image without a tag, or with one that moves such as `latest`, `latest-gpu`, `nightly` or `main`, is another one \
+             tomorrow. Pods of one gang may then run different programs, and a restart is not the same run.",
         ),
         look: Look::Job(image::latest),
-        catches: example(PYTORCH, &[("train:1.4.0", "train:latest")]),
-        spares: example(PYTORCH, &[("train:1.4.0", "train:latest@sha256:4f2b")]),
     },
     Advice {
         rule: rule(
@@ -56,20 +60,6 @@ pub(super) static RULES: &[Advice] = &[
              take its value from a Secret with `valueFrom.secretKeyRef`.",
         ),
         look: Look::Job(secrets),
-        catches: example(
-            PYTORCH,
-            &[(
-                "NCCL_SOCKET_IFNAME\n              value: eth0",
-                "WANDB_API_KEY\n              value: 0123456789abcdef",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "NCCL_SOCKET_IFNAME\n              value: eth0",
-                "TOKENIZER_PATH\n              value: /data/tokenizer",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -77,23 +67,10 @@ pub(super) static RULES: &[Advice] = &[
             RISKY,
             "privileged container",
             "A privileged container can do on the node whatever root can, to every other job on it. RDMA needs \
-             the capability IPC_LOCK only, and devices come by resources.",
+             the capability IPC_LOCK only, and devices come by resources. The capabilities SYS_ADMIN and ALL, and the \
+             processes of the node (`hostPID`), amount to the same.",
         ),
         look: Look::Job(privileged),
-        catches: example(
-            PYTORCH,
-            &[(
-                "            resources:",
-                "            securityContext: {privileged: true}\n            resources:",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "            resources:",
-                "            securityContext: {privileged: false}\n            resources:",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -104,20 +81,6 @@ pub(super) static RULES: &[Advice] = &[
              every other pod, and is refused by the baseline pod security standard.",
         ),
         look: Look::Job(host_path),
-        catches: example(
-            PYTORCH,
-            &[(
-                "          volumes:\n",
-                "          volumes:\n          - name: data\n            hostPath: {path: /data}\n",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "          volumes:\n",
-                "          volumes:\n          - name: data\n            persistentVolumeClaim: {claimName: data}\n",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -128,20 +91,6 @@ pub(super) static RULES: &[Advice] = &[
              The job stays without pods.",
         ),
         look: Look::Beside(restricted),
-        catches: example(
-            PYTORCH,
-            &[(
-                "---\napiVersion: v1\n",
-                "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: team, labels: {pod-security.kubernetes.io/enforce: restricted}}\n---\napiVersion: v1\n",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "---\napiVersion: v1\n",
-                "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: team, labels: {pod-security.kubernetes.io/enforce: baseline}}\n---\napiVersion: v1\n",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -152,21 +101,7 @@ pub(super) static RULES: &[Advice] = &[
              the GPUs wait, and the run depends on what the other end serves that day. An image or an init \
              container with a shared volume does it once.",
         ),
-        look: Look::Job(downloads),
-        catches: example(
-            PYTORCH,
-            &[(
-                "[torchrun, train.py]",
-                "[sh, -c, \"pip install einops && torchrun train.py\"]",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "[torchrun, train.py]",
-                "[sh, -c, \"pip check && torchrun train.py\"]",
-            )],
-        ),
+        look: Look::Beside(downloads::downloads),
     },
     Advice {
         rule: rule(
@@ -177,23 +112,6 @@ pub(super) static RULES: &[Advice] = &[
              at the first file, which for a checkpoint is hours into the run.",
         ),
         look: Look::Job(read_only),
-        catches: example(
-            PYTORCH,
-            &[(
-                "              mountPath: /checkpoints",
-                "              mountPath: /checkpoints\n              readOnly: true",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[
-                ("--save-dir", "--data-dir"),
-                (
-                    "              mountPath: /checkpoints",
-                    "              mountPath: /checkpoints\n              readOnly: true",
-                ),
-            ],
-        ),
     },
     Advice {
         rule: rule(
@@ -205,17 +123,6 @@ pub(super) static RULES: &[Advice] = &[
              used.",
         ),
         look: Look::Companion(empty_class),
-        catches: example(
-            PYTORCH,
-            &[("storageClassName: shared", "storageClassName: \"\"")],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "storageClassName: shared",
-                "storageClassName: \"\"\n  volumeName: checkpoints-1",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -226,90 +133,18 @@ pub(super) static RULES: &[Advice] = &[
              but in another one.",
         ),
         look: Look::Beside(other_namespace),
-        catches: example(
-            PYTORCH,
-            &[(
-                "  name: checkpoints\n  namespace: team\n",
-                "  name: checkpoints\n",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "  name: checkpoints\n  namespace: team\n",
-                "  name: others\n",
-            )],
-        ),
     },
     Advice {
         rule: NO_REASON,
         look: Look::Linter,
-        catches: example(
-            PYTORCH,
-            &[
-                (
-                    "  namespace: team\nspec:\n  nproc",
-                    "  namespace: team\n  annotations: {trainyard.dev/lint-allow: TY601}\nspec:\n  nproc",
-                ),
-                ("train:1.4.0", "train"),
-            ],
-        ),
-        spares: example(
-            PYTORCH,
-            &[
-                (
-                    "  namespace: team\nspec:\n  nproc",
-                    "  namespace: team\n  annotations: {trainyard.dev/lint-allow: \"TY601: built every night\"}\nspec:\n  nproc",
-                ),
-                ("train:1.4.0", "train"),
-            ],
-        ),
     },
     Advice {
         rule: ALLOWS_NOTHING,
         look: Look::Linter,
-        catches: example(
-            PYTORCH,
-            &[(
-                "  namespace: team\nspec:\n  nproc",
-                "  namespace: team\n  annotations: {trainyard.dev/lint-allow: \"TY601: built every night\"}\nspec:\n  nproc",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[
-                (
-                    "  namespace: team\nspec:\n  nproc",
-                    "  namespace: team\n  annotations: {trainyard.dev/lint-allow: \"TY601: built every night\"}\nspec:\n  nproc",
-                ),
-                ("train:1.4.0", "train"),
-            ],
-        ),
     },
 ];
 
 fn secrets(rule: &Rule, scene: &Scene<'_>) {
-    const WORDS: [&str; 8] = [
-        "API_KEY",
-        "APIKEY",
-        "ACCESS_KEY",
-        "PASSWD",
-        "PASSWORD",
-        "PRIVATE_KEY",
-        "SECRET",
-        "TOKEN",
-    ];
-    // Such a word names the thing itself only at the end: `TOKEN_FILE` is a path, `MAX_TOKEN` a number.
-    let is_secret = |name: &str, value: &str| {
-        let name = name.to_ascii_uppercase();
-        let plain =
-            !value.is_empty() && !value.starts_with(['/', '$']) && value.parse::<f64>().is_err();
-        let switch = matches!(
-            value.to_ascii_lowercase().as_str(),
-            "true" | "false" | "yes" | "no"
-        );
-        plain && !switch && WORDS.iter().any(|word| name.ends_with(word))
-    };
     for pod in &scene.pods {
         for (container, place) in pod.containers() {
             for (name, value, place) in variables(container, &place) {
@@ -331,11 +166,103 @@ fn secrets(rule: &Rule, scene: &Scene<'_>) {
                 );
             }
         }
+        let command = pod.command();
+        for (at, option) in command.words.iter().enumerate() {
+            let next = command.words.get(at + 1).map_or("", |next| next.text);
+            let (name, value) = option.text.split_once('=').unwrap_or((option.text, next));
+            let named = name.starts_with("--") && is_secret(&name.replace('-', "_"), value);
+            let known = has_known_form(option.text);
+            if named && !value.starts_with('-') || known && !command.is_shell {
+                pod.command_at(option.item).report_with(
+                    rule,
+                    format!("the argument `{name}` has a secret in plain text"),
+                    "pass it by a variable from a Secret with `valueFrom.secretKeyRef`, and change it",
+                );
+            }
+        }
     }
+}
+
+/// Whether the variable `name` holds a secret in `value`.
+///
+/// The word names the thing itself only at the end: `TOKEN_FILE` is a path, `MAX_TOKEN` a number.
+pub(super) fn is_secret(name: &str, value: &str) -> bool {
+    const WORDS: [&str; 12] = [
+        "ACCESS_KEY",
+        "ACCESS_KEY_ID",
+        "APIKEY",
+        "API_KEY",
+        "CREDENTIALS",
+        "PASSPHRASE",
+        "PASSWD",
+        "PASSWORD",
+        "PRIVATE_KEY",
+        "SECRET",
+        "SECRET_KEY",
+        "TOKEN",
+    ];
+    let name = name.to_ascii_uppercase();
+    let plain =
+        !value.is_empty() && !value.starts_with(['/', '$', '<']) && value.parse::<f64>().is_err();
+    let switch = matches!(
+        value.to_ascii_lowercase().as_str(),
+        "true" | "false" | "yes" | "no" | "none" | "null"
+    );
+    // Special tokens of a tokenizer are in brackets or bars.
+    let special = value.starts_with(['[', '|']) || name.ends_with("PAD_TOKEN");
+    let named = WORDS.iter().any(|word| name.ends_with(word));
+    plain && !switch && !special && (named || has_known_form(value))
+}
+
+/// Whether a text has the form in which a well-known service hands out its keys.
+fn has_known_form(text: &str) -> bool {
+    let forms = [
+        ("hf_", 20),
+        ("AKIA", 16),
+        ("ghp_", 20),
+        ("github_pat_", 20),
+        ("glpat-", 16),
+        ("sk-", 20),
+        ("xoxb-", 16),
+    ];
+    let known = forms.iter().any(|(start, least)| {
+        let rest = text.strip_prefix(start);
+        let is_key = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        rest.is_some_and(|rest| rest.len() >= *least && rest.chars().all(is_key))
+    });
+    known || text.contains("-----BEGIN") && text.contains("PRIVATE KEY")
 }
 
 fn privileged(rule: &Rule, scene: &Scene<'_>) {
     for pod in &scene.pods {
+        if pod.spec.host_pid == Some(true) {
+            pod.at().key("hostPID").report_with(
+                rule,
+                "the pod sees, and may end, every process of its node",
+                "remove `hostPID`",
+            );
+        }
+        for (container, place) in pod.containers() {
+            let context = container.security_context.as_ref();
+            let added = context
+                .and_then(|context| context.capabilities.as_ref())
+                .and_then(|found| found.add.as_ref());
+            let strong =
+                added.into_iter().flatten().enumerate().find(|(_, name)| {
+                    matches!(name.trim_start_matches("CAP_"), "SYS_ADMIN" | "ALL")
+                });
+            if let Some((index, name)) = strong {
+                let place = place.key("securityContext").key("capabilities").key("add");
+                place.index(index).report_with(
+                    rule,
+                    format!(
+                        "the capability {name} of `{}` is nearly all that root may",
+                        container.name
+                    ),
+                    "add the capabilities that are needed only; for RDMA that is `IPC_LOCK`",
+                );
+            }
+        }
         for (container, place) in pod.containers() {
             let context = container.security_context.as_ref();
             if context.and_then(|context| context.privileged) == Some(true) {
@@ -418,72 +345,23 @@ fn may_be_root(pod: &PodSpec, container: &Container) -> bool {
     non_root != Some(true) || user == Some(0)
 }
 
-fn downloads(rule: &Rule, scene: &Scene<'_>) {
-    const CALLS: [&[&str]; 9] = [
-        &["pip", "install"],
-        &["pip3", "install"],
-        &["conda", "install"],
-        &["apt-get", "install"],
-        &["git", "clone"],
-        &["huggingface-cli", "download"],
-        &["hf", "download"],
-        &["aws", "s3"],
-        &["gsutil", "cp"],
-    ];
-    for pod in &scene.pods {
-        let command = pod.command();
-        let call = CALLS.iter().find_map(|call| {
-            let at = command.words.windows(call.len()).position(|words| {
-                words
-                    .iter()
-                    .zip(*call)
-                    .all(|(word, wanted)| word.text == *wanted)
-            })?;
-            Some((command.words.get(at)?.item, call.join(" ")))
-        });
-        let fetch = ["wget", "curl"].iter().find_map(|name| {
-            let at = command.words.iter().position(|word| word.text == *name)?;
-            Some((command.words.get(at)?.item, (*name).to_owned()))
-        });
-        if let Some((item, call)) = call.or(fetch) {
-            pod.command_at(item).report_with(
-                rule,
-                format!(
-                    "`{call}` runs in {} of {}, at every start",
-                    match pod.replicas {
-                        1 => "the pod".to_owned(),
-                        count => format!("each of the {count} pods"),
-                    },
-                    pod.role
-                ),
-                "build it into the image, or do it once in an init container with a shared volume",
-            );
-        }
-    }
-}
-
 fn read_only(rule: &Rule, scene: &Scene<'_>) {
-    const OPTIONS: &[&str] = &[
-        "--checkpoint-dir",
-        "--checkpoint_dir",
-        "--ckpt-dir",
-        "--output-dir",
-        "--output_dir",
-        "--save",
-        "--save-dir",
-        "--save_dir",
-    ];
-    const VARIABLES: [&str; 5] = [
+    const VARIABLES: [&str; 10] = [
         "CHECKPOINT_DIR",
+        "HF_DATASETS_CACHE",
         "HF_HOME",
+        "HF_HUB_CACHE",
         "OUTPUT_DIR",
         "TORCH_HOME",
         "TRANSFORMERS_CACHE",
+        "TRITON_CACHE_DIR",
+        "WANDB_DIR",
+        "XDG_CACHE_HOME",
     ];
     for pod in &scene.pods {
         let command = pod.command();
         let option = command
-            .option(OPTIONS)
+            .option(OUTPUT_OPTIONS)
             .map(|word| (word.text, pod.command_at(word.item)));
         let stated = pod
             .variables()

@@ -9,7 +9,7 @@ use k8s_openapi::{
 
 use super::{
     Rule,
-    advice::{Advice, CAREFUL, Look, ODD, PYTORCH, RISKY, WRONG, example, rule},
+    advice::{Advice, CAREFUL, Look, ODD, RISKY, WRONG, rule},
     fabric,
     scene::{Pod, Scene, counted, is_gpu, is_other_accelerator},
 };
@@ -18,6 +18,9 @@ use crate::{
     quantity,
     spec::{Kind, Place},
 };
+
+mod devices;
+mod fixes;
 
 const GIB: u64 = 1 << 30;
 
@@ -33,14 +36,6 @@ pub(super) static RULES: &[Advice] = &[
              when it is full they end with a bus error.",
         ),
         look: Look::Job(no_shared_memory),
-        catches: example(PYTORCH, &[("mountPath: /dev/shm", "mountPath: /scratch")]),
-        spares: example(
-            PYTORCH,
-            &[(
-                "- name: shm\n              mountPath",
-                "- name: shm\n              readOnly: false\n              mountPath",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -52,8 +47,6 @@ pub(super) static RULES: &[Advice] = &[
              production.",
         ),
         look: Look::Job(small_shared_memory),
-        catches: example(PYTORCH, &[("sizeLimit: 64Gi", "sizeLimit: 4Gi")]),
-        spares: example(PYTORCH, &[("sizeLimit: 64Gi", "sizeLimit: 8Gi")]),
     },
     Advice {
         rule: rule(
@@ -65,8 +58,6 @@ pub(super) static RULES: &[Advice] = &[
              the volume is full.",
         ),
         look: Look::Job(shared_memory_above_limit),
-        catches: example(PYTORCH, &[("sizeLimit: 64Gi", "sizeLimit: 512Gi")]),
-        spares: example(PYTORCH, &[("sizeLimit: 64Gi", "sizeLimit: 256Gi")]),
     },
     Advice {
         rule: rule(
@@ -77,20 +68,6 @@ pub(super) static RULES: &[Advice] = &[
              started on any node, and ends when it looks for its device.",
         ),
         look: Look::Job(no_gpu),
-        catches: example(
-            PYTORCH,
-            &[
-                ("                nvidia.com/gpu: 8\n", ""),
-                ("                nvidia.com/gpu: 8\n", ""),
-            ],
-        ),
-        spares: example(
-            PYTORCH,
-            &[
-                ("                nvidia.com/gpu: 8\n", ""),
-                ("nvidia.com/gpu: 8", "amd.com/gpu: 8"),
-            ],
-        ),
     },
     Advice {
         rule: rule(
@@ -101,8 +78,6 @@ pub(super) static RULES: &[Advice] = &[
              limit alone is enough.",
         ),
         look: Look::Job(requests_and_limits),
-        catches: example(PYTORCH, &[("nvidia.com/gpu: 8", "nvidia.com/gpu: 4")]),
-        spares: example(PYTORCH, &[("                nvidia.com/gpu: 8\n", "")]),
     },
     Advice {
         rule: rule(
@@ -114,17 +89,6 @@ pub(super) static RULES: &[Advice] = &[
              `ExtendedResourceToleration` admission.",
         ),
         look: Look::Job(no_toleration),
-        catches: example(
-            PYTORCH,
-            &[("- key: nvidia.com/gpu", "- key: example.com/gpu")],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "- key: nvidia.com/gpu\n            operator: Exists",
-                "- operator: Exists",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -135,8 +99,6 @@ pub(super) static RULES: &[Advice] = &[
              each GPU the GPUs wait for data.",
         ),
         look: Look::Job(too_few_cpus),
-        catches: example(PYTORCH, &[("cpu: \"64\"", "cpu: \"8\"")]),
-        spares: example(PYTORCH, &[("cpu: \"64\"", "cpu: \"16\"")]),
     },
     Advice {
         rule: rule(
@@ -148,30 +110,6 @@ pub(super) static RULES: &[Advice] = &[
              gets none, and its start fails, unless an admission webhook adds the resource.",
         ),
         look: Look::Beside(no_network_device),
-        catches: example(
-            PYTORCH,
-            &[(
-                "  name: roce-a\n  namespace: team\nspec",
-                "  name: roce-a\n  namespace: team\n  annotations:\n    k8s.v1.cni.cncf.io/resourceName: rdma/roce\nspec",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[
-                (
-                    "  name: roce-a\n  namespace: team\nspec",
-                    "  name: roce-a\n  namespace: team\n  annotations:\n    k8s.v1.cni.cncf.io/resourceName: rdma/roce\nspec",
-                ),
-                (
-                    "              limits:\n",
-                    "              limits:\n                rdma/roce: 1\n",
-                ),
-                (
-                    "            resources:\n",
-                    "            securityContext:\n              capabilities:\n                add: [IPC_LOCK]\n            resources:\n",
-                ),
-            ],
-        ),
     },
     Advice {
         rule: rule(
@@ -182,23 +120,6 @@ pub(super) static RULES: &[Advice] = &[
              evicted when its node runs short, and the gang ends with it.",
         ),
         look: Look::Job(no_requests),
-        catches: example(
-            PYTORCH,
-            &[
-                (
-                    "                cpu: \"64\"\n                memory: 512Gi\n",
-                    "",
-                ),
-                ("                memory: 512Gi\n", ""),
-            ],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "                cpu: \"64\"\n                memory: 512Gi\n",
-                "",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -209,26 +130,6 @@ pub(super) static RULES: &[Advice] = &[
              IPC_LOCK. NCCL then fails to register its buffers, or falls back to sockets.",
         ),
         look: Look::Job(no_ipc_lock),
-        catches: example(
-            PYTORCH,
-            &[(
-                "              limits:\n",
-                "              limits:\n                rdma/hca: 1\n",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[
-                (
-                    "              limits:\n",
-                    "              limits:\n                rdma/hca: 1\n",
-                ),
-                (
-                    "            resources:\n",
-                    "            securityContext:\n              capabilities:\n                add: [IPC_LOCK]\n            resources:\n",
-                ),
-            ],
-        ),
     },
     Advice {
         rule: rule(
@@ -239,8 +140,48 @@ pub(super) static RULES: &[Advice] = &[
              which it takes in a plain pod; `cpu: \"0.5\"` and `cpu: 500m` are fine.",
         ),
         look: Look::Job(bare_fraction),
-        catches: example(PYTORCH, &[("cpu: \"64\"", "cpu: 64.5")]),
-        spares: example(PYTORCH, &[("cpu: \"64\"", "cpu: \"64.5\"")]),
+    },
+    Advice {
+        rule: rule(
+            "TY212",
+            ODD,
+            "RDMA wanted without a device",
+            "The variables ask NCCL to use InfiniBand or RoCE, and the container has no RDMA device: no resource \
+             such as `rdma/hca`, no `/dev/infiniband`, no claim. NCCL finds none and uses sockets, at a fraction of \
+             the speed, without an error.",
+        ),
+        look: Look::Job(devices::rdma_without_device),
+    },
+    Advice {
+        rule: rule(
+            "TY213",
+            ODD,
+            "GPUs chosen by hand",
+            "The cluster gives a container the GPUs of its limit, and numbers them from 0. `NVIDIA_VISIBLE_DEVICES` takes \
+             GPUs past the cluster, also those of other pods; `CUDA_VISIBLE_DEVICES` with another number of GPUs than the \
+             limit leaves some idle, or names some that are not there.",
+        ),
+        look: Look::Job(devices::chosen_by_hand),
+    },
+    Advice {
+        rule: rule(
+            "TY214",
+            WRONG,
+            "amount that the cluster refuses",
+            "Devices are counted in whole numbers, and a request must not be above its limit. The cluster refuses such a \
+             pod, so the job stays without pods.",
+        ),
+        look: Look::Job(devices::refused_amounts),
+    },
+    Advice {
+        rule: rule(
+            "TY215",
+            RISKY,
+            "memory of a few bytes",
+            "An amount of memory without a unit is in bytes, and with `m` in thousandths of a byte. A container with such \
+             a limit is killed at its start.",
+        ),
+        look: Look::Job(devices::few_bytes),
     },
 ];
 
@@ -298,9 +239,11 @@ fn no_shared_memory(rule: &Rule, scene: &Scene<'_>) {
     if scene.is_on_unknown_fabric() {
         return;
     }
-    // A single GPU has nobody to share with; only the data loader of PyTorch needs the memory there.
-    let needs = |pod: &&Pod<'_>| pod.gpus() > 1 || scene.job.kind == Kind::PyTorch;
-    for pod in gpu_pods(scene).filter(needs) {
+    // A single GPU has nobody to share with; only the data loader of PyTorch needs the memory there, also in
+    // a rank of the job that has no GPU.
+    let by_loader = scene.job.kind == Kind::PyTorch && scene.gpus() > 0;
+    let needs = |pod: &&Pod<'_>| pod.gpus() > 1 || by_loader && (scene.is_job() || pod.gpus() > 0);
+    for pod in scene.ranks().filter(needs) {
         let at_shm = |path: &str| path.trim_end_matches('/') == "/dev/shm";
         let mount = pod.mounts().find(|(mount, _, _)| at_shm(&mount.mount_path));
         // Another kind of volume there, or the memory of the host, is somebody's own decision.
@@ -314,25 +257,33 @@ fn no_shared_memory(rule: &Rule, scene: &Scene<'_>) {
         if is_there {
             continue;
         }
-        let (place, found) = match mount {
-            Some((_, place, _)) => (place.key("mountPath"), "is on disk"),
+        let (place, found, fix) = match mount {
+            Some((_, place, _)) => (place.key("mountPath"), "is on disk", None),
             None => (
                 pod.trainer_at().key("volumeMounts"),
                 "has the 64 MiB of a container",
+                fixes::shared_memory(pod),
             ),
         };
         let gpus = pod.gpus();
-        place.report_with(
+        let size = fixes::shared_memory_size(pod);
+        place.report_fix(
             rule,
+            match gpus {
+                0 => format!(
+                    "`/dev/shm` {found}, and the data loader of {} uses it without a GPU, too",
+                    pod.role
+                ),
+                _ => format!(
+                    "`/dev/shm` {found}, a pod of {} has {}",
+                    pod.role,
+                    counted(gpus, "GPU")
+                ),
+            },
             format!(
-                "`/dev/shm` {found}, a pod of {} has {}",
-                pod.role,
-                counted(gpus, "GPU")
+                "mount an `emptyDir` with `medium: Memory` and `sizeLimit: {size}Gi` at `/dev/shm`"
             ),
-            format!(
-                "mount an `emptyDir` with `medium: Memory` and `sizeLimit: {}Gi` at `/dev/shm`",
-                gpus * 8
-            ),
+            fix,
         );
     }
 }
@@ -363,24 +314,39 @@ fn small_shared_memory(rule: &Rule, scene: &Scene<'_>) {
 
 fn shared_memory_above_limit(rule: &Rule, scene: &Scene<'_>) {
     for pod in &scene.pods {
-        let Some((source, place)) = shared_memory(pod) else {
-            continue;
-        };
-        let size = source.size_limit.as_ref().and_then(quantity::units);
-        let limit = limits(pod.trainer).and_then(|limits| limits.get("memory"));
-        let Some((size, limit)) = size.zip(limit.and_then(quantity::units)) else {
-            continue;
-        };
-        if size >= limit {
-            place.report_with(
-                rule,
-                format!(
-                    "`/dev/shm` may grow to {} GiB, the container may use {} GiB in all",
-                    size >> 30,
-                    limit >> 30
-                ),
-                "raise the memory limit, or give `/dev/shm` at most half of it",
-            );
+        for container in &pod.spec.containers {
+            let limit = limits(container).and_then(|limits| limits.get("memory"));
+            let Some(limit) = limit.and_then(quantity::units) else {
+                continue;
+            };
+            for mount in container.volume_mounts.iter().flatten() {
+                let volumes = pod.spec.volumes.iter().flatten().enumerate();
+                let volume = volumes
+                    .into_iter()
+                    .find(|(_, volume)| volume.name == mount.name);
+                let Some((index, source)) =
+                    volume.and_then(|(index, volume)| Some((index, volume.empty_dir.as_ref()?)))
+                else {
+                    continue;
+                };
+                let size = source.size_limit.as_ref().and_then(quantity::units);
+                let in_memory = source.medium.as_deref() == Some("Memory");
+                let Some(size) = size.filter(|size| in_memory && *size >= limit) else {
+                    continue;
+                };
+                let place = pod.at().key("volumes").index(index).key("emptyDir");
+                let path = mount.mount_path.trim_end_matches('/');
+                place.key("sizeLimit").report_with(
+                    rule,
+                    format!(
+                        "`{path}` may grow to {} GiB, the container `{}` may use {} GiB in all",
+                        size >> 30,
+                        container.name,
+                        limit >> 30
+                    ),
+                    format!("raise the memory limit, or give `{path}` at most half of it"),
+                );
+            }
         }
     }
 }
@@ -444,10 +410,11 @@ fn no_toleration(rule: &Rule, scene: &Scene<'_>) {
                 .map(|(name, _)| name.as_str())
                 .find(|name| is_gpu(name));
             let device = device.unwrap_or("nvidia.com/gpu");
-            pod.at().key("tolerations").report_with(
+            pod.at().key("tolerations").report_fix(
                 rule,
                 "the pod has GPUs and no toleration for tainted GPU nodes",
                 format!("add `{{key: {device}, operator: Exists}}` to `tolerations`"),
+                fixes::toleration(pod, device),
             );
         }
     }
@@ -521,10 +488,10 @@ fn no_requests(rule: &Rule, scene: &Scene<'_>) {
             list.is_some_and(|list| list.contains_key("cpu") || list.contains_key("memory"))
         };
         let resources = pod.trainer.resources.as_ref();
-        if !states(resources.and_then(|found| found.requests.as_ref()))
-            && !states(limits(pod.trainer))
-        {
-            pod.trainer_at().key("resources").report_with(
+        let requests = resources.and_then(|found| found.requests.as_ref());
+        let place = pod.trainer_at().key("resources");
+        if !states(requests) && !states(limits(pod.trainer)) {
+            place.report_with(
                 rule,
                 format!("the pods of {} ask for neither CPU nor memory", pod.role),
                 "add `requests` for both",
@@ -555,10 +522,11 @@ fn no_ipc_lock(rule: &Rule, scene: &Scene<'_>) {
             .chain(mounted.filter(|path| *path == "/dev/infiniband"))
             .next();
         if let (Some(name), false) = (device, may) {
-            pod.trainer_at().key("securityContext").report_with(
+            pod.trainer_at().key("securityContext").report_fix(
                 rule,
                 format!("the container has `{name}` but not the capability IPC_LOCK"),
                 "add `IPC_LOCK` to `securityContext.capabilities.add`",
+                fixes::ipc_lock(pod),
             );
         }
     }

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use super::{
     Rule,
-    advice::{Advice, Look, ODD, PYTORCH, RISKY, example, rule},
+    advice::{Advice, Look, ODD, RISKY, rule},
     scene::{Pod, Scene},
 };
 use crate::spec::{GangBy, Role, Switch, annotation};
+
+mod spread;
 
 /// The rules of this family.
 pub(super) static RULES: &[Advice] = &[
@@ -20,20 +22,6 @@ pub(super) static RULES: &[Advice] = &[
              pod of the job spreads nothing.",
         ),
         look: Look::Job(spread_selector),
-        catches: example(
-            PYTORCH,
-            &[(
-                "          tolerations:",
-                "          topologySpreadConstraints:\n          - {maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {app: train}}}\n          tolerations:",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "          tolerations:",
-                "          topologySpreadConstraints:\n          - {maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {training.kubeflow.org/job-name: train}}}\n          tolerations:",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -44,32 +32,6 @@ pub(super) static RULES: &[Advice] = &[
              scheduler to put the pods there together. No node satisfies both.",
         ),
         look: Look::Job(spread_against_gang),
-        catches: example(
-            PYTORCH,
-            &[
-                (
-                    "  namespace: team\nspec:\n  nproc",
-                    "  namespace: team\n  annotations: {trainyard.dev/placement: required=rack}\nspec:\n  nproc",
-                ),
-                (
-                    "          tolerations:",
-                    "          topologySpreadConstraints:\n          - {maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {training.kubeflow.org/job-name: train}}}\n          tolerations:",
-                ),
-            ],
-        ),
-        spares: example(
-            PYTORCH,
-            &[
-                (
-                    "  namespace: team\nspec:\n  nproc",
-                    "  namespace: team\n  annotations: {trainyard.dev/placement: required=rack}\nspec:\n  nproc",
-                ),
-                (
-                    "          tolerations:",
-                    "          topologySpreadConstraints:\n          - {maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {training.kubeflow.org/job-name: train}}}\n          tolerations:",
-                ),
-            ],
-        ),
     },
     Advice {
         rule: rule(
@@ -80,20 +42,6 @@ pub(super) static RULES: &[Advice] = &[
              Gloo, and keeps running after the training has ended, so that the pod never ends.",
         ),
         look: Look::Beside(mesh),
-        catches: example(
-            PYTORCH,
-            &[(
-                "          annotations:\n",
-                "          labels:\n            sidecar.istio.io/inject: \"true\"\n          annotations:\n",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "          annotations:\n",
-                "          labels:\n            sidecar.istio.io/inject: \"false\"\n          annotations:\n",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -104,20 +52,6 @@ pub(super) static RULES: &[Advice] = &[
              whether they fit, and seats are not reserved.",
         ),
         look: Look::Job(node_name),
-        catches: example(
-            PYTORCH,
-            &[(
-                "          tolerations:",
-                "          nodeName: node-7\n          tolerations:",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "          tolerations:",
-                "          nodeSelector: {pool: h100}\n          tolerations:",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -127,26 +61,6 @@ pub(super) static RULES: &[Advice] = &[
             "The pods of a gang start together only if one scheduler places all of them.",
         ),
         look: Look::Job(schedulers),
-        catches: example(
-            PYTORCH,
-            &[
-                (
-                    "          tolerations:",
-                    "          schedulerName: volcano\n          tolerations:",
-                ),
-                (
-                    "template: *rank",
-                    "template:\n        spec:\n          containers:\n          - {name: pytorch, image: \"t:1\"}",
-                ),
-            ],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "          tolerations:",
-                "          schedulerName: volcano\n          tolerations:",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -157,26 +71,6 @@ pub(super) static RULES: &[Advice] = &[
              preempted while the others keep their GPUs and wait.",
         ),
         look: Look::Job(priorities),
-        catches: example(
-            PYTORCH,
-            &[
-                (
-                    "          tolerations:",
-                    "          priorityClassName: high\n          tolerations:",
-                ),
-                (
-                    "template: *rank",
-                    "template:\n        spec:\n          containers:\n          - {name: pytorch, image: \"t:1\"}",
-                ),
-            ],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "          tolerations:",
-                "          priorityClassName: high\n          tolerations:",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -188,20 +82,6 @@ pub(super) static RULES: &[Advice] = &[
              that the pods were admitted with and never reads the number of a template.",
         ),
         look: Look::Job(priority_number),
-        catches: example(
-            PYTORCH,
-            &[(
-                "          tolerations:",
-                "          priority: 1000\n          tolerations:",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "          tolerations:",
-                "          priorityClassName: high\n          tolerations:",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -213,26 +93,37 @@ pub(super) static RULES: &[Advice] = &[
              `schedulingPolicy.priorityClass` is for Volcano alone.",
         ),
         look: Look::Job(preemption_without_class),
-        catches: example(
-            PYTORCH,
-            &[(
-                "  namespace: team\nspec:\n  nproc",
-                "  namespace: team\n  annotations: {trainyard.dev/preemption: lower-priority}\nspec:\n  nproc",
-            )],
+    },
+    Advice {
+        rule: rule(
+            "TY509",
+            ODD,
+            "gang that must be spread",
+            "A spread constraint with `DoNotSchedule` over zones or racks counts every part of the topology that has nodes, also those without a \
+             free GPU. Where one part is full the whole gang waits, and where it starts, its ranks are as far from each other as can be. \
+             Spreading over hosts is fine. The same holds for required anti-affinity.",
         ),
-        spares: example(
-            PYTORCH,
-            &[
-                (
-                    "  namespace: team\nspec:\n  nproc",
-                    "  namespace: team\n  annotations: {trainyard.dev/preemption: lower-priority}\nspec:\n  nproc",
-                ),
-                (
-                    "          tolerations:",
-                    "          priorityClassName: high\n          tolerations:",
-                ),
-            ],
+        look: Look::Job(spread::spread_gang),
+    },
+    Advice {
+        rule: rule(
+            "TY510",
+            ODD,
+            "gang scheduler without a PodGroup",
+            "`schedulerName` alone gives the pods to another scheduler. It starts them together only where a PodGroup says that they belong \
+             together, which is made for a job with `trainyard.dev/gang` or `schedulingPolicy`, or by an operator that is set up for \
+             it. Without one the pods are placed one by one, and half a gang holds its GPUs and waits.",
         ),
+        look: Look::Job(spread::no_pod_group),
+    },
+    Advice {
+        rule: rule(
+            "TY511",
+            ODD,
+            "queue on the pods instead of the job",
+            "Kueue reads the queue of a job from the labels of the job. On the templates of its pods the label does nothing for the gang.",
+        ),
+        look: Look::Job(spread::queue_on_pods),
     },
 ];
 

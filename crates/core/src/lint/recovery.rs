@@ -2,18 +2,24 @@
 //!
 //! Failure rates are those of [`crate::plan::recovery`]: 419 interruptions of 16,384 GPUs in 54 days.
 
-use k8s_openapi::api::core::v1::Volume;
+use k8s_openapi::api::core::v1::{Volume, VolumeMount};
 
 use super::{
-    Rule,
-    advice::{Advice, CAREFUL, ELASTIC, Look, MPI, ODD, PYTORCH, RISKY, example, rule},
+    Profile, Rule,
+    advice::{Advice, CAREFUL, Look, ODD, RISKY, rule},
+    command::Command,
     companions::at,
-    scene::{Pod, Scene, is_within},
+    scene::{Pod, Scene},
 };
 use crate::{
+    finding::Fix,
     plan::recovery::LLAMA3,
-    spec::{Limit, RestartPolicy, Role, Value},
+    spec::{Limit, RestartPolicy, Role, Value, is_within, keeps},
 };
+
+mod more;
+
+pub(super) use more::{OUTPUT_OPTIONS, RULES as MORE_RULES};
 
 /// The rules of this family.
 pub(super) static RULES: &[Advice] = &[
@@ -25,30 +31,11 @@ pub(super) static RULES: &[Advice] = &[
             "A run without a checkpoint starts from step 0 after every failure. Where the run is long for its \
              number of GPUs, it is likely to be interrupted and never to finish. The chance is worked out \
              from GPU-hours and the 0.0197 failures per 1,000 GPU-hours of a published run of 16,384 \
-             GPUs; a job without `activeDeadlineSeconds` is taken to run for a week. The rule reports \
-             a chance of 5 % or more.",
+             GPUs; a job without `activeDeadlineSeconds` is taken to run for a week. In a demo the rule reports \
+             a chance of 5 % or more, in production every job that may run for more than an hour. A volume that is \
+             there for data, by its name and by the command, is no place for checkpoints.",
         ),
         look: Look::Job(no_checkpoints),
-        catches: example(
-            PYTORCH,
-            &[(
-                "            persistentVolumeClaim:\n              claimName: checkpoints",
-                "            configMap:\n              name: checkpoints",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[
-                (
-                    "            persistentVolumeClaim:\n              claimName: checkpoints",
-                    "            configMap:\n              name: checkpoints",
-                ),
-                (
-                    "--save-dir, /checkpoints",
-                    "--save-dir, \"s3://bucket/run\"",
-                ),
-            ],
-        ),
     },
     Advice {
         rule: rule(
@@ -59,11 +46,6 @@ pub(super) static RULES: &[Advice] = &[
              pod. The pods on other nodes never start, and the gang waits with them.",
         ),
         look: Look::Beside(read_write_once),
-        catches: example(PYTORCH, &[("[ReadWriteMany]", "[ReadWriteOnce]")]),
-        spares: example(
-            PYTORCH,
-            &[("[ReadWriteMany]", "[ReadWriteOnce, ReadWriteMany]")],
-        ),
     },
     Advice {
         rule: rule(
@@ -74,20 +56,6 @@ pub(super) static RULES: &[Advice] = &[
              attempt may be elsewhere and finds nothing to resume from.",
         ),
         look: Look::Job(local_checkpoints),
-        catches: example(
-            PYTORCH,
-            &[(
-                "            persistentVolumeClaim:\n              claimName: checkpoints",
-                "            emptyDir: {}",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "          volumes:\n",
-                "          volumes:\n          - name: scratch\n            emptyDir: {}\n",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -99,15 +67,6 @@ pub(super) static RULES: &[Advice] = &[
              without `activeDeadlineSeconds` is taken to run for a week.",
         ),
         look: Look::Job(too_few_restarts),
-        catches: example(
-            ELASTIC,
-            &[
-                ("maxRestarts: 20", "maxRestarts: 1"),
-                ("maxReplicas: 4", "maxReplicas: 400"),
-                ("replicas: 4", "replicas: 400"),
-            ],
-        ),
-        spares: example(ELASTIC, &[("maxRestarts: 20", "maxRestarts: 1")]),
     },
     Advice {
         rule: rule(
@@ -118,8 +77,6 @@ pub(super) static RULES: &[Advice] = &[
              attempt would not have had.",
         ),
         look: Look::Job(no_second_attempt),
-        catches: example(PYTORCH, &[("backoffLimit: 3", "backoffLimit: 0")]),
-        spares: example(PYTORCH, &[("backoffLimit: 3", "backoffLimit: 1")]),
     },
     Advice {
         rule: rule(
@@ -131,17 +88,6 @@ pub(super) static RULES: &[Advice] = &[
              write the state of a model.",
         ),
         look: Look::Job(no_grace),
-        catches: example(
-            PYTORCH,
-            &[(
-                "terminationGracePeriodSeconds: 120",
-                "terminationGracePeriodSeconds: 5",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[("          terminationGracePeriodSeconds: 120\n", "")],
-        ),
     },
     Advice {
         rule: rule(
@@ -153,23 +99,6 @@ pub(super) static RULES: &[Advice] = &[
              unless it states another.",
         ),
         look: Look::Job(never_restarts),
-        catches: example(
-            MPI,
-            &[(
-                "      restartPolicy: OnFailure\n",
-                "      restartPolicy: Never\n",
-            )],
-        ),
-        spares: example(
-            MPI,
-            &[
-                (
-                    "      restartPolicy: OnFailure\n",
-                    "      restartPolicy: Never\n",
-                ),
-                ("    backoffLimit: 2\n", ""),
-            ],
-        ),
     },
     Advice {
         rule: rule(
@@ -180,23 +109,6 @@ pub(super) static RULES: &[Advice] = &[
              ends the job and frees its seats.",
         ),
         look: Look::Job(first_failure_ends_job),
-        catches: example(
-            PYTORCH,
-            &[
-                (
-                    "      restartPolicy: OnFailure\n",
-                    "      restartPolicy: Never\n",
-                ),
-                ("    backoffLimit: 3\n", ""),
-            ],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "      restartPolicy: OnFailure\n",
-                "      restartPolicy: ExitCode\n",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -207,20 +119,6 @@ pub(super) static RULES: &[Advice] = &[
              failure within a few minutes at night.",
         ),
         look: Look::Job(short_ttl),
-        catches: example(
-            PYTORCH,
-            &[(
-                "ttlSecondsAfterFinished: 86400",
-                "ttlSecondsAfterFinished: 60",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "ttlSecondsAfterFinished: 86400",
-                "ttlSecondsAfterFinished: 3600",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -231,14 +129,6 @@ pub(super) static RULES: &[Advice] = &[
              still held and keeps the logs.",
         ),
         look: Look::Job(cleans_all),
-        catches: example(
-            PYTORCH,
-            &[("cleanPodPolicy: Running", "cleanPodPolicy: All")],
-        ),
-        spares: example(
-            PYTORCH,
-            &[("cleanPodPolicy: Running", "cleanPodPolicy: None")],
-        ),
     },
     Advice {
         rule: rule(
@@ -249,20 +139,6 @@ pub(super) static RULES: &[Advice] = &[
              empty folder of the image, or none.",
         ),
         look: Look::Job(missing_mount),
-        catches: example(
-            PYTORCH,
-            &[(
-                "template: *rank",
-                "template:\n        spec:\n          containers:\n          - {name: pytorch, image: \"t:1\", command: [python, train.py, --save-dir=/checkpoints]}",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "template: *rank",
-                "template:\n        spec:\n          containers:\n          - {name: pytorch, image: \"t:1\", command: [python, train.py, --data=/checkpoints-of-others]}",
-            )],
-        ),
     },
 ];
 
@@ -270,6 +146,8 @@ pub(super) static RULES: &[Advice] = &[
 const WEEK: f64 = 168.0;
 /// The chance of an interruption from which on a run needs somewhere to save.
 const CHANCE: f64 = 0.05;
+/// Seconds that a job in production may run without a place to save.
+const HOUR: u64 = 3_600;
 
 /// Failures to expect, with the sentence that shows how they are worked out.
 fn expected(scene: &Scene<'_>, gpus: u64) -> (f64, String) {
@@ -291,38 +169,16 @@ fn expected(scene: &Scene<'_>, gpus: u64) -> (f64, String) {
     (failures, sum)
 }
 
-/// Whether a volume outlives its pod and its node, and can be written.
-pub(crate) fn keeps(volume: &Volume) -> bool {
-    volume
-        .persistent_volume_claim
-        .as_ref()
-        .is_some_and(|claim| claim.read_only != Some(true))
-        || volume
-            .nfs
-            .as_ref()
-            .is_some_and(|nfs| nfs.read_only != Some(true))
-        || volume
-            .csi
-            .as_ref()
-            .is_some_and(|csi| csi.read_only != Some(true))
-        || volume.cephfs.is_some()
-        || volume.glusterfs.is_some()
-        || volume.ephemeral.is_some()
-        || volume.flex_volume.is_some()
-        || volume.iscsi.is_some()
-        || volume.fc.is_some()
-        || volume.rbd.is_some()
-}
-
 fn no_checkpoints(rule: &Rule, scene: &Scene<'_>) {
     let gpus = scene.gpus();
     let (failures, sum) = expected(scene, gpus);
     let chance = 1.0 - (-failures).exp();
     let stores = |pod: &Pod<'_>| {
-        let mounted = pod
-            .mounts()
-            .any(|(mount, _, volume)| mount.read_only != Some(true) && volume.is_some_and(keeps));
         let words = pod.command();
+        let mounted = pod.mounts().any(|(mount, _, volume)| {
+            let keeps = mount.read_only != Some(true) && volume.is_some_and(keeps);
+            keeps && volume.is_none_or(|volume| !is_for_data(&words, mount, volume))
+        });
         let remote = |text: &str| {
             ["s3://", "gs://", "az://", "abfs", "hdfs://", "oss://"]
                 .iter()
@@ -335,7 +191,14 @@ fn no_checkpoints(rule: &Rule, scene: &Scene<'_>) {
             .any(|(_, _, volume)| volume.is_some_and(|volume| volume.host_path.is_some()));
         mounted || on_host || variables || words.words.iter().any(|word| remote(word.text))
     };
-    if chance < CHANCE || scene.only_measures() || scene.pods.iter().any(stores) {
+    let short = match scene.profile {
+        Profile::Demo => chance < CHANCE,
+        Profile::Production => {
+            let deadline = scene.job.run_policy.active_deadline_seconds;
+            gpus == 0 || deadline.is_some_and(|seconds| seconds <= HOUR)
+        }
+    };
+    if short || scene.only_measures() || scene.pods.iter().any(stores) {
         return;
     }
     if let Some(pod) = scene.ranks().find(|pod| pod.gpus() > 0) {
@@ -345,6 +208,38 @@ fn no_checkpoints(rule: &Rule, scene: &Scene<'_>) {
             "mount a claim with `ReadWriteMany` and save to it, or state `activeDeadlineSeconds` for a short run",
         );
     }
+}
+
+/// Whether a volume is there to be read: it is named so, and the command saves nothing in it.
+fn is_for_data(command: &Command<'_>, mount: &VolumeMount, volume: &Volume) -> bool {
+    let lower = |text: &str| text.to_ascii_lowercase();
+    let says = |words: &[&str], text: &str| words.iter().any(|word| text.contains(word));
+    let claim = volume.persistent_volume_claim.as_ref();
+    let names = [
+        lower(&mount.mount_path),
+        lower(&volume.name),
+        lower(claim.map_or("", |claim| claim.claim_name.as_str())),
+    ];
+    let kept = [
+        "check", "ckpt", "output", "model", "save", "result", "work", "run", "log",
+    ];
+    let for_data = names.iter().any(|name| {
+        says(&["dataset", "imagenet", "corpus"], name)
+            || name == "/data"
+            || name.ends_with("-data")
+            || name == "data"
+    });
+    let saved = command.words.iter().any(|word| {
+        let path = word.text.rsplit('=').next().unwrap_or(word.text);
+        let option = word.text.split('=').next().unwrap_or_default();
+        is_within(path, &mount.mount_path)
+            && (says(&kept, &lower(path)) || says(&kept, &lower(option)))
+    });
+    let saves_by_option = command
+        .option(OUTPUT_OPTIONS)
+        .is_some_and(|word| is_within(word.text, &mount.mount_path));
+    // What an image does without a command is not known; a volume of data is all it is given.
+    for_data && !names.iter().any(|name| says(&kept, name)) && !saved && !saves_by_option
 }
 
 /// How a claim may be mounted, as the files say, or else the cluster.
@@ -545,10 +440,11 @@ fn short_ttl(rule: &Rule, scene: &Scene<'_>) {
         scene
             .run_policy()
             .key("ttlSecondsAfterFinished")
-            .report_with(
+            .report_fix(
                 rule,
                 format!("the job and its logs are deleted {seconds} s after the end"),
                 "keep them for a day: `ttlSecondsAfterFinished: 86400`",
+                Fix::Scalar("86400".to_owned()),
             );
     }
 }

@@ -3,13 +3,14 @@
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, Volume, VolumeMount};
 
 use super::{
+    Profile,
     command::{Command, base_name},
     companions::Companions,
 };
 use crate::{
     fabric::Fitted,
     quantity,
-    spec::{Job, MpiTransport, Place, Role, RoleSpec},
+    spec::{Job, MpiTransport, Place, Role, RoleSpec, is_within},
 };
 
 /// One job with all that its files say around it.
@@ -20,6 +21,10 @@ pub(super) struct Scene<'a> {
     pub(super) companions: &'a Companions<'a>,
     /// What the fabric of the job did to it, where the files hold that fabric.
     pub(super) fitted: Option<&'a Fitted>,
+    /// Whether only a part of a manifest is at hand, so that what is not there proves nothing.
+    pub(super) part: bool,
+    /// What the job is judged for.
+    pub(super) profile: Profile,
     /// One for each role that wants pods.
     pub(super) pods: Vec<Pod<'a>>,
 }
@@ -36,6 +41,26 @@ pub(super) struct Pod<'a> {
     trainer_index: usize,
     /// The place of the role.
     pub(super) place: Place<'a>,
+    /// The place of the template, of its `spec`, and of the container where there is one by itself.
+    pub(super) places: PodPlaces<'a>,
+}
+
+/// Where the parts of a pod stand in the file.
+#[derive(Clone, Debug)]
+pub(super) struct PodPlaces<'a> {
+    pub(super) template: Place<'a>,
+    pub(super) spec: Place<'a>,
+    /// A part of a manifest that is one container and no list of them.
+    pub(super) container: Option<Place<'a>>,
+}
+
+/// One pod template of an object that is not one of our jobs.
+#[derive(Debug)]
+pub(super) struct Template<'a> {
+    pub(super) replicas: u32,
+    pub(super) pod: PodTemplateSpec,
+    pub(super) place: Place<'a>,
+    pub(super) places: PodPlaces<'a>,
 }
 
 impl<'a> Scene<'a> {
@@ -45,11 +70,17 @@ impl<'a> Scene<'a> {
         root: Place<'a>,
         companions: &'a Companions<'a>,
         fitted: Option<&'a Fitted>,
+        profile: Profile,
     ) -> Self {
         let map = root.key("spec").key(job.kind.replica_map());
         let pod = |(role, spec): (&'a Role, &'a RoleSpec)| {
             let trainer_index = job.training_container(*role)?;
             let pod_spec = spec.template.spec.as_ref()?;
+            // A role in the wrong case is read, too.
+            let written = [role.name(), role.lower()];
+            let key = written.iter().find(|key| map.key_span(key).is_some());
+            let place = map.key(key.unwrap_or(&role.name()));
+            let template = place.key("template");
             Some(Pod {
                 role: *role,
                 replicas: spec.replicas,
@@ -57,7 +88,12 @@ impl<'a> Scene<'a> {
                 spec: pod_spec,
                 trainer: pod_spec.containers.get(trainer_index)?,
                 trainer_index,
-                place: map.key(role.name()),
+                places: PodPlaces {
+                    spec: template.key("spec"),
+                    template,
+                    container: None,
+                },
+                place,
             })
         };
         let pods = job.roles.iter().filter_map(pod);
@@ -65,7 +101,44 @@ impl<'a> Scene<'a> {
             job,
             companions,
             fitted,
+            part: false,
+            profile,
             pods: pods.filter(|pod| pod.replicas > 0).collect(),
+            root,
+        }
+    }
+
+    /// The pods of an object that is not a job of ours; `stand_in` carries its name and namespace.
+    pub(super) fn of_templates(
+        stand_in: &'a Job,
+        templates: &'a [Template<'a>],
+        root: Place<'a>,
+        companions: &'a Companions<'a>,
+        profile: Profile,
+        part: bool,
+    ) -> Self {
+        let pod = |found: &'a Template<'a>| {
+            let spec = found.pod.spec.as_ref()?;
+            let has_gpu = |container: &Container| gpus_of(container) > 0;
+            let trainer_index = spec.containers.iter().position(has_gpu).unwrap_or(0);
+            Some(Pod {
+                role: Role::Worker,
+                replicas: found.replicas,
+                template: &found.pod,
+                spec,
+                trainer: spec.containers.get(trainer_index)?,
+                trainer_index,
+                place: found.place.clone(),
+                places: found.places.clone(),
+            })
+        };
+        Self {
+            job: stand_in,
+            companions,
+            fitted: None,
+            part,
+            profile,
+            pods: templates.iter().filter_map(pod).collect(),
             root,
         }
     }
@@ -105,7 +178,19 @@ impl<'a> Scene<'a> {
 
     /// Pods of the job in all.
     pub(super) fn pod_count(&self) -> u32 {
+        if self.job.roles.is_empty() {
+            return self
+                .pods
+                .iter()
+                .map(|pod| pod.replicas)
+                .fold(0, u32::saturating_add);
+        }
         self.job.total_replicas()
+    }
+
+    /// Whether it is a job of ours, and not the pods of another object.
+    pub(super) fn is_job(&self) -> bool {
+        !self.job.roles.is_empty()
     }
 
     /// What the options of `mpirun` set in the ranks: name, value and the place in the launcher's command.
@@ -134,17 +219,20 @@ impl<'a> Scene<'a> {
 impl<'a> Pod<'a> {
     /// The place of the pod's `spec`.
     pub(super) fn at(&self) -> Place<'a> {
-        self.template_at().key("spec")
+        self.places.spec.clone()
     }
 
     /// The place of the template.
     pub(super) fn template_at(&self) -> Place<'a> {
-        self.place.key("template")
+        self.places.template.clone()
     }
 
     /// The place of the training container.
     pub(super) fn trainer_at(&self) -> Place<'a> {
-        self.at().key("containers").index(self.trainer_index)
+        match &self.places.container {
+            Some(place) => place.clone(),
+            None => self.at().key("containers").index(self.trainer_index),
+        }
     }
 
     /// Containers with their places, those that run before the others first.
@@ -155,7 +243,11 @@ impl<'a> Pod<'a> {
         let inits = inits.map(move |(index, container)| (container, list.index(index)));
         let list = at.key("containers");
         let others = self.spec.containers.iter().enumerate();
-        inits.chain(others.map(move |(index, container)| (container, list.index(index))))
+        let lone = self.places.container.clone();
+        inits.chain(others.map(move |(index, container)| {
+            let place = lone.clone().unwrap_or_else(|| list.index(index));
+            (container, place)
+        }))
     }
 
     /// What the training container runs.
@@ -230,15 +322,7 @@ impl<'a> Pod<'a> {
 
     /// GPUs of one pod.
     pub(super) fn gpus(&self) -> u64 {
-        let gpus = |container: &Container| -> u64 {
-            let resources = container.resources.iter();
-            resources
-                .flat_map(|resources| resources.limits.iter().flatten())
-                .filter(|(name, _)| is_gpu(name))
-                .filter_map(|(_, count)| quantity::units(count))
-                .fold(0, u64::saturating_add)
-        };
-        let containers = self.spec.containers.iter().map(gpus);
+        let containers = self.spec.containers.iter().map(gpus_of);
         containers.fold(0, u64::saturating_add)
     }
 
@@ -299,6 +383,16 @@ impl<'a> Pod<'a> {
     }
 }
 
+/// GPUs of one container.
+fn gpus_of(container: &Container) -> u64 {
+    let resources = container.resources.iter();
+    resources
+        .flat_map(|resources| resources.limits.iter().flatten())
+        .filter(|(name, _)| is_gpu(name))
+        .filter_map(|(_, count)| quantity::units(count))
+        .fold(0, u64::saturating_add)
+}
+
 /// The variables of `container` that have a plain value, with the place of the value.
 pub(super) fn variables<'a>(
     container: &'a Container,
@@ -352,11 +446,4 @@ pub(super) fn is_gpu(resource: &str) -> bool {
         resource,
         "nvidia.com/gpu" | "amd.com/gpu" | "gpu.intel.com/i915" | "habana.ai/gaudi"
     ) || resource.starts_with("nvidia.com/mig-")
-}
-
-/// Whether the file `path` is `folder` or lies in it.
-pub(crate) fn is_within(path: &str, folder: &str) -> bool {
-    let folder = folder.trim_end_matches('/');
-    path.strip_prefix(folder)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Container;
 
 use super::{
     Rule,
-    advice::{Advice, ELASTIC, Look, MPI, ODD, PYTORCH, RISKY, WRONG, example, rule},
+    advice::{Advice, Look, ODD, RISKY, WRONG, rule},
     command::{Word, base_name},
     scene::Scene,
 };
@@ -13,10 +13,12 @@ use crate::{
     spec::{Kind, Role, nearest},
 };
 
+mod elastic;
 mod names;
 mod reference;
-mod world;
+pub(super) mod world;
 
+pub(super) use elastic::RULES as ELASTIC_RULES;
 pub(super) use names::RULES as NAME_RULES;
 pub(super) use reference::RULES as REFERENCE_RULES;
 
@@ -33,8 +35,6 @@ pub(super) static RULES: &[Advice] = &[
              which every pod is given.",
         ),
         look: Look::Job(world::nodes),
-        catches: example(PYTORCH, &[("[torchrun,", "[torchrun, --nnodes=8,")]),
-        spares: example(PYTORCH, &[("[torchrun,", "[torchrun, --nnodes=4,")]),
     },
     Advice {
         rule: rule(
@@ -45,8 +45,6 @@ pub(super) static RULES: &[Advice] = &[
              `invalid device ordinal`, and the gang with it.",
         ),
         look: Look::Job(world::too_many_processes),
-        catches: example(PYTORCH, &[("nprocPerNode: \"8\"", "nprocPerNode: \"16\"")]),
-        spares: example(PYTORCH, &[("nprocPerNode: \"8\"", "nprocPerNode: gpu")]),
     },
     Advice {
         rule: rule(
@@ -57,8 +55,6 @@ pub(super) static RULES: &[Advice] = &[
              uses one GPU, so the others are paid for and idle.",
         ),
         look: Look::Job(world::idle_gpus),
-        catches: example(PYTORCH, &[("nprocPerNode: \"8\"", "nprocPerNode: \"4\"")]),
-        spares: example(PYTORCH, &[("nprocPerNode: \"8\"", "nprocPerNode: auto")]),
     },
     Advice {
         rule: rule(
@@ -69,8 +65,6 @@ pub(super) static RULES: &[Advice] = &[
              ranks than there are slots unless `--oversubscribe` is set.",
         ),
         look: Look::Job(world::too_many_ranks),
-        catches: example(MPI, &[("\"16\"", "\"32\"")]),
-        spares: example(MPI, &[("\"16\"", "\"32\"\n            - --oversubscribe")]),
     },
     Advice {
         rule: rule(
@@ -81,8 +75,6 @@ pub(super) static RULES: &[Advice] = &[
              never used.",
         ),
         look: Look::Job(world::idle_slots),
-        catches: example(MPI, &[("\"16\"", "\"8\"")]),
-        spares: example(MPI, &[("            - -np\n            - \"16\"\n", "")]),
     },
     Advice {
         rule: rule(
@@ -93,24 +85,6 @@ pub(super) static RULES: &[Advice] = &[
              share a device or fail, with fewer some GPUs are idle.",
         ),
         look: Look::Job(world::slots_and_gpus),
-        catches: example(
-            MPI,
-            &[
-                ("slotsPerWorker: 8", "slotsPerWorker: 4"),
-                ("\"16\"", "\"8\""),
-            ],
-        ),
-        spares: example(
-            MPI,
-            &[
-                (
-                    "              limits:\n                nvidia.com/gpu: 8\n",
-                    "",
-                ),
-                ("slotsPerWorker: 8", "slotsPerWorker: 4"),
-                ("\"16\"", "\"8\""),
-            ],
-        ),
     },
     Advice {
         rule: rule(
@@ -122,20 +96,6 @@ pub(super) static RULES: &[Advice] = &[
              without a Master has no `-master-0`.",
         ),
         look: Look::Job(rendezvous_host),
-        catches: example(
-            ELASTIC,
-            &[(
-                "[torchrun,",
-                "[torchrun, --rdzv_endpoint=tune-master-0:23456,",
-            )],
-        ),
-        spares: example(
-            ELASTIC,
-            &[(
-                "[torchrun,",
-                "[torchrun, --rdzv_endpoint=tune-worker-0:23456,",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -147,17 +107,6 @@ pub(super) static RULES: &[Advice] = &[
              given.",
         ),
         look: Look::Job(inline_code),
-        catches: example(
-            PYTORCH,
-            &[("[torchrun, train.py]", "[torchrun, -c, import torch]")],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "[torchrun, train.py]",
-                "[torchrun, --no-python, python, train.py]",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -169,26 +118,6 @@ pub(super) static RULES: &[Advice] = &[
              trained.",
         ),
         look: Look::Job(no_command),
-        catches: example(
-            PYTORCH,
-            &[
-                (
-                    "registry.example.com/team/train:1.4.0",
-                    "pytorch/pytorch:2.9.0-cuda12.8-cudnn9-runtime",
-                ),
-                (
-                    "            command: [torchrun, train.py]\n            args: [--save-dir, /checkpoints]\n",
-                    "",
-                ),
-            ],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "            command: [torchrun, train.py]\n            args: [--save-dir, /checkpoints]\n",
-                "",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -200,20 +129,6 @@ pub(super) static RULES: &[Advice] = &[
              are empty.",
         ),
         look: Look::Job(not_injected),
-        catches: example(
-            ELASTIC,
-            &[(
-                "[torchrun, tune.py]",
-                "[python, tune.py, --host, $(MASTER_ADDR)]",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "[torchrun, train.py]",
-                "[python, train.py, --host, $(MASTER_ADDR)]",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -224,14 +139,6 @@ pub(super) static RULES: &[Advice] = &[
              processes as torchrun does, and passes the local rank as an argument.",
         ),
         look: Look::Job(old_launcher),
-        catches: example(
-            PYTORCH,
-            &[("[torchrun,", "[python, -m, torch.distributed.launch,")],
-        ),
-        spares: example(
-            PYTORCH,
-            &[("[torchrun,", "[python, -m, torch.distributed.run,")],
-        ),
     },
     Advice {
         rule: rule(
@@ -242,20 +149,6 @@ pub(super) static RULES: &[Advice] = &[
              more port, and the ranks use the default number.",
         ),
         look: Look::Job(port_name),
-        catches: example(
-            PYTORCH,
-            &[(
-                "            command:",
-                "            ports:\n            - name: pytorch-job-port\n              containerPort: 29500\n            command:",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[(
-                "            command:",
-                "            ports:\n            - name: metrics\n              containerPort: 8080\n            command:",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -266,20 +159,6 @@ pub(super) static RULES: &[Advice] = &[
              file. A value in the file is never seen.",
         ),
         look: Look::Job(overwritten),
-        catches: example(
-            PYTORCH,
-            &[(
-                "NCCL_SOCKET_IFNAME\n              value: eth0",
-                "WORLD_SIZE\n              value: \"4\"",
-            )],
-        ),
-        spares: example(
-            ELASTIC,
-            &[(
-                "NCCL_DEBUG\n              value: INFO",
-                "WORLD_SIZE\n              value: \"4\"",
-            )],
-        ),
     },
     Advice {
         rule: rule(
@@ -290,17 +169,6 @@ pub(super) static RULES: &[Advice] = &[
              the job stays without pods.",
         ),
         look: Look::Job(mounts),
-        catches: example(
-            PYTORCH,
-            &[(
-                "- name: checkpoints\n              mountPath",
-                "- name: checkpoint\n              mountPath",
-            )],
-        ),
-        spares: example(
-            PYTORCH,
-            &[("mountPath: /checkpoints", "mountPath: /checkpoint")],
-        ),
     },
 ];
 

@@ -127,4 +127,5 @@ fn files_are_judged_as_a_whole() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+mod objects;
 mod rules;

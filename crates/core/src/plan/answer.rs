@@ -246,6 +246,8 @@ pub fn misfit(request: &Request, found: &Found) -> Misfit {
     let larger = gpus()
         .iter()
         .filter(|gpu| gpu.memory_gib > request.cluster.gpu.memory_gib)
+        .filter(|gpu| gpu.link.bandwidth >= request.cluster.gpu.link.bandwidth)
+        .filter(|gpu| is_tpu(gpu.name) == is_tpu(request.cluster.gpu.name))
         .min_by(|one, other| one.memory_gib.total_cmp(&other.memory_gib))
         .filter(|gpu| fits(&|changed| changed.cluster.gpu = (*gpu).clone()));
     let change = batch
@@ -256,6 +258,11 @@ pub fn misfit(request: &Request, found: &Found) -> Misfit {
         limit_gib: request.cluster.gpu.memory_gib,
         change,
     }
+}
+
+/// TPUs need another framework than what is planned for GPUs.
+fn is_tpu(name: &str) -> bool {
+    name.starts_with("TPU")
 }
 
 /// Batches that divide where the given one does not: the next multiples of the GPUs.

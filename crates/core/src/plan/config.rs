@@ -40,6 +40,14 @@ pub enum ConfigError {
         /// What is there.
         found: String,
     },
+    /// It has an encoder and a decoder, or no transformer's layers at all.
+    #[error(
+        "`model_type` is `{found}`, which is not planned; expected a decoder (GPT, Llama) or an encoder (BERT)"
+    )]
+    Family {
+        /// What is there.
+        found: String,
+    },
     /// The numbers are not those of a valid model.
     #[error(transparent)]
     Shape(ShapeError),
@@ -64,12 +72,39 @@ pub fn read(text: &str) -> Result<(Shape, Option<u32>), ConfigError> {
     Ok((shape, sequence))
 }
 
+/// Families whose tokens all see each other.
+const ENCODERS: [&str; 12] = [
+    "bert",
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "distilbert",
+    "electra",
+    "deberta",
+    "deberta-v2",
+    "albert",
+    "modernbert",
+    "mpnet",
+    "esm",
+];
+/// Families that are not one stack of layers, or not made of attention.
+const OTHERS: [&str; 14] = [
+    "t5", "mt5", "umt5", "bart", "mbart", "pegasus", "whisper", "marian", "m2m_100", "mamba",
+    "mamba2", "rwkv", "clip", "vit",
+];
+
 struct Config<'a> {
     object: &'a Map<String, Value>,
 }
 
 impl Config<'_> {
     fn shape(&self) -> Result<Shape, ConfigError> {
+        let family = self.family();
+        if OTHERS.contains(&family) {
+            return Err(ConfigError::Family {
+                found: family.to_owned(),
+            });
+        }
         let layers = self.needed(&["num_hidden_layers", "n_layer", "num_layers", "n_layers"])?;
         let hidden = self.needed(&["hidden_size", "n_embd", "d_model"])?;
         let heads = self.needed(&["num_attention_heads", "n_head", "n_heads"])?;
@@ -89,14 +124,21 @@ impl Config<'_> {
         shape.embeddings = self.embeddings();
         shape.experts = self.experts(shape.ffn)?;
         shape.latent = self.latent()?;
+        let decoder = self.object.get("is_decoder") == Some(&Value::Bool(true));
+        shape.encoder = ENCODERS.contains(&family) && !decoder;
         Ok(shape)
+    }
+
+    fn family(&self) -> &str {
+        let family = self.object.get("model_type").and_then(Value::as_str);
+        family.unwrap_or_default()
     }
 
     /// Families since Llama gate with `SiLU` or GELU and have no bias in name; the older ones say
     /// `gelu` or `relu` and have no gate.
     fn mlp(&self) -> Mlp {
         let text = |name: &str| self.object.get(name).and_then(Value::as_str);
-        let family = text("model_type").unwrap_or_default();
+        let family = self.family();
         let gated_families = [
             "llama", "mistral", "mixtral", "qwen", "gemma", "deepseek", "gpt_oss", "phi3", "olmo",
         ];
@@ -234,6 +276,25 @@ mod tests {
             let want = names::model(name).unwrap().shape();
             assert_eq!(read(text).unwrap().0, want, "{name}");
         }
+    }
+
+    #[test]
+    fn encoders_are_no_decoders() {
+        let text = |family: &str| {
+            format!(
+                r#"{{"model_type":"{family}","num_hidden_layers":12,"hidden_size":768,"num_attention_heads":12,
+                    "intermediate_size":3072,"vocab_size":30522,"hidden_act":"gelu"}}"#
+            )
+        };
+        assert_eq!(
+            read(&text("bert")).unwrap().0,
+            names::model("bert-base").unwrap().shape()
+        );
+        assert!(!read(&text("gpt2")).unwrap().0.encoder);
+        assert_eq!(
+            read(&text("t5")).unwrap_err().to_string(),
+            "`model_type` is `t5`, which is not planned; expected a decoder (GPT, Llama) or an encoder (BERT)"
+        );
     }
 
     #[test]

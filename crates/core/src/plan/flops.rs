@@ -38,6 +38,7 @@ impl Convention {
         let tokens = of(sequence) * of(batch);
         match self {
             Self::Model => tokens * per_token(shape, sequence, 1.0),
+            Self::Causal if shape.encoder => tokens * per_token(shape, sequence, 1.0),
             Self::Causal => tokens * per_token(shape, sequence, 0.5),
             Self::Hardware => {
                 let output = 6.0 * of(shape.vocabulary) * of(shape.hidden);

@@ -6,7 +6,7 @@
 
 mod table;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use table::{TABLE_VERSION, gpus, networks};
@@ -129,6 +129,28 @@ pub struct Cluster {
     pub nodes_per_leaf: u32,
     /// How many times less bandwidth there is above the leaf switches.
     pub oversubscription: f64,
+    /// What such a GPU was measured to reach; the table's shares where it was not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rates: Option<Rates>,
+}
+
+/// What a GPU was measured to reach.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rates {
+    /// Share of the printed 16-bit peak that large products reach.
+    pub share: f64,
+    /// Seconds that a tile of a product takes to start and end.
+    pub tile_start: f64,
+    /// Shares of the peak that causal attention reaches forward and backward with heads of 64.
+    pub attention64: [f64; 2],
+    /// The same with heads of 128.
+    pub attention128: [f64; 2],
+    /// Bytes per second of memory.
+    pub memory_bandwidth: f64,
+    /// Bytes per second between two GPUs of the node, one direction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_bandwidth: Option<f64>,
 }
 
 /// A name that is not in the table.
@@ -143,25 +165,118 @@ pub struct Unknown {
     pub nearest: String,
 }
 
-/// The GPU of that name: `H100-80GB`, `h100`, `A100-SXM4-80GB` and the like.
+/// Other names of GPUs. A name without its memory is the larger part, which the answer names in full.
+static ALIASES: [(&str, &str); 21] = [
+    ("v100", "V100-32GB"),
+    ("a100", "A100-80GB"),
+    ("a800", "A800-80GB"),
+    ("h100", "H100-80GB"),
+    ("h100-96gb", "H100-96GB-HBM2e"),
+    ("h800", "H800-80GB"),
+    ("h20-96gb", "H20"),
+    ("h200-141gb", "H200"),
+    ("b200-180gb", "B200"),
+    ("b200-192gb", "B200"),
+    ("b300-288gb", "B300"),
+    ("a10-24gb", "A10"),
+    ("a10g-24gb", "A10G"),
+    ("l4-24gb", "L4"),
+    ("l40s-48gb", "L40S"),
+    ("t4-16gb", "T4"),
+    ("a6000", "RTX-A6000"),
+    ("6000-ada", "RTX-6000-Ada"),
+    ("mi300x-192gb", "MI300X"),
+    ("mi325x-256gb", "MI325X"),
+    ("rtx-pro-6000-blackwell", "RTX-PRO-6000"),
+];
+
+/// Parts of a name that say who made the GPU and how it is mounted, not which it is. A `PCIe` part is another GPU, so
+/// that word is not among them.
+static DECORATIONS: [&str; 24] = [
+    "nvidia", "amd", "intel", "google", "tesla", "geforce", "instinct", "hpu", "gpu", "tensor",
+    "core", "sxm", "sxm2", "sxm3", "sxm4", "sxm5", "sxm6", "oam", "hbm2", "hbm2e", "hbm3", "hbm3e",
+    "cloud", "edition",
+];
+
+/// The GPU of that name: `H100-80GB`, `h100`, `NVIDIA A100-SXM4-80GB` and the like. Only whole names count: `A10` is not
+/// the beginning of `A100`.
 pub fn gpu(name: &str) -> Result<Gpu, Unknown> {
-    let wanted = plain(name);
+    let wanted = undecorated(name);
     let known = || gpus().iter();
-    let exact = known().find(|gpu| plain(gpu.name) == wanted);
-    // The longest name that begins what was written, so that `h100-80gb-sxm5` is found; else the first
-    // that begins with it, so that `h100` is.
-    let found = exact
-        .or_else(|| {
-            known()
-                .filter(|gpu| wanted.starts_with(&plain(gpu.name)))
-                .max_by_key(|gpu| gpu.name.len())
+    let named = |wanted: &str| known().find(|gpu| undecorated(gpu.name) == wanted);
+    let alias = || {
+        let (_, name) = ALIASES.iter().find(|(alias, _)| plain(alias) == wanted)?;
+        named(&undecorated(name))
+    };
+    named(&wanted)
+        .or_else(alias)
+        .cloned()
+        .ok_or_else(|| Unknown {
+            what: "GPU",
+            name: name.to_owned(),
+            nearest: closest(name, known().map(|gpu| gpu.name)),
         })
-        .or_else(|| known().find(|gpu| wanted.len() > 2 && plain(gpu.name).starts_with(&wanted)));
-    found.cloned().ok_or_else(|| Unknown {
-        what: "GPU",
-        name: name.to_owned(),
-        nearest: closest(name, known().map(|gpu| gpu.name)),
-    })
+}
+
+/// A name without its [`DECORATIONS`], separators and capitals.
+fn undecorated(name: &str) -> String {
+    name.split(|letter: char| !letter.is_ascii_alphanumeric())
+        .map(str::to_ascii_lowercase)
+        .filter(|word| !DECORATIONS.contains(&word.as_str()))
+        .collect()
+}
+
+/// What a GPU that is not in the table is described by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spec {
+    /// GiB.
+    pub memory: f64,
+    /// TFLOP/s of dense 16-bit matrix work.
+    pub tflops: f64,
+    /// GB/s of memory.
+    pub bandwidth: f64,
+    /// TFLOP/s of 8 bits; that of 16 bits where left out.
+    pub fp8: Option<f64>,
+    /// GB/s of the link inside the node, one direction.
+    pub link: Option<f64>,
+    /// GB/s of the network for one GPU.
+    pub network: Option<f64>,
+    /// GPUs of a node.
+    pub per_node: Option<u32>,
+    /// Dollars an hour.
+    pub price: Option<f64>,
+}
+
+impl Spec {
+    /// The GPU. Its compute units follow from its speed: about 6 TFLOP/s each, as on the GPUs of the table.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the range is clamped"
+    )]
+    pub fn gpu(&self) -> Gpu {
+        let tera = 1e12;
+        let fp8 = self.fp8.unwrap_or(self.tflops) * tera;
+        let per_node = self.per_node.unwrap_or(8);
+        Gpu {
+            name: "custom",
+            memory_gib: self.memory,
+            memory_bandwidth: self.bandwidth * 1e9,
+            units: (self.tflops / 6.0).clamp(16.0, 160.0).round() as u32,
+            peak_bf16: self.tflops * tera,
+            peak_fp8: fp8,
+            peak_fp4: fp8,
+            link: Link {
+                name: "custom",
+                bandwidth: self.link.unwrap_or(32.0) * 1e9,
+            },
+            per_node,
+            domain: per_node,
+            network: self.network.unwrap_or(12.5) * 1e9,
+            hourly: self.price.unwrap_or(1.0),
+            source: "given by the user",
+        }
+    }
 }
 
 /// The network of that name.
@@ -194,4 +309,45 @@ pub fn closest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> String {
         .min_by_key(|known| (distance(&wanted, &cut(known)), known.len()))
         .unwrap_or_default()
         .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_names_are_gpus() {
+        let cases = [
+            ("h100", "H100-80GB"),
+            ("H100-80GB-SXM5", "H100-80GB"),
+            ("NVIDIA H200", "H200"),
+            ("NVIDIA A100-SXM4-80GB", "A100-80GB"),
+            ("NVIDIA GeForce RTX 4090", "RTX-4090"),
+            ("A10", "A10"),
+            ("A10G", "A10G"),
+            ("Tesla T4", "T4"),
+            ("TPU v5e", "TPU-v5e"),
+            ("Gaudi 3", "Gaudi3"),
+            ("H100-96GB-HBM2e", "H100-96GB-HBM2e"),
+            ("AMD Instinct MI300X OAM", "MI300X"),
+        ];
+        for (name, want) in cases {
+            assert_eq!(gpu(name).unwrap().name, want, "{name}");
+        }
+        for name in [
+            "A1",
+            "A1000",
+            "H",
+            "H100-PCIe",
+            "H101",
+            "L",
+            "GB2",
+            "V",
+            "MI300",
+            "",
+            "nvidia",
+        ] {
+            assert!(gpu(name).is_err(), "{name}");
+        }
+    }
 }

@@ -164,6 +164,50 @@ impl Layout {
         .min(all)
     }
 
+    /// The arguments by which Megatron-LM trains a model of `layers` layers in this layout. The number of
+    /// data ranks is not among them: it follows from all ranks.
+    pub fn megatron_arguments(&self, layers: u32) -> Vec<String> {
+        let stage = self.stage_layers(layers);
+        let mut words = Vec::new();
+        let mut option = |name: &str, value: &dyn ToString| {
+            words.extend([format!("--{name}"), value.to_string()]);
+        };
+        option("tensor-model-parallel-size", &self.tensor);
+        option("pipeline-model-parallel-size", &self.pipeline);
+        if self.context > 1 {
+            option("context-parallel-size", &self.context);
+        }
+        if self.expert > 1 {
+            option("expert-model-parallel-size", &self.expert);
+        }
+        if self.interleave > 1 {
+            let chunk = (stage / self.interleave).max(1);
+            option("num-layers-per-virtual-pipeline-stage", &chunk);
+        }
+        match self.recompute {
+            Recompute::None => {}
+            Recompute::Selective => option("recompute-granularity", &"selective"),
+            Recompute::Half | Recompute::Full => {
+                let half = self.recompute == Recompute::Half;
+                let (method, of) = if half {
+                    ("block", stage.div_ceil(2))
+                } else {
+                    ("uniform", 1)
+                };
+                option("recompute-granularity", &"full");
+                option("recompute-method", &method);
+                option("recompute-num-layers", &of);
+            }
+        }
+        if self.sequence_parallel && self.tensor > 1 {
+            words.push("--sequence-parallel".to_owned());
+        }
+        if self.sharding != Sharding::None {
+            words.push("--use-distributed-optimizer".to_owned());
+        }
+        words
+    }
+
     /// Checks the layout against the model and the cluster.
     pub fn check(&self, shape: &Shape, gpus: u32) -> Result<(), LayoutError> {
         let numbers = [
@@ -235,4 +279,46 @@ pub fn nearest_divisor(value: u32, by: u32) -> u32 {
         .filter(|divisor| value.is_multiple_of(*divisor))
         .min_by_key(|divisor| divisor.abs_diff(by))
         .unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn megatron_arguments_state_the_layout() {
+        let divided = Layout {
+            tensor: 4,
+            pipeline: 2,
+            context: 2,
+            expert: 8,
+            interleave: 5,
+            sequence_parallel: true,
+            recompute: Recompute::Half,
+            ..Layout::single()
+        };
+        let full = Layout {
+            recompute: Recompute::Full,
+            sharding: Sharding::None,
+            sequence_parallel: true,
+            ..Layout::single()
+        };
+        let cases = [
+            (
+                divided,
+                "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 --context-parallel-size 2 \
+                 --expert-model-parallel-size 8 --num-layers-per-virtual-pipeline-stage 8 \
+                 --recompute-granularity full --recompute-method block --recompute-num-layers 20 \
+                 --sequence-parallel --use-distributed-optimizer",
+            ),
+            (
+                full,
+                "--tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 \
+                 --recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+            ),
+        ];
+        for (layout, want) in cases {
+            assert_eq!(layout.megatron_arguments(80).join(" "), want);
+        }
+    }
 }

@@ -13,11 +13,14 @@ use super::{
     hardware::GIB,
     layout::{Layout, Recompute, Sharding},
     shape::{Mlp, Shape, of},
-    software::{AttentionKernel, Software},
+    software::{AttentionKernel, Plain, Software},
+    tuning::Tuning,
 };
 
 /// Context of CUDA, buffers of NCCL, workspaces of cuBLAS: what a process holds besides tensors.
 const BUFFERS_GIB: f64 = 2.5;
+/// The same of a process that is alone and needs no NCCL; 0.69 GiB were measured with `PyTorch` 2.11 on an H200.
+const ALONE_GIB: f64 = 0.7;
 /// Share of the tensors that the allocator's gaps cost.
 const GAPS: f64 = 0.02;
 
@@ -80,6 +83,8 @@ pub struct Need<'a> {
     pub sequence: u32,
     /// Sequences of a step.
     pub global_batch: u32,
+    /// What is trained.
+    pub tuning: Tuning,
 }
 
 /// Memory of the GPU that needs most.
@@ -116,13 +121,16 @@ fn stage(need: &Need<'_>, at: Stage) -> Memory {
         / tensor.max(1.0)
         / of(layout.expert);
     let data = of(layout.data) * of(layout.context);
-    let of_layers = states(need, dense, data).plus(&states(need, routed, data / of(layout.expert)));
+    let adapters = adapter_states(need, share / tensor, data);
+    let of_layers = states(need, dense, data)
+        .plus(&states(need, routed, data / of(layout.expert)))
+        .plus(&adapters);
     let matrices = match at {
         _ if alone => shape.embedding_parameters(),
         // A tied output layer is a copy of its own where it is on another stage.
         _ => of(shape.vocabulary) * of(shape.hidden),
     };
-    let embeddings = states(need, matrices / tensor, data).total();
+    let of_embeddings = embedding_states(need, matrices / tensor, data);
     let held = match at {
         // The first stage holds a micro-batch for every stage behind it.
         Stage::First => layout.pipeline,
@@ -137,13 +145,28 @@ fn stage(need: &Need<'_>, at: Stage) -> Memory {
         weights: of_layers.weights / GIB,
         gradients: of_layers.gradients / GIB,
         optimizer: of_layers.optimizer / GIB,
-        embeddings: embeddings / GIB,
+        embeddings: of_embeddings.total() / GIB,
         activations: activations / GIB,
         logits: logits / GIB,
         working: working / GIB,
-        buffers: BUFFERS_GIB + need.software.extra_buffers_gib,
+        buffers: need.software.extra_buffers_gib
+            + if layout.ranks() == 1 {
+                ALONE_GIB
+            } else {
+                BUFFERS_GIB
+            },
         margin: 0.0,
     };
+    if need.software.plain.is_some()
+        && layout.data == 1
+        && layout.micro_batches(need.global_batch) == 1
+    {
+        // Gradients take the place of activations that the backward pass frees; only those of the output layer come first.
+        let first = of_embeddings.gradients / GIB;
+        let later = memory.gradients + first - memory.activations - memory.logits;
+        memory.embeddings -= first;
+        memory.gradients = later.max(first);
+    }
     memory.margin = GAPS * (memory.total() - memory.buffers);
     memory
 }
@@ -188,11 +211,45 @@ fn states(need: &Need<'_>, parameters: f64, data: f64) -> States {
             1.0
         }
     };
-    States {
-        weights: 2.0 * parameters / shared(Sharding::Zero3),
-        gradients: need.software.gradient_bytes * parameters / shared(Sharding::Zero2),
-        optimizer: need.software.optimizer_bytes * parameters / shared(Sharding::Zero1),
+    let tuning = need.tuning;
+    let weights = tuning.weight_bytes() * parameters / shared(Sharding::Zero3);
+    if tuning.lora.is_some() {
+        return States {
+            weights,
+            gradients: 0.0,
+            optimizer: 0.0,
+        };
     }
+    let on_gpu = if tuning.offload { 0.0 } else { 1.0 };
+    let optimizer_bytes = tuning.optimizer_bytes(need.software.optimizer_bytes);
+    States {
+        weights,
+        gradients: on_gpu * need.software.gradient_bytes * parameters / shared(Sharding::Zero2),
+        optimizer: on_gpu * optimizer_bytes * parameters / shared(Sharding::Zero1),
+    }
+}
+
+/// Embedding and output layer stay in 16 bits where the rest has 4.
+fn embedding_states(need: &Need<'_>, parameters: f64, data: f64) -> States {
+    let mut own = *need;
+    if let Some(lora) = &mut own.tuning.lora {
+        lora.four_bits = false;
+    }
+    states(&own, parameters, data)
+}
+
+/// The whole states of the adapters, where there are any.
+fn adapter_states(need: &Need<'_>, share: f64, data: f64) -> States {
+    if need.tuning.lora.is_none() {
+        return States {
+            weights: 0.0,
+            gradients: 0.0,
+            optimizer: 0.0,
+        };
+    }
+    let mut own = *need;
+    own.tuning.lora = None;
+    states(&own, need.tuning.trained(need.shape) * share, data)
 }
 
 /// Bytes that one layer keeps of one micro-batch.
@@ -246,9 +303,24 @@ fn kept_bytes(need: &Need<'_>, keep: Keep) -> f64 {
     let masks = if need.software.dropout { 2.0 } else { 0.0 };
     let products = keep == Keep::Products;
     // The inputs of two norms and two blocks, and the masks of their dropouts.
-    let stream = if products { 4.0 + masks } else { 8.0 + masks } * h;
-    // Queries, keys, values and the result of attention.
-    let attention = 2.0 * heads + 4.0 * kv + 2.0 * heads;
+    let wide = if need.software.plain == Some(Plain::Autocast) {
+        4.0
+    } else {
+        0.0
+    };
+    let stream = if products {
+        4.0 + masks
+    } else {
+        8.0 + masks + wide
+    } * h;
+    // Queries, keys, values and the result of attention. `scaled_dot_product_attention` keeps grouped keys and values
+    // as wide as queries, and the queries before their rotation.
+    let grouped = need.software.attention == AttentionKernel::Sdpa && shape.kv_heads < shape.heads;
+    let attention = if grouped {
+        10.0 * heads
+    } else {
+        2.0 * heads + 4.0 * kv + 2.0 * heads
+    };
     let per_ffn = match shape.mlp {
         Mlp::Plain if products => 2.0,
         Mlp::Gated if products => 4.0,
@@ -277,6 +349,15 @@ fn logit_bytes(need: &Need<'_>, at: Stage, alone: bool) -> f64 {
     } else {
         0.0
     };
+    if need.software.plain.is_some() && alone {
+        // One copy in 16 bits, whose place the gradient takes; two where layers are computed again.
+        let copies = if layout.recompute == Recompute::None {
+            1.0
+        } else {
+            2.0
+        };
+        return copies * 2.0 * tokens(need) * of(shape.vocabulary) / t;
+    }
     let output = 4.0 * stream * (1.0 + of(shape.vocabulary) / of(shape.hidden)) / t;
     // The 16-bit gradient is there at the same time as the logits.
     let gradient = 2.0 * tokens(need) * of(shape.vocabulary) / t;

@@ -124,8 +124,40 @@ pub struct Outlay {
     pub budget: u32,
     /// Machines to keep ready: the failures within a repair that 99 of 100 such times stay below.
     pub spares: u32,
-    /// Share of the time that trains.
+    /// Share of the time that trains, saving every `save_every_seconds`.
     pub ettr: f64,
+    /// How often to save: a time that people set, near the best one, that storage can bear.
+    pub save_every_seconds: f64,
+    /// Bytes that are written a day at that cadence.
+    pub daily_bytes: f64,
+    /// Share of the storage's bandwidth that takes.
+    pub storage_share: f64,
+}
+
+/// Times between checkpoints that people set, in seconds.
+const USUAL: [f64; 15] = [
+    30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1_200.0, 1_800.0, 2_700.0, 3_600.0, 7_200.0, 10_800.0,
+    14_400.0, 21_600.0, 43_200.0,
+];
+/// ETTR that a rounder time may cost.
+const ROUND_COST: f64 = 0.002;
+/// A checkpoint may take this share of the time until the next: the storage has other users, and retries.
+const WRITING_SHARE: f64 = 0.1;
+
+/// The longest usual time that costs next to nothing against the best one; never one that storage cannot bear or
+/// that nobody sets: five minutes for storage, half a minute for the memory of peers.
+fn save_every(with: &Recovery, write: f64, blocking: f64, between: f64, best: f64) -> f64 {
+    let at = |interval| expected_ettr(blocking, between, with.restart_seconds, interval);
+    let least = match with.saving {
+        Saving::InMemory => 30.0,
+        Saving::Blocking | Saving::Asynchronous => (write / WRITING_SHARE).max(300.0),
+    };
+    let bearable = || USUAL.into_iter().filter(|seconds| *seconds >= least);
+    let good = at(best.max(least)) - ROUND_COST;
+    bearable()
+        .rfind(|seconds| at(*seconds) >= good)
+        .or_else(|| bearable().next())
+        .unwrap_or(least)
 }
 
 /// Works recovery out.
@@ -145,7 +177,8 @@ pub fn recovery(with: &Recovery) -> Outlay {
     });
     let nodes = with.gpus.div_ceil(with.per_node.max(1));
     let daily = DAY / between / of(nodes);
-    let ettr = expected_ettr(blocking, between, with.restart_seconds, best);
+    let every = save_every(with, write, blocking, between, best);
+    let ettr = expected_ettr(blocking, between, with.restart_seconds, every);
     let elapsed = with.train_seconds / ettr.max(0.01);
     let interruptions = elapsed / between;
     Outlay {
@@ -160,6 +193,9 @@ pub fn recovery(with: &Recovery) -> Outlay {
         budget: poisson_quantile(interruptions, 0.99),
         spares: standbys(nodes, (daily * with.repair_seconds / DAY).min(1.0), 0.99),
         ettr,
+        save_every_seconds: every,
+        daily_bytes: bytes * DAY / every,
+        storage_share: bytes / every / with.storage,
     }
 }
 
@@ -267,6 +303,34 @@ mod tests {
         assert!(outlay.ettr > 0.90, "{outlay:?}");
         assert!(outlay.budget > 419 && outlay.budget < 700, "{outlay:?}");
         assert!((outlay.checkpoint_bytes - 5.67e12).abs() < 1e10);
+    }
+
+    #[test]
+    fn cadence_is_usual_and_bearable() {
+        let mut small = llama3(Saving::Asynchronous);
+        (small.gpus, small.parameters, small.storage) = (64, 8e9, 16e9);
+        let mut slow = llama3(Saving::Asynchronous);
+        slow.storage = 20e9;
+        let cases = [
+            ("16,384 GPUs", llama3(Saving::Asynchronous), 300.0),
+            ("64 GPUs", small, 10_800.0),
+            // 5.7 TB take 284 s.
+            ("slow storage", slow, 3_600.0),
+            ("in memory", llama3(Saving::InMemory), 60.0),
+        ];
+        for (name, with, want) in cases {
+            let outlay = recovery(&with);
+            assert!(
+                (outlay.save_every_seconds - want).abs() < 1.0,
+                "{name}: {outlay:?}"
+            );
+            assert!(USUAL.contains(&outlay.save_every_seconds), "{name}");
+            assert!(
+                with.saving == Saving::InMemory || outlay.storage_share <= WRITING_SHARE + 1e-9
+            );
+            let daily = outlay.checkpoint_bytes * DAY / outlay.save_every_seconds;
+            assert!((outlay.daily_bytes / daily - 1.0).abs() < 1e-9);
+        }
     }
 
     #[test]

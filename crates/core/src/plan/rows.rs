@@ -7,11 +7,13 @@
 
 mod csv;
 mod judge;
+mod measured;
 mod predict;
 mod read;
 
 pub use csv::{CsvError, Table};
 pub use judge::{Errors, Fitted, Judged, by_source, fit, judge, published, rank_correlation};
+pub use measured::{MeasuredRun, measured_runs};
 pub use predict::{COLUMNS, Prediction, append, predict, predict_with};
 pub use read::{Run, read};
 

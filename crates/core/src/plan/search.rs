@@ -4,6 +4,8 @@
 //! sequences are cut only where a whole one is a micro-batch. Of the ways to interleave the fastest
 //! that fits is kept.
 //!
+//! A layout that needs more than [`COMFORTABLE`] of the memory is tight: it is ranked below all that do not.
+//!
 //! Invariant: everything that is returned fits and divides; ties are broken by the layout itself, so
 //! the order depends on nothing else.
 
@@ -17,7 +19,12 @@ use super::{
     shape::{Shape, of},
     software::Software,
     time::{Machine, Step, StepTime, step_time_on},
+    tuning::Tuning,
 };
+
+/// Share of a GPU's memory that a layout may need before it is called tight: fragments, longer batches and the framework's
+/// next version take the rest.
+pub const COMFORTABLE: f64 = 0.92;
 
 /// What is to be trained, on what.
 #[derive(Clone, Debug)]
@@ -36,6 +43,8 @@ pub struct Request {
     pub precision: Precision,
     /// Degrees that are given.
     pub fixed: Fixed,
+    /// What is trained.
+    pub tuning: Tuning,
 }
 
 /// Degrees that are given, not searched.
@@ -73,8 +82,12 @@ pub struct Candidate {
     pub tokens_per_second: f64,
     /// Share of the peak that goes into the model, attention counted whole.
     pub mfu: f64,
+    /// The same with the masked half of attention left out.
+    pub mfu_causal: f64,
     /// Share of the peak that goes into all that is computed, again included.
     pub hfu: f64,
+    /// Whether it needs more than [`COMFORTABLE`] of the memory.
+    pub tight: bool,
 }
 
 /// What a search found.
@@ -104,9 +117,9 @@ pub fn search(request: &Request) -> Found {
         found.ranked.extend(best);
     }
     found.ranked.sort_by(|one, other| {
-        one.time
-            .total()
-            .total_cmp(&other.time.total())
+        one.tight
+            .cmp(&other.tight)
+            .then_with(|| one.time.total().total_cmp(&other.time.total()))
             .then_with(|| key(&one.layout).cmp(&key(&other.layout)))
     });
     found
@@ -128,18 +141,22 @@ pub fn candidate(
         global_batch: request.global_batch,
         precision: request.precision,
         efficiency: None,
+        tuning: request.tuning,
     };
     let time = step_time_on(&step, machine);
     let seconds = time.total();
     let whole = of(request.cluster.gpus) * request.cluster.gpu.peak(request.precision) * seconds;
+    let trained = request.tuning.operations();
     let (shape, sequence, batch) = (&request.shape, request.sequence, request.global_batch);
     Candidate {
         layout,
         memory,
         time,
         tokens_per_second: of(batch) * of(sequence) / seconds,
-        mfu: Convention::Model.operations(shape, sequence, batch) / whole,
-        hfu: flops::done(shape, sequence, batch, layout.recompute) / whole,
+        mfu: trained * Convention::Model.operations(shape, sequence, batch) / whole,
+        mfu_causal: trained * Convention::Causal.operations(shape, sequence, batch) / whole,
+        hfu: trained * flops::done(shape, sequence, batch, layout.recompute) / whole,
+        tight: memory.total() > COMFORTABLE * request.cluster.gpu.memory_gib,
     }
 }
 
@@ -167,7 +184,8 @@ fn shapes(request: &Request) -> Vec<Layout> {
                 && shape.ffn.is_multiple_of(*tensor)
                 && gpus.is_multiple_of(*tensor)
         })
-        .filter(|tensor| fixed.tensor.is_none_or(|wanted| wanted == *tensor));
+        .filter(|tensor| fixed.tensor.is_none_or(|wanted| wanted == *tensor))
+        .filter(|tensor| *tensor == 1 || fixed.tensor.is_some() || !data_only(request));
     for tensor in tensors {
         for pipeline in pipelines(request, gpus / tensor) {
             for context in contexts(request, gpus / tensor / pipeline) {
@@ -198,11 +216,17 @@ fn shapes(request: &Request) -> Vec<Layout> {
     layouts
 }
 
+/// Plain `PyTorch` has no other ranks than data ranks, unless they are asked for.
+fn data_only(request: &Request) -> bool {
+    request.software.plain.is_some()
+}
+
 fn pipelines(request: &Request, ranks: u32) -> Vec<u32> {
     let layers = request.shape.layers;
     divisors(ranks)
         .into_iter()
         .filter(|stages| *stages <= layers)
+        .filter(|stages| *stages == 1 || request.fixed.pipeline.is_some() || !data_only(request))
         .filter(|stages| layers.is_multiple_of(*stages) || (layers + 2).is_multiple_of(*stages))
         .filter(|stages| {
             request
@@ -218,6 +242,7 @@ fn contexts(request: &Request, ranks: u32) -> Vec<u32> {
     (0..8)
         .map(|power| 1_u32 << power)
         .filter(|context| ranks.is_multiple_of(*context))
+        .filter(|context| *context == 1 || request.fixed.context.is_some() || !data_only(request))
         .filter(|context| {
             *context == 1
                 || request.fixed.context == Some(*context)
@@ -271,6 +296,7 @@ fn shardings(request: &Request, pipeline: u32) -> Vec<Sharding> {
     let choices = match request.fixed.sharding {
         Some(sharding) => vec![sharding],
         None if request.software.fully_sharded => vec![Sharding::Zero3],
+        None if data_only(request) => vec![Sharding::None],
         None if pipeline == 1 => vec![Sharding::Zero1, Sharding::Zero3],
         None => vec![Sharding::Zero1],
     };
@@ -280,17 +306,18 @@ fn shardings(request: &Request, pipeline: u32) -> Vec<Sharding> {
         .collect()
 }
 
-/// The least recomputation that fits, with every way to interleave that fits.
+/// The least recomputation that fits comfortably, else the least that fits at all, with every way to interleave that fits.
 fn settle(request: &Request, layout: Layout, found: &mut Found) -> Vec<(Layout, Memory)> {
     let limit = request.cluster.gpu.memory_gib;
-    let mut need = |layout: &Layout| {
-        found.tried += 1;
+    let mut need = |layout: &Layout, first: bool| {
+        found.tried += usize::from(first);
         let memory = memory(&Need {
             shape: &request.shape,
             layout,
             software: &request.software,
             sequence: request.sequence,
             global_batch: request.global_batch,
+            tuning: request.tuning,
         });
         let nearer = found
             .nearest
@@ -312,21 +339,23 @@ fn settle(request: &Request, layout: Layout, found: &mut Found) -> Vec<(Layout, 
             .recompute
             .is_none_or(|wanted| wanted == *recompute)
     };
-    for recompute in choices.into_iter().filter(allowed) {
-        let mut fitting = Vec::new();
-        for interleave in interleaves(request, &layout) {
-            let layout = Layout {
-                interleave,
-                recompute,
-                ..layout
-            };
-            let memory = need(&layout);
-            if memory.total() <= limit {
-                fitting.push((layout, memory));
+    for share in [COMFORTABLE, 1.0] {
+        for recompute in choices.into_iter().filter(allowed) {
+            let mut fitting = Vec::new();
+            for interleave in interleaves(request, &layout) {
+                let layout = Layout {
+                    interleave,
+                    recompute,
+                    ..layout
+                };
+                let memory = need(&layout, share < 1.0);
+                if memory.total() <= share * limit {
+                    fitting.push((layout, memory));
+                }
             }
-        }
-        if !fitting.is_empty() {
-            return fitting;
+            if !fitting.is_empty() {
+                return fitting;
+            }
         }
     }
     Vec::new()

@@ -40,6 +40,8 @@ pub struct Shape {
     pub experts: Option<Experts>,
     /// Compressed keys and values, where the model has them.
     pub latent: Option<Latent>,
+    /// Whether every token sees every other (BERT), not only those before it.
+    pub encoder: bool,
 }
 
 /// How a feed-forward part is made.
@@ -166,6 +168,7 @@ impl Shape {
             embeddings: Embeddings::Tied,
             experts: None,
             latent: None,
+            encoder: false,
         }
     }
 

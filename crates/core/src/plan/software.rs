@@ -20,6 +20,9 @@ use super::hardware::{Unknown, closest};
 pub struct Software {
     /// As users write it.
     pub name: &'static str,
+    /// What it is, in a few words.
+    #[serde(skip)]
+    pub about: &'static str,
     /// How attention is computed.
     pub attention: AttentionKernel,
     /// How the work between matrices is computed.
@@ -50,6 +53,20 @@ pub struct Software {
     pub optimizer_bytes: f64,
     /// GiB of buffers beyond what every process has, such as `DeepSpeed`'s buckets.
     pub extra_buffers_gib: f64,
+    /// Plain `PyTorch`, and the format of its weights.
+    pub plain: Option<Plain>,
+}
+
+/// Plain `PyTorch`: `torch.compile` of the whole model, `scaled_dot_product_attention`, fused `AdamW`, data parallel at
+/// most. The loss is compiled too, so its logits stay in 16 bits and their gradient takes their place; gradients
+/// of weights are made while the backward pass frees activations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Plain {
+    /// Weights and residual stream in 32 bits, products in 16 (`autocast`).
+    Autocast,
+    /// Everything in 16 bits, moments too.
+    Bf16,
 }
 
 /// How attention is computed.
@@ -64,6 +81,8 @@ pub enum AttentionKernel {
     Flash2,
     /// `FlashAttention` 3 and cuDNN's fused attention.
     Flash3,
+    /// What `scaled_dot_product_attention` of `PyTorch` 2.5 and later chooses.
+    Sdpa,
 }
 
 /// How the work between matrices is computed.
@@ -89,6 +108,7 @@ pub enum Overlap {
 /// Megatron-LM of 2021, before fused attention.
 pub const MEGATRON_2021: Software = Software {
     name: "megatron-2021",
+    about: "Megatron-LM of 2021, attention without a fused kernel",
     attention: AttentionKernel::Unfused,
     kernels: Kernels::Fused,
     tensor: Overlap::Waited,
@@ -104,11 +124,13 @@ pub const MEGATRON_2021: Software = Software {
     gradient_bytes: 4.0,
     optimizer_bytes: 12.0,
     extra_buffers_gib: 0.0,
+    plain: None,
 };
 
 /// Megatron-LM of 2022, with sequence parallelism and gradients that are summed in the product.
 pub const MEGATRON_2022: Software = Software {
     name: "megatron-2022",
+    about: "Megatron-LM of 2022, with sequence parallelism",
     separate_accumulation: false,
     ..MEGATRON_2021
 };
@@ -117,6 +139,7 @@ pub const MEGATRON_2022: Software = Software {
 /// operation by operation from Python.
 pub const DEEPSPEED_2022: Software = Software {
     name: "megatron-deepspeed",
+    about: "Megatron-DeepSpeed of 2022, fp16",
     dropout: false,
     host_per_operation: 30e-6,
     gradient_bytes: 2.0,
@@ -127,6 +150,7 @@ pub const DEEPSPEED_2022: Software = Software {
 /// The same with bfloat16 weights, whose gradients are summed in 32 bits besides.
 pub const DEEPSPEED_2022_BF16: Software = Software {
     name: "megatron-deepspeed-bf16",
+    about: "Megatron-DeepSpeed of 2022, bf16",
     gradient_bytes: 6.0,
     ..DEEPSPEED_2022
 };
@@ -134,6 +158,7 @@ pub const DEEPSPEED_2022_BF16: Software = Software {
 /// Megatron-Core and `NeMo`, since 2024.
 pub const MEGATRON_CORE: Software = Software {
     name: "megatron-core",
+    about: "Megatron-Core and NeMo since 2024",
     attention: AttentionKernel::Flash3,
     tensor: Overlap::Beside,
     data: Overlap::Beside,
@@ -147,6 +172,7 @@ pub const MEGATRON_CORE: Software = Software {
 /// Megatron-Bridge, since 2025: expert traffic beside another micro-batch, tokens spread evenly.
 pub const MEGATRON_BRIDGE: Software = Software {
     name: "megatron-bridge",
+    about: "Megatron-Bridge since 2025, balanced experts",
     expert: Overlap::Beside,
     balanced_experts: true,
     ..MEGATRON_CORE
@@ -155,6 +181,7 @@ pub const MEGATRON_BRIDGE: Software = Software {
 /// FSDP of 2023 with the first fused attention (llm-foundry).
 pub const FSDP_2023: Software = Software {
     name: "fsdp-2023",
+    about: "FSDP of 2023 with the first FlashAttention (llm-foundry)",
     attention: AttentionKernel::Flash1,
     kernels: Kernels::Eager,
     data: Overlap::Beside,
@@ -168,6 +195,7 @@ pub const FSDP_2023: Software = Software {
 /// The same with every state in 16 bits.
 pub const FSDP_2023_PURE: Software = Software {
     name: "fsdp-2023-pure",
+    about: "the same, every state in 16 bits",
     gradient_bytes: 2.0,
     optimizer_bytes: 4.0,
     ..FSDP_2023
@@ -176,6 +204,7 @@ pub const FSDP_2023_PURE: Software = Software {
 /// FSDP 2 of torchtitan, compiled.
 pub const FSDP_2: Software = Software {
     name: "fsdp2",
+    about: "FSDP 2, compiled (torchtitan)",
     attention: AttentionKernel::Flash2,
     kernels: Kernels::Fused,
     ..FSDP_2023
@@ -184,6 +213,7 @@ pub const FSDP_2: Software = Software {
 /// The same without the compiler, as its first figures were taken.
 pub const FSDP_2_EAGER: Software = Software {
     name: "fsdp2-eager",
+    about: "FSDP 2 without the compiler",
     kernels: Kernels::Eager,
     ..FSDP_2
 };
@@ -191,14 +221,39 @@ pub const FSDP_2_EAGER: Software = Software {
 /// The compiled one with tensor-parallel traffic beside the products.
 pub const FSDP_2_ASYNC: Software = Software {
     name: "fsdp2-async-tp",
+    about: "FSDP 2, compiled, asynchronous tensor parallelism",
     tensor: Overlap::Beside,
     ..FSDP_2
 };
 
+/// Plain `PyTorch` under `autocast`.
+pub const TORCH: Software = Software {
+    name: "torch",
+    about: "plain PyTorch 2.5+: torch.compile, SDPA, fused AdamW, autocast (32-bit weights), DDP",
+    attention: AttentionKernel::Sdpa,
+    data: Overlap::Beside,
+    dropout: false,
+    stops_early: true,
+    plain: Some(Plain::Autocast),
+    ..MEGATRON_2021
+};
+
+/// Plain `PyTorch` with a model in bfloat16.
+pub const TORCH_BF16: Software = Software {
+    name: "torch-bf16",
+    about: "the same with weights, gradients and moments in bf16",
+    gradient_bytes: 2.0,
+    optimizer_bytes: 4.0,
+    plain: Some(Plain::Bf16),
+    ..TORCH
+};
+
 /// Every profile.
-pub const ALL: [Software; 11] = [
+pub const ALL: [Software; 13] = [
     MEGATRON_CORE,
     MEGATRON_BRIDGE,
+    TORCH,
+    TORCH_BF16,
     FSDP_2,
     FSDP_2_EAGER,
     FSDP_2_ASYNC,

@@ -19,10 +19,11 @@ use super::{
     hardware::{Cluster, Precision},
     layout::{Layout, Sharding},
     shape::{Shape, of},
-    software::{Kernels, Overlap, Software},
+    software::{Kernels, Overlap, Plain, Software},
+    tuning::Tuning,
 };
 
-pub use machine::Machine;
+pub use machine::{MEMORY_SHARE, Machine, TILE_START};
 
 /// A step that is to be timed.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +44,8 @@ pub struct Step<'a> {
     pub precision: Precision,
     /// Share of the peak that large products reach, where it is not the fitted one.
     pub efficiency: Option<f64>,
+    /// What is trained.
+    pub tuning: Tuning,
 }
 
 /// Seconds of one step by part.
@@ -116,6 +119,7 @@ pub(crate) fn step_time_on(step: &Step<'_>, machine: &Machine) -> StepTime {
         software: step.software,
         machine,
         sequence: step.sequence,
+        tuning: step.tuning,
     };
     let micro_batches = of(layout.micro_batches(step.global_batch));
     let stages = of(layout.pipeline);
@@ -142,6 +146,7 @@ pub(crate) fn step_time_on(step: &Step<'_>, machine: &Machine) -> StepTime {
     let last_layers = of(layout.last_stage_layers(step.shape.layers));
 
     backward.memory += accumulation_time(step, machine, micro_batches)
+        + cast_time(step, machine)
         + OPERATIONS * step.software.host_per_operation;
     let mut sharded_wait = 0.0;
     if layout.sharding == Sharding::Zero3 {
@@ -217,11 +222,21 @@ const OPERATIONS: f64 = 280.0;
 /// Without a fused kernel, each micro-batch's gradients of a layer are added to the sum in a pass of
 /// their own: written and read in 16 bits, the sum read and written in 32.
 fn accumulation_time(step: &Step<'_>, machine: &Machine, micro_batches: f64) -> f64 {
-    if !step.software.separate_accumulation || micro_batches <= 1.0 {
+    if !step.software.separate_accumulation || micro_batches <= 1.0 || step.tuning.lora.is_some() {
         return 0.0;
     }
     let weights = step.shape.dense_parameters() / of(step.shape.layers) / of(step.layout.tensor);
     machine.traffic(12.0 * weights, 4.0)
+}
+
+/// Under `autocast` each micro-batch narrows the weights of a layer (4 bytes read, 2 written) and widens their gradients
+/// (2 read, 4 written).
+fn cast_time(step: &Step<'_>, machine: &Machine) -> f64 {
+    if step.software.plain != Some(Plain::Autocast) {
+        return 0.0;
+    }
+    let weights = step.shape.layer_parameters() / of(step.shape.layers) / of(step.layout.tensor);
+    machine.traffic(12.0 * weights, 8.0)
 }
 
 /// Seconds of the output layer and the loss for one micro-batch, forward and backward.
@@ -230,11 +245,21 @@ fn vocabulary_time(bench: &Bench<'_>) -> f64 {
     let tokens = bench.tokens();
     let columns = of(bench.shape.vocabulary) / of(bench.layout.tensor);
     let h = of(bench.shape.hidden);
-    let products = machine.product16(tokens, columns, h)
-        + machine.product16(tokens, h, columns)
-        + machine.product16(columns, h, tokens);
-    // Logits are widened to 32 bits, reduced, turned into probabilities and into gradients.
-    let traffic = machine.traffic(tokens * columns * 24.0, 8.0);
+    let of_weights = if bench.tuning.lora.is_some() {
+        0.0
+    } else {
+        machine.product16(columns, h, tokens)
+    };
+    let products =
+        machine.product16(tokens, columns, h) + machine.product16(tokens, h, columns) + of_weights;
+    // Logits are widened to 32 bits, reduced, turned into probabilities and into gradients; a compiled loss reads them
+    // twice in 16 bits, once for the backward pass, and writes the gradient.
+    let bytes = if bench.software.plain.is_some() {
+        10.0
+    } else {
+        24.0
+    };
+    let traffic = machine.traffic(tokens * columns * bytes, 8.0);
     let group = Group {
         size: bench.layout.tensor,
         stride: 1,
@@ -260,7 +285,11 @@ fn shard_traffic(
     };
     let weights = step.shape.layer_parameters() / of(step.shape.layers) / of(layout.tensor);
     let gather = machine.collective(Collective::Gather, group, 2.0 * weights);
-    let scatter = machine.collective(Collective::Gather, group, 4.0 * weights);
+    let scatter = if step.tuning.lora.is_some() {
+        0.0
+    } else {
+        machine.collective(Collective::Gather, group, 4.0 * weights)
+    };
     let mut waited = 0.0;
     let contention = bench.contention();
     if step.software.fully_sharded {
@@ -314,10 +343,13 @@ fn data_traffic(step: &Step<'_>, machine: &Machine, backward: f64, forward: f64)
     }
 }
 
-/// Parameters of one rank before data ranks share any.
+/// Trained parameters of one rank before data ranks share any.
 fn rank_parameters(step: &Step<'_>) -> f64 {
     let layout = step.layout;
     let shape = step.shape;
+    if step.tuning.lora.is_some() {
+        return step.tuning.trained(shape) / of(layout.tensor) / of(layout.pipeline);
+    }
     let routed = of(shape.expert_layers()) * shape.routed_parameters() / of(layout.expert);
     (shape.dense_parameters() + routed) / of(layout.tensor) / of(layout.pipeline)
         + shape.embedding_parameters() / of(layout.tensor) / of(layout.pipeline)
@@ -332,9 +364,17 @@ fn optimizer_time(step: &Step<'_>, machine: &Machine) -> f64 {
     };
     // 4 of the gradient twice (norm, then update), 12 read, 12 written, 2 for the 16-bit weights; one
     // kernel for each of Adam's eight operations reads and writes most of that every time.
-    let bytes = match step.software.kernels {
-        Kernels::Fused => 34.0,
-        Kernels::Eager => 100.0,
+    if step.tuning.offload {
+        let here = step.cluster.gpu.per_node.min(step.cluster.gpus);
+        return Tuning::host_update(rank_parameters(step) / shared, here);
+    }
+    let software = step.software;
+    let bytes = match (software.plain, software.kernels) {
+        // Fused AdamW without a norm: the state and the weights are read and written, the gradient is read.
+        (Some(Plain::Autocast), _) => 28.0,
+        (Some(Plain::Bf16), _) => 14.0,
+        (None, Kernels::Fused) => 34.0,
+        (None, Kernels::Eager) => 100.0,
     };
     machine.traffic(bytes * rank_parameters(step) / shared, 200.0)
 }

@@ -194,9 +194,24 @@ impl Entry {
         cause: impl Into<String>,
         next: impl Into<String>,
     ) -> Check {
-        let outcome = Outcome::Fail;
+        self.fail_if(true, found, needed, cause, next)
+    }
+
+    /// It fails where it is known to be needed, and warns where it is not.
+    pub(super) fn fail_if(
+        &self,
+        is_needed: bool,
+        found: impl Into<String>,
+        needed: impl Into<String>,
+        cause: impl Into<String>,
+        next: impl Into<String>,
+    ) -> Check {
         let check = self.warn(found, needed, cause, next);
-        Check { outcome, ..check }
+        if is_needed {
+            let outcome = Outcome::Fail;
+            return Check { outcome, ..check };
+        }
+        check
     }
 
     /// The value, or the check that says why there is none.

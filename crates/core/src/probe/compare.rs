@@ -21,7 +21,7 @@ const SKEW_NOTABLE: u64 = 500_000;
 const SKEW_HARMFUL: u64 = 30_000_000;
 
 /// The checks that take the readings of several machines, by the name of the machine.
-pub fn compare(
+pub(super) fn compare(
     readings: &BTreeMap<String, Reading>,
     needs: &Needs,
 ) -> BTreeMap<String, Vec<Check>> {

@@ -49,10 +49,7 @@ impl Want {
         cause: impl Into<String>,
         next: impl Into<String>,
     ) -> Check {
-        match self {
-            Self::Required => entry.fail(found, needed, cause, next),
-            Self::Present | Self::No => entry.warn(found, needed, cause, next),
-        }
+        entry.fail_if(self == Self::Required, found, needed, cause, next)
     }
 }
 

@@ -10,6 +10,7 @@ use std::{
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use super::{Check, Layer, NodeReport, Outcome, Owner, Report, Source};
 
@@ -40,10 +41,21 @@ pub struct Fault {
     pub blamed: bool,
 }
 
+/// Why a report cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Incomplete {
+    /// A node is missing.
+    #[error("it has no result for node `{0}`")]
+    Node(String),
+    /// A node has no checks.
+    #[error("no check ran on node `{0}`")]
+    Checks(String),
+}
+
 /// Judges the report on a gang whose seats are on `nodes`. The error is why it cannot be used.
-pub fn judge(report: &Report, nodes: &BTreeSet<String>) -> Result<Judgement, String> {
+pub fn judge(report: &Report, nodes: &BTreeSet<String>) -> Result<Judgement, Incomplete> {
     if let Some(missing) = nodes.iter().find(|node| !report.nodes.contains_key(*node)) {
-        return Err(format!("it has no result for node `{missing}`"));
+        return Err(Incomplete::Node(missing.clone()));
     }
     let mut judgement = Judgement::default();
     let common = common_failures(report, nodes);
@@ -52,7 +64,7 @@ pub fn judge(report: &Report, nodes: &BTreeSet<String>) -> Result<Judgement, Str
             continue;
         };
         if found.checks.is_empty() {
-            return Err(format!("no check ran on node `{node}`"));
+            return Err(Incomplete::Checks(node.clone()));
         }
         let own = failures(found).find(|check| !common.contains(check.name.as_str()));
         if let Some(check) = own {
@@ -376,7 +388,7 @@ mod tests {
             ("no word of it", report(&[("a", &one)])),
             ("no check of it", report(&[("a", &one), ("b", &[])])),
         ] {
-            let why = judge(&case, &names(&["a", "b"])).unwrap_err();
+            let why = judge(&case, &names(&["a", "b"])).unwrap_err().to_string();
             assert!(why.contains("node `b`"), "{name}: {why}");
         }
     }

@@ -14,10 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     fabric::{self, Fabric},
-    launch::launcher_holds_ranks,
-    lint::{recovery::keeps, scene::is_within},
     quantity,
-    spec::{Framework, Job, Role, wire::wire},
+    spec::{Framework, Job, Role, is_within, keeps, launcher_holds_ranks, wire::wire},
 };
 
 /// The label of a node with the model of its GPUs, which jobs select by.

@@ -8,9 +8,10 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use thiserror::Error;
 
 use super::judge::Fault;
-use crate::job::mutant::{self, Mutant};
+use crate::mutant::{self, Mutant};
 
 /// The taint of a node on probation; its value is the check that failed.
 pub const PROBATION: &str = "trainyard.dev/probation";
@@ -48,15 +49,25 @@ impl Cap {
     }
 
     /// Whether one more node may go on probation where `taken` of `nodes` are; the error is why not.
-    pub fn allows(self, taken: usize, nodes: usize) -> Result<(), String> {
+    pub fn allows(self, taken: usize, nodes: usize) -> Result<(), CapReached> {
         let most = self.of(nodes);
         if taken < most || mutant::is(Mutant::TakesEveryNode) {
             return Ok(());
         }
-        Err(format!(
-            "{taken} of {nodes} nodes are on probation, the maximum is {most} (`--probation-cap`)"
-        ))
+        Err(CapReached { taken, nodes, most })
     }
+}
+
+/// No more nodes may go on probation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{taken} of {nodes} nodes are on probation, the maximum is {most} (`--probation-cap`)")]
+pub struct CapReached {
+    /// Nodes that are on probation.
+    pub taken: usize,
+    /// Nodes of the cluster.
+    pub nodes: usize,
+    /// Nodes that may be on probation.
+    pub most: usize,
 }
 
 /// What is put on a node that failed.
@@ -111,7 +122,7 @@ mod tests {
         }
         let why = Cap::default().allows(2, 20).unwrap_err();
         assert_eq!(
-            why,
+            why.to_string(),
             "2 of 20 nodes are on probation, the maximum is 2 (`--probation-cap`)"
         );
     }

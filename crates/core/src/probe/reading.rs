@@ -3,7 +3,10 @@
 //! Owns the values that an adapter fills in and peers send each other. Whatever was looked for and not
 //! found, could not be read, or did not answer is a value of its own: [`Probed`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Display,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -33,14 +36,30 @@ impl<T> Probed<T> {
         }
     }
 
-    /// The same with `then` done to the value; where it gives a reason, the value is unreadable.
-    pub fn and_then<U>(self, then: impl FnOnce(T) -> Result<U, String>) -> Probed<U> {
-        match self {
-            Self::Read(value) => then(value).map_or_else(Probed::Unreadable, Probed::Read),
+    /// The value, or the same result without one.
+    pub fn or_missing<U>(self) -> Result<T, Probed<U>> {
+        Err(match self {
+            Self::Read(value) => return Ok(value),
             Self::Absent => Probed::Absent,
             Self::Unreadable(why) => Probed::Unreadable(why),
             Self::Hung(after) => Probed::Hung(after),
             Self::NotAsked => Probed::NotAsked,
+        })
+    }
+
+    /// The same with `then` done to the value.
+    pub fn map<U>(self, then: impl FnOnce(T) -> U) -> Probed<U> {
+        self.or_missing()
+            .map_or_else(|missing| missing, |value| Probed::Read(then(value)))
+    }
+
+    /// The same with `then` done to the value; where that fails, the value is unreadable.
+    pub fn and_then<U, E: Display>(self, then: impl FnOnce(T) -> Result<U, E>) -> Probed<U> {
+        let read = self.or_missing().map(then);
+        match read {
+            Ok(Ok(value)) => Probed::Read(value),
+            Ok(Err(error)) => Probed::Unreadable(error.to_string()),
+            Err(missing) => missing,
         }
     }
 }

@@ -1,8 +1,78 @@
-//! The all-reduce around a ring: who sends which chunk when, what the sums are, and its bandwidth.
+//! The all-reduce around a ring: who sends which chunk when, what the sums are, its bandwidth, and the check
+//! `gang-bandwidth`.
 //!
 //! Owns the arithmetic; the bytes travel elsewhere.
 
 use std::ops::Range;
+
+use super::{Check, catalogue::GANG_BANDWIDTH, links::bits};
+
+/// The part of the pairs' median that links must carry when all nodes send at once.
+const GANG_PART: f64 = 0.5;
+
+/// The result of the ring.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RingFound {
+    /// It ended.
+    Ended {
+        /// How many nodes took part.
+        nodes: usize,
+        /// Bits in a second that each link carried.
+        bandwidth: f64,
+        /// Whether every sum was right.
+        right: bool,
+    },
+    /// It did not, and what each node says.
+    Broken(Vec<(String, String)>),
+    /// There was none, and why.
+    None(String),
+}
+
+impl RingFound {
+    /// The check, beside the `median` that pairs reach.
+    pub fn check(&self, median: f64) -> Check {
+        let least = GANG_PART * median;
+        let needed = format!("at least {}, half of what a pair reaches", bits(least));
+        match self {
+            Self::None(why) => GANG_BANDWIDTH.skip("not measured", why),
+            Self::Broken(said) => {
+                let first = said.iter().take(3);
+                let first = first.map(|(node, why)| format!("{node}: {why}"));
+                let first = first.collect::<Vec<_>>().join("; ");
+                GANG_BANDWIDTH.fail(
+                    format!("it did not finish;  {first}"),
+                    needed,
+                    "a pair that was not measured alone cannot reach each other, or a node died",
+                    "run the preflight again; look at the nodes that are named first",
+                )
+            }
+            Self::Ended {
+                nodes,
+                right: false,
+                ..
+            } => GANG_BANDWIDTH.fail(
+                format!("wrong sums over {nodes} nodes"),
+                "every sum as computed",
+                "memory or a network device corrupts data",
+                "run a memory test on these nodes, each with half of the others to find which",
+            ),
+            Self::Ended {
+                nodes, bandwidth, ..
+            } => {
+                let found = format!("{} on each link, {nodes} nodes in a ring", bits(*bandwidth));
+                if *bandwidth >= least {
+                    return GANG_BANDWIDTH.pass(found, needed);
+                }
+                GANG_BANDWIDTH.warn(
+                    found,
+                    needed,
+                    "uplinks with less capacity than the nodes behind them, or busy processors",
+                    "place the gang within one domain, or expect this speed",
+                )
+            }
+        }
+    }
+}
 
 /// One step of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

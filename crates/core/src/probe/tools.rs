@@ -6,15 +6,17 @@
 //! Invariant: a missing program is reported and is not a fault of the node. What it prints is taken for a number
 //! only where its own heading says which number it is.
 
-mod bandwidth;
 mod choice;
 mod collective;
 pub mod nccl;
 pub mod perftest;
 
-pub use bandwidth::{RdmaFound, RdmaPaths, not_measured};
-pub use choice::{Port, gpus, port};
+pub use choice::{Port, Unmeasured, gpus, port};
 pub use collective::{Collective, collectives};
+
+use std::fmt;
+
+use thiserror::Error;
 
 /// Characters of a line of theirs that are passed on.
 const WORDS: usize = 200;
@@ -32,6 +34,31 @@ pub enum Ending {
     NotStarted(String),
 }
 
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exited(Some(0)) => f.write_str("printed no result"),
+            Self::Exited(Some(code)) => write!(f, "ended with exit code {code}"),
+            Self::Exited(None) => f.write_str("was ended by a signal"),
+            Self::Hung(millis) => write!(f, "did not end within {} s", millis / 1000),
+            Self::Dismissed => f.write_str("was stopped because the other side had finished"),
+            Self::NotStarted(why) => write!(f, "cannot be started: {why}"),
+        }
+    }
+}
+
+/// Why a program gave no number.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("`{program}` {ending}{}", .said.as_ref().map(|said| format!(": {said}")).unwrap_or_default())]
+pub struct ProgramError {
+    /// The program.
+    pub program: &'static str,
+    /// How it ended.
+    pub ending: Ending,
+    /// The line of its output that shows what went wrong.
+    pub said: Option<String>,
+}
+
 /// The result of running a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ran {
@@ -45,20 +72,11 @@ pub struct Ran {
 
 impl Ran {
     /// Why `program` gave no number, in its own words where it has some.
-    pub fn trouble(&self, program: &str) -> String {
-        let said = self.error_line().map(|said| format!(": {said}"));
-        let said = said.unwrap_or_default();
-        match &self.ending {
-            Ending::Exited(Some(0)) => format!("`{program}` printed no result{said}"),
-            Ending::Exited(Some(code)) => format!("`{program}` ended with exit code {code}{said}"),
-            Ending::Exited(None) => format!("`{program}` was ended by a signal{said}"),
-            Ending::Hung(millis) => {
-                format!("`{program}` did not end within {} s{said}", millis / 1000)
-            }
-            Ending::Dismissed => {
-                format!("`{program}` was stopped because the other side had finished{said}")
-            }
-            Ending::NotStarted(why) => format!("`{program}` cannot be started: {why}"),
+    pub fn error(&self, program: &'static str) -> ProgramError {
+        ProgramError {
+            program,
+            ending: self.ending.clone(),
+            said: self.error_line(),
         }
     }
 
@@ -153,9 +171,9 @@ mod tests {
             ),
         ];
         for (name, ran, want) in cases {
-            assert_eq!(ran.trouble("tool"), want, "{name}");
+            assert_eq!(ran.error("tool").to_string(), want, "{name}");
         }
         let long = ran(Ending::Exited(Some(1)), "", &"error ".repeat(1000));
-        assert!(long.trouble("tool").chars().count() < 2 * WORDS);
+        assert!(long.error("tool").to_string().chars().count() < 2 * WORDS);
     }
 }

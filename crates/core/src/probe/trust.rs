@@ -19,8 +19,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{
-    Check, Fault, Judgement, Layer, NodeRecord, NodeReport, Outcome, Report,
+    Check, Fault, Incomplete, Judgement, Layer, NodeRecord, NodeReport, Outcome, Report,
     catalogue::{GPU_MODEL, NVIDIA_DRIVER},
+    judge,
 };
 use crate::spec::is_subdomain;
 
@@ -158,6 +159,30 @@ pub struct Consequences {
     pub suspects: BTreeSet<String>,
     /// What is written to nodes. Empty for a job.
     pub marks: Marks,
+}
+
+/// What a preflight or a trial found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Which nodes are fit.
+    pub judgement: Judgement,
+    /// What follows for nodes.
+    pub follows: Consequences,
+}
+
+impl Found {
+    /// What `report` means for `nodes`, and what follows; see [`judge()`] and [`consequences`].
+    pub fn of(
+        source: Source,
+        report: &Report,
+        nodes: &BTreeSet<String>,
+        covers: &str,
+        used: (Timestamp, Duration),
+    ) -> Result<Self, Incomplete> {
+        let judgement = judge(report, nodes)?;
+        let follows = consequences(source, report, &judgement, nodes, covers, used);
+        Ok(Self { judgement, follows })
+    }
 }
 
 /// What follows from `report` on `nodes`, which was judged to mean `judgement`, covers what `covers` names, ended at

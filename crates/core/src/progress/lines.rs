@@ -13,7 +13,7 @@ use super::{
     event,
     fields::{self, Fields},
 };
-use crate::diagnose::line;
+use crate::line;
 
 /// Bits of text of which a line must hold one to be looked at: most lines of most programs hold none.
 static WORTH_READING: LazyLock<AhoCorasick> = LazyLock::new(|| {

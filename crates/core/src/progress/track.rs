@@ -16,8 +16,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use jiff::Timestamp;
 
-use super::{Event, Figure, Reading};
-use crate::job::Progress;
+use super::{Event, Figure, Progress, Reading};
 
 /// Intervals that the rhythm is taken from.
 const SAMPLES: usize = 31;

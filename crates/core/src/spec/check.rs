@@ -13,10 +13,7 @@ use super::{
     validate,
     wire::{self, Object},
 };
-use crate::{
-    finding::{Finding, Span},
-    lint::catalogue,
-};
+use crate::finding::{Finding, Span, catalogue};
 
 /// What came of checking a document.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,17 +26,37 @@ pub struct Checked {
 
 /// Checks one document of a file.
 pub fn check(document: &Document) -> Checked {
+    let draft = draft(document);
+    Checked {
+        job: draft.job.filter(|_| !draft.failed),
+        findings: placeholder::gather(draft.findings, &document.source),
+    }
+}
+
+/// A document as far as it could be read, for a linter that looks further than the first error.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    /// The job, where the document is one. Parts with errors have a value that stands in for them.
+    pub(crate) job: Option<Job>,
+    /// Whether a finding is an error.
+    pub(crate) failed: bool,
+    /// Everything found, in the order of position; each placeholder by itself.
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// Reads one document and does not stop at its errors.
+pub(crate) fn draft(document: &Document) -> Draft {
     let collector = Collector::default();
     let job = if let Some(kind) = document.job_kind() {
-        validate::job(Sheet::decode(kind, document, &collector))
+        Some(validate::job(Sheet::decode(kind, document, &collector)))
     } else {
         collector.add(not_a_job(document));
         None
     };
-    let failed = collector.failed();
-    Checked {
-        job: job.filter(|_| !failed),
-        findings: placeholder::gather(collector.finish(), &document.source),
+    Draft {
+        job,
+        failed: collector.failed(),
+        findings: collector.finish(),
     }
 }
 

@@ -9,10 +9,7 @@ use super::{
     Node,
     tree::{Value, push_index, push_key},
 };
-use crate::{
-    finding::{Finding, Fix, Severity, Span},
-    lint::{Rule, catalogue},
-};
+use crate::finding::{Finding, Fix, Rule, Severity, Span, catalogue};
 
 /// Findings of one document that are kept; the rest is counted. A document with more is not
 /// what its writer thinks it is, and a list without end helps nobody.
@@ -132,6 +129,20 @@ impl<'a> Place<'a> {
         self.node.is_some()
     }
 
+    /// Where the key of its entry `key` stands.
+    pub(crate) fn key_span(&self, key: &str) -> Option<Span> {
+        Some(self.node?.get(key)?.key_span)
+    }
+
+    /// Where its first entry or item begins.
+    pub(crate) fn first_span(&self) -> Option<Span> {
+        match &self.node?.value {
+            Value::Map(entries) => Some(entries.first()?.key_span),
+            Value::List(items) => Some(items.first()?.head()),
+            _ => None,
+        }
+    }
+
     /// The number that the document has there, where it is not a whole one.
     pub(crate) fn fraction(&self) -> Option<&'a str> {
         match &self.node?.value {
@@ -226,6 +237,10 @@ impl<'a> Place<'a> {
         hint: impl Into<String>,
         fix: impl Into<Option<Fix>>,
     ) {
+        // A field that is absent is pointed at by what is around it, which is not to be changed.
+        let fix = fix
+            .into()
+            .filter(|fix| self.is_there() || matches!(fix, Fix::Above(_)));
         let finding = Finding::new(rule, self.path.as_str(), self.span, message);
         self.add(finding.with_hint(hint).with_fix(fix));
     }

@@ -51,7 +51,7 @@ impl Contents {
             RoleInFile::Unsupported if lacks_object_fields(document) && any && !here => {
                 Part::Foreign
             }
-            RoleInFile::Unsupported if is_of_others(document) && any => Part::Foreign,
+            RoleInFile::Unsupported if document.is_of_others() && any => Part::Foreign,
             RoleInFile::Unsupported => Part::Refused,
         };
         file.documents
@@ -77,18 +77,21 @@ fn lacks_object_fields(document: &Document) -> bool {
     keys.all(|key| document.tree.get(key).is_none())
 }
 
-/// Whether a document is a whole object of a kind that is nothing like a job of ours.
-fn is_of_others(document: &Document) -> bool {
-    let (Some(version), Some(kind)) = (document.api_version(), document.kind()) else {
-        return false;
-    };
-    let is_job_of_the_group = version.starts_with("kubeflow.org/") && kind.ends_with("Job");
-    !is_job_of_the_group
-        && !kind.ends_with("List")
-        && nearest(kind, Kind::ALL.map(Kind::name)).is_none()
+impl Document {
+    /// Whether the document is a whole object of a kind that is nothing like a job of ours.
+    pub(crate) fn is_of_others(&self) -> bool {
+        let (Some(version), Some(kind)) = (self.api_version(), self.kind()) else {
+            return false;
+        };
+        let is_job_of_the_group = version.starts_with("kubeflow.org/") && kind.ends_with("Job");
+        !is_job_of_the_group
+            && !kind.ends_with("List")
+            && nearest(kind, Kind::ALL.map(Kind::name)).is_none()
+    }
 }
 
-fn words(document: &Document) -> String {
+/// Kind and name of a document, for a sentence.
+pub(crate) fn words(document: &Document) -> String {
     match (document.kind(), document.name()) {
         (Some(kind), Some((name, _))) => format!("{kind} `{name}`"),
         (Some(kind), None) => kind.to_owned(),

@@ -3,7 +3,12 @@
 use std::{borrow::Cow, sync::Arc};
 
 use super::{Entry, File, Kind, Node, Value};
-use crate::{fabric, finding::Span};
+use crate::finding::Span;
+
+/// The `apiVersion` of a fabric.
+pub const FABRIC_API_VERSION: &str = "trainyard.dev/v1alpha1";
+/// The `kind` of a fabric.
+pub const FABRIC_KIND: &str = "Fabric";
 
 /// One document: a map.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,7 +84,7 @@ impl Document {
         let group = self
             .api_version()
             .and_then(|version| version.split('/').next());
-        self.kind() == Some(fabric::KIND) && group == fabric::API_VERSION.split('/').next()
+        self.kind() == Some(FABRIC_KIND) && group == FABRIC_API_VERSION.split('/').next()
     }
 
     /// `metadata.name` with its place, where it is text.

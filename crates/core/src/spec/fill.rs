@@ -193,30 +193,27 @@ mod tests {
     #[test]
     fn what_is_written_changes_nothing() {
         let mut changed = 0;
-        for rule in lint::rules() {
-            let Some((catches, spares)) = lint::examples(rule.code) else {
-                continue;
-            };
-            for example in [catches, spares] {
-                let file = read(example.text().as_bytes()).unwrap();
-                for document in file.documents.iter().filter(|it| it.job_kind().is_some()) {
-                    let object = document.tree.to_json();
-                    let filled = fill(&object);
-                    changed += usize::from(!filled.is_empty());
-                    let full = written(object.clone(), &filled);
-                    let code = rule.code;
-                    assert_eq!(
-                        job_from_value(&object).job,
-                        job_from_value(&full).job,
-                        "{code}"
-                    );
-                    let lines = |object: &Value| -> Vec<String> {
-                        let found = lint::review_object(object, Some(Profile::Production));
-                        let line = |found: &Finding| format!("{} {}", found.code, found.message);
-                        found.iter().map(line).collect()
-                    };
-                    assert_eq!(lines(&object), lines(&full), "{code}");
-                }
+        for lint::examples::Example {
+            file: name, text, ..
+        } in lint::examples::all()
+        {
+            let file = read(text.as_bytes()).unwrap();
+            for document in file.documents.iter().filter(|it| it.job_kind().is_some()) {
+                let object = document.tree.to_json();
+                let filled = fill(&object);
+                changed += usize::from(!filled.is_empty());
+                let full = written(object.clone(), &filled);
+                assert_eq!(
+                    job_from_value(&object).job,
+                    job_from_value(&full).job,
+                    "{name}"
+                );
+                let lines = |object: &Value| -> Vec<String> {
+                    let found = lint::review_object(object, Some(Profile::Production));
+                    let line = |found: &Finding| format!("{} {}", found.code, found.message);
+                    found.iter().map(line).collect()
+                };
+                assert_eq!(lines(&object), lines(&full), "{name}");
             }
         }
         assert!(changed > 10, "{changed}");

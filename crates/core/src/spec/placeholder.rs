@@ -2,10 +2,7 @@
 //!
 //! Owns how such a mark is recognised and how it is reported. It fills nothing in.
 
-use crate::{
-    finding::{Finding, Severity, Span},
-    lint::catalogue,
-};
+use crate::finding::{Finding, Severity, Span, catalogue};
 
 /// How the file becomes one that can be read.
 const RENDER: &str = "render it first, for Helm with `helm template CHART | trainyard lint -`, then check what comes out";
@@ -67,7 +64,7 @@ pub(crate) fn is_variable(name: &str) -> bool {
 /// The findings of a document, with all those about placeholders reported as one.
 ///
 /// A template has dozens of them, and there is one thing to do.
-pub(super) fn gather(findings: Vec<Finding>, source: &str) -> Vec<Finding> {
+pub(crate) fn gather(findings: Vec<Finding>, source: &str) -> Vec<Finding> {
     let written = |finding: &Finding| source.get(finding.span.start..finding.span.end);
     let is_open = |finding: &Finding| {
         finding.severity == Severity::Error && written(finding).is_some_and(is_placeholder)

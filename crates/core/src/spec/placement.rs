@@ -3,7 +3,10 @@
 
 use std::fmt;
 
-use super::nearest::{nearest, one_of};
+use super::{
+    SettingError,
+    nearest::{nearest, one_of},
+};
 
 /// What part of the topology should hold the whole gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,10 +27,9 @@ impl Wish {
 
     /// Reads `required=LEVEL` or `preferred=LEVEL`; the error completes a sentence that begins with
     /// the annotation.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        const EXAMPLE: &str = "must be `required=LEVEL` or `preferred=LEVEL`, such as \
-                               `required=rack`";
-        let bad = || format!("{EXAMPLE}, found `{text}`");
+    pub fn parse(text: &str) -> Result<Self, SettingError> {
+        const EXAMPLE: &str = "`required=LEVEL` or `preferred=LEVEL`, such as `required=rack`";
+        let bad = || SettingError::not(EXAMPLE, text);
         let (word, level) = text.split_once('=').ok_or_else(bad)?;
         let level = level.trim();
         let is_key = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
@@ -133,7 +135,8 @@ impl Parallelism {
     }
 
     /// Reads `tp=8,pp=4,dp=16`; the error completes a sentence that begins with the annotation.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, SettingError> {
+        const EXAMPLE: &str = "like `tp=8,pp=4,dp=16`";
         let names = || Axis::ALL.into_iter().map(Axis::name);
         let mut axes: Vec<(Axis, u32)> = Vec::new();
         for item in text
@@ -144,26 +147,39 @@ impl Parallelism {
             let (name, size) = item
                 .split_once('=')
                 .map(|(name, size)| (name.trim(), size.trim()))
-                .ok_or_else(|| format!("must be like `tp=8,pp=4,dp=16`, found `{item}`"))?;
+                .ok_or_else(|| SettingError::not(EXAMPLE, item))?;
             let found = Axis::ALL
                 .into_iter()
                 .find(|axis| axis.name() == name)
                 .ok_or_else(|| match nearest(name, names()) {
-                    Some(meant) => format!("has no axis `{name}`, did you mean `{meant}`?"),
-                    None => format!("has the axes {}, found `{name}`", one_of(names())),
+                    Some(meant) => SettingError::Misspelled {
+                        what: "axis",
+                        found: name.to_owned(),
+                        meant: meant.to_owned(),
+                    },
+                    None => SettingError::Unknown {
+                        what: "the axes",
+                        known: one_of(names()),
+                        found: name.to_owned(),
+                    },
                 })?;
             if axes.iter().any(|(other, _)| *other == found) {
-                return Err(format!("names the axis `{name}` twice"));
+                return Err(SettingError::Twice {
+                    what: "axis",
+                    name: name.to_owned(),
+                });
             }
-            let size = size
-                .parse()
-                .ok()
-                .filter(|size| *size > 0)
-                .ok_or_else(|| format!("needs a number from 1 for `{name}`, found `{size}`"))?;
+            let size = size.parse().ok().filter(|size| *size > 0).ok_or_else(|| {
+                SettingError::NotNumber {
+                    expected: "a number from 1",
+                    name: name.to_owned(),
+                    found: size.to_owned(),
+                }
+            })?;
             axes.push((found, size));
         }
         if axes.is_empty() {
-            return Err("must be like `tp=8,pp=4,dp=16`, found nothing".to_owned());
+            return Err(SettingError::Nothing(EXAMPLE.to_owned()));
         }
         let ranks = axes
             .iter()
@@ -173,7 +189,7 @@ impl Parallelism {
             .filter(|ranks| *ranks <= MAX_RANKS);
         match ranks {
             Some(_) => Ok(Self { axes }),
-            None => Err(format!("makes more than {MAX_RANKS} ranks")),
+            None => Err(SettingError::TooManyRanks(MAX_RANKS)),
         }
     }
 }
@@ -229,6 +245,7 @@ mod tests {
         ];
         for (text, want) in cases {
             let got = Parallelism::parse(text).map(|found| found.to_string());
+            let got = got.map_err(|error| error.to_string());
             assert_eq!(
                 got.as_ref().map(String::as_str).map_err(String::as_str),
                 *want,

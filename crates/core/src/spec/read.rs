@@ -9,10 +9,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use super::{Document, Node, Value, placeholder};
-use crate::{
-    finding::{Finding, Span},
-    lint::{Rule, catalogue},
-};
+use crate::finding::{Finding, Rule, Span, catalogue};
 
 mod budget;
 mod json;
@@ -65,11 +62,9 @@ fn read_boxed(source: &[u8]) -> Result<File, Box<Finding>> {
     }
     if documents.is_empty() {
         let message = "the file holds no document";
-        return Err(Box::new(Finding::new(
-            &catalogue::EMPTY_FILE,
-            "",
-            START,
-            message,
+        let finding = Finding::new(&catalogue::EMPTY_FILE, "", START, message);
+        return Err(Box::new(finding.with_hint(
+            "check that what writes the file wrote all of it, or write a job file with `trainyard new`",
         )));
     }
     Ok(File {

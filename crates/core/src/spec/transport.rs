@@ -5,7 +5,10 @@
 
 use std::fmt;
 
-use super::nearest::{nearest, one_of};
+use super::{
+    SettingError,
+    nearest::{nearest, one_of},
+};
 
 /// A network between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,7 +94,7 @@ pub struct RequiredTransport {
 
 impl RequiredTransport {
     /// Reads a list such as `NET/IB,NET/OFI/GDRDMA`: any of them will do.
-    pub fn parse_list(text: &str) -> Result<Vec<Self>, String> {
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, SettingError> {
         let words = text.split(',').map(str::trim);
         let mut list = Vec::new();
         for word in words.filter(|word| !word.is_empty()) {
@@ -101,12 +104,12 @@ impl RequiredTransport {
             }
         }
         if list.is_empty() {
-            return Err(format!("must be {}, found nothing", Self::choice()));
+            return Err(SettingError::Nothing(Self::choice()));
         }
         Ok(list)
     }
 
-    fn parse(word: &str) -> Result<Self, String> {
+    fn parse(word: &str) -> Result<Self, SettingError> {
         let (name, direct) = match word.strip_suffix(DIRECT) {
             Some(name) => (name, true),
             None => (word, false),
@@ -119,8 +122,12 @@ impl RequiredTransport {
         let names: Vec<String> = Self::all().map(|known| known.to_string()).collect();
         let meant = nearest(word, names.iter().map(String::as_str));
         Err(match meant {
-            Some(meant) => format!("has no transport `{word}`, did you mean `{meant}`?"),
-            None => format!("must be {}, found `{word}`", Self::choice()),
+            Some(meant) => SettingError::Misspelled {
+                what: "transport",
+                found: word.to_owned(),
+                meant: meant.to_owned(),
+            },
+            None => SettingError::not(Self::choice(), word),
         })
     }
 
@@ -191,7 +198,8 @@ mod tests {
                     let names: Vec<String> = list.iter().map(ToString::to_string).collect();
                     assert_eq!(names.join(" "), want, "{text}");
                 }
-                (Err(message), Err(part)) => {
+                (Err(error), Err(part)) => {
+                    let message = error.to_string();
                     assert!(message.contains(part), "{text}: {message}");
                 }
                 (found, want) => assert_eq!(format!("{found:?}"), format!("{want:?}"), "{text}"),

@@ -8,12 +8,12 @@ pub use annotations::duration;
 use std::collections::BTreeMap;
 
 use super::{
-    Job,
+    DEFAULT_NAMESPACE, Job, JobName, Namespace,
     check::Sheet,
     collector::Place,
     nearest::{nearest, one_of},
 };
-use crate::{finding::Fix, lint::Rule};
+use crate::finding::{Fix, Rule};
 
 mod annotations;
 mod elastic;
@@ -29,8 +29,11 @@ mod tests;
 /// would not fit a cluster.
 pub(crate) const MAX_REPLICAS: u32 = 100_000;
 
-/// The job of `sheet`. `None` only when an error was reported; there may be errors besides.
-pub(super) fn job(mut sheet: Sheet<'_>) -> Option<Job> {
+/// The name of a job whose own cannot be one.
+const NO_NAME: &str = "unnamed";
+
+/// The job of `sheet`. Where an error was reported, something stands in for what is wrong.
+pub(super) fn job(mut sheet: Sheet<'_>) -> Job {
     let metadata = sheet.root.key("metadata");
     let annotations: BTreeMap<String, String> =
         sheet.metadata.annotations.take().unwrap_or_default();
@@ -40,10 +43,13 @@ pub(super) fn job(mut sheet: Sheet<'_>) -> Option<Job> {
     let roles = roles::roles(&mut sheet);
     let framework = framework::framework(&sheet, &roles);
     let run_policy = run_policy::run_policy(&sheet);
+    let has_name = name.is_some();
     let job = Job {
         kind: sheet.kind,
-        name: name?,
-        namespace: namespace?,
+        name: name.unwrap_or_else(|| JobName::parse(NO_NAME).expect("a plain word is a name")),
+        namespace: namespace.unwrap_or_else(|| {
+            Namespace::parse(DEFAULT_NAMESPACE).expect("a plain word is a namespace")
+        }),
         uid: sheet.metadata.uid,
         annotations,
         roles,
@@ -51,12 +57,14 @@ pub(super) fn job(mut sheet: Sheet<'_>) -> Option<Job> {
         framework,
         settings,
     };
-    metadata::pod_names(&metadata.key("name"), &job);
+    if has_name {
+        metadata::pod_names(&metadata.key("name"), &job);
+    }
     if !sheet.root.has_failed() {
         let map = sheet.root.key("spec").key(job.kind.replica_map());
         roles::nothing_to_run(&map, &job.roles);
     }
-    Some(job)
+    job
 }
 
 /// The meaning of `word`, one of `known`; `rule` reports an unknown word.

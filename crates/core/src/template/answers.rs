@@ -100,6 +100,24 @@ pub struct Answers {
     pub(super) namespace: Option<Namespace>,
     pub(super) storage_class: Option<String>,
     pub(super) storage: String,
+    pub(super) planned: Option<Planned>,
+}
+
+/// What a plan has worked out for a job of several axes, instead of what the template would guess.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// What is expected of the job: lines for the comment at the head of the file.
+    pub heading: Vec<String>,
+    /// Arguments of the program, except those about checkpoints.
+    pub arguments: Vec<String>,
+    /// Steps between two checkpoints.
+    pub save_interval: u64,
+    /// Seconds that a pod needs to save.
+    pub grace: u64,
+    /// Hours between two failures of machines.
+    pub hours_between_failures: f64,
+    /// Failures of machines that nearly every run stays below.
+    pub budget: u32,
 }
 
 impl Answers {
@@ -119,6 +137,7 @@ impl Answers {
             namespace: None,
             storage_class: None,
             storage: STORAGE.to_owned(),
+            planned: None,
         }
     }
 
@@ -205,6 +224,11 @@ impl Answers {
             Question::Storage => self.storage = storage(text)?,
         }
         Ok(())
+    }
+
+    /// Takes what a plan has worked out.
+    pub fn plan(&mut self, planned: Planned) {
+        self.planned = Some(planned);
     }
 
     pub(super) fn image(&self) -> &str {

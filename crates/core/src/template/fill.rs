@@ -8,7 +8,10 @@ use super::{
 use crate::{
     finding::{Finding, Severity},
     lint::{self, Profile},
-    plan::recovery::LLAMA3,
+    plan::{
+        layout::{Layout, Sharding},
+        recovery::LLAMA3,
+    },
     spec::{self, Axis, Kind, Parallelism},
 };
 
@@ -103,11 +106,19 @@ impl Answers {
             self.template.variant,
             Variant::Plain | Variant::Gang | Variant::BuiltIn
         );
-        values.set("grace", &(if whole_model { 120 } else { 300 }));
+        let grace = if whole_model { 120 } else { 300 };
+        let planned = self.planned.as_ref();
+        values.set("grace", &planned.map_or(grace, |planned| planned.grace));
         let failures = self.failures();
         values.set("all-gpus", &(u64::from(gpus) * u64::from(self.workers)));
         values.set("failures", &format!("{failures:.1}"));
-        values.set("budget", &budget(failures));
+        let whole_run = planned.map_or(0, |planned| planned.budget);
+        values.set("budget", &budget(failures).max(whole_run));
+        if let Some(planned) = planned {
+            values.set_list("heading", planned.heading.clone());
+            let hours = planned.hours_between_failures;
+            values.set("failure-hours", &format!("{hours:.1}"));
+        }
     }
 
     /// Which parts are shown.
@@ -128,6 +139,7 @@ impl Answers {
         };
         for (flag, on) in [
             ("production", production),
+            ("planned", self.planned.is_some()),
             ("gpus", has_gpus),
             ("several", self.workers > 1),
             ("gang", is(Variant::Gang)),
@@ -155,33 +167,30 @@ impl Answers {
 
     /// The arguments of Megatron-LM.
     fn megatron(&self, axes: &Parallelism) -> Vec<String> {
-        let mut words = Vec::new();
-        let sizes = [
-            ("--tensor-model-parallel-size", Axis::Tensor),
-            ("--pipeline-model-parallel-size", Axis::Pipeline),
-            ("--context-parallel-size", Axis::Context),
-            ("--expert-model-parallel-size", Axis::Expert),
-        ];
-        for (option, axis) in sizes {
-            let size = axes.size(axis);
-            if size > 1 || matches!(axis, Axis::Tensor | Axis::Pipeline) {
-                words.extend([option.to_owned(), size.to_string()]);
+        let production = self.profile == Profile::Production;
+        let tensor = axes.size(Axis::Tensor);
+        let mut words = match &self.planned {
+            Some(planned) => planned.arguments.clone(),
+            None => Layout {
+                tensor,
+                pipeline: axes.size(Axis::Pipeline),
+                context: axes.size(Axis::Context),
+                expert: axes.size(Axis::Expert),
+                sequence_parallel: tensor > 1,
+                sharding: if production {
+                    Sharding::Zero1
+                } else {
+                    Sharding::None
+                },
+                ..Layout::single()
             }
-        }
-        if axes.size(Axis::Tensor) > 1 {
-            words.push("--sequence-parallel".to_owned());
-        }
-        if self.profile == Profile::Production {
-            let save = [
-                "--use-distributed-optimizer",
-                "--save",
-                "/checkpoints",
-                "--load",
-                "/checkpoints",
-                "--save-interval",
-                "500",
-            ];
-            words.extend(save.map(str::to_owned));
+            .megatron_arguments(1),
+        };
+        if production {
+            let every = self.planned.as_ref().map_or(500, |it| it.save_interval);
+            let save = "--save /checkpoints --load /checkpoints --save-interval";
+            words.extend(save.split(' ').map(str::to_owned));
+            words.push(every.to_string());
         }
         words
     }

@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use trainyard_core::{
-    job::{NodeHealth, PodPhase},
+    job::NodeHealth,
     spec::{Job, Slot},
 };
 
-use super::{Engine, start, table::Key};
+use super::{Engine, steps::Steps, table::Key};
 use crate::{
     HostError, Ranks,
     inject::{At, Fault, Injection, Targets},
@@ -18,7 +19,11 @@ use crate::{
 
 /// The injected faults of a run, as they were asked for.
 #[derive(Debug, Default)]
-pub(super) struct Faults(Vec<Planned>);
+pub(super) struct Faults {
+    planned: Vec<Planned>,
+    /// When the first pod was started.
+    first_pod: Option<Instant>,
+}
 
 /// One fault, with the pods it affects.
 #[derive(Debug)]
@@ -33,7 +38,7 @@ impl Faults {
     /// Refuses a fault that names a rank or pod that the job lacks.
     pub(super) fn new(job: &Job, injections: &[Injection]) -> Result<Self, HostError> {
         let (ranks, replicas) = (Ranks::of(job), job.replicas());
-        let mut faults = Vec::new();
+        let mut planned = Vec::new();
         for injection in injections {
             let refused = |named: String| {
                 move |count| HostError::NoSuchRank {
@@ -56,20 +61,28 @@ impl Faults {
                     })
                     .collect::<Result<_, _>>()?,
             };
-            faults.push(Planned {
+            planned.push(Planned {
                 injection: injection.clone(),
                 slots,
                 fired: None,
             });
         }
-        Ok(Self(faults))
+        Ok(Self {
+            planned,
+            first_pod: None,
+        })
+    }
+
+    /// The first pod is started: times count from then.
+    pub(super) fn begin(&mut self, now: Instant) {
+        self.first_pod.get_or_insert(now);
     }
 
     /// When the clock next calls for one that is not overdue.
-    pub(super) fn due(&self, first_pod: Option<Instant>) -> Option<Instant> {
-        let first_pod = first_pod?;
+    pub(super) fn due(&self) -> Option<Instant> {
+        let first_pod = self.first_pod?;
         let now = Instant::now();
-        let pending = self.0.iter().filter(|planned| planned.fired.is_none());
+        let pending = self.planned.iter().filter(|one| one.fired.is_none());
         let times = pending.filter_map(|planned| match planned.injection.at {
             At::Elapsed(elapsed) => Some(first_pod + elapsed),
             At::Step(_) => None,
@@ -77,46 +90,22 @@ impl Faults {
         // An overdue one waits for its pod, whose start is an event of its own.
         times.filter(|at| *at > now).min()
     }
-}
-
-impl Engine<'_> {
-    /// Lets every fault that is due, and whose pods run, take place.
-    pub(super) fn inject(&mut self, now: Instant) {
-        let Some(first_pod) = self.first_pod else {
-            return;
-        };
-        let step = self.last_step;
-        let mut faults = std::mem::take(&mut self.faults.0);
-        for planned in faults.iter_mut().filter(|planned| planned.fired.is_none()) {
-            let due = match planned.injection.at {
-                At::Elapsed(elapsed) => first_pod + elapsed <= now,
-                At::Step(wanted) => step.is_some_and(|step| step >= wanted),
-            };
-            let slots = planned.slots.iter();
-            let keys: Option<Vec<Key>> = slots.map(|slot| self.running(*slot)).collect();
-            if let Some(keys) = keys.filter(|_| due) {
-                let mut fired = self.inject_one(&planned.injection, &keys);
-                fired.after_millis = u64::try_from((now - first_pod).as_millis()).ok();
-                planned.fired = Some(fired);
-            }
-        }
-        self.faults.0 = faults;
-    }
 
     /// What became of every fault in a run that ended with `outcome`.
-    pub(super) fn injection_results(
+    pub(super) fn results(
         &self,
         outcome: Outcome,
+        steps: &Steps,
         already_succeeded: Option<&str>,
     ) -> Vec<InjectionResult> {
         let end = End {
             outcome,
             ran: self.first_pod.map(|first| first.elapsed()),
-            first_step: self.first_step,
-            last_step: self.last_step,
+            first_step: steps.first,
+            last_step: steps.last,
             already_succeeded,
         };
-        let faults = self.faults.0.iter();
+        let faults = self.planned.iter();
         faults
             .map(|planned| match &planned.fired {
                 Some(fired) => fired.clone(),
@@ -128,36 +117,52 @@ impl Engine<'_> {
             })
             .collect()
     }
+}
 
-    fn running(&self, slot: Slot) -> Option<Key> {
-        self.pods
-            .iter()
-            .find(|(_, entry)| {
-                entry.slot == slot && entry.phase == PodPhase::Running && entry.deleted_at.is_none()
-            })
-            .map(|(key, _)| *key)
+impl Engine<'_> {
+    /// Lets every fault that is due, and whose pods run, take place.
+    pub(super) fn inject(&mut self, now: Instant) {
+        let Some(first_pod) = self.faults.first_pod else {
+            return;
+        };
+        let step = self.steps.last;
+        let mut faults = std::mem::take(&mut self.faults.planned);
+        for planned in faults.iter_mut().filter(|planned| planned.fired.is_none()) {
+            let due = match planned.injection.at {
+                At::Elapsed(elapsed) => first_pod + elapsed <= now,
+                At::Step(wanted) => step.is_some_and(|step| step >= wanted),
+            };
+            let slots = planned.slots.iter();
+            let keys: Option<Vec<Key>> = slots.map(|slot| self.pods.running(*slot)).collect();
+            if let Some(keys) = keys.filter(|_| due) {
+                let mut fired = self.inject_one(&planned.injection, &keys);
+                fired.after_millis = u64::try_from((now - first_pod).as_millis()).ok();
+                planned.fired = Some(fired);
+            }
+        }
+        self.faults.planned = faults;
     }
 
     fn inject_one(&mut self, injection: &Injection, keys: &[Key]) -> InjectionResult {
         let words = injection.to_string();
-        let lost_node = format!("{}-lost-{}", self.node, self.nodes.len() + 1);
+        let lost_node = format!("{}-lost-{}", self.site.node, self.stored.nodes.len() + 1);
         let mut names = Vec::new();
         let mut attempt = None;
         for key in keys {
             let order = match injection.fault {
                 Fault::Kill => Order::Kill {
-                    container: self.training_container(*key),
+                    container: self.pods.training_container(*key, self.job.kind),
                     code: None,
                 },
                 Fault::Exit { code } => Order::Kill {
-                    container: self.training_container(*key),
+                    container: self.pods.training_container(*key, self.job.kind),
                     code: Some(code),
                 },
                 Fault::Hang | Fault::NodeLoss => Order::Freeze,
                 Fault::Slow { factor } => Order::Slow { factor },
             };
-            self.order(*key, &order, &[]);
-            if let Some(entry) = self.pods.get_mut(key) {
+            self.pods.order(*key, &order, &[]);
+            if let Some(entry) = self.pods.get_mut(*key) {
                 entry.injected = Some(words.clone());
                 names.push(entry.name.clone());
                 attempt = Some(entry.attempt);
@@ -167,8 +172,8 @@ impl Engine<'_> {
             }
         }
         if injection.fault == Fault::NodeLoss {
-            self.nodes.insert(lost_node, NodeHealth::Deleted);
-            self.changed = true;
+            self.stored.nodes.insert(lost_node, NodeHealth::Deleted);
+            self.schedule.request();
         }
         let mut sentence = format!("injecting fault `{words}` into `{}`", names.join("`, `"));
         if let (Targets::Rank(_), [key]) = (&injection.targets, keys)
@@ -176,13 +181,13 @@ impl Engine<'_> {
         {
             sentence.push_str(&others);
         }
-        (self.sink)(RunEvent::Injected(sentence));
+        self.outlet.emit(RunEvent::Injected(sentence));
         InjectionResult {
             fault: words,
             fired: true,
-            at: Some(start::now()),
+            at: Some(Timestamp::now()),
             attempt,
-            step: self.last_step,
+            step: self.steps.last,
             pods: names,
             ..InjectionResult::default()
         }
@@ -190,29 +195,11 @@ impl Engine<'_> {
 
     /// The words for a rank that shares its pod, to which a fault happens as a whole.
     fn beside(&self, key: Key) -> Option<String> {
-        let slot = self.pods.get(&key)?.slot;
+        let slot = self.pods.get(key)?.slot;
         let held = Ranks::of(self.job).of_pod(&self.job.replicas(), slot)?;
         let (first, last) = (held.start(), held.end());
         (first < last)
             .then(|| format!(", which has ranks {first} to {last}; all of them are affected"))
-    }
-
-    /// The name of the container that trains: the one with the kind's name, or the first that is
-    /// no init container.
-    pub(super) fn training_container(&self, key: Key) -> String {
-        let training = self.job.kind.container();
-        let Some(entry) = self.pods.get(&key) else {
-            return training.to_owned();
-        };
-        let mut names = entry.outputs.iter().map(|output| &output.name);
-        if names.any(|name| &**name == training) {
-            return training.to_owned();
-        }
-        let first = entry
-            .outputs
-            .iter()
-            .find(|output| output.container >= entry.init_containers);
-        first.map_or_else(|| training.to_owned(), |output| output.name.to_string())
     }
 }
 

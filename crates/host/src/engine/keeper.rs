@@ -3,7 +3,7 @@
 use std::{
     io,
     os::{
-        fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd},
+        fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd},
         unix::process::CommandExt as _,
     },
     path::{Path, PathBuf},
@@ -105,9 +105,19 @@ impl Keeper {
     }
 
     /// What is watched for its words; `None` once it is gone.
-    pub(super) fn descriptor(&self) -> Option<RawFd> {
-        let socket = self.socket.as_ref();
-        socket.map(|socket| socket.as_fd().as_raw_fd())
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.socket.as_ref().map(OwnedFd::as_fd)
+    }
+
+    /// The program that it is.
+    pub(super) fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// Starts another one in the place of one that is gone.
+    pub(super) fn restart(&mut self) -> Result<(), HostError> {
+        *self = Self::start(&self.program)?;
+        Ok(())
     }
 
     /// Ends every pod at once and waits until the kernel has.

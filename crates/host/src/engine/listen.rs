@@ -14,16 +14,12 @@ use std::{
 };
 
 use trainyard_core::{
-    diagnose::{Doctor, End, Known, Rules, SourceId, TransportSeen, VerdictSummary},
-    job::{Exit, ReportedTransports},
+    diagnose::{Doctor, Known, Rules, SourceId, TransportSeen, VerdictSummary},
+    job::ReportedTransports,
     progress::UserRules,
 };
 
-use super::{
-    Engine,
-    table::{Entry, Key},
-};
-use crate::Ranks;
+use super::{Engine, table::Key};
 
 /// Bytes of all ranks that are read completely per second: ten times what 128 busy ranks write, and a small share
 /// of one core.
@@ -271,51 +267,31 @@ fn new_doctor(rules: &mut Option<Arc<Rules>>) -> Doctor {
 impl Engine<'_> {
     /// Concludes why the attempt failed, before that is answered. An injected failure needs no doctor.
     pub(super) fn conclude(&mut self) {
-        let attempt = self.status.trainyard.attempt;
+        let attempt = self.stored.status.trainyard.attempt;
         let failed = self.failures.last();
         let fails =
             failed.is_some_and(|failed| failed.attempt == attempt && failed.injected.is_none());
         // What a pod that restarts alone wrote before is forgotten then.
-        let late = self.listener.is_by_pod() && !self.unsaved.has_new_failure();
-        if !fails || late || self.has_ended() {
+        let late = self.listener.is_by_pod() && !self.failures.is_unreported();
+        if !fails || late || self.stored.has_ended() {
             return;
         }
         self.read_failed_pod_output();
         if !self.listener.has_new_lines(attempt) {
             return;
         }
-        let known = self.known(attempt);
+        let known = self.pods.known_ends(attempt, self.job);
         let verdict = self.listener.conclude(attempt, known);
-        self.note_verdict(verdict);
-    }
-
-    /// How pods of `attempt` ended by themselves.
-    fn known(&self, attempt: u32) -> Vec<Known> {
-        let ended = self.pods.values().filter(|entry| entry.attempt == attempt);
-        let ended = ended.filter_map(|entry| self.known_end(entry, entry.exit.or(entry.last_end)?));
-        ended.collect()
-    }
-
-    /// How the pod of `entry` ended, where it failed by itself.
-    pub(super) fn known_end(&self, entry: &Entry, exit: Exit) -> Option<Known> {
-        let by_itself = exit.code != 0 && entry.deleted_at.is_none();
-        let known = Known {
-            pod: entry.name.clone(),
-            rank: Ranks::of(self.job).only_of_pod(&self.job.replicas(), entry.slot),
-            // As the source of its lines has it: here all pods are on one node.
-            node: Some(entry.name.clone()),
-            end: End::of_exit(exit.code, exit.out_of_memory),
-            at: exit.at,
-            memory_limit: None,
-            on_purpose: entry.injected.clone(),
-        };
-        by_itself.then(|| known.limited_by(self.job, entry.slot.role))
+        self.failures.set_verdict(verdict);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use trainyard_core::{diagnose::Confidence, job::Account};
+    use trainyard_core::{
+        diagnose::{Confidence, End},
+        job::Account,
+    };
 
     use super::*;
 

@@ -12,17 +12,17 @@ use std::{
 };
 
 use nix::unistd::geteuid;
-use trainyard_core::{
-    job::PodPhase,
-    spec::{Job, Slot},
-};
+use trainyard_core::spec::{Job, Slot};
 
-use super::{Engine, Watch, table::Key};
+use super::{
+    Engine,
+    table::{Key, Pods},
+    watches::Watch,
+};
 use crate::{
     HostError, channel, mpi,
     prepare::addresses,
     remote::{self, Answer, Request},
-    request::RunEvent,
     wire::Order,
 };
 
@@ -103,8 +103,64 @@ impl Remote {
         self.listener.as_fd()
     }
 
+    /// The folder of the stand-ins for ssh and `kubectl`.
     pub(super) fn commands(&self) -> &Path {
         &self.commands
+    }
+
+    /// Runs every command whose pod runs. The others wait, as ssh would try again.
+    pub(super) fn run_waiting(&mut self, pods: &Pods) {
+        let ids: Vec<u64> = self.clients.keys().copied().collect();
+        for id in ids {
+            let Some(client) = self.clients.get_mut(&id) else {
+                continue;
+            };
+            let Some(slot) = client.waiting.as_ref().map(|waiting| waiting.slot) else {
+                continue;
+            };
+            let Some(key) = pods.running(slot) else {
+                continue;
+            };
+            if let Some(waiting) = client.waiting.take() {
+                client.pod = Some(key);
+                let numbers: Vec<RawFd> = waiting.streams.iter().map(AsRawFd::as_raw_fd).collect();
+                let order = Order::Exec {
+                    id,
+                    container: waiting.container,
+                    command: waiting.command,
+                };
+                pods.order(key, &order, &numbers);
+            }
+        }
+    }
+
+    /// A command ended: sends its exit code to the client that requested it.
+    pub(super) fn command_ended(&mut self, id: u64, code: i32) {
+        self.answer(id, &Answer::Ended { code });
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.pod = None;
+        }
+    }
+
+    /// A pod is gone, and with it the commands in it.
+    pub(super) fn drop_commands_of(&self, key: Key) {
+        let lost: Vec<u64> = self
+            .clients
+            .iter()
+            .filter(|(_, client)| client.pod == Some(key))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in lost {
+            let message = "the pod in which the command ran has ended".to_owned();
+            self.answer(id, &Answer::Refused { message });
+        }
+    }
+
+    fn answer(&self, id: u64, answer: &Answer) {
+        if let Some(client) = self.clients.get(&id) {
+            // One who does not listen any more needs no answer.
+            drop(channel::send(&client.socket, answer, &[]));
+        }
     }
 }
 
@@ -125,7 +181,7 @@ impl Engine<'_> {
         if let Some(refusal) = &refusal {
             if !self.remote.refusal_noted {
                 self.remote.refusal_noted = true;
-                (self.sink)(RunEvent::Note(format!("refused a request: {refusal}")));
+                self.outlet.note(format!("refused a request: {refusal}"));
             }
             let clients = self.remote.clients.values();
             if clients.filter(|client| client.refusal.is_some()).count() >= MAX_REFUSED {
@@ -134,7 +190,7 @@ impl Engine<'_> {
         }
         let id = self.remote.next;
         self.remote.next += 1;
-        let number = socket.as_raw_fd();
+        self.watches.add(socket.as_fd(), Watch::Client(id))?;
         let client = Client {
             socket,
             waiting: None,
@@ -142,35 +198,35 @@ impl Engine<'_> {
             refusal,
         };
         self.remote.clients.insert(id, client);
-        self.watch_raw(number, Watch::Client(id))
+        Ok(())
     }
 
     /// One who asked says something, or is gone.
     pub(super) fn serve(&mut self, id: u64, number: u64) {
         let Some(client) = self.remote.clients.get_mut(&id) else {
-            self.watches.remove(&number);
+            self.watches.forget(number);
             return;
         };
         let said = channel::receive::<Request>(&client.socket).unwrap_or(None);
         if said.is_some()
             && let Some(message) = client.refusal.clone()
         {
-            self.answer(id, &Answer::Refused { message });
-            self.watches.remove(&number);
+            self.remote.answer(id, &Answer::Refused { message });
+            self.watches.forget(number);
             self.remote.clients.remove(&id);
             return;
         }
         match said {
             None => {
-                self.watches.remove(&number);
+                self.watches.forget(number);
                 let pod = client.pod;
                 self.remote.clients.remove(&id);
                 if let Some(key) = pod {
-                    self.order(key, &Order::EndExec { id }, &[]);
+                    self.pods.order(key, &Order::EndExec { id }, &[]);
                 }
             }
             Some((Request::Stop { now }, _)) => {
-                self.answer(id, &Answer::Done);
+                self.remote.answer(id, &Answer::Done);
                 self.asked_to_stop(if now { 2 } else { 1 });
             }
             Some((Request::Suspend { suspend }, _)) => {
@@ -187,9 +243,9 @@ impl Engine<'_> {
                 },
                 streams,
             )) => {
-                let Some(slot) = self.slot_called(&host) else {
+                let Some(slot) = slot_called(self.job, &host) else {
                     let message = format!("job `{}` has no pod `{host}`", self.job.name);
-                    return self.answer(id, &Answer::Refused { message });
+                    return self.remote.answer(id, &Answer::Refused { message });
                 };
                 let waiting = Waiting {
                     slot,
@@ -200,89 +256,29 @@ impl Engine<'_> {
                 if let Some(client) = self.remote.clients.get_mut(&id) {
                     client.waiting = Some(waiting);
                 }
-                self.run_waiting();
+                self.remote.run_waiting(&self.pods);
             }
         }
     }
 
     /// Changes the job as a user of a cluster would; what follows from it is decided in the next pass.
     fn edit(&mut self, id: u64, change: impl FnOnce(&mut Job)) {
-        if self.stopped_job.is_some() {
-            let message = format!("the run of job `{}` is being stopped", self.job.name);
-            return self.answer(id, &Answer::Refused { message });
-        }
-        let mut job = self.edited_job.take().unwrap_or_else(|| self.job.clone());
-        change(&mut job);
-        self.edited_job = Some(job);
-        self.changed = true;
-        self.answer(id, &Answer::Done);
-    }
-
-    fn slot_called(&self, host: &str) -> Option<Slot> {
-        let mut slots = self.job.slots();
-        slots.find(|slot| {
-            addresses::names(self.job, *slot)
-                .iter()
-                .any(|name| name == host)
-        })
-    }
-
-    /// Runs every command whose pod runs. The others wait, as ssh would try again.
-    pub(super) fn run_waiting(&mut self) {
-        let ids: Vec<u64> = self.remote.clients.keys().copied().collect();
-        for id in ids {
-            let Some(client) = self.remote.clients.get_mut(&id) else {
-                continue;
-            };
-            let Some(slot) = client.waiting.as_ref().map(|waiting| waiting.slot) else {
-                continue;
-            };
-            let running = self.pods.iter().find(|(_, entry)| {
-                entry.slot == slot && entry.phase == PodPhase::Running && entry.deleted_at.is_none()
-            });
-            let Some(key) = running.map(|(key, _)| *key) else {
-                continue;
-            };
-            if let Some(waiting) = client.waiting.take() {
-                client.pod = Some(key);
-                let numbers: Vec<RawFd> = waiting.streams.iter().map(AsRawFd::as_raw_fd).collect();
-                let order = Order::Exec {
-                    id,
-                    container: waiting.container,
-                    command: waiting.command,
-                };
-                self.order(key, &order, &numbers);
+        let answer = match self.wanted.edit(change) {
+            Ok(()) => {
+                self.schedule.request();
+                Answer::Done
             }
-        }
+            Err(message) => Answer::Refused { message },
+        };
+        self.remote.answer(id, &answer);
     }
+}
 
-    /// A command ended: sends its exit code to the client that requested it.
-    pub(super) fn command_ended(&mut self, id: u64, code: i32) {
-        self.answer(id, &Answer::Ended { code });
-        if let Some(client) = self.remote.clients.get_mut(&id) {
-            client.pod = None;
-        }
-    }
-
-    /// A pod is gone, and with it the commands in it.
-    pub(super) fn drop_commands_of(&mut self, key: Key) {
-        let lost: Vec<u64> = self
-            .remote
-            .clients
-            .iter()
-            .filter(|(_, client)| client.pod == Some(key))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in lost {
-            let message = "the pod in which the command ran has ended".to_owned();
-            self.answer(id, &Answer::Refused { message });
-        }
-    }
-
-    fn answer(&self, id: u64, answer: &Answer) {
-        if let Some(client) = self.remote.clients.get(&id) {
-            // One who does not listen any more needs no answer.
-            drop(channel::send(&client.socket, answer, &[]));
-        }
-    }
+/// The pod that has `host` as one of its names.
+fn slot_called(job: &Job, host: &str) -> Option<Slot> {
+    let mut slots = job.slots();
+    slots.find(|slot| {
+        let names = addresses::names(job, *slot);
+        names.iter().any(|name| name == host)
+    })
 }

@@ -1,16 +1,29 @@
 //! The process table: every pod that the engine has started and not yet forgotten.
 
-use std::{collections::BTreeMap, os::fd::OwnedFd, path::PathBuf, time::Instant};
+use std::{
+    collections::BTreeMap,
+    os::fd::{OwnedFd, RawFd},
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use trainyard_core::{
+    diagnose::{End, Known},
     job::{Exit, ObservedPod, PodPhase, Wait},
-    spec::Slot,
+    spec::{Job, Kind, Slot},
 };
 
-use super::output::Output;
-use crate::store::LogWriter;
+use super::{keeper::Keeper, output::Output};
+use crate::{
+    Ranks, channel,
+    store::{LogWriter, StoredPod},
+    wire::Order,
+};
+
+/// How long a pod init that was asked to end a pod may take beyond the grace period.
+const LATE: Duration = Duration::from_secs(2);
 
 /// The engine's own number of a pod; never used twice in a run.
 pub(super) type Key = u64;
@@ -86,5 +99,186 @@ impl Entry {
             disruption: None,
             gated: false,
         }
+    }
+
+    /// Whether commands can be run in it, and faults injected.
+    fn is_running(&self) -> bool {
+        self.phase == PodPhase::Running && self.deleted_at.is_none()
+    }
+
+    /// The name of the container that trains: the one with the kind's name, or the first that is
+    /// no init container.
+    pub(super) fn training_container(&self, kind: Kind) -> &str {
+        let training = kind.container();
+        let mut names = self.outputs.iter().map(|output| &*output.name);
+        if names.any(|name| name == training) {
+            return training;
+        }
+        let mut outputs = self.outputs.iter();
+        let first = outputs.find(|output| output.container >= self.init_containers);
+        first.map_or(training, |output| &output.name)
+    }
+
+    /// How it ended, where it failed by itself.
+    pub(super) fn known_end(&self, job: &Job) -> Option<Known> {
+        let exit = self.exit.or(self.last_end)?;
+        let by_itself = exit.code != 0 && self.deleted_at.is_none();
+        by_itself.then(|| {
+            let known = Known {
+                pod: self.name.clone(),
+                rank: Ranks::of(job).only_of_pod(&job.replicas(), self.slot),
+                // As the source of its lines has it: here all pods are on one node.
+                node: Some(self.name.clone()),
+                end: End::of_exit(exit.code, exit.out_of_memory),
+                at: exit.at,
+                memory_limit: None,
+                on_purpose: self.injected.clone(),
+            };
+            known.limited_by(job, self.slot.role)
+        })
+    }
+}
+
+/// The pods of a run, and the process that starts them.
+#[derive(Debug)]
+pub(super) struct Pods {
+    pub(super) entries: BTreeMap<Key, Entry>,
+    next: Key,
+    pub(super) keeper: Keeper,
+    /// Containers that ended in place, and are started again once that was decided.
+    pub(super) to_start_again: Vec<(Key, String)>,
+    /// The store does not have the pods as they are.
+    pub(super) unsaved: bool,
+}
+
+impl Pods {
+    pub(super) fn new(keeper: Keeper) -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            next: 0,
+            keeper,
+            to_start_again: Vec::new(),
+            unsaved: false,
+        }
+    }
+
+    /// A key that no pod has had.
+    pub(super) fn new_key(&mut self) -> Key {
+        self.next += 1;
+        self.next - 1
+    }
+
+    pub(super) fn get(&self, key: Key) -> Option<&Entry> {
+        self.entries.get(&key)
+    }
+
+    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut Entry> {
+        self.entries.get_mut(&key)
+    }
+
+    /// Those with a process left.
+    pub(super) fn live(&self) -> Vec<Key> {
+        let live = self.entries.iter().filter(|(_, entry)| !entry.gone);
+        live.map(|(key, _)| *key).collect()
+    }
+
+    pub(super) fn with_uid(&self, uid: &str) -> Option<(Key, &Entry)> {
+        let mut entries = self.entries.iter();
+        let (key, entry) = entries.find(|(_, entry)| entry.uid == uid)?;
+        Some((*key, entry))
+    }
+
+    pub(super) fn running(&self, slot: Slot) -> Option<Key> {
+        let mut entries = self.entries.iter();
+        let running = entries.find(|(_, entry)| entry.slot == slot && entry.is_running());
+        running.map(|(key, _)| *key)
+    }
+
+    /// How many streams a pod has.
+    pub(super) fn streams(&self, key: Key) -> usize {
+        self.get(key).map_or(0, |entry| entry.outputs.len())
+    }
+
+    pub(super) fn training_container(&self, key: Key, kind: Kind) -> String {
+        let name = self.get(key).map(|entry| entry.training_container(kind));
+        name.unwrap_or_else(|| kind.container()).to_owned()
+    }
+
+    /// Gives an order to a pod init. One that cannot be reached is gone, or will be killed when
+    /// its time is over.
+    pub(super) fn order(&self, key: Key, order: &Order, descriptors: &[RawFd]) {
+        if let Some(control) = self.get(key).and_then(|entry| entry.control.as_ref()) {
+            drop(channel::send(control, order, descriptors));
+        }
+    }
+
+    /// Asks a pod to end in its grace period. Asking again changes nothing, and returns false.
+    pub(super) fn stop(&mut self, key: Key) -> bool {
+        let Some(entry) = self.entries.get_mut(&key) else {
+            return false;
+        };
+        if entry.gone || entry.deleted_at.is_some() {
+            return false;
+        }
+        entry.deleted_at = Some(Timestamp::now());
+        entry.stopped = !entry.ended_by_itself();
+        let grace = Duration::from_secs(u64::from(entry.grace_seconds));
+        entry.kill_at = Some(Instant::now() + grace + LATE);
+        let grace_millis = u64::from(entry.grace_seconds) * 1000;
+        self.order(key, &Order::Stop { grace_millis }, &[]);
+        true
+    }
+
+    /// Ends a pod without its grace period.
+    pub(super) fn kill(&mut self, key: Key) {
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.deleted_at.get_or_insert_with(Timestamp::now);
+            entry.stopped |= !entry.ended_by_itself();
+            self.keeper.end(key);
+        }
+    }
+
+    /// When the next pod has used up its grace period.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let entries = self.entries.values();
+        entries.filter_map(|entry| entry.kill_at).min()
+    }
+
+    /// Kills the pods that have used up their grace period.
+    pub(super) fn kill_late(&mut self, now: Instant) {
+        for (key, entry) in &mut self.entries {
+            if entry.kill_at.is_some_and(|at| at <= now) {
+                entry.kill_at = None;
+                self.keeper.end(*key);
+            }
+        }
+    }
+
+    /// How pods of `attempt` ended by themselves.
+    pub(super) fn known_ends(&self, attempt: u32, job: &Job) -> Vec<Known> {
+        let entries = self.entries.values();
+        let ended = entries.filter(|entry| entry.attempt == attempt);
+        ended.filter_map(|entry| entry.known_end(job)).collect()
+    }
+
+    /// The pods as the store should have them, where it does not.
+    pub(super) fn take_unsaved(&mut self) -> Option<Vec<StoredPod>> {
+        if !std::mem::take(&mut self.unsaved) {
+            return None;
+        }
+        let there = self.entries.values().filter(|entry| !entry.gone);
+        let mut pods: Vec<StoredPod> = there
+            .filter_map(|entry| {
+                Some(StoredPod {
+                    slot: entry.slot,
+                    pod: entry.name.clone(),
+                    attempt: entry.attempt,
+                    pid: entry.pid?,
+                    running: entry.phase == PodPhase::Running,
+                })
+            })
+            .collect();
+        pods.sort_by_key(|pod| pod.slot);
+        Some(pods)
     }
 }

@@ -64,14 +64,10 @@ fn from_source(
     source: &EnvVarSource,
 ) -> Result<Option<String>, Missing> {
     if let Some(selector) = &source.field_ref {
-        return fields::field(pod, facts, selector)
-            .map(Some)
-            .map_err(Missing::Unsupported);
+        return fields::field(pod, facts, selector).map(Some);
     }
     if let Some(selector) = &source.resource_field_ref {
-        return fields::resource(container, facts, selector)
-            .map(Some)
-            .map_err(Missing::Unsupported);
+        return fields::resource(container, facts, selector).map(Some);
     }
     let config_map = source.config_map_key_ref.as_ref().map(|selector| {
         let (name, key) = (&selector.name, &selector.key);

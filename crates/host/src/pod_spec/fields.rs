@@ -5,7 +5,7 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 
-use super::Facts;
+use super::{Facts, Missing};
 use crate::quantity;
 
 /// The value of `selector`; the error names what a pod here does not have.
@@ -13,7 +13,7 @@ pub(super) fn field(
     pod: &Pod,
     facts: &Facts<'_>,
     selector: &ObjectFieldSelector,
-) -> Result<String, String> {
+) -> Result<String, Missing> {
     let metadata = &pod.metadata;
     let path = selector.field_path.as_str();
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
@@ -44,7 +44,7 @@ pub(super) fn field(
         }
         "status.podIP" | "status.podIPs" => facts.address.to_string(),
         "status.hostIP" | "status.hostIPs" => "127.0.0.1".to_owned(),
-        _ => return Err(format!("field `{path}`")),
+        _ => return Err(Missing::Unsupported(format!("field `{path}`"))),
     })
 }
 
@@ -63,9 +63,9 @@ pub(super) fn resource(
     container: &Container,
     facts: &Facts<'_>,
     selector: &ResourceFieldSelector,
-) -> Result<String, String> {
+) -> Result<String, Missing> {
     let path = selector.resource.as_str();
-    let unknown = || format!("resource field `{path}`");
+    let unknown = || Missing::Unsupported(format!("resource field `{path}`"));
     let (list, name) = path.split_once('.').ok_or_else(unknown)?;
     let resources = container.resources.as_ref();
     let limits = resources.and_then(|resources| resources.limits.as_ref());

@@ -215,14 +215,14 @@ fn downward(
             let wanted = selector.container_name.as_deref().unwrap_or_default();
             let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
             let mut named = containers.filter(|container| container.name == wanted);
-            match named.next() {
-                Some(container) => fields::resource(container, facts, selector),
-                None => Err(format!("resources of container `{wanted}`")),
-            }
+            let container = named.next().ok_or_else(|| {
+                Missing::Unsupported(format!("resources of container `{wanted}`"))
+            })?;
+            fields::resource(container, facts, selector)
         } else {
             Ok(String::new())
         };
-        let value = value.map_err(Missing::Unsupported)?;
+        let value = value?;
         let mode = item.mode.unwrap_or(mode);
         files.push(file(&item.path, mode, value.into_bytes())?);
     }

@@ -3,7 +3,7 @@
 use trainyard_core::launch::{self, Object};
 
 use super::{Actor, Trouble};
-use crate::operator::Scaler;
+use crate::state::Scaler;
 
 impl Actor<'_> {
     pub(super) async fn apply_autoscaler(&self) -> Result<(), Trouble> {

@@ -8,15 +8,11 @@ use serde_json::{Value, json};
 use tracing::info;
 use trainyard_core::{
     job::Refusal,
-    launch::{GangScheduler, Group, GroupApi, removed_fields},
+    launch::{GangScheduler, Group, GroupApi, Object, removed_fields},
 };
 
 use super::{Actor, Trouble, this, trouble};
-use crate::{
-    operator::{as_applied, unserved},
-    store::GroupEntry,
-    view::GroupView,
-};
+use crate::{store::GroupEntry, view::GroupView};
 
 impl Actor<'_> {
     /// Creates the group of the gang, or brings it up to date.
@@ -46,10 +42,7 @@ impl Actor<'_> {
                 Ok(())
             }
             Err(error) if error.is_not_found() && there.is_none() => {
-                Err(Trouble::Refused(Refusal {
-                    tried,
-                    message: unserved(api),
-                }))
+                Err(Trouble::Refused(Refusal::new(tried, unserved(api))))
             }
             // What cannot be changed is created again, once it is gone.
             Err(error) if error.is_refusal() && is_native(api) && there.is_some() => {
@@ -130,5 +123,24 @@ fn group_path(namespace: &str, api: GroupApi) -> String {
         api.group(),
         api.version(),
         api.resource()
+    )
+}
+
+/// The group as it is applied. Whoever moved it to another queue has the last word.
+pub(crate) fn as_applied(mut group: Group, queue: &str) -> Value {
+    if !queue.is_empty() && group.spec.get("queue").is_some() {
+        group.spec["queue"] = queue.into();
+    }
+    Object::Group(Box::new(group)).to_value()
+}
+
+/// One sentence for an API that is not there.
+pub(crate) fn unserved(api: GroupApi) -> String {
+    format!(
+        "this cluster does not serve `{}` of `{}/{}`, which its scheduler needs for gangs: install its \
+         CRDs, or leave gangs to others with `trainyard.dev/gang`",
+        api.resource(),
+        api.group(),
+        api.version()
     )
 }

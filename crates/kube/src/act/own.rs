@@ -11,8 +11,8 @@ use trainyard_core::{
     launch::{self, Claim, Claimant, Existing, Object},
 };
 
-use super::{Actor, Trouble, kind, resource, this, trouble};
-use crate::{api::CallError, view::Bare};
+use super::{Actor, Trouble, kind, this, trouble};
+use crate::{api::CallError, path::resource, view::Bare};
 
 /// How often one pass tries a name that is free at one call and taken at the next.
 const TRIES: usize = 3;
@@ -123,13 +123,11 @@ impl Actor<'_> {
     /// The uid of this job's own object; nothing where there is none of that name. One of somebody else is a refusal.
     async fn find_own(&self, target: &Target<'_>) -> Result<Option<String>, Trouble> {
         match self.caller.get::<Bare>(&target.path, target.name).await {
-            Ok(there) => match self.claim(&there).refusal(target.kind) {
-                None => Ok(Some(there.metadata.uid)),
-                Some(message) => Err(Trouble::Taken(Refusal {
-                    tried: target.tried("create"),
-                    message,
-                })),
-            },
+            Ok(there) => {
+                let claim = self.claim(&there);
+                let taken = taken(&claim, target.kind, || target.tried("create"));
+                taken.map(|()| Some(there.metadata.uid))
+            }
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(trouble(target.tried("read"), error)),
         }
@@ -144,10 +142,7 @@ impl Actor<'_> {
         tried: String,
     ) -> Result<Option<T>, Trouble> {
         match self.caller.get::<Bare>(path, name).await {
-            Ok(there) => match self.claim(&there).refusal(kind) {
-                None => Ok(None),
-                Some(message) => Err(Trouble::Taken(Refusal { tried, message })),
-            },
+            Ok(there) => taken(&self.claim(&there), kind, || tried).map(|()| None),
             // Gone meanwhile: the next pass creates it.
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(Trouble::Broken(error)),
@@ -184,5 +179,16 @@ impl Actor<'_> {
             let place = (target.resource, target.name.into());
             memory.made.insert(place, uid.into());
         });
+    }
+}
+
+/// An error where an object that has the name is not this job's.
+fn taken(claim: &Claim, kind: &str, tried: impl FnOnce() -> String) -> Result<(), Trouble> {
+    match claim.refusal(kind) {
+        None => Ok(()),
+        Some(message) => Err(Trouble::Taken(Refusal {
+            taken_by: claim.owner().map(str::to_owned),
+            ..Refusal::new(tried(), message)
+        })),
     }
 }

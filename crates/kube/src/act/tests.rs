@@ -161,7 +161,7 @@ async fn names_of_others_are_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_autoscaler_of_another_is_neither_changed_nor_deleted() {
+async fn foreign_autoscaler_is_left_alone() {
     let server = Server::new();
     let name = object(AUTOSCALERS, "el");
     let theirs = add(

@@ -23,7 +23,7 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{info, warn};
 
 use super::{Certificate, provider};
-use crate::{ProcessError, serve::Secure};
+use crate::serve::Secure;
 
 /// How often the file is read.
 const EVERY: Duration = Duration::from_secs(5);
@@ -47,6 +47,13 @@ pub enum ClientsError {
     Unusable(String),
 }
 
+/// Why connections cannot be secured.
+#[derive(Debug)]
+pub(crate) enum SecurityError {
+    Tls(rustls::Error),
+    ClientCa { path: PathBuf, error: ClientsError },
+}
+
 /// How connections to the webhooks are secured now.
 pub(crate) struct Security {
     certificate: Arc<Certificate>,
@@ -64,12 +71,12 @@ impl Security {
     pub(crate) fn new(
         certificate: &Arc<Certificate>,
         client_ca: Option<PathBuf>,
-    ) -> Result<Arc<Self>, ProcessError> {
+    ) -> Result<Arc<Self>, SecurityError> {
         let mut text = Vec::new();
         let mut trusted = None;
         if let Some(path) = &client_ca {
             let read = read(path).and_then(|text| Ok((verifier(&text)?, text)));
-            let (verifier, found) = read.map_err(|error| ProcessError::ClientCa {
+            let (verifier, found) = read.map_err(|error| SecurityError::ClientCa {
                 path: path.clone(),
                 error,
             })?;
@@ -78,7 +85,7 @@ impl Security {
         }
         let config = certificate
             .server_config(trusted)
-            .map_err(ProcessError::Tls)?;
+            .map_err(SecurityError::Tls)?;
         Ok(Arc::new(Self {
             certificate: Arc::clone(certificate),
             client_ca,

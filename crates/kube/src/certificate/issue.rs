@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewed_bundle_trusts_the_one_before_and_no_older_one() {
+    fn renewed_bundle_trusts_previous_certificate() {
         let names = ["trainyard.n.svc".to_owned()];
         let now: Timestamp = "2026-03-01T12:00:00Z".parse().unwrap();
         let first = issue(&names, now, None).unwrap();

@@ -89,8 +89,7 @@ pub(super) async fn put(caller: &Caller, authority: &str) -> Result<(), Certific
         if let Some(admission) = there(found, "read the webhook configuration", name)?
             && let Some(patch) = admission_patch(&admission, authority)
         {
-            let patched = caller.json_patch(path, name, &patch).await;
-            done(patched, "change the webhook configuration", name)?;
+            done(caller.json_patch(path, name, &patch).await, name)?;
         }
     }
     let name = format!("{}.{}", crd::plural(crd::MPI_STORAGE), crd::GROUP);
@@ -98,8 +97,7 @@ pub(super) async fn put(caller: &Caller, authority: &str) -> Result<(), Certific
     if let Some(definition) = there(found, "read the definition", &name)?
         && let Some(patch) = conversion_patch(&definition, authority)
     {
-        let patched = caller.json_patch(CRD_PATH, &name, &patch).await;
-        done(patched, "change the definition", &name)?;
+        done(caller.json_patch(CRD_PATH, &name, &patch).await, &name)?;
     }
     Ok(())
 }
@@ -112,24 +110,25 @@ fn there<T>(
     match found {
         Ok(found) => Ok(Some(found)),
         Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(failed(tried, name, error)),
+        Err(error) => Err(CertificateError::Call {
+            tried: format!("{tried} `{name}`"),
+            error,
+        }),
     }
 }
 
-fn done(patched: Result<(), CallError>, tried: &str, name: &str) -> Result<(), CertificateError> {
+fn done(patched: Result<(), CallError>, name: &str) -> Result<(), CertificateError> {
     match patched {
         Ok(()) => {
             info!(name, "The API server trusts the webhook certificate");
             Ok(())
         }
-        Err(error) => Err(failed(tried, name, error)),
-    }
-}
-
-fn failed(tried: &str, name: &str, error: CallError) -> CertificateError {
-    CertificateError::Call {
-        tried: format!("{tried} `{name}`"),
-        error,
+        // It was removed since it was read.
+        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) => Err(CertificateError::Untrusted {
+            name: name.to_owned(),
+            error,
+        }),
     }
 }
 

@@ -100,7 +100,7 @@ fn an_edited_annotation_is_left_alone() {
 }
 
 #[test]
-fn a_field_that_is_written_wins_over_one_that_was_put_away() {
+fn written_field_wins_over_stored_one() {
     let both = job(
         V1,
         json!({ V2BETA1_FIELDS: r#"{"slotsPerWorker":9,"mpiImplementation":"MPICH"}"# }),

@@ -5,6 +5,7 @@
 //! required is learned from the way back: a field that is written although nothing was read.
 //!
 //! Owns no rule of Kubernetes; [`schema`](super::schema) adds what types do not know.
+//! Why not `schemars`: `docs/decisions/0010-crd-schemas-from-serde.md`.
 //!
 //! Invariant: a field that the linked version of the API has is in the shape, so that nothing a
 //! user may write into a pod template is dropped by the API server.

@@ -3,6 +3,7 @@
 use std::{io, time::Duration};
 
 use thiserror::Error;
+use trainyard_core::fabric::NotAFabric;
 
 use crate::{ProcessError, api::Answer, plain};
 
@@ -61,6 +62,14 @@ pub enum LookError {
         words: String,
         /// Its HTTP status; 0 where it could not be asked.
         code: u16,
+    },
+    /// A fabric of the cluster is not valid.
+    #[error("cannot use the fabric `{name}`")]
+    BadFabric {
+        /// Its name.
+        name: String,
+        /// What is wrong with it.
+        source: NotAFabric,
     },
 }
 

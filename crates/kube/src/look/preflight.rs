@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use kube::core::{DynamicObject, Request, params::GetParams};
 use serde_json::Value;
 use trainyard_core::{
     fabric::{self, FabricSpec},
@@ -15,7 +14,8 @@ use crate::{
     crd,
     lease::Fence,
     metrics::Metrics,
-    preflight::{PreflightFound, Runner, SETS_UP, token},
+    plain::sentence,
+    preflight_run::{PreflightFound, Runner, SETS_UP, token},
 };
 
 /// Calls under way at once.
@@ -61,14 +61,15 @@ impl Look {
                 sets_up_within: SETS_UP,
             };
             let found = tokio::select! {
-                found = runner.run(pods, say) => found.map_err(PreflightStopped::NoResult),
+                found = runner.run(pods, say) => found.map_err(|error| PreflightStopped::NoResult(sentence(&error))),
                 () = asked_to_end() => Err(PreflightStopped::Interrupted),
             };
             if found.is_err()
                 && let Err(error) = runner.remove().await
             {
                 say(format!(
-                    "cannot delete the pods (they end at their deadline): {error}"
+                    "cannot delete the pods (they end at their deadline): {}",
+                    sentence(&error)
                 ));
             }
             found
@@ -76,18 +77,17 @@ impl Look {
     }
 
     /// What the cluster has of the fabric `name`.
-    pub fn fabric(&self, name: &str) -> Result<FabricSpec, String> {
+    pub fn fabric(&self, name: &str) -> Result<FabricSpec, LookError> {
         let (group, version) = crd::fabric_group_and_version();
         let path = format!("/apis/{group}/{version}/{}", crd::FABRICS);
-        let request = Request::new(path).get(name, &GetParams::default());
-        let request = request.map_err(|error| error.to_string())?;
-        let asked = self.api.client.request::<DynamicObject>(request);
-        let object = self
-            .runtime
-            .block_on(asked)
-            .map_err(|error| error.to_string())?;
-        let value: Value = serde_json::to_value(object).map_err(|error| error.to_string())?;
-        fabric::read_value(&value).map(|fabric| fabric.spec)
+        let tried = format!("read the fabric `{name}`");
+        let object = self.api.get::<Value>(&tried, &path, name);
+        let object = self.runtime.block_on(object)?;
+        let read = fabric::read_value(&object).map_err(|source| LookError::BadFabric {
+            name: name.to_owned(),
+            source,
+        })?;
+        Ok(read.spec)
     }
 }
 

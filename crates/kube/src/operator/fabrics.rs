@@ -87,7 +87,7 @@ impl Operator {
 
 /// `job` as its attempt is launched: on the fabric that the attempt is on, or, before that is settled, on
 /// the one that is there.
-pub(crate) fn fitted(job: &Job, status: &JobStatus, seen: &SeenFabric) -> Option<Job> {
+pub(super) fn fitted(job: &Job, status: &JobStatus, seen: &SeenFabric) -> Option<Job> {
     let settled = status.trainyard.fabric.as_ref();
     let fabric = match (settled, seen) {
         (Some(in_use), _) if in_use.spec.is_some() => in_use.fabric()?,

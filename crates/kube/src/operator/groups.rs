@@ -10,16 +10,17 @@ use tokio::sync::Notify;
 use tracing::{debug, info, warn};
 use trainyard_core::{
     job::Grouping,
-    launch::{Claim, Claimant, GangScheduler, Group, GroupApi, Object, Plan},
+    launch::{Claim, Claimant, GangScheduler, GroupApi, Plan},
     spec::Job,
 };
 
 use super::Operator;
 use crate::{
-    act::cause,
+    act::{as_applied, unserved},
     api::CallError,
     feed::{self, Scope, Source},
     key::JobKey,
+    metrics::cause,
     store::{GroupEntry, Known},
     view::{GroupView, JobView},
 };
@@ -160,14 +161,6 @@ impl Operator {
     }
 }
 
-/// The group as it is applied. Whoever moved it to another queue has the last word.
-pub(crate) fn as_applied(mut group: Group, queue: &str) -> serde_json::Value {
-    if !queue.is_empty() && group.spec.get("queue").is_some() {
-        group.spec["queue"] = queue.into();
-    }
-    Object::Group(Box::new(group)).to_value()
-}
-
 /// The message for a pod group of another owner that has the job's name.
 fn taken(key: &JobKey, view: &JobView, api: GroupApi, there: &GroupEntry) -> String {
     let claimant = Claimant {
@@ -178,15 +171,4 @@ fn taken(key: &JobKey, view: &JobView, api: GroupApi, there: &GroupEntry) -> Str
     let claim = Claim::of(claimant, there.controller.as_slice(), there.leaves);
     let why = claim.refusal(api.kind()).unwrap_or_default();
     format!("cannot create {} `{}`: {why}", api.kind(), key.name)
-}
-
-/// One sentence for an API that is not there.
-pub(crate) fn unserved(api: GroupApi) -> String {
-    format!(
-        "this cluster does not serve `{}` of `{}/{}`, which its scheduler needs for gangs: install its \
-         CRDs, or leave gangs to others with `trainyard.dev/gang`",
-        api.resource(),
-        api.group(),
-        api.version()
-    )
 }

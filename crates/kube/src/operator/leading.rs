@@ -3,7 +3,7 @@
 use super::Operator;
 
 impl Operator {
-    /// An operator that begins to lead enqueues every job: while another led, it may have forgotten what it knew.
+    /// An operator that begins to lead enqueues every job: while another led, it has forgotten what it knew.
     pub(super) async fn enqueue_all_on_taking_over(self) {
         let mut leads = self.leads();
         loop {
@@ -15,14 +15,15 @@ impl Operator {
             if leads.wait_for(|leads| !*leads).await.is_err() {
                 return;
             }
+            self.forget_what_leaders_know();
         }
     }
 
     /// Forgets how far jobs are, and removes their gauges: the leader reports them, and what stays here is old from now on. Forgets
-    /// which nodes it assigned, too: should it lead again, another operator may have assigned others, and pods carry those.
+    /// what it decided about nodes, too: should it lead again, another operator may have decided otherwise, and pods and nodes carry that.
     pub(super) fn forget_what_leaders_know(&self) {
         self.reports.forget_all();
-        self.state.store().wait_queue.forget_gangs();
+        self.state.store().fleet.forget_decisions();
         self.caller.metrics.forget_jobs();
     }
 }

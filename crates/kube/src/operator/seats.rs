@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 use trainyard_core::{
-    gang::waits_for_seats,
+    fleet::waits_for_seats,
     job::{self, JobStatus, Seating},
     spec::Job,
 };
@@ -48,7 +48,7 @@ impl Operator {
         let mut store = self.state.store();
         let queued = view.metadata.label(KUEUE_QUEUE).is_some();
         if job::has_ended(status) || !waits_for_seats(job, &self.cluster, queued) {
-            store.wait_queue.forget(&key.gang());
+            store.fleet.queue.forget(&key.gang());
             return Seating::Open;
         }
         store.seating(key, view, job, status, &self.cluster)
@@ -56,7 +56,7 @@ impl Operator {
 
     /// Has the wait queue processed, if something has changed there.
     pub(crate) fn notify_wait_queue(&self) {
-        if self.state.store().wait_queue.take_placement_due() {
+        if self.state.store().fleet.queue.take_placement_due() {
             self.wait_queue_changed.notify_one();
         }
     }
@@ -101,8 +101,8 @@ impl Operator {
             let (looked, waiting) = {
                 let mut store = self.state.store();
                 (
-                    store.wait_queue.place(clock::now()),
-                    store.wait_queue.waiting(),
+                    store.fleet.queue.place(clock::now()),
+                    store.fleet.queue.waiting(),
                 )
             };
             let took = began.elapsed();

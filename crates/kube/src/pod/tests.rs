@@ -82,7 +82,7 @@ fn the_exit_is_that_of_the_training_container() {
 }
 
 #[test]
-fn ends_are_counted_whether_or_not_the_container_runs_again() {
+fn container_ends_are_counted_across_restarts() {
     let terminated = json!({"terminated": {"exitCode": 2}});
     let (runs, waits) = (
         json!({"running": {}}),

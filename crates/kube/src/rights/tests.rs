@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use trainyard_core::launch::{Group, GroupApi, NativeApi, Object};
 
 use super::*;
-use crate::act::resource;
+use crate::path::resource;
 
 #[test]
 fn no_right_is_wider_than_its_place() {

@@ -7,7 +7,7 @@ use super::{
     Server,
     world::{Name, World, stamp, text},
 };
-use crate::{Options, ProgressSource, act::stored_as, clock, convert, crd, operator::Lease};
+use crate::{Options, ProgressSource, clock, convert, crd, operator::Lease, path::stored_as};
 
 /// The namespace of the jobs of tests.
 pub(crate) const NAMESPACE: &str = "n";

@@ -1,5 +1,6 @@
 //! The server itself, and the operator against it.
 
+mod events;
 mod lease;
 mod logs;
 mod look;

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trainyard_core::{fabric::FabricSpec, job::SeenFabric};
+use trainyard_core::{
+    fabric::{FabricSpec, NotAFabric},
+    job::SeenFabric,
+};
 
 use super::Store;
 use crate::{feed::News, key::JobKey, view::FabricView};
@@ -12,7 +15,7 @@ use crate::{feed::News, key::JobKey, view::FabricView};
 pub(crate) struct Fabrics {
     known: Known,
     /// Each of them, or why it cannot be used.
-    by_name: BTreeMap<Box<str>, Result<FabricSpec, String>>,
+    by_name: BTreeMap<Box<str>, Result<FabricSpec, NotAFabric>>,
     /// The jobs to enqueue when something changes here.
     waiting: BTreeSet<JobKey>,
 }

@@ -27,7 +27,7 @@ impl Store {
                     .map(|node| node.metadata.name.as_str())
                     .collect();
                 self.nodes.retain(|name, _| there.contains(&**name));
-                self.wait_queue.forget_nodes();
+                self.fleet.queue.forget_nodes();
                 for node in &nodes {
                     self.put_node(node);
                 }
@@ -47,7 +47,7 @@ impl Store {
             }
             News::Gone(node) => {
                 self.nodes.remove(node.metadata.name.as_str());
-                self.wait_queue.forget_node(&node.metadata.name);
+                self.fleet.queue.forget_node(&node.metadata.name);
                 self.jobs_on(&node.metadata.name)
             }
             News::Version(_) => Vec::new(),
@@ -61,7 +61,8 @@ impl Store {
             None => NodeEntry::new(node),
         };
         let answers = entry.health() == NodeHealth::Ready;
-        self.wait_queue
+        self.fleet
+            .queue
             .update_node(&name, room::of_node(node, answers));
         self.nodes.insert(name, entry);
     }
@@ -85,7 +86,7 @@ impl Store {
             };
             node.lease(&lease.spec, since, at);
             let answers = node.health() == NodeHealth::Ready;
-            self.wait_queue.set_node_responding(name, answers);
+            self.fleet.queue.set_node_responding(name, answers);
             if !answers {
                 changed.extend(self.seats.get(name).into_iter().flatten().cloned());
             }
@@ -95,7 +96,7 @@ impl Store {
 
     /// Whether any job has pods on nodes or waits for nodes, so that the leases of nodes matter.
     pub(crate) fn needs_leases(&self) -> bool {
-        !self.seats.is_empty() || self.wait_queue.waiting() > 0
+        !self.seats.is_empty() || self.fleet.queue.waiting() > 0
     }
 
     fn jobs_on(&self, node: &str) -> Vec<JobKey> {

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use trainyard_core::{
-    gang::GangRevision,
+    fleet::GangRevision,
     job::{self, JobStatus, Seating},
     launch::Cluster,
     spec::Job,
@@ -50,7 +50,8 @@ impl Store {
                 .map(|(name, pod)| (&**name, pod))
         });
         let gang_pods = pods.chain(launchers).map(|(name, pod)| pod.gang_pod(name));
-        self.wait_queue
+        self.fleet
+            .queue
             .seating(job, revision, cluster, gang_pods, crate::clock::now())
     }
 
@@ -58,7 +59,8 @@ impl Store {
     pub(crate) fn update_room(&mut self, news: News<RoomView>) {
         match news {
             News::All(pods, _) => {
-                self.wait_queue
+                self.fleet
+                    .queue
                     .keep_pods(|resident| resident.gang.is_some());
                 for pod in &pods {
                     self.put_room(pod);
@@ -66,7 +68,8 @@ impl Store {
             }
             News::Is(pod) => self.put_room(&pod),
             News::Gone(pod) if !self.has_own_feed(&pod.metadata) => {
-                self.wait_queue
+                self.fleet
+                    .queue
                     .update_pod(room::key_of(&pod.metadata), None);
             }
             News::Gone(_) | News::Version(_) => {}
@@ -75,7 +78,8 @@ impl Store {
 
     fn put_room(&mut self, pod: &RoomView) {
         if !self.has_own_feed(&pod.metadata) {
-            self.wait_queue
+            self.fleet
+                .queue
                 .update_pod(room::key_of(&pod.metadata), room::of_others(pod));
         }
     }
@@ -93,13 +97,13 @@ impl Store {
             News::All(classes, _) => {
                 let classes = classes.iter();
                 let classes = classes.map(|class| (class.metadata.name.clone(), class.class()));
-                self.wait_queue.set_classes(classes.collect());
+                self.fleet.queue.set_classes(classes.collect());
             }
             News::Is(class) => {
                 let name = &class.metadata.name;
-                self.wait_queue.set_class(name, Some(class.class()));
+                self.fleet.queue.set_class(name, Some(class.class()));
             }
-            News::Gone(class) => self.wait_queue.set_class(&class.metadata.name, None),
+            News::Gone(class) => self.fleet.queue.set_class(&class.metadata.name, None),
             News::Version(_) => {}
         }
     }

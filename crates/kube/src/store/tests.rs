@@ -175,18 +175,18 @@ fn pod_of_two_watches_leaves_no_resources_taken() {
     store.update_jobs(News::All(vec![view.clone()], 1), &[Kind::PyTorch]);
     store.update_pods(News::All(vec![pod("p", 10, 1, json!({}))], 10));
     store.update_room(News::Is(room(10, "n")));
-    assert_eq!(store.wait_queue.snapshot().pods.len(), 1);
+    assert_eq!(store.fleet.queue.snapshot().pods.len(), 1);
     // The job goes, then its pod; the feed of everybody's pods is behind.
     store.update_jobs(News::Gone(view), &[Kind::PyTorch]);
     store.update_pods(News::Gone(pod("p", 12, 1, json!({}))));
     store.update_room(News::Is(room(11, "n")));
     store.update_room(News::Gone(room(12, "n")));
-    assert_eq!(store.wait_queue.snapshot().pods.len(), 0);
+    assert_eq!(store.fleet.queue.snapshot().pods.len(), 0);
     // The jobs of other namespaces are followed by nobody here: their pods come and go by this feed alone.
     store.update_room(News::Is(room(13, "elsewhere")));
-    assert_eq!(store.wait_queue.snapshot().pods.len(), 1);
+    assert_eq!(store.fleet.queue.snapshot().pods.len(), 1);
     store.update_room(News::Gone(room(14, "elsewhere")));
-    assert_eq!(store.wait_queue.snapshot().pods.len(), 0);
+    assert_eq!(store.fleet.queue.snapshot().pods.len(), 0);
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn node_stays_usable_while_leases_are_unread() {
         "spec": {"renewTime": "2026-01-01T00:00:00Z", "leaseDurationSeconds": 40},
     }))
     .unwrap();
-    let ready = |store: &Store| store.wait_queue.snapshot().nodes["node"].ready;
+    let ready = |store: &Store| store.fleet.queue.snapshot().nodes["node"].ready;
     let begin = Instant::now();
     let read = |store: &mut Store, second: u64| {
         let now = begin + Duration::from_secs(second);

@@ -50,7 +50,7 @@ fn variable(pod: &Value, name: &str) -> Value {
 }
 
 #[test]
-fn a_job_waits_for_its_fabric_and_keeps_it_for_an_attempt() {
+fn job_waits_for_fabric_and_keeps_it() {
     on_cluster("fabric", |fixture| async move {
         let operator = fixture.operator().await;
         fixture
@@ -78,8 +78,9 @@ fn a_job_waits_for_its_fabric_and_keeps_it_for_an_attempt() {
             let at_shm = |mount: &Value| mount["mountPath"] == "/dev/shm";
             assert!(mounts.as_array().unwrap().iter().any(at_shm), "{mounts:#}");
         }
-        let events = fixture.events("j").await;
         for reason in ["PyTorchJobWaitingForFabric", "PyTorchJobFabricAdded"] {
+            fixture.until_event("j", |known, _| known == reason).await;
+            let events = fixture.events("j").await;
             let found = events.iter().filter(|(known, _)| known == reason);
             assert_eq!(found.count(), 1, "{reason}: {events:#?}");
         }
@@ -218,7 +219,7 @@ fn gradients_use_the_fabric_interface() {
 }
 
 #[test]
-fn an_interface_that_is_not_there_is_what_the_job_reports() {
+fn missing_interface_is_reported() {
     on_real_nodes("wrong-interface", |fixture| async move {
         let operator = fixture.operator().await;
         put_macvlan(&fixture, "10.77.2.0/24").await;
@@ -241,12 +242,12 @@ fn an_interface_that_is_not_there_is_what_the_job_reports() {
             .await;
         let sentence = &status["trainyard"]["lastFailure"]["verdict"]["sentence"];
         assert!(sentence.as_str().unwrap().contains("ib0"), "{status:#}");
-        let events = fixture.events("j").await;
-        let wanted = |(reason, message): &(String, String)| {
-            reason == "PyTorchJobFabricDisagrees"
-                && message.contains("`GLOO_SOCKET_IFNAME` is `ib0`, the fabric has `net1`")
-        };
-        assert!(events.iter().any(wanted), "{events:#?}");
+        fixture
+            .until_event("j", |reason, message| {
+                reason == "PyTorchJobFabricDisagrees"
+                    && message.contains("`GLOO_SOCKET_IFNAME` is `ib0`, the fabric has `net1`")
+            })
+            .await;
         remove_fabric(&fixture).await;
         operator.stop().await;
     });

@@ -39,7 +39,7 @@ fn failing_job_is_retried_up_to_its_limit() {
 }
 
 #[test]
-fn a_failed_job_whose_children_are_deleted_starts_nothing() {
+fn failed_job_does_not_recreate_children() {
     on_cluster("terminal", |fixture| async move {
         let operator = fixture.operator().await;
         let mut job = pytorch("done", 1, &ends(1, "50ms"));
@@ -148,13 +148,9 @@ fn a_poison_job_is_marked_and_harms_no_other() {
             let message = status["trainyard"]["waiting"]["message"].as_str().unwrap();
             assert!(message.contains(words), "{message}");
             assert!(!holds(&status, "Running"));
-            let events = fixture.events(name).await;
-            assert!(
-                events
-                    .iter()
-                    .any(|(reason, _)| reason == "PyTorchJobFailedValidation"),
-                "{events:?}"
-            );
+            fixture
+                .until_event(name, |reason, _| reason == "PyTorchJobFailedValidation")
+                .await;
         }
         operator.stop().await;
     });

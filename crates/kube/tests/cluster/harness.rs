@@ -245,7 +245,18 @@ impl TestNamespace {
         }
     }
 
-    /// The reasons of the events on the job, in order of time.
+    /// Waits until the job has an event that is `wanted`; they are written a little later than the status.
+    pub(crate) async fn until_event(&self, job: &str, wanted: impl Fn(&str, &str) -> bool) {
+        self.until("the event is there", || async {
+            let events = self.events(job).await;
+            let mut events = events.iter();
+            let found = events.any(|(reason, message)| wanted(reason, message));
+            found.then_some(())
+        })
+        .await;
+    }
+
+    /// The reasons and messages of the events on the job.
     pub(crate) async fn events(&self, job: &str) -> Vec<(String, String)> {
         let params = ListParams::default().fields(&format!("involvedObject.name={job}"));
         let events = self.api("", "v1", "Event").list(&params).await.unwrap();

@@ -99,7 +99,7 @@ async fn waits(fixture: &TestNamespace, job: &str) -> String {
 }
 
 #[test]
-fn of_two_jobs_with_room_for_one_the_other_holds_nothing() {
+fn job_without_room_holds_no_nodes() {
     on_cluster("room-for-one", |fixture| async move {
         let rack = Rack::new(&fixture, 3).await;
         let operator = fixture.operator().await;
@@ -145,7 +145,7 @@ fn of_two_jobs_with_room_for_one_the_other_holds_nothing() {
 }
 
 #[test]
-fn a_launcher_starts_when_its_held_back_workers_got_seats() {
+fn launcher_starts_after_workers_are_assigned() {
     on_cluster("launcher", |fixture| async move {
         let rack = Rack::new(&fixture, 2).await;
         let operator = fixture
@@ -299,14 +299,11 @@ fn preemption_evicts_and_restarts_the_victim() {
             (&spent["preemption"], &spent["user"]),
             (&json!(1), &json!(0))
         );
-        let events = fixture.events("cheap").await;
-        let event = events
-            .iter()
-            .find(|(reason, _)| reason == "PyTorchJobPreempted");
-        assert!(
-            event.is_some_and(|(_, message)| message.contains("priority 1000 is above 0")),
-            "the price is said: {events:#?}"
-        );
+        fixture
+            .until_event("cheap", |reason, message| {
+                reason == "PyTorchJobPreempted" && message.contains("priority 1000 is above 0")
+            })
+            .await;
 
         fixture
             .jobs("PyTorchJob")

@@ -112,9 +112,9 @@ fn passed_preflight_starts_only_its_own_gang() {
         let status = fixture.until_condition(KIND, "smoke", "Succeeded").await;
         assert_eq!(status["trainyard"]["preflight"]["round"], 1, "{status:#}");
         assert_eq!(status["trainyard"]["attempt"], 1, "{status:#}");
-        let events = fixture.events("smoke").await;
-        let passed = |(reason, _): &(String, String)| reason == "PyTorchJobPreflightPassed";
-        assert!(events.iter().any(passed), "{events:#?}");
+        fixture
+            .until_event("smoke", |reason, _| reason == "PyTorchJobPreflightPassed")
+            .await;
         fixture
             .until("no pod of the preflight is left", || async {
                 (fixture.pod_map().await.len() == ranks(&fixture).await.len()).then_some(())
@@ -307,7 +307,7 @@ fn a_node_on_probation_comes_back_once_it_passes() {
 }
 
 #[test]
-fn a_node_that_failed_before_is_swapped_for_another_seat() {
+fn preflight_swaps_node_that_failed_before() {
     on_cluster("swapped", |fixture| async move {
         let operator = operator(&fixture).await;
         let rack = Rack::new(&fixture, 2).await;

@@ -3,9 +3,8 @@
 //! Invariant: a member that does not answer in time is gone from then on, and is reported as such; the
 //! preflight continues with the others.
 
+mod measure;
 mod members;
-mod rounds;
-mod tools;
 mod volumes;
 
 use std::{
@@ -15,9 +14,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use trainyard_core::probe::{Check, NodeReport, Reading, Report, compare, examine, paths};
+use trainyard_core::probe::{Reading, Report, compose, paths};
 
-use self::members::Members;
+use self::{measure::Measuring, members::Members};
 use super::{
     Conduct, Settings,
     limit::Limit,
@@ -77,44 +76,27 @@ pub(super) fn run_leader_on(
 fn report(settings: &Settings, conduct: &Conduct, members: &mut Members, limit: Limit) -> Report {
     let mut readings = read(members, limit);
     clocks(members, &mut readings, settings, limit);
-    let measured = rounds::conduct(settings, conduct, members, limit);
-    let volumes = volumes::conduct(settings, members, limit);
+    let mut measuring = Measuring {
+        settings,
+        conduct,
+        members,
+        limit,
+        last_id: 0,
+    };
+    let streams = measuring.streams();
+    let volumes = volumes::conduct(settings, measuring.members, limit);
     // Last: an external program that hangs costs nothing but its own answer.
-    let by_tools = tools::conduct(settings, conduct, members, &readings, limit);
+    let programs = measuring.programs(&readings);
 
-    let mut checks: BTreeMap<String, Vec<Check>> = BTreeMap::new();
-    for (name, reading) in &readings {
-        checks
-            .entry(name.clone())
-            .or_default()
-            .extend(examine(reading, &settings.needs));
-    }
-    for of_nodes in [
-        compare(&readings, &settings.needs),
-        measured.nodes,
-        volumes,
-        by_tools.nodes,
-    ] {
-        for (name, own) in of_nodes {
-            checks.entry(name).or_default().extend(own);
-        }
-    }
-    for (name, lost) in members.attendance(conduct) {
-        checks
-            .entry(name)
-            .or_default()
-            .push(paths::joined(lost.as_deref()));
-    }
-    let nodes = checks.into_iter().map(|(name, mut checks)| {
-        // Sorted by layer, and in the order of the catalogue within each.
-        checks.sort_by_key(|check| check.layer);
-        (name, NodeReport { checks })
-    });
-    let shared = measured.shared.into_iter().chain(by_tools.shared);
+    let attendance = members.attendance(conduct).into_iter();
+    let attendance = attendance.map(|(name, lost)| (name, vec![paths::joined(lost.as_deref())]));
+    let measured = [streams.nodes, volumes, programs.nodes].into_iter();
+    let measured = measured.flatten().chain(attendance);
+    let shared = streams.shared.into_iter().chain(programs.shared);
     Report {
-        nodes: nodes.collect(),
+        nodes: compose(&readings, &settings.needs, measured),
         shared: shared.collect(),
-        leave: measured.leave.into_iter().chain(by_tools.leave).collect(),
+        leave: streams.leave.into_iter().chain(programs.leave).collect(),
     }
 }
 

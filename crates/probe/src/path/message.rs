@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     net::{IpAddr, SocketAddr},
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
@@ -11,8 +12,9 @@ use trainyard_core::probe::{
     tools::{Collective, Port},
 };
 
-/// The version of the protocol. Pods of one preflight run one image, so another one is a mistake.
-pub(super) const VERSION: u32 = 1;
+/// The version of the protocol. Pods of one preflight run one image; with a tag that was moved meanwhile they may not,
+/// and the leader refuses those of another version.
+pub(super) const VERSION: u32 = 2;
 
 /// The largest first message of a connection, before it is known who sends it.
 pub(super) const LARGEST_HELLO: usize = 4096;
@@ -38,42 +40,61 @@ pub(super) enum Request {
     Read,
     /// The time.
     Clock,
-    /// A measurement with another peer.
-    Measure(Measure),
-    /// A part in a ring.
-    Ring(RingPart),
+    /// A part in a measurement.
+    Measure(Part),
     /// A file on a volume: write, check or remove it.
     Volume(VolumeStep),
     /// Which external programs are here.
     Programs,
-    /// A measurement over RDMA with another peer.
-    Rdma(RdmaPart),
-    /// An all-reduce of the GPUs of this pod.
-    Collective(CollectivePart),
     /// Nothing more.
     Goodbye,
+    /// This peer cannot take part, and why. It is the first message, or none.
+    Refused(String),
 }
 
-/// One side of a measured pair.
+/// A peer's part in a measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Measure {
+pub(super) struct Part {
     /// Which connections belong to it.
     pub(super) id: u64,
-    /// Whom to connect to; the other side waits for that.
+    /// Whom of a pair to connect to; the other side waits for that.
     pub(super) to: Option<SocketAddr>,
+    /// How long it may take.
+    pub(super) limit: Duration,
+    pub(super) measure: Measure,
+}
+
+/// What is measured, and by what.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Measure {
+    /// A pair, by streams of TCP.
+    Streams,
+    /// A pair, by `ib_write_bw`.
+    Rdma(RdmaPart),
+    /// All nodes at once, by an all-reduce around a ring.
+    Ring(RingPart),
+    /// The GPUs of this pod, so many, by `all_reduce_perf`.
+    Collective(u32),
+}
+
+/// One side of a pair that is measured over RDMA.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct RdmaPart {
+    /// The port of this side.
+    pub(super) port: Port,
+    /// How long each direction is measured.
+    pub(super) seconds: u64,
 }
 
 /// One part in a ring.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct RingPart {
-    pub(super) id: u64,
     pub(super) rank: usize,
     pub(super) size: usize,
     /// The next one around.
     pub(super) next: SocketAddr,
     pub(super) bytes: usize,
     pub(super) repeats: u32,
-    pub(super) limit_millis: u64,
 }
 
 /// What to do on a volume.
@@ -94,57 +115,39 @@ pub(super) enum VolumeAction {
     Remove { name: String },
 }
 
-/// One side of a pair that is measured over RDMA.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct RdmaPart {
-    /// Which connections belong to it.
-    pub(super) id: u64,
-    /// Whom to connect to; the other side waits for that.
-    pub(super) to: Option<SocketAddr>,
-    /// The port of this side.
-    pub(super) port: Port,
-    /// How long each direction is measured.
-    pub(super) seconds: u64,
-    pub(super) limit_millis: u64,
-}
-
-/// An all-reduce of the GPUs of one pod.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct CollectivePart {
-    pub(super) gpus: u32,
-    pub(super) limit_millis: u64,
-}
-
 /// What a peer answers.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
     Read(Box<Reading>),
     /// Microseconds since 1970.
     Clock(i64),
-    Measured(Measured),
-    Ringed(Ringed),
+    Pair(Side),
+    Ring(Ringed),
+    Collective(Collective),
     /// The names of files that are not as they should be, each with the reason.
     Volume(Vec<(String, String)>),
     /// Their names.
     Programs(BTreeSet<String>),
-    Rdma(RdmaSide),
-    Collective(Collective),
     Goodbye,
 }
 
 /// What one side of a pair saw.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Measured {
+pub(super) struct Side {
     /// The median of small messages there and back; of the side that connects.
     pub(super) round_trip_micros: Option<u64>,
-    /// Bits in a second that arrived at this side.
-    pub(super) received: Option<f64>,
+    /// Bits in a second: of a stream those that arrived at this side, over RDMA those that it sent.
+    pub(super) rate: Option<f64>,
     /// Of the segments that this side sent, the part that it had to send again.
     pub(super) sent_again: Option<f64>,
     /// Small messages passed, large ones did not.
     pub(super) stalled: bool,
     /// Why it did not finish.
     pub(super) trouble: Option<String>,
+    /// Whether that is because the program of the other side was not there.
+    pub(super) found_nobody: bool,
+    /// What went wrong with the program by which this side received.
+    pub(super) serving_trouble: Option<String>,
 }
 
 /// What one part of a ring saw.
@@ -155,19 +158,6 @@ pub(super) struct Ringed {
     /// Whether every sum was right.
     pub(super) right: bool,
     pub(super) trouble: Option<String>,
-}
-
-/// What one side of a pair reached over RDMA.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct RdmaSide {
-    /// Bits in a second that this side sent.
-    pub(super) sent: Option<f64>,
-    /// Why it sent nothing.
-    pub(super) trouble: Option<String>,
-    /// Whether that is because the program of the other side was not there.
-    pub(super) found_nobody: bool,
-    /// What went wrong with the program by which this side received.
-    pub(super) serving_trouble: Option<String>,
 }
 
 /// The first message of a connection between peers.

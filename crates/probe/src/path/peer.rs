@@ -13,7 +13,7 @@ use trainyard_core::probe::tools::{nccl, perftest};
 use super::{
     Settings, frame,
     limit::Limit,
-    message::{Answer, Hello, Request, VERSION, VolumeAction, VolumeStep},
+    message::{Answer, Hello, Measure, Part, Request, VERSION, VolumeAction, VolumeStep},
     ring,
     socket::{Binding, SocketError},
     stream::Session,
@@ -50,6 +50,14 @@ pub enum PeerError {
         #[source]
         source: io::Error,
     },
+    /// The leader refused this peer.
+    #[error("the leader at `{leader}` refused this pod: {why}")]
+    Refused {
+        /// Its address.
+        leader: SocketAddr,
+        /// The message of the leader.
+        why: String,
+    },
     /// It cannot open a port to be measured at.
     #[error("cannot open a port for measurements")]
     Listen(#[source] SocketError),
@@ -82,6 +90,9 @@ pub fn join(settings: &Settings, leader: SocketAddr) -> Result<(), PeerError> {
     };
     loop {
         let request: Request = frame::read(&stream, frame::LARGEST, limit).map_err(lost)?;
+        if let Request::Refused(why) = request {
+            return Err(PeerError::Refused { leader, why });
+        }
         let is_last = matches!(request, Request::Goodbye);
         let answer = peer.answer(request);
         frame::write(&stream, &answer, limit).map_err(lost)?;
@@ -117,6 +128,24 @@ struct Peer<'a> {
 
 impl Peer<'_> {
     fn answer(&self, request: Request) -> Answer {
+        match request {
+            Request::Read => {
+                let reading = crate::read(&self.settings.root, &self.settings.needs);
+                Answer::Read(Box::new(reading))
+            }
+            Request::Clock => Answer::Clock(now_micros()),
+            Request::Measure(part) => self.measure(&part),
+            Request::Volume(step) => Answer::Volume(self.volume(&step)),
+            Request::Programs => {
+                let known = [perftest::PROGRAM, nccl::PROGRAM].into_iter();
+                let here = known.filter(|name| find(name, &self.settings.programs).is_some());
+                Answer::Programs(here.map(str::to_owned).collect())
+            }
+            Request::Goodbye | Request::Refused(_) => Answer::Goodbye,
+        }
+    }
+
+    fn measure(&self, part: &Part) -> Answer {
         let session = Session {
             binding: &self.binding,
             listener: &self.listener,
@@ -125,26 +154,13 @@ impl Peer<'_> {
             patience: self.settings.patience(),
         };
         let programs = &self.settings.programs;
-        match request {
-            Request::Read => {
-                let reading = crate::read(&self.settings.root, &self.settings.needs);
-                Answer::Read(Box::new(reading))
+        match &part.measure {
+            Measure::Streams => Answer::Pair(session.pair(part.to, part.id)),
+            Measure::Rdma(own) => Answer::Pair(tools::rdma(&session, programs, part, own)),
+            Measure::Ring(own) => Answer::Ring(ring::take_part(&session, part, own)),
+            Measure::Collective(gpus) => {
+                Answer::Collective(tools::collective(programs, *gpus, part.limit))
             }
-            Request::Clock => Answer::Clock(now_micros()),
-            Request::Measure(measure) => Answer::Measured(match measure.to {
-                Some(address) => session.towards(address, measure.id),
-                None => session.awaited(measure.id),
-            }),
-            Request::Ring(part) => Answer::Ringed(ring::take_part(&session, &part)),
-            Request::Volume(step) => Answer::Volume(self.volume(&step)),
-            Request::Programs => {
-                let known = [perftest::PROGRAM, nccl::PROGRAM].into_iter();
-                let here = known.filter(|name| find(name, programs).is_some());
-                Answer::Programs(here.map(str::to_owned).collect())
-            }
-            Request::Rdma(part) => Answer::Rdma(tools::rdma(&session, programs, &part)),
-            Request::Collective(part) => Answer::Collective(tools::collective(programs, &part)),
-            Request::Goodbye => Answer::Goodbye,
         }
     }
 

@@ -13,51 +13,55 @@ use std::{
 use trainyard_core::probe::ring;
 
 use super::{
+    error::PathError,
     frame,
     limit::Limit,
-    message::{Purpose, RingPart, Ringed},
-    stream::{Session, describe_error},
+    message::{Part, Purpose, RingPart, Ringed},
+    stream::Session,
 };
 
 /// Bytes that are read before they are added.
 const BLOCK: usize = 64 << 10;
 
 /// Takes part in a ring.
-pub(super) fn take_part(session: &Session<'_>, part: &RingPart) -> Ringed {
-    match reduce(session, part) {
+pub(super) fn take_part(session: &Session<'_>, part: &Part, own: &RingPart) -> Ringed {
+    match reduce(session, part, own) {
         Ok((time, right)) => Ringed {
             micros: u64::try_from(time.as_micros()).ok(),
             right,
             trouble: None,
         },
-        Err(trouble) => Ringed {
-            trouble: Some(trouble),
+        Err(error) => Ringed {
+            trouble: Some(error.sentence()),
             ..Ringed::default()
         },
     }
 }
 
-fn reduce(session: &Session<'_>, part: &RingPart) -> Result<(Duration, bool), String> {
-    let limit = Limit::after(Duration::from_millis(part.limit_millis));
+fn reduce(
+    session: &Session<'_>,
+    part: &Part,
+    own: &RingPart,
+) -> Result<(Duration, bool), PathError> {
+    let limit = Limit::after(part.limit);
     // A side that connects waits until the other accepts, so each does both at once.
     let (next, previous) = thread::scope(|scope| {
-        let next = scope.spawn(|| session.open(part.next, part.id, Purpose::Ring));
+        let next = scope.spawn(|| session.open(own.next, part.id, Purpose::Ring));
         let previous = session.accept(part.id, Purpose::Ring, session.patience);
         let next = next
             .join()
-            .unwrap_or_else(|_| Err("connecting ended".to_owned()));
+            .unwrap_or_else(|_| Err(PathError::ConnectPanicked));
         (next, previous)
     });
     let (next, previous) = (next?, previous?);
     let mut best = Duration::MAX;
     let mut right = true;
-    for _ in 0..part.repeats.max(1) {
-        let mut words = ring::contribution(part.rank, part.bytes / 8);
+    for _ in 0..own.repeats.max(1) {
+        let mut words = ring::contribution(own.rank, own.bytes / 8);
         let start = Instant::now();
-        once(&next, &previous, part, &mut words, limit)
-            .map_err(|error| describe_error("the ring", &error))?;
+        once(&next, &previous, own, &mut words, limit).map_err(PathError::Ring)?;
         best = best.min(start.elapsed());
-        right &= ring::is_sum(&words, part.size);
+        right &= ring::is_sum(&words, own.size);
     }
     Ok((best, right))
 }

@@ -11,15 +11,13 @@ use std::{
 };
 
 use thiserror::Error;
-use trainyard_core::{launch::preflight::variable_name, probe::Needs};
+use trainyard_core::{
+    launch::preflight::{MARKER, MEASURES, PORT, variable_name},
+    probe::Needs,
+};
 
-use super::{Conduct, PORT, PeerError, Settings, SocketError, join, run_leader};
+use super::{Conduct, PeerError, Settings, SocketError, join, run_leader};
 
-/// What stands before the report, on a line of its own, so that it is found in a log.
-pub const MARKER: &str = "trainyard-preflight-report: ";
-
-/// The limit on the whole, unless another is given.
-const TIMEOUT: Duration = Duration::from_mins(2);
 /// How long one direction of a pair is measured by default: long enough for TCP to find its speed
 /// on any link of a data centre, short enough for twenty rounds in a minute.
 const MEASURE: Duration = Duration::from_secs(1);
@@ -88,7 +86,7 @@ fn settings(variable: &dyn Fn(&str) -> Option<String>) -> Result<Settings, Serve
             .filter(|root| !root.is_empty())
             .map_or_else(|| PathBuf::from("/"), PathBuf::from),
         timeout: seconds
-            .map_or(TIMEOUT, Duration::from_secs)
+            .map_or(MEASURES, Duration::from_secs)
             .max(Duration::from_secs(1)),
         measure: millis
             .map_or(MEASURE, Duration::from_millis)

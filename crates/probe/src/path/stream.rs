@@ -15,9 +15,10 @@ use std::{
 use nix::poll::PollFlags;
 
 use super::{
+    error::PathError,
     frame,
     limit::{Limit, is_timeout},
-    message::{LARGEST_HELLO, Measured, Opening, Purpose, same_token},
+    message::{LARGEST_HELLO, Opening, Purpose, Side, same_token},
     socket::{Binding, accept, wait},
 };
 
@@ -138,56 +139,47 @@ pub(super) struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// The side that connects.
-    pub(super) fn towards(&self, address: SocketAddr, id: u64) -> Measured {
-        let mut measured = Measured::default();
-        measured.trouble = self.connect_side(address, id, &mut measured).err();
-        measured
+    /// One side of a pair: the one that connects `to` the other, or the one that is connected to.
+    pub(super) fn pair(&self, to: Option<SocketAddr>, id: u64) -> Side {
+        let mut side = Side::default();
+        let done = match to {
+            Some(address) => self.connect_side(address, id, &mut side),
+            None => self.accept_side(id, &mut side),
+        };
+        side.trouble = done.err().map(|error| error.sentence());
+        side
     }
 
-    /// The side that is connected to.
-    pub(super) fn awaited(&self, id: u64) -> Measured {
-        let mut measured = Measured::default();
-        measured.trouble = self.accept_side(id, &mut measured).err();
-        measured
-    }
-
-    fn connect_side(
-        &self,
-        address: SocketAddr,
-        id: u64,
-        measured: &mut Measured,
-    ) -> Result<(), String> {
+    fn connect_side(&self, address: SocketAddr, id: u64, side: &mut Side) -> Result<(), PathError> {
         let stream = self.open(address, id, Purpose::Forward)?;
-        measured.round_trip_micros = Some(self.round_trips(&stream)?);
-        let before = segments();
-        send(&stream, self.measure, self.patience)
-            .map_err(|error| describe_error("sending", &error))?;
-        measured.sent_again = sent_again(before, segments());
+        side.round_trip_micros = Some(self.round_trips(&stream)?);
+        self.send(&stream, side)?;
         drop(stream);
         let stream = self.open(address, id, Purpose::Backward)?;
-        self.count(&stream, measured)
+        self.count(&stream, side)
     }
 
-    fn accept_side(&self, id: u64, measured: &mut Measured) -> Result<(), String> {
+    fn accept_side(&self, id: u64, side: &mut Side) -> Result<(), PathError> {
         let stream = self.accept(id, Purpose::Forward, self.patience)?;
         self.echo(&stream)?;
-        self.count(&stream, measured)?;
+        self.count(&stream, side)?;
         drop(stream);
         let wait = self.measure + self.patience;
         let stream = self.accept(id, Purpose::Backward, wait)?;
+        self.send(&stream, side)
+    }
+
+    fn send(&self, stream: &TcpStream, side: &mut Side) -> Result<(), PathError> {
         let before = segments();
-        send(&stream, self.measure, self.patience)
-            .map_err(|error| describe_error("sending", &error))?;
-        measured.sent_again = sent_again(before, segments());
+        send(stream, self.measure, self.patience).map_err(PathError::Send)?;
+        side.sent_again = sent_again(before, segments());
         Ok(())
     }
 
-    fn count(&self, stream: &TcpStream, measured: &mut Measured) -> Result<(), String> {
-        let received =
-            receive(stream, self.measure).map_err(|error| describe_error("receiving", &error))?;
-        measured.received = Some(received.rate());
-        measured.stalled = received.bytes == 0;
+    fn count(&self, stream: &TcpStream, side: &mut Side) -> Result<(), PathError> {
+        let received = receive(stream, self.measure).map_err(PathError::Receive)?;
+        side.rate = Some(received.rate());
+        side.stalled = received.bytes == 0;
         Ok(())
     }
 
@@ -197,21 +189,22 @@ impl Session<'_> {
         address: SocketAddr,
         id: u64,
         purpose: Purpose,
-    ) -> Result<TcpStream, String> {
+    ) -> Result<TcpStream, PathError> {
         let limit = Limit::after(self.patience);
-        let connecting = |error| describe_error("connecting", &error);
-        let stream = self.binding.connect(address, limit).map_err(connecting)?;
+        let stream = self
+            .binding
+            .connect(address, limit)
+            .map_err(PathError::Connect)?;
         let opening = Opening {
             token: self.token.to_owned(),
             id,
             purpose,
         };
-        frame::write(&stream, &opening, limit).map_err(connecting)?;
+        frame::write(&stream, &opening, limit).map_err(PathError::Connect)?;
         let mut taken = [0];
         // The other side may still be busy with the stream before this one.
         let limit = Limit::after(self.measure + self.patience);
-        frame::read_exact(&stream, &mut taken, limit)
-            .map_err(|error| describe_error("waiting for the first byte", &error))?;
+        frame::read_exact(&stream, &mut taken, limit).map_err(PathError::FirstByte)?;
         Ok(stream)
     }
 
@@ -222,11 +215,10 @@ impl Session<'_> {
         id: u64,
         purpose: Purpose,
         wait: Duration,
-    ) -> Result<TcpStream, String> {
+    ) -> Result<TcpStream, PathError> {
         let limit = Limit::after(wait);
         loop {
-            let waiting = |error| describe_error("waiting to be connected to", &error);
-            let (stream, _) = accept(self.listener, limit).map_err(waiting)?;
+            let (stream, _) = accept(self.listener, limit).map_err(PathError::Accept)?;
             let opening = frame::read(&stream, LARGEST_HELLO, limit.within(self.patience));
             let Ok(Opening {
                 token,
@@ -237,21 +229,20 @@ impl Session<'_> {
                 continue;
             };
             if same_token(self.token, &token) && (other, wanted) == (id, purpose) {
-                frame::write_all(&stream, &[1], limit).map_err(waiting)?;
+                frame::write_all(&stream, &[1], limit).map_err(PathError::Accept)?;
                 return Ok(stream);
             }
         }
     }
 
-    fn round_trips(&self, stream: &TcpStream) -> Result<u64, String> {
+    fn round_trips(&self, stream: &TcpStream) -> Result<u64, PathError> {
         let limit = Limit::after(self.patience);
-        let small = |error| describe_error("sending small messages", &error);
         let mut message = [0x5a; SMALL];
         let mut times = Vec::with_capacity(ROUND_TRIPS);
         for _ in 0..ROUND_TRIPS {
             let start = Instant::now();
-            frame::write_all(stream, &message, limit).map_err(small)?;
-            frame::read_exact(stream, &mut message, limit).map_err(small)?;
+            frame::write_all(stream, &message, limit).map_err(PathError::SendSmall)?;
+            frame::read_exact(stream, &mut message, limit).map_err(PathError::SendSmall)?;
             times.push(start.elapsed());
         }
         times.sort();
@@ -259,13 +250,12 @@ impl Session<'_> {
         Ok(u64::try_from(median.as_micros()).unwrap_or(u64::MAX))
     }
 
-    fn echo(&self, stream: &TcpStream) -> Result<(), String> {
+    fn echo(&self, stream: &TcpStream) -> Result<(), PathError> {
         let limit = Limit::after(self.patience);
-        let small = |error| describe_error("answering small messages", &error);
         let mut message = [0; SMALL];
         for _ in 0..ROUND_TRIPS {
-            frame::read_exact(stream, &mut message, limit).map_err(small)?;
-            frame::write_all(stream, &message, limit).map_err(small)?;
+            frame::read_exact(stream, &mut message, limit).map_err(PathError::AnswerSmall)?;
+            frame::write_all(stream, &message, limit).map_err(PathError::AnswerSmall)?;
         }
         Ok(())
     }
@@ -306,17 +296,6 @@ fn is_gone(error: &io::Error) -> bool {
             | io::ErrorKind::ConnectionReset
             | io::ErrorKind::ConnectionAborted
     )
-}
-
-pub(super) fn describe_error(doing: &str, error: &io::Error) -> String {
-    let why = match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "no answer in time".to_owned(),
-        io::ErrorKind::UnexpectedEof => "the other side closed the connection".to_owned(),
-        io::ErrorKind::ConnectionRefused => "refused".to_owned(),
-        io::ErrorKind::ConnectionReset => "the other side reset the connection".to_owned(),
-        _ => error.to_string(),
-    };
-    format!("{doing}: {why}")
 }
 
 #[cfg(test)]

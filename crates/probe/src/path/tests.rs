@@ -74,7 +74,7 @@ fn odd(
             let answer = match frame::read(&stream, frame::LARGEST, limit).unwrap() {
                 Request::Read => Answer::Read(Box::default()),
                 Request::Clock => Answer::Clock(0),
-                Request::Measure(_) => Answer::Measured(message::Measured::default()),
+                Request::Measure(_) => Answer::Pair(message::Side::default()),
                 other => panic!("unexpected {other:?}"),
             };
             frame::write(&stream, &answer, limit).unwrap();
@@ -189,7 +189,7 @@ fn late(address: SocketAddr, node: &'static str) -> JoinHandle<()> {
                 Request::Measure(_) => {
                     let busy = Duration::from_millis(400);
                     thread::sleep(settings.measure + settings.patience() + busy);
-                    Answer::Measured(message::Measured::default())
+                    Answer::Pair(message::Side::default())
                 }
                 Request::Goodbye => Answer::Goodbye,
                 _ => Answer::Clock(0),
@@ -233,6 +233,47 @@ fn wrong_token_cannot_join() {
     );
     let shown = serde_json::to_string(&conducted.report).unwrap();
     assert!(!shown.contains("secret"), "{shown}");
+}
+
+/// Pods of two versions meet where a tag was moved to another image: none of them waits for its limit.
+#[test]
+fn another_version_is_refused() {
+    let hello = |version: u32| Hello {
+        version,
+        token: "secret".to_owned(),
+        node: "b".to_owned(),
+        address: None,
+        port: 1,
+        trouble: None,
+    };
+    let limit = Limit::after(Duration::from_secs(30));
+    let mut quick = settings("a");
+    quick.timeout = Duration::from_secs(4);
+    let (address, leader) = started(quick, &["a", "b"]);
+    let old = TcpStream::connect(address).unwrap();
+    frame::write(&old, &hello(VERSION - 1), limit).unwrap();
+    let answer: Request = frame::read(&old, frame::LARGEST, limit).unwrap();
+    let Request::Refused(why) = answer else {
+        panic!("{answer:?}");
+    };
+    let (theirs, ours) = (VERSION - 1, VERSION);
+    let want = format!("it speaks version {theirs} of the protocol, the leader version {ours}");
+    assert_eq!(why, want);
+    assert_eq!(leader.join().unwrap().joined, 1);
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let leader = thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        frame::write(&stream, &Request::Refused(why), limit).unwrap();
+        stream
+    });
+    let refused = join(&settings("b"), address).unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        format!("the leader at `{address}` refused this pod: {want}")
+    );
+    drop(leader.join().unwrap());
 }
 
 #[test]

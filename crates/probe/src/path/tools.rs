@@ -22,11 +22,12 @@ use trainyard_core::probe::tools::{
 };
 
 use super::{
+    error::PathError,
     frame,
     limit::Limit,
-    message::{CollectivePart, LARGEST_HELLO, Purpose, RdmaPart, RdmaSide},
+    message::{LARGEST_HELLO, Part, Purpose, RdmaPart, Side},
     socket::wait,
-    stream::{Session, describe_error},
+    stream::Session,
 };
 use crate::program::{Running, find, not_started, run};
 
@@ -47,120 +48,122 @@ struct Done {
 }
 
 /// Takes part in a pair: first the side that connects sends, then the other one.
-pub(super) fn rdma(session: &Session<'_>, folders: &[PathBuf], part: &RdmaPart) -> RdmaSide {
-    let mut side = RdmaSide::default();
+pub(super) fn rdma(
+    session: &Session<'_>,
+    folders: &[PathBuf],
+    part: &Part,
+    own: &RdmaPart,
+) -> Side {
+    let mut side = Side::default();
     let Some(program) = find(perftest::PROGRAM, folders) else {
         side.trouble = Some(format!("`{}` was not found", perftest::PROGRAM));
         return side;
     };
     let pair = Pair {
         program: &program,
-        part,
-        limit: Limit::after(Duration::from_millis(part.limit_millis)),
+        own,
+        limit: Limit::after(part.limit),
         patience: session.patience,
     };
-    let outcome = match part.to {
-        Some(address) => pair.connected(session, address, &mut side),
-        None => pair.awaited(session, &mut side),
-    };
-    if let Err(why) = outcome {
-        side.trouble.get_or_insert(why);
+    if let Err(error) = pair.both_ways(session, part, &mut side) {
+        side.trouble.get_or_insert_with(|| error.sentence());
     }
     side
 }
 
 /// Runs an all-reduce over the GPUs of this pod.
-pub(super) fn collective(folders: &[PathBuf], part: &CollectivePart) -> Collective {
+pub(super) fn collective(folders: &[PathBuf], gpus: u32, within: Duration) -> Collective {
     let Some(program) = find(nccl::PROGRAM, folders) else {
         return Collective::NotRun(format!("`{}` was not found", nccl::PROGRAM));
     };
-    let within = Duration::from_millis(part.limit_millis);
-    match nccl::read(&run(&program, &nccl::words(part.gpus), within)) {
+    match nccl::read(&run(&program, &nccl::words(gpus), within)) {
         Ok(reduced) => Collective::Ended(reduced),
-        Err(why) => Collective::Troubled(why),
+        Err(error) => Collective::Troubled(error.to_string()),
     }
 }
 
 struct Pair<'a> {
     program: &'a Path,
-    part: &'a RdmaPart,
+    own: &'a RdmaPart,
     limit: Limit,
     patience: Duration,
 }
 
 impl Pair<'_> {
-    fn connected(
+    fn both_ways(
         &self,
         session: &Session<'_>,
-        address: SocketAddr,
-        side: &mut RdmaSide,
-    ) -> Result<(), String> {
-        let stream = session.open(address, self.part.id, Purpose::Rdma)?;
-        if self.send(&stream, side)? {
-            self.serve(&stream, side)?;
-        }
-        Ok(())
-    }
-
-    fn awaited(&self, session: &Session<'_>, side: &mut RdmaSide) -> Result<(), String> {
-        let stream = session.accept(self.part.id, Purpose::Rdma, self.patience)?;
-        if self.serve(&stream, side)? {
-            self.send(&stream, side)?;
+        part: &Part,
+        side: &mut Side,
+    ) -> Result<(), PathError> {
+        if let Some(address) = part.to {
+            let stream = session.open(address, part.id, Purpose::Rdma)?;
+            if self.send(&stream, side)? {
+                self.serve(&stream, side)?;
+            }
+        } else {
+            let stream = session.accept(part.id, Purpose::Rdma, self.patience)?;
+            if self.serve(&stream, side)? {
+                self.send(&stream, side)?;
+            }
         }
         Ok(())
     }
 
     /// Lets the other side write here; whether that went well.
-    fn serve(&self, stream: &TcpStream, side: &mut RdmaSide) -> Result<bool, String> {
-        let agreeing = |error: io::Error| describe_error("agreeing on a port", &error);
-        let server = own_address(stream).map_err(agreeing)?;
-        let port = free_port(server).map_err(agreeing)?;
+    fn serve(&self, stream: &TcpStream, side: &mut Side) -> Result<bool, PathError> {
+        let server = own_address(stream).map_err(PathError::AgreePort)?;
+        let port = free_port(server).map_err(PathError::AgreePort)?;
         let exchange = self.exchange(server, port);
         let running = Running::start(self.program, &exchange.server());
         let serving = Serving {
             port: running.is_ok().then_some(port),
         };
-        frame::write(stream, &serving, self.limit).map_err(agreeing)?;
+        frame::write(stream, &serving, self.limit).map_err(PathError::AgreePort)?;
         let ran = match running {
             Ok(running) => running.finish(self.left(), || has_said_something(stream)),
             Err(error) => not_started(&error),
         };
-        let done: Done = frame::read(stream, LARGEST_HELLO, self.limit)
-            .map_err(|error| describe_error("waiting for the other side", &error))?;
+        let done: Done =
+            frame::read(stream, LARGEST_HELLO, self.limit).map_err(PathError::OtherSide)?;
         let is_own = !matches!(ran.ending, Ending::Exited(Some(0)) | Ending::Dismissed);
         if !done.well && is_own {
-            side.serving_trouble = Some(ran.trouble(perftest::PROGRAM));
+            side.serving_trouble = Some(ran.error(perftest::PROGRAM).to_string());
         }
         Ok(done.well)
     }
 
     /// Writes to the other side; whether that went well.
-    fn send(&self, stream: &TcpStream, side: &mut RdmaSide) -> Result<bool, String> {
-        let agreeing = |error: io::Error| describe_error("agreeing on a port", &error);
-        let serving: Serving = frame::read(stream, LARGEST_HELLO, self.limit).map_err(agreeing)?;
-        let server = stream.peer_addr().map_err(agreeing)?.ip().to_canonical();
+    fn send(&self, stream: &TcpStream, side: &mut Side) -> Result<bool, PathError> {
+        let serving: Serving =
+            frame::read(stream, LARGEST_HELLO, self.limit).map_err(PathError::AgreePort)?;
+        let server = stream
+            .peer_addr()
+            .map_err(PathError::AgreePort)?
+            .ip()
+            .to_canonical();
         match serving.port {
             Some(port) => self.write(&self.exchange(server, port), side),
             None => side.found_nobody = true,
         }
-        let well = side.sent.is_some();
-        frame::write(stream, &Done { well }, self.limit).map_err(agreeing)?;
+        let well = side.rate.is_some();
+        frame::write(stream, &Done { well }, self.limit).map_err(PathError::AgreePort)?;
         Ok(well)
     }
 
     /// The other side's program takes a moment until it listens.
-    fn write(&self, exchange: &Exchange, side: &mut RdmaSide) {
+    fn write(&self, exchange: &Exchange, side: &mut Side) {
         let tries = self.limit.within(self.patience * 2);
         loop {
             let ran = run(self.program, &exchange.client(), self.left());
             side.found_nobody = perftest::connection_refused(&ran);
             match perftest::read(&ran) {
-                Ok(rate) => side.sent = Some(rate),
+                Ok(rate) => side.rate = Some(rate),
                 Err(_) if side.found_nobody && !tries.is_over() => {
                     thread::sleep(PAUSE);
                     continue;
                 }
-                Err(why) => side.trouble = Some(why),
+                Err(error) => side.trouble = Some(error.to_string()),
             }
             return;
         }
@@ -168,15 +171,15 @@ impl Pair<'_> {
 
     /// What one direction may take: its seconds, and the time to set it up.
     fn left(&self) -> Duration {
-        let whole = Duration::from_secs(self.part.seconds) + self.patience * 5;
+        let whole = Duration::from_secs(self.own.seconds) + self.patience * 5;
         self.limit.left().unwrap_or_default().min(whole)
     }
 
     fn exchange(&self, server: IpAddr, listens_on: u16) -> Exchange {
         Exchange {
-            port: self.part.port.clone(),
+            port: self.own.port.clone(),
             listens_on,
-            seconds: self.part.seconds,
+            seconds: self.own.seconds,
             server,
         }
     }

@@ -7,15 +7,17 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
     path::Path,
-    sync::mpsc,
     thread,
     time::Duration,
 };
+
+use trainyard_core::probe::Probed;
 
 use super::{
     limit::Limit,
     message::{VolumeAction, VolumeStep},
 };
+use crate::deadline::begin;
 
 /// Between two looks for a file that is not there yet.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -24,17 +26,14 @@ const LARGEST: u64 = 4096;
 
 /// Does one step and returns the files that are not as they should be, each with the reason.
 pub(super) fn step(step: &VolumeStep, wait: Duration) -> Vec<(String, String)> {
-    let (sender, receiver) = mpsc::channel();
     let (own, limit) = (step.clone(), Limit::after(wait));
-    thread::spawn(move || sender.send(done(&own, limit)));
     let grace = wait + Duration::from_secs(1);
-    receiver.recv_timeout(grace).unwrap_or_else(|_| {
-        let seconds = grace.as_secs_f64();
-        vec![(
-            step.path.clone(),
-            format!("no answer within {seconds:.0} s"),
-        )]
-    })
+    let ended = begin(grace, move || Probed::Read(done(&own, limit))).finish();
+    let Probed::Read(wrong) = ended else {
+        let why = format!("no answer within {:.0} s", grace.as_secs_f64());
+        return vec![(step.path.clone(), why)];
+    };
+    wrong
 }
 
 fn done(step: &VolumeStep, limit: Limit) -> Vec<(String, String)> {

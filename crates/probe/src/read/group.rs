@@ -4,7 +4,7 @@
 
 use trainyard_core::probe::Probed;
 
-use crate::files::{Root, number};
+use crate::files::{Malformed, Root, line, number};
 
 const MOUNT: &str = "sys/fs/cgroup";
 
@@ -32,7 +32,7 @@ pub(super) fn folders(root: &Root) -> Vec<String> {
 pub(super) fn smallest(
     root: &Root,
     name: &str,
-    parse: impl Fn(&str) -> Result<Option<u64>, String>,
+    parse: impl Fn(&str) -> Result<Option<u64>, Malformed>,
 ) -> Probed<u64> {
     let mut least = Probed::Absent;
     for folder in folders(root) {
@@ -52,18 +52,18 @@ pub(super) fn smallest(
 }
 
 /// Thousandths of a processor that `cpu.max` allows: `400000 100000` is four.
-pub(super) fn quota(text: &str) -> Result<Option<u64>, String> {
+pub(super) fn quota(text: &str) -> Result<Option<u64>, Malformed> {
     let (quota, period) = text.split_once(' ').unwrap_or((text, "100000"));
     if quota == "max" {
         return Ok(None);
     }
     let (quota, period) = (number(quota)?, number(period)?);
     let milli = quota.saturating_mul(1000).checked_div(period);
-    milli.map(Some).ok_or_else(|| "a period of 0".to_owned())
+    milli.map(Some).ok_or(Malformed::NoPeriod)
 }
 
 /// The bytes that `memory.max` allows.
-pub(super) fn bytes(text: &str) -> Result<Option<u64>, String> {
+pub(super) fn bytes(text: &str) -> Result<Option<u64>, Malformed> {
     if text == "max" {
         return Ok(None);
     }
@@ -79,10 +79,6 @@ pub(super) fn stat(root: &Root, key: &str) -> Probed<u64> {
     let Some(folder) = limited else {
         return Probed::Absent;
     };
-    root.text(&format!("{folder}/cpu.stat")).and_then(|text| {
-        let mut lines = text.lines().filter_map(|line| line.split_once(' '));
-        let line = lines.find(|(name, _)| *name == key);
-        let (_, value) = line.ok_or_else(|| format!("has no `{key}`"))?;
-        number(value)
-    })
+    root.text(&format!("{folder}/cpu.stat"))
+        .and_then(|text| number(line(&text, key, ' ')?))
 }

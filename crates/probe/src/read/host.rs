@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use trainyard_core::probe::{Limits, Memory, Probed, Processors, Versions};
 
 use super::group;
-use crate::files::{Root, number};
+use crate::files::{Malformed, Root, line, number};
 
 /// Modules that matter to a preflight.
 const MODULES: [&str; 3] = ["ib_uverbs", "nvidia_peermem", "gdrdrv"];
@@ -39,26 +39,22 @@ pub(super) fn processors(root: &Root) -> Probed<Processors> {
 }
 
 /// How many numbers a list such as `0-3,8` has.
-fn count(text: &str) -> Result<u64, String> {
+fn count(text: &str) -> Result<u64, Malformed> {
     let mut all: u64 = 0;
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last) = (number(first)?, number(last)?);
         let size = last.checked_sub(first).and_then(|more| more.checked_add(1));
         let sum = size.and_then(|size| all.checked_add(size));
-        all = sum.ok_or_else(|| format!("`{part}` is not a range"))?;
+        all = sum.ok_or_else(|| Malformed::Not(part.to_owned(), "a range"))?;
     }
     Ok(all)
 }
 
 /// A line of `/proc/self/status`.
 fn status(root: &Root, key: &str) -> Probed<String> {
-    root.text("proc/self/status").and_then(|text| {
-        let mut lines = text.lines().filter_map(|line| line.split_once(':'));
-        let line = lines.find(|(name, _)| *name == key);
-        let (_, value) = line.ok_or_else(|| format!("has no `{key}`"))?;
-        Ok(value.trim().to_owned())
-    })
+    root.text("proc/self/status")
+        .and_then(|text| line(&text, key, ':').map(str::to_owned))
 }
 
 pub(super) fn memory(root: &Root) -> Probed<Memory> {
@@ -73,19 +69,16 @@ pub(super) fn memory(root: &Root) -> Probed<Memory> {
 /// The bytes of a line of `/proc/meminfo`.
 pub(super) fn memory_line(root: &Root, key: &str) -> Probed<u64> {
     root.text("proc/meminfo").and_then(|text| {
-        let mut lines = text.lines().filter_map(|line| line.split_once(':'));
-        let line = lines.find(|(name, _)| *name == key);
-        let (_, value) = line.ok_or_else(|| format!("has no `{key}`"))?;
-        let kilobytes = number(value.trim().trim_end_matches(" kB"))?;
-        Ok(kilobytes.saturating_mul(1024))
+        let kilobytes = number(line(&text, key, ':')?.trim_end_matches(" kB"))?;
+        Ok::<_, Malformed>(kilobytes.saturating_mul(1024))
     })
 }
 
 pub(super) fn limits(root: &Root) -> Probed<Limits> {
     let may_lock = status(root, "CapEff").and_then(|mask| {
         let mask = u64::from_str_radix(&mask, 16);
-        let mask = mask.map_err(|_| "`CapEff` is not a number".to_owned())?;
-        Ok((mask >> CAP_IPC_LOCK) & 1 == 1)
+        mask.map(|mask| (mask >> CAP_IPC_LOCK) & 1 == 1)
+            .map_err(|_| Malformed::Not("CapEff".to_owned(), "a number"))
     });
     Probed::Read(Limits {
         locked_memory: limit(root, "Max locked memory"),
@@ -98,17 +91,19 @@ pub(super) fn limits(root: &Root) -> Probed<Limits> {
 fn limit(root: &Root, name: &str) -> Probed<Option<u64>> {
     root.text("proc/self/limits").and_then(|text| {
         let mut lines = text.lines().filter_map(|line| line.strip_prefix(name));
-        let rest = lines.next().ok_or_else(|| format!("has no `{name}`"))?;
+        let rest = lines
+            .next()
+            .ok_or_else(|| Malformed::NoLine(name.to_owned()))?;
         match rest.split_whitespace().next() {
             Some("unlimited") => Ok(None),
             Some(soft) => number(soft).map(Some),
-            None => Err(format!("`{name}` has no value")),
+            None => Err(Malformed::NoValue(name.to_owned())),
         }
     })
 }
 
 pub(super) fn modules(root: &Root) -> Probed<BTreeSet<String>> {
-    root.names("sys/module").and_then(|names| {
+    root.names("sys/module").map(|names| {
         let has = |name: &str| names.iter().any(|known| known == name);
         // One that is built into the kernel may be known by its work only.
         let verbs = root.names("sys/class/infiniband_verbs");
@@ -118,7 +113,7 @@ pub(super) fn modules(root: &Root) -> Probed<BTreeSet<String>> {
             _ => has(name),
         };
         let modules = MODULES.into_iter().filter(is_there);
-        Ok(modules.map(str::to_owned).collect())
+        modules.map(str::to_owned).collect()
     })
 }
 
@@ -127,8 +122,7 @@ pub(super) fn versions(root: &Root) -> Probed<Versions> {
         let first = text.lines().next().unwrap_or_default();
         let mut words = first.split_whitespace();
         let version = words.find(|word| is_version(word));
-        let version = version.ok_or_else(|| "has no version".to_owned())?;
-        Ok(version.to_owned())
+        version.map(str::to_owned).ok_or(Malformed::NoVersion)
     });
     Probed::Read(Versions {
         kernel: root.text("proc/sys/kernel/osrelease"),
@@ -188,11 +182,11 @@ pub(super) fn listening(root: &Root) -> Probed<BTreeSet<u16>> {
     let mut ports = BTreeSet::new();
     let mut found = false;
     for file in ["proc/net/tcp", "proc/net/tcp6"] {
-        let lines = match root.text(file) {
-            Probed::Read(text) => text,
+        let lines = match root.text(file).or_missing() {
+            Ok(text) => text,
             // A kernel without one of both versions has no such file.
-            Probed::Absent => continue,
-            other => return other.and_then(|_| Err(String::new())),
+            Err(Probed::Absent) => continue,
+            Err(missing) => return missing,
         };
         found = true;
         for line in lines.lines().skip(1) {

@@ -54,12 +54,10 @@ pub(super) fn ask(root: &Root) -> Probed<DriverReport> {
 }
 
 fn by_program(root: &Root) -> Probed<DriverReport> {
-    smi::ask(root).and_then(|(gpus, driver)| {
-        Ok(DriverReport {
-            gpus,
-            driver: Probed::Read(driver),
-            cuda: Probed::NotAsked,
-        })
+    smi::ask(root).map(|(gpus, driver)| DriverReport {
+        gpus,
+        driver: Probed::Read(driver),
+        cuda: Probed::NotAsked,
     })
 }
 
@@ -196,16 +194,16 @@ pub(super) fn join(
         Probed::Unreadable(why) => return (Probed::Unreadable(why), versions),
         Probed::Hung(after) => return (Probed::Hung(after), versions),
     };
-    let versions = versions.and_then(|files| {
+    let versions = versions.map(|files| {
         let driver = match report.driver {
             Probed::Read(version) => Probed::Read(version),
             _ => files.driver,
         };
-        Ok(Versions {
+        Versions {
             driver,
             cuda: report.cuda,
             ..files
-        })
+        }
     });
     (Probed::Read(report.gpus), versions)
 }

@@ -23,9 +23,9 @@ const COUNTERS: [&str; 6] = [
 
 /// All interfaces, with what their counters of errors moved by while `pause` went on.
 pub(super) fn interfaces(root: &Root, pause: impl FnOnce()) -> Probed<BTreeMap<String, Interface>> {
-    let names = match root.names(INTERFACES) {
-        Probed::Read(names) => names,
-        other => return other.and_then(|_| Err(String::new())),
+    let names = match root.names(INTERFACES).or_missing() {
+        Ok(names) => names,
+        Err(missing) => return missing,
     };
     let own = if root.is_machine() {
         addresses::of_interfaces()
@@ -41,7 +41,7 @@ pub(super) fn interfaces(root: &Root, pause: impl FnOnce()) -> Probed<BTreeMap<S
     let all = names.into_iter().zip(moved).map(|(name, moved)| {
         let addresses = own
             .clone()
-            .and_then(|mut own| Ok(own.remove(&name).unwrap_or_default()));
+            .map(|mut own| own.remove(&name).unwrap_or_default());
         let interface = interface(root, &name);
         let interface = Interface {
             addresses,

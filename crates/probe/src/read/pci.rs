@@ -2,7 +2,7 @@
 
 use trainyard_core::probe::{Pcie, Probed};
 
-use crate::files::Root;
+use crate::files::{Malformed, Root};
 
 /// The place of the device whose folder (or a link to it) is `folder`.
 pub(super) fn place(root: &Root, folder: &str) -> Pcie {
@@ -19,7 +19,7 @@ pub(super) fn place(root: &Root, folder: &str) -> Pcie {
     let numa = root.text(&format!("{folder}/numa_node"));
     Pcie {
         path: path.collect(),
-        numa: numa.and_then(|text| text.parse().map_err(|_| "is not a number".to_owned())),
+        numa: numa.and_then(|text| text.parse().map_err(|_| Malformed::NotNumber)),
         generation: generation("current_link_speed"),
         generation_most: generation("max_link_speed"),
         width: number("current_link_width"),
@@ -41,7 +41,7 @@ fn is_address(part: &str) -> bool {
 }
 
 /// The generation of a link by its speed, such as `32.0 GT/s PCIe`.
-fn generation(text: &str) -> Result<u64, String> {
+fn generation(text: &str) -> Result<u64, Malformed> {
     let speed = text.split_whitespace().next().unwrap_or_default();
     match speed {
         "2.5" => Ok(1),
@@ -50,7 +50,10 @@ fn generation(text: &str) -> Result<u64, String> {
         "16.0" | "16" => Ok(4),
         "32.0" | "32" => Ok(5),
         "64.0" | "64" => Ok(6),
-        _ => Err(format!("`{}` is not a link speed", speed.escape_debug())),
+        _ => Err(Malformed::Not(
+            speed.escape_debug().to_string(),
+            "a link speed",
+        )),
     }
 }
 
@@ -68,7 +71,8 @@ pub(super) fn address(text: &str) -> String {
 pub(super) fn identifier(root: &Root, path: &str) -> Probed<u64> {
     root.text(path).and_then(|text| {
         let digits = text.strip_prefix("0x").unwrap_or(&text);
-        u64::from_str_radix(digits, 16).map_err(|_| format!("`{path}` is not an identifier"))
+        u64::from_str_radix(digits, 16)
+            .map_err(|_| Malformed::Not(path.to_owned(), "an identifier"))
     })
 }
 

@@ -8,7 +8,7 @@ use nix::fcntl::OFlag;
 use trainyard_core::probe::{Gid, Probed, RdmaPort};
 
 use super::{network, pci};
-use crate::files::{Root, refused};
+use crate::files::{Malformed, Root, refused};
 
 const DEVICES: &str = "sys/class/infiniband";
 const VERBS: &str = "sys/class/infiniband_verbs";
@@ -31,9 +31,9 @@ const COUNTERS: [&str; 11] = [
 
 /// All ports, by `device/port`, with what their counters moved by while `pause` went on.
 pub(super) fn ports(root: &Root, pause: impl FnOnce()) -> Probed<BTreeMap<String, RdmaPort>> {
-    let devices = match root.names(DEVICES) {
-        Probed::Read(devices) => devices,
-        other => return other.and_then(|_| Err(String::new())),
+    let devices = match root.names(DEVICES).or_missing() {
+        Ok(devices) => devices,
+        Err(missing) => return missing,
     };
     let files = device_files(root);
     let mut ports = Vec::new();
@@ -68,7 +68,7 @@ fn port(root: &Root, device: &str, number: &str, device_file: Probed<String>) ->
     let word = |name: &str| {
         root.text(&file(name)).and_then(|text| {
             let word = text.split_once(": ").map(|(_, word)| word.to_owned());
-            word.ok_or_else(|| format!("`{name}` has no word"))
+            word.ok_or_else(|| Malformed::NoWord(name.to_owned()))
         })
     };
     RdmaPort {
@@ -84,8 +84,8 @@ fn port(root: &Root, device: &str, number: &str, device_file: Probed<String>) ->
 }
 
 /// Megabits of a rate such as `400 Gb/sec (4X NDR)` or `2.5 Gb/sec (1X SDR)`.
-fn rate(text: &str) -> Result<u64, String> {
-    let unknown = || "`rate` is not a rate".to_owned();
+fn rate(text: &str) -> Result<u64, Malformed> {
+    let unknown = || Malformed::Not("rate".to_owned(), "a rate");
     let (number, _) = text.split_once(" Gb/sec").ok_or_else(unknown)?;
     let (whole, tenth) = number.split_once('.').unwrap_or((number, "0"));
     let whole: u64 = whole.parse().map_err(|_| unknown())?;
@@ -97,17 +97,18 @@ fn gids(root: &Root, folder: &str) -> Probed<BTreeMap<u32, Gid>> {
     root.names(&format!("{folder}gids")).and_then(|names| {
         let mut gids = BTreeMap::new();
         for name in names {
-            let index: u32 = name
-                .parse()
-                .map_err(|_| format!("`gids/{name}` is not an index"))?;
-            let text = match root.text(&format!("{folder}gids/{name}")) {
+            let file = format!("gids/{name}");
+            let Ok(index) = name.parse::<u32>() else {
+                return Err(Malformed::Not(file, "an index"));
+            };
+            let text = match root.text(&format!("{folder}{file}")) {
                 Probed::Read(text) => text,
-                Probed::Unreadable(why) => return Err(format!("gids/{name}: {why}")),
+                Probed::Unreadable(why) => return Err(Malformed::Part(file, why)),
                 _ => continue,
             };
-            let address: Ipv6Addr = text
-                .parse()
-                .map_err(|_| format!("`gids/{name}` is not an address"))?;
+            let Ok(address) = text.parse::<Ipv6Addr>() else {
+                return Err(Malformed::Not(file, "an address"));
+            };
             if address.is_unspecified() {
                 continue;
             }

@@ -4,25 +4,23 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io::Read as _,
-    process::{Command, Stdio},
+    path::Path,
     time::Duration,
 };
 
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
-use trainyard_core::probe::{Gpu, Probed, RemappedRows};
+use trainyard_core::probe::{Gpu, Probed, RemappedRows, tools::Ending};
 
 use super::pci;
 use crate::{
     deadline::begin,
-    files::{Root, number, refused},
+    files::{Malformed, Root, number, refused},
+    program::Running,
 };
 
 const PROGRAM: &str = "nvidia-smi";
 /// How long it may take; within the limit of all probes, so that one that hangs can still be ended.
 const WITHIN: Duration = Duration::from_millis(2500);
-/// Bytes of its output that are read.
-const MOST: u64 = 1 << 20;
 /// What every driver knows.
 const PLAIN: [&str; 5] = [
     "pci.bus_id",
@@ -58,7 +56,7 @@ pub(super) fn ask(root: &Root) -> Probed<(Vec<Gpu>, String)> {
         for gpu in &mut gpus {
             gpu.pcie = pci::place(root, &format!("sys/bus/pci/devices/{}", gpu.bus));
         }
-        Ok((gpus, driver))
+        Ok::<_, Malformed>((gpus, driver))
     })
 }
 
@@ -69,46 +67,24 @@ fn query(fields: &[&str]) -> Probed<String> {
 
 /// What the program prints.
 fn run(words: &[&str]) -> Probed<String> {
-    let child = Command::new(PROGRAM)
-        .args(words)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn();
-    let mut child = match child {
-        Ok(child) => child,
+    let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+    let ran = match Running::start(Path::new(PROGRAM), &words) {
+        Ok(running) => running.finish(WITHIN, || false),
         Err(error) => return refused(&error),
     };
-    let Some(output) = child.stdout.take() else {
-        return Probed::Absent;
-    };
-    let text = begin(WITHIN, move || {
-        let mut text = String::new();
-        match output.take(MOST).read_to_string(&mut text) {
-            Ok(_) => Probed::Read(text),
-            Err(error) => refused(&error),
-        }
-    });
-    let text = text.finish();
-    if text.value().is_none() {
-        // One that hangs in the driver cannot even be ended, and is not waited for.
-        drop(child.kill());
-        return text;
-    }
-    match child.wait() {
-        Ok(status) if status.success() => text,
-        Ok(status) => {
+    match ran.ending {
+        Ending::Exited(Some(0)) => Probed::Read(ran.output),
+        Ending::Hung(after) => Probed::Hung(after),
+        ending => {
             // It says why on stdout.
-            let said = text.value().and_then(|text| text.lines().next());
-            let said = said.unwrap_or("no output");
-            Probed::Unreadable(format!("`{PROGRAM}` ended with {status}: {said}"))
+            let said = ran.output.lines().next().unwrap_or("no output");
+            Probed::Unreadable(format!("`{PROGRAM}` {ending}: {said}"))
         }
-        Err(error) => refused(&error),
     }
 }
 
 /// From the three outputs to GPUs and the version of the driver.
-fn read(plain: &str, details: &str, links: &str) -> Result<(Vec<Gpu>, String), String> {
+fn read(plain: &str, details: &str, links: &str) -> Result<(Vec<Gpu>, String), Malformed> {
     let rows = |text: &str| -> BTreeMap<String, Vec<String>> {
         let rows = text.lines().filter_map(|line| {
             let cells: Vec<String> = line
@@ -126,7 +102,10 @@ fn read(plain: &str, details: &str, links: &str) -> Result<(Vec<Gpu>, String), S
     for line in plain.lines().filter(|line| !line.trim().is_empty()) {
         let cells: Vec<&str> = line.splitn(PLAIN.len(), ", ").map(str::trim).collect();
         let [bus, version, total, used, name] = cells[..] else {
-            return Err(format!("`{PROGRAM}` wrote a line of {} cells", cells.len()));
+            return Err(Malformed::Cells {
+                program: PROGRAM,
+                cells: cells.len(),
+            });
         };
         driver = Some(version.to_owned());
         let bus = pci::address(bus);
@@ -143,7 +122,7 @@ fn read(plain: &str, details: &str, links: &str) -> Result<(Vec<Gpu>, String), S
         };
         gpus.push(Gpu { bus, ..gpu });
     }
-    let driver = driver.ok_or_else(|| format!("`{PROGRAM}` lists no GPU"))?;
+    let driver = driver.ok_or(Malformed::NoGpu(PROGRAM))?;
     Ok((gpus, driver))
 }
 
@@ -167,7 +146,7 @@ fn detailed(cells: &[String]) -> Gpu {
     let is_yes = |text: &str| match text {
         "Yes" | "Enabled" => Ok(true),
         "No" | "Disabled" => Ok(false),
-        other => Err(format!("`{other}` is neither yes nor no")),
+        other => Err(Malformed::YesOrNo(other.to_owned())),
     };
     let rows = parse_cell(corrected_rows, |corrected| {
         Ok(RemappedRows {
@@ -179,7 +158,7 @@ fn detailed(cells: &[String]) -> Gpu {
     });
     let throttled_by = parse_cell(reasons, |mask| {
         let mask = u64::from_str_radix(mask.trim_start_matches("0x"), 16);
-        let mask = mask.map_err(|_| "the reasons are not a number".to_owned())?;
+        let mask = mask.map_err(|_| Malformed::Reasons)?;
         let reasons = ThrottleReasons::from_bits_truncate(mask);
         let names = reasons.iter_names().map(|(name, _)| name.to_owned());
         Ok(names.collect::<BTreeSet<String>>())
@@ -197,7 +176,7 @@ fn detailed(cells: &[String]) -> Gpu {
 }
 
 /// A cell; what a GPU does not have is written as `N/A` or `Not Supported`, with or without brackets.
-fn parse_cell<T>(text: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Probed<T> {
+fn parse_cell<T>(text: &str, read: impl FnOnce(&str) -> Result<T, Malformed>) -> Probed<T> {
     let bare = text.trim_matches(['[', ']']);
     if matches!(bare, "N/A" | "Not Supported" | "Unknown Error") {
         return Probed::Absent;

@@ -6,17 +6,16 @@ use nix::sys::statvfs::statvfs;
 use trainyard_core::probe::{Probed, Space};
 
 use super::host::memory_line;
-use crate::files::{Root, number, refused};
+use crate::files::{Malformed, Root, number, refused};
 
 pub(super) fn shm(root: &Root) -> Probed<Space> {
     if root.is_machine() {
         return of(root, "/dev/shm");
     }
-    let mount = mount(root, "/dev/shm");
-    let mount = match mount {
-        Probed::Read(Some(mount)) if mount.point == "/dev/shm" => mount,
-        Probed::Read(_) => return Probed::Absent,
-        other => return other.and_then(|_| Err(String::new())),
+    let mount = match mount(root, "/dev/shm").or_missing() {
+        Ok(Some(mount)) if mount.point == "/dev/shm" => mount,
+        Ok(_) => return Probed::Absent,
+        Err(missing) => return missing,
     };
     let stated = mount
         .options
@@ -25,7 +24,7 @@ pub(super) fn shm(root: &Root) -> Probed<Space> {
     let total = match stated {
         Some(size) => Probed::Read(size.to_owned()).and_then(|size| sized(&size)),
         // What the kernel gives a tmpfs that states none.
-        None => memory_line(root, "MemTotal").and_then(|total| Ok(total / 2)),
+        None => memory_line(root, "MemTotal").map(|total| total / 2),
     };
     Probed::Read(Space {
         kind: mount.kind,
@@ -69,7 +68,7 @@ struct Mount {
 
 /// The mount that `path` lies on: the last one among the longest.
 fn mount(root: &Root, path: &str) -> Probed<Option<Mount>> {
-    root.text("proc/self/mounts").and_then(|text| {
+    root.text("proc/self/mounts").map(|text| {
         let mounts = text.lines().filter_map(|line| {
             let mut words = line.split_whitespace().skip(1);
             let (point, kind, options) = (words.next()?, words.next()?, words.next()?);
@@ -79,17 +78,17 @@ fn mount(root: &Root, path: &str) -> Probed<Option<Mount>> {
                 options: options.split(',').map(str::to_owned).collect(),
             })
         });
-        Ok(mounts.max_by_key(|mount| mount.point.len()))
+        mounts.max_by_key(|mount| mount.point.len())
     })
 }
 
 /// Bytes of an option such as `65536k`.
-fn sized(text: &str) -> Result<u64, String> {
+fn sized(text: &str) -> Result<u64, Malformed> {
     let units = [('k', 10), ('m', 20), ('g', 30)];
     let unit = units
         .into_iter()
         .find_map(|(letter, bits)| Some((text.strip_suffix(letter)?, bits)));
     let (digits, bits) = unit.unwrap_or((text, 0));
     let size = number(digits)?.checked_mul(1 << bits);
-    size.ok_or_else(|| format!("`{text}` is not a size"))
+    size.ok_or_else(|| Malformed::Not(text.to_owned(), "a size"))
 }

@@ -42,9 +42,9 @@ fn try_within(root: &Root, path: &str, phase: Duration) -> Probed<VolumeTrial> {
     if !folder.is_dir() {
         return Probed::Absent;
     }
-    let space = match space::of(root, path) {
-        Probed::Read(space) => space,
-        other => return other.and_then(|_| Err(String::new())),
+    let space = match space::of(root, path).or_missing() {
+        Ok(space) => space,
+        Err(missing) => return missing,
     };
     let free = space.free.value().copied().unwrap_or(MOST * 4);
     let files = Files::new(&folder);

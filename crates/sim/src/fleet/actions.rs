@@ -50,9 +50,9 @@ impl World {
                 break;
             };
             match action {
-                Action::AskSeats => operator.queue.ask(key, now),
+                Action::AskSeats => operator.fleet.queue.ask(key, now),
                 Action::ReleaseSeats { avoid, .. } => {
-                    operator.queue.release_seats(key, &avoid, now);
+                    operator.fleet.queue.release_seats(key, &avoid, now);
                     operator.facts.avoid(key, &avoid, now);
                 }
                 Action::EndPreflight { round } => self.end_preflight(number, key, round),

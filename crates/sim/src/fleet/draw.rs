@@ -9,11 +9,9 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 use trainyard_core::{
-    gang::{
-        Node,
-        resources::{CPU, PODS},
-    },
+    gang::Node,
     launch::HOSTNAME,
+    resources::{CPU, PODS},
     spec::{
         CleanPodPolicy, Elastic, Framework, Job, JobName, JobSettings, Kind, Namespace, Preflight,
         PyTorch, RestartPolicy, Role, RoleSpec, RunPolicy, Switch,

@@ -19,7 +19,7 @@ use trainyard_core::{
 };
 
 use super::{World, jobs::StoredJob, operator::Operator};
-use crate::invariants::{Verdict, ensure};
+use crate::violation::{Verdict, ensure};
 
 const LIVELOCK: &str = "events come to an end";
 

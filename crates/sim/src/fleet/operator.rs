@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use trainyard_core::{
-    fleet::{self, Change},
-    gang::{GangKey, WaitQueue},
+    fleet::{Change, Fleet},
+    gang::GangKey,
     job::Action,
 };
 
@@ -28,8 +28,7 @@ const LEASE: i64 = 5_000;
 pub(super) struct Operator {
     pub(super) alive: bool,
     pub(super) view: View,
-    pub(super) queue: WaitQueue,
-    pub(super) fleet: fleet::State,
+    pub(super) fleet: Fleet,
     pub(super) flights: Flights,
     pub(super) stalled_until: [i64; Channel::ALL.len()],
     /// It crashes after so many steps, and starts again so much later.
@@ -63,8 +62,7 @@ impl Operator {
         Self {
             alive: true,
             view: View::default(),
-            queue: WaitQueue::default(),
-            fleet: fleet::State::default(),
+            fleet: Fleet::default(),
             flights: Flights::default(),
             stalled_until: [0; Channel::ALL.len()],
             crash: None,
@@ -96,8 +94,7 @@ impl Operator {
         }
         // As a bookmark of the watch says.
         self.view.version = version;
-        self.queue.forget_gangs();
-        self.fleet = fleet::State::default();
+        self.fleet.forget_decisions();
         self.flights = Flights::default();
         self.due.clear();
         self.busy.clear();
@@ -132,12 +129,12 @@ impl World {
             jobs: self.jobs.clone(),
             ..View::default()
         };
-        operator.queue = WaitQueue::default();
-        operator.queue.set_preemption(self.scope);
-        operator.queue.set_classes(self.classes.clone());
+        operator.fleet = Fleet::default();
+        operator.fleet.queue.set_preemption(self.scope);
+        operator.fleet.queue.set_classes(self.classes.clone());
         for (name, node) in &self.nodes {
             operator.view.nodes.insert(name.clone(), node.silent_since);
-            operator.queue.update_node(name, node.node.clone());
+            operator.fleet.queue.update_node(name, node.node.clone());
         }
         for (name, pod) in &self.pods {
             operator.put_pod(name, pod);
@@ -209,7 +206,7 @@ impl World {
         operator.busy.clear();
         operator.node_writes.clear();
         operator.view = View::default();
-        operator.queue = WaitQueue::default();
+        operator.fleet = Fleet::default();
         if self.leader == Some(number) {
             self.depose();
         }

@@ -3,7 +3,8 @@
 use std::rc::Rc;
 
 use trainyard_core::{
-    gang::{GangKey, GangPod, GangRevision, waits_for_seats},
+    fleet::{GangPod, GangRevision, waits_for_seats},
+    gang::GangKey,
     job::{self, Action, Decision, JobStatus, Observed, PodPhase, Seating},
     launch::Cluster,
 };
@@ -43,7 +44,7 @@ impl Operator {
     fn seating(&mut self, key: &GangKey, view: &StoredJob, now: jiff::Timestamp) -> Seating {
         let cluster = Cluster::default();
         if job::has_ended(&view.status) || !waits_for_seats(&view.job, &cluster, false) {
-            self.queue.forget(key);
+            self.fleet.queue.forget(key);
             return Seating::Open;
         }
         let record = &view.status.trainyard;
@@ -68,7 +69,8 @@ impl Operator {
             requests: (pod.shown.node.is_none() && pod.shown.phase == PodPhase::Pending)
                 .then_some(&pod.requests),
         });
-        self.queue
+        self.fleet
+            .queue
             .seating(&view.job, revision, &cluster, gang_pods, now)
     }
 }
@@ -109,7 +111,7 @@ impl World {
             return;
         }
         let Some(view) = operator.view.jobs.get(key).cloned() else {
-            operator.queue.forget(key);
+            operator.fleet.queue.forget(key);
             operator.flights.forget(key);
             operator.facts.forget(key);
             self.look_at_queue(number);
@@ -187,7 +189,7 @@ impl World {
             self.coverage.mark(Mark::OldView);
         }
         let record = &decision.status.trainyard;
-        if record.whole && !observed.status.trainyard.whole {
+        if record.gang.has_run() && !observed.status.trainyard.gang.has_run() {
             self.coverage.mark(Mark::RanWhole);
         }
         for action in &decision.actions {
@@ -202,7 +204,7 @@ impl World {
                 "oper {number}  {key} attempt {} {:?}: {}; {:?}",
                 record.attempt,
                 observed.seating,
-                reason.map_or("", |reason| reason.message.as_str()),
+                reason.map_or_else(String::new, ToString::to_string),
                 decision.actions,
             ),
         );

@@ -11,14 +11,12 @@ use jiff::Timestamp;
 use trainyard_core::{
     gang::GangKey,
     job::{PreflightRun, Preflights, Seating, SeenPreflight},
-    probe::{
-        Blamed, Check, Consequences, Judgement, Layer, NodeRecord, NodeReport, Outcome, Owner,
-        Report, Source, consequences, judge,
-    },
+    probe::{Blamed, Found, NodeRecord, Source},
     spec::{Preflight, Slot},
 };
 
 use super::{World, coverage::Mark, jobs::StoredJob, operator::Operator, world::Happening};
+use crate::report::report;
 
 /// How long a result counts.
 const LASTS: Duration = Duration::from_mins(20);
@@ -41,7 +39,7 @@ struct Flight {
     number: u64,
     round: u32,
     nodes: BTreeSet<String>,
-    ended: Option<Result<(Judgement, Consequences), String>>,
+    ended: Option<Result<Found, String>>,
 }
 
 impl Flights {
@@ -68,7 +66,7 @@ impl Operator {
             Some(flight) => match &flight.ended {
                 None => PreflightRun::Runs(flight.round),
                 Some(found) => {
-                    let judged = found.as_ref().map(|(judgement, _)| judgement.clone());
+                    let judged = found.as_ref().map(|found| found.judgement.clone());
                     PreflightRun::Ended(flight.round, judged.map_err(Clone::clone))
                 }
             },
@@ -81,7 +79,7 @@ impl Operator {
         if let Seating::Given(seats) = seating {
             let own = self.flights.own.get(key);
             let own = own.filter(|(uid, _)| *uid == view.uid);
-            let nodes = &self.queue.snapshot().nodes;
+            let nodes = &self.fleet.queue.snapshot().nodes;
             for node in seats.values() {
                 let own = own.and_then(|(_, own)| own.get(node)).cloned();
                 let on_node = nodes.get(node).and_then(|node| node.preflight.as_deref());
@@ -155,11 +153,8 @@ impl World {
         let found = if is_lost {
             Err("the log of the leader cannot be read".to_owned())
         } else {
-            judge(&report, &nodes).map(|judgement| {
-                let used = (now, LASTS);
-                let follows = consequences(Source::Job, &report, &judgement, &nodes, COVERS, used);
-                (judgement, follows)
-            })
+            Found::of(Source::Job, &report, &nodes, COVERS, (now, LASTS))
+                .map_err(|error| error.to_string())
         };
         self.coverage.mark(match &found {
             Err(_) => Mark::PreflightNoResult,
@@ -184,7 +179,7 @@ impl World {
         }
         let flight = operator.flights.jobs.remove(key);
         let found = flight.and_then(|flight| flight.ended?.ok().map(|found| (flight.uid, found)));
-        let Some((uid, (judgement, follows))) = found else {
+        let Some((uid, Found { judgement, follows })) = found else {
             return;
         };
         let mut queued = false;
@@ -214,37 +209,5 @@ impl World {
     /// Whether the link of a node fails, or it cannot be measured at all.
     pub(super) fn is_bad(&self, node: &str) -> bool {
         self.nodes.get(node).is_none_or(|node| node.is_bad)
-    }
-}
-
-/// The report on `nodes`, of which those in `bad` fail.
-pub(super) fn report(nodes: &BTreeSet<String>, bad: &BTreeSet<String>) -> Report {
-    let check = |node: &String| Check {
-        name: "link-speed".to_owned(),
-        layer: Layer::Network,
-        subject: String::new(),
-        outcome: if bad.contains(node) {
-            Outcome::Fail
-        } else {
-            Outcome::Pass
-        },
-        found: "10 Gbit/s".to_owned(),
-        needed: "100 Gbit/s".to_owned(),
-        cause: String::new(),
-        next: String::new(),
-        owner: Owner::Network,
-    };
-    let nodes = nodes.iter();
-    let nodes = nodes.map(|node| {
-        (
-            node.clone(),
-            NodeReport {
-                checks: vec![check(node)],
-            },
-        )
-    });
-    Report {
-        nodes: nodes.collect(),
-        ..Report::default()
     }
 }

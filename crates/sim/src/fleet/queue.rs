@@ -13,7 +13,7 @@ impl World {
     /// Has the gangs placed, if something has changed for them.
     pub(super) fn look_at_queue(&mut self, number: usize) {
         let operator = &mut self.operators[number];
-        if operator.queue.take_placement_due() && !operator.is_place_due {
+        if operator.fleet.queue.take_placement_due() && !operator.is_place_due {
             operator.is_place_due = true;
             self.after(GATHER, Happening::Place(number));
         }
@@ -34,8 +34,8 @@ impl World {
             return;
         }
         operator.places += 1;
-        let looked = operator.queue.place(now);
-        let waiting = operator.queue.waiting();
+        let looked = operator.fleet.queue.place(now);
+        let waiting = operator.fleet.queue.waiting();
         let places = operator.places;
         for key in &looked.seated {
             self.coverage.mark(Mark::Assigned);

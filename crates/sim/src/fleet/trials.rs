@@ -1,21 +1,21 @@
-//! Trials: `fleet::decide` picks them, the nodes decide what they measure, `fleet::conclude` what follows.
+//! Trials: `Fleet::decide` picks them, the nodes decide what they measure, `Fleet::conclude` what follows.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
 use trainyard_core::{
-    fleet::{self, Change, Found, Purpose, Trial},
+    fleet::{Change, Purpose, Trial},
     gang::{Taint, TaintEffect},
-    probe::{PROBATION, Source, consequences, judge},
+    probe::{Found, PROBATION, Source},
 };
 
 use super::{
     World,
     coverage::Mark,
     invariants,
-    preflight::report,
     world::{Happening, TrialEnd},
 };
+use crate::report::report;
 
 /// A trial that has not ended by then is given up.
 const LIMIT: i64 = 120_000;
@@ -51,12 +51,8 @@ impl World {
         if !operator.alive || self.leader != Some(number) || operator.is_writing {
             return;
         }
-        let observed = fleet::Observed {
-            nodes: &operator.queue.snapshot().nodes,
-        };
         let is_idle = operator.fleet.running().is_none();
-        let decision = fleet::decide(&observed, &operator.fleet, now);
-        operator.fleet = decision.state;
+        let decision = operator.fleet.decide(now);
         operator.decide_wake += 1;
         let wake = operator.decide_wake;
         if let Some(at) = decision.wake_at {
@@ -107,19 +103,16 @@ impl World {
         let now = self.timestamp();
         let found = match end {
             TrialEnd::Measured => self.measure(&trial, now),
-            TrialEnd::NoResult => Err("no pod of the trial reported"),
-            TrialEnd::Late => Err("it did not end within its limit"),
+            TrialEnd::NoResult | TrialEnd::Late => None,
         };
-        self.coverage_of(end, &trial, found.is_err());
+        self.coverage_of(end, &trial, found.is_none());
         let operator = &mut self.operators[number];
-        let observed = fleet::Observed {
-            nodes: &operator.queue.snapshot().nodes,
-        };
-        let found = found.as_ref().map_err(|why| *why);
-        let concluded = fleet::conclude(&observed, &operator.fleet, &self.settings, found, now);
-        operator.fleet = concluded.state;
+        let found = found.as_ref();
+        let concluded = operator.fleet.conclude(&self.settings, found, now);
         operator.node_writes = concluded.changes.into();
-        let passed = found.map_or_else(|_| BTreeSet::new(), |found| found.judgement.fit.clone());
+        let passed = found
+            .map(|found| found.judgement.fit.clone())
+            .unwrap_or_default();
         operator.facts.tried(&trial, &passed);
         for _ in &concluded.refused {
             self.coverage.mark(Mark::CapReached);
@@ -142,11 +135,11 @@ impl World {
     }
 
     /// What a trial finds on its nodes as they are now. A node that is gone or does not respond reports nothing.
-    fn measure(&self, trial: &Trial, now: Timestamp) -> Result<Found, &'static str> {
+    fn measure(&self, trial: &Trial, now: Timestamp) -> Option<Found> {
         let nodes: BTreeSet<String> = trial.nodes.union(&trial.beside).cloned().collect();
         let responds = |name: &String| self.nodes.get(name).is_some_and(|node| node.node.ready);
         if !nodes.iter().all(responds) {
-            return Err("a pod of the trial did not report");
+            return None;
         }
         let bad = nodes
             .iter()
@@ -154,10 +147,7 @@ impl World {
             .cloned()
             .collect();
         let report = report(&nodes, &bad);
-        let judgement = judge(&report, &nodes).map_err(|_| "the report is not complete")?;
-        let used = (now, LASTS);
-        let follows = consequences(Source::Operator, &report, &judgement, &nodes, "", used);
-        Ok(Found { judgement, follows })
+        Found::of(Source::Operator, &report, &nodes, "", (now, LASTS)).ok()
     }
 
     /// Makes the next change of a node.

@@ -97,12 +97,12 @@ impl Operator {
             News::PodGone(name, pod) => {
                 self.view.version = self.view.version.max(pod.version);
                 if pod.resident().is_some() {
-                    self.queue.update_pod(name.clone(), None);
+                    self.fleet.queue.update_pod(name.clone(), None);
                 }
                 let known = self.view.pods.get(name);
                 if known.is_some_and(|known| known.shown.uid == pod.shown.uid) {
                     self.view.pods.remove(name);
-                    self.queue.set_tied(name.clone(), None);
+                    self.fleet.queue.set_tied(name.clone(), None);
                 }
                 vec![pod.job.clone()]
             }
@@ -122,7 +122,7 @@ impl Operator {
             }
             News::Node(name, node) => {
                 let before = self.view.nodes.insert(name.clone(), node.silent_since);
-                self.queue.update_node(name, node.node.clone());
+                self.fleet.queue.update_node(name, node.node.clone());
                 if before == Some(node.silent_since) {
                     return Vec::new();
                 }
@@ -130,7 +130,7 @@ impl Operator {
             }
             News::NodeGone(name) => {
                 self.view.nodes.remove(name);
-                self.queue.forget_node(name);
+                self.fleet.queue.forget_node(name);
                 self.jobs_on(name)
             }
         }
@@ -144,10 +144,10 @@ impl Operator {
     }
 
     pub(super) fn put_pod(&mut self, name: &PodKey, pod: &StoredPod) {
-        self.queue.update_pod(name.clone(), pod.resident());
+        self.fleet.queue.update_pod(name.clone(), pod.resident());
         let known = self.view.pods.get(name);
         if known.is_none_or(|known| known.version <= pod.version) {
-            self.queue.set_tied(name.clone(), pod.tied_resident());
+            self.fleet.queue.set_tied(name.clone(), pod.tied_resident());
             self.view.pods.insert(name.clone(), pod.clone());
         }
     }

@@ -29,8 +29,8 @@ use super::{
 use crate::{
     TraceLevel,
     dice::Dice,
-    invariants::{Verdict, Violation},
     trace::Trace,
+    violation::{Verdict, Violation},
 };
 
 /// The first millisecond of every run: 2030-01-01T00:00:00Z.

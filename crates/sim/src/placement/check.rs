@@ -9,7 +9,7 @@ use trainyard_core::{
 };
 
 use super::constraints;
-use crate::invariants::{Verdict, Violation};
+use crate::violation::{Verdict, Violation};
 
 /// A pod on a node.
 pub(super) struct Pod<'a> {

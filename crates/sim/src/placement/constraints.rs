@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{PodAffinityTerm, Toleration};
 use trainyard_core::gang::{Gang, Node, QUARANTINED, Snapshot, TaintEffect};
 
 use super::check::Pod;
-use crate::invariants::{Verdict, Violation};
+use crate::violation::{Verdict, Violation};
 
 /// Checks the constraints of every pod that was given a seat, and of the others towards it.
 pub(super) fn check(snapshot: &Snapshot, gangs: &[Gang], pods: &[Pod<'_>]) -> Verdict {

@@ -11,7 +11,7 @@ use trainyard_core::gang::{self, Gang, GangKey, Placement, PodKey, Resident, Res
 use super::{Place, check, draw};
 use crate::{
     dice::Dice,
-    invariants::{Verdict, Violation},
+    violation::{Verdict, Violation},
 };
 
 /// Rounds in which things go wrong.

@@ -39,7 +39,7 @@ impl World {
                 seat,
             } => self.create_pod(*slot, *attempt, seat),
             Action::SeatPod { slot, uid, node } => match self.pod_at(*slot) {
-                Some(at) if self.pods[at].shown.uid == *uid => self.seat_pod(at, node),
+                Some(at) if self.cluster.pods[at].shown.uid == *uid => self.seat_pod(at, node),
                 _ => self.coverage.mark(Mark::ActionMissed),
             },
             // Of the controller's own memory: dealt with where it acts. No other scheduler lives here.
@@ -50,7 +50,7 @@ impl World {
             | Action::ApplyGroup
             | Action::DeleteGroup => {}
             Action::DeletePod { slot, uid, removal } => match self.pod_at(*slot) {
-                Some(at) if self.pods[at].shown.uid == *uid => {
+                Some(at) if self.cluster.pods[at].shown.uid == *uid => {
                     self.delete_pod(at, *removal);
                 }
                 _ => self.coverage.mark(Mark::ActionMissed),
@@ -58,22 +58,22 @@ impl World {
             Action::CreateService(slot) => self.change_service(*slot, true),
             Action::DeleteService(slot) => self.change_service(*slot, false),
             Action::ApplyShared(inputs) => {
-                self.objects.shared = Some(inputs.clone());
+                self.cluster.objects.shared = Some(inputs.clone());
                 self.objects_changed();
             }
             Action::ApplyAutoscaler | Action::DeleteAutoscaler => {
-                self.objects.autoscaler = *action == Action::ApplyAutoscaler;
+                self.cluster.objects.autoscaler = *action == Action::ApplyAutoscaler;
                 self.objects_changed();
             }
             Action::DeleteJob => self.delete_job(),
         }
-        if !self.job_exists {
+        if !self.stored.exists {
             self.call_collector();
         }
     }
 
     fn change_service(&mut self, slot: Slot, wanted: bool) {
-        let services = &mut self.objects.services;
+        let services = &mut self.cluster.objects.services;
         let there = services
             .get(&slot.role)
             .is_some_and(|indices| indices.contains(slot.index));

@@ -15,15 +15,15 @@ use trainyard_core::{
 
 use super::{
     EPOCH, Happening, World,
+    invariants::{self, Pass},
     view::{Channel, News},
 };
 use crate::{
     coverage::Mark,
-    invariants::{self, Pass},
     trace::{Actions, Brief},
 };
 
-/// What befalls one action.
+/// What happens to one action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mishap {
     /// It never arrives, and the controller gets no error.
@@ -46,17 +46,25 @@ const RETRY: i64 = 1_000;
 impl World {
     /// The controller of the moment: the one started last.
     fn leader(&self) -> Option<usize> {
-        self.adapters.iter().rposition(|adapter| adapter.alive)
+        self.controllers
+            .adapters
+            .iter()
+            .rposition(|adapter| adapter.alive)
     }
 
     /// Whether two controllers are alive.
     pub(crate) fn contested(&self) -> bool {
-        self.adapters.iter().filter(|adapter| adapter.alive).count() > 1
+        self.controllers
+            .adapters
+            .iter()
+            .filter(|adapter| adapter.alive)
+            .count()
+            > 1
     }
 
     pub(crate) fn plan_crash(&mut self, after_steps: u8, down: i64) {
         if let Some(leader) = self.leader() {
-            self.adapters[leader].crash = Some((after_steps, down));
+            self.controllers.adapters[leader].crash = Some((after_steps, down));
         }
     }
 
@@ -76,13 +84,13 @@ impl World {
         self.trace
             .note(self.now, format_args!("ctrl {number}  is killed"));
         self.retire(number);
-        if number + 1 == self.adapters.len() {
+        if number + 1 == self.controllers.adapters.len() {
             self.schedule(down, Happening::StartAdapter);
         }
     }
 
     pub(crate) fn retire(&mut self, number: usize) {
-        let adapter = &mut self.adapters[number];
+        let adapter = &mut self.controllers.adapters[number];
         adapter.alive = false;
         adapter.pending.clear();
         adapter.inbox = Default::default();
@@ -97,7 +105,7 @@ impl World {
     }
 
     pub(super) fn want_pass(&mut self, number: usize, delay: i64) {
-        let adapter = &mut self.adapters[number];
+        let adapter = &mut self.controllers.adapters[number];
         if !adapter.pending.is_empty() {
             adapter.wanted = true;
         } else if !adapter.pass_due {
@@ -108,14 +116,15 @@ impl World {
 
     /// The controller wakes because a pass asked for it.
     pub(crate) fn wake(&mut self, number: usize, wake: u64) {
-        if self.adapters[number].alive && self.adapters[number].wake == wake {
+        if self.controllers.adapters[number].alive && self.controllers.adapters[number].wake == wake
+        {
             self.want_pass(number, 0);
         }
     }
 
     /// One pass up to its actions.
     pub(crate) fn pass(&mut self, number: usize) {
-        let adapter = &mut self.adapters[number];
+        let adapter = &mut self.controllers.adapters[number];
         adapter.pass_due = false;
         if !adapter.alive || !adapter.job_exists {
             return;
@@ -124,20 +133,20 @@ impl World {
             adapter.wanted = true;
             return;
         }
-        self.passes += 1;
+        self.controllers.passes += 1;
         self.read_transports(number);
         self.consult(number);
         self.admit(number);
         let now = self.timestamp();
-        if let Some(progress) = &mut self.adapters[number].view.progress {
+        if let Some(progress) = &mut self.controllers.adapters[number].view.progress {
             // The output is read as it comes.
             progress.read_at = now;
         }
-        let adapter = &self.adapters[number];
+        let adapter = &self.controllers.adapters[number];
         let decision = (self.decide)(&adapter.job, &adapter.view, now);
         self.check_pass(number, &decision, now);
         self.note_pass(number, &decision);
-        let adapter = &self.adapters[number];
+        let adapter = &self.controllers.adapters[number];
         let replaced: Vec<String> = invariants::replaced(&Pass {
             job: &adapter.job,
             observed: &adapter.view,
@@ -146,7 +155,7 @@ impl World {
         })
         .map(ToOwned::to_owned)
         .collect();
-        self.adapters[number].view.refusals.clear();
+        self.controllers.adapters[number].view.refusals.clear();
         let put_off = self.put_off(number, &decision);
         let asked = put_off.into_iter().chain(decision.wake_at).min();
         self.set_wake(number, asked);
@@ -162,7 +171,8 @@ impl World {
         } = decision;
         if put_off.is_some() {
             self.coverage.mark(Mark::WritePutOff);
-        } else if status != self.adapters[number].view.status && !self.write_status(number, status)
+        } else if status != self.controllers.adapters[number].view.status
+            && !self.write_status(number, status)
         {
             return;
         }
@@ -177,19 +187,19 @@ impl World {
             return;
         }
         if !replaced.is_empty() {
-            self.replaced.extend(replaced);
+            self.controllers.replaced.extend(replaced);
             let verdict = invariants::check_actions(self);
             self.judge(verdict);
         }
         if !actions.is_empty() {
-            self.adapters[number].pending = actions.into();
+            self.controllers.adapters[number].pending = actions.into();
             self.schedule(CALL, Happening::Act(number));
         }
     }
 
     /// Until when a status with only new progress is not written, soon after the one before.
     fn put_off(&self, number: usize, decision: &Decision) -> Option<Timestamp> {
-        let adapter = &self.adapters[number];
+        let adapter = &self.controllers.adapters[number];
         let every = i64::try_from(PROGRESS_EVERY.as_millis()).unwrap_or(i64::MAX);
         let next = adapter.wrote_at?.saturating_add(every);
         let waits = next > self.now
@@ -201,7 +211,7 @@ impl World {
 
     /// Whether the controller is killed after this many steps of its pass.
     fn crashes(&mut self, number: usize, steps: u8) -> bool {
-        match self.adapters[number].crash {
+        match self.controllers.adapters[number].crash {
             Some((after, down)) if after == steps => {
                 self.kill(number, down);
                 true
@@ -214,15 +224,15 @@ impl World {
         if decision
             .reasons
             .iter()
-            .any(|reason| reason.code == Code::StaleView)
+            .any(|reason| reason.code() == Code::StaleView)
         {
             self.coverage.mark(Mark::StaleViewRefused);
         }
-        let view = &self.adapters[number].view;
+        let view = &self.controllers.adapters[number].view;
         if matches!(view.seating, Seating::Evicted(_)) {
-            self.evicted.insert(view.status.trainyard.attempt);
+            self.cluster.evicted.insert(view.status.trainyard.attempt);
         }
-        let adapter = &self.adapters[number];
+        let adapter = &self.controllers.adapters[number];
         let pass = Pass {
             job: &adapter.job,
             observed: &adapter.view,
@@ -232,15 +242,15 @@ impl World {
         let first = invariants::check_pass(&pass, self);
         // A second look costs as much as the first; every fourth pass is enough to catch a
         // decision that is not settled.
-        let second = if self.passes.is_multiple_of(4) {
+        let second = if self.controllers.passes.is_multiple_of(4) {
             invariants::check_second_look(&pass, self.decide)
         } else {
             Ok(())
         };
         self.judge(first);
         self.judge(second);
-        if number + 1 == self.adapters.len() {
-            self.last_reasons.clone_from(&decision.reasons);
+        if number + 1 == self.controllers.adapters.len() {
+            self.controllers.last_reasons.clone_from(&decision.reasons);
         }
     }
 
@@ -252,11 +262,11 @@ impl World {
             Some(Phase::Stalled) => self.coverage.mark(Mark::Stalls),
             _ => {}
         }
-        let in_vain = |reason: &Reason| reason.code == Code::RetryDoesNotHelp;
+        let in_vain = |reason: &Reason| reason.code() == Code::RetryDoesNotHelp;
         if decision.reasons.iter().any(in_vain) {
             self.coverage.mark(Mark::EndInVain);
         }
-        let adapter = &self.adapters[number];
+        let adapter = &self.controllers.adapters[number];
         let changed = decision.status != adapter.view.status;
         self.trace.note(
             self.now,
@@ -268,16 +278,16 @@ impl World {
                 decision
                     .reasons
                     .first()
-                    .map_or("", |reason| reason.message.as_str()),
+                    .map_or_else(String::new, Reason::to_string),
                 Actions(&decision.actions),
             ),
         );
     }
 
     fn set_wake(&mut self, number: usize, wake_at: Option<Timestamp>) {
-        self.adapters[number].wake += 1;
+        self.controllers.adapters[number].wake += 1;
         if let Some(wake_at) = wake_at {
-            let wake = self.adapters[number].wake;
+            let wake = self.controllers.adapters[number].wake;
             // A wake-up never comes early: the millisecond after a fraction.
             let millisecond = wake_at.as_nanosecond().div_euclid(1_000_000)
                 + i128::from(wake_at.as_nanosecond().rem_euclid(1_000_000) != 0);
@@ -289,33 +299,37 @@ impl World {
     /// Writes on top of the job observed; whether the pass continues. The object has one
     /// version for its spec and its status, so a write on top of either of before is refused.
     fn write_status(&mut self, number: usize, status: JobStatus) -> bool {
-        let adapter = &self.adapters[number];
+        let adapter = &self.controllers.adapters[number];
         let seen = (adapter.status_version, adapter.spec_version);
-        if seen != (self.status_version, self.spec_version) || !self.job_exists {
+        if seen != (self.stored.status_version, self.stored.spec_version) || !self.stored.exists {
             self.coverage.mark(Mark::Conflict);
             self.trace
                 .note(self.now, format_args!("ctrl {number}  write conflict"));
             return false;
         }
-        let verdict =
-            invariants::check_write(&self.adapters[number].job, &self.status, &status, self);
+        let verdict = invariants::check_write(
+            &self.controllers.adapters[number].job,
+            &self.stored.status,
+            &status,
+            self,
+        );
         self.judge(verdict);
         self.trace.note(
             self.now,
             format_args!("ctrl {number}  writes {}", Brief(&status)),
         );
-        self.adapters[number].wrote_at = Some(self.now);
+        self.controllers.adapters[number].wrote_at = Some(self.now);
         let status = Rc::new(status);
-        self.status = Rc::clone(&status);
-        self.status_version += 1;
-        let version = self.status_version;
+        self.stored.status = Rc::clone(&status);
+        self.stored.status_version += 1;
+        let version = self.stored.status_version;
         if self.temper.reads_its_writes {
-            let adapter = &mut self.adapters[number];
+            let adapter = &mut self.controllers.adapters[number];
             adapter.view.status = JobStatus::clone(&status);
             adapter.status_version = version;
         }
         self.publish(Channel::Status, &News::Status(version, status));
-        if std::mem::take(&mut self.write_times_out) {
+        if std::mem::take(&mut self.controllers.write_times_out) {
             self.coverage.mark(Mark::WriteTimeout);
             self.want_pass(number, RETRY);
             return false;
@@ -325,10 +339,10 @@ impl World {
 
     /// One action of the pass is carried out, or meets its mishap.
     pub(crate) fn act(&mut self, number: usize) {
-        if !self.adapters[number].alive {
+        if !self.controllers.adapters[number].alive {
             return;
         }
-        let Some(action) = self.adapters[number].pending.pop_front() else {
+        let Some(action) = self.controllers.adapters[number].pending.pop_front() else {
             return;
         };
         // These stay within the controller itself.
@@ -351,7 +365,11 @@ impl World {
             }
             _ => false,
         };
-        let mishap = if own { None } else { self.mishaps.pop_front() };
+        let mishap = if own {
+            None
+        } else {
+            self.controllers.mishaps.pop_front()
+        };
         self.trace.note(
             self.now,
             format_args!(
@@ -373,14 +391,14 @@ impl World {
             }
             Some(Mishap::Refused) => {
                 self.coverage.mark(Mark::ActionRefused);
-                self.adapters[number].view.refusals.push(Refusal {
-                    tried: format!("{action:?}"),
-                    message: "exceeded quota".to_owned(),
-                });
+                self.controllers.adapters[number]
+                    .view
+                    .refusals
+                    .push(Refusal::new(format!("{action:?}"), "exceeded quota"));
                 self.schedule(RETRY, Happening::Retry(number));
             }
         }
-        if let Some((after, down)) = &mut self.adapters[number].crash {
+        if let Some((after, down)) = &mut self.controllers.adapters[number].crash {
             *after = after.saturating_sub(1);
             if *after <= 1 {
                 let down = *down;
@@ -389,7 +407,7 @@ impl World {
                 return;
             }
         }
-        let adapter = &mut self.adapters[number];
+        let adapter = &mut self.controllers.adapters[number];
         if !adapter.pending.is_empty() {
             self.schedule(CALL, Happening::Act(number));
         } else if std::mem::take(&mut adapter.wanted) {
@@ -399,7 +417,7 @@ impl World {
 
     /// A controller whose call failed decides again.
     pub(crate) fn retry(&mut self, number: usize) {
-        if self.adapters[number].alive {
+        if self.controllers.adapters[number].alive {
             self.want_pass(number, 0);
         }
     }

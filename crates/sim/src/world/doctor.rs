@@ -42,7 +42,7 @@ impl World {
         if mistake == Mistake::Unread {
             return;
         }
-        let adapter = &self.adapters[number];
+        let adapter = &self.controllers.adapters[number];
         let (job, view) = (&adapter.job, &adapter.view);
         let attempt = view.status.trainyard.attempt;
         let first = job::failed_first(job, view);
@@ -58,7 +58,7 @@ impl World {
         if verdict.is_some() || judged.iter().any(|judged| judged.verdict.is_some()) {
             self.coverage.mark(Mark::Judged);
         }
-        let view = &mut self.adapters[number].view;
+        let view = &mut self.controllers.adapters[number].view;
         (view.verdict, view.judged) = (verdict, judged);
     }
 }
@@ -88,6 +88,7 @@ fn verdict_of(mistake: Mistake, attempt: u32, pod: &ObservedPod) -> Option<Verdi
         confidence: Confidence::High,
         depth: Depth::Cause,
         place: None,
+        exception: None,
         signature: Some(signature),
         next: "correct it".to_owned(),
     })

@@ -166,22 +166,22 @@ impl World {
             Fault::Repeat => self.repeat(),
             Fault::Actions { mishap, count } => {
                 for _ in 0..count {
-                    self.mishaps.push_back(mishap);
+                    self.controllers.mishaps.push_back(mishap);
                 }
             }
-            Fault::WriteTimeout => self.write_times_out = true,
+            Fault::WriteTimeout => self.controllers.write_times_out = true,
             Fault::NodeSilent { node, length } => {
                 self.coverage.mark(if length.is_some() {
                     Mark::NodeSilent
                 } else {
                     Mark::NodeLost
                 });
-                let index = node as usize % self.nodes.len();
+                let index = node as usize % self.cluster.nodes.len();
                 self.silence_node(index, length);
             }
             Fault::NodeDeleted { node } => {
                 self.coverage.mark(Mark::NodeDeleted);
-                let index = node as usize % self.nodes.len();
+                let index = node as usize % self.cluster.nodes.len();
                 self.delete_node(index);
             }
             // A gang with seats is moved as a whole as often as one pod of it.
@@ -202,8 +202,8 @@ impl World {
                 let finished = |phase| matches!(phase, PodPhase::Succeeded | PodPhase::Failed);
                 if let Some(at) = self.victim(victim, finished) {
                     self.coverage.mark(Mark::Collected);
-                    let birth = self.pods[at].birth;
-                    self.births[birth].troubled = true;
+                    let birth = self.cluster.pods[at].birth;
+                    self.cluster.births[birth].troubled = true;
                     self.trace
                         .note(self.now, format_args!("fault   pod-{birth} is collected"));
                     self.remove_pod(at);
@@ -214,8 +214,8 @@ impl World {
     }
 
     fn victim(&self, number: u32, wanted: impl Fn(PodPhase) -> bool) -> Option<usize> {
-        let candidates: Vec<usize> = (0..self.pods.len())
-            .filter(|at| wanted(self.pods[*at].shown.phase))
+        let candidates: Vec<usize> = (0..self.cluster.pods.len())
+            .filter(|at| wanted(self.cluster.pods[*at].shown.phase))
             .collect();
         if candidates.is_empty() {
             return None;
@@ -229,9 +229,9 @@ impl World {
         }) else {
             return;
         };
-        if self.pods[at]
+        if self.cluster.pods[at]
             .node
-            .is_none_or(|node| self.nodes[node].state != NodeState::Ready)
+            .is_none_or(|node| self.cluster.nodes[node].state != NodeState::Ready)
         {
             return;
         }
@@ -255,8 +255,8 @@ impl World {
             Removal::Graceful => Mark::UserDeletedPod,
             Removal::Forced => Mark::UserForcedPod,
         });
-        let birth = self.pods[at].birth;
-        self.births[birth].troubled = true;
+        let birth = self.cluster.pods[at].birth;
+        self.cluster.births[birth].troubled = true;
         self.trace.note(
             self.now,
             format_args!("user    deletes pod-{birth}, {removal:?}"),
@@ -266,13 +266,13 @@ impl World {
 
     /// The process of a pod fails now, if its node can report it.
     pub(crate) fn fail_pod(&mut self, at: usize, exit: u32) {
-        let reachable = self.pods[at]
+        let reachable = self.cluster.pods[at]
             .node
-            .is_some_and(|node| self.nodes[node].state == NodeState::Ready);
-        if !reachable || !runs(self.pods[at].shown.phase) {
+            .is_some_and(|node| self.cluster.nodes[node].state == NodeState::Ready);
+        if !reachable || !runs(self.cluster.pods[at].shown.phase) {
             return;
         }
-        let birth = self.pods[at].birth;
+        let birth = self.cluster.pods[at].birth;
         self.trace
             .note(self.now, format_args!("fault   pod-{birth} fails"));
         self.pod_fails(at, bad_exit(exit));
@@ -280,7 +280,7 @@ impl World {
 
     fn blow_up(&mut self, exit: u32, spread: i64) {
         self.coverage.mark(Mark::BlowUp);
-        let births: Vec<usize> = self.pods.iter().map(|pod| pod.birth).collect();
+        let births: Vec<usize> = self.cluster.pods.iter().map(|pod| pod.birth).collect();
         for (delay, birth) in (0..).step_by(37).zip(births) {
             self.schedule(delay % spread, Happening::Fail(birth, exit));
         }

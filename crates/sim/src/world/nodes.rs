@@ -83,29 +83,34 @@ impl World {
             NodeState::Deleted => false,
         };
         if let Some(pinned) = pod.pinned {
-            return free(&self.nodes[pinned]).then_some(pinned);
+            return free(&self.cluster.nodes[pinned]).then_some(pinned);
         }
-        let count = self.nodes.len();
+        let count = self.cluster.nodes.len();
         (0..count)
             .map(|offset| (pod.birth + offset) % count)
-            .find(|index| free(&self.nodes[*index]))
+            .find(|index| free(&self.cluster.nodes[*index]))
     }
 
     /// The node stops responding, for `length` or forever.
     pub(crate) fn silence_node(&mut self, index: usize, length: Option<i64>) {
-        if self.nodes[index].state != NodeState::Ready {
+        if self.cluster.nodes[index].state != NodeState::Ready {
             return;
         }
         self.trace
             .note(self.now, format_args!("fault   node-{index} falls silent"));
         let now = self.now;
-        let node = &mut self.nodes[index];
+        let node = &mut self.cluster.nodes[index];
         node.state = NodeState::Silent(now);
         node.noticed = false;
         node.silences += 1;
         let silence = node.silences;
-        for pod in self.pods.iter().filter(|pod| pod.node == Some(index)) {
-            self.births[pod.birth].troubled = true;
+        for pod in self
+            .cluster
+            .pods
+            .iter()
+            .filter(|pod| pod.node == Some(index))
+        {
+            self.cluster.births[pod.birth].troubled = true;
         }
         let dice = &mut Dice::new(self.seed, stream_of(index, silence));
         let noticed = dice.within(100..=40_000);
@@ -121,18 +126,23 @@ impl World {
 
     /// The object of the node goes, and its processes with it.
     pub(crate) fn delete_node(&mut self, index: usize) {
-        if self.nodes[index].is_deleted() {
+        if self.cluster.nodes[index].is_deleted() {
             return;
         }
         self.trace
             .note(self.now, format_args!("fault   node-{index} is deleted"));
-        let node = &mut self.nodes[index];
+        let node = &mut self.cluster.nodes[index];
         node.state = NodeState::Deleted;
         node.held_back.clear();
         node.silences += 1;
         let silence = node.silences;
-        for pod in self.pods.iter().filter(|pod| pod.node == Some(index)) {
-            self.births[pod.birth].troubled = true;
+        for pod in self
+            .cluster
+            .pods
+            .iter()
+            .filter(|pod| pod.node == Some(index))
+        {
+            self.cluster.births[pod.birth].troubled = true;
         }
         self.nodes_changed();
         let dice = &mut Dice::new(self.seed, stream_of(index, silence));
@@ -145,27 +155,32 @@ impl World {
 
     /// The next step of a silence, if that silence still lasts.
     pub(crate) fn step_node(&mut self, index: usize, silence: u32, step: NodeStep) {
-        if self.nodes[index].silences != silence {
+        if self.cluster.nodes[index].silences != silence {
             return;
         }
         match step {
             NodeStep::Noticed => {
-                if self.nodes[index].is_silent() {
-                    self.nodes[index].noticed = true;
+                if self.cluster.nodes[index].is_silent() {
+                    self.cluster.nodes[index].noticed = true;
                     self.nodes_changed();
                     self.hide_phases(index);
                 }
             }
             NodeStep::Tainted => {
-                for at in 0..self.pods.len() {
-                    if self.pods[at].node == Some(index) {
+                for at in 0..self.cluster.pods.len() {
+                    if self.cluster.pods[at].node == Some(index) {
                         self.disrupt_pod(at, Disruption::NodeGone, false);
                     }
                 }
             }
             NodeStep::Returned => self.return_node(index),
             NodeStep::PodsCollected => {
-                while let Some(at) = self.pods.iter().position(|pod| pod.node == Some(index)) {
+                while let Some(at) = self
+                    .cluster
+                    .pods
+                    .iter()
+                    .position(|pod| pod.node == Some(index))
+                {
                     self.delete_pod(at, Removal::Forced);
                 }
             }
@@ -177,8 +192,8 @@ impl World {
         if !self.temper.hides_phases {
             return;
         }
-        for at in 0..self.pods.len() {
-            let pod = &mut self.pods[at];
+        for at in 0..self.cluster.pods.len() {
+            let pod = &mut self.cluster.pods[at];
             if pod.node == Some(index) && pod.shown.phase == PodPhase::Running {
                 pod.shown.phase = PodPhase::Unknown;
                 self.pod_changed(at);
@@ -188,14 +203,14 @@ impl World {
 
     /// The node responds again and reports everything it held back.
     pub(crate) fn return_node(&mut self, index: usize) {
-        if !self.nodes[index].is_silent() {
+        if !self.cluster.nodes[index].is_silent() {
             return;
         }
         self.trace.note(
             self.now,
             format_args!("fault   node-{index} responds again"),
         );
-        let node = &mut self.nodes[index];
+        let node = &mut self.cluster.nodes[index];
         node.state = NodeState::Ready;
         node.noticed = false;
         node.silences += 1;
@@ -204,8 +219,8 @@ impl World {
             self.schedule(delay, Happening::Pod(birth, step));
         }
         self.nodes_changed();
-        for at in 0..self.pods.len() {
-            let pod = &mut self.pods[at];
+        for at in 0..self.cluster.pods.len() {
+            let pod = &mut self.cluster.pods[at];
             if pod.node == Some(index) && pod.shown.phase == PodPhase::Unknown {
                 pod.shown.phase = PodPhase::Running;
                 self.pod_changed(at);
@@ -215,7 +230,8 @@ impl World {
 
     /// The nodes that are not healthy, as the control plane shows them.
     pub(crate) fn sick_nodes(&self) -> BTreeMap<String, NodeHealth> {
-        self.nodes
+        self.cluster
+            .nodes
             .iter()
             .filter_map(|node| {
                 let health = match node.state {

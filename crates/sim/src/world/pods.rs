@@ -75,11 +75,14 @@ pub(crate) enum Step {
 impl World {
     /// Where a pod object of `slot` is, if there is one.
     pub(crate) fn pod_at(&self, slot: Slot) -> Option<usize> {
-        self.pods.iter().position(|pod| pod.shown.slot == slot)
+        self.cluster
+            .pods
+            .iter()
+            .position(|pod| pod.shown.slot == slot)
     }
 
     fn pod_of(&self, birth: usize) -> Option<usize> {
-        self.pods.iter().position(|pod| pod.birth == birth)
+        self.cluster.pods.iter().position(|pod| pod.birth == birth)
     }
 
     /// A pod object appears.
@@ -89,9 +92,9 @@ impl World {
                 .note(self.now, format_args!("api     {slot} exists already"));
             return;
         }
-        let birth = self.births.len();
+        let birth = self.cluster.births.len();
         let script = self.script(slot, birth);
-        self.births.push(Birth {
+        self.cluster.births.push(Birth {
             slot,
             attempt,
             ran: false,
@@ -125,21 +128,21 @@ impl World {
             self.now,
             format_args!("api     pod-{birth} created in {slot}, attempt {attempt}"),
         );
-        self.pods.push(Pod {
+        self.cluster.pods.push(Pod {
             shown,
             birth,
             node: None,
             pinned: match seat {
-                Seat::Node(node) => self.nodes.iter().position(|one| one.name == *node),
+                Seat::Node(node) => self.cluster.nodes.iter().position(|one| one.name == *node),
                 Seat::Open | Seat::Gated => None,
             },
             script,
         });
-        self.pod_changed(self.pods.len() - 1);
+        self.pod_changed(self.cluster.pods.len() - 1);
         if *seat != Seat::Gated {
             self.schedule(script.gate, Happening::Pod(birth, Step::Ungated));
         }
-        if !self.job_exists {
+        if !self.stored.exists {
             // The collector finds that the owner is gone.
             self.call_collector();
         }
@@ -151,11 +154,11 @@ impl World {
             self.remove_pod(at);
             return;
         }
-        if self.pods[at].shown.deleted_at.is_some() {
+        if self.cluster.pods[at].shown.deleted_at.is_some() {
             return;
         }
         let deleted_at = self.whole_second();
-        let pod = &mut self.pods[at];
+        let pod = &mut self.cluster.pods[at];
         pod.shown.deleted_at = Some(deleted_at);
         let (birth, stop) = (pod.birth, pod.script.stop);
         let waits = pod.shown.node.is_none();
@@ -170,9 +173,9 @@ impl World {
 
     /// A pod object goes; its process, on a silent node, may live on.
     pub(crate) fn remove_pod(&mut self, at: usize) {
-        let pod = self.pods.swap_remove(at);
+        let pod = self.cluster.pods.swap_remove(at);
         if let Some(node) = pod.node
-            && self.nodes[node].is_silent()
+            && self.cluster.nodes[node].is_silent()
             && matches!(pod.shown.phase, PodPhase::Running | PodPhase::Unknown)
         {
             self.coverage.mark(Mark::Zombie);
@@ -188,27 +191,28 @@ impl World {
         let Some(at) = self.pod_of(birth) else {
             return;
         };
-        if let Some(node) = self.pods[at].node {
-            if self.nodes[node].is_silent() {
-                self.nodes[node].held_back.push((birth, step));
+        if let Some(node) = self.cluster.pods[at].node {
+            if self.cluster.nodes[node].is_silent() {
+                self.cluster.nodes[node].held_back.push((birth, step));
                 return;
             }
-            if self.nodes[node].is_deleted() && step != Step::Removed {
+            if self.cluster.nodes[node].is_deleted() && step != Step::Removed {
                 return;
             }
         }
-        let phase = self.pods[at].shown.phase;
+        let phase = self.cluster.pods[at].shown.phase;
         let over = matches!(phase, PodPhase::Succeeded | PodPhase::Failed);
         match step {
             Step::Removed => self.remove_pod(at),
             Step::Stopped => self.stop_pod(at, over),
             Step::Ended if !over => self.end_pod(at),
             Step::Ready if phase == PodPhase::Running => {
-                self.pods[at].shown.ready = true;
+                self.cluster.pods[at].shown.ready = true;
                 self.pod_changed(at);
             }
             Step::Ungated | Step::Seated | Step::Pulled | Step::Started
-                if phase == PodPhase::Pending && self.pods[at].shown.deleted_at.is_none() =>
+                if phase == PodPhase::Pending
+                    && self.cluster.pods[at].shown.deleted_at.is_none() =>
             {
                 self.advance_pod(at, step);
             }
@@ -217,22 +221,22 @@ impl World {
     }
 
     fn advance_pod(&mut self, at: usize, step: Step) {
-        let free_node = (step == Step::Seated).then(|| self.free_node(&self.pods[at]));
+        let free_node = (step == Step::Seated).then(|| self.free_node(&self.cluster.pods[at]));
         let distrusted = free_node
             .flatten()
-            .is_some_and(|node| self.nodes[node].is_silent() || self.believed_sick(node));
+            .is_some_and(|node| self.cluster.nodes[node].is_silent() || self.believed_sick(node));
         // The scheduler says nothing new of a pod that is bound to a node that it cannot have; where the
         // node is gone it never tries again.
         if let (Step::Seated, Some(node), None | Some(None)) =
-            (step, self.pods[at].pinned, free_node)
+            (step, self.cluster.pods[at].pinned, free_node)
         {
-            if !self.nodes[node].is_deleted() {
-                let birth = self.pods[at].birth;
+            if !self.cluster.nodes[node].is_deleted() {
+                let birth = self.cluster.pods[at].birth;
                 self.schedule(60_000, Happening::Pod(birth, Step::Seated));
             }
             return;
         }
-        let pod = &mut self.pods[at];
+        let pod = &mut self.cluster.pods[at];
         let (birth, script) = (pod.birth, pod.script);
         let next = match step {
             Step::Ungated => {
@@ -243,8 +247,8 @@ impl World {
                 None => Some((5_000, Step::Seated)),
                 Some(node) => {
                     pod.node = Some(node);
-                    self.births[birth].troubled |= distrusted;
-                    pod.shown.node = Some(self.nodes[node].name.clone());
+                    self.cluster.births[birth].troubled |= distrusted;
+                    pod.shown.node = Some(self.cluster.nodes[node].name.clone());
                     pod.shown.wait = Some(match script.pull {
                         Some(_) => Wait::Pull,
                         None => Wait::PullFailed("image not found".to_owned()),
@@ -259,7 +263,7 @@ impl World {
             _ => {
                 pod.shown.wait = None;
                 pod.shown.phase = PodPhase::Running;
-                self.births[birth].ran = true;
+                self.cluster.births[birth].ran = true;
                 self.schedule(script.ready, Happening::Pod(birth, Step::Ready));
                 script.run.map(|delay| (delay, Step::Ended))
             }
@@ -274,13 +278,14 @@ impl World {
 
     /// The process ends on its own.
     fn end_pod(&mut self, at: usize) {
-        let pod = &self.pods[at];
+        let pod = &self.cluster.pods[at];
         if pod.shown.phase == PodPhase::Pending {
             return;
         }
         let (birth, ending) = (pod.birth, pod.script.ending);
         let slot = pod.shown.slot;
-        if restarts_in_place(&self.job, slot.role, ending) && pod.shown.deleted_at.is_none() {
+        if restarts_in_place(&self.stored.job, slot.role, ending) && pod.shown.deleted_at.is_none()
+        {
             self.restart_container(at);
             return;
         }
@@ -296,14 +301,14 @@ impl World {
 
     /// The process ends badly, whatever it would have done.
     pub(crate) fn pod_fails(&mut self, at: usize, exit: Exit) {
-        self.pods[at].script.ending = Ending::Badly(exit);
+        self.cluster.pods[at].script.ending = Ending::Badly(exit);
         self.end_pod(at);
     }
 
     fn restart_container(&mut self, at: usize) {
         self.coverage.mark(Mark::RestartInPlace);
         let ended = self.whole_second();
-        let pod = &mut self.pods[at];
+        let pod = &mut self.cluster.pods[at];
         pod.shown.restarts += 1;
         pod.shown.ends += 1;
         pod.shown.ready = false;
@@ -316,15 +321,15 @@ impl World {
             ..end
         });
         let (birth, restarts) = (pod.birth, pod.shown.restarts);
-        self.births[birth].restarts += 1;
-        self.births[birth].troubled |= self.pods[at].script.ending != Ending::Well;
+        self.cluster.births[birth].restarts += 1;
+        self.cluster.births[birth].troubled |= self.cluster.pods[at].script.ending != Ending::Well;
         self.trace.note(
             self.now,
             format_args!("pod     pod-{birth} restarts in place, {restarts} so far"),
         );
-        let stream = RESTARTS + stream_of(self.pods[at].shown.slot) + u64::from(restarts);
+        let stream = RESTARTS + stream_of(self.cluster.pods[at].shown.slot) + u64::from(restarts);
         let dice = &mut Dice::new(self.seed, stream);
-        let script = &mut self.pods[at].script;
+        let script = &mut self.cluster.pods[at].script;
         script.run = Some(dice.within(500..=60_000));
         script.ending = if dice.chance(50) {
             Ending::Badly(bad_exit(dice.below(6)))
@@ -345,7 +350,7 @@ impl World {
 
     /// The process of a deleted pod ends; the API shows its end for a moment, or not at all.
     fn stop_pod(&mut self, at: usize, over: bool) {
-        let (birth, script) = (self.pods[at].birth, self.pods[at].script);
+        let (birth, script) = (self.cluster.pods[at].birth, self.cluster.pods[at].script);
         if over || !script.shows_its_end {
             self.remove_pod(at);
             return;
@@ -374,7 +379,7 @@ impl World {
     /// The API shows that the process has ended.
     pub(crate) fn pod_ends(&mut self, at: usize, phase: PodPhase, exit: Exit) {
         let ended = self.whole_second();
-        let pod = &mut self.pods[at];
+        let pod = &mut self.cluster.pods[at];
         pod.shown.phase = phase;
         pod.shown.ends += 1;
         pod.shown.exit = Some(Exit {
@@ -383,7 +388,7 @@ impl World {
         });
         pod.shown.ready = false;
         pod.shown.wait = None;
-        let birth = &mut self.births[pod.birth];
+        let birth = &mut self.cluster.births[pod.birth];
         // Whatever ends has run, even if no pass saw it in between.
         birth.ran = true;
         if phase == PodPhase::Succeeded {
@@ -404,20 +409,20 @@ impl World {
 
     /// The platform removes a pod.
     pub(crate) fn disrupt_pod(&mut self, at: usize, disruption: Disruption, fails: bool) {
-        let pod = &mut self.pods[at];
+        let pod = &mut self.cluster.pods[at];
         if matches!(pod.shown.phase, PodPhase::Succeeded | PodPhase::Failed) {
             return;
         }
         pod.shown.disruption = Some(disruption);
         let birth = pod.birth;
-        self.births[birth].troubled = true;
+        self.cluster.births[birth].troubled = true;
         self.trace.note(
             self.now,
             format_args!("fault   pod-{birth} is disrupted: {disruption:?}"),
         );
         if fails {
             // The kubelet ends it and keeps the object, as for pressure and shutdown.
-            let pod = &mut self.pods[at];
+            let pod = &mut self.cluster.pods[at];
             pod.shown.phase = PodPhase::Failed;
             pod.shown.ready = false;
             pod.shown.wait = None;

@@ -1,8 +1,7 @@
 //! Preflights: nodes are fit or not, and a preflight may never end.
 //!
 //! What a pod measures is not simulated: what `decide` does with its answers is. Who runs a preflight remembers what it
-//! found alone. Nodes that it blames are tried by the operator itself; what that finds is kept on nodes, where every
-//! controller sees it. What follows from which of the two is `trainyard_core::probe::consequences`'.
+//! found alone. What the operator does with nodes that a job blames is the fleet's (`crate::fleet`).
 //!
 //! Invariant: an answer is what nodes were when it was given.
 
@@ -14,15 +13,12 @@ use std::{
 use jiff::Timestamp;
 use trainyard_core::{
     job::{PreflightRun, Preflights, SeenPreflight},
-    probe::{
-        Blamed, Cap, Check, Consequences, Fault, Judgement, Layer, NodeRecord, NodeReport, Outcome,
-        Owner, Probation, Report, Source, Suspects, consequences,
-    },
+    probe::{Fault, Judgement, NodeRecord, Source, consequences},
     spec::Slot,
 };
 
 use super::{Happening, World, controller::QUEUE_DELAY};
-use crate::{coverage::Mark, dice::Dice, invariants};
+use crate::{coverage::Mark, dice::Dice, report::report};
 
 /// The stream that all of it draws from.
 const STREAM: u64 = 4 << 40;
@@ -36,14 +32,6 @@ pub(crate) struct Fitness {
     unfit: BTreeSet<String>,
     /// The nodes that ever passed.
     pub(crate) passed: BTreeSet<String>,
-    /// What trials found, on the nodes.
-    records: BTreeMap<String, NodeRecord>,
-    /// The nodes that jobs blame.
-    suspects: Suspects,
-    /// The nodes that the operator itself tried.
-    pub(crate) tried: BTreeSet<String>,
-    /// The nodes that automation keeps from others.
-    pub(crate) on_probation: BTreeSet<String>,
 }
 
 /// Whether the jobs of a run require preflights.
@@ -55,8 +43,8 @@ impl World {
     /// Some nodes are bad from the beginning.
     pub(super) fn draw_fitness(&mut self) {
         let dice = &mut Dice::new(self.seed, STREAM + 1);
-        let names = self.nodes.iter().map(|node| node.name.clone());
-        self.fitness.unfit = names.filter(|_| dice.chance(30)).collect();
+        let names = self.cluster.nodes.iter().map(|node| node.name.clone());
+        self.cluster.fitness.unfit = names.filter(|_| dice.chance(30)).collect();
     }
 
     /// What a controller that starts knows.
@@ -64,16 +52,16 @@ impl World {
         if !self.temper.gives_seats {
             return SeenPreflight::Unused;
         }
-        let state = self.status.trainyard.preflight.as_ref();
+        let state = self.stored.status.trainyard.preflight.as_ref();
         let under_way = state.filter(|state| state.since.is_some());
         SeenPreflight::Here(Box::new(Preflights {
             run: under_way.map_or(PreflightRun::Idle, |state| PreflightRun::Left(state.round)),
-            records: self.fitness.records.clone(),
+            records: BTreeMap::new(),
         }))
     }
 
     fn flight(&mut self, number: usize) -> Option<&mut Preflights> {
-        match &mut self.adapters[number].view.preflight {
+        match &mut self.controllers.adapters[number].view.preflight {
             SeenPreflight::Here(here) => Some(here),
             _ => None,
         }
@@ -119,8 +107,8 @@ impl World {
         let lost = !quiet && dice.chance(15);
         // The pods of the job blame a node that is healthy.
         let forged = !quiet && dice.chance(10);
-        let alive = self.adapters[number].alive;
-        let fitness = &self.fitness;
+        let alive = self.controllers.adapters[number].alive;
+        let fitness = &self.cluster.fitness;
         let (mut unfit, mut fit): (Vec<&String>, Vec<&String>) =
             nodes.iter().partition(|node| fitness.unfit.contains(*node));
         if forged {
@@ -159,7 +147,7 @@ impl World {
         );
         self.coverage.mark(mark);
         if !lost {
-            self.fitness.passed.extend(passed);
+            self.cluster.fitness.passed.extend(passed);
         }
         self.want_pass(number, QUEUE_DELAY);
     }
@@ -179,105 +167,9 @@ impl World {
             return;
         }
         if let PreflightRun::Ended(_, Ok(judgement)) = std::mem::take(&mut here.run) {
-            let follows = follows(Source::Job, &judgement, now);
-            here.records.extend(follows.own);
-            for node in &follows.suspects {
-                self.suspect(node, &judgement.fit, now);
-            }
-            // None, of a job's report.
-            for (node, fault) in follows.marks.unfit() {
-                self.put_on_probation(node, fault, now);
-            }
+            here.records.extend(own_records(&judgement, now));
         }
         self.want_pass(number, QUEUE_DELAY);
-    }
-
-    /// A job blames a node.
-    fn suspect(&mut self, node: &str, fit: &BTreeSet<String>, now: Timestamp) {
-        let fitness = &mut self.fitness;
-        if !fitness.on_probation.contains(node)
-            && fitness.suspects.blame(node, "team", fit, now) == Blamed::Queued
-        {
-            let delay = Dice::new(self.seed, STREAM + 2).within(10_000..=60_000);
-            self.schedule(delay, Happening::Trial(node.to_owned()));
-        }
-    }
-
-    /// Every controller sees what is on nodes.
-    fn publish_records(&mut self) {
-        let records = self.fitness.records.clone();
-        for number in 0..self.adapters.len() {
-            if let Some(here) = self.flight(number) {
-                here.records.retain(|_, record| record.by == Source::Job);
-                here.records.extend(records.clone());
-            }
-        }
-    }
-
-    /// The operator tries a node that a job blames.
-    fn try_suspect(&mut self) {
-        let now = self.timestamp();
-        let Some(suspect) = self.fitness.suspects.take(now) else {
-            return;
-        };
-        let node = suspect.node;
-        self.fitness.tried.insert(node.clone());
-        let judgement = if self.fitness.unfit.contains(&node) {
-            Judgement {
-                unfit: [(node, fault())].into(),
-                ..Judgement::default()
-            }
-        } else {
-            self.coverage.mark(Mark::SuspectCleared);
-            Judgement {
-                fit: [node].into(),
-                ..Judgement::default()
-            }
-        };
-        let follows = follows(Source::Operator, &judgement, now);
-        let failed = follows.marks.records().iter();
-        let failed = failed.filter(|(_, record)| record.is_failed());
-        let failed = failed.map(|(node, record)| (node.clone(), record.clone()));
-        self.fitness.records.extend(failed.collect::<Vec<_>>());
-        for (node, fault) in follows.marks.unfit() {
-            self.put_on_probation(node, fault, now);
-        }
-        self.publish_records();
-    }
-
-    fn put_on_probation(&mut self, node: &str, fault: &Fault, at: Timestamp) {
-        let taken = self.fitness.on_probation.len();
-        let lasts = Duration::from_mins(10);
-        let allowed = Cap::default().allows(taken, self.nodes.len());
-        if allowed.is_ok() && Probation::of(fault, at, lasts).is_some() {
-            self.coverage.mark(Mark::OnProbation);
-            self.fitness.on_probation.insert(node.to_owned());
-            self.schedule(600_000, Happening::Trial(node.to_owned()));
-        }
-        let verdict = invariants::check_nodes(self);
-        self.judge(verdict);
-    }
-
-    /// A node on probation is tried again, and may be repaired by then; or one that a job blames is tried.
-    pub(crate) fn try_node(&mut self, node: &str) {
-        if !self.fitness.on_probation.contains(node) {
-            return self.try_suspect();
-        }
-        let dice = &mut Dice::new(self.seed, STREAM + (self.now.unsigned_abs() << 8));
-        if self.quiet() || dice.chance(50) {
-            self.fitness.unfit.remove(node);
-            self.fitness.on_probation.remove(node);
-            self.fitness.passed.insert(node.to_owned());
-            self.fitness.records.remove(node);
-            self.publish_records();
-        } else {
-            self.schedule(600_000, Happening::Trial(node.to_owned()));
-        }
-    }
-
-    /// Whether placement gives no seat there.
-    pub(super) fn is_kept_away(&self, node: &str) -> bool {
-        self.fitness.on_probation.contains(node)
     }
 }
 
@@ -289,29 +181,10 @@ fn fault() -> Fault {
     }
 }
 
-/// What follows from what was found at `now`.
-fn follows(source: Source, judgement: &Judgement, now: Timestamp) -> Consequences {
-    let check = |outcome| Check {
-        name: "link-speed".to_owned(),
-        layer: Layer::Network,
-        subject: String::new(),
-        outcome,
-        found: "10 Gbit/s".to_owned(),
-        needed: "100 Gbit/s".to_owned(),
-        cause: String::new(),
-        next: String::new(),
-        owner: Owner::Network,
-    };
-    let node = |name: &String, outcome| {
-        let checks = vec![check(outcome)];
-        (name.clone(), NodeReport { checks })
-    };
-    let fit = judgement.fit.iter().map(|name| node(name, Outcome::Pass));
-    let unfit = judgement.unfit.keys().map(|name| node(name, Outcome::Fail));
-    let report = Report {
-        nodes: fit.chain(unfit).collect(),
-        ..Report::default()
-    };
-    let nodes = report.nodes.keys().cloned().collect();
-    consequences(source, &report, judgement, &nodes, "all", (now, LASTS))
+/// What a job remembers of what its preflight found at `now`.
+fn own_records(judgement: &Judgement, now: Timestamp) -> BTreeMap<String, NodeRecord> {
+    let bad: BTreeSet<String> = judgement.unfit.keys().cloned().collect();
+    let nodes = judgement.fit.union(&bad).cloned().collect();
+    let report = report(&nodes, &bad);
+    consequences(Source::Job, &report, judgement, &nodes, "all", (now, LASTS)).own
 }

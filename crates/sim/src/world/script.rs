@@ -86,6 +86,7 @@ impl World {
     pub(super) fn script(&self, slot: Slot, birth: usize) -> Script {
         // By slot and incarnation, so that one pod more or less elsewhere changes nothing here.
         let incarnation = self
+            .cluster
             .births
             .iter()
             .filter(|birth| birth.slot == slot)
@@ -94,7 +95,7 @@ impl World {
         let dice = &mut Dice::new(self.seed, stream);
         let serves = match slot.role {
             Role::Ps => true,
-            Role::Worker => self.job.kind.is_mpi(),
+            Role::Worker => self.stored.job.kind.is_mpi(),
             Role::Evaluator => dice.chance(50),
             _ => false,
         };

@@ -23,7 +23,7 @@ pub(crate) fn requires(seed: u64) -> bool {
 impl World {
     /// What the ranks of the attempt that a controller sees have reported so far: those whose pods it sees running.
     pub(super) fn read_transports(&mut self, number: usize) {
-        let adapter = &self.adapters[number];
+        let adapter = &self.controllers.adapters[number];
         if adapter.job.settings.require_transport.is_empty() {
             return;
         }
@@ -47,6 +47,7 @@ impl World {
             self.coverage.mark(Mark::WrongTransport);
             // It costs an attempt, as a failure does.
             for birth in self
+                .cluster
                 .births
                 .iter_mut()
                 .filter(|birth| birth.attempt == attempt)
@@ -54,6 +55,6 @@ impl World {
                 birth.troubled = true;
             }
         }
-        self.adapters[number].view.transports = reported;
+        self.controllers.adapters[number].view.transports = reported;
     }
 }

@@ -32,13 +32,14 @@ pub(crate) enum Deed {
 impl World {
     /// A user does something.
     pub(crate) fn user_does(&mut self, deed: Deed) {
-        if !self.job_exists {
+        if !self.stored.exists {
             return;
         }
         self.trace.note(self.now, format_args!("user    {deed:?}"));
         match deed {
             Deed::Scale(replicas) => {
                 let elastic = self
+                    .stored
                     .job
                     .elastic()
                     .map(|bounds| (bounds.min_replicas, bounds.max_replicas));
@@ -73,13 +74,13 @@ impl World {
             }
             Deed::Delete => {
                 self.coverage.mark(Mark::DeletedAtOnce);
-                self.deleted_by_user = true;
+                self.stored.deleted_by_user = true;
                 self.delete_job();
             }
             Deed::DeleteInForeground => {
                 self.coverage.mark(Mark::DeletedInForeground);
-                self.being_deleted = true;
-                self.deleted_by_user = true;
+                self.stored.being_deleted = true;
+                self.stored.deleted_by_user = true;
                 self.spec_changed();
                 self.call_collector();
                 self.finish_deletion();
@@ -88,58 +89,58 @@ impl World {
     }
 
     fn edit(&mut self, mark: Mark, change: impl FnOnce(&mut Job)) {
-        let mut job = Job::clone(&self.job);
+        let mut job = Job::clone(&self.stored.job);
         change(&mut job);
-        if job == *self.job {
+        if job == *self.stored.job {
             return;
         }
         self.coverage.mark(mark);
-        self.job = Rc::new(job);
+        self.stored.job = Rc::new(job);
         self.remember_spec();
         self.spec_changed();
     }
 
     /// The job object goes; the collector takes what it owned.
     pub(crate) fn delete_job(&mut self) {
-        if !self.job_exists {
+        if !self.stored.exists {
             return;
         }
         self.trace
             .note(self.now, format_args!("api     the job is gone"));
-        self.job_exists = false;
+        self.stored.exists = false;
         self.spec_changed();
         self.call_collector();
     }
 
     /// The collector comes by once, however often it is called meanwhile.
     pub(crate) fn call_collector(&mut self) {
-        if !self.collector_called {
-            self.collector_called = true;
+        if !self.stored.collector_called {
+            self.stored.collector_called = true;
             self.schedule(1_000, Happening::Collect);
         }
     }
 
     /// The collector deletes whatever belongs to a job that is gone or going.
     pub(crate) fn collect(&mut self) {
-        self.collector_called = false;
-        if self.job_exists && !self.being_deleted {
+        self.stored.collector_called = false;
+        if self.stored.exists && !self.stored.being_deleted {
             return;
         }
         let mut at = 0;
-        while at < self.pods.len() {
-            let birth = self.pods[at].birth;
-            self.births[birth].troubled = true;
+        while at < self.cluster.pods.len() {
+            let birth = self.cluster.pods[at].birth;
+            self.cluster.births[birth].troubled = true;
             self.delete_pod(at, Removal::Graceful);
             at += 1;
         }
-        self.objects = Objects::default();
+        self.cluster.objects = Objects::default();
         self.objects_changed();
         self.finish_deletion();
     }
 
     /// A job that is being deleted goes when its last pod is gone.
     pub(crate) fn finish_deletion(&mut self) {
-        if self.job_exists && self.being_deleted && self.pods.is_empty() {
+        if self.stored.exists && self.stored.being_deleted && self.cluster.pods.is_empty() {
             self.delete_job();
         }
     }

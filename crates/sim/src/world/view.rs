@@ -103,19 +103,24 @@ impl World {
     pub(crate) fn start_adapter(&mut self) {
         let adapter = Adapter {
             alive: true,
-            job: Rc::clone(&self.job),
-            job_exists: self.job_exists,
+            job: Rc::clone(&self.stored.job),
+            job_exists: self.stored.exists,
             view: Observed {
-                version: self.pods_version,
-                status: JobStatus::clone(&self.status),
-                being_deleted: self.being_deleted,
-                pods: self.pods.iter().map(|pod| pod.shown.clone()).collect(),
-                services: self.objects.services.clone(),
+                version: self.cluster.pods_version,
+                status: JobStatus::clone(&self.stored.status),
+                being_deleted: self.stored.being_deleted,
+                pods: self
+                    .cluster
+                    .pods
+                    .iter()
+                    .map(|pod| pod.shown.clone())
+                    .collect(),
+                services: self.cluster.objects.services.clone(),
                 nodes: self.sick_nodes(),
-                shared: self.objects.shared.clone(),
-                autoscaler: self.objects.autoscaler(),
+                shared: self.cluster.objects.shared.clone(),
+                autoscaler: self.cluster.objects.autoscaler(),
                 refusals: Vec::new(),
-                progress: self.progress,
+                progress: self.cluster.progress,
                 seating: self.remembered_seats(),
                 grouping: Grouping::Unused,
                 verdict: None,
@@ -125,8 +130,8 @@ impl World {
                 preflight: self.remembered_preflights(),
                 attended: false,
             },
-            status_version: self.status_version,
-            spec_version: self.spec_version,
+            status_version: self.stored.status_version,
+            spec_version: self.stored.spec_version,
             inbox: Default::default(),
             stalled_until: [0; 5],
             pass_due: false,
@@ -138,12 +143,12 @@ impl World {
             crash: None,
             wrote_at: None,
         };
-        let number = self.adapters.len();
+        let number = self.controllers.adapters.len();
         self.trace.note(
             self.now,
             format_args!("ctrl {number}  starts with a fresh list"),
         );
-        self.adapters.push(adapter);
+        self.controllers.adapters.push(adapter);
         self.want_pass(number, QUEUE_DELAY);
     }
 
@@ -160,33 +165,39 @@ impl World {
             format_args!("fault   {channel:?} watch is late by {length} ms"),
         );
         let until = self.now + length;
-        for adapter in self.adapters.iter_mut().filter(|adapter| adapter.alive) {
+        for adapter in self
+            .controllers
+            .adapters
+            .iter_mut()
+            .filter(|adapter| adapter.alive)
+        {
             adapter.stalled_until[channel as usize] = until;
         }
     }
 
     pub(crate) fn pod_changed(&mut self, at: usize) {
-        self.pods_version += 1;
-        let shown = self.pods[at].shown.clone();
+        self.cluster.pods_version += 1;
+        let shown = self.cluster.pods[at].shown.clone();
         self.publish(
             Channel::Pods,
-            &News::Pod(self.pods_version, Box::new(shown)),
+            &News::Pod(self.cluster.pods_version, Box::new(shown)),
         );
     }
 
     pub(crate) fn pod_vanished(&mut self, uid: &str) {
-        self.pods_version += 1;
+        self.cluster.pods_version += 1;
         self.publish(
             Channel::Pods,
-            &News::PodGone(self.pods_version, uid.to_owned()),
+            &News::PodGone(self.cluster.pods_version, uid.to_owned()),
         );
     }
 
     /// Whether some controller has not seen yet that the node responds again: it may give up a
     /// healthy pod there, without a way to know better.
     pub(crate) fn believed_sick(&self, node: usize) -> bool {
-        let name = &self.nodes[node].name;
-        self.adapters
+        let name = &self.cluster.nodes[node].name;
+        self.controllers
+            .adapters
             .iter()
             .any(|adapter| adapter.alive && adapter.view.nodes.contains_key(name))
     }
@@ -194,15 +205,15 @@ impl World {
     /// A controller sees nodes that do not respond. It may give up their pods, even if the event
     /// is so late that they are healthy again.
     fn distrust_pods(&mut self, number: usize) {
-        let sick = &self.adapters[number].view.nodes;
-        for pod in &self.pods {
+        let sick = &self.controllers.adapters[number].view.nodes;
+        for pod in &self.cluster.pods {
             if pod
                 .shown
                 .node
                 .as_ref()
                 .is_some_and(|node| sick.contains_key(node))
             {
-                self.births[pod.birth].troubled = true;
+                self.cluster.births[pod.birth].troubled = true;
             }
         }
     }
@@ -213,25 +224,25 @@ impl World {
     }
 
     pub(crate) fn objects_changed(&mut self) {
-        let objects = Box::new(self.objects.clone());
+        let objects = Box::new(self.cluster.objects.clone());
         self.publish(Channel::Objects, &News::Objects(objects));
     }
 
     pub(crate) fn spec_changed(&mut self) {
-        self.spec_version += 1;
+        self.stored.spec_version += 1;
         let news = SpecNews {
-            version: self.spec_version,
-            job: Rc::clone(&self.job),
-            exists: self.job_exists,
-            being_deleted: self.being_deleted,
+            version: self.stored.spec_version,
+            job: Rc::clone(&self.stored.job),
+            exists: self.stored.exists,
+            being_deleted: self.stored.being_deleted,
         };
         self.publish(Channel::Spec, &News::Spec(news));
     }
 
     pub(super) fn publish(&mut self, channel: Channel, news: &News) {
-        for number in 0..self.adapters.len() {
-            if self.adapters[number].alive {
-                self.adapters[number].inbox[channel as usize].push_back(news.clone());
+        for number in 0..self.controllers.adapters.len() {
+            if self.controllers.adapters[number].alive {
+                self.controllers.adapters[number].inbox[channel as usize].push_back(news.clone());
                 self.schedule(WATCH_DELAY, Happening::Deliver(number, channel));
             }
         }
@@ -239,7 +250,7 @@ impl World {
 
     /// A watch delivers its next event.
     pub(crate) fn deliver(&mut self, number: usize, channel: Channel) {
-        let adapter = &mut self.adapters[number];
+        let adapter = &mut self.controllers.adapters[number];
         if !adapter.alive {
             return;
         }
@@ -292,9 +303,9 @@ impl World {
 
     /// Progress of the training is not an object: the controller reads it as it looks.
     pub(crate) fn progress_changed(&mut self) {
-        for number in 0..self.adapters.len() {
-            if self.adapters[number].alive {
-                self.adapters[number].view.progress = self.progress;
+        for number in 0..self.controllers.adapters.len() {
+            if self.controllers.adapters[number].alive {
+                self.controllers.adapters[number].view.progress = self.cluster.progress;
                 self.want_pass(number, QUEUE_DELAY);
             }
         }

@@ -25,12 +25,17 @@ impl World {
             return Seating::Open;
         }
         let seats: BTreeMap<Slot, String> = self
+            .cluster
             .pods
             .iter()
-            .filter(|pod| pod.shown.attempt > self.status.trainyard.released)
-            .filter_map(|pod| Some((pod.shown.slot, self.nodes[pod.pinned?].name.clone())))
+            .filter(|pod| pod.shown.attempt > self.stored.status.trainyard.released)
+            .filter_map(|pod| Some((pod.shown.slot, self.cluster.nodes[pod.pinned?].name.clone())))
             .collect();
-        let whole = self.job.slots().all(|slot| seats.contains_key(&slot));
+        let whole = self
+            .stored
+            .job
+            .slots()
+            .all(|slot| seats.contains_key(&slot));
         if whole && !seats.is_empty() {
             Seating::Given(seats)
         } else {
@@ -44,7 +49,7 @@ impl World {
         if !self.temper.pods_first {
             return;
         }
-        let adapter = &mut self.adapters[number];
+        let adapter = &mut self.controllers.adapters[number];
         let record = &adapter.view.status.trainyard;
         let exists = |slot: Slot| {
             let mut pods = adapter.view.pods.iter();
@@ -72,8 +77,8 @@ impl World {
 
     /// The gang is evicted for another one, by every controller that gave it seats.
     pub(super) fn evict_gang(&mut self) {
-        for number in 0..self.adapters.len() {
-            let adapter = &mut self.adapters[number];
+        for number in 0..self.controllers.adapters.len() {
+            let adapter = &mut self.controllers.adapters[number];
             if adapter.alive && matches!(adapter.view.seating, Seating::Given(_)) {
                 adapter.view.seating = Seating::Evicted("evicted for `default/urgent`".to_owned());
                 self.coverage.mark(Mark::SeatsTaken);
@@ -86,13 +91,13 @@ impl World {
 
     /// Whether the last controller sees the gang in the wait queue with a refusal.
     pub(crate) fn is_queued_without_seats(&self) -> bool {
-        let last = self.adapters.last();
+        let last = self.controllers.adapters.last();
         last.is_some_and(|adapter| matches!(adapter.view.seating, Seating::Queued(Some(_))))
     }
 
     /// The gang enters the wait queue.
     pub(super) fn ask_seats(&mut self, number: usize) {
-        let seating = &mut self.adapters[number].view.seating;
+        let seating = &mut self.controllers.adapters[number].view.seating;
         match seating {
             Seating::Unasked => *seating = Seating::Queued(None),
             Seating::Given(_) => {}
@@ -100,8 +105,8 @@ impl World {
                 return;
             }
         }
-        self.adapters[number].asked += 1;
-        let asked = self.adapters[number].asked;
+        self.controllers.adapters[number].asked += 1;
+        let asked = self.controllers.adapters[number].asked;
         let stream = STREAM + ((number as u64) << 20) + asked;
         let delay = Dice::new(self.seed, stream).within(1..=200);
         self.schedule(delay, Happening::Seats(number, asked));
@@ -109,26 +114,29 @@ impl World {
 
     /// The gang releases its seats and leaves the wait queue.
     pub(super) fn release_seats(&mut self, number: usize, avoid: &[String]) {
-        self.adapters[number].avoided.extend(avoid.iter().cloned());
+        self.controllers.adapters[number]
+            .avoided
+            .extend(avoid.iter().cloned());
         self.coverage.mark(Mark::SeatsReleased);
         // An answer that is under way is for a gang that is no longer in the wait queue.
-        self.adapters[number].asked += 1;
-        self.adapters[number].view.seating = Seating::Unasked;
+        self.controllers.adapters[number].asked += 1;
+        self.controllers.adapters[number].view.seating = Seating::Unasked;
         self.want_pass(number, super::controller::QUEUE_DELAY);
     }
 
     /// Placement answers a request.
     pub(crate) fn answer(&mut self, number: usize, asked: u64) {
-        if asked != self.adapters[number].asked || !self.adapters[number].alive {
+        if asked != self.controllers.adapters[number].asked
+            || !self.controllers.adapters[number].alive
+        {
             return;
         }
         let dice = &mut Dice::new(self.seed, STREAM + (self.now.unsigned_abs() << 8) + asked);
-        let avoided = &self.adapters[number].avoided;
-        let is_avoided = |name: &String| self.is_kept_away(name) || avoided.contains(name);
-        let free: Vec<usize> = (0..self.nodes.len())
-            .filter(|index| self.nodes[*index].state != NodeState::Deleted)
-            .filter(|index| !is_avoided(&self.nodes[*index].name))
-            .filter(|index| self.nodes[*index].state == NodeState::Ready || dice.chance(20))
+        let avoided = &self.controllers.adapters[number].avoided;
+        let free: Vec<usize> = (0..self.cluster.nodes.len())
+            .filter(|index| self.cluster.nodes[*index].state != NodeState::Deleted)
+            .filter(|index| !avoided.contains(&self.cluster.nodes[*index].name))
+            .filter(|index| self.cluster.nodes[*index].state == NodeState::Ready || dice.chance(20))
             .collect();
         let quiet = self.now > self.temper.chaos;
         // In a quiet world no room becomes free any more.
@@ -139,24 +147,24 @@ impl World {
             if !hopeless {
                 self.schedule(dice.within(1_000..=60_000), Happening::Seats(number, asked));
             }
-            Seating::Queued(Some("needs 1 node more".to_owned()))
+            Seating::Queued(Some("needs 1 node more".to_owned().into()))
         } else {
             self.coverage.mark(Mark::SeatsGiven);
-            let job = std::rc::Rc::clone(&self.adapters[number].job);
+            let job = std::rc::Rc::clone(&self.controllers.adapters[number].job);
             let seats = job.slots().map(|slot| {
                 let node = free[dice.below(u32::try_from(free.len()).unwrap_or(1)) as usize];
-                (slot, self.nodes[node].name.clone())
+                (slot, self.cluster.nodes[node].name.clone())
             });
             Seating::Given(seats.collect())
         };
-        self.adapters[number].view.seating = seating;
+        self.controllers.adapters[number].view.seating = seating;
         self.want_pass(number, super::controller::QUEUE_DELAY);
     }
 
     /// A pod is ungated and bound to its node.
     pub(super) fn seat_pod(&mut self, at: usize, node: &str) {
-        let pinned = self.nodes.iter().position(|one| one.name == node);
-        let pod = &mut self.pods[at];
+        let pinned = self.cluster.nodes.iter().position(|one| one.name == node);
+        let pod = &mut self.cluster.pods[at];
         if !pod.shown.gated {
             return;
         }

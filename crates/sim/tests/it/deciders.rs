@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use trainyard_core::{
     job::{Action, Decision, Observed},
-    reason::{Code, Reason},
+    reason::Reason,
     spec::Job,
 };
 use trainyard_sim::{Decide, RunOptions, run};
@@ -13,7 +13,7 @@ fn idle(_: &Job, observed: &Observed, _: Timestamp) -> Decision {
         actions: Vec::new(),
         status: observed.status.clone(),
         events: Vec::new(),
-        reasons: vec![Reason::new(Code::Training, "all is well")],
+        reasons: vec![Reason::AllPodsExist { pods: 1 }],
         wake_at: None,
     }
 }

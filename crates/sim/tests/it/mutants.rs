@@ -11,10 +11,8 @@ use std::{
 
 use trainyard_core::{
     gang::place,
-    job::{
-        decide,
-        mutant::{self, Mutant},
-    },
+    job::decide,
+    mutant::{self, Mutant},
 };
 use trainyard_sim::{RunOptions, Violation, fleet, placement, run};
 

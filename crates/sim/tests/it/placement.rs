@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use trainyard_core::gang::{Gang, Placement, Refusal, Seat, Seating, Snapshot, place};
 use trainyard_sim::placement::{Counts, Place, check, drawn, optimum, run, small};
 
-/// As many as it takes to meet everything; the `placement-hunt` example runs more. Without optimization a seed
+/// As many as it takes to meet everything; the program `placement-hunt` runs more. Without optimization a seed
 /// takes half a second.
 const SEEDS: u64 = 1_000;
 

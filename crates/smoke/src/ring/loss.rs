@@ -34,7 +34,7 @@ impl Loss {
         Self::ALL.into_iter().find(|loss| loss.number() == number)
     }
 
-    fn sentence(self) -> &'static str {
+    pub(crate) fn sentence(self) -> &'static str {
         match self {
             Self::Closed => "its connection closed",
             Self::Silent => "it sent nothing within the peer timeout",

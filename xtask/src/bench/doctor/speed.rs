@@ -12,7 +12,11 @@ use super::{
     super::{Figure, Scratch},
     shapes,
 };
-use crate::{Failure, cache, prepare::Part, step};
+use crate::{
+    Failure,
+    cache::{self, Part},
+    step,
+};
 
 const RANKS: u32 = 1024;
 /// Runs of each program, in turns; the best counts, for noise only ever slows.

@@ -148,7 +148,7 @@ impl Bench<'_> {
             let (first, rest) = words.split_first().unwrap_or((&"1", &[]));
             let lives = lives(turn).as_millis().to_string();
             let words = [&[*first, lives.as_str()], rest].concat();
-            // What one leaves behind for the next to wait for befalls both.
+            // What one leaves behind for the next to wait for affects both.
             for own in in_turns(turn) {
                 if own {
                     ours.push(self.run(Launcher::Trainyard, &words)?);

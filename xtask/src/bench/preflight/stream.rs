@@ -28,17 +28,7 @@ pub(super) fn figure() -> Result<Figure, Failure> {
     hosts::available()?;
     let iperf = Iperf::find()?;
     report::progress("building the stream of a preflight");
-    step::run(&mut step::cargo(&[
-        "build",
-        "--quiet",
-        "--locked",
-        "--release",
-        "--package",
-        "trainyard-probe",
-        "--example",
-        "stream",
-    ]))?;
-    let ours = step::root().join("target/release/examples/stream");
+    let ours = step::released_tool("stream")?;
     let pair = Pair::make()?;
     let (mut own, mut theirs) = (Vec::new(), Vec::new());
     for turn in 0..TURNS {

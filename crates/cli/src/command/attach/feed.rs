@@ -11,6 +11,7 @@ use trainyard_host::{
 
 use crate::{
     failure::Failure,
+    run::names,
     stored::{self, Stored},
 };
 
@@ -64,7 +65,7 @@ impl<'a> Feed<'a> {
         let progress = self.run.folder.progress().map_err(stored::refused)?;
         if let Some(reported) = &progress
             && self.progress != progress
-            && let Some(slot) = self.run.slots().next()
+            && let Some(slot) = names::slots(&self.run.record.replicas).next()
         {
             push(RunEvent::Progress {
                 slot,

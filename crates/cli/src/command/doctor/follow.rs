@@ -31,14 +31,17 @@ use super::{
 };
 use crate::{
     args::{Doctor, Format},
+    clean,
     failure::{Exit, Failure},
     printer::Printer,
-    run::clean,
     stored::{self, Stored},
+    words,
 };
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const REPORT_EVERY: Duration = Duration::from_millis(250);
+/// After so long without a verdict a line says that the logs are still read.
+const ALIVE_EVERY: Duration = Duration::from_secs(30);
 /// How often folders are searched for files that are new.
 const SEARCH_EVERY: Duration = Duration::from_secs(2);
 
@@ -88,6 +91,7 @@ pub(super) fn run(
         printed: None,
         noticed: 0,
         reported: Instant::now(),
+        alive: Instant::now(),
         warned: BTreeSet::new(),
     };
     let mut searched: Option<Instant> = None;
@@ -104,6 +108,7 @@ pub(super) fn run(
         }
         let open = follower.look()?;
         follower.print_new_verdict(printer)?;
+        follower.say_alive(printer);
         if stop.load(Ordering::Relaxed) || !live || !open || !printer.has_reader() {
             break;
         }
@@ -112,7 +117,10 @@ pub(super) fn run(
     let mut warnings = Vec::new();
     if let Some(run) = &run {
         follower.add_pod_ends(run);
-        warnings = progress::warnings_of(run, args.attempt, Timestamp::now());
+        if input::succeeded_in(run, follower.attempt) {
+            follower.doctor.set_succeeded();
+        }
+        warnings = progress::warnings_of(&run.report(Timestamp::now()), args.attempt);
     }
     let mut report = follower.doctor.finish();
     progress::amend(&mut report, &warnings);
@@ -142,6 +150,8 @@ struct Follower<'a> {
     printed: Option<(String, Vec<u32>)>,
     noticed: u64,
     reported: Instant,
+    /// When something was printed last.
+    alive: Instant,
     /// Warnings about the progress of the job that were printed.
     warned: BTreeSet<String>,
 }
@@ -234,7 +244,7 @@ impl Follower<'_> {
 
     /// Says what is wrong with the progress of the job, once for each time that it begins.
     fn warn(&mut self, run: &Stored, printer: &mut Printer) -> Result<(), Failure> {
-        let warnings = progress::warnings_of(run, self.args.attempt, Timestamp::now());
+        let warnings = progress::warnings_of(&run.report(Timestamp::now()), self.args.attempt);
         let kinds: BTreeSet<String> = warnings
             .iter()
             .map(|warning| progress::kind_of(warning).to_owned())
@@ -297,13 +307,41 @@ impl Follower<'_> {
         match self.args.format {
             Format::Text => {
                 let line = text::headline(verdict, printer.stdout_paint());
-                printer.data(format!("{line}\n").as_bytes())?;
+                let time = Timestamp::now().strftime("%H:%M:%SZ");
+                let place = verdict.evidence.first().map(|evidence| {
+                    let file = clean::text(&evidence.file);
+                    match evidence.line {
+                        0 => format!("  {file}"),
+                        number => format!("  {file}:{number}"),
+                    }
+                });
+                let place = place.unwrap_or_default();
+                printer.data(format!("{time}  {line}{place}\n").as_bytes())?;
             }
             Format::Json => line_of(&report, &[], printer)?,
         }
         printer.flush()?;
         self.printed = Some(identity);
+        self.alive = Instant::now();
         Ok(())
+    }
+
+    /// Says on stderr that the logs are still followed, where nothing was printed for a while.
+    fn say_alive(&mut self, printer: &mut Printer) {
+        if self.alive.elapsed() < ALIVE_EVERY {
+            return;
+        }
+        self.alive = Instant::now();
+        let verdict = self
+            .printed
+            .as_ref()
+            .map_or("none yet", |(label, _)| label.as_str());
+        let time = Timestamp::now().strftime("%H:%M:%SZ");
+        let logs = words::counted(self.growing.len() as u64, "log");
+        let lines = words::counted(self.doctor.lines(), "line");
+        printer.summary(&format!(
+            "{time}  following {logs}, {lines} read; verdict: {verdict}"
+        ));
     }
 }
 

@@ -98,6 +98,22 @@ pub(super) fn known(args: &Doctor) -> Result<Vec<Known>, Failure> {
     Ok(known_of(&run, attempt))
 }
 
+/// Whether the run is known to have succeeded in the attempt that is read.
+pub(super) fn succeeded(args: &Doctor) -> Result<bool, Failure> {
+    let Some(job) = &args.job else {
+        return Ok(false);
+    };
+    let run = run_of(args, job)?;
+    Ok(succeeded_in(&run, args.attempt))
+}
+
+/// The same of a run; `attempt` is the one that is read, else the last.
+pub(super) fn succeeded_in(run: &Stored, attempt: Option<u32>) -> bool {
+    let outcome = run.report.as_ref().map(|report| report.outcome);
+    let is_last = attempt.is_none_or(|attempt| attempt == run.attempts());
+    outcome == Some(Outcome::Succeeded) && is_last && !run.live
+}
+
 /// How the pod that failed first in `attempt` ended.
 pub(super) fn known_of(run: &Stored, attempt: Option<u32>) -> Vec<Known> {
     // An attempt that is running, or that succeeded, has recovered from what failed in it.
@@ -248,6 +264,16 @@ impl Input {
                     let message = format!("cannot read all of `{name}`: {reason}");
                     let hint = "decompress it and pass the relevant part: \
                                 `zcat FILE | tail -c 1G | trainyard doctor -`";
+                    return Ok(Some(Failure::new(message).hint(hint)));
+                }
+                let packed = taken.get() > 0;
+                if let Err(error) = &read
+                    && packed
+                {
+                    let message = format!(
+                        "cannot read all of `{name}`: it is truncated or corrupt ({error})"
+                    );
+                    let hint = "the verdict covers the part before that place";
                     return Ok(Some(Failure::new(message).hint(hint)));
                 }
                 read.with_context(cannot)?;

@@ -1,44 +1,38 @@
-//! What the run of a job knows of its progress. A log does not show that nothing was written to it.
+//! What a job reports of its progress. A log does not show that nothing was written to it.
 
 use jiff::Timestamp;
 use trainyard_core::{diagnose::Report, job::ProgressRecord};
 
 use super::input;
-use crate::{args::Doctor, cluster, failure::Failure, stored::Stored};
+use crate::{args::Doctor, cluster, failure::Failure, job_report::JobReport};
 
-/// What is wrong with the progress of the job that is named, where the attempt that is read is its last.
+/// What is wrong with the progress of the job that is named.
 pub(super) fn warnings(args: &Doctor) -> Result<Vec<String>, Failure> {
     let Some(job) = &args.job else {
         return Ok(Vec::new());
     };
     let now = Timestamp::now();
-    let (attempt, stall, complaint) = if args.place.is_cluster() {
-        cluster::status::progress(&args.place, job, now)?
+    let report = if args.place.is_cluster() {
+        let site = cluster::connect(&args.place)?;
+        site.report(job, &site.find(job)?, &[], now)
     } else {
-        let run = input::run_of(args, job)?;
-        return Ok(warnings_of(&run, args.attempt, now));
+        input::run_of(args, job)?.report(now)
     };
-    if args.attempt.is_some_and(|asked| asked != attempt) {
-        return Ok(Vec::new());
-    }
-    Ok(in_words(stall, complaint))
+    Ok(warnings_of(&report, args.attempt))
 }
 
-/// The same of a run on this machine; `asked` is the attempt that is read, where one is named.
-pub(super) fn warnings_of(run: &Stored, asked: Option<u32>, now: Timestamp) -> Vec<String> {
-    let attempt = run.attempts();
-    if asked.is_some_and(|asked| asked != attempt) {
+/// The same of a report; nothing where `asked`, the attempt that is read, is not its last.
+pub(super) fn warnings_of(report: &JobReport, asked: Option<u32>) -> Vec<String> {
+    if asked.is_some_and(|asked| asked != report.row.attempts) {
         return Vec::new();
     }
-    let record = run.progress_record();
-    let record = record.filter(|record| record.attempt == attempt);
-    let complaint = record.and_then(ProgressRecord::complaint);
-    in_words(run.stall(now), complaint)
-}
-
-fn in_words(stall: Option<String>, complaint: Option<String>) -> Vec<String> {
-    let stall = stall.map(|stall| format!("stalled: {stall}"));
-    stall.into_iter().chain(complaint).collect()
+    let stall = report
+        .stalled
+        .iter()
+        .map(|stall| format!("stalled: {stall}"));
+    let reported = report.attempt_progress();
+    let complaint = reported.and_then(ProgressRecord::complaint);
+    stall.chain(complaint).collect()
 }
 
 /// What stays the same of a warning while its numbers grow.
@@ -49,7 +43,9 @@ pub(super) fn kind_of(warning: &str) -> &str {
 
 /// A job whose progress is wrong is not healthy, whatever its logs say.
 pub(super) fn amend(report: &mut Report, warnings: &[String]) {
-    if !warnings.is_empty() && report.is_healthy() {
+    let first = report.verdicts.first();
+    let unknown = first.is_some_and(|verdict| verdict.label == "inconclusive");
+    if !warnings.is_empty() && (report.is_healthy() || unknown) {
         report.verdicts.clear();
     }
 }

@@ -14,10 +14,14 @@ type Column = (&'static str, fn(&RankFacts) -> String);
 
 const COLUMNS: [Column; 9] = [
     ("WORLD", |facts| option(facts.world)),
-    ("NCCL", |facts| facts.nccl.clone().unwrap_or_default()),
-    ("NETWORK", |facts| facts.network.clone().unwrap_or_default()),
+    ("NCCL", |facts| {
+        facts.nccl.version.clone().unwrap_or_default()
+    }),
+    ("NETWORK", |facts| {
+        facts.nccl.network.clone().unwrap_or_default()
+    }),
     ("INTERFACE", |facts| {
-        facts.interface.clone().unwrap_or_default()
+        facts.nccl.interface.clone().unwrap_or_default()
     }),
     ("CHANNELS VIA", transports),
     ("INIT", init),
@@ -127,12 +131,12 @@ fn option<T: ToString>(value: Option<T>) -> String {
 }
 
 fn transports(facts: &RankFacts) -> String {
-    let names: Vec<&str> = facts.transports.keys().map(String::as_str).collect();
+    let names: Vec<&str> = facts.nccl.transports.keys().map(String::as_str).collect();
     names.join(", ")
 }
 
 fn init(facts: &RankFacts) -> String {
-    match (facts.communicators, facts.communicators_pending) {
+    match (facts.nccl.communicators, facts.nccl.communicators_pending) {
         (0, 0) => String::new(),
         (0, _) => "begun only".to_owned(),
         (_, 0) => "complete".to_owned(),
@@ -141,7 +145,7 @@ fn init(facts: &RankFacts) -> String {
 }
 
 fn collective(facts: &RankFacts) -> String {
-    match (&facts.collective, facts.last_enqueued) {
+    match (&facts.work.collective, facts.work.last_enqueued) {
         (Some(collective), _) => format!("{} {}", collective.operation, collective.sequence),
         (None, Some(last)) => format!("entered {last}"),
         (None, None) => String::new(),
@@ -149,11 +153,11 @@ fn collective(facts: &RankFacts) -> String {
 }
 
 fn end(facts: &RankFacts) -> String {
-    let exception = facts.exception.as_ref().map(|text| {
+    let exception = facts.end.exception.as_ref().map(|text| {
         let name = text.split(':').next().unwrap_or_default();
         name.rsplit('.').next().unwrap_or(name).to_owned()
     });
-    match (exception, &facts.exit) {
+    match (exception, &facts.end.exit) {
         (Some(exception), Some(exit)) => format!("{exception}, {exit}"),
         (Some(exception), None) => exception,
         (None, Some(exit)) => exit.clone(),
@@ -172,6 +176,8 @@ fn cut(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use trainyard_core::diagnose::RankNccl;
+
     use super::*;
 
     #[test]
@@ -179,7 +185,10 @@ mod tests {
         let rank = |rank: u32, node: &str, network: &str| RankFacts {
             rank: Some(rank),
             node: Some(node.to_owned()),
-            network: Some(network.to_owned()),
+            nccl: RankNccl {
+                network: Some(network.to_owned()),
+                ..RankNccl::default()
+            },
             ..RankFacts::default()
         };
         let ranks = [

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt::Write as _};
 use trainyard_core::diagnose::{Ended, Moment, Report, Verdict, account_word};
 
 use super::table;
-use crate::{printer::Paint, run::clean, words};
+use crate::{clean, paint::Paint, words};
 
 /// Columns of the timeline.
 const LINE: usize = 40;
@@ -104,7 +104,16 @@ fn put_verdict(text: &mut String, verdict: &Verdict, width: Option<usize>, paint
         let shown: String = line.chars().take(limit).collect();
         put(text, &format!("{}\n", paint.apply("2", &shown)));
     }
-    if verdict.label != "healthy" {
+    if verdict.label == "healthy" {
+        let confidence = verdict.confidence.word();
+        put(
+            text,
+            &format!(
+                "  {confidence} confidence\n  refuted by: {}\n",
+                verdict.refuted_by
+            ),
+        );
+    } else {
         put(
             text,
             &format!(

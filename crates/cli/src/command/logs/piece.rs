@@ -17,13 +17,13 @@ pub(super) struct Piece {
 
 /// Bytes on their way to lines. An incomplete line waits for the rest of it.
 #[derive(Debug, Default)]
-pub(crate) struct Pieces {
+pub(super) struct Pieces {
     buffer: Vec<u8>,
     /// Bytes of the buffer that were handed out.
     taken: usize,
     inside_line: bool,
     /// Lines that match and are still not shown.
-    pub(crate) skip: u64,
+    pub(super) skip: u64,
     /// Whether the current line is shown.
     pub(super) shown: bool,
 }

@@ -9,7 +9,6 @@ use trainyard_core::{
     template::{self, Answers, Question, Refusal, Template},
 };
 
-use super::refused;
 use crate::{failure::Failure, printer::Printer};
 
 /// Longest answer that is read; a longer line is not an answer to any question.
@@ -63,12 +62,12 @@ fn until<T, E: Into<Said>>(
     }
 }
 
-/// Why an answer is refused, as printed.
+/// Why an answer is as printed.
 struct Said(Failure);
 
 impl From<Refusal> for Said {
     fn from(refusal: Refusal) -> Self {
-        Self(refused(&refusal))
+        Self(refusal.into())
     }
 }
 

@@ -9,13 +9,16 @@ use trainyard_core::plan::{
     search::{Fixed, Request},
     shape::{Experts, Mlp, Shape},
     software,
+    tuning::{Lora, Optimizer, Tuning},
 };
 
 use crate::{
-    args::{Plan, PlanModel, PlanRecovery, Recompute, Saving, Sharding},
+    args::{Known, OptimizerName, Plan, PlanModel, PlanRecovery, Recompute, Saving, Sharding},
     failure::Failure,
     source,
 };
+
+use super::{calibrate, list};
 
 /// Longest `config.json` that is read.
 const CONFIG_LIMIT: usize = 4 << 20;
@@ -23,6 +26,10 @@ const CONFIG_LIMIT: usize = 4 << 20;
 const MOST_GPUS: u32 = 1 << 20;
 /// Tokens of a step where no batch is given.
 const USUAL_STEP: u32 = 4 << 20;
+/// The same of fine-tuning: about a quarter of a million.
+const FINETUNE_STEP: u32 = 1 << 18;
+/// Tokens of fine-tuning where none are given: some ten thousand conversations, a few times over.
+const FINETUNE_TOKENS: f64 = 1e8;
 
 /// The model's name and the question.
 pub(super) fn of(args: &Plan) -> Result<(String, Request), Failure> {
@@ -30,7 +37,13 @@ pub(super) fn of(args: &Plan) -> Result<(String, Request), Failure> {
     shape
         .check()
         .map_err(|error| Failure::new(format!("invalid model: {error}")))?;
-    let cluster = cluster(args)?;
+    let mut cluster = cluster(args)?;
+    if let Some(path) = &args.on.profile {
+        let profile = calibrate::read(path)?;
+        profile
+            .apply(&mut cluster)
+            .map_err(|error| Failure::new(format!("cannot use the profile: {error}")))?;
+    }
     let sequence = args.goal.sequence.unwrap_or(made_for.unwrap_or(4_096));
     if sequence == 0 || sequence > 1 << 26 {
         return Err(Failure::new(format!(
@@ -45,15 +58,20 @@ pub(super) fn of(args: &Plan) -> Result<(String, Request), Failure> {
             ));
         }
         Some(batch) => batch,
-        None => (USUAL_STEP / sequence)
-            .max(1)
-            .next_multiple_of(cluster.gpus),
+        None => {
+            let step = if finetunes(args) {
+                FINETUNE_STEP
+            } else {
+                USUAL_STEP
+            };
+            (step / sequence).max(1).next_multiple_of(cluster.gpus)
+        }
     };
     let precision = Precision::named(&args.goal.precision).ok_or_else(|| {
         Failure::new(format!("unknown precision `{}`", args.goal.precision))
             .hint("expected one of `bf16`, `fp8`, `nvfp4`")
     })?;
-    let software = software::named(&args.goal.software).map_err(unknown)?;
+    let software = software::named(&args.goal.software).map_err(unknown(Known::Software))?;
     let request = Request {
         shape,
         cluster,
@@ -62,20 +80,32 @@ pub(super) fn of(args: &Plan) -> Result<(String, Request), Failure> {
         global_batch,
         precision,
         fixed: fixed(args),
+        tuning: tuning(args),
     };
     check_fixed(&request)?;
     Ok((name, request))
 }
 
-fn unknown(error: hardware::Unknown) -> Failure {
-    let nearest = error.nearest.clone();
-    Failure::from(anyhow::Error::from(error)).hint(format!("try `{nearest}`"))
+/// A refusal that names everything which would be accepted.
+fn unknown(what: Known) -> impl Fn(hardware::Unknown) -> Failure {
+    move |error| {
+        let more = match what {
+            Known::Gpus => {
+                "; for any other, pass `--gpu-spec memory=GIB,tflops=TFLOPS,bandwidth=GB/S`"
+            }
+            Known::Models => "; for any other, pass `--config` with its `config.json`",
+            Known::Networks => ", or GB/s per GPU",
+            Known::Software => "",
+        };
+        Failure::from(anyhow::Error::from(error))
+            .hint(format!("use one of {}{more}", list::names(what)))
+    }
 }
 
 fn shape(model: &PlanModel) -> Result<(String, Shape, Option<u32>), Failure> {
     let (name, mut shape, sequence) = match (&model.name, &model.config) {
         (Some(name), _) => {
-            let named = names::model(name).map_err(unknown)?;
+            let named = names::model(name).map_err(unknown(Known::Models))?;
             (named.name.to_owned(), named.shape(), Some(named.sequence))
         }
         (None, Some(path)) => {
@@ -137,7 +167,10 @@ fn shape(model: &PlanModel) -> Result<(String, Shape, Option<u32>), Failure> {
 
 fn cluster(args: &Plan) -> Result<Cluster, Failure> {
     let on = &args.on;
-    let mut gpu = hardware::gpu(&on.gpu).map_err(unknown)?;
+    let mut gpu = match &on.gpu_spec {
+        Some(spec) => spec.gpu(),
+        None => hardware::gpu(&on.gpu).map_err(unknown(Known::Gpus))?,
+    };
     if on.gpus == 0 || on.gpus > MOST_GPUS {
         return Err(Failure::new(format!(
             "`--gpus` is {}; it must be between 1 and {MOST_GPUS}",
@@ -166,7 +199,11 @@ fn cluster(args: &Plan) -> Result<Cluster, Failure> {
         None => gpu.network,
         Some(text) => match text.parse::<f64>() {
             Ok(giga) => 1e9 * positive("--network", giga)?,
-            Err(_) => hardware::network(text).map_err(unknown)?.bandwidth,
+            Err(_) => {
+                hardware::network(text)
+                    .map_err(unknown(Known::Networks))?
+                    .bandwidth
+            }
         },
     };
     Ok(Cluster {
@@ -174,8 +211,55 @@ fn cluster(args: &Plan) -> Result<Cluster, Failure> {
         gpus: on.gpus,
         nodes_per_leaf: on.nodes_per_leaf.unwrap_or(0),
         oversubscription: positive("--oversubscription", on.oversubscription)?,
+        rates: None,
         gpu,
     })
+}
+
+fn finetunes(args: &Plan) -> bool {
+    let goal = &args.goal;
+    goal.finetune || goal.lora.is_some() || goal.qlora.is_some()
+}
+
+fn tuning(args: &Plan) -> Tuning {
+    let goal = &args.goal;
+    let rank = goal.lora.or(goal.qlora);
+    Tuning {
+        lora: rank.map(|rank| Lora {
+            rank,
+            four_bits: goal.qlora.is_some(),
+        }),
+        optimizer: match goal.optimizer {
+            OptimizerName::Adamw => Optimizer::AdamW,
+            OptimizerName::Adam8bit => Optimizer::Adam8bit,
+            OptimizerName::Sgd => Optimizer::Sgd,
+        },
+        offload: goal.offload,
+    }
+}
+
+/// What was not given and decides the answer, in words.
+pub(super) fn assumptions(args: &Plan, request: &Request) -> Vec<String> {
+    let goal = &args.goal;
+    let mut assumed = Vec::new();
+    if goal.sequence.is_none() {
+        assumed.push(format!("`--sequence {}`", request.sequence));
+    }
+    if goal.batch.is_none() {
+        assumed.push(format!("`--batch {}`", request.global_batch));
+    }
+    if goal.tokens.is_none() {
+        assumed.push(if finetunes(args) {
+            "`--tokens 100M`".to_owned()
+        } else {
+            "20 tokens per parameter".to_owned()
+        });
+    }
+    if args.on.network.is_none() && request.cluster.gpus > request.cluster.gpu.domain {
+        let giga = request.cluster.network / 1e9;
+        assumed.push(format!("`--network {giga}`"));
+    }
+    assumed
 }
 
 fn positive(flag: &str, value: f64) -> Result<f64, Failure> {
@@ -197,18 +281,26 @@ fn fixed(args: &Plan) -> Fixed {
         expert: degrees.ep,
         micro_batch: degrees.micro_batch,
         interleave: degrees.interleave,
-        recompute: degrees.recompute.map(|recompute| match recompute {
-            Recompute::None => layout::Recompute::None,
-            Recompute::Selective => layout::Recompute::Selective,
-            Recompute::Half => layout::Recompute::Half,
-            Recompute::Full => layout::Recompute::Full,
-        }),
+        recompute: if degrees.gradient_checkpointing {
+            Some(layout::Recompute::Full)
+        } else {
+            degrees.recompute.map(recompute)
+        },
         sharding: degrees.sharding.map(|sharding| match sharding {
             Sharding::Ddp => layout::Sharding::None,
             Sharding::Zero1 => layout::Sharding::Zero1,
             Sharding::Zero2 => layout::Sharding::Zero2,
             Sharding::Zero3 => layout::Sharding::Zero3,
         }),
+    }
+}
+
+fn recompute(recompute: Recompute) -> layout::Recompute {
+    match recompute {
+        Recompute::None => layout::Recompute::None,
+        Recompute::Selective => layout::Recompute::Selective,
+        Recompute::Half => layout::Recompute::Half,
+        Recompute::Full => layout::Recompute::Full,
     }
 }
 
@@ -272,6 +364,9 @@ fn check_fixed(request: &Request) -> Result<(), Failure> {
 /// Tokens to train.
 pub(super) fn tokens(args: &Plan, request: &Request) -> Result<f64, Failure> {
     let Some(text) = &args.goal.tokens else {
+        if finetunes(args) {
+            return Ok(FINETUNE_TOKENS);
+        }
         return Ok(20.0 * request.shape.parameters());
     };
     let bad = || {

@@ -4,12 +4,14 @@ use std::{fmt::Write as _, time::Duration};
 
 use trainyard_core::plan::{
     answer::bandwidth,
+    confidence::Interval,
     layout::{Layout, Recompute, Sharding},
+    recovery::Outlay,
     search::{Candidate, Request},
 };
 
 use super::{Best, RANKS_SHOWN, Report};
-use crate::{args::Plan, bar, command::ps::columns, printer::Paint, words};
+use crate::{args::Plan, bar, paint::Paint, table::columns, words};
 
 /// Width where there is no terminal.
 const WIDTH: usize = 80;
@@ -44,7 +46,14 @@ pub(super) fn render(
         text.push_str(line);
         text.push('\n');
     };
+    if let Some(best) = &report.best {
+        say(&format!("do this: {}", best.advice));
+        say("");
+    }
     say(&headline(report, request));
+    if !report.assumptions.is_empty() {
+        say(&format!("assumed: {}", report.assumptions.join(", ")));
+    }
     say("");
     say(table(&report.layouts).trim_end());
     let (Some(best), Some(first)) = (&report.best, report.layouts.first()) else {
@@ -53,9 +62,14 @@ pub(super) fn render(
     let width = width.unwrap_or(WIDTH);
     say("");
     say(&format!(
-        "memory per GPU: {:.1} of {:.1} GiB",
+        "memory per GPU: {:.1} of {:.1} GiB{}",
         first.memory.total(),
-        request.cluster.gpu.memory_gib
+        request.cluster.gpu.memory_gib,
+        if first.tight {
+            ", tight: more than 92 %"
+        } else {
+            ""
+        }
     ));
     for line in parts_bar(
         &first.memory.parts(),
@@ -103,6 +117,9 @@ pub(super) fn render(
         say("");
         say("scaling with the same batch");
         say(scaling(report).trim_end());
+        say(
+            "  not counted: stragglers, failures, data loading, and other jobs on the same network",
+        );
     }
     if let Some(mesh) = &best.mesh {
         say("");
@@ -146,6 +163,7 @@ fn table(layouts: &[Candidate]) -> String {
             "STEP",
             "TOKENS/S",
             "MFU",
+            "",
         ]
         .map(str::to_owned)
         .to_vec(),
@@ -167,6 +185,7 @@ fn table(layouts: &[Candidate]) -> String {
             format!("{:.3} s", candidate.time.total()),
             rounded(candidate.tokens_per_second),
             format!("{:.1} %", 100.0 * candidate.mfu),
+            if candidate.tight { "tight" } else { "" }.to_owned(),
         ]);
     }
     columns(&rows)
@@ -216,13 +235,15 @@ fn answers(best: &Best, first: &Candidate, request: &Request) -> Vec<(&'static s
     let recovery = &best.recovery;
     let cost = &best.cost;
     let time = |seconds: f64| words::duration(Duration::from_secs_f64(seconds.clamp(0.0, 1e12)));
-    vec![
-        ("bites", best.bound.sentence.clone()),
+    let mut lines = vec![
+        ("bottleneck", best.bound.sentence.clone()),
+        ("expect", expectation(first, &best.interval)),
         (
             "efficiency",
             format!(
-                "MFU {:.1} %, HFU {:.1} % (full attention, of the {} peak)",
+                "MFU {:.1} % with attention counted whole, {:.1} % causal; HFU {:.1} % (of the {} peak)",
                 100.0 * first.mfu,
+                100.0 * first.mfu_causal,
                 100.0 * first.hfu,
                 first_precision(request)
             ),
@@ -251,20 +272,113 @@ fn answers(best: &Best, first: &Candidate, request: &Request) -> Vec<(&'static s
         (
             "checkpoint",
             format!(
-                "{:.1} GB, training waits {}; save every {} (Young {}, Daly {})",
-                recovery.checkpoint_bytes / 1e9,
+                "save every {}: {} each, {} a day, {:.1} % of the storage's bandwidth; training waits {} (Young {}, Daly {})",
+                time(recovery.save_every_seconds),
+                size(recovery.checkpoint_bytes),
+                size(recovery.daily_bytes),
+                100.0 * recovery.storage_share,
                 time(recovery.blocking_seconds),
-                time(recovery.best_seconds),
                 time(recovery.young_seconds),
                 time(recovery.daly_seconds)
             ),
         ),
-        ("trains", bar::trained(Some(recovery.ettr))),
+        ("ETTR", bar::trained(Some(recovery.ettr))),
         (
             "annotation",
             format!("trainyard.dev/parallelism: {}", best.parallelism),
         ),
-    ]
+    ];
+    if request.tuning.lora.is_some() {
+        let trained = format!(
+            "{:.1} M adapter parameters, {:.2} % of the model",
+            best.trained_parameters / 1e6,
+            100.0 * best.trained_parameters / request.shape.parameters()
+        );
+        lines.insert(2, ("trained", trained));
+    }
+    if best.host_bytes > 0.0 {
+        let nodes = f64::from(request.cluster.gpus.div_ceil(request.cluster.gpu.per_node));
+        let host = format!(
+            "{} of host memory on each node",
+            size(best.host_bytes / nodes)
+        );
+        lines.insert(2, ("offload", host));
+    }
+    lines
+}
+
+/// The step's time with the range that runs like it lie in.
+fn expectation(first: &Candidate, interval: &Interval) -> String {
+    let step = first.time.total();
+    let (least, most) = (step * interval.least, step * interval.most);
+    let range = format!("a step of {least:.3} to {most:.3} s");
+    if interval.far {
+        format!("{range}; no published run is like this one, so treat it as a guess")
+    } else {
+        format!(
+            "{range}, from the errors of the {} nearest published runs",
+            interval.runs
+        )
+    }
+}
+
+/// The one sentence to follow.
+pub(super) fn advice(
+    request: &Request,
+    first: &Candidate,
+    outlay: &Outlay,
+    interval: &Interval,
+) -> String {
+    let chosen = &first.layout;
+    let step = first.time.total();
+    let mut parts = vec![format!(
+        "{}, micro-batch {}",
+        layout(chosen),
+        chosen.micro_batch
+    )];
+    if chosen.interleave > 1 {
+        parts.push(format!("{} chunks per stage", chosen.interleave));
+    }
+    parts.push(match chosen.recompute {
+        Recompute::None => "no recomputation".to_owned(),
+        other => format!("{} recomputation", recompute(other)),
+    });
+    if chosen.data > 1 {
+        parts.push(match chosen.sharding {
+            Sharding::None => "gradients all-reduced (DDP)".to_owned(),
+            other => format!("{} sharded over data ranks", sharding(other)),
+        });
+    }
+    if let Some(lora) = request.tuning.lora {
+        let bits = if lora.four_bits { "4-bit" } else { "16-bit" };
+        parts.push(format!("LoRA rank {} over {bits} weights", lora.rank));
+    }
+    if request.tuning.offload {
+        parts.push("optimizer in host memory".to_owned());
+    }
+    let every = words::duration(Duration::from_secs_f64(outlay.save_every_seconds));
+    parts.push(format!("save every {every}"));
+    format!(
+        "{}; expect {:.3} s a step ({:.3} to {:.3}){}",
+        parts.join(", "),
+        step,
+        step * interval.least,
+        step * interval.most,
+        if first.tight {
+            "; memory is tight, so test it first"
+        } else {
+            ""
+        }
+    )
+}
+
+/// Bytes in the unit that has a short number.
+fn size(bytes: f64) -> String {
+    if bytes >= 1e12 {
+        format!("{:.1} TB", bytes / 1e12)
+    } else {
+        format!("{:.1} GB", bytes / 1e9)
+    }
 }
 
 fn first_precision(request: &Request) -> &'static str {

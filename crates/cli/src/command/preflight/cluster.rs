@@ -17,7 +17,7 @@ use trainyard_core::{
         self,
         preflight::{self, Flight, PreflightPod},
     },
-    probe::{Check, Layer, Outcome, Owner, Report},
+    probe::{Report, pod_not_placed},
     spec::{Job, Namespace, Role, Slot},
 };
 use trainyard_kube::look::{
@@ -87,21 +87,7 @@ fn with_unseen_nodes(found: PreflightFound) -> Report {
     let mut report = found.report;
     for (node, why) in found.unseen {
         let found = report.nodes.entry(node).or_default();
-        found.checks.insert(
-            0,
-            Check {
-                name: "pod-starts".to_owned(),
-                layer: Layer::Host,
-                subject: String::new(),
-                outcome: Outcome::Fail,
-                found: format!("no pod started on the node: {why}"),
-                needed: "a pod on the node".to_owned(),
-                cause: "the node has no free resources, or the pod does not tolerate its taints"
-                    .to_owned(),
-                next: "`trainyard nodes` shows free accelerators".to_owned(),
-                owner: Owner::Platform,
-            },
-        );
+        found.checks.insert(0, pod_not_placed(&why));
     }
     report
 }
@@ -136,8 +122,8 @@ fn job(
         (None, _) => None,
         (Some(_), Some(fabric)) => Some(fabric),
         (Some(name), None) => {
-            let spec = site.look.fabric(name).map_err(|why| {
-                Failure::new(format!("cannot read the fabric `{name}`: {why}"))
+            let spec = site.look.fabric(name).map_err(|error| {
+                cluster::refused(error)
                     .hint("put it into the file of the job, as a document of its own")
             })?;
             Some(Fabric {

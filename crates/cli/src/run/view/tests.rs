@@ -4,7 +4,7 @@ use trainyard_core::{
     job::{Event, JobRecord, Progress, ProgressRecord},
     ledger::Phase,
     progress::Figure,
-    reason::Reason,
+    reason::StoredReason,
     spec::Role,
 };
 
@@ -80,7 +80,11 @@ fn status(attempt: u32, waiting: Option<(Code, &str)>) -> RunEvent {
             retry_at: waiting
                 .filter(|(code, _)| *code == Code::WaitingToRetry)
                 .map(|_| testing::at(3)),
-            waiting: waiting.map(|(code, message)| Reason::new(code, message)),
+            waiting: waiting.map(|(code, message)| StoredReason {
+                code,
+                message: message.to_owned(),
+                params: None,
+            }),
             ..JobRecord::default()
         },
         ..JobStatus::default()

@@ -1,7 +1,7 @@
 //! The last lines of a log, for errors that no rule matches: a program whose log ends with an error has
 //! failed, whatever the error says.
 
-use super::{Part, Rules, Source, Stage, line};
+use super::{MAX_LINE, Part, Rules, SHORT_LINES, Source, Stage, Trace, line};
 use crate::progress::LineReader;
 
 /// Bytes at the end of a log that are kept.
@@ -55,6 +55,22 @@ impl LastLines {
 }
 
 impl Source {
+    /// Looks for every rule in the last lines; elsewhere they need an anchor.
+    pub(super) fn judge_last_lines(&mut self, rules: &Rules) {
+        let last = self.last_lines.backwards().filter_map(|(after, raw)| {
+            let number = self.lines.checked_sub(after)?;
+            let quoted = raw.starts_with(b"    ");
+            let judged = number <= SHORT_LINES || rules.anchors().is_match(raw);
+            (!judged && !quoted && raw.len() <= MAX_LINE).then(|| (number, raw.to_vec()))
+        });
+        let last: Vec<(u64, Vec<u8>)> = last.collect();
+        for (number, raw) in last.iter().rev() {
+            let mut scratch = Vec::new();
+            let line = line::read(raw, &mut scratch);
+            self.rules(rules, &line, *number, None);
+        }
+    }
+
     /// Looks for an error in the last lines of the log.
     pub(super) fn find_last_error(&mut self, rules: &Rules) {
         let last = std::mem::take(&mut self.last_lines);
@@ -70,12 +86,19 @@ impl Source {
                 .find(|part| !part.is_empty());
             let mut scratch = Vec::new();
             let line = line::read(part.unwrap_or(raw), &mut scratch);
-            if self.progress_line.max(self.done_line) >= number || is_step(rules, line.text) {
+            if self.errors.odd.is_none() {
+                self.errors.odd = Some(self.evidence(&line, number));
+            }
+            let in_trace = self.traces.values().any(Trace::is_open);
+            if in_trace && self.errors.cut_trace.is_none() {
+                self.errors.cut_trace = Some(self.evidence(&line, number));
+            }
+            if self.marks.progress.max(self.marks.done) >= number || is_step(rules, line.text) {
                 // The job continued.
                 break;
             }
             if is_error(line.text) {
-                self.last_error = Some(self.evidence(&line, number));
+                self.errors.last = Some(self.evidence(&line, number));
                 break;
             }
         }

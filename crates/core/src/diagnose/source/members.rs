@@ -1,6 +1,82 @@
 //! Which rank, or which process, a line is about.
 
+use std::collections::BTreeMap;
+
 use super::{Line, MAX_NAMES, Member, Source, torch};
+
+/// The processes and ranks of one source. At most [`MAX_NAMES`] are kept apart; what comes after them counts as the last one's.
+#[derive(Clone, Debug, Default)]
+pub(in crate::diagnose) struct Members {
+    all: Vec<Member>,
+    by_pid: BTreeMap<u32, Vec<usize>>,
+    by_rank: BTreeMap<u32, usize>,
+    /// That of lines that name no rank.
+    unnamed: Option<usize>,
+}
+
+impl Members {
+    pub(in crate::diagnose) fn iter(&self) -> std::slice::Iter<'_, Member> {
+        self.all.iter()
+    }
+
+    pub(super) fn get(&self, index: usize) -> Option<&Member> {
+        self.all.get(index)
+    }
+
+    pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut Member> {
+        self.all.get_mut(index)
+    }
+
+    /// The process `pid` of `host`; `rank` is its rank if it is new.
+    pub(super) fn of_process(&mut self, host: &str, pid: u32, rank: Option<u32>) -> usize {
+        // A redacted host name does not count as a name.
+        let host = Some(host).filter(|host| !host.is_empty());
+        let known = self.by_pid.entry(pid).or_default();
+        let is_own = |index: &usize| {
+            let member = self.all.get(*index);
+            member.is_some_and(|member| member.node.as_deref() == host)
+        };
+        if let Some(index) = known.iter().copied().find(is_own) {
+            return index;
+        }
+        let index = self.all.len().min(MAX_NAMES - 1);
+        if index == self.all.len() {
+            known.push(index);
+            self.all.push(Member {
+                rank,
+                node: host.map(str::to_owned),
+                ..Member::default()
+            });
+        }
+        index
+    }
+
+    fn of_rank(&mut self, rank: u32) -> usize {
+        if let Some(index) = self.by_rank.get(&rank) {
+            return *index;
+        }
+        let index = self.all.len().min(MAX_NAMES - 1);
+        if index == self.all.len() {
+            self.all.push(Member {
+                rank: Some(rank),
+                ..Member::default()
+            });
+            self.by_rank.insert(rank, index);
+        }
+        index
+    }
+
+    /// That of `rank`, or of the lines that name none.
+    pub(super) fn of(&mut self, rank: Option<u32>) -> usize {
+        if let Some(rank) = rank {
+            return self.of_rank(rank);
+        }
+        *self.unnamed.get_or_insert_with(|| {
+            self.all.push(Member::default());
+            self.all.len() - 1
+        })
+    }
+}
 
 impl Source {
     /// The rank of a line that does not name one, where the source is that of one rank.
@@ -10,59 +86,7 @@ impl Source {
             .or(self.rank)
     }
 
-    pub(super) fn process(&mut self, host: &str, pid: u32, rank: Option<u32>) -> usize {
-        // A redacted host name does not count as a name.
-        let host = Some(host).filter(|host| !host.is_empty());
-        let known = self.by_pid.entry(pid).or_default();
-        let found = known.iter().copied().find(|index| {
-            self.members
-                .get(*index)
-                .is_some_and(|member| member.node.as_deref() == host)
-        });
-        if let Some(index) = found {
-            return index;
-        }
-        let index = self.members.len().min(MAX_NAMES - 1);
-        if index == self.members.len() {
-            known.push(index);
-            self.members.push(Member {
-                rank: rank.or(self.rank),
-                node: host.map(str::to_owned),
-                ..Member::default()
-            });
-        }
-        index
-    }
-
     pub(super) fn member_of_line(&mut self, line: &Line<'_>) -> usize {
-        match line.rank.or(self.rank) {
-            Some(rank) => self.member_of_rank(rank),
-            None => self.whole_source_member(),
-        }
-    }
-
-    pub(super) fn member_of_rank(&mut self, rank: u32) -> usize {
-        if let Some(index) = self.by_rank.get(&rank) {
-            return *index;
-        }
-        let index = self.members.len().min(MAX_NAMES - 1);
-        if index == self.members.len() {
-            self.members.push(Member {
-                rank: Some(rank),
-                ..Member::default()
-            });
-            self.by_rank.insert(rank, index);
-        }
-        index
-    }
-
-    pub(super) fn whole_source_member(&mut self) -> usize {
-        if let Some(rank) = self.rank {
-            return self.member_of_rank(rank);
-        }
-        *self.whole.get_or_insert_with(|| {
-            self.members.push(Member::default());
-            self.members.len() - 1
-        })
+        self.members.of(line.rank.or(self.rank))
     }
 }

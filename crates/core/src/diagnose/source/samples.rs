@@ -1,25 +1,46 @@
 //! How far a program is, as the lines of a log report it: a sample of them, with the reader of `crate::progress`.
 
+use std::collections::BTreeMap;
+
 use super::{
-    super::{
-        line,
-        rules::{Rules, Stage},
-    },
+    super::rules::{Rules, Stage},
     MAX_FIELDS, MAX_NAMES, Source,
 };
-use crate::progress::{LineReader, Reading};
+use crate::{
+    line,
+    progress::{LineReader, Reading},
+};
 
 /// Texts at the end of one line that a progress bar wrote over each other.
 const SAMPLED_BARS: usize = 3;
+
+/// What was read of the steps and losses in a log.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Samples {
+    /// The last line that was read.
+    line: u64,
+    /// What lines of each rank said of its progress; `None` where lines name no rank.
+    readers: BTreeMap<Option<u32>, LineReader>,
+}
+
+impl Samples {
+    /// The reader of the lines of `rank`, while there are not too many.
+    fn reader(&mut self, rank: Option<u32>) -> Option<&mut LineReader> {
+        if self.readers.len() >= MAX_NAMES && !self.readers.contains_key(&rank) {
+            return None;
+        }
+        Some(self.readers.entry(rank).or_default())
+    }
+}
 
 impl Source {
     /// Step and loss of one line.
     pub(super) fn sample(&mut self, rules: &Rules, raw: &[u8], number: u64, rank: Option<u32>) {
         // Lines at the beginning are read one by one, and may be at the end of their block too.
-        if number <= self.sampled {
+        if number <= self.samples.line {
             return;
         }
-        self.sampled = number;
+        self.samples.line = number;
         let mut found = std::mem::take(&mut self.found);
         rules.samples.rules_in(raw, &mut found);
         if !found.is_empty() {
@@ -32,8 +53,10 @@ impl Source {
             for index in &found {
                 let rule = rules.rule(*index);
                 if rule.matches(line.text) {
-                    if rule.stage == Stage::Progress {
-                        self.progress_line = self.progress_line.max(number);
+                    match rule.stage {
+                        Stage::Progress => self.marks.note_step(number, None),
+                        Stage::Done => self.marks.done = self.marks.done.max(number),
+                        _ => {}
                     }
                     self.fields(rule, line.text, rank.or(line.rank));
                 }
@@ -58,10 +81,9 @@ impl Source {
             let mut scratch = std::mem::take(&mut self.scratch);
             let rank = rank.or(line::read(part, &mut scratch).rank);
             self.scratch = scratch;
-            if self.readers.len() >= MAX_NAMES && !self.readers.contains_key(&rank) {
+            let Some(reader) = self.samples.reader(rank) else {
                 return;
-            }
-            let reader = self.readers.entry(rank).or_default();
+            };
             if let Some(reading) = reader.read(part, Some(added)) {
                 self.note_progress(&reading, number, rank);
             }
@@ -72,14 +94,12 @@ impl Source {
         if reading.step.is_none() && reading.epoch.is_none() && reading.loss.is_none() {
             return;
         }
-        self.progress_line = self.progress_line.max(number);
-        let index = match rank {
-            Some(rank) => self.member_of_rank(rank),
-            None => self.whole_source_member(),
-        };
+        self.marks.note_step(number, reading.step);
+        let index = self.members.of(rank.or(self.rank));
         let Some(member) = self.members.get_mut(index) else {
             return;
         };
+        member.progress_line = number;
         if let Some(seconds) = reading.step_seconds {
             member.steps.note(seconds);
         }

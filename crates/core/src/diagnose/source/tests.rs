@@ -37,10 +37,24 @@ fn a_line_without_end_is_not_kept() {
     for _ in 0..1000 {
         source.read(&rules, &[b'x'; 4096], Part::End);
     }
-    assert!(source.carry.len() <= MAX_LINE);
+    assert!(source.partial.bytes.len() <= MAX_LINE);
     source.read(&rules, b"\nCUDA out of memory\n", Part::End);
     assert_eq!(source.lines, 2);
     assert_eq!(source.seen.len(), 1);
+}
+
+#[test]
+fn the_end_of_a_long_line_is_read() {
+    let rules = Rules::builtin();
+    let bars = "\r 7%| 7/100 [00:01<00:09, 8.00it/s]".repeat(1000);
+    let end = "slurmstepd: error: *** JOB 7 ON node-1 CANCELLED AT 2026-01-02T03:04:05 ***";
+    for last in ["", "\n"] {
+        let text = format!("{bars}{end}{last}");
+        for size in [100, 5_000, text.len()] {
+            let parts: Vec<&[u8]> = text.as_bytes().chunks(size).collect();
+            assert_eq!(read(&rules, &parts).seen.len(), 1, "{size}");
+        }
+    }
 }
 
 #[test]
@@ -62,7 +76,7 @@ fn nuls_do_not_hide_lines() {
     let mut source = Source::new("a.log");
     for _ in 0..1_000 {
         source.read(&rules, &[0; 4_096], Part::End);
-        assert!(source.carry.is_empty());
+        assert!(source.partial.bytes.is_empty());
     }
 }
 

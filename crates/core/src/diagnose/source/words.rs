@@ -1,8 +1,8 @@
 //! Lines that need more than one rule: exits, launchers, watchdogs and tracebacks.
 
 use super::{
-    ExitSeen, Line, MAX_EVIDENCE, MAX_NAMES, Raised, Rule, Seen, Source, WATCHED_LINES, bounded,
-    lossy, numbers, shown, signal_number, torch,
+    ExitSeen, GroupWait, Line, MAX_EVIDENCE, MAX_GROUPS, MAX_NAMES, Member, Raised, Rule, Seen,
+    Source, WATCHED_LINES, bounded, lossy, numbers, shown, signal_number, torch,
 };
 
 impl Source {
@@ -27,14 +27,20 @@ impl Source {
             .map(|word| numbers(&word).into_iter().map(Some).collect())
             .unwrap_or_default();
         if ranks.is_empty() {
+            // The summary says whom it is about; the prefix only who printed it.
             ranks.push(
-                line.rank
-                    .or(self.block_rank.take())
+                self.summary
+                    .rank
+                    .take()
+                    .or(line.rank)
                     .or_else(|| self.default_rank(line)),
             );
         }
         let mut evidence = self.evidence(line, number);
-        evidence.node = get("node").or(self.block_node.take()).or(evidence.node);
+        evidence.node = get("node").or(self.summary.node.take()).or(evidence.node);
+        // What the launcher says of several is not about the first one alone.
+        let first =
+            ranks.len() == 1 && (rule.reports_first() || std::mem::take(&mut self.summary.first));
         let waited_for = !matches!(rule.id.as_str(), "srun-signal" | "shell-killed");
         for rank in ranks {
             if self.exits.len() < MAX_NAMES {
@@ -44,26 +50,53 @@ impl Source {
                     code,
                     signal,
                     waited_for,
+                    first,
                     evidence,
                 });
             }
         }
-        self.failure_line = number;
+        self.marks.note_failure(number);
     }
 
-    /// The lines of torchelastic's summary that name rank and host before the exit code.
-    pub(super) fn elastic(&mut self, text: &[u8]) {
+    /// The lines of a launcher's summary that name rank and host before the exit code: torchelastic, Open MPI, PRRTE,
+    /// MPICH and Intel MPI.
+    pub(super) fn summary(&mut self, text: &[u8]) {
         let text = text.trim_ascii_start();
         let value = |key: &[u8]| {
             let rest = text.strip_prefix(key)?.trim_ascii_start();
             Some(lossy(rest.strip_prefix(b":")?.trim_ascii()))
         };
+        let first_number = |word: &str| {
+            let word = word.split([' ', ']']).next().unwrap_or_default();
+            numbers(word).first().copied()
+        };
         if let Some(rank) = value(b"rank ") {
-            self.block_rank = numbers(rank.split(' ').next().unwrap_or_default())
-                .first()
-                .copied();
+            self.summary.rank = first_number(&rank);
         } else if let Some(host) = value(b"host ") {
-            self.block_node = Some(host);
+            self.summary.node = Some(host);
+        } else if text.starts_with(b"Root Cause (first observed failure)")
+            || memchr::memmem::find(text, b"first process to do so was").is_some()
+        {
+            self.summary.first = true;
+        } else if let Some(at) = memchr::memmem::find(text, b"Process name: ")
+            && let name = lossy(text.get(at + 14..).unwrap_or_default().trim_ascii())
+            && memchr::memmem::find(text, b"Exit code").is_none()
+        {
+            // `[[31459,1],3]`, `[prterun-node-1-25@1,3]`; Horovod's `3` comes behind the exit code.
+            let rank = name.rsplit(',').next().and_then(first_number);
+            match self.exits.last_mut() {
+                Some(exit) if exit.rank.is_none() && exit.first && !name.contains(',') => {
+                    exit.rank = rank;
+                }
+                _ => self.summary.rank = rank,
+            }
+        } else if let Some(rest) = text.strip_prefix(b"=")
+            && let rest = lossy(rest.trim_ascii())
+            && let Some((process, node)) = rest.split_once(" RUNNING AT ")
+        {
+            let rank = process.strip_prefix("RANK ");
+            self.summary.rank = rank.and_then(first_number);
+            self.summary.node = Some(node.trim().to_owned());
         }
     }
 
@@ -97,19 +130,10 @@ impl Source {
             return;
         };
         let group = torch::group(line.text);
-        let index = self.member_of_rank(rank);
+        let index = self.members.of(Some(rank));
         if let Some(member) = self.members.get_mut(index) {
             member.touch(line.stamp);
-            if member.work.is_none() {
-                member.work = work;
-            }
-            if let Some((enqueued, completed)) = status
-                && member.enqueued.is_none()
-            {
-                member.enqueued = Some(enqueued);
-                member.completed = Some(completed);
-                member.group = group;
-            }
+            member.wait(group, work, status);
         }
     }
 
@@ -119,7 +143,8 @@ impl Source {
         let stamp = line.stamp.or(self.last_stamp);
         self.notable += 1;
         let seen = self
-            .bare_error
+            .errors
+            .bare
             .get_or_insert_with(|| Seen::new(number, stamp));
         seen.count += 1;
         seen.last_line = number;
@@ -135,7 +160,9 @@ impl Source {
         let text = line.text;
         let trimmed = text.trim_ascii_start();
         let key = line.rank;
-        if trimmed.starts_with(b"Traceback (most recent call last)") {
+        if trimmed.starts_with(b"Traceback (most recent call last)")
+            || trimmed.starts_with(b"Original Traceback (most recent call last)")
+        {
             self.traces.entry(key).or_default().begin();
             return;
         }
@@ -187,12 +214,12 @@ impl Source {
             return;
         }
         self.notable += 1;
-        self.failure_line = number;
+        self.marks.note_failure(number);
         let stamp = line.stamp.or(self.last_stamp);
         let kept = if cut_short {
-            &mut self.cut_checkpoint
+            &mut self.errors.cut_checkpoint
         } else {
-            &mut self.user_error
+            &mut self.errors.user
         };
         let seen = kept.get_or_insert_with(|| Seen::new(number, stamp));
         seen.count += 1;
@@ -206,6 +233,44 @@ impl Source {
             .or_insert(raised.text);
         if let Some(frame) = raised.frame {
             seen.fields.entry("frame".to_owned()).or_insert(frame);
+        }
+    }
+}
+
+impl Member {
+    /// Adds what a line of the watchdog says of one process group.
+    fn wait(
+        &mut self,
+        group: Option<String>,
+        work: Option<torch::Work>,
+        status: Option<(i64, i64)>,
+    ) {
+        // Lines without a group come from versions that name it only in the status, which follows.
+        let begun = |wait: &GroupWait| wait.group.is_none() && wait.enqueued.is_none();
+        let known = self.waits.iter().position(|wait| wait.group == group);
+        let known = known.or_else(|| {
+            self.waits
+                .iter()
+                .position(|wait| work.is_none() && begun(wait))
+        });
+        let index = known.unwrap_or(self.waits.len());
+        if index == self.waits.len() {
+            if index >= MAX_GROUPS {
+                return;
+            }
+            self.waits.push(GroupWait::default());
+        }
+        if let Some(wait) = self.waits.get_mut(index) {
+            wait.group = group.or(wait.group.take());
+            if wait.work.is_none() {
+                wait.work = work;
+            }
+            if let Some((enqueued, completed)) = status
+                && wait.enqueued.is_none()
+            {
+                wait.enqueued = Some(enqueued);
+                wait.completed = Some(completed);
+            }
         }
     }
 }

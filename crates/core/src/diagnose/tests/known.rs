@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::*;
 use crate::{
     explain::PodFacts,
-    job::{Account, Disruption, Exit, LastFailure, NodeHealth, ObservedPod, PodPhase},
+    job::{Account, Cause, Disruption, Exit, LastFailure, NodeHealth, ObservedPod, PodPhase},
 };
 
 const LOST_PEER: &str =
@@ -157,7 +157,7 @@ fn log_never_contradicts_known_ends() {
             [LOST_PEER, "step 1\n"],
             vec![(0, exit(1), 9), (1, exit(3), 9)],
             "remote_peer_died",
-            Some(1),
+            None,
             User,
         ),
         (
@@ -350,34 +350,42 @@ fn what_is_known_of_a_pod() {
     }
     let mut seen = PodFacts::new("j-worker-0", PodPhase::Running);
     seen.exit = Some(exit(1, false));
-    assert_eq!(Known::of_facts(&seen, None), None, "it runs");
+    assert_eq!(seen.known_end(None), None, "it runs");
     seen.restarts = 1;
     seen.exit = Some(exit(137, true));
-    let known = Known::of_facts(&seen, Some(1)).expect("it was restarted in place");
+    let known = seen.known_end(Some(1)).expect("it was restarted in place");
     assert_eq!(known.end, End::OutOfMemory(137));
 
-    let last = |message: &str| LastFailure {
+    let last = |cause: Cause| LastFailure {
         attempt: 1,
         pod: "j-worker-0".into(),
         account: Account::User,
-        message: message.into(),
+        message: cause.to_string(),
+        cause: Some(cause),
         step: None,
         since_attempt: None,
         verdict: None,
     };
+    let exited = |code, out_of_memory| Cause::Exited {
+        code,
+        out_of_memory,
+    };
     let kept = [
-        (
-            "it ran out of memory (exit code 137)",
-            Some(End::OutOfMemory(137)),
-        ),
-        ("it ended with exit code 1", Some(End::Exit(1))),
-        ("its node is gone", Some(End::NodeDeleted)),
-        ("it was deleted", None),
+        (exited(137, true), Some(End::OutOfMemory(137))),
+        (exited(1, false), Some(End::Exit(1))),
+        (Cause::NodeLost, Some(End::NodeDeleted)),
+        (Cause::Deleted, None),
     ];
-    for (message, want) in kept {
-        let known = Known::of_last_failure(&last(message));
-        assert_eq!(known.map(|known| known.end), want, "{message}");
+    for (cause, want) in kept {
+        let known = last(cause).known_end();
+        assert_eq!(known.map(|known| known.end), want, "{cause}");
     }
+    let without = LastFailure {
+        cause: None,
+        ..last(Cause::NodeLost)
+    };
+    let known = without.known_end();
+    assert_eq!(known, None, "a sentence is not read");
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! What only shows when ranks are compared: exits, starts, collectives, devices, transports.
 
-use super::{Account, BTreeSet, Confidence, Evidence, Judge, Stage, Strength, codes, words_of};
+use super::{
+    Account, BTreeSet, Confidence, Evidence, Judge, Stage, Strength, codes, recovery, words_of,
+};
+use crate::diagnose::torch;
 
 impl Judge<'_> {
     /// Concludes from exit codes and signals where nothing else explains the failure.
@@ -16,18 +19,26 @@ impl Judge<'_> {
         let exits: Vec<_> = self
             .sources
             .iter()
+            .filter(|source| !recovery::after_exits(source))
             .flat_map(|source| &source.exits)
             .collect();
         // A launcher ends the others with SIGTERM when one has failed.
         let all_asked_to_stop = exits.iter().all(|exit| exit.signal == Some(15));
-        for exit in &exits {
+        // A launcher kills the others when one has failed.
+        let failed = exits
+            .iter()
+            .position(|exit| exit.signal.is_none() && exit.code.is_some());
+        for (index, exit) in exits.iter().enumerate() {
             let evidence = Evidence {
                 rank: exit.rank.or(exit.evidence.rank),
                 ..exit.evidence.clone()
             };
             let weight = if exit.waited_for { 65 } else { 20 };
             let (name, weight, fits) = match exit.signal {
-                Some(9) => ("host_oom_killed", weight, !asked_to_stop),
+                Some(9) => {
+                    let by_launcher = failed.is_some_and(|failed| failed < index);
+                    ("host_oom_killed", weight, !asked_to_stop && !by_launcher)
+                }
                 Some(11) => ("worker_segfault", 64, true),
                 Some(7) => ("shm_too_small", 63, true),
                 Some(15) => ("sigterm_preemption", 35, all_asked_to_stop),
@@ -44,25 +55,42 @@ impl Judge<'_> {
                 self.add_at(name, soft(weight), evidence, detail);
             }
         }
+        let raised_again = self.sources.iter().find_map(|source| {
+            let evidence = source.errors.passed_on.as_ref()?;
+            torch::is_raised_again(evidence.text.as_bytes()).then(|| evidence.clone())
+        });
+        if let (true, Some(evidence)) = (self.cases.is_empty(), raised_again) {
+            let missing = evidence.text.starts_with("FileNotFoundError");
+            let label = if missing {
+                "data_path_missing"
+            } else {
+                "user_code_error"
+            };
+            let detail = evidence.text.clone();
+            self.ended(label, Confidence::Medium, evidence, detail);
+        }
         let own = || exits.iter().filter(|exit| exit.signal != Some(15));
-        let first = own().find(|exit| exit.rank.is_some()).or(own().next());
+        let first = own().find(|exit| exit.first && exit.rank.is_some());
+        let first = first.or_else(|| own().find(|exit| exit.rank.is_some()));
+        let first = first.or_else(|| own().next());
         if self.cases.is_empty()
             && let Some(exit) = first.or(exits.first())
         {
-            let detail = match (exit.code, exit.signal) {
-                (_, Some(signal)) => format!("signal {signal}"),
-                (Some(code), _) => format!("exit code {code}"),
-                _ => "aborted".to_owned(),
-            };
+            let detail = exit.words();
+            // Of several that ended alike none is known to be the first.
+            let alike = own().filter(|other| {
+                (other.code, other.signal) == (exit.code, exit.signal) && other.rank != exit.rank
+            });
+            let rank = exit.rank.or(exit.evidence.rank);
             let evidence = Evidence {
-                rank: exit.rank.or(exit.evidence.rank),
+                rank: rank.filter(|_| exit.first || alike.count() == 0),
                 ..exit.evidence.clone()
             };
             self.ended("worker_exit_nonzero", Confidence::Medium, evidence, detail);
         }
         let passed_on = self.sources.iter().find_map(|source| {
-            let evidence = source.passed_on.as_ref()?;
-            let went_on = source.progress_line.max(source.done_line) > evidence.line;
+            let evidence = source.errors.passed_on.as_ref()?;
+            let went_on = source.marks.continue_after(evidence.line);
             // A program may well leave that way with code 0.
             let left = evidence.text.contains("SystemExit");
             (!went_on && !left).then(|| evidence.clone())
@@ -72,25 +100,6 @@ impl Judge<'_> {
         {
             let detail = "it wraps an error that is not in these logs".to_owned();
             self.ended("worker_exit_nonzero", Confidence::Low, evidence, detail);
-        }
-    }
-
-    /// A log that ends with an error is not that of a healthy job; what it means is not known where
-    /// nothing else was found.
-    pub(super) fn unknown_last_error(&mut self) {
-        let mut errors = self
-            .sources
-            .iter()
-            .filter_map(|source| source.last_error.clone());
-        if let (true, Some(evidence)) = (self.cases.is_empty(), errors.next()) {
-            let strength = Strength {
-                stage: Stage::Note,
-                weight: 0,
-                confidence: Confidence::Low,
-                rule: usize::MAX,
-            };
-            let detail = "the log ends with an error that no rule matches".to_owned();
-            self.add_at("inconclusive", strength, evidence, Some(detail));
         }
     }
 
@@ -263,7 +272,7 @@ impl Judge<'_> {
         };
         let detail = if culprits.is_empty() {
             format!(
-                "{named} on {}; these logs do not show which rank was late",
+                "{named}: {} waited; these logs do not show which rank was late",
                 words_of(&wait.waiting)
             )
         } else {
@@ -306,7 +315,10 @@ impl Judge<'_> {
                 ..cause(50)
             };
             self.add_at("collective_timeout", strength, evidence, None);
-            self.blame("collective_timeout", &wait.waiting);
+            let waiting = &self.group.wait.waiting;
+            if let Some(case) = self.cases.get_mut("collective_timeout") {
+                case.ranks.extend(waiting);
+            }
         }
         if let Some(case) = self.cases.get_mut("collective_timeout") {
             case.detail = Some(detail);
@@ -320,7 +332,8 @@ impl Judge<'_> {
             .filter_map(|rank| self.group.node_of(*rank).map(str::to_owned))
             .collect();
         if let Some(case) = self.cases.get_mut(label) {
-            case.ranks.clone_from(ranks);
+            case.ranks.extend(ranks);
+            case.named.clone_from(ranks);
             case.nodes = nodes;
         }
     }

@@ -7,7 +7,7 @@
 use super::{Account, Case, Confidence, Evidence, Judge, Stage, Strength};
 use crate::{
     diagnose::known::{self, End, Known},
-    job::Disruption,
+    pod::Disruption,
 };
 
 /// The conclusion that a fact supports.

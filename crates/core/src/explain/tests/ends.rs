@@ -5,6 +5,7 @@ use super::*;
 pub(super) fn of_ends() -> Vec<Named> {
     use Standing::{Failed, Stopped, Succeeded};
     let limit = "Job j has failed because it has reached the specified backoff limit";
+    let deadline = "Job j has failed because it was active longer than specified deadline";
     let spent = |facts: &mut Facts| {
         facts.status.trainyard.spent = Spent {
             user: 3,
@@ -88,6 +89,10 @@ pub(super) fn of_ends() -> Vec<Named> {
                     pod: "j-worker-1".into(),
                     account: Account::User,
                     message: "it ran out of memory (exit code 137)".into(),
+                    cause: Some(FailureCause::Exited {
+                        code: 137,
+                        out_of_memory: true,
+                    }),
                     step: None,
                     since_attempt: None,
                     verdict: None,
@@ -105,6 +110,7 @@ pub(super) fn of_ends() -> Vec<Named> {
                     pod: "j-worker-0".into(),
                     account: Account::User,
                     message: "it ended with exit code 1".into(),
+                    cause: None,
                     step: None,
                     since_attempt: None,
                     verdict: None,
@@ -122,6 +128,7 @@ pub(super) fn of_ends() -> Vec<Named> {
                     pod: "j-worker-0".into(),
                     account: Account::User,
                     message: "it ended with exit code 1".into(),
+                    cause: None,
                     step: None,
                     since_attempt: None,
                     verdict: Some(mistake()),
@@ -150,13 +157,21 @@ pub(super) fn of_ends() -> Vec<Named> {
         ),
         (
             "the deadline",
-            facts().failed(
-                "Job j has failed because it was active longer than specified deadline",
-                Some(exit(143, false)),
-            ),
+            facts()
+                .failed(deadline, Some(exit(143, false)))
+                .with(|facts| {
+                    facts.status.trainyard.failed_by = Some(FailedBy::DeadlineExceeded);
+                }),
             Cause::DeadlineExceeded,
             Failed,
             vec!["activeDeadlineSeconds"],
+        ),
+        (
+            "the deadline, of an earlier version",
+            facts().failed(deadline, None),
+            Cause::Failed,
+            Failed,
+            vec!["no pod is left", deadline],
         ),
         (
             "failed, and nothing is left",

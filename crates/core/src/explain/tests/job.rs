@@ -1,6 +1,7 @@
 //! What the job itself shows.
 
 use super::*;
+use crate::job::{FailedStarts, GangPhase};
 
 pub(super) fn of_the_job() -> Vec<Named> {
     use Standing::{Runs, Waits};
@@ -63,8 +64,9 @@ pub(super) fn of_the_job() -> Vec<Named> {
         facts.unreadable = Some(why);
     });
     let set_aside = facts().with(|facts| {
-        let sentence = "the operator crashed 2 times while processing this job; it is set aside";
-        facts.status.trainyard.waiting = Some(Reason::new(Code::SetAside, sentence));
+        let why = "the operator crashed 2 times while processing this job; it is set aside";
+        let reason = Reason::SetAside { why: why.into() };
+        facts.status.trainyard.waiting = Some(StoredReason::from(&reason));
     });
     let untouched = facts().with(|facts| facts.status = JobStatus::default());
     vec![
@@ -239,6 +241,20 @@ pub(super) fn of_the_job() -> Vec<Named> {
             vec!["3 times in a row", "attempt 4", "exit code 1"],
         ),
         (
+            "pauses after starts that failed",
+            facts().with(|facts| {
+                facts.status.trainyard.retry_at = Some(at(130));
+                facts.status.trainyard.attempt = 4;
+                facts.status.trainyard.gang = GangPhase::Asking(FailedStarts {
+                    times: 2,
+                    pods_first: false,
+                });
+            }),
+            Cause::Backoff,
+            Waits,
+            vec!["released its nodes 2 times", "attempt 4"],
+        ),
+        (
             "old pods in the way",
             facts()
                 .pending(|pod| {
@@ -257,20 +273,16 @@ pub(super) fn of_the_job() -> Vec<Named> {
         ),
         (
             "no pod wanted",
-            facts().with(|facts| {
-                let words = "no Worker pod is requested, so the job can neither run nor finish";
-                facts.status.trainyard.waiting = Some(Reason::new(Code::NothingToRun, words));
-            }),
+            facts().waits(&Reason::NothingToRun { role: Role::Worker }),
             Cause::NothingToRun,
             Waits,
             vec!["replicas"],
         ),
         (
             "a fabric that is not there",
-            facts().with(|facts| {
-                let words =
-                    "the job waits for the fabric `roce-b`: this cluster has no fabric of that name";
-                facts.status.trainyard.waiting = Some(Reason::new(Code::WaitingForFabric, words));
+            facts().waits(&Reason::NoFabric {
+                fabric: "roce-b".into(),
+                why: "this cluster has no fabric of that name".into(),
             }),
             Cause::FabricMissing,
             Waits,
@@ -278,10 +290,9 @@ pub(super) fn of_the_job() -> Vec<Named> {
         ),
         (
             "a preflight without a result",
-            facts().with(|facts| {
-                let words = "preflight produced no result: it did not finish within 300 s";
-                facts.status.trainyard.waiting =
-                    Some(Reason::new(Code::WaitingForPreflight, words));
+            facts().waits(&Reason::PreflightRetry {
+                why: "preflight produced no result: it did not finish within 300 s".into(),
+                retry_at: at(400),
             }),
             Cause::Preflight,
             Waits,
@@ -293,9 +304,10 @@ pub(super) fn of_the_job() -> Vec<Named> {
         ),
         (
             "the launcher waits",
-            facts().with(|facts| {
-                let words = "the launcher waits for its workers: 1 of 3 run";
-                facts.status.trainyard.waiting = Some(Reason::new(Code::WaitingForWorkers, words));
+            facts().waits(&Reason::LauncherWaits {
+                have: 1,
+                wanted: 3,
+                state: WorkerState::Running,
             }),
             Cause::WaitingForWorkers,
             Waits,

@@ -76,7 +76,10 @@ pub(super) fn of_pods() -> Vec<Named> {
             "a registry that is away, as the status shows it",
             facts()
                 .trouble("ErrImagePull", "dial tcp: lookup r.example: no such host")
-                .refused("cannot pull the image of pod `j-worker-0`: no such host"),
+                .waits(&Reason::NoImage {
+                    pod: "j-worker-0".into(),
+                    message: "no such host".into(),
+                }),
             Cause::ImagePull,
             Waits,
             vec!["cannot be reached"],
@@ -175,14 +178,16 @@ pub(super) fn of_pods() -> Vec<Named> {
                     pod.wait = Some(Wait::Gate);
                     pod.gates.push("trainyard.dev/seat".into());
                 })
-                .with(|facts| {
-                    let words = "needs 3 nodes with 8 free GPUs; the cluster has 1";
-                    let reason = Reason::new(Code::WaitingForSeats, words);
-                    facts.status.trainyard.waiting = Some(reason);
-                }),
+                .waits(&no_nodes(
+                    "needs 3 nodes with 8 free GPUs; the cluster has 1",
+                    false,
+                )),
             Cause::Unschedulable,
             Waits,
-            vec!["waiting for nodes: needs 3 nodes", "nodes` shows which jobs"],
+            vec![
+                "waiting for nodes: needs 3 nodes",
+                "nodes` shows which jobs",
+            ],
         ),
         (
             "our own gate, and no room ever",
@@ -191,12 +196,10 @@ pub(super) fn of_pods() -> Vec<Named> {
                     pod.wait = Some(Wait::Gate);
                     pod.gates.push("trainyard.dev/seat".into());
                 })
-                .with(|facts| {
-                    let words = "needs a seat with 1 CPUs; no node reports any `ephemeral-storage`; does not fit \
-                                 even when all other gangs have ended";
-                    let reason = Reason::new(Code::WaitingForSeats, words);
-                    facts.status.trainyard.waiting = Some(reason);
-                }),
+                .waits(&no_nodes(
+                    "needs a seat with 1 CPUs; no node reports any `ephemeral-storage`",
+                    true,
+                )),
             Cause::Unschedulable,
             Waits,
             vec!["no node reports any", "it never starts on these"],
@@ -263,4 +266,12 @@ pub(super) fn of_pods() -> Vec<Named> {
             vec!["2 of 4 pods", "being pulled"],
         ),
     ]
+}
+
+fn no_nodes(why: &str, never_fits: bool) -> Reason {
+    Reason::NoNodes {
+        why: why.to_owned(),
+        never_fits,
+        unfit: Vec::new(),
+    }
 }

@@ -6,7 +6,7 @@ pub(super) fn of_refusals() -> Vec<Named> {
     use Standing::Waits;
     let quota = "cannot create pod `j-worker-0`: pods \"j-worker-0\" is forbidden: exceeded quota: \
                  gpus, requested: cpu=1,requests.nvidia.com/gpu=8, used: cpu=3,\
-                 requests.nvidia.com/gpu=56, limited: cpu=4,requests.nvidia.com/gpu=60 (and 3 more)";
+                 requests.nvidia.com/gpu=56, limited: cpu=4,requests.nvidia.com/gpu=60";
     let webhook = "cannot create pod `j-worker-0`: admission webhook \"pods.example.com\" denied the \
                    request: no owner label";
     let refusals: Vec<(&'static str, &'static str, Cause, Vec<&'static str>)> = vec![
@@ -25,7 +25,7 @@ pub(super) fn of_refusals() -> Vec<Named> {
         (
             "quota that needs limits",
             "cannot create pod `j-worker-0`: pods \"j-worker-0\" is forbidden: failed quota: small: \
-             must specify limits.cpu for: pytorch (and 1 more)",
+             must specify limits.cpu for: pytorch",
             Cause::QuotaNeedsLimits,
             vec!["`small`", "must specify limits.cpu for: pytorch"],
         ),
@@ -68,13 +68,6 @@ pub(super) fn of_refusals() -> Vec<Named> {
             vec!["system:serviceaccount:a:b", "create resource \"pods\""],
         ),
         (
-            "name taken",
-            "cannot create pod `j-worker-0`: it exists and belongs to TFJob `j`; rename the job, or delete this \
-             pod if it is not needed",
-            Cause::NameTaken,
-            vec!["belongs to TFJob `j`", "create pod `j-worker-0`"],
-        ),
-        (
             "something else",
             "cannot create pod `j-worker-0`: Pod \"j-worker-0\" is invalid: spec.x: Required value",
             Cause::Refused,
@@ -85,6 +78,30 @@ pub(super) fn of_refusals() -> Vec<Named> {
         name: "gpus".into(),
         resources: BTreeMap::from([("requests.nvidia.com/gpu".into(), ("40".into(), "60".into()))]),
     }];
+    let taken = facts().waits(&Reason::Refused {
+        tried: "create pod `j-worker-0`".into(),
+        message: "it exists and belongs to TFJob `j`; rename the job, or delete this pod if it is not needed".into(),
+        more: 0,
+        taken_by: Some("TFJob `j`".into()),
+    });
+    let said = vec!["belongs to TFJob `j`", "create pod `j-worker-0`"];
+    let other = [
+        ("name taken", taken.clone(), Cause::NameTaken, Waits, said),
+        (
+            "by an earlier version",
+            taken.without_params(),
+            Cause::Refused,
+            Waits,
+            vec!["cannot create pod `j-worker-0`: it exists and belongs to TFJob `j`"],
+        ),
+        (
+            "a quota, by an earlier version",
+            facts().refused(quota).without_params(),
+            Cause::QuotaExceeded,
+            Waits,
+            vec!["`requests.nvidia.com/gpu` needs 8 more"],
+        ),
+    ];
     refusals
         .into_iter()
         .map(|(name, message, cause, words)| {
@@ -93,5 +110,6 @@ pub(super) fn of_refusals() -> Vec<Named> {
                 .with(|facts| facts.quotas.clone_from(&quotas));
             (name, facts, cause, Waits, words)
         })
+        .chain(other)
         .collect()
 }

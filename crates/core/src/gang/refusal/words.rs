@@ -8,8 +8,8 @@ use crate::{
         ask::{Ask, Group},
         eligible::Bar,
         node_table::NodeTable,
-        resources::{CPU, MEMORY, PODS, is_accelerator},
     },
+    resources::{CPU, MEMORY, PODS, is_accelerator},
     spec::Wish,
 };
 

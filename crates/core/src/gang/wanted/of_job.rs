@@ -7,9 +7,10 @@ use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
 
 use super::{Constraints, Gang, Member, Shape};
 use crate::{
-    gang::{GangKey, Resources},
+    gang::GangKey,
     launch::{self, Cluster, LaunchError, LaunchedPod, Plan},
-    spec::{Framework, Job, Role, Slot, Switch, annotation},
+    resources::Resources,
+    spec::{Framework, Job, Role, Slot, Switch, annotation, gang_minimum, launcher_holds_ranks},
 };
 
 /// The label that differs from pod to pod of a role.
@@ -43,7 +44,7 @@ impl Gang {
             safe_at: job.settings.checkpointed_at,
             runs_since: None,
         };
-        let holds_ranks = |role| role != Role::Launcher || launch::launcher_holds_ranks(job);
+        let holds_ranks = |role| role != Role::Launcher || launcher_holds_ranks(job);
         let (first, last): (Vec<Role>, Vec<Role>) = job
             .roles
             .keys()
@@ -71,7 +72,7 @@ impl Gang {
                 shape: index,
             }));
         }
-        gang.minimum = minimum(job, gang.pods.len());
+        gang.minimum = gang_minimum(job, gang.pods.len());
         Ok(gang)
     }
 }
@@ -152,17 +153,4 @@ fn ranks(job: &Job, requests: &Resources) -> u32 {
         Some(count) if count > 1 || accelerators == 0 => count.max(1),
         _ => accelerators.max(1),
     }
-}
-
-/// How many pods are enough to start: the elastic minimum, or what the scheduling policy says.
-pub(crate) fn minimum(job: &Job, total: usize) -> usize {
-    let policy = job.run_policy.scheduling.as_ref();
-    let stated = policy.and_then(|policy| policy.min_available);
-    let elastic = job.elastic().map(|elastic| {
-        let workers = job.role_replicas(Role::Worker);
-        let spare = workers.saturating_sub(elastic.min_replicas.max(1));
-        total.saturating_sub(spare as usize)
-    });
-    let stated = stated.map(|count| count as usize);
-    stated.or(elastic).unwrap_or(total).clamp(1, total.max(1))
 }

@@ -26,7 +26,7 @@ use super::{
     Condition, ConditionStatus, ConditionType, JobRecord, JobStatus, Kept, LastEnd, LastFailure,
     ProgressRecord, RoleStatus,
 };
-use crate::{job::conditions, reason::Reason, spec::Role};
+use crate::{job::conditions, reason::StoredReason, spec::Role};
 
 /// Counters above this are invalid: additions must not overflow, whatever was stored.
 const COUNT_MAX: u32 = 1_000_000_000;
@@ -200,7 +200,10 @@ fn read_record(stored: &Map<String, Value>) -> Result<JobRecord, Unreadable> {
     if ends.is_some_and(|it| !reads::<BTreeMap<String, LastEnd>>(it)) {
         fields.remove("lastEnds");
     }
-    if fields.get("waiting").is_some_and(|it| !reads::<Reason>(it)) {
+    if fields
+        .get("waiting")
+        .is_some_and(|it| !reads::<StoredReason>(it))
+    {
         fields.remove("waiting");
     }
     if let Some(failure) = fields.get_mut("lastFailure")
@@ -242,7 +245,7 @@ fn out_of_range(record: &JobRecord) -> Option<(&'static str, String)> {
         ("spent.preemption", spent.preemption),
         ("quickFailures", record.quick_failures),
         ("released", record.released),
-        ("givenBack", record.given_back),
+        ("givenBack", record.gang.failed_starts().times),
     ];
     let preflight = record.preflight.as_ref().map(|preflight| {
         [

@@ -5,7 +5,7 @@ use super::*;
 use crate::{
     job::{Observed, ObservedPod, PodPhase, decide, has_ended, testing},
     ledger::Phase,
-    reason::Code,
+    reason::{Code, Reason, StoredReason},
     spec::Kind,
 };
 
@@ -149,6 +149,17 @@ fn garbage_is_refused_with_its_field() {
         ),
         ("/trainyard/seen", json!({}), "status.trainyard.seen"),
         ("/trainyard/formed", json!("yes"), "status.trainyard.formed"),
+        ("/trainyard/whole", json!("yes"), "status.trainyard.whole"),
+        (
+            "/trainyard/seatedAt",
+            json!("soon"),
+            "status.trainyard.seatedAt",
+        ),
+        (
+            "/trainyard/givenBack",
+            json!(u32::MAX),
+            "status.trainyard.givenBack",
+        ),
         ("/trainyard/spent", json!("all"), "status.trainyard.spent"),
         (
             "/trainyard/spent/user",
@@ -414,10 +425,12 @@ fn what_was_said_of_another_moment_goes_with_it() {
     put(&mut stored, "/trainyard/preflight/meter", json!(7));
     let mut status = read(&stored).unwrap();
     assert_eq!(status.trainyard.waiting.as_ref().unwrap().code, Code::Other);
-    status.trainyard.waiting = Some(Reason::new(Code::Training, "all 3 pods run"));
+    let reason = Reason::AllPodsExist { pods: 3 };
+    status.trainyard.waiting = Some(StoredReason::from(&reason));
     status.trainyard.preflight = None;
     let after = written(&status);
-    let waiting = json!({"code": "Training", "message": "all 3 pods run"});
+    let waiting = json!({"code": "Training", "message": "all 3 pods exist",
+        "params": {"kind": "allPodsExist", "pods": 3}});
     assert_eq!(after["trainyard"]["waiting"], waiting);
     assert_eq!(after["trainyard"].get("preflight"), None);
     status.trainyard.waiting = None;

@@ -149,7 +149,7 @@ fn the_end_says_which_pod_and_what_to_do() {
     ] {
         assert!(message.contains(part), "{part}: {message}");
     }
-    assert_eq!(decision.reasons[0].code, Code::RetryDoesNotHelp);
+    assert_eq!(decision.reasons[0].code(), Code::RetryDoesNotHelp);
     let last = world.observed.status.trainyard.last_failure.as_ref();
     let verdict = last.and_then(|last| last.verdict.as_ref());
     assert_eq!(verdict, Some(&typo()));

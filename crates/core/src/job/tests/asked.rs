@@ -38,7 +38,7 @@ fn each_request_is_one_attempt_without_charge() {
 }
 
 #[test]
-fn a_request_that_comes_with_the_job_is_its_first_attempt() {
+fn restart_request_in_new_job_is_first_attempt() {
     let mut world = World::new(job(Kind::Jax));
     ask(&mut world, "before it began");
     world.run_all();
@@ -107,10 +107,14 @@ fn an_attempt_that_is_over_waits_for_no_silent_node() {
         let silent = NodeHealth::SilentSince(at(0));
         world.observed.nodes.insert("n".to_owned(), silent);
         world.now = 1;
-        assert_eq!(world.pass().reasons[0].code, Code::NodeSilent, "{scope:?}");
+        assert_eq!(
+            world.pass().reasons[0].code(),
+            Code::NodeSilent,
+            "{scope:?}"
+        );
         ask(&mut world, "one");
         assert_eq!(
-            world.pass().reasons[0].code,
+            world.pass().reasons[0].code(),
             Code::WaitingForOldPods,
             "{scope:?}"
         );

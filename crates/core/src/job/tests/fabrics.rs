@@ -29,16 +29,16 @@ fn in_use(world: &World) -> Option<String> {
 fn a_job_waits_for_its_fabric_and_says_so_once() {
     let mut world = on_fabric();
     world.observed.fabric = SeenFabric::Unknown;
-    assert_eq!(world.pass().reasons[0].code, Code::WaitingForFabric);
+    assert_eq!(world.pass().reasons[0].code(), Code::WaitingForFabric);
     assert_eq!(world.events, Vec::<String>::new());
 
     world.observed.fabric =
         SeenFabric::Unable("this cluster has no fabric of that name".to_owned());
     for _ in 0..3 {
         let decision = world.pass();
-        assert_eq!(decision.reasons[0].code, Code::WaitingForFabric);
+        assert_eq!(decision.reasons[0].code(), Code::WaitingForFabric);
         assert_eq!(
-            decision.reasons[0].message,
+            decision.reasons[0].to_string(),
             "the job waits for the fabric `roce-a`: this cluster has no fabric of that name"
         );
         assert_eq!(pods(&world), 0);
@@ -83,7 +83,7 @@ fn deleted_fabric_blocks_next_attempt() {
     world.run_all();
     world.observed.fabric = SeenFabric::Unable("it is gone".to_owned());
     let decision = world.pass();
-    assert_eq!(decision.reasons[0].code, Code::Training);
+    assert_eq!(decision.reasons[0].code(), Code::Training);
 
     world.exit(worker(0), 137);
     world.settle();
@@ -91,11 +91,11 @@ fn deleted_fabric_blocks_next_attempt() {
     world.settle();
     assert_eq!(world.observed.status.trainyard.attempt, 2);
     assert_eq!(pods(&world), 0);
-    assert_eq!(world.pass().reasons[0].code, Code::WaitingForFabric);
+    assert_eq!(world.pass().reasons[0].code(), Code::WaitingForFabric);
 }
 
 #[test]
-fn a_name_that_is_added_in_an_attempt_waits_for_the_next() {
+fn fabric_added_in_attempt_waits_for_next() {
     let mut world = World::new(job(Kind::PyTorch));
     world.pass();
     world.run_all();

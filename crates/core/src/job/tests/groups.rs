@@ -9,7 +9,7 @@ fn waits(world: &mut World) -> (Code, usize) {
         .iter()
         .filter(|action| matches!(action, Action::CreatePod { .. }))
         .count();
-    (decision.reasons[0].code, creates)
+    (decision.reasons[0].code(), creates)
 }
 
 #[test]

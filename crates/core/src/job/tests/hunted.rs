@@ -33,7 +33,7 @@ fn old_pod_blocks_new_pod_of_same_name() {
         "{:?}",
         decision.actions
     );
-    assert_eq!(decision.reasons[0].code, Code::WaitingForOldPods);
+    assert_eq!(decision.reasons[0].code(), Code::WaitingForOldPods);
     world.observed.pods.clear();
     world.settle();
     assert_eq!(
@@ -52,11 +52,11 @@ fn a_new_attempt_does_not_wait_for_nodes_of_the_last() {
         .observed
         .nodes
         .insert(node, NodeHealth::SilentSince(at(0)));
-    assert_eq!(world.pass().reasons[0].code, Code::NodeSilent);
+    assert_eq!(world.pass().reasons[0].code(), Code::NodeSilent);
     world.exit(worker(1), 1);
     let decision = decide(&world.job, &world.observed, at(1));
     assert_eq!(decision.status.trainyard.attempt, 2);
-    assert_eq!(decision.reasons[0].code, Code::WaitingForOldPods);
+    assert_eq!(decision.reasons[0].code(), Code::WaitingForOldPods);
 }
 
 #[test]

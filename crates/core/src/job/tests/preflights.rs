@@ -97,7 +97,7 @@ fn a_gang_starts_once_its_nodes_have_passed() {
         Some((1, vec!["node-0", "node-1", "node-2"]))
     );
     assert_eq!(pods(&first), 0);
-    assert_eq!(first.reasons[0].code, Code::WaitingForPreflight);
+    assert_eq!(first.reasons[0].code(), Code::WaitingForPreflight);
     here(&mut world).run = PreflightRun::Runs(1);
     world.now += 20;
     let meanwhile = world.pass();
@@ -155,10 +155,10 @@ fn bad_node_is_swapped_without_charge() {
     assert_eq!((record.attempt, record.spent), (1, Spent::default()));
     // No other node is free: the placement refusal, and what it lacks.
     here(&mut world).run = PreflightRun::Idle;
-    world.observed.seating = Seating::Queued(Some("needs 3 nodes, 2 are free".to_owned()));
+    world.observed.seating = Seating::Queued(Some("needs 3 nodes, 2 are free".to_owned().into()));
     let waits = world.settle();
     assert_eq!(
-        waits.reasons[0].message,
+        waits.reasons[0].to_string(),
         "needs 3 nodes, 2 are free; 1 of its earlier nodes failed the preflight (`node-1`)"
     );
     give(&mut world, 2);
@@ -232,10 +232,10 @@ fn preflight_without_result_backs_off() {
         let given_up = world.pass();
         assert_eq!(released(&given_up), Some(Vec::new()));
         assert!(given_up.actions.contains(&Action::EndPreflight { round }));
-        assert_eq!(given_up.reasons[0].code, Code::WaitingForPreflight);
+        assert_eq!(given_up.reasons[0].code(), Code::WaitingForPreflight);
         assert!(
             given_up.reasons[0]
-                .message
+                .to_string()
                 .contains("did not finish within 300 s")
         );
         here(&mut world).run = PreflightRun::Idle;
@@ -267,7 +267,7 @@ fn reason_without_result_is_reported_at_once() {
     let decision = world.pass();
     assert!(
         decision.reasons[0]
-            .message
+            .to_string()
             .starts_with("preflight produced no result: cannot build its pods")
     );
     assert!(
@@ -296,7 +296,7 @@ fn what_every_node_fails_is_not_cured_by_other_nodes() {
     let waits = world.pass();
     assert!(
         waits.reasons[0]
-            .message
+            .to_string()
             .starts_with("all 3 nodes of the gang fail `shm-size`")
     );
 }
@@ -364,7 +364,7 @@ fn where_none_can_be_run_the_job_waits_or_says_so() {
     for _ in 0..2 {
         let decision = world.pass();
         assert_eq!(pods(&decision), 0);
-        assert_eq!(decision.reasons[0].code, Code::WaitingForPreflight);
+        assert_eq!(decision.reasons[0].code(), Code::WaitingForPreflight);
     }
     let events = world
         .events

@@ -36,10 +36,10 @@ fn success_and_failure_in_one_pass_is_one_of_them() {
 #[test]
 fn refusals_reach_the_status() {
     let mut world = World::new(job(Kind::Jax));
-    world.observed.refusals = vec![Refusal {
-        tried: "create pod `j-worker-0`".into(),
-        message: "exceeded quota: gpus, requested 8, used 56, limited 60".into(),
-    }];
+    world.observed.refusals = vec![Refusal::new(
+        "create pod `j-worker-0`",
+        "exceeded quota: gpus, requested 8, used 56, limited 60",
+    )];
     let decision = world.pass();
     let waiting = decision.status.trainyard.waiting.expect("a reason");
     assert_eq!(waiting.code, Code::Refused);

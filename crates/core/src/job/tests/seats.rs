@@ -44,7 +44,7 @@ fn a_gang_that_finds_seats_at_once_is_made_in_them() {
     let first = world.pass();
     assert!(first.actions.contains(&Action::AskSeats));
     assert_eq!(created(&first), [], "nothing before the answer");
-    assert_eq!(first.reasons[0].code, Code::WaitingForSeats);
+    assert_eq!(first.reasons[0].code(), Code::WaitingForSeats);
     give(&mut world);
     let second = world.pass();
     let want = [MASTER, worker(0), worker(1)]
@@ -91,7 +91,7 @@ fn new_elastic_job_starts_with_some_of_its_nodes() {
 }
 
 #[test]
-fn job_whose_priority_must_be_admitted_makes_its_pods_first() {
+fn pods_come_first_where_priority_needs_admission() {
     for kind in [Kind::PyTorch, Kind::MpiV2] {
         let mut world = World::new(job(kind));
         let why = "creating the pods first: priority class `gold` counts once admitted";
@@ -99,8 +99,8 @@ fn job_whose_priority_must_be_admitted_makes_its_pods_first() {
         let first = world.pass();
         assert_ne!(first.status, JobStatus::default(), "{kind}: written first");
         assert!(!first.actions.contains(&Action::AskSeats), "{kind}");
-        assert_eq!(first.reasons[0].code, Code::WaitingForSeats, "{kind}");
-        assert_eq!(first.reasons[0].message, why, "{kind}");
+        assert_eq!(first.reasons[0].code(), Code::WaitingForSeats, "{kind}");
+        assert_eq!(first.reasons[0].to_string(), why, "{kind}");
         let made = created(&first);
         assert!(!made.is_empty(), "{kind}");
         for (slot, seat) in &made {
@@ -108,15 +108,12 @@ fn job_whose_priority_must_be_admitted_makes_its_pods_first() {
             assert_ne!(slot.role, Role::Launcher, "{kind}");
         }
         // A quota refuses them: the user sees it, and no seats are requested.
-        let refusal = Refusal {
-            tried: "create pod `j-worker-0`".to_owned(),
-            message: "exceeded quota".to_owned(),
-        };
+        let refusal = Refusal::new("create pod `j-worker-0`", "exceeded quota");
         let there = std::mem::take(&mut world.observed.pods);
         world.observed.refusals = vec![refusal];
         let refused = world.pass();
         assert!(!refused.actions.contains(&Action::AskSeats), "{kind}");
-        assert_eq!(refused.reasons[0].code, Code::Refused, "{kind}");
+        assert_eq!(refused.reasons[0].code(), Code::Refused, "{kind}");
         world.observed.refusals.clear();
         world.observed.pods = there;
         // They exist now.
@@ -144,9 +141,9 @@ fn suspended_job_that_is_not_admitted_asks_for_nothing() {
 fn a_gang_that_is_refused_is_held_back_and_says_why() {
     let mut world = waiting(Kind::PyTorch);
     world.pass();
-    world.observed.seating = Seating::Queued(Some("needs 3 nodes, 2 are free".to_owned()));
+    world.observed.seating = Seating::Queued(Some("needs 3 nodes, 2 are free".to_owned().into()));
     let refused = world.settle();
-    assert_eq!(refused.reasons[0].message, "needs 3 nodes, 2 are free");
+    assert_eq!(refused.reasons[0].to_string(), "needs 3 nodes, 2 are free");
     assert_eq!(world.observed.pods.len(), 3);
     assert!(world.observed.pods.iter().all(|pod| pod.gated));
     give(&mut world);
@@ -157,7 +154,7 @@ fn a_gang_that_is_refused_is_held_back_and_says_why() {
     run_all(&mut world);
     world.settle();
     assert_eq!(world.observed.status.trainyard.attempt, 1);
-    assert_eq!(world.observed.status.trainyard.seated_at, None);
+    assert_eq!(world.observed.status.trainyard.gang, GangPhase::Whole);
 }
 
 #[test]
@@ -165,7 +162,7 @@ fn launcher_is_never_gated() {
     for kind in [Kind::MpiV1, Kind::MpiV2] {
         let mut world = waiting(kind);
         world.pass();
-        world.observed.seating = Seating::Queued(Some("no room".to_owned()));
+        world.observed.seating = Seating::Queued(Some("no room".to_owned().into()));
         world.settle();
         let launchers = |world: &World| {
             let mut pods = world.observed.pods.iter();
@@ -195,7 +192,7 @@ fn seats_are_given_back() {
     let forgotten: Break = |world| {
         world.observed.pods[2].gated = true;
         world.observed.pods[2].node = None;
-        world.observed.seating = Seating::Queued(Some("needs 1 node more".to_owned()));
+        world.observed.seating = Seating::Queued(Some("needs 1 node more".to_owned().into()));
         world.now += 15 * 60;
     };
     let cases = [
@@ -236,7 +233,7 @@ fn seats_are_given_back() {
             "{name}: no charge"
         );
         let later = world.pass();
-        assert_eq!(later.reasons[0].code, Code::WaitingToRetry, "{name}");
+        assert_eq!(later.reasons[0].code(), Code::WaitingToRetry, "{name}");
         world.now += 5;
         assert!(
             world.pass().actions.contains(&Action::AskSeats),
@@ -253,10 +250,7 @@ fn a_gang_that_may_not_exist_as_a_whole_is_not_started() {
     world.pass();
     // Two pods were made, the quota refused the third.
     world.observed.pods.pop();
-    let refusal = Refusal {
-        tried: "create pod `j-worker-1`".to_owned(),
-        message: "exceeded quota".to_owned(),
-    };
+    let refusal = Refusal::new("create pod `j-worker-1`", "exceeded quota");
     world.observed.refusals = vec![refusal];
     world.pass();
     assert!(world.observed.pods.is_empty(), "all of it is taken back");

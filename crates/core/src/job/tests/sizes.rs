@@ -143,7 +143,7 @@ fn the_mpi_launcher_waits_for_its_workers() {
     let decision = world.settle();
     assert_eq!(world.pods(), ["j-worker-0#1", "j-worker-1#1"]);
     assert_eq!(
-        decision.reasons[0].message,
+        decision.reasons[0].to_string(),
         "the launcher waits for its workers: 0 of 2 run"
     );
     let mut early = job(Kind::MpiV1);
@@ -171,6 +171,6 @@ fn pod_scope_brings_the_old_restart_back() {
 fn nothing_to_run_is_not_success() {
     let mut world = World::new(with_roles(job(Kind::Jax), &[(Role::Worker, 0)]));
     let decision = world.settle();
-    assert_eq!(decision.reasons[0].code, Code::NothingToRun);
+    assert_eq!(decision.reasons[0].code(), Code::NothingToRun);
     assert_eq!(world.state(), "Created");
 }

@@ -86,9 +86,9 @@ fn unset_policy_keeps_pods_for_five_minutes() {
     assert_eq!(world.observed.status.completion_time, Some(at(10)));
     assert_eq!(world.pods().len(), 3, "every pod is kept, as upstream does");
     assert_eq!(decision.wake_at, Some(at(310)));
-    assert_eq!(decision.reasons[0].code, Code::CleaningUp);
+    assert_eq!(decision.reasons[0].code(), Code::CleaningUp);
     assert!(
-        decision.reasons[0].message.contains("2 pods still run"),
+        decision.reasons[0].to_string().contains("2 pods still run"),
         "{:?}",
         decision.reasons
     );
@@ -104,7 +104,7 @@ fn unset_policy_keeps_pods_for_five_minutes() {
     let decision = world.settle();
     assert_eq!(world.pods(), ["j-master-0#1", "j-worker-0#1"], "logs stay");
     assert_eq!(decision.wake_at, None);
-    assert_eq!(decision.reasons[0].code, Code::Ended);
+    assert_eq!(decision.reasons[0].code(), Code::Ended);
     assert_eq!(
         world.observed.status.trainyard.ledger.totals(at(310)),
         world.observed.status.trainyard.ledger.totals(at(10)),
@@ -121,7 +121,7 @@ fn nothing_is_timed_once_every_pod_has_finished() {
     let decision = world.settle();
     assert_eq!((world.state(), world.pods().len()), ("Succeeded", 3));
     assert_eq!(decision.wake_at, None);
-    assert_eq!(decision.reasons[0].code, Code::Ended);
+    assert_eq!(decision.reasons[0].code(), Code::Ended);
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn another_manager_is_left_alone() {
     let mut world = World::new(job);
     let decision = world.settle();
     assert_eq!(decision.status, JobStatus::default());
-    assert_eq!(decision.reasons[0].code, Code::ManagedElsewhere);
+    assert_eq!(decision.reasons[0].code(), Code::ManagedElsewhere);
     world.job.run_policy.managed_by = Some("kubeflow.org/training-operator".into());
     world.settle();
     assert_eq!(world.pods().len(), 2);

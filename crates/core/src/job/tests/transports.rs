@@ -225,10 +225,10 @@ fn silent_node_does_not_delay_next_attempt() {
     let node = world.pod(worker(0)).node.clone().expect("it has a node");
     let silent = NodeHealth::SilentSince(at(0));
     world.observed.nodes.insert(node, silent);
-    assert_eq!(world.pass().reasons[0].code, Code::NodeSilent);
+    assert_eq!(world.pass().reasons[0].code(), Code::NodeSilent);
     let decision = report(&mut world, Some(2), &both(&["NET/Socket"]));
     assert_eq!(decision.status.trainyard.attempt, 2);
-    assert_eq!(decision.reasons[0].code, Code::WaitingForOldPods);
+    assert_eq!(decision.reasons[0].code(), Code::WaitingForOldPods);
 }
 
 #[test]

@@ -5,7 +5,16 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::diagnose::{Confidence, Depth, Retry, VerdictSummary};
 
-const TIMEOUT: &str = "ReadTimeoutError at File \"/app/data.py\", line 3, in get";
+/// Changes a verdict to one on something outside the program.
+fn timed_out(verdict: &mut VerdictSummary) {
+    verdict.place = Some("ReadTimeoutError at File \"/app/data.py\", line 3, in get".into());
+    verdict.exception = Some("ReadTimeoutError".into());
+}
+
+/// Moves a mistake to a file whose name reads like such an exception.
+fn in_network_file(verdict: &mut VerdictSummary) {
+    verdict.place = Some("KeyError at File \"/app/Network.py\", line 7, in main".into());
+}
 
 /// A GPU that broke.
 fn broken_gpu() -> VerdictSummary {
@@ -124,7 +133,7 @@ fn a_verdict_on_another_attempt_says_nothing() {
 #[test]
 fn same_error_twice_in_a_row_ends_job() {
     type Change = fn(&mut VerdictSummary);
-    let cases: [(&str, Change, Change, bool); 8] = [
+    let cases: [(&str, Change, Change, bool); 10] = [
         ("the same", |_| (), |_| (), true),
         (
             "other words for it",
@@ -154,9 +163,27 @@ fn same_error_twice_in_a_row_ends_job() {
         ),
         (
             "something outside did not answer",
-            |first| first.place = Some(TIMEOUT.into()),
-            |second| second.place = Some(TIMEOUT.into()),
+            timed_out,
+            timed_out,
             false,
+        ),
+        (
+            "something outside did not answer, as an earlier version stores it",
+            |first| {
+                timed_out(first);
+                first.exception = None;
+            },
+            |second| {
+                timed_out(second);
+                second.exception = None;
+            },
+            false,
+        ),
+        (
+            "in a file of such a name",
+            in_network_file,
+            in_network_file,
+            true,
         ),
         (
             "a retry may help",
@@ -333,7 +360,7 @@ fn attempts_of(job: Job, verdict: &VerdictSummary, attended: bool) -> u32 {
 }
 
 #[test]
-fn a_retry_that_does_not_help_ends_a_job_without_a_limit() {
+fn hopeless_retry_ends_job_without_limit() {
     let limited = |change: fn(&mut Job)| {
         let mut job = job(Kind::PyTorch);
         change(&mut job);
@@ -413,7 +440,7 @@ fn the_end_says_why_and_what_to_do() {
     ] {
         assert!(message.contains(part), "{part}: {message}");
     }
-    assert_eq!(decision.reasons[0].code, Code::RetryDoesNotHelp);
+    assert_eq!(decision.reasons[0].code(), Code::RetryDoesNotHelp);
     let event = decision.events.last().expect("an event");
     assert!(
         event.message.contains("ended with the same error"),

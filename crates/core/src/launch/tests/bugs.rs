@@ -121,7 +121,7 @@ fn bug_24_services_name_pods_that_are_not_ready() {
 }
 
 #[test]
-fn bug_24_nothing_waits_in_an_init_container_unless_asked() {
+fn bug_24_no_init_container_unless_asked() {
     let plain = || {
         job(Kind::PyTorch)
             .role(Role::Master, 1)

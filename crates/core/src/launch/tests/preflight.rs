@@ -147,7 +147,7 @@ fn only(pod: &Pod) -> &Container {
 }
 
 #[test]
-fn nothing_of_a_rank_is_left_but_what_it_has_on_its_node() {
+fn preflight_pod_keeps_only_node_fields() {
     let pods = pods("job");
     let worker = serde_json::to_value(&pods[1]).unwrap();
     assert_eq!(

@@ -120,7 +120,7 @@ fn the_job_s_own_annotations_stay_on_the_job() {
 }
 
 #[test]
-fn variables_reach_the_containers_that_the_contract_names() {
+fn variables_reach_contract_containers() {
     let cases = [
         (Kind::PyTorch, true),
         (Kind::Tf, false),

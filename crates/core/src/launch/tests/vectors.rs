@@ -113,7 +113,7 @@ fn pytorch_init_container_is_on_workers_only() {
 }
 
 #[test]
-fn pytorch_processes_multiply_the_world_but_not_the_rank() {
+fn pytorch_processes_multiply_world_not_rank() {
     let job = master_and_workers().processes("4").done();
     assert_eq!(
         pick(
@@ -306,7 +306,7 @@ fn jax_worker() {
 }
 
 #[test]
-fn tensorflow_pods_on_one_machine_have_ports_of_their_own() {
+fn tensorflow_local_pods_have_own_ports() {
     let job = job(Kind::Tf).role(Role::Ps, 1).role(Role::Worker, 2).done();
     let cluster = Cluster {
         ports: [(worker(1), 3001)].into(),

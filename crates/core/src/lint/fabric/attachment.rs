@@ -82,7 +82,10 @@ pub(in crate::lint) fn json(rule: &Rule, companion: &Companion<'_>, _: &Companio
 
 /// The plugin of a companion that describes a network, and where its addresses are written: an
 /// attachment, or a fabric that one is generated from.
-fn network<'a>(companion: &Companion<'a>, all: &Companions<'_>) -> Option<(Json, Place<'a>)> {
+pub(super) fn network<'a>(
+    companion: &Companion<'a>,
+    all: &Companions<'_>,
+) -> Option<(Json, Place<'a>)> {
     if let Some(place) = place(companion) {
         return Some((main_plugin(companion.tree)?, place));
     }

@@ -54,6 +54,30 @@ const REMOVED: [Removed; 6] = [
     },
 ];
 
+/// Variables that advice on the web names and that no release has read, with what does what they are set for.
+const NEVER_READ: [(&str, &str); 5] = [
+    (
+        "NCCL_ENABLE_IB",
+        "remove it: InfiniBand is used where it is found; `NCCL_IB_DISABLE` switches it off",
+    ),
+    (
+        "NCCL_IB_ENABLE",
+        "remove it: InfiniBand is used where it is found; `NCCL_IB_DISABLE` switches it off",
+    ),
+    (
+        "NCCL_SOCKET_TIMEOUT",
+        "set the timeout in the program: `init_process_group(timeout=…)`",
+    ),
+    (
+        "NCCL_TIMEOUT",
+        "set the timeout in the program: `init_process_group(timeout=…)`",
+    ),
+    (
+        "NCCL_USE_RDMA",
+        "remove it: RDMA is used where a device is found",
+    ),
+];
+
 /// Variables that still work under an old name, which the sources call legacy.
 pub(super) const RENAMED: [(&str, &str); 2] = [
     ("NCCL_MAX_NRINGS", "NCCL_MAX_NCHANNELS"),
@@ -113,6 +137,11 @@ pub(super) fn unknown(rule: &Rule, scene: &Scene<'_>) {
         };
         let known = KNOWN.binary_search(&short).is_ok()
             || REMOVED.iter().any(|removed| removed.name == name);
+        if let Some((_, instead)) = NEVER_READ.iter().find(|(never, _)| *never == name) {
+            let message = format!("no release of NCCL reads `{name}`");
+            place.of().report_with(rule, message, *instead);
+            return;
+        }
         // Only a near name is reported: plugins have variables of their own.
         if let (false, Some(meant)) = (known, nearest(short, KNOWN.iter().copied())) {
             place.of().report_with(

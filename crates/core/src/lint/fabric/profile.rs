@@ -2,7 +2,7 @@
 
 use super::super::{
     Rule,
-    advice::{Advice, Look, ODD, PYTORCH, example, rule},
+    advice::{Advice, Look, ODD, rule},
     scene::{Pod, Scene},
 };
 use crate::{
@@ -21,20 +21,6 @@ pub(in crate::lint) static RULES: &[Advice] = &[
              waits for it and starts no pod.",
         ),
         look: Look::Beside(missing),
-        catches: example(
-            PYTORCH,
-            &[
-                ("  namespace: team\nspec:\n  nproc", ON_ROCE_B),
-                (LAST_RANGE, FABRIC_ROCE_A),
-            ],
-        ),
-        spares: example(
-            PYTORCH,
-            &[
-                ("  namespace: team\nspec:\n  nproc", ON_ROCE_A),
-                (LAST_RANGE, FABRIC_ROCE_A),
-            ],
-        ),
     },
     Advice {
         rule: rule(
@@ -46,30 +32,8 @@ pub(in crate::lint) static RULES: &[Advice] = &[
              that was tried.",
         ),
         look: Look::Beside(disagreements),
-        catches: example(
-            PYTORCH,
-            &[
-                ("  namespace: team\nspec:\n  nproc", ON_ROCE_A),
-                (LAST_RANGE, FABRIC_ROCE_A),
-            ],
-        ),
-        spares: example(
-            PYTORCH,
-            &[
-                ("  namespace: team\nspec:\n  nproc", ON_ROCE_A),
-                ("value: eth0", "value: =net1"),
-                (LAST_RANGE, FABRIC_ROCE_A),
-            ],
-        ),
     },
 ];
-
-const ON_ROCE_A: &str =
-    "  namespace: team\n  annotations:\n    trainyard.dev/fabric: roce-a\nspec:\n  nproc";
-const ON_ROCE_B: &str =
-    "  namespace: team\n  annotations:\n    trainyard.dev/fabric: roce-b\nspec:\n  nproc";
-const LAST_RANGE: &str = "\"whereabouts\", \"range\": \"10.10.0.0/16\"}}\n";
-const FABRIC_ROCE_A: &str = "\"whereabouts\", \"range\": \"10.10.0.0/16\"}}\n---\napiVersion: trainyard.dev/v1alpha1\nkind: Fabric\nmetadata: {name: roce-a}\nspec: {attachments: [roce-a], interface: net1}\n";
 
 fn missing(rule: &Rule, scene: &Scene<'_>) {
     let fabrics = scene.companions.fabrics();

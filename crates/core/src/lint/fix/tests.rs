@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value as Json;
 
-use super::{super::advice, *};
+use super::{super::examples, *};
 
 const JOB: &str = "\
 apiVersion: kubeflow.org/v1
@@ -179,9 +179,7 @@ fn changed(path: &str, before: &Json, after: &Json, paths: &mut BTreeSet<String>
 
 #[test]
 fn what_is_not_fixed_keeps_its_meaning() {
-    let mut texts: Vec<String> = advice::all()
-        .flat_map(|advice| [advice.catches.text(), advice.spares.text()])
-        .collect();
+    let mut texts: Vec<String> = examples::all().into_iter().map(|it| it.text).collect();
     // Each manifest also with all that can be fixed in it broken.
     let broken: Vec<String> = texts
         .iter()
@@ -236,7 +234,10 @@ fn what_is_not_fixed_keeps_its_meaning() {
             };
             fixed.findings.iter().any(|finding| {
                 let (path, found) = (shared(path), shared(&finding.path));
+                // The volume of a mount is added to the pod.
+                let volume = finding.code == "TY201" && path.ends_with(".template.spec.volumes");
                 found == path
+                    || volume
                     || parent(&found) == parent(&path)
                     || parent(&found).as_deref() == Some(path.as_str())
             })
@@ -251,4 +252,118 @@ fn what_is_not_fixed_keeps_its_meaning() {
         }
     }
     assert!(count > 100, "only {count} manifests had something to fix");
+}
+
+const BARE: &str = "\
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: j}
+spec:
+  # one pod for each node
+  pytorchReplicaSpecs:
+    Worker:
+      replicas: 2
+      restartPolicy: OnFailure
+      template:
+        spec:
+          containers:
+          - name: pytorch
+            image: i:1
+            command: [torchrun, t.py]
+            env: [{name: NCCL_DEBUG, value: WARN}]
+            resources:
+              requests: {cpu: \"8\", memory: 64Gi}
+              limits:
+                memory: 64Gi
+                nvidia.com/gpu: 2
+                rdma/hca: 1
+";
+
+const COMPLETED: &str = "\
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: j}
+spec:
+  # one pod for each node
+  runPolicy:
+    backoffLimit: 3
+  pytorchReplicaSpecs:
+    Worker:
+      replicas: 2
+      restartPolicy: OnFailure
+      template:
+        spec:
+          tolerations:
+          - key: nvidia.com/gpu
+            operator: Exists
+          volumes:
+          - name: shm
+            emptyDir:
+              medium: Memory
+              sizeLimit: 16Gi
+          containers:
+          - name: pytorch
+            image: i:1
+            command: [torchrun, t.py]
+            env: [{name: NCCL_DEBUG, value: WARN}]
+            volumeMounts:
+            - name: shm
+              mountPath: /dev/shm
+            securityContext:
+              capabilities:
+                add:
+                - IPC_LOCK
+            resources:
+              requests: {cpu: \"8\", memory: 64Gi}
+              limits:
+                memory: 64Gi
+                nvidia.com/gpu: 2
+                rdma/hca: 1
+";
+
+fn fixed_for_production(text: &str) -> Option<String> {
+    let file = spec::read(text.as_bytes()).unwrap();
+    fix(&file, &[], Some(Profile::Production)).map(|fixed| fixed.text)
+}
+
+#[test]
+fn missing_parts_are_added() {
+    let text = fixed_for_production(BARE).unwrap();
+    assert_eq!(text, COMPLETED);
+    assert_eq!(
+        fixed_for_production(&text),
+        None,
+        "fixing twice is fixing once"
+    );
+    let listed = BARE
+        .replace(
+            "          containers:\n",
+            "          tolerations:\n          - key: pool\n            operator: Exists\n          containers:\n",
+        )
+        .replace("spec:\n  #", "spec:\n  runPolicy:\n    cleanPodPolicy: Running\n  #");
+    let text = fixed_for_production(&listed).unwrap();
+    assert!(
+        text.contains("tolerations:\n          - key: nvidia.com/gpu\n            operator: Exists\n          - key: pool\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("  runPolicy:\n    backoffLimit: 3\n    cleanPodPolicy: Running\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_short_ttl_is_raised() {
+    let text = COMPLETED.replace(
+        "    backoffLimit: 3\n",
+        "    backoffLimit: 3\n    ttlSecondsAfterFinished: 60\n",
+    );
+    let want = text.replace("AfterFinished: 60\n", "AfterFinished: 86400\n");
+    assert_eq!(fixed_for_production(&text), Some(want));
+}
+
+#[test]
+fn parts_in_flow_style_are_left_alone() {
+    let flow = "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: j}, spec: {pytorchReplicaSpecs: {Worker: {restartPolicy: OnFailure, template: {spec: {containers: [{name: pytorch, image: \"i:1\", resources: {limits: {nvidia.com/gpu: 2}}}]}}}}}}\n";
+    assert_eq!(fixed_for_production(flow), None);
 }

@@ -2,7 +2,7 @@
 
 use super::super::{
     Rule,
-    advice::{Advice, Look, PYTORCH, WRONG, example, rule},
+    advice::{Advice, Look, WRONG, rule},
     scene::Scene,
 };
 use crate::spec::placeholder::is_placeholder;
@@ -18,20 +18,6 @@ pub(in crate::lint) static RULES: &[Advice] = &[Advice {
          slashes, then perhaps `:` and a tag, then perhaps `@` and a digest.",
     ),
     look: Look::Job(names),
-    catches: example(
-        PYTORCH,
-        &[(
-            "registry.example.com/team/train:1.4.0",
-            "MY_REGISTRY/team/train:1.4.0",
-        )],
-    ),
-    spares: example(
-        PYTORCH,
-        &[(
-            "registry.example.com/team/train:1.4.0",
-            "Registry.Example.com:5000/team/train__gpu:1.4.0-RC1",
-        )],
-    ),
 }];
 
 fn names(rule: &Rule, scene: &Scene<'_>) {
@@ -59,14 +45,13 @@ pub(super) fn latest(rule: &Rule, scene: &Scene<'_>) {
             let image = container.image.as_deref().unwrap_or_default();
             let name = image.rsplit('/').next().unwrap_or(image);
             let tag = name.split_once(':').map(|(_, tag)| tag);
-            let fixed = image.contains('@') || !matches!(tag, None | Some("latest" | ""));
-            if fixed || !is_image(image) {
+            let moves = tag.is_none_or(|tag| tag.is_empty() || is_moving(tag));
+            if image.contains('@') || !moves || !is_image(image) {
                 continue;
             }
-            let found = if tag.is_none() {
-                "has no tag"
-            } else {
-                "has the tag `latest`"
+            let found = match tag {
+                None => "has no tag".to_owned(),
+                Some(tag) => format!("has the tag `{tag}`"),
             };
             place.key("image").report_with(
                 rule,
@@ -75,6 +60,25 @@ pub(super) fn latest(rule: &Rule, scene: &Scene<'_>) {
             );
         }
     }
+}
+
+/// Whether a tag names whatever was built last: `latest-gpu` and `nightly` do, `nightly-20250301` does not.
+pub(in crate::lint) fn is_moving(tag: &str) -> bool {
+    const WORDS: [&str; 14] = [
+        "canary", "current", "dev", "develop", "devel", "edge", "head", "latest", "main", "master",
+        "nightly", "snapshot", "stable", "unstable",
+    ];
+    let lower = tag.to_ascii_lowercase();
+    let mut parts = lower.split(['-', '_', '.']);
+    // A date or the beginning of a commit says which build it is.
+    let dated = lower.split(['-', '_', '.']).any(|part| {
+        let digits = part.bytes().filter(u8::is_ascii_digit).count();
+        digits >= 6 || part.len() >= 7 && digits > 0 && part.bytes().all(|b| b.is_ascii_hexdigit())
+    });
+    let alone = WORDS.contains(&lower.as_str());
+    let among = parts.any(|part| matches!(part, "latest" | "nightly" | "snapshot"));
+    // `2.3.0-cuda12.1-cudnn8-devel` names a version.
+    alone || among && !dated && !lower.starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// Whether a node can look for the image, by the grammar of references to images.
@@ -130,6 +134,35 @@ fn is_component(part: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tags_that_move() {
+        for tag in [
+            "latest",
+            "latest-gpu",
+            "gpu-latest",
+            "nightly",
+            "main",
+            "nightly-gpu",
+            "stable",
+        ] {
+            assert!(is_moving(tag), "{tag}");
+        }
+        let fixed = [
+            "1.4.0",
+            "v1",
+            "24.09-py3",
+            "2.3.0-cuda12.1-cudnn8-devel",
+            "nightly-20250301",
+            "main-1a2b3c4",
+            "2.16.1-gpu",
+            "release-7",
+            "2025.1-nightly",
+        ];
+        for tag in fixed {
+            assert!(!is_moving(tag), "{tag}");
+        }
+    }
 
     #[test]
     fn names_of_images() {

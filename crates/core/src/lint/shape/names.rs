@@ -2,7 +2,7 @@
 
 use super::super::{
     Rule,
-    advice::{Advice, Look, PYTORCH, WRONG, example, rule},
+    advice::{Advice, Look, WRONG, rule},
     scene::Scene,
 };
 use crate::spec::{Namespace, Place};
@@ -18,32 +18,6 @@ pub(in crate::lint) static RULES: &[Advice] = &[Advice {
          one of them a letter.",
     ),
     look: Look::Job(refused),
-    catches: example(
-        PYTORCH,
-        &[
-            (
-                "- name: shm\n              mountPath",
-                "- name: shared_memory\n              mountPath",
-            ),
-            (
-                "- name: shm\n            emptyDir",
-                "- name: shared_memory\n            emptyDir",
-            ),
-        ],
-    ),
-    spares: example(
-        PYTORCH,
-        &[
-            (
-                "- name: shm\n              mountPath",
-                "- name: 0-shared-memory\n              mountPath",
-            ),
-            (
-                "- name: shm\n            emptyDir",
-                "- name: 0-shared-memory\n            emptyDir",
-            ),
-        ],
-    ),
 }];
 
 fn refused(rule: &Rule, scene: &Scene<'_>) {

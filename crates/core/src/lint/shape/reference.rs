@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Container;
 use super::{
     super::{
         Rule,
-        advice::{Advice, Look, ODD, PYTORCH, example, rule},
+        advice::{Advice, Look, ODD, rule},
         command::Command,
         scene::{Scene, variables},
     },
@@ -24,20 +24,6 @@ pub(in crate::lint) static RULES: &[Advice] = &[Advice {
          loses every folder but the last.",
     ),
     look: Look::Job(unreplaced),
-    catches: example(
-        PYTORCH,
-        &[(
-            "NCCL_SOCKET_IFNAME\n              value: eth0",
-            "PATH\n              value: $PATH:/opt/tools/bin",
-        )],
-    ),
-    spares: example(
-        PYTORCH,
-        &[(
-            "NCCL_SOCKET_IFNAME\n              value: eth0",
-            "TOOLS\n              value: /opt/tools\n            - name: PATH\n              value: $(TOOLS)/bin:/usr/bin:/bin",
-        )],
-    ),
 }];
 
 /// A reference in a text: what is written, and the name in it.

@@ -216,3 +216,39 @@ fn starts_launchers(scene: &Scene<'_>) -> bool {
         || words.clone().any(script)
         || words.chain(values).any(names_nproc)
 }
+
+/// Ranks of the whole job, where they can be counted.
+pub(in crate::lint) fn total_ranks(scene: &Scene<'_>) -> Option<u64> {
+    if scene.job.kind.is_mpi() {
+        let started = ranks_and_slots(scene).map(|(ranks, _, _)| ranks);
+        let slots = match &scene.job.framework {
+            Framework::MpiV1(mpi) => mpi.slots_per_worker,
+            Framework::MpiV2(mpi) => mpi.slots_per_worker,
+            _ => return None,
+        };
+        let workers = u64::from(scene.job.role_replicas(Role::Worker));
+        return started.or(Some(workers.saturating_mul(slots.into())));
+    }
+    let Framework::PyTorch(pytorch) = &scene.job.framework else {
+        return None;
+    };
+    let each = |pod: &Pod<'_>| {
+        let stated = processes(scene, pod).map(|(count, _, _)| count);
+        let by_gpu = matches!(pytorch.nproc_per_node.as_deref(), Some("gpu" | "auto"));
+        let runs = pod.command().torchrun().is_some() && pod.command().option(NPROC).is_none();
+        stated.or_else(|| Some(pod.gpus()).filter(|gpus| by_gpu && runs && *gpus > 0))
+    };
+    if pytorch.elastic.is_some() {
+        // The number of workers changes, unless torchrun is given a fixed one.
+        let pod = scene.ranks().next()?;
+        let nodes: u64 = pod
+            .resolved(pod.command().option(NNODES)?.text)?
+            .parse()
+            .ok()?;
+        return Some(nodes.saturating_mul(each(pod)?));
+    }
+    scene.ranks().try_fold(0_u64, |sum, pod| {
+        let ranks = each(pod)?.saturating_mul(pod.replicas.into());
+        Some(sum.saturating_add(ranks))
+    })
+}

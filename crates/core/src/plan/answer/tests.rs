@@ -2,7 +2,7 @@ use super::*;
 use crate::plan::{
     hardware::{Precision, gpu},
     names,
-    search::Fixed,
+    search::{COMFORTABLE, Fixed},
     software::MEGATRON_CORE,
 };
 
@@ -17,12 +17,14 @@ pub(crate) fn request(model: &str, kind: &str, gpus: u32, batch: u32) -> Request
             gpus,
             nodes_per_leaf: 0,
             oversubscription: 1.0,
+            rates: None,
         },
         software: MEGATRON_CORE,
         sequence: named.sequence,
         global_batch: batch,
         precision: Precision::Bf16,
         fixed: Fixed::default(),
+        tuning: crate::plan::tuning::Tuning::default(),
     }
 }
 
@@ -43,8 +45,15 @@ fn ranked_layouts_are_valid_and_sorted() {
             assert!(candidate.mfu > 0.0 && candidate.mfu < 1.0, "{candidate:?}");
             assert!(candidate.hfu >= candidate.mfu);
         }
-        let times = found.ranked.iter().map(|candidate| candidate.time.total());
-        assert!(times.is_sorted(), "{model}");
+        let order = found
+            .ranked
+            .iter()
+            .map(|candidate| (candidate.tight, candidate.time.total()));
+        assert!(order.is_sorted(), "{model}");
+        let limit = COMFORTABLE * request.cluster.gpu.memory_gib;
+        for candidate in &found.ranked {
+            assert_eq!(candidate.tight, candidate.memory.total() > limit);
+        }
     }
 }
 

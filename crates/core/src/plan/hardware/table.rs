@@ -6,7 +6,7 @@
 use super::{Gpu, Link, Network};
 
 /// Grows by one whenever a figure changes.
-pub const TABLE_VERSION: u32 = 1;
+pub const TABLE_VERSION: u32 = 2;
 
 const TERA: f64 = 1e12;
 const GIGA: f64 = 1e9;
@@ -16,7 +16,9 @@ const NVLINK3: Link = link("NVLink 3", 300.0);
 const NVLINK4: Link = link("NVLink 4", 450.0);
 const NVLINK5: Link = link("NVLink 5", 900.0);
 const XGMI: Link = link("Infinity Fabric", 448.0);
+const PCIE3: Link = link("PCIe 3", 16.0);
 const PCIE4: Link = link("PCIe 4", 32.0);
+const PCIE5: Link = link("PCIe 5", 64.0);
 
 const fn link(name: &'static str, giga: f64) -> Link {
     Link {
@@ -87,12 +89,98 @@ const fn chip(memory: (f64, f64), units: u32, peak: (f64, f64, f64)) -> Chip {
     }
 }
 
-static GPUS: [Gpu; 17] = [
+/// A slice of a TPU pod: hosts of 4 chips, joined by the links between chips up to `domain` chips.
+const fn slice(link: Link, domain: u32, hourly: f64) -> Box {
+    Box {
+        link,
+        per_node: 4,
+        domain,
+        network: 12.5,
+        hourly,
+    }
+}
+
+// Prices are what one GPU-hour costs on demand at smaller clouds, rounded; `--price` replaces them. Figures of cards with
+// GeForce tensor cores are those with 32-bit sums. The units of TPUs and Gaudis are not theirs: they stand for
+// products that fill the chip as well as on a GPU of that size.
+static GPUS: [Gpu; 35] = [
     gpu(
         "V100-32GB",
         &chip((31.7, 0.9), 80, (125.0, 125.0, 125.0)),
         &node(NVLINK2, 12.5, 1.0),
         "NVIDIA V100 datasheet; DGX-1/DGX-2 network",
+    ),
+    gpu(
+        "V100-16GB",
+        &chip((15.8, 0.9), 80, (125.0, 125.0, 125.0)),
+        &node(NVLINK2, 12.5, 0.8),
+        "NVIDIA V100 datasheet; DGX-1 network",
+    ),
+    gpu(
+        "T4",
+        &chip((14.6, 0.32), 40, (65.0, 65.0, 65.0)),
+        &node(PCIE3, 6.25, 0.4),
+        "NVIDIA T4 datasheet; 50 Gb a card, as cloud machines have",
+    ),
+    gpu(
+        "A10",
+        &chip((22.5, 0.6), 72, (125.0, 125.0, 125.0)),
+        &node(PCIE4, 12.5, 0.6),
+        "NVIDIA A10 datasheet",
+    ),
+    gpu(
+        "A10G",
+        &chip((22.0, 0.6), 80, (70.0, 70.0, 70.0)),
+        &node(PCIE4, 12.5, 1.0),
+        "NVIDIA A10G datasheet (AWS G5)",
+    ),
+    gpu(
+        "A40",
+        &chip((44.5, 0.696), 84, (149.7, 149.7, 149.7)),
+        &node(PCIE4, 12.5, 0.5),
+        "NVIDIA A40 datasheet",
+    ),
+    gpu(
+        "RTX-A6000",
+        &chip((47.5, 0.768), 84, (154.8, 154.8, 154.8)),
+        &node(PCIE4, 12.5, 0.6),
+        "NVIDIA RTX A6000 datasheet",
+    ),
+    gpu(
+        "RTX-3090",
+        &chip((23.6, 0.936), 82, (71.0, 71.0, 71.0)),
+        &node(PCIE4, 3.125, 0.3),
+        "NVIDIA GA102 whitepaper; 25 Gb a card",
+    ),
+    gpu(
+        "RTX-4090",
+        &chip((23.6, 1.008), 128, (165.2, 330.3, 330.3)),
+        &node(PCIE4, 3.125, 0.5),
+        "NVIDIA Ada whitepaper; 25 Gb a card",
+    ),
+    gpu(
+        "RTX-5090",
+        &chip((31.4, 1.792), 170, (209.5, 419.0, 1676.0)),
+        &node(PCIE5, 3.125, 0.8),
+        "NVIDIA RTX Blackwell whitepaper; 25 Gb a card",
+    ),
+    gpu(
+        "RTX-6000-Ada",
+        &chip((47.5, 0.96), 142, (364.2, 728.5, 728.5)),
+        &node(PCIE4, 12.5, 0.9),
+        "NVIDIA RTX 6000 Ada datasheet",
+    ),
+    gpu(
+        "RTX-PRO-6000",
+        &chip((95.0, 1.792), 188, (503.8, 1007.6, 2015.2)),
+        &node(PCIE5, 12.5, 1.8),
+        "NVIDIA RTX PRO 6000 Blackwell datasheet, halved where it counts sparsity",
+    ),
+    gpu(
+        "L4",
+        &chip((22.0, 0.3), 58, (121.0, 242.0, 242.0)),
+        &node(PCIE4, 12.5, 0.7),
+        "NVIDIA L4 datasheet, halved where it counts sparsity",
     ),
     gpu(
         "A100-80GB",
@@ -190,9 +278,46 @@ static GPUS: [Gpu; 17] = [
         &node(PCIE4, 12.5, 0.6),
         "NVIDIA L20 datasheet",
     ),
+    gpu(
+        "Gaudi2",
+        &chip((95.0, 2.45), 132, (432.0, 865.0, 865.0)),
+        &node(link("RoCE 21 × 100 Gb", 262.5), 37.5, 1.3),
+        "Intel Gaudi 2 datasheet: 3 of 24 ports of 100 Gb leave the node",
+    ),
+    gpu(
+        "Gaudi3",
+        &chip((126.0, 3.67), 132, (1835.0, 1835.0, 1835.0)),
+        &node(link("RoCE 21 × 200 Gb", 525.0), 75.0, 2.0),
+        "Intel Gaudi 3, Hot Chips 2024: 3 of 24 ports of 200 Gb leave the node",
+    ),
+    gpu(
+        "TPU-v4",
+        &chip((31.0, 1.228), 108, (275.0, 275.0, 275.0)),
+        &slice(link("ICI v4", 150.0), 64, 3.2),
+        "Google Cloud TPU v4 page; a cube of 64 chips",
+    ),
+    gpu(
+        "TPU-v5e",
+        &chip((15.5, 0.819), 80, (197.0, 197.0, 197.0)),
+        &slice(link("ICI v5e", 100.0), 64, 1.2),
+        "Google Cloud TPU v5e page",
+    ),
+    gpu(
+        "TPU-v5p",
+        &chip((94.0, 2.765), 132, (459.0, 459.0, 459.0)),
+        &slice(link("ICI v5p", 300.0), 64, 4.2),
+        "Google Cloud TPU v5p page",
+    ),
+    gpu(
+        "TPU-v6e",
+        &chip((31.0, 1.64), 132, (918.0, 918.0, 918.0)),
+        &slice(link("ICI v6e", 200.0), 64, 2.7),
+        "Google Cloud TPU v6e page",
+    ),
 ];
 
-static NETWORKS: [Network; 8] = [
+static NETWORKS: [Network; 9] = [
+    network("10gbe", 1.25, "IEEE 802.3ae"),
     network("25gbe", 3.125, "IEEE 802.3by"),
     network("100gbe", 12.5, "IEEE 802.3bm"),
     network("roce-200", 25.0, "one 200 Gb port a GPU"),

@@ -70,6 +70,7 @@ fn of_golden(golden: &Golden, layout: &Layout) -> Memory {
         software: &MEGATRON_2021,
         sequence: 2_048,
         global_batch: 4 * golden.pipeline * golden.micro_batch,
+        tuning: Tuning::default(),
     })
 }
 

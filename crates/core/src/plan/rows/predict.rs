@@ -4,6 +4,7 @@ use super::{
     super::{
         memory::{Memory, Need, memory},
         time::{Step, StepTime, step_time},
+        tuning::Tuning,
     },
     csv::Table,
     read::{Run, read},
@@ -50,6 +51,7 @@ pub fn predict_with(run: &Run, efficiency: Option<f64>) -> Prediction {
         global_batch: run.global_batch,
         precision: run.precision,
         efficiency,
+        tuning: Tuning::default(),
     });
     let memory = memory(&Need {
         shape: &run.shape,
@@ -57,6 +59,7 @@ pub fn predict_with(run: &Run, efficiency: Option<f64>) -> Prediction {
         software: &run.software,
         sequence: run.sequence,
         global_batch: run.global_batch,
+        tuning: Tuning::default(),
     });
     let operations = run
         .convention

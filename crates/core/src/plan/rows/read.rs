@@ -11,6 +11,7 @@ use super::{
         names,
         shape::{Embeddings, Experts, Mlp, Shape},
         software::{self, AttentionKernel, Software},
+        tuning::Tuning,
     },
     csv::Table,
 };
@@ -124,6 +125,7 @@ impl Row<'_> {
                     software: &software,
                     sequence,
                     global_batch,
+                    tuning: Tuning::default(),
                 };
                 memory(&need).total()
             };
@@ -158,6 +160,7 @@ impl Row<'_> {
                 gpus,
                 nodes_per_leaf: 0,
                 oversubscription: 1.0,
+                rates: None,
             },
             shape,
             layout,

@@ -1,8 +1,50 @@
 use super::*;
-use crate::plan::{efficiency, hardware::Precision};
+use crate::plan::{confidence::RESIDUALS, efficiency, hardware::Precision, profile};
 
 /// What was published, with the source of every row.
 const PUBLISHED: &str = include_str!("../../../../../testdata/plan/published-runs.csv");
+
+/// What was measured on one H200 with plain `PyTorch`, and what the calibration of that GPU measured.
+const MEASURED: &str = include_str!("../../../../../testdata/plan/h200-torch.jsonl");
+const CALIBRATED: &str = include_str!("../../../../../testdata/plan/h200-calibrate.json");
+
+#[test]
+fn torch_on_h200_is_predicted_with_its_profile() {
+    let profile = profile::calibrate(&profile::measured(CALIBRATED).unwrap()).unwrap();
+    let runs = measured_runs(MEASURED).unwrap();
+    assert_eq!(runs.len(), 14);
+    for mut one in runs {
+        profile.apply(&mut one.run.cluster).unwrap();
+        let found = predict(&one.run);
+        let (time, memory) = (
+            found.time.total() / one.seconds,
+            found.memory.total() / one.gib,
+        );
+        assert!((time - 1.0).abs() < 0.10, "{}: {time}", one.name);
+        assert!((memory - 1.0).abs() < 0.15, "{}: {memory}", one.name);
+    }
+}
+
+#[test]
+fn residuals_match_the_runs() {
+    let published = judge(&table());
+    let measured = measured_runs(MEASURED).unwrap();
+    let errors = published
+        .iter()
+        .map(|row| (row.run.clone(), row.published))
+        .chain(
+            measured
+                .into_iter()
+                .filter(|one| one.name.starts_with('a'))
+                .map(|one| (one.run, one.seconds)),
+        )
+        .map(|(run, seconds)| seconds / predict(&run).time.total() - 1.0);
+    let errors: Vec<f64> = errors.collect();
+    assert_eq!(errors.len(), RESIDUALS.len());
+    for (at, (found, held)) in errors.iter().zip(&RESIDUALS).enumerate() {
+        assert!((found - held.error).abs() < 0.001, "{at}: {found} {held:?}");
+    }
+}
 
 fn table() -> Table {
     Table::read(PUBLISHED).unwrap()
@@ -74,8 +116,8 @@ fn incomplete_row_is_blank_with_reason() {
             "tensor 3 × pipeline 1 × context 1 does not divide 8 GPUs",
         ),
         (
-            "x,32,4096,32,32000,2048,TPU v5e,8,1,1,1,8,bf16,",
-            "unknown GPU `TPU v5e`",
+            "x,32,4096,32,32000,2048,TPU v2,8,1,1,1,8,bf16,",
+            "unknown GPU `TPU v2`",
         ),
         (
             "x,32,4096,32,32000,2048,A100-80GB,8,1,1,1,8,fp3,",
@@ -101,6 +143,18 @@ fn invalid_table_is_refused() {
     let cases = [
         ("", "the table is empty; it needs a header"),
         ("a,b\n1\n", "line 2 has 1 cells, but the header has 2"),
+        (
+            "a,b\r\n1,2\r\n3\r\n",
+            "line 3 has 1 cells, but the header has 2",
+        ),
+        (
+            "a,b\n\n\n1,2\n\n3\n",
+            "line 6 has 1 cells, but the header has 2",
+        ),
+        (
+            "a,b\n1,2\n3,\"4\n",
+            "the quote opened in line 3 is not closed",
+        ),
         (
             "a,b\n1,2\n\"x,3\n",
             "the quote opened in line 3 is not closed",

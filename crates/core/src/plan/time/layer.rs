@@ -7,7 +7,8 @@ use super::{
     super::{
         layout::{Layout, Recompute},
         shape::{Mlp, Shape, of},
-        software::{AttentionKernel, Kernels, Overlap, Software},
+        software::{AttentionKernel, Kernels, Overlap, Plain, Software},
+        tuning::{Tuning, adapted_width},
     },
     machine::{CHANNELS, Collective, Group, KERNEL_GAP, Machine},
 };
@@ -76,6 +77,7 @@ pub(super) struct Bench<'a> {
     pub(super) software: &'a Software,
     pub(super) machine: &'a Machine,
     pub(super) sequence: u32,
+    pub(super) tuning: Tuning,
 }
 
 impl Bench<'_> {
@@ -96,16 +98,17 @@ impl Bench<'_> {
         let (attention_forward, attention_backward, scores_forward, scores_backward) =
             self.attention();
         let (memory_forward, memory_backward) = self.memory_bound(expert);
+        let tuned = self.adapter_time();
         let mut forward = Parts {
             matrices: forward_products,
             attention: attention_forward + scores_forward,
-            memory: memory_forward,
+            memory: memory_forward + tuned,
             ..Parts::default()
         };
         let mut backward = Parts {
             matrices: backward_products,
             attention: attention_backward + scores_backward,
-            memory: memory_backward,
+            memory: memory_backward + 2.0 * tuned,
             ..Parts::default()
         };
         self.tensor_traffic(&mut forward, &mut backward);
@@ -193,9 +196,33 @@ impl Bench<'_> {
         count * self.machine.product(*m, *n, *k)
     }
 
-    /// The gradient of the input and that of the weights.
+    /// The gradient of the input and that of the weights, which frozen weights have none of.
     fn backward_product(&self, [m, n, k, count]: &[f64; 4]) -> f64 {
-        count * (self.machine.product(*m, *k, *n) + self.machine.product(*n, *k, *m))
+        let of_weights = if self.tuning.lora.is_some() {
+            0.0
+        } else {
+            self.machine.product(*n, *k, *m)
+        };
+        count * (self.machine.product(*m, *k, *n) + of_weights)
+    }
+
+    /// Seconds of adapters in a forward pass: each reads the input of its matrix and adds to its output. Weights of
+    /// 4 bits are widened before each use.
+    fn adapter_time(&self) -> f64 {
+        let Some(lora) = self.tuning.lora else {
+            return 0.0;
+        };
+        let beside = self.machine.traffic(
+            4.0 * self.tokens() * adapted_width(self.shape) / self.tensor(),
+            14.0,
+        );
+        let widened = if lora.four_bits {
+            let weights = self.shape.dense_parameters() / of(self.shape.layers) / self.tensor();
+            self.machine.traffic(2.6 * weights, 7.0)
+        } else {
+            0.0
+        };
+        beside + widened
     }
 
     /// Seconds of attention's products, forward and backward, then of its scores where they go
@@ -230,7 +257,8 @@ impl Bench<'_> {
             );
         }
         // Two products forward, five backward, half of each without the masked part.
-        let operations = 2.0 * rows * s * heads * (query_size + value_size) / 2.0;
+        let seen = if shape.encoder { 1.0 } else { 0.5 };
+        let operations = 2.0 * rows * s * heads * (query_size + value_size) * seen;
         let (forward, backward) = self.flash_shares();
         // Short sequences do not fill the kernel's pipeline.
         let filled = s / (s + 512.0);
@@ -247,11 +275,22 @@ impl Bench<'_> {
     /// of an A100 but 35 % of an H100, the third 75 % of an H100 forward. Backward is lower in all.
     fn flash_shares(&self) -> (f64, f64) {
         let hopper = self.machine.peak16 > 5e14;
+        let by_head = |narrow: [f64; 2], wide: [f64; 2]| {
+            let at = ((of(self.shape.head_size) - 64.0) / 64.0).clamp(0.0, 1.0);
+            let between = |pass: usize| narrow[pass] + at * (wide[pass] - narrow[pass]);
+            (between(0), between(1))
+        };
+        if let Some(rates) = self.machine.rates {
+            return by_head(rates.attention64, rates.attention128);
+        }
         match (self.software.attention, hopper) {
             (AttentionKernel::Flash1, false) => (0.40, 0.30),
             (AttentionKernel::Flash1, true) => (0.25, 0.20),
-            (AttentionKernel::Flash2, false) => (0.62, 0.52),
+            // Before Hopper SDPA is `FlashAttention` 2.
+            (AttentionKernel::Flash2 | AttentionKernel::Sdpa, false) => (0.62, 0.52),
             (AttentionKernel::Flash2, true) => (0.38, 0.33),
+            // Measured on one H200 with PyTorch 2.11 (docs/benchmarks.md).
+            (AttentionKernel::Sdpa, true) => by_head([0.47, 0.37], [0.58, 0.50]),
             _ => (0.60, 0.48),
         }
     }
@@ -283,6 +322,12 @@ impl Bench<'_> {
         };
         // Positions, and heads put beside each other.
         let arrange = 4.0 * (heads + kv);
+        // A residual stream of 32 bits is read and written beside operands of 16.
+        let wide = match self.software.plain {
+            Some(Plain::Autocast) => 1.5,
+            _ => 1.0,
+        };
+        let (stream_forward, stream_backward) = (wide * stream_forward, wide * stream_backward);
         let eager = match self.software.kernels {
             Kernels::Eager => 2.0,
             Kernels::Fused => 1.0,

@@ -5,18 +5,22 @@
 
 use super::super::{
     efficiency,
-    hardware::{Cluster, Precision},
+    hardware::{Cluster, Precision, Rates},
     shape::of,
 };
 
 /// Share of the memory's bandwidth that streaming kernels reach; `bandwidthTest` and the elementwise
 /// kernels of the frameworks lie between 0.80 and 0.90 on all these parts.
-const MEMORY_SHARE: f64 = 0.85;
+pub const MEMORY_SHARE: f64 = 0.85;
 /// Share of a link's bandwidth that collectives of tens of megabytes reach in training. Calculon uses
 /// the same figure; nccl-tests shows up to 0.78 for far larger messages with nothing beside them.
 const LINK_SHARE: f64 = 0.65;
 /// The same of the network: 92 % of a port is common, less with many flows.
 const NETWORK_SHARE: f64 = 0.85;
+/// Share of what a copy between two GPUs reaches that collectives reach.
+const COPY_SHARE: f64 = 0.8;
+/// Least depth of a part where a product is split along its depth.
+const SPLIT_DEPTH: f64 = 1024.0;
 /// One hop of a ring inside a node.
 const LINK_HOP: f64 = 2.0e-6;
 /// One hop of a ring through the network.
@@ -32,7 +36,7 @@ pub(super) const CHANNELS: f64 = 16.0;
 const TILES: [(f64, f64); 3] = [(256.0, 128.0), (128.0, 256.0), (128.0, 128.0)];
 /// What a tile's start and end cost: loads before the first product and the store after the last. The
 /// faster a unit multiplies, the deeper a product must be to make up for it.
-const TILE_START: f64 = 5e-6;
+pub const TILE_START: f64 = 5e-6;
 
 /// The rates of one GPU of a cluster for one precision.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +53,9 @@ pub struct Machine {
     pub(super) memory: f64,
     /// Compute units.
     pub(super) units: f64,
+    /// What was measured, where it was.
+    pub(super) rates: Option<Rates>,
+    tile_start: f64,
     link: f64,
     network: f64,
     domain: u32,
@@ -77,18 +84,25 @@ impl Machine {
     /// The rates of one GPU; `efficiency` takes the place of the fitted share of the peak.
     pub fn new(cluster: &Cluster, precision: Precision, efficiency: Option<f64>) -> Self {
         let gpu = &cluster.gpu;
-        let share = |of: Precision| match efficiency {
-            Some(share) if of == precision => share,
+        let rates = cluster.rates;
+        let share = |of: Precision| match (efficiency, rates) {
+            (Some(share), _) if of == precision => share,
+            (_, Some(rates)) if of == Precision::Bf16 => rates.share,
             _ => efficiency::of(gpu.name, of),
         };
+        let link = rates.and_then(|rates| rates.link_bandwidth);
         Self {
             rate: gpu.peak(precision) * share(precision),
             rate16: gpu.peak_bf16 * share(Precision::Bf16),
             peak16: gpu.peak_bf16,
             bytes: precision.bytes(),
-            memory: gpu.memory_bandwidth * MEMORY_SHARE,
+            memory: rates.map_or(gpu.memory_bandwidth * MEMORY_SHARE, |rates| {
+                rates.memory_bandwidth
+            }),
+            rates,
+            tile_start: rates.map_or(TILE_START, |rates| rates.tile_start),
             units: of(gpu.units),
-            link: gpu.link.bandwidth * LINK_SHARE,
+            link: link.map_or(gpu.link.bandwidth * LINK_SHARE, |link| link * COPY_SHARE),
             network: cluster.network * NETWORK_SHARE,
             domain: gpu.domain,
             per_node: gpu.per_node,
@@ -102,6 +116,11 @@ impl Machine {
         self.product_at(self.rate, self.bytes, m, n, k)
     }
 
+    /// Seconds of one product in 16 bits, for a fit to what was measured.
+    pub fn bf16_product(&self, m: f64, n: f64, k: f64) -> f64 {
+        self.product16(m, n, k)
+    }
+
     /// The same in 16 bits.
     pub(super) fn product16(&self, m: f64, n: f64, k: f64) -> f64 {
         self.product_at(self.rate16, 2.0, m, n, k)
@@ -111,27 +130,47 @@ impl Machine {
         if m <= 0.0 || n <= 0.0 || k <= 0.0 {
             return 0.0;
         }
+        // Small results of deep products are split along their depth, and the parts added up in a second kernel. The
+        // shares of the table were fitted without; what was measured has it.
+        let splits: &[f64] = if self.rates.is_some() {
+            &[1.0, 2.0, 4.0, 8.0, 16.0]
+        } else {
+            &[1.0]
+        };
+        splits
+            .iter()
+            .filter(|parts| **parts < 2.0 || k / **parts >= SPLIT_DEPTH)
+            .map(|parts| self.split_product(rate, bytes, [m, n, k], *parts))
+            .fold(f64::INFINITY, f64::min)
+    }
+
+    fn split_product(&self, rate: f64, bytes: f64, [m, n, k]: [f64; 3], parts: f64) -> f64 {
         let operations = 2.0 * m * n * k;
         let used = TILES
             .iter()
-            .map(|tile| self.use_of_units(m, n, *tile))
+            .map(|tile| self.use_of_units(m, n, parts, *tile))
             .fold(0.0, f64::max);
         // Products of a unit's tile in the time that its start and end take.
-        let lost = TILE_START * rate / self.units / (2.0 * 256.0 * 128.0);
-        let depth = k / (k + lost);
+        let lost = self.tile_start * rate / self.units / (2.0 * 256.0 * 128.0);
+        let depth = k / parts / (k / parts + lost);
         let compute = operations / (rate * used * depth);
         let traffic = (bytes * (m * k + k * n) + 2.0 * m * n) / self.memory;
-        compute.max(traffic) + KERNEL_GAP
+        let adding = if parts > 1.0 {
+            8.0 * parts * m * n / self.memory + KERNEL_GAP
+        } else {
+            0.0
+        };
+        compute.max(traffic) + KERNEL_GAP + adding
     }
 
     /// Share of the units' time that goes into the result: tiles overhang its edges, and the last
     /// wave of tiles does not fill every unit.
-    fn use_of_units(&self, m: f64, n: f64, (rows, columns): (f64, f64)) -> f64 {
-        let tiles = (m / rows).ceil() * (n / columns).ceil();
+    fn use_of_units(&self, m: f64, n: f64, parts: f64, (rows, columns): (f64, f64)) -> f64 {
+        let tiles = (m / rows).ceil() * (n / columns).ceil() * parts;
         let waves = (tiles / self.units).ceil();
         // A smaller tile reads its operands more often.
         let reuse = if rows * columns < 20_000.0 { 0.93 } else { 1.0 };
-        reuse * (m * n) / (waves * self.units * rows * columns)
+        reuse * (m * n * parts) / (waves * self.units * rows * columns)
     }
 
     /// Seconds to move `bytes` through memory in `kernels` kernels.

@@ -326,11 +326,7 @@ fn shm(scene: &Scene<'_>, space: &Space) -> Check {
         let cause = "the container has the runtime's default; NCCL and data loaders end with `Bus \
                      error` or `No space left on device`";
         let is_known = needs.shm_bytes.is_some() || (many && total <= SHM_DEFAULT);
-        return if is_known {
-            SHM.fail(found, needed, cause, next)
-        } else {
-            SHM.warn(found, needed, cause, next)
-        };
+        return SHM.fail_if(is_known, found, needed, cause, next);
     }
     if free < least / 2 {
         return SHM.warn(
@@ -358,10 +354,7 @@ fn disk(scene: &Scene<'_>, space: &Space) -> Check {
     }
     let cause = "images, logs and caches of other jobs fill the disk";
     let next = "run `crictl rmi --prune` on the node, or find large files with `du -x`";
-    match needed {
-        Some(_) => DISK.fail(found, words, cause, next),
-        None => DISK.warn(found, words, cause, next),
-    }
+    DISK.fail_if(needed.is_some(), found, words, cause, next)
 }
 
 fn names(scene: &Scene<'_>, checks: &mut Vec<Check>) {

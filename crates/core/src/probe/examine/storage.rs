@@ -118,10 +118,7 @@ fn pace(entry: &Entry, trial: &VolumeTrial, micros: &Probed<u64>, wanted: Option
     }
     let cause = "the storage is slow, far away, or shared with others who use it now";
     let next = "measure again when it is idle; save less often, or to storage nearer by";
-    match wanted {
-        Some(_) => entry.fail(found, needed, cause, next),
-        None => entry.warn(found, needed, cause, next),
-    }
+    entry.fail_if(wanted.is_some(), found, needed, cause, next)
 }
 
 fn rename(want: Want, probed: &Probed<bool>) -> Check {
@@ -153,8 +150,5 @@ fn free(trial: &VolumeTrial, wanted: Option<u64>) -> Check {
     }
     let cause = "older checkpoints and logs fill the volume";
     let next = "remove what is no longer needed, or enlarge the claim";
-    match wanted {
-        Some(_) => VOLUME_FREE.fail(found, needed, cause, next),
-        None => VOLUME_FREE.warn(found, needed, cause, next),
-    }
+    VOLUME_FREE.fail_if(wanted.is_some(), found, needed, cause, next)
 }

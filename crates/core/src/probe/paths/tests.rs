@@ -1,5 +1,10 @@
+mod rdma;
+
 use super::*;
-use crate::probe::search::Search;
+use crate::probe::{
+    ring::RingFound,
+    search::{Measurement, Search},
+};
 
 /// Searches over five nodes; `damage` changes what a pair found.
 fn checks(
@@ -20,28 +25,32 @@ fn checks(
             })
             .collect();
         found.iter_mut().for_each(&damage);
-        let measured: Vec<Measurement> = found.iter().map(PairFound::measurement).collect();
+        let measured = found.iter().map(|found| Method::Streams.measurement(found));
+        let measured: Vec<Measurement> = measured.collect();
         search.record(&measured);
         all.extend(found);
     }
     let conclusion = search.conclude();
+    let needs = Needs {
+        bandwidth_gbps: expected_gbps,
+        ..Needs::default()
+    };
     let paths = Paths {
+        method: &Method::Streams,
         names: &names,
         topology: search.topology(),
         found: &all,
         conclusion: &conclusion,
-        expected_gbps,
+        needs: &needs,
     };
     let ring = RingFound::Ended {
         nodes: 5,
         bandwidth: 9e9,
         right: true,
     };
-    (paths.of_nodes(), paths.shared(&ring))
-}
-
-fn has(found: &PairFound, node: usize) -> bool {
-    found.pair.0 == node || found.pair.1 == node
+    let mut shared = paths.shared();
+    shared.push(ring.check(paths.median()));
+    (paths.of_nodes(), shared)
 }
 
 #[test]
@@ -82,7 +91,7 @@ fn slow_node_fails_with_cause() {
     ];
     for (name, damage, found, cause) in cases {
         let (nodes, shared) = checks(None, |pair| {
-            if has(pair, 3) {
+            if pair.has(3) {
                 damage(pair);
             }
         });
@@ -132,7 +141,7 @@ fn all_equally_slow_blames_the_fabric() {
 #[test]
 fn what_only_processors_limit_is_not_compared() {
     let (nodes, shared) = checks(None, |found| {
-        found.bandwidth = if has(found, 2) { 17e9 } else { 40e9 };
+        found.bandwidth = if found.has(2) { 17e9 } else { 40e9 };
     });
     let all = nodes.iter().map(|checks| &checks[0]).chain(&shared);
     assert!(
@@ -140,7 +149,7 @@ fn what_only_processors_limit_is_not_compared() {
         "{nodes:?} {shared:?}"
     );
     let (nodes, _) = checks(None, |found| {
-        found.bandwidth = if has(found, 2) { 10e9 } else { 40e9 };
+        found.bandwidth = if found.has(2) { 10e9 } else { 40e9 };
     });
     assert_eq!(nodes[2][0].outcome, Outcome::Fail);
 }
@@ -148,7 +157,7 @@ fn what_only_processors_limit_is_not_compared() {
 #[test]
 fn outlier_latency_is_reported() {
     let (nodes, _) = checks(None, |found| {
-        if has(found, 1) {
+        if found.has(1) {
             found.round_trip_micros = Some(40_000);
         }
     });
@@ -182,13 +191,14 @@ fn a_pair_measured_once_is_a_warning() {
         ..Conclusion::default()
     };
     let paths = Paths {
+        method: &Method::Streams,
         names: &["node-0", "node-1"].map(str::to_owned),
         topology: &Topology::flat(2),
         found: &[],
         conclusion: &conclusion,
-        expected_gbps: None,
+        needs: &Needs::default(),
     };
-    let check = &paths.shared(&RingFound::None("no ring".to_owned()))[0];
+    let check = &paths.shared()[0];
     assert_eq!(check.outcome, Outcome::Warn);
     assert!(check.found.contains("node-0 - node-1"), "{}", check.found);
 }

@@ -1,6 +1,7 @@
 //! Which RDMA port and how many GPUs of a machine a program is called for, or why for none.
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::probe::{
     Needs, Probed, RdmaPort, Reading,
@@ -21,16 +22,67 @@ pub struct Port {
     pub of: usize,
 }
 
+/// Why a program is not called for a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Unmeasured {
+    /// The job uses no RDMA.
+    #[error("ranks do not use RDMA")]
+    RdmaUnused,
+    /// There is no RDMA device.
+    #[error("the machine has no RDMA device")]
+    NoRdma,
+    /// Its RDMA ports are not known.
+    #[error("its RDMA ports could not be read")]
+    RdmaUnread,
+    /// No port can be used.
+    #[error("no RDMA port is active and can be opened")]
+    NoActivePort,
+    /// No port has an address.
+    #[error("no RDMA port has a RoCE v2 address")]
+    NoGid,
+    /// Others cannot connect to it.
+    #[error("it has no address to measure at")]
+    NoAddress,
+    /// It is the only one.
+    #[error("there is no other node to measure with")]
+    Alone,
+    /// The job uses no GPU.
+    #[error("ranks do not use GPUs")]
+    GpusUnused,
+    /// There is no GPU.
+    #[error("the driver lists no GPU")]
+    NoGpu,
+    /// GPUs are split.
+    #[error("its GPUs are split (MIG), and NCCL cannot join MIG instances")]
+    Split,
+    /// The limit of the whole is near.
+    #[error("no time was left for it")]
+    NoTime,
+    /// The image of the job lacks the program.
+    #[error(
+        "`{program}` is not in `PATH` of the image; install `{package}` there to have it measured"
+    )]
+    NotInJobImage {
+        /// The program.
+        program: &'static str,
+        /// What has it.
+        package: &'static str,
+    },
+    /// Our own image lacks the program.
+    #[error("`{0}` is not in `PATH` of the image; the image of a job may have it")]
+    NotInImage(&'static str),
+}
+
 /// The port that is measured: of those that ranks would use and this process can open, the one of the named interface,
 /// else the first. The error is why there is none.
-pub fn port(reading: &Reading, needs: &Needs) -> Result<Port, String> {
+pub fn port(reading: &Reading, needs: &Needs) -> Result<Port, Unmeasured> {
     if needs.asked_by.is_some() && !needs.rdma() {
-        return Err("ranks do not use RDMA".to_owned());
+        return Err(Unmeasured::RdmaUnused);
     }
     let ports = match &reading.rdma {
         Probed::Read(ports) => ports,
-        Probed::Absent => return Err("the machine has no RDMA device".to_owned()),
-        _ => return Err("its RDMA ports could not be read".to_owned()),
+        Probed::Absent => return Err(Unmeasured::NoRdma),
+        _ => return Err(Unmeasured::RdmaUnread),
     };
     let opens = |port: &RdmaPort| matches!(port.device_file, Probed::Read(_) | Probed::NotAsked);
     let usable: Vec<(&String, &RdmaPort)> = ports
@@ -38,7 +90,7 @@ pub fn port(reading: &Reading, needs: &Needs) -> Result<Port, String> {
         .filter(|(name, port)| is_chosen(needs, name, port) && is_active(port) && opens(port))
         .collect();
     if usable.is_empty() {
-        return Err("no RDMA port is active and can be opened".to_owned());
+        return Err(Unmeasured::NoActivePort);
     }
     let addressed = usable.iter().filter_map(|(name, port)| {
         let (device, number) = name.split_once('/')?;
@@ -64,19 +116,18 @@ pub fn port(reading: &Reading, needs: &Needs) -> Result<Port, String> {
     });
     // Of several that are as good, the first in the order of their names.
     let best = addressed.reduce(|best, next| if next.0 && !best.0 { next } else { best });
-    best.map(|(_, port)| port)
-        .ok_or_else(|| "no RDMA port has a RoCE v2 address".to_owned())
+    best.map(|(_, port)| port).ok_or(Unmeasured::NoGid)
 }
 
 /// How many GPUs are measured together. The error is why none are.
-pub fn gpus(reading: &Reading, needs: &Needs) -> Result<u32, String> {
+pub fn gpus(reading: &Reading, needs: &Needs) -> Result<u32, Unmeasured> {
     if needs.asked_by.is_some() && !needs.uses_gpus() {
-        return Err("ranks do not use GPUs".to_owned());
+        return Err(Unmeasured::GpusUnused);
     }
     let known = reading.gpus.value().filter(|known| !known.is_empty());
-    let known = known.ok_or("the driver lists no GPU")?;
+    let known = known.ok_or(Unmeasured::NoGpu)?;
     if known.iter().any(|gpu| gpu.split == Probed::Read(true)) {
-        return Err("its GPUs are split (MIG), and NCCL cannot join MIG instances".to_owned());
+        return Err(Unmeasured::Split);
     }
     let here = u32::try_from(known.len()).unwrap_or(u32::MAX);
     // One alone has no peer; that it starts and computes correctly is worth knowing.
@@ -95,7 +146,7 @@ mod tests {
         type Case = (
             &'static str,
             Change,
-            Result<(&'static str, Option<u32>, usize), &'static str>,
+            Result<(&'static str, Option<u32>, usize), Unmeasured>,
         );
         let cases: [Case; 8] = [
             ("as it is", |_, _| {}, Ok(("mlx5_0", Some(3), 8))),
@@ -137,7 +188,7 @@ mod tests {
             (
                 "no address",
                 |_, needs| needs.gid_index = Some(7),
-                Err("no RDMA port has a RoCE v2 address"),
+                Err(Unmeasured::NoGid),
             ),
             (
                 "none is active",
@@ -146,7 +197,7 @@ mod tests {
                         port.state = Probed::Read("DOWN".to_owned());
                     }
                 },
-                Err("no RDMA port is active and can be opened"),
+                Err(Unmeasured::NoActivePort),
             ),
             (
                 "nobody wants it",
@@ -154,7 +205,7 @@ mod tests {
                     needs.transport = Some("socket".to_owned());
                     needs.rdma_devices = None;
                 },
-                Err("ranks do not use RDMA"),
+                Err(Unmeasured::RdmaUnused),
             ),
         ];
         for (name, change, want) in cases {
@@ -164,7 +215,7 @@ mod tests {
             let got = got
                 .as_ref()
                 .map(|port| (port.device.as_str(), port.gid_index, port.of));
-            assert_eq!(got.map_err(String::as_str), want, "{name}");
+            assert_eq!(got.map_err(|why| *why), want, "{name}");
         }
         let nothing = Needs::default();
         let got = port(&reading(), &nothing).unwrap();
@@ -176,12 +227,12 @@ mod tests {
             },
             &nothing,
         );
-        assert_eq!(got.unwrap_err(), "the machine has no RDMA device");
+        assert_eq!(got.unwrap_err(), Unmeasured::NoRdma);
     }
 
     #[test]
     fn gpus_are_those_of_the_pod() {
-        let cases: [(&str, Change, Result<u32, &str>); 6] = [
+        let cases: [(&str, Change, Result<u32, Unmeasured>); 6] = [
             ("as it is", |_, _| {}, Ok(8)),
             (
                 "one is missing",
@@ -195,23 +246,19 @@ mod tests {
             (
                 "split",
                 |reading, _| value(&mut reading.gpus)[2].split = Probed::Read(true),
-                Err("its GPUs are split (MIG), and NCCL cannot join MIG instances"),
+                Err(Unmeasured::Split),
             ),
             (
                 "nobody wants them",
                 |_, needs| needs.gpus = None,
-                Err("ranks do not use GPUs"),
+                Err(Unmeasured::GpusUnused),
             ),
         ];
         for (name, change, want) in cases {
             let (mut reading, mut needs) = (reading(), needs());
             change(&mut reading, &mut needs);
             let got = gpus(&reading, &needs);
-            assert_eq!(
-                got.as_ref().map_err(String::as_str),
-                want.as_ref().map_err(|why| *why),
-                "{name}"
-            );
+            assert_eq!(got, want, "{name}");
         }
         assert_eq!(gpus(&reading(), &Needs::default()), Ok(8));
         let none = gpus(&Reading::default(), &Needs::default());

@@ -70,11 +70,7 @@ fn check(own: &Collective, others: Option<f64>) -> Check {
             let cause = "GPUs that the pod cannot open or that do not reach each other: the fabric manager of NVSwitch, \
                          NVLink, a driver that the image does not fit, or shared memory that is too small";
             let next = "run `all_reduce_perf` in a pod on the node with `NCCL_DEBUG=INFO`, and look for Xid errors";
-            return if others.is_some() {
-                GPU_COLLECTIVE.fail(why, needed, cause, next)
-            } else {
-                GPU_COLLECTIVE.warn(why, needed, cause, next)
-            };
+            return GPU_COLLECTIVE.fail_if(others.is_some(), why, needed, cause, next);
         }
         Collective::Ended(reduced) => reduced,
     };

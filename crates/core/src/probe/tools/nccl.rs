@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Ending, Ran};
+use super::{Ending, ProgramError, Ran};
 
 /// The program.
 pub const PROGRAM: &str = "all_reduce_perf";
@@ -31,7 +31,7 @@ pub fn words(gpus: u32) -> Vec<String> {
 /// What it reached, from its last lines, or from its table where those are missing. The error is why there is nothing.
 ///
 /// Its exit code is ignored where it printed a number: wrong values make it fail, too.
-pub fn read(ran: &Ran) -> Result<Reduced, String> {
+pub fn read(ran: &Ran) -> Result<Reduced, ProgramError> {
     let table = table(&ran.output);
     let average = footer(&ran.output, "Avg bus bandwidth").and_then(|cell| cell.parse().ok());
     let bounds = footer(&ran.output, "Out of bounds values").and_then(|cell| cell.parse().ok());
@@ -45,7 +45,7 @@ pub fn read(ran: &Ran) -> Result<Reduced, String> {
             bus_gigabytes,
             wrong,
         }),
-        None => Err(ran.trouble(PROGRAM)),
+        None => Err(ran.error(PROGRAM)),
     }
 }
 
@@ -211,7 +211,7 @@ mod tests {
                 "vm: Test CUDA failure util.cu:674 'no CUDA-capable device is detected'",
             ),
         ] {
-            let why = read(&ran(1, said)).unwrap_err();
+            let why = read(&ran(1, said)).unwrap_err().to_string();
             assert!(why.ends_with(expected), "{why}");
         }
     }
@@ -231,14 +231,14 @@ mod tests {
             ),
         ];
         for (output, want) in cases {
-            assert_eq!(read(&ran(2, output)).unwrap_err(), want);
+            assert_eq!(read(&ran(2, output)).unwrap_err().to_string(), want);
         }
         let hung = Ran {
             ending: Ending::Hung(40_000),
             ..ran(0, NAMES)
         };
         assert_eq!(
-            read(&hung).unwrap_err(),
+            read(&hung).unwrap_err().to_string(),
             "`all_reduce_perf` did not end within 40 s"
         );
     }

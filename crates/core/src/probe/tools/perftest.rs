@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use super::{Port, Ran};
+use super::{Port, ProgramError, Ran};
 
 /// The program.
 pub const PROGRAM: &str = "ib_write_bw";
@@ -66,8 +66,8 @@ impl Exchange {
 }
 
 /// Bits in a second, from the row below the heading. The error is why there are none.
-pub fn read(ran: &Ran) -> Result<f64, String> {
-    average(&ran.output).ok_or_else(|| ran.trouble(PROGRAM))
+pub fn read(ran: &Ran) -> Result<f64, ProgramError> {
+    average(&ran.output).ok_or_else(|| ran.error(PROGRAM))
 }
 
 /// Whether the side that connects was refused: the other one may only not listen yet.
@@ -223,7 +223,7 @@ mod tests {
         ];
         for (errors, want, refused) in cases {
             let ran = ran("", errors);
-            let why = read(&ran).unwrap_err();
+            let why = read(&ran).unwrap_err().to_string();
             assert_eq!(why, format!("`ib_write_bw` ended with exit code 1: {want}"));
             assert_eq!(connection_refused(&ran), refused, "{want}");
         }

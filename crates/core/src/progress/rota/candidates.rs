@@ -1,7 +1,7 @@
 //! The pods of a job in the order in which they are likely to report steps.
 
 use crate::{
-    job::PodUid,
+    pod::PodUid,
     spec::{Role, Slot},
 };
 

@@ -2,8 +2,7 @@
 
 use super::{Decoder, Path};
 use crate::{
-    finding::Finding,
-    lint::catalogue,
+    finding::{Finding, catalogue},
     spec::{Entry, nearest::nearest, wire},
 };
 

@@ -1,7 +1,10 @@
 //! Numbers and quantities.
 
 use super::{Decoder, sentence::named};
-use crate::{finding::Finding, lint::catalogue, spec::Value};
+use crate::{
+    finding::{Finding, catalogue},
+    spec::Value,
+};
 
 impl Decoder<'_, '_> {
     /// A whole number from `least` to `most`. Kubernetes takes `2.0` for a whole number, so do we.

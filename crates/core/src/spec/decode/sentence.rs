@@ -2,8 +2,7 @@
 
 use super::{DecodeError, Decoder};
 use crate::{
-    finding::{Finding, Fix},
-    lint::catalogue,
+    finding::{Finding, Fix, catalogue},
     spec::Value,
 };
 

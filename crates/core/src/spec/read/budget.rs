@@ -2,8 +2,7 @@
 
 use super::{MAX_DOCUMENTS, MAX_NODES, MAX_TEXT_BYTES};
 use crate::{
-    finding::{Finding, Span},
-    lint::catalogue,
+    finding::{Finding, Span, catalogue},
     spec::{Node, Value},
 };
 

@@ -5,8 +5,7 @@
 
 use super::{MAX_DEPTH, budget::Budget, yaml};
 use crate::{
-    finding::{Finding, Span},
-    lint::catalogue,
+    finding::{Finding, Span, catalogue},
     spec::{Entry, Node, Value, scalar},
 };
 

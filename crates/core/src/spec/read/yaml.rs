@@ -8,8 +8,7 @@ use granit_parser::{
 
 use super::{MAX_DEPTH, budget::Budget};
 use crate::{
-    finding::{Finding, Span},
-    lint::{Rule, catalogue},
+    finding::{Finding, Rule, Span, catalogue},
     spec::{
         Entry, Node, Value,
         scalar::{self, ScalarFault},

@@ -5,10 +5,10 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::Timestamp;
 
 use crate::{
-    lint::{self, catalogue},
+    finding::{Profile, catalogue},
     spec::{
         Compat, GangBy, JobSettings, Kind, Limit, MpiTransport, Parallelism, Preflight, ProgressBy,
-        RequiredTransport, RestartScope, Switch, Wish, annotation,
+        RequiredTransport, RestartScope, SettingError, Switch, Wish, annotation,
         collector::Place,
         is_subdomain,
         nearest::{nearest, one_of},
@@ -100,8 +100,8 @@ pub(super) fn settings(
                 Ok(())
             }
         };
-        if let Err(message) = result {
-            place.report(&catalogue::BAD_ANNOTATION, format!("`{key}` {message}"));
+        if let Err(error) = result {
+            place.report(&catalogue::BAD_ANNOTATION, format!("`{key}` {error}"));
         }
     }
     if everything {
@@ -130,11 +130,11 @@ fn unknown(key: &str, place: &Place<'_>) {
     }
 }
 
-fn scope(text: &str) -> Result<RestartScope, String> {
+fn scope(text: &str) -> Result<RestartScope, SettingError> {
     match text.trim() {
         "gang" => Ok(RestartScope::Gang),
         "pod" => Ok(RestartScope::Pod),
-        other => Err(format!("must be `gang` or `pod`, found `{other}`")),
+        other => Err(SettingError::not("`gang` or `pod`", other)),
     }
 }
 
@@ -154,111 +154,109 @@ fn checkpointed_at(key: &str, text: &str, place: &Place<'_>) -> Option<Timestamp
     time
 }
 
-fn gang(text: &str) -> Result<GangBy, String> {
+fn gang(text: &str) -> Result<GangBy, SettingError> {
     let text = text.trim();
     let names = || GangBy::ALL.into_iter().map(GangBy::name);
     GangBy::ALL
         .into_iter()
         .find(|gang| gang.name() == text)
         .ok_or_else(|| match nearest(text, names()) {
-            Some(meant) => format!("has no value `{text}`, did you mean `{meant}`?"),
-            None => format!("must be {}, found `{text}`", one_of(names())),
+            Some(meant) => misspelled(text, meant),
+            None => SettingError::not(one_of(names()), text),
         })
 }
 
 /// `off`, or the word that switches the setting on.
-fn switch(text: &str, on: &str) -> Result<Switch, String> {
+fn switch(text: &str, on: &str) -> Result<Switch, SettingError> {
     match text.trim() {
         "off" => Ok(Switch::Off),
         word if word == on => Ok(Switch::On),
-        other => Err(format!("must be `{on}` or `off`, found `{other}`")),
+        other => Err(SettingError::not(format!("`{on}` or `off`"), other)),
     }
 }
 
 /// The name of an object of the cluster.
-fn fabric(text: &str) -> Result<String, String> {
+fn fabric(text: &str) -> Result<String, SettingError> {
     let name = text.trim();
     if is_subdomain(name) {
         Ok(name.to_owned())
     } else {
-        Err(format!("must be the name of a fabric, found `{text}`"))
+        Err(SettingError::not("the name of a fabric", text))
     }
 }
 
-fn preflight(text: &str) -> Result<Preflight, String> {
+fn preflight(text: &str) -> Result<Preflight, SettingError> {
     match text.trim() {
         "required" => Ok(Preflight::Required),
-        other => Err(format!("must be `required`, found `{other}`")),
+        other => Err(SettingError::not("`required`", other)),
     }
 }
 
-fn progress(text: &str) -> Result<ProgressBy, String> {
+fn progress(text: &str) -> Result<ProgressBy, SettingError> {
     match text.trim() {
         "logs" => Ok(ProgressBy::Logs),
         "push" => Ok(ProgressBy::Push),
-        other => Err(format!("must be `logs` or `push`, found `{other}`")),
+        other => Err(SettingError::not("`logs` or `push`", other)),
     }
 }
 
 /// The profile for the linter; nothing else depends on it.
-fn profile(text: &str) -> Result<(), String> {
-    let known = lint::Profile::ALL.map(lint::Profile::name);
-    match lint::Profile::parse(text.trim()) {
+fn profile(text: &str) -> Result<(), SettingError> {
+    let known = Profile::ALL.map(Profile::name);
+    match Profile::parse(text.trim()) {
         Some(_) => Ok(()),
-        None => Err(format!(
-            "must be {}, found `{}`",
-            one_of(known),
-            text.trim()
-        )),
+        None => Err(SettingError::not(one_of(known), text.trim())),
     }
 }
 
-fn transport(text: &str, kind: Kind) -> Result<MpiTransport, String> {
+fn transport(text: &str, kind: Kind) -> Result<MpiTransport, SettingError> {
     let text = text.trim();
     let Some(before) = MpiTransport::before(kind) else {
-        return Err(format!("is for `MPIJob` only, this is a `{}`", kind.name()));
+        return Err(SettingError::OnlyForMpi(kind.name()));
     };
     [MpiTransport::Agent, before]
         .into_iter()
         .find(|transport| transport.name() == text)
         .ok_or_else(|| {
-            format!(
-                "must be `agent` or `{}` in an `MPIJob` of `{}`, found `{text}`",
-                before.name(),
-                kind.api_version()
-            )
+            let (before, version) = (before.name(), kind.api_version());
+            let expected = format!("`agent` or `{before}` in an `MPIJob` of `{version}`");
+            SettingError::not(expected, text)
         })
 }
 
 /// `user=3,platform=10,infrastructure=50,preemption=unlimited`, in any order, each at most once.
-fn budget(text: &str, settings: &mut JobSettings) -> Result<(), String> {
+fn budget(text: &str, settings: &mut JobSettings) -> Result<(), SettingError> {
     const ACCOUNTS: [&str; 4] = ["user", "platform", "infrastructure", "preemption"];
     for item in items(text) {
         let (account, limit) = item
             .split_once('=')
             .map(|(account, limit)| (account.trim(), limit.trim()))
-            .ok_or_else(|| {
-                format!("must be a list such as `user=3,platform=10`, found `{item}`")
-            })?;
+            .ok_or_else(|| SettingError::not("a list such as `user=3,platform=10`", item))?;
         let slot = match account {
             "user" => &mut settings.budget.user,
             "platform" => &mut settings.budget.platform,
             "infrastructure" => &mut settings.budget.infrastructure,
             "preemption" => &mut settings.budget.preemption,
             _ => {
-                return Err(format!(
-                    "has accounts {}, found `{account}`",
-                    one_of(ACCOUNTS)
-                ));
+                return Err(SettingError::Unknown {
+                    what: "accounts",
+                    known: one_of(ACCOUNTS),
+                    found: account.to_owned(),
+                });
             }
         };
         if slot.is_some() {
-            return Err(format!("names the account `{account}` twice"));
+            return Err(SettingError::Twice {
+                what: "account",
+                name: account.to_owned(),
+            });
         }
         *slot = Some(match limit {
             "unlimited" => Limit::Unlimited,
-            number => Limit::At(number.parse().map_err(|_| {
-                format!("needs a number or `unlimited` for `{account}`, found `{number}`")
+            number => Limit::At(number.parse().map_err(|_| SettingError::NotNumber {
+                expected: "a number or `unlimited`",
+                name: account.to_owned(),
+                found: number.to_owned(),
             })?),
         });
     }
@@ -266,7 +264,7 @@ fn budget(text: &str, settings: &mut JobSettings) -> Result<(), String> {
 }
 
 /// Whether everything is brought back.
-fn compat(text: &str, settings: &mut JobSettings) -> Result<bool, String> {
+fn compat(text: &str, settings: &mut JobSettings) -> Result<bool, SettingError> {
     let mut everything = false;
     for item in items(text) {
         if item == EVERYTHING {
@@ -283,22 +281,35 @@ fn compat(text: &str, settings: &mut JobSettings) -> Result<bool, String> {
         settings
             .compat
             .insert(known.ok_or_else(|| match nearest(item, names()) {
-                Some(meant) => format!("has no value `{item}`, did you mean `{meant}`?"),
-                None => format!("has the values {}, found `{item}`", one_of(names())),
+                Some(meant) => misspelled(item, meant),
+                None => SettingError::Unknown {
+                    what: "the values",
+                    known: one_of(names()),
+                    found: item.to_owned(),
+                },
             })?);
     }
     Ok(everything)
 }
 
 /// Any text that is not empty, such as the time at which the restart was asked for.
-fn restart(text: &str) -> Result<String, String> {
+fn restart(text: &str) -> Result<String, SettingError> {
     let name = text.trim();
     match name.chars().count() {
-        0 => Err("needs a text, such as the time of day, found nothing".to_owned()),
+        0 => Err(SettingError::NoText),
         1..=RESTART_CHARS => Ok(name.to_owned()),
-        length => Err(format!(
-            "must have at most {RESTART_CHARS} characters, found {length}"
-        )),
+        length => Err(SettingError::TooLong {
+            most: RESTART_CHARS,
+            length,
+        }),
+    }
+}
+
+fn misspelled(found: &str, meant: &str) -> SettingError {
+    SettingError::Misspelled {
+        what: "value",
+        found: found.to_owned(),
+        meant: meant.to_owned(),
     }
 }
 
@@ -310,8 +321,8 @@ fn items(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Reads whole numbers with a unit, such as `90s`, `10m`, `2h`, `1d` or `1h30m`; the error completes a sentence.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let bad = || format!("must be a time such as `90s`, `10m` or `2h`, found `{text}`");
+pub fn duration(text: &str) -> Result<Duration, SettingError> {
+    let bad = || SettingError::not("a time such as `90s`, `10m` or `2h`", text);
     let mut seconds: u64 = 0;
     let mut rest = text.trim();
     if rest.is_empty() {
@@ -337,7 +348,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
     // Ten years outlast every job, and sums with timestamps stay far from overflow.
     if seconds == 0 || seconds > 315_360_000 {
-        return Err(format!("must be from 1s to 3650d, found `{text}`"));
+        return Err(SettingError::not("from 1s to 3650d", text));
     }
     Ok(Duration::from_secs(seconds))
 }

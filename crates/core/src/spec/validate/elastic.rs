@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{MAX_REPLICAS, number, number32};
 use crate::{
-    lint::catalogue,
+    finding::catalogue,
     spec::{Elastic, Role, RoleSpec, collector::Place, nearest::nearest, wire},
 };
 

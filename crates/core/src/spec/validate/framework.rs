@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{elastic, number32, word};
 use crate::{
-    lint::{Rule, catalogue},
+    finding::{Rule, catalogue},
     spec::{
         Framework, LauncherCreation, MpiImplementation, MpiV1, MpiV2, PyTorch, Role, RoleSpec, Tf,
         TfSuccess,

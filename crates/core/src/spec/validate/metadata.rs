@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::{
-    lint::catalogue,
+    finding::catalogue,
     spec::{
         DEFAULT_NAMESPACE, Job, JobName, NameError, Namespace, Role, Slot, collector::Place,
         name::LABEL_MAX,

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{MAX_REPLICAS, template, word};
 use crate::{
-    finding::Fix,
-    lint::catalogue,
+    finding::{Fix, catalogue},
     spec::{
         Kind, RestartPolicy, Role, RoleSpec,
         check::Sheet,

@@ -2,7 +2,7 @@
 
 use super::{number, number32, word};
 use crate::{
-    lint::catalogue,
+    finding::catalogue,
     spec::{
         CleanPodPolicy, RunPolicy, SchedulingPolicy,
         check::{Own, Sheet},

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
 
 use crate::{
-    finding::Fix,
-    lint::catalogue,
+    finding::{Fix, catalogue},
     spec::{Kind, Role, collector::Place, defaults},
 };
 

@@ -103,7 +103,7 @@ async fn stale_watches_release_the_lease() {
             .count()
     });
     assert_eq!(by_one, 0, "it writes nothing while it is blind");
-    assert!(one.operator.readiness().is_ok() && !one.operator.sees());
+    assert!(one.operator.has_listed() && !one.operator.sees());
     // It sees again, and takes part again.
     server.heal();
     blind(&server, "two");
@@ -162,7 +162,7 @@ async fn a_kind_that_cannot_be_listed_stops_no_other() {
     server
         .wait("one pod runs", |world| running(world) == 1)
         .await;
-    assert!(operator.operator.readiness().is_err());
+    assert!(!operator.operator.has_listed());
     server.heal();
     server
         .wait("two pods run", |world| running(world) == 2)

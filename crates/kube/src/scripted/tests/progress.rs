@@ -128,7 +128,7 @@ async fn the_step_of_a_running_job_is_in_its_status() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn steps_of_an_earlier_attempt_are_not_those_of_the_next() {
+async fn steps_of_earlier_attempts_do_not_count() {
     let server = Server::new();
     let operator = server.operator(reading());
     server.add_job(restarts("a", 2));

@@ -13,7 +13,7 @@ use trainyard_core::{launch::push::path, spec::Kind};
 use crate::{
     Operator, Options, ProgressSource,
     certificate::{Certificate, issue_for_test},
-    push,
+    operator::push,
     scripted::{
         Fault, Running, Server, Verb, job, job_name,
         make::{NAMESPACE, lease},

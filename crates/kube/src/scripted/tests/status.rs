@@ -35,7 +35,7 @@ fn condition(kind: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ended_job_with_a_foreign_condition_is_not_started_again() {
+async fn foreign_condition_keeps_job_ended() {
     let server = Server::new();
     server.add_job(job(Kind::PyTorch, "done", 2));
     let stored = json!({
@@ -105,7 +105,7 @@ async fn garbage_is_reported_and_left() {
 
 /// Its time to live is over long ago. Deleting it would delete the only copy of what is wrong with it.
 #[tokio::test(start_paused = true)]
-async fn ended_job_with_garbage_is_deleted_once_it_is_corrected() {
+async fn corrected_garbage_status_lets_ttl_delete() {
     let server = Server::new();
     let mut object = job(Kind::PyTorch, "ended", 2);
     object["spec"]["runPolicy"]["ttlSecondsAfterFinished"] = json!(1);

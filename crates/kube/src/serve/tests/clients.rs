@@ -6,7 +6,7 @@ use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, 
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use super::*;
-use crate::ProcessError;
+use crate::process::{ProcessError, unsecured};
 
 const VALIDATE: &str = "/validate-kubeflow-org-v1-pytorchjob";
 const REVIEW: &[u8] = br#"{"request":{"uid":"u","operation":"DELETE"}}"#;
@@ -145,8 +145,8 @@ fn client_ca_file_without_certificate_is_an_error() {
         if let Some(text) = text {
             fs::write(&file, text).unwrap();
         }
-        let Err(error @ ProcessError::ClientCa { .. }) = Security::new(&certificate, Some(file))
-        else {
+        let made = Security::new(&certificate, Some(file)).map_err(unsecured);
+        let Err(error @ ProcessError::ClientCa { .. }) = made else {
             panic!("{name} was taken");
         };
         let sentence = error.to_string();

@@ -68,7 +68,7 @@ impl TestNamespace {
             operator,
         };
         self.until("the operator is ready", || async {
-            running.operator.readiness().ok()
+            running.operator.has_listed().then_some(())
         })
         .await;
         running

@@ -14,11 +14,12 @@ use std::{
 };
 
 use super::super::{
-    Conduct, Settings, frame,
+    Conduct, Settings,
+    error::PathError,
+    frame,
     limit::Limit,
     message::{Answer, Hello, LARGEST_HELLO, Request, VERSION, same_token},
     socket::accept,
-    stream::describe_error,
 };
 
 /// Connections that may be saying hello at once; more are closed until one of them is done.
@@ -28,13 +29,16 @@ const HELLO: Duration = Duration::from_secs(5);
 /// How often it is looked whether joining is over.
 const SLICE: Duration = Duration::from_millis(100);
 
+/// Of a member that still answers, but not to this.
+static NO_ANSWER: PathError = PathError::NoAnswer;
+
 struct Member {
     name: String,
     stream: TcpStream,
     /// Where others measure with it.
     address: Option<SocketAddr>,
     trouble: Option<String>,
-    gone: Option<String>,
+    gone: Option<PathError>,
 }
 
 /// Everyone who joined.
@@ -119,8 +123,13 @@ impl Members {
             .collect()
     }
 
-    pub(super) fn gone(&self, member: usize) -> Option<&str> {
-        self.all[member].gone.as_deref()
+    pub(super) fn is_gone(&self, member: usize) -> bool {
+        self.all[member].gone.is_some()
+    }
+
+    /// Why there is no answer of this member.
+    pub(super) fn no_answer(&self, member: usize) -> &PathError {
+        self.all[member].gone.as_ref().unwrap_or(&NO_ANSWER)
     }
 
     pub(super) fn address(&self, member: usize) -> Option<SocketAddr> {
@@ -140,7 +149,8 @@ impl Members {
             .filter(|name| !here.contains(name.as_str()));
         let never = never.map(|name| (name.clone(), Some("did not join".to_owned())));
         let came = self.all.iter().map(|member| {
-            let lost = member.gone.as_ref().map(|how| format!("was lost: {how}"));
+            let lost = member.gone.as_ref();
+            let lost = lost.map(|error| format!("was lost: {}", error.sentence()));
             (member.name.clone(), lost)
         });
         came.chain(never).collect()
@@ -179,17 +189,15 @@ impl Members {
                 Ok(answer) => {
                     answers.insert(member, answer);
                 }
-                Err(error) => self.give_up(member, &error),
+                Err(error) => self.give_up(member, error),
             }
         }
         answers
     }
 
-    fn give_up(&mut self, member: usize, error: &io::Error) {
+    fn give_up(&mut self, member: usize, error: io::Error) {
         let member = &mut self.all[member];
-        member
-            .gone
-            .get_or_insert_with(|| describe_error("its answer", error));
+        member.gone.get_or_insert(PathError::Answer(error));
         // A late answer would be mistaken for that to a later request.
         drop(member.stream.shutdown(std::net::Shutdown::Both));
     }
@@ -272,8 +280,14 @@ fn greet(
 
 fn hello(stream: TcpStream, theirs: IpAddr, token: &str) -> io::Result<Arrival> {
     let hello: Hello = frame::read(&stream, LARGEST_HELLO, Limit::after(HELLO))?;
-    if !same_token(token, &hello.token) || hello.version != VERSION {
+    if !same_token(token, &hello.token) {
         return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    if hello.version != VERSION {
+        let own = hello.version;
+        let why = format!("it speaks version {own} of the protocol, the leader version {VERSION}");
+        frame::write(&stream, &Request::Refused(why), Limit::after(HELLO))?;
+        return Err(io::ErrorKind::Unsupported.into());
     }
     let ours = stream.local_addr()?.ip().to_canonical();
     Ok(Arrival {

@@ -7,7 +7,7 @@ use trainyard_core::probe::tools::{Collective, Port, perftest};
 
 use super::{
     super::{
-        message::{CollectivePart, RdmaPart, RdmaSide},
+        message::{Measure, Part, RdmaPart, Side},
         socket::Binding,
         stream::Session,
         tools,
@@ -171,8 +171,8 @@ fn serving_side_reports_its_error() {
     );
 }
 
-/// Both sides of a pair, each with its own programs, within `limit_millis`.
-fn pair(programs: [&TempDir; 2], limit_millis: u64) -> [RdmaSide; 2] {
+/// Both sides of a pair, each with its own programs, within `limit`.
+fn pair(programs: [&TempDir; 2], limit: Duration) -> [Side; 2] {
     let binding = Binding::default();
     let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     let address = listeners[1].local_addr().unwrap();
@@ -185,9 +185,7 @@ fn pair(programs: [&TempDir; 2], limit_millis: u64) -> [RdmaSide; 2] {
             measure: Duration::from_millis(50),
             patience: Duration::from_secs(20),
         };
-        let part = RdmaPart {
-            id: 1,
-            to,
+        let own = RdmaPart {
             port: Port {
                 device: "mlx5_0".to_owned(),
                 number: 1,
@@ -195,9 +193,14 @@ fn pair(programs: [&TempDir; 2], limit_millis: u64) -> [RdmaSide; 2] {
                 of: 1,
             },
             seconds: 1,
-            limit_millis,
         };
-        tools::rdma(&session, &folders[index], &part)
+        let part = Part {
+            id: 1,
+            to,
+            limit,
+            measure: Measure::Rdma(own.clone()),
+        };
+        tools::rdma(&session, &folders[index], &part, &own)
     };
     thread::scope(|scope| {
         let second = scope.spawn(|| side(1, None));
@@ -217,9 +220,9 @@ fn a_server_that_takes_a_moment_is_waited_for() {
         mark = mark.display(),
     );
     stand_in(folder.path(), perftest::PROGRAM, &body);
-    let [first, second] = pair([&folder, &folder], 60_000);
+    let [first, second] = pair([&folder, &folder], Duration::from_mins(1));
     assert_eq!(
-        (first.sent, second.sent),
+        (first.rate, second.rate),
         (Some(100e9), Some(100e9)),
         "{first:?} {second:?}"
     );
@@ -230,18 +233,15 @@ fn a_server_that_takes_a_moment_is_waited_for() {
 fn a_program_that_hangs_is_a_result() {
     let good = folder(Some(&rate("100.00")), None);
     let hangs = folder(Some("exec sleep 1000"), Some("exec sleep 1000"));
-    let [first, second] = pair([&hangs, &good], 1_500);
+    let [first, second] = pair([&hangs, &good], Duration::from_millis(1_500));
     let why = first.trouble.unwrap();
     assert!(
         why.starts_with("`ib_write_bw` did not end within "),
         "{why}"
     );
-    assert_eq!((first.sent, second.sent), (None, None));
-    let part = CollectivePart {
-        gpus: 8,
-        limit_millis: 1_000,
-    };
-    let found = tools::collective(&[hangs.path().to_owned()], &part);
+    assert_eq!((first.rate, second.rate), (None, None));
+    let within = Duration::from_secs(1);
+    let found = tools::collective(&[hangs.path().to_owned()], 8, within);
     let want = "`all_reduce_perf` did not end within 1 s";
     assert_eq!(found, Collective::Troubled(want.to_owned()));
 }

@@ -7,7 +7,7 @@ use trainyard_core::job::{self, Action, PodPhase, Seat, Seating};
 use super::{Operator, Pass, World};
 use crate::{
     fleet::{nodes::StoredNode, pods::StoredPod},
-    invariants::{Verdict, ensure},
+    violation::{Verdict, ensure},
 };
 
 const USED: &str = "no GPU is used twice";
@@ -76,7 +76,7 @@ pub(super) fn start_whole(pass: &Pass<'_>) -> Verdict {
 /// Pods are assigned only to nodes that are known to be open.
 pub(super) fn go_to_open_nodes(pass: &Pass<'_>, operator: &Operator) -> Verdict {
     for name in assigned(pass) {
-        let node = operator.queue.snapshot().nodes.get(name);
+        let node = operator.fleet.queue.snapshot().nodes.get(name);
         let is_open =
             node.is_some_and(|node| node.ready && !node.unschedulable && !node.is_on_probation());
         ensure!(OPEN, is_open, "{} goes to `{name}`: {node:?}", pass.key);
@@ -158,7 +158,7 @@ pub(super) fn partial_gangs_are_given_up(world: &mut World) -> Verdict {
     for (key, job) in &world.jobs {
         let record = &job.status.trainyard;
         let is_over = job::has_ended(&job.status) || job.being_deleted;
-        if record.whole || is_over || job.job.run_policy.suspend {
+        if record.gang.has_run() || is_over || job.job.run_policy.suspend {
             continue;
         }
         let pods = world.pods.values().filter(|pod| {

@@ -6,7 +6,7 @@ use trainyard_core::{
 };
 
 use super::World;
-use crate::invariants::{Verdict, ensure};
+use crate::violation::{Verdict, ensure};
 
 const CAP: &str = "never more nodes are on probation than the cap allows";
 const TRIALS: &str = "only a trial of a node changes it";
@@ -73,7 +73,12 @@ pub(super) fn only_a_passed_trial_ends_probation(
 
 /// The node as an operator sees it.
 fn seen<'a>(world: &'a World, number: usize, name: &str) -> Option<&'a Node> {
-    world.operators[number].queue.snapshot().nodes.get(name)
+    world.operators[number]
+        .fleet
+        .queue
+        .snapshot()
+        .nodes
+        .get(name)
 }
 
 /// Nodes on probation are tried when their time is over.

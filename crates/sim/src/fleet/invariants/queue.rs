@@ -7,7 +7,7 @@ use trainyard_core::gang::PodKey;
 use super::World;
 use crate::{
     fleet::{coverage::Mark, draw::GPU},
-    invariants::{Verdict, ensure},
+    violation::{Verdict, ensure},
 };
 
 const TWICE: &str = "no GPU is given to two gangs";
@@ -18,13 +18,13 @@ const GONE: &str = "a job that is gone holds no nodes";
 /// The pods on a node, and the pods that are to go there, ask for no more GPUs than it has.
 pub(super) fn no_gpu_is_assigned_twice(world: &World, number: usize) -> Verdict {
     let operator = &world.operators[number];
-    let snapshot = operator.queue.snapshot();
+    let snapshot = operator.fleet.queue.snapshot();
     let mut taken: BTreeMap<&str, i64> = BTreeMap::new();
     // What somebody else took meanwhile is not the queue's.
     for resident in snapshot.pods.values().filter(|pod| pod.gang.is_some()) {
         *taken.entry(&resident.node).or_default() += resident.requests.get(GPU);
     }
-    for holding in operator.queue.holdings() {
+    for holding in operator.fleet.queue.holdings() {
         for (pod, node) in holding.assigned {
             let name = PodKey {
                 namespace: holding.key.namespace.clone(),
@@ -48,8 +48,8 @@ pub(super) fn no_gpu_is_assigned_twice(world: &World, number: usize) -> Verdict 
 pub(super) fn nobody_holds_a_part_for_long(world: &World, number: usize) -> Verdict {
     let now = world.timestamp();
     let operator = &world.operators[number];
-    let pods = &operator.queue.snapshot().pods;
-    for holding in operator.queue.holdings() {
+    let pods = &operator.fleet.queue.snapshot().pods;
+    for holding in operator.fleet.queue.holdings() {
         let Some(since) = holding.waits_since else {
             continue;
         };
@@ -75,7 +75,7 @@ pub(super) fn nobody_holds_a_part_for_long(world: &World, number: usize) -> Verd
 
 /// A gang has to leave only as long as the one that it leaves for waits.
 pub(super) fn evictions_have_a_beneficiary(world: &World, number: usize) -> Verdict {
-    let queue = &world.operators[number].queue;
+    let queue = &world.operators[number].fleet.queue;
     for victim in queue.holdings() {
         let Some(eviction) = victim.evicted else {
             continue;
@@ -98,7 +98,7 @@ pub(super) fn evictions_have_a_beneficiary(world: &World, number: usize) -> Verd
 /// Nodes of a job that does not exist are free.
 pub(super) fn jobs_that_are_gone_hold_nothing(world: &World, number: usize) -> Verdict {
     let operator = &world.operators[number];
-    for holding in operator.queue.holdings() {
+    for holding in operator.fleet.queue.holdings() {
         let exists = operator.view.jobs.contains_key(holding.key);
         let is_noticed =
             !operator.due.contains(holding.key) && !operator.busy.contains_key(holding.key);
@@ -115,7 +115,7 @@ pub(super) fn jobs_that_are_gone_hold_nothing(world: &World, number: usize) -> V
 
 /// Remembers who is evicted, and for whom.
 pub(super) fn note_evictions(world: &mut World, number: usize) {
-    let holdings = world.operators[number].queue.holdings();
+    let holdings = world.operators[number].fleet.queue.holdings();
     let evicted: Vec<_> = holdings
         .filter_map(|holding| {
             let eviction = holding.evicted?;

@@ -5,7 +5,7 @@ use trainyard_core::job;
 use super::World;
 use crate::{
     fleet::jobs::StoredJob,
-    invariants::{Verdict, ensure},
+    violation::{Verdict, ensure},
 };
 
 const FIT: &str = "every fit node leaves probation";

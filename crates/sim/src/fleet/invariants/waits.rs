@@ -1,7 +1,7 @@
 //! Every wait has a reason.
 
 use super::Pass;
-use crate::invariants::{Verdict, ensure};
+use crate::violation::{Verdict, ensure};
 
 const REASON: &str = "every wait has a reason";
 
@@ -10,7 +10,7 @@ pub(super) fn have_a_reason(pass: &Pass<'_>) -> Verdict {
     let reasons = &pass.decision.reasons;
     ensure!(
         REASON,
-        !reasons.is_empty() && reasons.iter().all(|reason| !reason.message.is_empty()),
+        !reasons.is_empty() && reasons.iter().all(|reason| !reason.to_string().is_empty()),
         "{} is decided about with {reasons:?}",
         pass.key
     );

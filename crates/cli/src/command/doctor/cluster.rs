@@ -1,0 +1,143 @@
+//! `trainyard doctor --job NAME --cluster`: what the pods of a job wrote, through the API server.
+//!
+//! Owns which logs are read. What lines mean is `trainyard_core::diagnose`'s.
+//!
+//! Invariant: memory does not grow with the size of a log: each is read in pieces, [`MOST`] bytes of it at most.
+
+use std::sync::Arc;
+
+use trainyard_core::{
+    diagnose::{Doctor as Reader, Known, Rules, SourceId},
+    job::{LastFailure, PodPhase},
+    spec::Slot,
+};
+use trainyard_host::Ranks;
+use trainyard_kube::look::{JobSeen, LogAsked, LogOf, LookError, PodSeen};
+
+use crate::{
+    args::Doctor,
+    cluster::{Site, connect, refused, slot_of_pod},
+    failure::Failure,
+    printer::Printer,
+    words,
+};
+
+/// Bytes of one log that are read at most; kubelets rotate logs at 10 MiB by default.
+const MOST: u64 = 256 << 20;
+
+/// Reads the logs of one attempt of a job: their facts, what could not be read, and how many there were.
+pub(crate) fn read(
+    args: &Doctor,
+    name: &str,
+    rules: &Arc<Rules>,
+    printer: &mut Printer,
+) -> Result<(Reader, Vec<Failure>, usize), Failure> {
+    let site = connect(&args.place)?;
+    let job = site.find(name)?;
+    let pods = site.look.pods(&job).map_err(refused)?;
+    let attempts = pods.iter().map(|pod| pod.facts.attempt);
+    let attempt = args.attempt.or(attempts.max());
+    let of_attempt = |pod: &&PodSeen| Some(pod.facts.attempt) == attempt;
+    let pods: Vec<&PodSeen> = pods.iter().filter(of_attempt).collect();
+    let mut doctor = Reader::new(Arc::clone(rules));
+    let mut asked: Vec<LogAsked> = Vec::new();
+    let mut sources: Vec<SourceId> = Vec::new();
+    for known in pods
+        .iter()
+        .filter_map(|pod| pod.facts.known_end(rank_in(&job, pod.slot)))
+    {
+        doctor.add_known_end(known);
+    }
+    let mut phases = pods.iter().map(|pod| pod.facts.phase);
+    if !pods.is_empty() && phases.all(|phase| phase == PodPhase::Succeeded) {
+        doctor.set_succeeded();
+    }
+    let started = pods
+        .iter()
+        .filter(|pod| pod.facts.phase != PodPhase::Pending);
+    for pod in started {
+        let rank = rank_in(&job, pod.slot);
+        for container in &pod.containers {
+            // What a container wrote before its restart comes before what it writes.
+            let restarted = pod.facts.restarts > 0 && *container == pod.facts.container;
+            let previous = restarted.then_some(true).into_iter();
+            for previous in previous.chain([false]) {
+                let log = LogOf::new(pod, container);
+                let before = if previous { " (previous)" } else { "" };
+                let name = format!("{}/{container}{before}", log.pod);
+                let source = doctor.source(&name);
+                doctor.set_rank_and_node(source, rank, pod.facts.node.as_deref());
+                sources.push(source);
+                asked.push(LogAsked { log, previous });
+            }
+        }
+    }
+    if pods.is_empty() {
+        let kept = site.look.kept(&job, args.attempt).map_err(refused)?;
+        if let Some(first) = kept.first() {
+            printer.summary(&format!(
+                "no pod of attempt {} is left; the verdict is based on the log tails that were kept of {}",
+                first.attempt,
+                words::counted(kept.len() as u64, "pod")
+            ));
+            let last = job.status.trainyard.last_failure.as_ref();
+            let last = last.filter(|last| last.attempt == first.attempt);
+            if let Some(known) = last.and_then(LastFailure::known_end) {
+                let rank = rank_in(&job, slot_of_pod(&job, &known.pod));
+                doctor.add_known_end(Known { rank, ..known });
+            }
+            for log in &kept {
+                let source = doctor.source(&format!("{}/{}", log.pod, log.container));
+                doctor.set_rank_and_node(source, rank_in(&job, slot_of_pod(&job, &log.pod)), None);
+                doctor.bytes(source, log.text.as_bytes());
+            }
+            return Ok((doctor, Vec::new(), kept.len()));
+        }
+    }
+    if asked.is_empty() {
+        return Err(no_logs(&site, &job, name, attempt, pods.is_empty()));
+    }
+    printer.note(&format!(
+        "reading {} of {}",
+        words::counted(asked.len() as u64, "log"),
+        words::counted(pods.len() as u64, "pod")
+    ));
+    let failures = site.look.logs(&job, &asked, MOST, &mut |place, bytes| {
+        if let Some(source) = sources.get(place) {
+            doctor.bytes(*source, bytes);
+        }
+    });
+    let failures = failures.into_iter().filter(|error| !is_absent(error));
+    Ok((doctor, failures.map(refused).collect(), asked.len()))
+}
+
+/// The rank of the pod in `slot`, where it is only one.
+fn rank_in(job: &JobSeen, slot: Option<Slot>) -> Option<u32> {
+    let (job, slot) = (job.job.as_ref()?, slot?);
+    Ranks::of(job).only_of_pod(&job.replicas(), slot)
+}
+
+/// Whether the container has not started, or what it wrote before is not kept.
+fn is_absent(error: &LookError) -> bool {
+    matches!(error.code(), Some(400 | 404))
+}
+
+/// Why there is nothing to read.
+fn no_logs(
+    site: &Site<'_>,
+    job: &JobSeen,
+    word: &str,
+    attempt: Option<u32>,
+    no_pods: bool,
+) -> Failure {
+    let name = &job.key.name;
+    let explain = format!("`{}` shows why", site.command("explain", word));
+    match attempt {
+        Some(attempt) if no_pods => Failure::new(format!(
+            "no pod of attempt {attempt} of job `{name}` is left"
+        ))
+        .hint("find the logs in the cluster's log storage, and pass the files"),
+        None => Failure::new(format!("job `{name}` has no pods")).hint(explain),
+        Some(_) => Failure::new(format!("no pod of job `{name}` has started")).hint(explain),
+    }
+}

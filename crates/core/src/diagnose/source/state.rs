@@ -1,0 +1,204 @@
+//! What is kept of one log.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    super::{nccl::NcclFacts, report::Evidence, steps::StepTimes, torch::Work},
+    LINE_TAIL, MAX_LINE,
+};
+use crate::line::stamp::Stamp;
+
+/// What one rule has found in one source.
+#[derive(Clone, Debug)]
+pub(in crate::diagnose) struct Seen {
+    pub(in crate::diagnose) count: u64,
+    pub(in crate::diagnose) evidence: Vec<Evidence>,
+    pub(in crate::diagnose) first_line: u64,
+    pub(in crate::diagnose) last_line: u64,
+    pub(in crate::diagnose) stamp: Option<Stamp>,
+    pub(in crate::diagnose) ranks: BTreeSet<u32>,
+    /// Ranks that the text names, not those that wrote it.
+    pub(in crate::diagnose) named: BTreeSet<u32>,
+    pub(in crate::diagnose) nodes: BTreeSet<String>,
+    pub(in crate::diagnose) peers: BTreeSet<String>,
+    pub(in crate::diagnose) fields: BTreeMap<String, String>,
+    /// Every line of it is only a warning.
+    pub(in crate::diagnose) only_warnings: bool,
+    /// One of its lines is the last of a traceback.
+    pub(in crate::diagnose) raised: bool,
+}
+
+/// How one process ended.
+#[derive(Clone, Debug)]
+pub(in crate::diagnose) struct ExitSeen {
+    pub(in crate::diagnose) rank: Option<u32>,
+    pub(in crate::diagnose) code: Option<i64>,
+    pub(in crate::diagnose) signal: Option<i64>,
+    /// Reported by the parent that waited for that process, so the signal is the one that ended it.
+    pub(in crate::diagnose) waited_for: bool,
+    /// The launcher reports that it ended before all others.
+    pub(in crate::diagnose) first: bool,
+    pub(in crate::diagnose) evidence: Evidence,
+}
+
+/// An exception that no rule matches.
+#[derive(Clone, Debug)]
+pub(in crate::diagnose) struct Raised {
+    pub(in crate::diagnose) text: String,
+    pub(in crate::diagnose) frame: Option<String>,
+}
+
+/// How far one rank is in one process group, as its watchdog logs it.
+#[derive(Clone, Debug, Default)]
+pub(in crate::diagnose) struct GroupWait {
+    /// The name of the group that all its ranks use; none for the default group.
+    pub(in crate::diagnose) group: Option<String>,
+    pub(in crate::diagnose) work: Option<Work>,
+    pub(in crate::diagnose) enqueued: Option<i64>,
+    pub(in crate::diagnose) completed: Option<i64>,
+}
+
+/// One process or rank, as one source shows it.
+#[derive(Clone, Debug, Default)]
+pub(in crate::diagnose) struct Member {
+    pub(in crate::diagnose) rank: Option<u32>,
+    pub(in crate::diagnose) node: Option<String>,
+    pub(in crate::diagnose) device: Option<u32>,
+    pub(in crate::diagnose) nccl: NcclFacts,
+    /// What it waits in, by process group.
+    pub(in crate::diagnose) waits: Vec<GroupWait>,
+    pub(in crate::diagnose) raised: Option<Raised>,
+    pub(in crate::diagnose) fields: BTreeMap<String, String>,
+    /// Step times that it logged.
+    pub(in crate::diagnose) steps: StepTimes,
+    /// The last line on which it reported progress.
+    pub(in crate::diagnose) progress_line: u64,
+    pub(in crate::diagnose) first: Option<Stamp>,
+    pub(in crate::diagnose) last: Option<Stamp>,
+}
+
+/// The last line of each kind; 0 where there is none.
+#[derive(Clone, Debug, Default)]
+pub(in crate::diagnose) struct Marks {
+    pub(in crate::diagnose) progress: u64,
+    pub(in crate::diagnose) done: u64,
+    pub(in crate::diagnose) failure: u64,
+    /// How often the step grew since the last failure.
+    pub(in crate::diagnose) steps_since_failure: u32,
+    /// What kept a container from its start is over.
+    pub(in crate::diagnose) started: u64,
+    pub(super) top_step: Option<u64>,
+}
+
+impl Marks {
+    pub(super) fn note_failure(&mut self, line: u64) {
+        self.failure = self.failure.max(line);
+        self.steps_since_failure = 0;
+        self.top_step = None;
+    }
+
+    /// Notes a line that reports progress; of several ranks, only the first to report a step counts.
+    pub(super) fn note_step(&mut self, line: u64, step: Option<u64>) {
+        self.progress = self.progress.max(line);
+        if step.is_none() || step > self.top_step {
+            self.steps_since_failure = self.steps_since_failure.saturating_add(1);
+            self.top_step = step.max(self.top_step);
+        }
+    }
+
+    /// Whether the program continued after `line`.
+    pub(in crate::diagnose) fn continue_after(&self, line: u64) -> bool {
+        self.progress.max(self.done) > line
+    }
+}
+
+/// Errors that no rule names.
+#[derive(Clone, Debug, Default)]
+pub(in crate::diagnose) struct Errors {
+    /// An exception that no rule matches.
+    pub(in crate::diagnose) user: Option<Seen>,
+    /// The end of a file, met while a checkpoint was read.
+    pub(in crate::diagnose) cut_checkpoint: Option<Seen>,
+    /// The last line of a traceback that is not here.
+    pub(in crate::diagnose) bare: Option<Seen>,
+    /// The last error that only wraps another one.
+    pub(in crate::diagnose) passed_on: Option<Evidence>,
+    /// An error in the last lines of the log, whether or not a rule matches it.
+    pub(in crate::diagnose) last: Option<Evidence>,
+    /// The first line of level ERROR since the last progress that no rule matches.
+    pub(in crate::diagnose) level: Option<Evidence>,
+    /// The last line that stands out, or the last line of the log.
+    pub(in crate::diagnose) odd: Option<Evidence>,
+    /// The last line, where the log ends within a traceback.
+    pub(in crate::diagnose) cut_trace: Option<Evidence>,
+}
+
+/// What the summary of a launcher says before the exit code that it is about.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LauncherSummary {
+    pub(super) rank: Option<u32>,
+    pub(super) node: Option<String>,
+    /// What follows is about the process that failed first.
+    pub(super) first: bool,
+}
+
+/// A line of which the end was not read yet: its first [`MAX_LINE`] bytes, and its last ones where it is longer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PartialLine {
+    pub(super) bytes: Vec<u8>,
+    tail: Vec<u8>,
+}
+
+impl PartialLine {
+    pub(super) fn is_begun(&self) -> bool {
+        !self.bytes.is_empty()
+    }
+
+    pub(super) fn extend(&mut self, bytes: &[u8]) {
+        let room = MAX_LINE.saturating_sub(self.bytes.len());
+        let (part, rest) = bytes.split_at(bytes.len().min(room));
+        self.bytes.extend_from_slice(part);
+        let from = rest.len().saturating_sub(LINE_TAIL);
+        self.tail
+            .extend_from_slice(rest.get(from..).unwrap_or_default());
+        if self.tail.len() > 2 * LINE_TAIL {
+            self.tail.drain(..self.tail.len() - LINE_TAIL);
+        }
+    }
+
+    /// The beginning and the end of the line.
+    pub(super) fn take(&mut self) -> (Vec<u8>, Vec<u8>) {
+        (
+            std::mem::take(&mut self.bytes),
+            std::mem::take(&mut self.tail),
+        )
+    }
+}
+
+impl Seen {
+    pub(super) fn new(line: u64, stamp: Option<Stamp>) -> Self {
+        Self {
+            count: 0,
+            evidence: Vec::new(),
+            first_line: line,
+            last_line: line,
+            stamp,
+            ranks: BTreeSet::new(),
+            named: BTreeSet::new(),
+            nodes: BTreeSet::new(),
+            peers: BTreeSet::new(),
+            fields: BTreeMap::new(),
+            only_warnings: true,
+            raised: false,
+        }
+    }
+}
+
+impl Member {
+    pub(super) fn touch(&mut self, stamp: Option<Stamp>) {
+        if let Some(stamp) = stamp {
+            self.first.get_or_insert(stamp);
+            self.last = Some(stamp);
+        }
+    }
+}

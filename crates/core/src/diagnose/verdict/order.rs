@@ -1,0 +1,126 @@
+//! What came first: lowers what something else explains.
+
+use super::{Account, Case, Judge, Retry, Stage};
+
+/// Lines that the message of an exception may take.
+const MESSAGE_LINES: u64 = 8;
+
+/// Whether a cause stands in the message of an exception, which goes on over several lines.
+fn is_of_message(exception: &Case<'_>, cause: &Case<'_>) -> bool {
+    let mut evidence = exception.evidence.iter();
+    let text = evidence.find(|(_, place, _)| *place == exception.place);
+    let continues = text.is_some_and(|(_, _, evidence)| evidence.text.trim_end().ends_with(':'));
+    let (first, line) = (exception.place.1, cause.place.1);
+    continues && line > first && line <= first + MESSAGE_LINES
+}
+
+impl Judge<'_> {
+    /// Lowers the weight of what something else explains.
+    pub(super) fn settle(&mut self) {
+        self.stopped_after_failure();
+        // SIGTERM after something had failed is the end of a failed job, not its cause.
+        let first_other = self
+            .cases
+            .values()
+            .filter(|case| case.label.name != "sigterm_preemption" && case.stage >= Stage::Symptom)
+            .map(|case| case.place)
+            .min();
+        if let Some(case) = self.cases.get_mut("sigterm_preemption")
+            && case.stage == Stage::Symptom
+            && first_other.is_some_and(|other| other < case.place)
+        {
+            case.weight = 25;
+        }
+        let limit = self
+            .cases
+            .get("sigterm_preemption")
+            .and_then(|case| case.fields.get("detail").cloned());
+        if let Some(detail) = limit
+            && let Some(case) = self.cases.get_mut("sigterm_preemption")
+        {
+            if detail.contains("NODE FAIL") {
+                case.account = Account::Infrastructure;
+            } else if detail.contains("TIME LIMIT") {
+                case.account = Account::User;
+                case.retry = Retry::MayHelp;
+            }
+        }
+        // The file that could not be written says more than the exception that followed.
+        let causes = self
+            .cases
+            .values()
+            .filter(|case| case.stage == Stage::Cause)
+            .count();
+        if causes > 1
+            && let Some(user) = self.cases.get("user_code_error")
+            && self.cases.values().any(|case| {
+                case.stage == Stage::Cause
+                    && case.label.name != "user_code_error"
+                    && case.place.0 == user.place.0
+                    && (case.place <= user.place || is_of_message(user, case))
+            })
+        {
+            let case = self
+                .cases
+                .get_mut("user_code_error")
+                .expect("it was just found");
+            case.stage = Stage::Symptom;
+            case.weight = 20;
+        }
+    }
+
+    /// A job that something had failed in before it was cancelled, or ran into its time limit, was not preempted.
+    fn stopped_after_failure(&mut self) {
+        let Some(stop) = self.cases.get("sigterm_preemption") else {
+            return;
+        };
+        if stop.fact.is_some() {
+            return;
+        }
+        let place = stop.place;
+        // A step that is cancelled without a reason is cancelled because of a task that failed.
+        let has_reason = stop.stage == Stage::Cause;
+        let failed_first = self.first_own_exit(|exit, source| {
+            let behind = (source, exit.evidence.line) > place;
+            let own = exit.code.is_some_and(|code| (1..128).contains(&code))
+                || exit.signal.is_some_and(|signal| signal != 9);
+            let cancelled = stop
+                .evidence
+                .iter()
+                .any(|(_, _, evidence)| evidence.text.contains("CANCELLED"));
+            own && (!behind || (!has_reason && (cancelled || exit.first)))
+        });
+        let explained = self.cases.values().any(|case| {
+            let name = case.label.name.as_str();
+            name != "sigterm_preemption"
+                && case.stage >= Stage::Symptom
+                && case.weight >= 30
+                && case.place.0 == place.0
+                && case.place < place
+                && self.is_last_word(case, place.1)
+        });
+        if let (Some(exit), false) = (&failed_first, explained) {
+            let evidence = exit.evidence.clone();
+            let detail = exit.words();
+            self.exited_first(evidence, detail);
+        }
+        if failed_first.is_none() && !explained {
+            return;
+        }
+        if let Some(case) = self.cases.get_mut("sigterm_preemption") {
+            case.stage = Stage::Symptom;
+            case.weight = 10;
+            case.account = Account::User;
+            case.retry = Retry::MayHelp;
+        }
+    }
+
+    /// Whether no progress lies between a case and line `until` of its source.
+    fn is_last_word(&self, case: &Case<'_>, until: u64) -> bool {
+        let Some(source) = self.sources.get(case.place.0) else {
+            return false;
+        };
+        let went_on = source.marks.progress > case.place.1 && source.marks.progress < until;
+        !went_on
+    }
+}

@@ -1,0 +1,108 @@
+//! Claims by themselves: what no volume can be.
+
+use super::{
+    super::{
+        Rule,
+        companions::{Companion, Companions, at},
+    },
+    is, items, text,
+};
+
+fn modes<'a>(companion: &Companion<'a>) -> Vec<&'a str> {
+    let modes = items(companion.tree, &["spec", "accessModes"]);
+    modes.iter().filter_map(|mode| mode.as_str()).collect()
+}
+
+/// Whether the claim takes a volume or data that somebody has.
+fn has_source(companion: &Companion<'_>) -> bool {
+    ["volumeName", "selector", "dataSource", "dataSourceRef"]
+        .iter()
+        .any(|key| at(companion.tree, &["spec", key]).is_some())
+}
+
+pub(super) fn empty_read_only(rule: &Rule, companion: &Companion<'_>, _: &Companions<'_>) {
+    let modes = modes(companion);
+    let only_read = !modes.is_empty() && modes.iter().all(|mode| *mode == "ReadOnlyMany");
+    if is(companion, "PersistentVolumeClaim") && only_read && !has_source(companion) {
+        companion.place.key("spec").key("accessModes").report_with(
+            rule,
+            format!("the claim `{}` gets a new volume that nobody may write", companion.name),
+            "claim it with `ReadWriteMany` and mount it with `readOnly: true`, or name the volume in `volumeName`",
+        );
+    }
+}
+
+pub(super) fn block_storage(rule: &Rule, companion: &Companion<'_>, _: &Companions<'_>) {
+    const BLOCK: [&str; 20] = [
+        "do-block-storage",
+        "ebs-sc",
+        "gp2",
+        "gp2-csi",
+        "gp3",
+        "gp3-csi",
+        "hostpath",
+        "hyperdisk-balanced",
+        "io1",
+        "io2",
+        "linode-block-storage",
+        "local-path",
+        "local-storage",
+        "managed-csi",
+        "managed-csi-premium",
+        "managed-premium",
+        "pd-ssd",
+        "pd-standard",
+        "premium-rwo",
+        "standard-rwo",
+    ];
+    let modes = modes(companion);
+    let class = text(companion.tree, &["spec", "storageClassName"]).unwrap_or_default();
+    let shared = modes.iter().find(|mode| mode.ends_with("Many"));
+    let volume_mode = text(companion.tree, &["spec", "volumeMode"]);
+    let Some(mode) = shared.filter(|_| is(companion, "PersistentVolumeClaim")) else {
+        return;
+    };
+    if BLOCK.contains(&class) && volume_mode != Some("Block") && !has_source(companion) {
+        companion
+            .place
+            .key("spec")
+            .key("storageClassName")
+            .report_with(
+                rule,
+                format!(
+                    "`{class}` makes disks for one node, the claim `{}` wants `{mode}`",
+                    companion.name
+                ),
+                "use a class of a shared file system, such as NFS, CephFS, Lustre or EFS",
+            );
+    }
+}
+
+pub(super) fn incomplete(rule: &Rule, companion: &Companion<'_>, _: &Companions<'_>) {
+    if !is(companion, "PersistentVolumeClaim") || at(companion.tree, &["spec"]).is_none() {
+        return;
+    }
+    let spec = companion.place.key("spec");
+    if modes(companion).is_empty() {
+        spec.key("accessModes").report_with(
+            rule,
+            format!("the claim `{}` has no access mode", companion.name),
+            "write `accessModes: [ReadWriteMany]`",
+        );
+    }
+    if at(
+        companion.tree,
+        &["spec", "resources", "requests", "storage"],
+    )
+    .is_none()
+    {
+        spec.key("resources").report_with(
+            rule,
+            format!(
+                "the claim `{}` does not say how much it wants",
+                companion.name
+            ),
+            "add `resources.requests.storage`",
+        );
+    }
+}

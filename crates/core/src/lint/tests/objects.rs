@@ -1,0 +1,159 @@
+//! Objects that are no jobs, jobs inside of them, parts of manifests, and jobs with errors.
+
+use super::*;
+
+fn review_text(text: &str) -> Vec<Finding> {
+    let file = read(text.as_bytes()).unwrap_or_else(|finding| panic!("{finding:?}\n{text}"));
+    review(&[&file], Some(Profile::Production)).concat()
+}
+
+fn codes(text: &str) -> Vec<&'static str> {
+    review_text(text)
+        .iter()
+        .map(|finding| finding.code)
+        .collect()
+}
+
+fn indented(text: &str, by: &str) -> String {
+    format!(
+        "{by}{}\n",
+        text.trim_end().replace('\n', &format!("\n{by}"))
+    )
+}
+
+#[test]
+fn job_inside_another_object_is_linted() {
+    let job = examples::PYTORCH.split("---\n").next().unwrap();
+    let wrong = job.replacen("train:1.4.0", "train:latest", 1);
+    let wrapped = format!(
+        "apiVersion: workload.codeflare.dev/v1beta2\nkind: AppWrapper\nmetadata: {{name: w}}\nspec:\n  components:\n  - template:\n{}",
+        indented(&wrong, "      ")
+    );
+    let found = review_text(&wrapped);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert_eq!(found[0].code, "TY601");
+    assert!(
+        found[0]
+            .path
+            .starts_with("spec.components[0].template.spec.pytorchReplicaSpecs.Master"),
+        "{}",
+        found[0].path
+    );
+    let line = wrapped.lines().nth(found[0].span.line - 1).unwrap();
+    assert!(line.contains("train:latest"), "{line}");
+    let list = format!(
+        "apiVersion: v1\nkind: List\nitems:\n-\n{}",
+        indented(&wrong, "  ")
+    );
+    assert_eq!(codes(&list), ["TY102", "TY601"]);
+    let workflow = format!(
+        "apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {{name: w}}\nspec:\n  templates:\n  - name: train\n    resource:\n      action: create\n      manifest: |\n{}",
+        indented(
+            &wrong.replace("&rank", "").replace("*rank", "{}"),
+            "        "
+        )
+    );
+    assert!(
+        codes(&workflow).contains(&"TY601"),
+        "{:?}",
+        codes(&workflow)
+    );
+}
+
+#[test]
+fn objects_alone_are_judged_for_what_they_are() {
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n  - name: c\n    image: registry.example.com/a:1\n    command: [a]\n    env: [{name: HF_TOKEN, value: abc}]\n";
+    let cases: [(&str, &str, &[&str]); 8] = [
+        ("pod", pod, &["TY602"]),
+        (
+            "claim",
+            "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: c}\nspec:\n  accessModes: [ReadWriteMany]\n  storageClassName: gp3\n  resources: {requests: {storage: 1Gi}}\n",
+            &["TY906"],
+        ),
+        (
+            "service",
+            "apiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {selector: {a: b}, ports: [{port: 1}]}\n",
+            &[],
+        ),
+        (
+            "other kind",
+            "apiVersion: nvidia.com/v1\nkind: ClusterPolicy\nmetadata: {name: c}\nspec: {driver: {enabled: true}}\n",
+            &[],
+        ),
+        (
+            "variables",
+            "env:\n- {name: NCCL_TREE_THRESHOLD, value: \"0\"}\n",
+            &["TY311"],
+        ),
+        (
+            "spread",
+            "spec:\n  topologySpreadConstraints:\n  - maxSkew: 1\n    topologyKey: topology.kubernetes.io/zone\n    whenUnsatisfiable: DoNotSchedule\n",
+            &["TY509"],
+        ),
+        (
+            "host network",
+            "spec: {template: {spec: {hostNetwork: true, dnsPolicy: ClusterFirstWithHostNet}}}\n",
+            &[],
+        ),
+        (
+            "DeepSpeed",
+            "{\"train_batch_size\": 10, \"train_micro_batch_size_per_gpu\": 4}\n",
+            &["TY705"],
+        ),
+    ];
+    for (name, text, want) in cases {
+        assert_eq!(codes(text), want, "{name}");
+    }
+}
+
+#[test]
+fn one_error_hides_no_other_finding() {
+    let text = examples::PYTORCH
+        .replacen("- name: pytorch", "- name: trainer", 1)
+        .replacen("train:1.4.0", "train:latest", 1)
+        .replacen("    backoffLimit: 3\n", "", 1);
+    assert_eq!(codes(&text), ["TY412", "TY125", "TY125", "TY601"]);
+    let named = examples::PYTORCH
+        .replacen("name: train\n", "name: Train_1\n", 1)
+        .replacen("train:1.4.0", "train:latest", 1);
+    assert_eq!(codes(&named), ["TY107", "TY601"]);
+    let counted = examples::PYTORCH
+        .replacen("replicas: 3", "replicas: -3", 1)
+        .replacen(
+            "[torchrun, train.py]",
+            "[torchrun, --nnodes=4, train.py]",
+            1,
+        );
+    assert_eq!(codes(&counted), ["TY115"], "pods cannot be counted");
+}
+
+#[test]
+fn placeholders_are_one_finding() {
+    let text = examples::PYTORCH
+        .replacen(
+            "registry.example.com/team/train:1.4.0",
+            "${REGISTRY}/train:${TAG}",
+            1,
+        )
+        .replacen("replicas: 3", "replicas: ${NODES}", 1);
+    let found = review_text(&text);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert_eq!(found[0].code, "TY148");
+    assert!(found[0].message.starts_with("2 values"), "{found:?}");
+}
+
+#[test]
+fn services_select_what_other_objects_make() {
+    let service = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {selector: {app: web}, ports: [{port: 1}]}\n---\n";
+    let deployment = |label: &str| {
+        format!(
+            "{service}apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d}}\nspec:\n  template:\n    metadata: {{labels: {{app: {label}}}}}\n    spec: {{containers: [{{name: c, image: 'a:1', resources: {{requests: {{cpu: 1}}}}}}]}}\n"
+        )
+    };
+    assert_eq!(codes(&deployment("web")), [""; 0]);
+    assert_eq!(codes(&deployment("wob")), ["TY901"]);
+    let open = format!(
+        "{service}apiVersion: ray.io/v1\nkind: RayCluster\nmetadata: {{name: r}}\nspec:\n  headGroupSpec:\n    template:\n      spec: {{containers: [{{name: c, image: 'a:1'}}]}}\n"
+    );
+    assert_eq!(codes(&open), [""; 0], "a controller adds labels of its own");
+}

@@ -1,0 +1,39 @@
+//! Which pods of a job hold ranks, and how many pods are enough to train.
+
+use std::collections::BTreeMap;
+
+use super::{Framework, Job, Role};
+
+/// Whether the launcher of an `MPIJob` holds ranks like its workers.
+pub fn launcher_holds_ranks(job: &Job) -> bool {
+    match &job.framework {
+        Framework::MpiV1(_) => is_gpu_launcher(job),
+        Framework::MpiV2(own) => own.run_launcher_as_worker,
+        _ => false,
+    }
+}
+
+/// Whether ranks run in the launcher, too: it asks for a GPU.
+pub(crate) fn is_gpu_launcher(job: &Job) -> bool {
+    job.roles
+        .get(&Role::Launcher)
+        .and_then(|spec| spec.template.spec.as_ref())
+        .into_iter()
+        .flat_map(|spec| &spec.containers)
+        .filter_map(|container| container.resources.as_ref()?.limits.as_ref())
+        .flat_map(BTreeMap::keys)
+        .any(|resource| resource.contains("gpu"))
+}
+
+/// How many pods are enough to start: the elastic minimum, or what the scheduling policy says.
+pub(crate) fn gang_minimum(job: &Job, total: usize) -> usize {
+    let policy = job.run_policy.scheduling.as_ref();
+    let stated = policy.and_then(|policy| policy.min_available);
+    let elastic = job.elastic().map(|elastic| {
+        let workers = job.role_replicas(Role::Worker);
+        let spare = workers.saturating_sub(elastic.min_replicas.max(1));
+        total.saturating_sub(spare as usize)
+    });
+    let stated = stated.map(|count| count as usize);
+    stated.or(elastic).unwrap_or(total).clamp(1, total.max(1))
+}

@@ -1,0 +1,405 @@
+//! Why a rank failed: the end of its log, read before its pod goes, and what the doctor makes of it.
+//!
+//! Owns the reading of that log, and its bounds. Which pod's it is and what follows from it is `trainyard_core::job`'s, what
+//! lines mean `trainyard_core::diagnose`'s.
+//!
+//! Invariants: at most [`AT_ONCE`] logs are read at once; a job waits for one at most [`PATIENCE`], once in an
+//! attempt (for a few at once after each end of pods that restart alone), and holds no other job up. If logs cannot be read, no job waits for them: after
+//! [`FAILURES`] in a row none is asked for during [`PAUSE`].
+
+mod ends;
+
+use std::{
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use futures::{StreamExt as _, stream};
+use kube::core::subresource::LogParams;
+use tokio::{sync::Semaphore, time::Instant};
+use tracing::debug;
+use trainyard_core::{
+    diagnose::{Doctor, Known, Report, Rules, TransportSeen},
+    job::{self, Observed, ObservedPod, PodPhase},
+    spec::Job,
+};
+
+use crate::{
+    api::{CallError, Caller},
+    keep::{self, Kept},
+    key::JobKey,
+    operator::Operator,
+    path::object_path,
+    state::Concluded,
+};
+
+/// Logs that are read at once; the passes that wait for them take turns from other jobs.
+const AT_ONCE: usize = 8;
+/// Both tries together take at most this long.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Lines at the end of a log that are read: the exceptions of several ranks, and the summary of a launcher
+/// behind them.
+const LINES: i64 = 256;
+/// Bytes of them that are read at most. Container runtimes cut lines at 16 KiB, so the last is among them.
+const BYTES: usize = 4 << 20;
+/// Logs of other pods that are read at once, for all jobs together.
+const OTHERS_AT_ONCE: usize = 4;
+/// How long is waited for all of those of one job.
+const PATIENCE_FOR_OTHERS: Duration = Duration::from_secs(10);
+/// Bytes of one of them that are read at most.
+const BYTES_OF_OTHER: usize = 256 << 10;
+/// After so many failures in a row no log is asked for…
+const FAILURES: u32 = 3;
+/// …for this long.
+const PAUSE: Duration = Duration::from_mins(1);
+
+/// The rules of the doctor, made once for all operators of the process, when the first log is read.
+static RULES: OnceLock<Arc<Rules>> = OnceLock::new();
+
+/// What is remembered of reading logs.
+#[derive(Debug)]
+pub(crate) struct Consultation {
+    rules: OnceLock<Arc<Rules>>,
+    turns: Semaphore,
+    turns_of_others: Semaphore,
+    trouble: Mutex<Trouble>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Trouble {
+    in_a_row: u32,
+    last: Option<Instant>,
+}
+
+impl Trouble {
+    /// Whether it is worth asking.
+    fn allows(self, now: Instant) -> bool {
+        let over = |last| now.saturating_duration_since(last) >= PAUSE;
+        self.in_a_row < FAILURES || self.last.is_none_or(over)
+    }
+
+    fn note(&mut self, answered: bool, now: Instant) {
+        *self = if answered {
+            Self::default()
+        } else {
+            Self {
+                in_a_row: self.in_a_row.saturating_add(1),
+                last: Some(now),
+            }
+        };
+    }
+}
+
+impl Default for Consultation {
+    fn default() -> Self {
+        Self {
+            rules: OnceLock::new(),
+            turns: Semaphore::new(AT_ONCE),
+            turns_of_others: Semaphore::new(OTHERS_AT_ONCE),
+            trouble: Mutex::default(),
+        }
+    }
+}
+
+impl Operator {
+    /// Adds what the doctor says about the failure that the next decision answers, where there is one; whether a log
+    /// was asked for, which takes time.
+    pub(crate) async fn consult(
+        &self,
+        key: &JobKey,
+        uid: &str,
+        job: &Job,
+        observed: &mut Observed,
+    ) -> bool {
+        let attempt = observed.status.trainyard.attempt;
+        let Some(failed) = job::failed_first(job, observed) else {
+            return self.consult_ends(key, uid, job, observed).await;
+        };
+        let known = self.state.memory(key).verdict;
+        if let Some(known) = known.filter(|known| known.is_of(uid, attempt)) {
+            observed.verdict = known.verdict;
+            return false;
+        }
+        let Some(pod) = self.state.store().pod_called(key, &failed.uid) else {
+            return false;
+        };
+        let asked = Asked {
+            namespace: &key.namespace,
+            pod: &pod,
+            container: container(job, failed),
+            previous: false,
+        };
+        // Their pods go when the attempt does, so they are read meanwhile.
+        self.keep_others(key, uid, attempt, self.others(key, job, observed, failed));
+        let ends = ends_of(job, observed, failed, &pod);
+        let verdict = match self.consultation.log(&self.caller, asked).await {
+            Ok(log) => {
+                let report = self.consultation.report(&pod, failed, ends, &log);
+                let first = report.verdicts.first();
+                let cause_line = first.and_then(|first| Some(first.evidence.first()?.line));
+                let container = asked.container.unwrap_or_default();
+                let name = format!("{pod}/{container}");
+                let kept = Kept {
+                    attempt,
+                    first: Some((name, keep::excerpt(&log, cause_line))),
+                    others: Vec::new(),
+                };
+                self.keep(key, uid, kept);
+                report.summary(attempt)
+            }
+            Err(reason) => {
+                debug!(job = %key, pod, reason, "No log of the failed pod");
+                // How its pods ended is known all the same.
+                let report = self.consultation.report(&pod, failed, ends, &[]);
+                report.summary(attempt)
+            }
+        };
+        self.state.remember(key, |memory| {
+            memory.verdict = Some(Concluded {
+                uid: uid.to_owned(),
+                attempt,
+                verdict: verdict.clone(),
+            });
+        });
+        observed.verdict = verdict;
+        true
+    }
+
+    /// The pods beside the one that failed first whose logs are kept: those that failed, too, before the rest.
+    fn others(
+        &self,
+        key: &JobKey,
+        job: &Job,
+        observed: &Observed,
+        failed: &ObservedPod,
+    ) -> Vec<Other> {
+        let mut pods: Vec<&ObservedPod> = observed
+            .pods
+            .iter()
+            .filter(|pod| {
+                let started = pod.phase != PodPhase::Pending;
+                started && pod.attempt == failed.attempt && pod.uid != failed.uid
+            })
+            .collect();
+        pods.sort_by_key(|pod| (pod.phase != PodPhase::Failed, pod.slot));
+        let store = self.state.store();
+        let others = pods.into_iter().filter_map(|pod| {
+            Some(Other {
+                pod: store.pod_called(key, &pod.uid)?,
+                container: container(job, pod).map(str::to_owned),
+            })
+        });
+        others.take(keep::OTHERS).collect()
+    }
+
+    /// Keeps what is left of the logs of `others`, in a task of its own.
+    fn keep_others(&self, key: &JobKey, uid: &str, attempt: u32, others: Vec<Other>) {
+        if others.is_empty() {
+            return;
+        }
+        let (this, key, uid) = (self.clone(), key.clone(), uid.to_owned());
+        tokio::spawn(async move {
+            let read = stream::iter(others)
+                .map(|other| this.consultation.excerpt(&this.caller, &key, other))
+                .buffer_unordered(OTHERS_AT_ONCE)
+                .filter_map(|kept| async move { kept });
+            let mut kept: Vec<(String, String)> = Vec::new();
+            let all = read.for_each(|one| {
+                kept.push(one);
+                async {}
+            });
+            // What came in time is kept.
+            drop(tokio::time::timeout(PATIENCE_FOR_OTHERS, all).await);
+            if !kept.is_empty() {
+                let kept = Kept {
+                    attempt,
+                    first: None,
+                    others: kept,
+                };
+                this.put_kept_or_log(&key, &uid, &kept).await;
+            }
+        });
+    }
+}
+
+/// A pod beside the one that failed first.
+#[derive(Debug)]
+struct Other {
+    pod: String,
+    container: Option<String>,
+}
+
+/// The log that is asked for.
+#[derive(Clone, Copy, Debug)]
+struct Asked<'a> {
+    namespace: &'a str,
+    pod: &'a str,
+    container: Option<&'a str>,
+    /// Whether that of the container before the one that runs is meant.
+    previous: bool,
+}
+
+impl Consultation {
+    /// The end of a log, or why it cannot be had now.
+    async fn log(&self, caller: &Caller, asked: Asked<'_>) -> Result<Vec<u8>, String> {
+        let Ok(_turn) = self.turns.try_acquire() else {
+            return Err(format!("{AT_ONCE} other logs are being read, the maximum"));
+        };
+        if !self.trouble().allows(Instant::now()) {
+            return Err("the last logs could not be read".to_owned());
+        }
+        let path = object_path(asked.namespace, "pods");
+        let params = LogParams {
+            container: asked.container.map(str::to_owned),
+            previous: asked.previous,
+            tail_lines: Some(LINES),
+            limit_bytes: i64::try_from(BYTES).ok(),
+            ..LogParams::default()
+        };
+        let tries = async {
+            match caller.log(&path, asked.pod, &params, BYTES).await {
+                Err(error) if !is_answer(&error) => {
+                    caller.log(&path, asked.pod, &params, BYTES).await
+                }
+                done => done,
+            }
+        };
+        let outcome = tokio::time::timeout(PATIENCE, tries).await;
+        let answered = match &outcome {
+            Ok(Ok(_)) => true,
+            Ok(Err(error)) => is_answer(error),
+            Err(_) => false,
+        };
+        self.trouble().note(answered, Instant::now());
+        match outcome {
+            Ok(done) => done.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("it did not come within {} s", PATIENCE.as_secs())),
+        }
+    }
+
+    /// The name of a pod, and what is kept of its log, where it can be had.
+    async fn excerpt(
+        &self,
+        caller: &Caller,
+        key: &JobKey,
+        other: Other,
+    ) -> Option<(String, String)> {
+        let _turn = self.turns_of_others.acquire().await.ok()?;
+        let params = LogParams {
+            container: other.container,
+            tail_lines: Some(LINES),
+            limit_bytes: i64::try_from(BYTES_OF_OTHER).ok(),
+            ..LogParams::default()
+        };
+        let path = object_path(&key.namespace, "pods");
+        let log = caller.log(&path, &other.pod, &params, BYTES_OF_OTHER).await;
+        let log = log.ok().filter(|log| !log.is_empty())?;
+        let mut doctor = self.doctor();
+        let source = doctor.source(&other.pod);
+        doctor.bytes(source, &log);
+        let report = doctor.finish();
+        let first = report.verdicts.first();
+        let cause_line = first.and_then(|first| Some(first.evidence.first()?.line));
+        Some((other.pod, keep::excerpt_of_other(&log, cause_line)))
+    }
+
+    fn report(&self, pod: &str, failed: &ObservedPod, known: Vec<Known>, log: &[u8]) -> Report {
+        let mut doctor = self.doctor();
+        for known in known {
+            doctor.add_known_end(known);
+        }
+        let source = doctor.source(pod);
+        doctor.set_rank_and_node(source, None, failed.node.as_deref());
+        doctor.bytes(source, log);
+        doctor.finish()
+    }
+
+    /// The transports that ranks reported in the log of `pod`.
+    pub(crate) fn transports(&self, pod: &str, log: &[u8]) -> Vec<TransportSeen> {
+        let mut doctor = self.doctor();
+        let source = doctor.source(pod);
+        doctor.bytes(source, log);
+        doctor.transports()
+    }
+
+    fn doctor(&self) -> Doctor {
+        let rules = self.rules.get_or_init(|| {
+            let rules = RULES.get_or_init(|| Arc::new(Rules::builtin()));
+            Arc::clone(rules)
+        });
+        Doctor::new(Arc::clone(rules))
+    }
+
+    fn trouble(&self) -> std::sync::MutexGuard<'_, Trouble> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How the pods of the attempt ended; that of `failed` is called `name`.
+fn ends_of(job: &Job, observed: &Observed, failed: &ObservedPod, name: &str) -> Vec<Known> {
+    let of_attempt = observed
+        .pods
+        .iter()
+        .filter(|pod| pod.attempt == failed.attempt);
+    let known = of_attempt.filter_map(|pod| {
+        let name = if pod.uid == failed.uid {
+            name.to_owned()
+        } else {
+            job.pod_name(pod.slot)
+        };
+        let node = pod.node.as_ref().and_then(|node| observed.nodes.get(node));
+        let known = Known::of_pod(pod, name, node.copied())?;
+        Some(known.limited_by(job, pod.slot.role))
+    });
+    known.collect()
+}
+
+/// Whether the API server itself said no, at once: there is no such log.
+fn is_answer(error: &CallError) -> bool {
+    error.is_not_found() || error.is_refusal()
+}
+
+/// The container that trains; the only one where it has another name.
+pub(crate) fn container<'a>(job: &'a Job, failed: &ObservedPod) -> Option<&'a str> {
+    let template = &job.roles.get(&failed.slot.role)?.template;
+    let containers = &template.spec.as_ref()?.containers;
+    let named = containers
+        .iter()
+        .find(|container| container.name == job.kind.container());
+    let chosen = named.or(containers.first())?;
+    Some(&chosen.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdict_of_a_recreated_job_is_not_used() {
+        let concluded = Concluded {
+            uid: "u".to_owned(),
+            attempt: 1,
+            verdict: None,
+        };
+        assert!(concluded.is_of("u", 1));
+        assert!(!concluded.is_of("u", 2));
+        assert!(!concluded.is_of("v", 1), "made again under the same name");
+    }
+
+    #[test]
+    fn logs_that_cannot_be_had_are_not_asked_for() {
+        let start = Instant::now();
+        let mut trouble = Trouble::default();
+        for _ in 0..FAILURES {
+            assert!(trouble.allows(start));
+            trouble.note(false, start);
+        }
+        assert!(!trouble.allows(start), "nobody waits for the fourth");
+        let later = start + PAUSE;
+        assert!(trouble.allows(later), "one tries again");
+        trouble.note(false, later);
+        assert!(!trouble.allows(later));
+        trouble.note(true, later);
+        assert!(trouble.allows(later));
+    }
+}

@@ -1,0 +1,543 @@
+//! One pass over one job: observe, decide, write the status, emit events, act.
+//!
+//! Owns the order of these steps and what becomes of their failures. What is decided is
+//! `trainyard_core::job`'s.
+//!
+//! Invariant: nothing is done before the status that remembers it is written; a status is written
+//! only on top of the one that was observed.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::task::JoinError;
+use tracing::{Instrument as _, Span, debug, error, field::Empty, info, info_span, warn};
+use trainyard_core::{
+    finding::Severity,
+    job::{
+        self, Action, Autoscaler, Event, EventKind, EventReason, JobStatus, Refusal, Unreadable,
+    },
+    launch,
+    reason::{Reason, StoredReason},
+    spec::{self, Job, Kind},
+};
+
+use super::{Operator, fabrics::fitted};
+use crate::{
+    act::Actor,
+    api::CallError,
+    clock, convert,
+    event::Draft,
+    key::JobKey,
+    metrics::cause,
+    path::job_path,
+    poison::{Judgement, Mark, panic_message},
+    queue::Outcome,
+    state::Scaler,
+    trace,
+    view::{Bare, JobView},
+};
+
+/// A job that has changed meanwhile is requeued after this, if its watch event does not come before. It
+/// is not a failure of the job, so there is no backoff.
+const CONFLICT: Duration = Duration::from_millis(500);
+/// A job with a refused object is requeued after this, with backoff.
+const REFUSED_FIRST: Duration = Duration::from_secs(2);
+
+impl Operator {
+    /// Looks at the job of `key` once.
+    pub(crate) async fn pass(&self, key: &JobKey) -> Outcome {
+        let began = Instant::now();
+        let Some(view) = self.state.store().job(key) else {
+            self.state.forget(key);
+            self.poison.forget(key);
+            self.listening.forget(key);
+            self.reports.forget(key);
+            self.flights.forget(key);
+            self.events.forget(key);
+            {
+                let mut store = self.state.store();
+                store.fleet.queue.forget(&key.gang());
+                store.forget_groups(key);
+                store.forget_fabrics(key);
+            }
+            self.notify_wait_queue();
+            self.caller.metrics.forget(key);
+            if let Some(shadow) = &self.shadow {
+                shadow.forget(key);
+            }
+            return Outcome::Gone;
+        };
+        let span = info_span!(
+            target: trace::TARGET, "pass", job = %key, attempt = Empty, outcome = Empty,
+        );
+        let mark = Mark::new(key, &view);
+        match self.poison.judge(&mark, &view) {
+            Judgement::Clear => {}
+            Judgement::Released => {
+                info!(job = %key, "The job has been edited and is processed again");
+                self.caller.metrics.set_aside(key, false);
+                self.state.remember(key, |memory| memory.set_aside = None);
+            }
+            Judgement::SetAside(sentence) => return self.set_aside(key, &view, &sentence).await,
+        }
+        let look = self.poison.watch(&mark, Box::pin(self.look(key, &view)));
+        let looked = look.instrument(span.clone()).await;
+        let (name, outcome) = match looked {
+            Ok(wake) => ("done", Outcome::Done(wake)),
+            // It may lead again before it is known that it did not; no other watch event of the job would come.
+            Err(CallError::Deposed) => (
+                "deposed",
+                Outcome::Done(Some(tokio::time::Instant::now() + CONFLICT)),
+            ),
+            // The job has changed meanwhile, and its watch event will come.
+            Err(error) if error.is_conflict() || error.is_not_found() => {
+                debug!(job = %key, %error, "The job has changed meanwhile");
+                (
+                    "conflict",
+                    Outcome::Done(Some(tokio::time::Instant::now() + CONFLICT)),
+                )
+            }
+            Err(error) => {
+                warn!(job = %key, %error, "Pass failed; retrying");
+                ("failed", Outcome::Failed)
+            }
+        };
+        span.record("outcome", name);
+        self.caller.metrics.passed(name, began.elapsed());
+        outcome
+    }
+
+    /// Counts a pass that panicked; the job is tried again later, or set aside.
+    pub(crate) fn pass_panicked(&self, key: &JobKey, error: JoinError) {
+        let Ok(payload) = error.try_into_panic() else {
+            return;
+        };
+        let message = panic_message(payload.as_ref());
+        error!(job = %key, panic = message, "Pass over the job panicked");
+        self.caller.metrics.panicked();
+        if let Some(view) = self.state.store().job(key) {
+            self.poison.panicked(&Mark::new(key, &view), &view, message);
+        }
+    }
+
+    /// Reports a job that is set aside, once. Nothing of the job is read for that: reading it may be what harms.
+    async fn set_aside(&self, key: &JobKey, view: &JobView, sentence: &str) -> Outcome {
+        self.caller.metrics.set_aside(key, true);
+        if self.state.memory(key).set_aside.as_deref() == Some(sentence) {
+            return Outcome::Done(None);
+        }
+        error!(job = %key, sentence, "The job is set aside");
+        let written = match set_aside_patch(&view.status, sentence) {
+            Some(operations) => {
+                let path = job_path(key);
+                self.caller
+                    .patch_status(&path, &key.name, &operations)
+                    .await
+            }
+            None => Ok(()),
+        };
+        match written {
+            Err(CallError::Deposed) => return Outcome::Done(None),
+            Err(error) if !error.is_refusal() && !error.is_not_found() => {
+                warn!(job = %key, %error, "Cannot write that the job is set aside; retrying");
+                return Outcome::Failed;
+            }
+            Ok(()) | Err(_) => {}
+        }
+        let event = Event {
+            kind: EventKind::Warning,
+            reason: "JobSetAside".to_owned(),
+            message: sentence.to_owned(),
+        };
+        self.emit_event(key, &view.metadata.uid, 0, &event);
+        let sentence = Some(sentence.to_owned());
+        self.state
+            .remember(key, |memory| memory.set_aside = sentence);
+        Outcome::Done(None)
+    }
+
+    async fn look(
+        &self,
+        key: &JobKey,
+        view: &JobView,
+    ) -> Result<Option<tokio::time::Instant>, CallError> {
+        #[cfg(test)]
+        crate::poison::trip(view);
+        let job = match read(view).and_then(|job| self.permitted(job)) {
+            Ok(job) => job,
+            Err(message) => {
+                self.refuse(key, view, &message).await?;
+                return Ok(None);
+            }
+        };
+        let (mut observed, mut on_fabric) = match self.observe(key, view, &job) {
+            Ok(observed) => observed,
+            Err(why) => {
+                if !is_managed_elsewhere(&job) {
+                    self.report_unreadable_status(key, view, &why);
+                }
+                return Ok(None);
+            }
+        };
+        self.status_is_readable(key);
+        let uid = &view.metadata.uid;
+        if self.read_last_lines(key, uid, &job, &observed).await
+            && let Ok(again) = self.observe(key, view, &job)
+        {
+            (observed, on_fabric) = again;
+        }
+        if self.shadow.is_none() && self.consult(key, uid, &job, &mut observed).await {
+            // A log took its time, and the job went on meanwhile.
+            let verdict = observed.verdict.take();
+            let judged = std::mem::take(&mut observed.judged);
+            if let Ok(again) = self.observe(key, view, &job) {
+                (observed, on_fabric) = again;
+            }
+            (observed.verdict, observed.judged) = (verdict, judged);
+        }
+        self.recall(key, &job, &mut observed).await?;
+        let listens = match self.shadow {
+            None => self.listen(key, uid, &job, &mut observed),
+            Some(_) => None,
+        };
+        self.add_progress(key, uid, &job, &mut observed);
+        let now = clock::now();
+        let decision = job::decide(&job, &observed, now);
+        let attempt = decision.status.trainyard.attempt;
+        if attempt != observed.status.trainyard.attempt {
+            self.begin_progress_of(key, uid, attempt);
+        }
+        if decision.status.trainyard.fabric != observed.status.trainyard.fabric {
+            on_fabric = fitted(&job, &decision.status, &observed.fabric);
+        }
+        Span::current().record("attempt", attempt);
+        debug!(
+            job = %key,
+            reason = decision.reasons.first().map_or_else(String::new, Reason::to_string),
+            actions = decision.actions.len(),
+            "Decided"
+        );
+        if let Some(shadow) = &self.shadow {
+            return self
+                .compare_in_shadow(shadow, key, view, &job, &observed, &decision)
+                .await;
+        }
+        let mut delayed_until = None;
+        if decision.status != observed.status {
+            delayed_until = self.delay_progress_write(key, &observed.status, &decision);
+            if delayed_until.is_none() {
+                self.write_status(key, view, &observed.status, &decision.status, now)
+                    .await?;
+            }
+        }
+        for event in &decision.events {
+            info!(job = %key, reason = event.reason, sentence = event.message, "Event");
+            self.emit_event(key, uid, attempt, event);
+        }
+        if job::has_ended(&observed.status) {
+            self.events.forget(key);
+        } else {
+            self.events.put_exits(key, uid, &job, &observed.pods);
+        }
+        let push = self.push_of(key, view, &job, &decision);
+        let actor = Actor {
+            caller: &self.caller,
+            state: &self.state,
+            events: &self.events,
+            key,
+            job: on_fabric.as_ref().unwrap_or(&job),
+            uid,
+            cluster: &self.cluster,
+            push: push.as_ref(),
+            began: !observed.pods.is_empty(),
+        };
+        let mut refusals = actor.prepare_preflight(&decision.actions).await?;
+        for action in decision.actions.iter().filter(|_| refusals.is_empty()) {
+            if let Action::StartPreflight { round, seats } = action {
+                self.start_preflight(key, uid, actor.job, &decision.status, *round, seats);
+            }
+        }
+        refusals.extend(actor.carry_out(&decision.actions, attempt).await?);
+        for action in &decision.actions {
+            if let Action::EndPreflight { round } = action {
+                self.end_preflight(key, uid, *round);
+            }
+        }
+        self.notify_wait_queue();
+        let wake = self.after(key, view, refusals);
+        let asked = decision.wake_at.map(|at| {
+            // The moment after, never the one before.
+            let wait = at.duration_since(now) + jiff::SignedDuration::from_millis(1);
+            tokio::time::Instant::now() + Duration::try_from(wait).unwrap_or_default()
+        });
+        let waits = [wake, delayed_until, listens];
+        Ok(asked.into_iter().chain(waits.into_iter().flatten()).min())
+    }
+
+    /// `job`, unless its pods would run as this operator.
+    fn permitted(&self, job: Job) -> Result<Job, String> {
+        match launch::account_refusal(&job, &self.cluster) {
+            None => Ok(job),
+            Some(message) => {
+                self.caller.metrics.refused(cause::OPERATOR_ACCOUNT);
+                Err(message)
+            }
+        }
+    }
+
+    /// Until when a status that changes only the progress is not written, soon after the one before.
+    fn delay_progress_write(
+        &self,
+        key: &JobKey,
+        before: &JobStatus,
+        decision: &job::Decision,
+    ) -> Option<tokio::time::Instant> {
+        let next = self.state.memory(key).wrote_at? + job::PROGRESS_EVERY;
+        (next > tokio::time::Instant::now() && job::may_wait(before, decision)).then_some(next)
+    }
+
+    /// What is to be seen of a job now, and the job with what its fabric adds, where it is on one.
+    fn observe(
+        &self,
+        key: &JobKey,
+        view: &JobView,
+        job: &Job,
+    ) -> Result<(job::Observed, Option<Job>), Unreadable> {
+        let mut observed = self.state.store().observe(key, view, job)?;
+        observed.fabric = self.seen_fabric(key, job);
+        let on_fabric = fitted(job, &observed.status, &observed.fabric);
+        let launched = on_fabric.as_ref().unwrap_or(job);
+        observed.seating = self.seating(key, view, launched, &observed.status);
+        observed.grouping = self.grouping(key, view, launched);
+        let uid = &view.metadata.uid;
+        observed.preflight =
+            self.seen_preflight(key, uid, launched, &observed.status, &observed.seating);
+        Ok((observed, on_fabric))
+    }
+
+    /// Adds what only this operator remembers.
+    async fn recall(
+        &self,
+        key: &JobKey,
+        job: &Job,
+        observed: &mut job::Observed,
+    ) -> Result<(), CallError> {
+        let memory = self.state.memory(key);
+        observed.shared = memory.shared;
+        observed.refusals = memory.refusals;
+        observed.autoscaler = self.autoscaler(key, job, memory.autoscaler).await?;
+        Ok(())
+    }
+
+    /// The stored autoscaler of the job; read once.
+    async fn autoscaler(
+        &self,
+        key: &JobKey,
+        job: &Job,
+        known: Scaler,
+    ) -> Result<Autoscaler, CallError> {
+        let wanted = launch::autoscaler(job);
+        let known = match known {
+            Scaler::Unknown if wanted.is_some() => {
+                let path = format!(
+                    "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers",
+                    key.namespace
+                );
+                let found = match self.caller.get::<Bare>(&path, &key.name).await {
+                    Ok(found)
+                        if found.metadata.owner() == job.uid.as_deref().unwrap_or_default() =>
+                    {
+                        Scaler::Found(found.metadata.uid)
+                    }
+                    // One of somebody else is not the job's: creating the job's own finds it and says whose it is.
+                    Ok(_) => Scaler::Missing,
+                    Err(error) if error.is_not_found() => Scaler::Missing,
+                    Err(error) => return Err(error),
+                };
+                self.state
+                    .remember(key, |memory| memory.autoscaler = found.clone());
+                found
+            }
+            known => known,
+        };
+        Ok(match known {
+            Scaler::Unknown | Scaler::Missing => Autoscaler::Missing,
+            // In shadow it is compared, field by field, and not created again.
+            Scaler::Found(_) if self.shadow.is_some() => Autoscaler::Current,
+            Scaler::Made { spec, .. } if wanted.is_some_and(|wanted| wanted.spec == *spec) => {
+                Autoscaler::Current
+            }
+            Scaler::Found(_) | Scaler::Made { .. } => Autoscaler::Outdated,
+        })
+    }
+
+    async fn write_status(
+        &self,
+        key: &JobKey,
+        view: &JobView,
+        before: &JobStatus,
+        after: &JobStatus,
+        now: Timestamp,
+    ) -> Result<(), CallError> {
+        let written: JobView = self
+            .caller
+            .replace_status(
+                &job_path(key),
+                &key.name,
+                view.metadata.resource_version,
+                after,
+            )
+            .await?;
+        self.caller.metrics.changed(key, before, after, now);
+        self.state.remember(key, |memory| {
+            memory.wrote_at = Some(tokio::time::Instant::now());
+        });
+        self.state.store().remember_job(key, written);
+        Ok(())
+    }
+
+    /// Keeps what was refused for the next pass, emits one event, and returns when to retry.
+    fn after(
+        &self,
+        key: &JobKey,
+        view: &JobView,
+        refusals: Vec<Refusal>,
+    ) -> Option<tokio::time::Instant> {
+        let first = refusals.first().cloned();
+        let (new, wait) = self.state.refused(key, refusals, REFUSED_FIRST);
+        let first = first?;
+        if new {
+            warn!(job = %key, tried = first.tried, sentence = first.message, "Refused");
+            let event = Event {
+                kind: EventKind::Warning,
+                reason: EventReason::Refused.of(key.kind),
+                message: first.reason(0).to_string(),
+            };
+            self.emit_event(key, &view.metadata.uid, 0, &event);
+        }
+        Some(tokio::time::Instant::now() + wait)
+    }
+
+    /// Marks a job that cannot be understood; nothing else is done for it until it is edited.
+    async fn refuse(&self, key: &JobKey, view: &JobView, message: &str) -> Result<(), CallError> {
+        if let Some(shadow) = &self.shadow {
+            self.log_refusal_in_shadow(shadow, key, view, message);
+            return Ok(());
+        }
+        let before = match view.read_status() {
+            Ok(status) => status,
+            Err(why) => {
+                self.report_unreadable_status(key, view, &why);
+                return Ok(());
+            }
+        };
+        self.status_is_readable(key);
+        let mut after = before.clone();
+        let why = message.to_owned();
+        after.trainyard.waiting = Some(StoredReason::from(&Reason::Invalid { why }));
+        if after == before {
+            return Ok(());
+        }
+        warn!(job = %key, sentence = message, "The job is not valid");
+        self.write_status(key, view, &before, &after, clock::now())
+            .await?;
+        let event = Event {
+            kind: EventKind::Warning,
+            reason: match key.kind {
+                Kind::MpiV2 => "ValidationError".to_owned(),
+                kind => format!("{}FailedValidation", kind.name()),
+            },
+            message: message.to_owned(),
+        };
+        self.emit_event(key, &view.metadata.uid, 0, &event);
+        Ok(())
+    }
+
+    /// Reports a status that cannot be read, once for each reason. Nothing is done for the job, and nothing is
+    /// written: the next write would lose what is stored.
+    fn report_unreadable_status(&self, key: &JobKey, view: &JobView, why: &Unreadable) {
+        self.caller.metrics.readable(key, false);
+        if why.has_ended() {
+            // Whatever else its status holds, it holds no nodes any more.
+            self.state.store().fleet.queue.forget(&key.gang());
+            self.notify_wait_queue();
+        }
+        let sentence = why.to_string();
+        if self.state.memory(key).unreadable.as_ref() == Some(&sentence) {
+            return;
+        }
+        warn!(job = %key, sentence, "Cannot read the status of the job");
+        let event = Event {
+            kind: EventKind::Warning,
+            reason: "StatusUnreadable".to_owned(),
+            message: sentence.clone(),
+        };
+        self.emit_event(key, &view.metadata.uid, 0, &event);
+        self.state
+            .remember(key, |memory| memory.unreadable = Some(sentence));
+    }
+
+    fn status_is_readable(&self, key: &JobKey) {
+        if self.state.memory(key).unreadable.is_some() {
+            self.caller.metrics.readable(key, true);
+            self.state.remember(key, |memory| memory.unreadable = None);
+        }
+    }
+
+    /// Has an event written on the job, or counted where it is there already; nothing waits for it.
+    pub(crate) fn emit_event(&self, key: &JobKey, uid: &str, attempt: u32, event: &Event) {
+        self.events.put(key, uid, Draft::of(event, attempt));
+    }
+}
+
+/// The change of a stored status that says why the job is set aside. A status that is not an object, or in which our part
+/// is none, is left as it is.
+fn set_aside_patch(status: &str, sentence: &str) -> Option<Value> {
+    let why = sentence.to_owned();
+    let reason = json!(StoredReason::from(&Reason::SetAside { why }));
+    let stored: Value = serde_json::from_str(status).unwrap_or_default();
+    let (path, value) = match (&stored, stored.get("trainyard")) {
+        (Value::Null, _) => ("/status", json!({"trainyard": {"waiting": reason}})),
+        (Value::Object(_), None) => ("/status/trainyard", json!({"waiting": reason})),
+        (_, Some(Value::Object(_))) => ("/status/trainyard/waiting", reason),
+        _ => return None,
+    };
+    Some(json!([{"op": "add", "path": path, "value": value}]))
+}
+
+pub(crate) fn is_managed_elsewhere(job: &Job) -> bool {
+    let manager = job.run_policy.managed_by.as_deref();
+    manager.is_some_and(|manager| manager != job.kind.own_manager())
+}
+
+/// The job of an object, or one sentence why it is none.
+fn read(view: &JobView) -> Result<Job, String> {
+    let object: Value =
+        serde_json::from_str(&view.text).map_err(|error| format!("it is not JSON: {error}"))?;
+    let object = if view.kind.is_some_and(Kind::is_mpi) {
+        convert::as_created(&object).map_err(|error| error.to_string())?
+    } else {
+        object
+    };
+    let checked = spec::job_from_value(&object);
+    checked.job.ok_or_else(|| {
+        let mut errors = checked
+            .findings
+            .iter()
+            .filter(|finding| finding.severity == Severity::Error);
+        let first = errors.next();
+        let more = errors.count();
+        let Some(first) = first else {
+            return "the job is not valid".to_owned();
+        };
+        let mut text = first.to_string();
+        if let Some(hint) = &first.hint {
+            text = format!("{text}; {hint}");
+        }
+        if more > 0 {
+            text = format!("{text}; and {more} more");
+        }
+        text
+    })
+}

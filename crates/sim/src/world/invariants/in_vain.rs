@@ -1,0 +1,134 @@
+//! A failure that a retry does not help is retried once, and not forever.
+
+use trainyard_core::{
+    job::{Cause, ConditionType, JobStatus, LastEnd},
+    reason::Code,
+    spec::{Job, RestartScope},
+};
+
+use super::{Pass, Verdict, ensure, is_terminal, says};
+
+const ENDS: &str = "two equal failures that a retry does not help end a job without a limit";
+const REASON: &str = "a job ends early only for two equal failures and without a limit of its own";
+
+/// What ran for so long may have come further.
+const LONG_SECONDS: i64 = 600;
+
+/// Whether the job follows the rule: its user stated no limit, and did not ask for old behaviour.
+fn follows(job: &Job) -> bool {
+    job.run_policy.backoff_limit.is_none()
+        && job.run_policy.active_deadline_seconds.is_none()
+        && job.settings.budget.user.is_none()
+        && job.settings.compat.is_empty()
+}
+
+/// No retry follows the second of two equal failures.
+pub(super) fn ends_in_time(pass: &Pass<'_>) -> Verdict {
+    let (before, after) = (&pass.observed.status, &pass.decision.status);
+    if !follows(pass.job) || is_terminal(after) || pass.job.run_policy.suspend {
+        return Ok(());
+    }
+    match pass.job.restart_scope() {
+        RestartScope::Gang => gang_ends(pass, before, after),
+        RestartScope::Pod => pods_end(before, after),
+    }
+}
+
+fn gang_ends(pass: &Pass<'_>, before: &JobStatus, after: &JobStatus) -> Verdict {
+    let (old, new) = (&before.trainyard, &after.trainyard);
+    // The program failed, its user paid, and the next attempt begins.
+    let retries = new.attempt == old.attempt + 1 && new.spent.user == old.spent.user + 1;
+    let (Some(first), Some(second)) = (&old.last_failure, &new.last_failure) else {
+        return Ok(());
+    };
+    let (Some(one), Some(other)) = (&first.verdict, &second.verdict) else {
+        return Ok(());
+    };
+    let in_a_row = first.attempt + 1 == second.attempt && second.attempt == old.attempt;
+    let hopeless = other.retry == trainyard_core::diagnose::Retry::DoesNotHelp;
+    let same = one.signature == other.signature && one.label == other.label;
+    // The kernel's OOM kill counts more than a log that says otherwise.
+    let memory = second.cause.is_some_and(Cause::is_out_of_memory);
+    let fits = !memory || other.label == "host_oom_killed";
+    let further = match (first.step, second.step) {
+        (Some(first), Some(second)) => second > first,
+        _ => ran_long(pass, before),
+    };
+    ensure!(
+        ENDS,
+        !(retries && in_a_row && hopeless && same && fits) || further,
+        "attempts {} and {} ended with {:?}, and attempt {} begins",
+        first.attempt,
+        second.attempt,
+        other.signature,
+        new.attempt
+    );
+    Ok(())
+}
+
+fn ran_long(pass: &Pass<'_>, before: &JobStatus) -> bool {
+    let mut conditions = before.conditions.iter();
+    let running = conditions.find(|condition| condition.kind == ConditionType::Running);
+    says(before, ConditionType::Running)
+        && running.is_some_and(|running| {
+            let ran = pass.now.duration_since(running.last_transition_time);
+            ran.as_secs() >= LONG_SECONDS
+        })
+}
+
+fn pods_end(before: &JobStatus, after: &JobStatus) -> Verdict {
+    let (old, new) = (&before.trainyard, &after.trainyard);
+    if old.attempt != new.attempt {
+        return Ok(());
+    }
+    for (pod, second) in &new.last_ends {
+        let first = old.last_ends.get(pod);
+        ensure!(
+            ENDS,
+            !first.is_some_and(|first| is_again(first, second)),
+            "pod {pod} ended again with {} and starts again",
+            second.failure
+        );
+    }
+    Ok(())
+}
+
+/// Whether `second` is another end than `first` for the same reason, and the job came no further.
+fn is_again(first: &LastEnd, second: &LastEnd) -> bool {
+    let another = (&first.uid, first.ends) != (&second.uid, second.ends);
+    let further = match (first.step, second.step) {
+        (Some(first), Some(second)) => second > first,
+        _ => second.at.duration_since(first.at).as_secs() >= LONG_SECONDS,
+    };
+    another && !second.failure.is_empty() && first.failure == second.failure && !further
+}
+
+/// Where a limit is set it is spent, and failures that differ are tried again.
+pub(super) fn ends_for_a_reason(pass: &Pass<'_>) -> Verdict {
+    let mut reasons = pass.decision.reasons.iter();
+    if !reasons.any(|reason| reason.code() == Code::RetryDoesNotHelp) {
+        return Ok(());
+    }
+    ensure!(
+        REASON,
+        follows(pass.job),
+        "its user set a limit: {:?}",
+        pass.job.run_policy
+    );
+    let (old, new) = (
+        &pass.observed.status.trainyard,
+        &pass.decision.status.trainyard,
+    );
+    let again = match pass.job.restart_scope() {
+        RestartScope::Gang => {
+            let last = new.last_failure.as_ref();
+            last.is_some_and(|last| last.since_attempt.is_some_and(|since| since < last.attempt))
+        }
+        RestartScope::Pod => new.last_ends.iter().any(|(pod, second)| {
+            let first = old.last_ends.get(pod);
+            first.is_some_and(|first| is_again(first, second))
+        }),
+    };
+    ensure!(REASON, again, "no two failures in a row are equal");
+    Ok(())
+}
