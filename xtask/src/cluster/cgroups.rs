@@ -14,7 +14,7 @@ use crate::{Failure, cache::cannot};
 /// Above every cluster's own.
 const PARENT: &str = "trainyard";
 /// The kernel releases a group some moments after its last process is gone.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// The path of a node's group in each hierarchy.
 pub(super) fn path(state: &State, node: &str) -> String {

@@ -27,6 +27,8 @@ const ETCD: &str = "http://127.0.0.1:2379";
 
 /// Seen: 6 s on two idle cores.
 const LIMIT: Duration = Duration::from_mins(3);
+/// How often the controller manager and the scheduler are started again before `up` gives up.
+const RESTARTS: u32 = 3;
 
 /// Who may talk to the API server: a name for files, the user, and its groups.
 const IDENTITIES: &[(&str, &str, &str)] = &[
@@ -48,7 +50,7 @@ pub(super) fn up(cluster: &Cluster, simulated: usize) -> Result<(), Failure> {
     write_keys(cluster)?;
     etcd(cluster).start(cluster)?;
     api_server(cluster).start(cluster)?;
-    // The others look for it until it answers, and are ready sooner if they have started meanwhile.
+    // The others read these where they start.
     wait::until("the keys of the API server", LIMIT, || {
         piece::must_run(cluster, "kube-apiserver")?;
         Ok(["keys/apiserver.crt", "keys/apiserver.key"]
@@ -58,19 +60,41 @@ pub(super) fn up(cluster: &Cluster, simulated: usize) -> Result<(), Failure> {
                     .is_ok_and(|text| text.contains("-----END "))
             }))
     })?;
-    controller_manager(cluster, simulated)?.start(cluster)?;
-    scheduler(cluster)?.start(cluster)?;
-    for (name, ..) in PROBES {
-        wait::until(&format!("`{name}` to be ready"), LIMIT, || {
-            for piece in ["etcd", "kube-apiserver", name] {
-                piece::must_run(cluster, piece)?;
-            }
-            Ok(is_ready(cluster, name))
-        })?;
+    // The controller manager gives up after ten seconds of an API server that has not yet made the
+    // roles of RBAC, so it and the scheduler start where that has answered.
+    ready(cluster, "kube-apiserver")?;
+    for piece in [controller_manager(cluster, simulated)?, scheduler(cluster)?] {
+        piece.start(cluster)?;
+    }
+    for name in ["kube-controller-manager", "kube-scheduler"] {
+        ready(cluster, name)?;
     }
     // Pods are refused before their account is there, which the controller manager makes.
     wait::until("the account of the default namespace", LIMIT, || {
         Ok(cluster.kubectl_succeeds(&["get", "serviceaccount", "default"]))
+    })
+}
+
+/// Waits until a piece is ready. One of the two clients that ended meanwhile is started again, as a
+/// kubelet would, a bounded number of times: they leave where the API server does not answer in time.
+fn ready(cluster: &Cluster, name: &str) -> Result<(), Failure> {
+    let mut starts_left = match name {
+        "kube-apiserver" => 0,
+        _ => RESTARTS,
+    };
+    wait::until(&format!("`{name}` to be ready"), LIMIT, || {
+        for server in ["etcd", "kube-apiserver"] {
+            piece::must_run(cluster, server)?;
+        }
+        match piece::must_run(cluster, name) {
+            Ok(()) => Ok(is_ready(cluster, name)),
+            Err(_) if starts_left > 0 => {
+                starts_left -= 1;
+                piece::start(cluster, name)?;
+                Ok(false)
+            }
+            Err(ended) => Err(ended),
+        }
     })
 }
 

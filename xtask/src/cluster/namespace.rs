@@ -39,7 +39,7 @@ exec "$pause" "$mark"
 const HELPS: &str = "TRAINYARD_CLUSTER_HELPER";
 
 /// The limit on making namespaces and on their end, both of which take well under a second.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// Namespaces that are there.
 #[derive(Debug)]

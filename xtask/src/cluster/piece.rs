@@ -9,8 +9,8 @@ use std::{fmt::Write as _, fs, path::Path, process::Stdio, time::Duration};
 use super::{Cluster, wait};
 use crate::{Failure, cache::cannot, process::Process};
 
-/// The limit on a piece's start: until its script has written its pid.
-const START_LIMIT: Duration = Duration::from_secs(10);
+/// The limit on a piece's start: until its script has written its pid. A moment on an idle machine.
+const START_LIMIT: Duration = Duration::from_mins(1);
 
 /// How often a piece that is not to be seen is looked for again, and after which pause.
 const LOOKS: u32 = 5;

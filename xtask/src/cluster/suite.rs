@@ -28,7 +28,10 @@ const TESTS: &str = "cluster";
 /// Simulated nodes beside the two real ones.
 const SIMULATED: usize = 30;
 /// The limit on a pod of the suite to run.
-const POD_LIMIT: Duration = Duration::from_mins(1);
+const POD_LIMIT: Duration = Duration::from_mins(3);
+/// The limit on `up` to come to a place. Seen: 40 s on two idle cores, and over a minute where the
+/// host took more than half of them.
+const UP_LIMIT: Duration = Duration::from_mins(5);
 /// A pod on each real node, each with a mount that the kubelet makes.
 const PODS: &str = include_str!("suite.yaml");
 
@@ -212,7 +215,7 @@ fn leaves_nothing_of_killed_pieces(name: &str) -> Result<(), Failure> {
         piece::stop(&cluster, victim, "KILL")?;
     }
     super::up(name, Nodes::Real, 0)?;
-    cluster.kubectl(&["wait", "--for=condition=Ready", "pod", "on-a", "on-b"])?;
+    wait_for_pods(&cluster)?;
     for victim in victims {
         piece::stop(&cluster, victim, "KILL")?;
     }
@@ -273,19 +276,32 @@ fn cut_up(name: &str, made: &str, first: Option<&Path>) -> Result<(), Failure> {
     }
     let before = Machine::snapshot()?;
     let state = State::of(name)?;
+    // Outside of the cluster's folder, which is compared later.
+    let log = std::env::temp_dir().join(format!("trainyard-{name}-up.log"));
+    let errors = fs::File::create(&log).map_err(cannot("write", &log))?;
     let mut up = Command::new(own)
         .args(["cluster", "up", "--name", name])
         .env("PATH", path)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(errors)
         .spawn()
         .map_err(|error| Failure::CouldNotRun(format!("cannot start `up`: {error}")))?;
-    let waited = wait::until(&format!("`up` to make `{made}`"), POD_LIMIT, || {
-        Ok(state.file(made).exists())
+    let waited = wait::until(&format!("`up` to make `{made}`"), UP_LIMIT, || {
+        if state.file(made).exists() {
+            return Ok(true);
+        }
+        match up.try_wait() {
+            Ok(Some(status)) => Err(Failure::Failed(format!(
+                "`up` ended before it made `{made}` ({status}): {}",
+                fs::read_to_string(&log).unwrap_or_default().trim()
+            ))),
+            _ => Ok(false),
+        }
     });
     drop(up.kill());
     drop(up.wait());
+    drop(fs::remove_file(&log));
     waited?;
     let trace = Trace::of(&state);
     super::down(name)?;
@@ -303,15 +319,22 @@ fn used(name: &str) -> Result<Cluster, Failure> {
     let cluster = Cluster::find(State::of(name)?)?;
     let pods = cluster.state.write("config/suite.yaml", PODS)?;
     cluster.kubectl(&["apply", &format!("--filename={}", pods.display())])?;
-    cluster.kubectl(&[
-        "wait",
-        "--for=condition=Ready",
-        &format!("--timeout={}s", POD_LIMIT.as_secs()),
-        "pod",
-        "on-a",
-        "on-b",
-    ])?;
+    wait_for_pods(&cluster)?;
     Ok(cluster)
+}
+
+/// Waits until the pods of the suite are ready.
+fn wait_for_pods(cluster: &Cluster) -> Result<(), Failure> {
+    cluster
+        .kubectl(&[
+            "wait",
+            "--for=condition=Ready",
+            &format!("--timeout={}s", POD_LIMIT.as_secs()),
+            "pod",
+            "on-a",
+            "on-b",
+        ])
+        .map(drop)
 }
 
 /// A name that no other checkout uses.
