@@ -116,8 +116,17 @@ fn steps(guide: &str) -> Result<Vec<Step>, String> {
     while let Some((at, line)) = lines.next() {
         let bad = |why: &str| format!("line {}: {why}: {line}", at + 1);
         if let Some(language) = line.strip_prefix("```") {
+            let mut is_closed = false;
             let inside = lines.by_ref().map(|(_, line)| line);
-            let block: Vec<&str> = inside.take_while(|line| *line != "```").collect();
+            let block: Vec<&str> = inside
+                .take_while(|line| {
+                    is_closed = *line == "```";
+                    !is_closed
+                })
+                .collect();
+            if !is_closed {
+                return Err(bad("the code block does not end"));
+            }
             match announced.take() {
                 Some("Run:") => found.extend(block.iter().map(|line| Step::Run {
                     command: (*line).to_owned(),

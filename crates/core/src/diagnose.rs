@@ -55,7 +55,7 @@ pub use self::{
 use self::{group::Group, rules::Part, source::Source};
 use crate::line::stamp::Stamp;
 
-/// Pods whose end is kept; the first is among them however many there are.
+/// Pods whose end is kept.
 const MAX_KNOWN: usize = 8192;
 /// Ends that a report names.
 const MAX_ENDED: usize = 64;

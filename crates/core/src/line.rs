@@ -255,9 +255,17 @@ fn compose(text: &[u8]) -> Option<(&[u8], &[u8])> {
         && name
             .iter()
             .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
-        && name.last().is_some_and(u8::is_ascii_digit);
+        && ends_with_number(name);
     let rest = text.get(bar + 1..)?;
     is_name.then(|| (name, rest.strip_prefix(b" ").unwrap_or(rest)))
+}
+
+/// Whether a name ends as `-1` or `_1` does: `step10 | loss 2` is a line of a trainer.
+fn ends_with_number(name: &[u8]) -> bool {
+    let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit());
+    let before = name.len().checked_sub(digits.count() + 1);
+    let before = before.filter(|at| at + 1 < name.len());
+    before.is_some_and(|at| matches!(name.get(at), Some(b'-' | b'_')))
 }
 
 /// `[pod/NAME/CONTAINER] `.
@@ -511,6 +519,8 @@ mod tests {
                 false,
             ),
             ("trainer-1  | text", "text", None, Some("trainer-1"), false),
+            ("trainer_12 | text", "text", None, Some("trainer_12"), false),
+            ("step10 | loss 2", "step10 | loss 2", None, None, false),
             (
                 "a table | of words",
                 "a table | of words",

@@ -335,6 +335,8 @@ fn review_document(
     let could_see = |code: &str| match advice::look_of(code) {
         Some(Look::Beside(_)) => !companions.is_empty() || companions.cluster.is_some(),
         Some(Look::Cluster(_) | Look::ClusterCompanion(_)) => companions.cluster.is_some(),
+        // These look at objects that may be in other files.
+        _ if matches!(code, "TY306" | "TY901" | "TY902" | "TY903" | "TY904") => false,
         // These find more in production.
         _ if matches!(code, "TY401" | "TY412") && profile == Profile::Demo => false,
         // Not looked for in this profile; in the other one the entry may be needed.
@@ -353,7 +355,11 @@ fn review_document(
             None => false,
         },
     );
-    checked.extend(without_duplicates(found));
+    // All that is in a text inside of the file has the place of that text.
+    if !document.source.is_empty() {
+        found = without_duplicates(found);
+    }
+    checked.extend(found);
     spec::placeholder::gather(checked, &document.source)
 }
 
@@ -451,7 +457,12 @@ fn review_other(
             }
         }
     }
-    (checked, collector.finish())
+    let mut found = collector.finish();
+    // In place of a namespace that is none, such as `${NAMESPACE}`, stands the default one.
+    if spec::Namespace::parse(companions::namespace_of(document)).is_err() {
+        found.retain(|finding| !unhidden::goes_by_namespace(finding.code));
+    }
+    (checked, found)
 }
 
 /// Without findings that repeat the same message at the same place: two roles may share one template by an alias, and

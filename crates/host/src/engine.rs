@@ -229,11 +229,12 @@ impl<'a> Engine<'a> {
         self.schedule.begin(Instant::now());
         self.stored.view += 1;
         self.conclude();
-        let mut observed = self.observe();
+        // One time for both: silence that ends between two readings of the clock would never be noticed.
+        let now = Timestamp::now();
+        let mut observed = self.observe(now);
         if self.listener.is_by_pod() {
             observed.judged = self.judge_ends(self.job, &observed);
         }
-        let now = Timestamp::now();
         let decision = job::decide(self.wanted.job(), &observed, now);
         if decision.status != self.stored.status {
             let (view, status) = (self.stored.view, decision.status);
@@ -264,7 +265,7 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    fn observe(&self) -> Observed {
+    fn observe(&self, now: Timestamp) -> Observed {
         let stored = &self.stored;
         Observed {
             version: stored.view,
@@ -280,7 +281,7 @@ impl<'a> Engine<'a> {
                 Autoscaler::Missing
             },
             refusals: Vec::new(),
-            progress: self.steps.progress(Timestamp::now()),
+            progress: self.steps.progress(now),
             seating: Seating::Open,
             grouping: Grouping::Unused,
             verdict: self.failures.verdict(),

@@ -228,11 +228,19 @@ impl Actor<'_> {
                 Some(plan) => self.create_pod(plan, *slot, *attempt, seat).await,
                 None => Ok(Done::Unchanged),
             },
+            Action::DeletePod { slot, uid, removal } => {
+                let was_there = self.delete_pod(*slot, uid, *removal).await?;
+                Ok(if was_there {
+                    Done::Changed
+                } else {
+                    Done::Unchanged
+                })
+            }
             action => self.one_other(plan, action).await.map(|()| Done::Changed),
         }
     }
 
-    /// An action that creates no pod.
+    /// An action that creates and deletes no pod.
     async fn one_other(&self, plan: Option<&Plan<'_>>, action: &Action) -> Result<(), Trouble> {
         match action {
             Action::SeatPod { slot, uid, node } => self.seat_pod(*slot, uid, node).await,
@@ -253,11 +261,11 @@ impl Actor<'_> {
                     .release_seats(&self.key.gang(), avoid, clock::now());
                 Ok(())
             }
-            // Pods are created above. Preflights run beside the passes: nobody waits for them here.
+            // Pods are created and deleted above. Preflights run beside the passes: nobody waits for them here.
             Action::CreatePod { .. }
+            | Action::DeletePod { .. }
             | Action::StartPreflight { .. }
             | Action::EndPreflight { .. } => Ok(()),
-            Action::DeletePod { slot, uid, removal } => self.delete_pod(*slot, uid, *removal).await,
             Action::CreateService(slot) => self.create_service(*slot).await,
             Action::DeleteService(slot) => {
                 let name = self.job.pod_name(*slot);
@@ -386,7 +394,8 @@ impl Actor<'_> {
         }
     }
 
-    async fn delete_pod(&self, slot: Slot, uid: &str, removal: Removal) -> Result<(), Trouble> {
+    /// Removes a pod; whether it was there.
+    async fn delete_pod(&self, slot: Slot, uid: &str, removal: Removal) -> Result<bool, Trouble> {
         let name = self.job.pod_name(slot);
         let mut params = DeleteParams {
             preconditions: Some(this(uid)),
@@ -411,7 +420,7 @@ impl Actor<'_> {
         resource: &str,
         name: &str,
         params: &DeleteParams,
-    ) -> Result<(), Trouble> {
+    ) -> Result<bool, Trouble> {
         let path = self.path(resource);
         self.caller
             .delete(&path, name, params)

@@ -301,20 +301,20 @@ impl Caller {
         self.call(Verb::Patch, path, request).await
     }
 
-    /// Removes an object. One that is gone, or that is another by now, is as good as removed.
+    /// Removes an object; whether it was there. One that is gone, or that is another by now, is as good as removed.
     pub(crate) async fn delete(
         &self,
         path: &str,
         name: &str,
         params: &DeleteParams,
-    ) -> Result<(), CallError> {
+    ) -> Result<bool, CallError> {
         let request = Request::new(path).delete(name, params);
         match self
             .call::<serde::de::IgnoredAny>(Verb::Delete, path, request)
             .await
         {
-            Ok(_) => Ok(()),
-            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+            Ok(_) => Ok(true),
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(false),
             Err(error) => Err(error),
         }
     }

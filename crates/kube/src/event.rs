@@ -13,7 +13,7 @@
 //!
 //! # Caveats
 //! Events are best effort: nobody waits for them, and nothing is decided by them. A `count` may be too low after a restart of the
-//! operator.
+//! operator, and too high where the answer of the API server to a raised `count` was lost.
 
 mod fold;
 #[cfg(test)]
@@ -153,6 +153,11 @@ impl Events {
     /// The job is gone, or has ended.
     pub(crate) fn forget(&self, key: &JobKey) {
         self.shelf().ends.remove(key);
+    }
+
+    /// Another operator leads and reports ends meanwhile: those that are seen later may be counted already.
+    pub(crate) fn forget_all(&self) {
+        self.shelf().ends.clear();
     }
 
     /// Writes Events as they are put; never returns.

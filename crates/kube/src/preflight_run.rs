@@ -35,7 +35,7 @@ use trainyard_core::{
 pub(crate) use self::error::PreflightError;
 use self::member::{Seen, Stage, short};
 use crate::{
-    api::{CallError, Caller},
+    api::{Answer, CallError, Caller},
     feed::{self, Source},
     path::object_path,
     view::{Bare, Meta},
@@ -133,7 +133,7 @@ impl Runner<'_> {
         };
         let (pods, _) = feed::list::<Bare>(&self.caller.client, &source)
             .await
-            .map_err(PreflightError::List)?;
+            .map_err(|error| PreflightError::List(Answer(error)))?;
         let ours = pods.iter().map(|pod| &pod.metadata);
         let ours = ours.filter(|meta| is_ours(meta, self.namespace, self.owner));
         self.delete(ours).await
@@ -359,9 +359,9 @@ impl Runner<'_> {
             fields: Some(format!("metadata.name={name}")),
         };
         let listed = feed::list::<Bare>(&self.caller.client, &source).await;
-        let (pods, _) = listed.map_err(|source| PreflightError::ListLeader {
+        let (pods, _) = listed.map_err(|error| PreflightError::ListLeader {
             pod: name.to_owned(),
-            source,
+            answer: Answer(error),
         })?;
         Ok(pods.into_iter().next().map(|pod| pod.metadata.uid))
     }

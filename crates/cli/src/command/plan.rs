@@ -109,6 +109,11 @@ pub(super) fn run(args: &Plan, printer: &mut Printer) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
     let (name, request) = request::of(args)?;
+    if args.emit.is_some() && request.tuning != Tuning::default() {
+        let message = "`--emit job` writes a job that trains all weights with AdamW on the GPU";
+        let hint = "leave out `--lora`, `--qlora`, `--optimizer` and `--offload`";
+        return Err(Failure::new(message).hint(hint));
+    }
     let found = search(&request);
     let report = report(args, name, &request, &found)?;
     if let Some(folder) = &args.svg {
@@ -196,19 +201,21 @@ fn report(args: &Plan, name: String, request: &Request, found: &Found) -> Result
 fn best(args: &Plan, request: &Request, candidate: &Candidate) -> Result<Best, Failure> {
     let tokens = request::tokens(args, request)?;
     let hourly = args.on.price.unwrap_or(request.cluster.gpu.hourly);
+    let hourly = request::not_negative("--price", hourly)?;
     let nodes = request.cluster.gpus.div_ceil(request.cluster.gpu.per_node);
     let rates = request::rates(&args.recovery)?;
     let trained_parameters = request.tuning.trained(&request.shape);
+    let storage = args.recovery.storage.unwrap_or(2.0 * f64::from(nodes));
     let outlay = recovery::recovery(&Recovery {
         gpus: request.cluster.gpus,
         per_node: request.cluster.gpu.per_node,
         parameters: trained_parameters,
         rate: rates.iter().map(|component| component.rate).sum(),
-        storage: 1e9 * args.recovery.storage.unwrap_or(2.0 * f64::from(nodes)),
+        storage: 1e9 * request::positive("--storage", storage)?,
         saving: request::saving(args.recovery.saving),
-        restart_seconds: args.recovery.restart,
+        restart_seconds: request::not_negative("--restart", args.recovery.restart)?,
         train_seconds: tokens / candidate.tokens_per_second,
-        repair_seconds: 3_600.0 * args.recovery.repair,
+        repair_seconds: 3_600.0 * request::not_negative("--repair", args.recovery.repair)?,
     });
     let order = args.groups.map(|order| match order {
         GroupOrder::Megatron => Order::Megatron,

@@ -180,7 +180,7 @@ fn figures(args: &Simulate) -> Result<Figures, Failure> {
 }
 
 /// What most of the lost time goes to, and what to change first.
-fn first_change(outlook: &Outlook) -> Option<String> {
+fn first_change(outlook: &Outlook, path: Path) -> Option<String> {
     let total: f64 = outlook.phases.values().sum();
     let (phase, seconds) = outlook
         .phases
@@ -194,7 +194,12 @@ fn first_change(outlook: &Outlook) -> Option<String> {
         Phase::Stalled => ("failures that are not detected yet", "detect hangs sooner"),
         Phase::Restarting => (
             "restarting",
-            "use a shorter restart path, such as `--path standby`",
+            match path {
+                Path::Requeue | Path::Replace => {
+                    "use a shorter restart path, such as `--path standby`"
+                }
+                Path::Standby | Path::InPlace => "shorten the restart of processes",
+            },
         ),
         Phase::Queued | Phase::Placing => ("waiting for machines", "keep more standbys"),
         _ => return None,
@@ -261,7 +266,7 @@ fn text(report: &Report, args: &Simulate, bar: &[String]) -> String {
             words::counted(u64::try_from(args.jobs.len()).unwrap_or(u64::MAX), "job")
         ));
     }
-    if let Some(change) = first_change(outlook) {
+    if let Some(change) = first_change(outlook, world.path) {
         say(&format!("do first    {change}"));
     }
     say("");

@@ -70,6 +70,9 @@ fn invalid_input_refused_in_one_sentence() {
         "plan --model llama3-8b --network carrier-pigeon",
         "plan --model llama3-8b --precision fp3",
         "plan --model llama3-8b --tokens many",
+        "plan --model llama3-8b --storage 0",
+        "plan --model llama3-8b --gpus 48 --cp 3",
+        "plan --model llama3-8b --lora rank=16 --emit job",
         "plan --layers 32 --hidden 4096 --heads 0",
         "plan --model llama3-405b --gpu A100-40GB --gpus 64",
         "plan --config config.json",
@@ -77,6 +80,7 @@ fn invalid_input_refused_in_one_sentence() {
         "simulate --gpus 0",
         "simulate --bad-share 2",
         "simulate --days -1",
+        "simulate --restart nan",
         "simulate --job broken.csv",
     ];
     let outcomes: Vec<_> = lines

@@ -192,11 +192,36 @@ pub enum EventReason {
 }
 
 impl EventReason {
+    /// The word, which programs of others match on: it stays where the variant is renamed.
+    fn word(self) -> &'static str {
+        match self {
+            Self::FabricAdded => "FabricAdded",
+            Self::FabricDisagrees => "FabricDisagrees",
+            Self::Failed => "Failed",
+            Self::Preempted => "Preempted",
+            Self::PreflightFailed => "PreflightFailed",
+            Self::PreflightNotRun => "PreflightNotRun",
+            Self::PreflightPassed => "PreflightPassed",
+            Self::Refused => "Refused",
+            Self::Restarting => "Restarting",
+            Self::Resumed => "Resumed",
+            Self::SeatsGivenBack => "SeatsGivenBack",
+            Self::Succeeded => "Succeeded",
+            Self::Suspended => "Suspended",
+            Self::TransportMismatch => "TransportMismatch",
+            Self::TransportUnexpected => "TransportUnexpected",
+            Self::TransportVerified => "TransportVerified",
+            Self::UnfitNodes => "UnfitNodes",
+            Self::WaitingForFabric => "WaitingForFabric",
+            Self::WaitingForPreflight => "WaitingForPreflight",
+        }
+    }
+
     /// The reason of an event on a job of `kind`: as those of the Go operators it begins with the kind, unless they have no such event.
     pub fn of(self, kind: Kind) -> String {
         match self {
-            Self::Refused => "Refused".to_owned(),
-            reason => format!("{kind}{reason:?}"),
+            Self::Refused => self.word().to_owned(),
+            reason => format!("{kind}{}", reason.word()),
         }
     }
 

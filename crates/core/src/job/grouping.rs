@@ -14,6 +14,7 @@ pub(super) fn ensure_group(pass: &mut Pass<'_>) -> bool {
         Grouping::Unused => return true,
         Grouping::Unknown => Reason::CheckingPodGroup,
         Grouping::Unable(why) => Reason::NoPodGroup { why: why.clone() },
+        Grouping::Taken(refusal) => refusal.reason(0),
         Grouping::Missing => {
             pass.actions.push(Action::ApplyGroup);
             Reason::CreatingPodGroup

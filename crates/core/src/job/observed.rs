@@ -137,8 +137,10 @@ pub enum Grouping {
     Unused,
     /// Not looked up yet.
     Unknown,
-    /// It cannot be created, and why.
+    /// The cluster has no such kind, and why.
     Unable(String),
+    /// An object of another owner has its name.
+    Taken(Refusal),
     /// It does not exist, and can be created.
     Missing,
     /// It exists.

@@ -20,6 +20,8 @@ use crate::{
 pub(super) const STALE_RETRY: Duration = Duration::from_secs(1);
 /// How soon actions are checked again where no watch event shows their effect.
 const RECHECK: Duration = Duration::from_secs(30);
+/// How soon a job is decided on again whose output should have been read meanwhile.
+const READ_AGAIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct Pass<'a> {
@@ -248,7 +250,9 @@ impl<'a> Pass<'a> {
         );
         self.spend_time_since(turn.since.unwrap_or(self.now), turn.phase);
         if let Some(at) = turn.turns_at {
-            self.wake(at);
+            // What was read last may be older than this: then the silence is over or not, and only the next reading shows it.
+            let soon = self.now.checked_add(READ_AGAIN).unwrap_or(at);
+            self.wake(if at > self.now { at } else { soon });
         }
     }
 

@@ -1,5 +1,5 @@
-//! Objects beside a job, judged for what they are: Services and monitors, claims, autoscalers, schedules, groups,
-//! quotas, Secrets and the values of a chart.
+//! Objects beside a job, judged for what they are: Services and monitors, claims, autoscalers, schedules, quotas,
+//! Secrets and the values of a chart.
 
 use super::{
     advice::{Advice, Look, ODD, RISKY, WRONG, rule},

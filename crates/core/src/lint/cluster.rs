@@ -12,6 +12,7 @@ use super::{
     advice::{Advice, Look, RISKY, WRONG, rule},
     companions::{Companion, Companions, at},
     fabric::network::attachments,
+    objects,
     scene::Scene,
 };
 use crate::{
@@ -72,7 +73,9 @@ pub fn namespaces(files: &[&File], namespace: &str) -> BTreeSet<String> {
     };
     let companions = Companions::default();
     let mut needed = BTreeSet::new();
-    for document in files.iter().flat_map(|file| &file.documents) {
+    let inner: Vec<_> = files.iter().flat_map(|file| objects::inner(file)).collect();
+    let documents = files.iter().flat_map(|file| &file.documents);
+    for document in documents.chain(inner.iter().map(|inner| &inner.document)) {
         let document = document.as_named();
         let Some(job) = spec::check(&document).job else {
             continue;

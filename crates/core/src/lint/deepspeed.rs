@@ -222,8 +222,8 @@ fn wrong_stage(json: &Json) -> Option<String> {
     }
 }
 
-/// What a configuration says against itself.
-fn contradiction(json: &Json) -> Option<String> {
+/// What a configuration says against itself, and the key where it does.
+fn contradiction(json: &Json) -> Option<(&'static str, String)> {
     let number = |key: &str| json.get(key).and_then(Json::as_u64);
     let on = |key: &str| {
         json.get(key)
@@ -232,16 +232,17 @@ fn contradiction(json: &Json) -> Option<String> {
             == Some(true)
     };
     if on("fp16") && on("bf16") {
-        return Some("`fp16` and `bf16` are both enabled".to_owned());
+        return Some(("bf16", "`fp16` and `bf16` are both enabled".to_owned()));
     }
     let total = number("train_batch_size")?;
     let micro = number("train_micro_batch_size_per_gpu")?;
     let steps = number("gradient_accumulation_steps").unwrap_or(1);
     let product = micro.saturating_mul(steps);
     (product > 0 && total % product != 0).then(|| {
-        format!(
+        let message = format!(
             "`train_batch_size` is {total}, which is no multiple of {micro} per GPU × {steps} steps"
-        )
+        );
+        ("train_batch_size", message)
     })
 }
 
@@ -249,8 +250,8 @@ fn contradicts(rule: &Rule, companion: &Companion<'_>, _: &Companions<'_>) {
     const HINT: &str = "make the configuration agree with itself";
     if companion.kind.is_empty() && is_deepspeed(companion.tree) {
         let json = companion.tree.to_json();
-        let wrong = contradiction(&json).map(|wrong| ("train_batch_size", wrong));
-        let wrong = wrong.or_else(|| Some(("zero_optimization", wrong_stage(&json)?)));
+        let wrong =
+            contradiction(&json).or_else(|| Some(("zero_optimization", wrong_stage(&json)?)));
         if let Some((key, wrong)) = wrong {
             companion.place.key(key).report_with(rule, wrong, HINT);
         }
@@ -268,7 +269,7 @@ fn contradicts(rule: &Rule, companion: &Companion<'_>, _: &Companions<'_>) {
             continue;
         }
         let json = serde_json::from_str(text).ok();
-        if let Some(wrong) = json.and_then(|json| contradiction(&json)) {
+        if let Some((_, wrong)) = json.and_then(|json| contradiction(&json)) {
             let place = companion.place.key("data").key(&entry.key);
             place.report_with(rule, wrong, HINT);
         }

@@ -172,10 +172,17 @@ fn secrets(rule: &Rule, scene: &Scene<'_>) {
             let (name, value) = option.text.split_once('=').unwrap_or((option.text, next));
             let named = name.starts_with("--") && is_secret(&name.replace('-', "_"), value);
             let known = has_known_form(option.text);
-            if named && !value.starts_with('-') || known && !command.is_shell {
+            let named = named && !value.starts_with('-');
+            if named || known && !command.is_shell {
+                // The name of an option, and never the secret itself.
+                let message = if named {
+                    format!("the argument `{name}` has a secret in plain text")
+                } else {
+                    "an argument is a secret in plain text".to_owned()
+                };
                 pod.command_at(option.item).report_with(
                     rule,
-                    format!("the argument `{name}` has a secret in plain text"),
+                    message,
                     "pass it by a variable from a Secret with `valueFrom.secretKeyRef`, and change it",
                 );
             }

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{companions::at, objects};
-use crate::spec::{self, Document, Node, Role, Value, annotation};
+use crate::spec::{self, Document, Kind, Node, Role, Value, annotation};
 
 /// Pods of one template, or a Service.
 #[derive(Debug)]
@@ -13,8 +13,8 @@ pub(super) struct Labelled<'a> {
     labels: BTreeMap<&'a str, Option<&'a str>>,
     /// Names of its ports.
     pub(super) ports: BTreeSet<&'a str>,
-    /// Whether a controller adds labels that the files do not show.
-    open: bool,
+    /// Whether a controller adds labels and ports that the files do not show.
+    pub(super) open: bool,
 }
 
 /// All of them.
@@ -72,6 +72,10 @@ impl<'a> Index<'a> {
                     ("training.kubeflow.org/job-role", None),
                     (annotation::ATTEMPT, None),
                 ]);
+                // Pods of this kind have `job-role` instead.
+                if kind == Kind::MpiV2 {
+                    labels.remove("training.kubeflow.org/replica-type");
+                }
                 let template = entry.value.get("template").map(|entry| &entry.value);
                 let spec = template.and_then(|template| at(template, &["spec"]));
                 own_labels(template, &mut labels);
@@ -85,6 +89,11 @@ impl<'a> Index<'a> {
             return;
         }
         let kind = document.kind().unwrap_or_default();
+        // A `Job` of Volcano is another one.
+        let version = document.api_version().unwrap_or_default();
+        let of_kubernetes =
+            version == "v1" || version.starts_with("apps/") || version.starts_with("batch/");
+        let open = !of_kubernetes || !PLAIN.contains(&kind);
         let mut found = Vec::new();
         objects::pod_specs(&document.tree, None, &mut found);
         for (holder, spec) in found {
@@ -103,7 +112,7 @@ impl<'a> Index<'a> {
                 _ => {}
             }
             own_labels(holder, &mut labels);
-            self.push(namespace, labels, port_names(spec), !PLAIN.contains(&kind));
+            self.push(namespace, labels, port_names(spec), open);
         }
     }
 
@@ -179,10 +188,11 @@ fn own_labels<'a>(template: Option<&'a Node>, labels: &mut BTreeMap<&'a str, Opt
     }
 }
 
-/// The names of the ports of the containers of a pod.
+/// The names of the ports of the containers of a pod, sidecars among the init containers included.
 fn port_names(spec: &Node) -> BTreeSet<&str> {
     let containers = items(spec, "containers").iter();
     containers
+        .chain(items(spec, "initContainers"))
         .flat_map(|container| names_of(container, "ports"))
         .collect()
 }

@@ -272,11 +272,11 @@ fn no_shared_memory(rule: &Rule, scene: &Scene<'_>) {
             match gpus {
                 0 => format!(
                     "`/dev/shm` {found}, and the data loader of {} uses it without a GPU, too",
-                    pod.role
+                    pod.owner()
                 ),
                 _ => format!(
                     "`/dev/shm` {found}, a pod of {} has {}",
-                    pod.role,
+                    pod.owner(),
                     counted(gpus, "GPU")
                 ),
             },
@@ -306,7 +306,7 @@ fn small_shared_memory(rule: &Rule, scene: &Scene<'_>) {
                     bytes >> 20,
                     counted(gpus, "GPU")
                 ),
-                format!("give it {}Gi, 8Gi for each GPU", gpus * 8),
+                format!("give it {}Gi, 8Gi for each GPU", gpus.saturating_mul(8)),
             );
         }
     }
@@ -339,10 +339,10 @@ fn shared_memory_above_limit(rule: &Rule, scene: &Scene<'_>) {
                 place.key("sizeLimit").report_with(
                     rule,
                     format!(
-                        "`{path}` may grow to {} GiB, the container `{}` may use {} GiB in all",
-                        size >> 30,
+                        "`{path}` may grow to {} MiB, the container `{}` may use {} MiB in all",
+                        size >> 20,
                         container.name,
-                        limit >> 30
+                        limit >> 20
                     ),
                     format!("raise the memory limit, or give `{path}` at most half of it"),
                 );
@@ -447,7 +447,10 @@ fn too_few_cpus(rule: &Rule, scene: &Scene<'_>) {
                     counted(gpus, "GPU"),
                     thousandths(milli / i128::from(gpus))
                 ),
-                format!("ask for at least {} CPUs, 2 for each GPU", gpus * 2),
+                format!(
+                    "ask for at least {} CPUs, 2 for each GPU",
+                    gpus.saturating_mul(2)
+                ),
             );
         }
     }
@@ -493,7 +496,7 @@ fn no_requests(rule: &Rule, scene: &Scene<'_>) {
         if !states(requests) && !states(limits(pod.trainer)) {
             place.report_with(
                 rule,
-                format!("the pods of {} ask for neither CPU nor memory", pod.role),
+                format!("the pods of {} ask for neither CPU nor memory", pod.owner()),
                 "add `requests` for both",
             );
         }

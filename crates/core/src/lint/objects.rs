@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::scene::{PodPlaces, Template};
 use crate::{
-    finding::Span,
+    finding::{Span, catalogue},
     spec::{
         self, Collector, Document, File, Framework, Job, JobName, JobSettings, Kind, Namespace,
         Node, Place, PyTorch, RoleInFile, RunPolicy, Value, decode, push_index, push_key,
@@ -189,9 +189,17 @@ fn has_variables(node: &Node) -> bool {
 /// The pod templates of an object, or of `part`s of one.
 pub(super) fn templates<'a>(root: &Place<'a>, tree: &'a Node, part: bool) -> Vec<Template<'a>> {
     let mut found = Vec::new();
+    let unheard = Collector::default();
     let replicas = if part { 2 } else { 1 };
     if part || has_pods(tree) {
-        collect(tree, root, None, replicas, part, &mut found);
+        collect(tree, root, None, replicas, part, &unheard, &mut found);
+    }
+    if unheard.is_overfull() {
+        root.report_with(
+            &catalogue::TOO_MANY_VALUES,
+            "the pods of the document have too many objects in them, not all are checked",
+            "split it into several documents",
+        );
     }
     found
 }
@@ -203,14 +211,17 @@ fn collect<'a>(
     holder: Option<(&'a Node, &Place<'a>)>,
     replicas: u32,
     part: bool,
+    unheard: &Collector,
     found: &mut Vec<Template<'a>>,
 ) {
-    let unheard = Collector::default();
+    if unheard.is_overfull() {
+        return;
+    }
     match &node.value {
         Value::Map(entries) => {
             let has_key = || OF_PODS.iter().any(|key| node.get(key).is_some());
             if is_pod_spec(node) || part && has_key() {
-                let mut spec: PodSpec = decode(node, "", &unheard);
+                let mut spec: PodSpec = decode(node, "", unheard);
                 if spec.containers.is_empty() {
                     spec.containers.push(Container::default());
                 }
@@ -219,7 +230,7 @@ fn collect<'a>(
             }
             if part && has_variables(node) {
                 let spec = PodSpec {
-                    containers: vec![decode(node, "", &unheard)],
+                    containers: vec![decode(node, "", unheard)],
                     ..PodSpec::default()
                 };
                 let lone = Some(place.clone());
@@ -237,14 +248,15 @@ fn collect<'a>(
                 if entry.value.is_collection() && !is_object(&entry.value) {
                     let holder = (entry.key == "spec").then_some((node, place));
                     let place = place.key(&entry.key);
-                    collect(&entry.value, &place, holder, replicas, part, found);
+                    collect(&entry.value, &place, holder, replicas, part, unheard, found);
                 }
             }
         }
         Value::List(items) => {
             let items = items.iter().enumerate();
             for (index, item) in items.filter(|(_, item)| !is_object(item)) {
-                collect(item, &place.index(index), None, replicas, part, found);
+                let place = place.index(index);
+                collect(item, &place, None, replicas, part, unheard, found);
             }
         }
         _ => {}
@@ -345,11 +357,10 @@ pub(super) fn holds_for_pods(code: &str, part: bool, has_gpus: bool) -> bool {
 }
 
 /// Kinds that a rule looks at, besides those that go with a job.
-const JUDGED: [&str; 6] = [
+const JUDGED: [&str; 5] = [
     "CronJob",
     "HorizontalPodAutoscaler",
     "Job",
-    "PodGroup",
     "PodMonitor",
     "ServiceMonitor",
 ];

@@ -7,7 +7,7 @@ use super::{
     advice::{Advice, Look, ODD, RISKY, rule},
     scene::{Pod, Scene},
 };
-use crate::spec::{GangBy, Role, Switch, annotation};
+use crate::spec::{GangBy, Kind, Role, Switch, annotation};
 
 mod spread;
 
@@ -141,6 +141,10 @@ fn labels<'a>(scene: &'a Scene<'_>, pod: &'a Pod<'_>) -> BTreeMap<&'a str, Optio
         ("training.kubeflow.org/job-role", None),
         (annotation::ATTEMPT, None),
     ]);
+    // Pods of this kind have `job-role` instead.
+    if scene.job.kind == Kind::MpiV2 {
+        labels.remove("training.kubeflow.org/replica-type");
+    }
     let metadata = pod.template.metadata.as_ref();
     let own = metadata.and_then(|metadata| metadata.labels.as_ref());
     labels.extend(
@@ -280,7 +284,7 @@ fn node_name(rule: &Rule, scene: &Scene<'_>) {
                         1 => "the pod".to_owned(),
                         count => format!("each of the {count} pods"),
                     },
-                    pod.role
+                    pod.owner()
                 ),
                 "use `nodeSelector` or affinity",
             );

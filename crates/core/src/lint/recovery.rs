@@ -202,9 +202,17 @@ fn no_checkpoints(rule: &Rule, scene: &Scene<'_>) {
         return;
     }
     if let Some(pod) = scene.ranks().find(|pod| pod.gpus() > 0) {
+        let message = if chance < CHANCE {
+            "no volume outlives the pods, so any failure loses all progress".to_owned()
+        } else {
+            format!(
+                "no volume outlives the pods: {sum}, a chance of {:.0} % to lose all progress",
+                chance * 100.0
+            )
+        };
         pod.at().key("volumes").report_with(
             rule,
-            format!("no volume outlives the pods: {sum}, a chance of {:.0} % to lose all progress", chance * 100.0),
+            message,
             "mount a claim with `ReadWriteMany` and save to it, or state `activeDeadlineSeconds` for a short run",
         );
     }
@@ -283,7 +291,7 @@ fn read_write_once(rule: &Rule, scene: &Scene<'_>) {
                 .iter()
                 .filter(users)
                 .map(|pod| pod.replicas)
-                .sum();
+                .fold(0, u32::saturating_add);
             if once && !modes.is_empty() && pods > 1 {
                 let place = pod
                     .at()

@@ -39,6 +39,8 @@ pub(super) struct Pod<'a> {
     /// The container that trains.
     pub(super) trainer: &'a Container,
     trainer_index: usize,
+    /// Whether it is a pod of one of our jobs.
+    in_job: bool,
     /// The place of the role.
     pub(super) place: Place<'a>,
     /// The place of the template, of its `spec`, and of the container where there is one by itself.
@@ -88,6 +90,7 @@ impl<'a> Scene<'a> {
                 spec: pod_spec,
                 trainer: pod_spec.containers.get(trainer_index)?,
                 trainer_index,
+                in_job: true,
                 places: PodPlaces {
                     spec: template.key("spec"),
                     template,
@@ -128,6 +131,7 @@ impl<'a> Scene<'a> {
                 spec,
                 trainer: spec.containers.get(trainer_index)?,
                 trainer_index,
+                in_job: false,
                 place: found.place.clone(),
                 places: found.places.clone(),
             })
@@ -217,6 +221,15 @@ impl<'a> Scene<'a> {
 }
 
 impl<'a> Pod<'a> {
+    /// Whose pods they are, for a sentence: the role of a job.
+    pub(super) fn owner(&self) -> &'static str {
+        if self.in_job {
+            self.role.name()
+        } else {
+            "the object"
+        }
+    }
+
     /// The place of the pod's `spec`.
     pub(super) fn at(&self) -> Place<'a> {
         self.places.spec.clone()

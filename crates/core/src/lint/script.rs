@@ -77,6 +77,8 @@ pub(super) fn lines_of_all_ranks(text: &str) -> Vec<(usize, &str)> {
     let indent = |line: &str| line.len() - line.trim_start().len();
     // The `if`s around a line that ask for a rank.
     let mut guards: Vec<usize> = Vec::new();
+    // Whether a decorator above the line asks for one, which is about the function below it.
+    let mut decorated = false;
     let mut found = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let trimmed = line.trim();
@@ -88,9 +90,11 @@ pub(super) fn lines_of_all_ranks(text: &str) -> Vec<(usize, &str)> {
         if guards.is_empty() {
             found.push((index + 1, line));
         }
-        if asks_for_rank(trimmed) {
+        let asks = asks_for_rank(trimmed);
+        if asks || decorated {
             guards.push(depth);
         }
+        decorated = trimmed.starts_with('@') && (asks || decorated);
     }
     found
 }
@@ -117,11 +121,11 @@ mod tests {
 
     #[test]
     fn lines_that_one_rank_runs_are_left_out() {
-        let text = "import os\nif rank == 0:\n    save('/a')\n    if x:\n        save('/b')\nsave('/c')\n# save('/d')\nif dist.get_rank() == 0:\n    save('/e')\nelse:\n    load('/f')\n";
+        let text = "import os\nif rank == 0:\n    save('/a')\n    if x:\n        save('/b')\nsave('/c')\n# save('/d')\nif dist.get_rank() == 0:\n    save('/e')\nelse:\n    load('/f')\n@rank_zero_only\ndef keep():\n    save('/g')\nsave('/h')\n";
         let found: Vec<usize> = lines_of_all_ranks(text)
             .into_iter()
             .map(|(number, _)| number)
             .collect();
-        assert_eq!(found, [1, 2, 6, 8, 10, 11]);
+        assert_eq!(found, [1, 2, 6, 8, 10, 11, 12, 13, 15]);
     }
 }

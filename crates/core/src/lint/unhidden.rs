@@ -39,6 +39,17 @@ const COUNTING: [&str; 12] = [
 /// Rules that go by the name of the job.
 const BY_NAME: [&str; 2] = ["TY156", "TY501"];
 
+/// Rules that look for objects in the namespace of the job.
+const BY_NAMESPACE: [&str; 12] = [
+    "TY208", "TY212", "TY303", "TY323", "TY402", "TY415", "TY503", "TY605", "TY609", "TY615",
+    "TY701", "TY912",
+];
+
+/// Whether the rule with `code` looks for objects in the namespace of what it judges.
+pub(super) fn goes_by_namespace(code: &str) -> bool {
+    BY_NAMESPACE.contains(&code)
+}
+
 /// Whether `finding` may only be there because of one of `errors`.
 pub(super) fn follows(finding: &Finding, errors: &[&Finding]) -> bool {
     errors.iter().any(|error| {
@@ -46,7 +57,8 @@ pub(super) fn follows(finding: &Finding, errors: &[&Finding]) -> bool {
         let by_place = !LEAVE_THE_REST.contains(&code) && overlaps(&finding.path, &error.path);
         let by_count = UNCOUNTED.contains(&code) && COUNTING.contains(&finding.code);
         let by_name = code == catalogue::BAD_NAME.code && BY_NAME.contains(&finding.code);
-        by_place || by_count || by_name
+        let by_namespace = code == catalogue::BAD_NAMESPACE.code && goes_by_namespace(finding.code);
+        by_place || by_count || by_name || by_namespace
     })
 }
 

@@ -382,7 +382,30 @@ impl World {
                 10_000.0,
             ),
         ];
-        for (what, found, least, most) in numbers {
+        let seconds = [
+            ("seconds to restart", self.path_seconds.requeue),
+            ("seconds to restart", self.path_seconds.replace),
+            ("seconds to restart", self.path_seconds.standby),
+            ("seconds to restart", self.path_seconds.in_place),
+            (
+                "seconds until a checkpoint is durable",
+                self.checkpoints.safe_after,
+            ),
+            ("seconds of an automatic repair", self.repair.automatic),
+            ("seconds of a manual repair", self.repair.manual),
+            ("seconds of a preemption", self.preemptions.wait),
+        ]
+        .map(|(what, found)| (what, found, 0.0, year));
+        let counts = [
+            ("standbys", self.spares.standbys),
+            ("idle machines", self.spares.pool),
+            (
+                "machines lost in a correlated failure",
+                self.bursts.machines,
+            ),
+        ]
+        .map(|(what, found)| (what, f64::from(found), 0.0, f64::from(MOST_MACHINES)));
+        for (what, found, least, most) in numbers.into_iter().chain(seconds).chain(counts) {
             if !(least..=most).contains(&found) {
                 return Err(WorldError::Range {
                     what,

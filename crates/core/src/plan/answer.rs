@@ -111,12 +111,18 @@ pub fn what_ifs(request: &Request, best: &Candidate) -> Vec<WhatIf> {
         }),
         ("a link inside the node twice as fast", |request| {
             request.cluster.gpu.link.bandwidth *= 2.0;
+            if let Some(rates) = &mut request.cluster.rates {
+                rates.link_bandwidth = rates.link_bandwidth.map(|link| 2.0 * link);
+            }
         }),
         ("twice the memory", |request| {
             request.cluster.gpu.memory_gib *= 2.0;
         }),
         ("twice the memory bandwidth", |request| {
             request.cluster.gpu.memory_bandwidth *= 2.0;
+            if let Some(rates) = &mut request.cluster.rates {
+                rates.memory_bandwidth *= 2.0;
+            }
         }),
         ("a batch twice as large", |request| {
             request.global_batch = request.global_batch.saturating_mul(2);
@@ -203,7 +209,8 @@ impl Misfit {
     pub fn sentence(&self, cluster: &Cluster) -> String {
         let Some((layout, memory)) = &self.nearest else {
             return format!(
-                "no valid layout: the batch, the layers and the heads share no divisor with {} GPUs",
+                "no valid layout on {} GPUs: under the given options no tensor × pipeline × context × data divides the \
+                 heads, the layers, the sequence and the batch",
                 cluster.gpus
             );
         };
@@ -238,10 +245,14 @@ pub fn misfit(request: &Request, found: &Found) -> Misfit {
         .map(|batch| format!("use a global batch of {batch}"));
     let more = [2, 4, 8, 16, 32, 64].into_iter().find(|times| {
         let batch = request.global_batch.max(nodes(*times));
-        fits(&|changed| {
-            changed.cluster.gpus = nodes(*times);
-            changed.global_batch = batch.next_multiple_of(nodes(*times));
-        })
+        batch
+            .checked_next_multiple_of(nodes(*times))
+            .is_some_and(|batch| {
+                fits(&|changed| {
+                    changed.cluster.gpus = nodes(*times);
+                    changed.global_batch = batch;
+                })
+            })
     });
     let larger = gpus()
         .iter()
@@ -271,7 +282,7 @@ fn batches_near(request: &Request) -> Vec<u32> {
     [gpus / 8, gpus / 4, gpus / 2, gpus]
         .into_iter()
         .filter(|step| *step > 0)
-        .map(|step| request.global_batch.next_multiple_of(step))
+        .filter_map(|step| request.global_batch.checked_next_multiple_of(step))
         .filter(|batch| *batch != request.global_batch)
         .collect()
 }

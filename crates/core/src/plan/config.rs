@@ -154,8 +154,10 @@ impl Config<'_> {
     fn embeddings(&self) -> Embeddings {
         match self.object.get("tie_word_embeddings") {
             Some(Value::Bool(false)) => Embeddings::Untied,
-            // Tied is the library's own default, and families that untie may leave it out.
-            None if self.mlp() == Mlp::Gated => Embeddings::Untied,
+            // Tied is the library's own default, and families that untie may leave it out; Gemma leaves it out and ties.
+            None if self.mlp() == Mlp::Gated && !self.family().starts_with("gemma") => {
+                Embeddings::Untied
+            }
             _ => Embeddings::Tied,
         }
     }
@@ -270,6 +272,11 @@ mod tests {
                     "moe_intermediate_size":2048,"n_shared_experts":1,"first_k_dense_replace":3,
                     "q_lora_rank":1536,"kv_lora_rank":512,"qk_rope_head_dim":64,"qk_nope_head_dim":128,
                     "v_head_dim":128,"tie_word_embeddings":false}"#,
+            ),
+            (
+                "gemma2-9b",
+                r#"{"model_type":"gemma2","num_hidden_layers":42,"hidden_size":3584,"num_attention_heads":16,
+                    "num_key_value_heads":8,"head_dim":256,"intermediate_size":14336,"vocab_size":256000}"#,
             ),
         ];
         for (name, text) in cases {

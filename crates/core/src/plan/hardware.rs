@@ -166,7 +166,7 @@ pub struct Unknown {
 }
 
 /// Other names of GPUs. A name without its memory is the larger part, which the answer names in full.
-static ALIASES: [(&str, &str); 21] = [
+static ALIASES: [(&str, &str); 24] = [
     ("v100", "V100-32GB"),
     ("a100", "A100-80GB"),
     ("a800", "A800-80GB"),
@@ -185,9 +185,12 @@ static ALIASES: [(&str, &str); 21] = [
     ("t4-16gb", "T4"),
     ("a6000", "RTX-A6000"),
     ("6000-ada", "RTX-6000-Ada"),
+    ("rtx-6000-ada-generation", "RTX-6000-Ada"),
     ("mi300x-192gb", "MI300X"),
     ("mi325x-256gb", "MI325X"),
     ("rtx-pro-6000-blackwell", "RTX-PRO-6000"),
+    ("rtx-pro-6000-blackwell-server", "RTX-PRO-6000"),
+    ("rtx-pro-6000-blackwell-workstation", "RTX-PRO-6000"),
 ];
 
 /// Parts of a name that say who made the GPU and how it is mounted, not which it is. A `PCIe` part is another GPU, so
@@ -326,6 +329,11 @@ mod tests {
             ("A10", "A10"),
             ("A10G", "A10G"),
             ("Tesla T4", "T4"),
+            ("NVIDIA RTX 6000 Ada Generation", "RTX-6000-Ada"),
+            (
+                "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+                "RTX-PRO-6000",
+            ),
             ("TPU v5e", "TPU-v5e"),
             ("Gaudi 3", "Gaudi3"),
             ("H100-96GB-HBM2e", "H100-96GB-HBM2e"),

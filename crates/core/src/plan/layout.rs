@@ -167,7 +167,7 @@ impl Layout {
     /// The arguments by which Megatron-LM trains a model of `layers` layers in this layout. The number of
     /// data ranks is not among them: it follows from all ranks.
     pub fn megatron_arguments(&self, layers: u32) -> Vec<String> {
-        let stage = self.stage_layers(layers);
+        let chunk = (self.stage_layers(layers) / self.interleave.max(1)).max(1);
         let mut words = Vec::new();
         let mut option = |name: &str, value: &dyn ToString| {
             words.extend([format!("--{name}"), value.to_string()]);
@@ -181,7 +181,6 @@ impl Layout {
             option("expert-model-parallel-size", &self.expert);
         }
         if self.interleave > 1 {
-            let chunk = (stage / self.interleave).max(1);
             option("num-layers-per-virtual-pipeline-stage", &chunk);
         }
         match self.recompute {
@@ -190,7 +189,8 @@ impl Layout {
             Recompute::Half | Recompute::Full => {
                 let half = self.recompute == Recompute::Half;
                 let (method, of) = if half {
-                    ("block", stage.div_ceil(2))
+                    // Megatron counts them in each chunk.
+                    ("block", chunk.div_ceil(2))
                 } else {
                     ("uniform", 1)
                 };
@@ -204,6 +204,25 @@ impl Layout {
         }
         if self.sharding != Sharding::None {
             words.push("--use-distributed-optimizer".to_owned());
+        }
+        let strategy = match self.sharding {
+            Sharding::None | Sharding::Zero1 => None,
+            Sharding::Zero2 => Some("optim_grads"),
+            Sharding::Zero3 => Some("optim_grads_params"),
+        };
+        if let Some(strategy) = strategy {
+            // The distributed optimizer alone shares no gradients and no weights.
+            words.extend(
+                [
+                    "--use-megatron-fsdp",
+                    "--data-parallel-sharding-strategy",
+                    strategy,
+                    "--no-gradient-accumulation-fusion",
+                    "--ckpt-format",
+                    "fsdp_dtensor",
+                ]
+                .map(str::to_owned),
+            );
         }
         words
     }
@@ -303,12 +322,23 @@ mod tests {
             sequence_parallel: true,
             ..Layout::single()
         };
+        let weights = Layout {
+            data: 8,
+            sharding: Sharding::Zero3,
+            ..Layout::single()
+        };
         let cases = [
+            (
+                weights,
+                "--tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 --use-distributed-optimizer \
+                 --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params \
+                 --no-gradient-accumulation-fusion --ckpt-format fsdp_dtensor",
+            ),
             (
                 divided,
                 "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 --context-parallel-size 2 \
                  --expert-model-parallel-size 8 --num-layers-per-virtual-pipeline-stage 8 \
-                 --recompute-granularity full --recompute-method block --recompute-num-layers 20 \
+                 --recompute-granularity full --recompute-method block --recompute-num-layers 4 \
                  --sequence-parallel --use-distributed-optimizer",
             ),
             (

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::{
     hardware::{self, Cluster, GIB, Gpu, Precision, Rates},
-    rows::{Judged, predict_with},
+    rows::{Judged, predict},
     shape::of,
     time::Machine,
 };
@@ -215,6 +215,17 @@ pub fn calibrate(measured: &Measured) -> Result<Profile, ProfileError> {
             });
         }
     }
+    for product in &measured.products {
+        // A time of 0 has no logarithm, so that no share would fit it.
+        if !(1e-9..=1e3).contains(&product.seconds) {
+            return Err(ProfileError::Range {
+                field: "seconds",
+                found: product.seconds,
+                least: 1e-9,
+                most: 1e3,
+            });
+        }
+    }
     let attention = |narrow: bool| {
         let shares = |pass: fn(&Attention) -> f64, times: f64| {
             let mut found: Vec<f64> = measured
@@ -291,7 +302,8 @@ fn filled_operations(shape: &Attention) -> f64 {
     whole * (s + 512.0) / s
 }
 
-/// Fits the share of the peak of `gpu` to runs of one's own; the rest stays the table's.
+/// Fits the share of the peak of the first run's GPU to runs of one's own. Memory stays the table's, and attention that of
+/// `scaled_dot_product_attention`, as measured on one H200: with these the runs are predicted here and in later plans.
 pub fn learn(judged: &[Judged]) -> Result<Profile, ProfileError> {
     let few = |found: usize, gpu: &str| ProfileError::Few {
         what: format!("{found} runs in bf16 with a step time"),
@@ -307,11 +319,20 @@ pub fn learn(judged: &[Judged]) -> Result<Profile, ProfileError> {
     if own.is_empty() {
         return Err(few(0, gpu.name));
     }
+    let rates = |share: f64| Rates {
+        share,
+        memory_bandwidth: gpu.memory_bandwidth * super::time::MEMORY_SHARE,
+        tile_start: super::time::TILE_START,
+        attention64: [0.47, 0.37],
+        attention128: [0.58, 0.50],
+        link_bandwidth: None,
+    };
     let errors = |share: f64| -> Vec<f64> {
         own.iter()
             .map(|row| {
-                let seconds = predict_with(&row.run, Some(share)).time.total();
-                (seconds / row.published).ln().abs()
+                let mut run = row.run.clone();
+                run.cluster.rates = Some(rates(share));
+                (predict(&run).time.total() / row.published).ln().abs()
             })
             .collect()
     };
@@ -323,19 +344,11 @@ pub fn learn(judged: &[Judged]) -> Result<Profile, ProfileError> {
             best = (sum, share);
         }
     }
-    let (memory_gib, memory_bandwidth) = (gpu.memory_gib, gpu.memory_bandwidth);
     let profile = Profile {
         version: 1,
         gpu: gpu.name.to_owned(),
-        memory_gib,
-        rates: Rates {
-            share: best.1,
-            memory_bandwidth: memory_bandwidth * super::time::MEMORY_SHARE,
-            tile_start: super::time::TILE_START,
-            attention64: [0.47, 0.37],
-            attention128: [0.58, 0.50],
-            link_bandwidth: None,
-        },
+        memory_gib: gpu.memory_gib,
+        rates: rates(best.1),
         median_error: median(&mut errors(best.1)).unwrap_or(0.0),
         from: format!("{} finished runs", own.len()),
     };

@@ -143,9 +143,11 @@ const USUAL: [f64; 15] = [
 const ROUND_COST: f64 = 0.002;
 /// A checkpoint may take this share of the time until the next: the storage has other users, and retries.
 const WRITING_SHARE: f64 = 0.1;
+/// A job saves at least this often while it trains, however rarely it is expected to fail.
+const LEAST_SAVES: f64 = 4.0;
 
-/// The longest usual time that costs next to nothing against the best one; never one that storage cannot bear or
-/// that nobody sets: five minutes for storage, half a minute for the memory of peers.
+/// The longest usual time that costs next to nothing against the best one and is at most a quarter of the training time; never
+/// one that storage cannot bear or that nobody sets: five minutes for storage, half a minute for the memory of peers.
 fn save_every(with: &Recovery, write: f64, blocking: f64, between: f64, best: f64) -> f64 {
     let at = |interval| expected_ettr(blocking, between, with.restart_seconds, interval);
     let least = match with.saving {
@@ -153,9 +155,11 @@ fn save_every(with: &Recovery, write: f64, blocking: f64, between: f64, best: f6
         Saving::Blocking | Saving::Asynchronous => (write / WRITING_SHARE).max(300.0),
     };
     let bearable = || USUAL.into_iter().filter(|seconds| *seconds >= least);
+    let within = || bearable().filter(|seconds| *seconds <= with.train_seconds / LEAST_SAVES);
     let good = at(best.max(least)) - ROUND_COST;
-    bearable()
+    within()
         .rfind(|seconds| at(*seconds) >= good)
+        .or_else(|| within().max_by(|one, other| at(*one).total_cmp(&at(*other))))
         .or_else(|| bearable().next())
         .unwrap_or(least)
 }
@@ -309,11 +313,20 @@ mod tests {
     fn cadence_is_usual_and_bearable() {
         let mut small = llama3(Saving::Asynchronous);
         (small.gpus, small.parameters, small.storage) = (64, 8e9, 16e9);
+        let mut short = small.clone();
+        short.train_seconds = 5.0 * HOUR;
+        let mut minutes = small.clone();
+        minutes.train_seconds = 600.0;
+        let mut blocking = short.clone();
+        (blocking.saving, blocking.storage) = (Saving::Blocking, 2e9);
         let mut slow = llama3(Saving::Asynchronous);
         slow.storage = 20e9;
         let cases = [
             ("16,384 GPUs", llama3(Saving::Asynchronous), 300.0),
             ("64 GPUs", small, 10_800.0),
+            ("64 GPUs for 5 hours", short, 3_600.0),
+            ("64 GPUs for 10 minutes", minutes, 300.0),
+            ("64 GPUs for 5 hours, blocking", blocking, 3_600.0),
             // 5.7 TB take 284 s.
             ("slow storage", slow, 3_600.0),
             ("in memory", llama3(Saving::InMemory), 60.0),

@@ -40,7 +40,7 @@ impl RingFound {
                 let first = first.map(|(node, why)| format!("{node}: {why}"));
                 let first = first.collect::<Vec<_>>().join("; ");
                 GANG_BANDWIDTH.fail(
-                    format!("it did not finish;  {first}"),
+                    format!("it did not finish; {first}"),
                     needed,
                     "a pair that was not measured alone cannot reach each other, or a node died",
                     "run the preflight again; look at the nodes that are named first",

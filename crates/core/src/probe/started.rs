@@ -26,6 +26,6 @@ pub fn pod_not_placed(why: &str) -> Check {
         format!("no pod started on the node: {why}"),
         "a pod on the node",
         "the node has no free resources, or the pod does not tolerate its taints",
-        "`trainyard nodes` shows free accelerators",
+        "run `trainyard nodes` to see which accelerators are free",
     )
 }

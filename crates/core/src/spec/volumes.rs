@@ -2,7 +2,8 @@
 
 use k8s_openapi::api::core::v1::Volume;
 
-/// Whether a volume outlives its pod and its node, and can be written.
+/// Whether a volume outlives its pod and its node, and can be written. The claim of an `ephemeral` volume is deleted
+/// with its pod.
 pub(crate) fn keeps(volume: &Volume) -> bool {
     volume
         .persistent_volume_claim
@@ -18,7 +19,6 @@ pub(crate) fn keeps(volume: &Volume) -> bool {
             .is_some_and(|csi| csi.read_only != Some(true))
         || volume.cephfs.is_some()
         || volume.glusterfs.is_some()
-        || volume.ephemeral.is_some()
         || volume.flex_volume.is_some()
         || volume.iscsi.is_some()
         || volume.fc.is_some()

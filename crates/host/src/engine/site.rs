@@ -60,7 +60,7 @@ impl Cgroups {
         }
     }
 
-    /// Makes the cgroups of the run, if any container of `job` has a limit; what is to be said where that cannot be.
+    /// Makes the cgroups of the run, if any container of `job` has a limit. Returns a note where that is not possible.
     pub(super) fn make(&mut self, job: &Job, run_id: &str) -> Option<String> {
         let templates = job.roles.values().map(|role| &role.template);
         let specs = templates.filter_map(|template| template.spec.as_ref());
@@ -228,7 +228,7 @@ impl<'a> Site<'a> {
         slots.position(|known| known == slot).unwrap_or(0)
     }
 
-    /// Gives the pod that starts in `slot` its address, and updates the others. What is to be said where that cannot be.
+    /// Gives the pod that starts in `slot` its address, and updates the others. Returns a note where that is not possible.
     pub(super) fn give_address(&mut self, slot: Slot, attempt: u32) -> Option<String> {
         let place = self.place(slot);
         let is_used = self.directory.is_used(place, attempt);

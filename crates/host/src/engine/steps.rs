@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_attempt_begins_anew_and_an_old_one_is_ignored() {
+    fn new_attempt_resets_steps_and_old_one_is_ignored() {
         let now = Timestamp::UNIX_EPOCH;
         let mut steps = Steps::default();
         assert_eq!(

@@ -102,6 +102,7 @@ impl Actor<'_> {
         self.caller
             .delete(&path, name, &params)
             .await
+            .map(drop)
             .map_err(|error| trouble(format!("delete {} `{name}`", api.kind()), error))
     }
 

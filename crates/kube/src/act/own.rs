@@ -160,7 +160,7 @@ impl Actor<'_> {
             preconditions: Some(this(uid)),
             ..DeleteParams::default()
         };
-        self.remove(resource, name, &params).await
+        self.remove(resource, name, &params).await.map(drop)
     }
 
     fn claim(&self, there: &Bare) -> Claim {

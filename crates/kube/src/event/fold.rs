@@ -18,7 +18,7 @@ use trainyard_core::{
 pub(crate) const SINGLE: u32 = 8;
 /// Pods that an Event names.
 pub(crate) const NAMED: usize = 3;
-/// Longest message of an Event; the API refuses more than 1,024 bytes.
+/// Longest message of an Event, below the 1,024 bytes that `events.k8s.io` allows.
 const MESSAGE_BYTES: usize = 1_000;
 
 /// What happened to a pod.

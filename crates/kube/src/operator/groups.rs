@@ -9,7 +9,7 @@ use serde::Deserialize;
 use tokio::sync::Notify;
 use tracing::{debug, info, warn};
 use trainyard_core::{
-    job::Grouping,
+    job::{Grouping, Refusal},
     launch::{Claim, Claimant, GangScheduler, GroupApi, Plan},
     spec::Job,
 };
@@ -85,11 +85,11 @@ impl Operator {
         match store.group(api, key) {
             None => Grouping::Missing,
             Some(there) if *there.owner != *view.metadata.uid => {
-                let message = taken(key, view, api, there);
+                let refusal = taken(key, view, api, there);
                 // Nothing else would wake the job when the name is free.
                 store.wait_for_groups(api, key);
                 self.caller.metrics.refused(cause::NAME_TAKEN);
-                Grouping::Unable(message)
+                Grouping::Taken(refusal)
             }
             Some(there) => Grouping::There {
                 current: made.is_some_and(|made| made == as_applied(group, &there.queue)),
@@ -161,14 +161,17 @@ impl Operator {
     }
 }
 
-/// The message for a pod group of another owner that has the job's name.
-fn taken(key: &JobKey, view: &JobView, api: GroupApi, there: &GroupEntry) -> String {
+/// Why there is no pod group: one of another owner has the job's name.
+fn taken(key: &JobKey, view: &JobView, api: GroupApi, there: &GroupEntry) -> Refusal {
     let claimant = Claimant {
         kind: key.kind,
         name: &key.name,
         uid: &view.metadata.uid,
     };
     let claim = Claim::of(claimant, there.controller.as_slice(), there.leaves);
-    let why = claim.refusal(api.kind()).unwrap_or_default();
-    format!("cannot create {} `{}`: {why}", api.kind(), key.name)
+    let tried = format!("create {} `{}`", api.kind(), key.name);
+    Refusal {
+        taken_by: claim.owner().map(str::to_owned),
+        ..Refusal::new(tried, claim.refusal(api.kind()).unwrap_or_default())
+    }
 }

@@ -21,8 +21,10 @@ impl Operator {
 
     /// Forgets how far jobs are, and removes their gauges: the leader reports them, and what stays here is old from now on. Forgets
     /// what it decided about nodes, too: should it lead again, another operator may have decided otherwise, and pods and nodes carry that.
+    /// The same holds for the ends of containers that it reported.
     pub(super) fn forget_what_leaders_know(&self) {
         self.reports.forget_all();
+        self.events.forget_all();
         self.state.store().fleet.forget_decisions();
         self.caller.metrics.forget_jobs();
     }

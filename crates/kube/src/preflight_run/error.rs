@@ -7,7 +7,7 @@ use trainyard_core::{
 };
 
 use super::{LEAVES, LIMIT};
-use crate::api::CallError;
+use crate::api::{Answer, CallError};
 
 /// Why a preflight has no result, or its pods could not be removed.
 #[derive(Debug, Error)]
@@ -33,8 +33,8 @@ pub(crate) enum PreflightError {
     },
     #[error("cannot delete its pods")]
     Delete(#[source] CallError),
-    #[error("cannot list its pods")]
-    List(#[source] kube::Error),
+    #[error("cannot list its pods: {0}")]
+    List(Answer),
     #[error("its pod `{0}` is still terminating after {seconds} s", seconds = LEAVES.as_secs())]
     Terminating(String),
     #[error("the watch of its pods ended")]
@@ -50,12 +50,8 @@ pub(crate) enum PreflightError {
     LeaderEnded { node: String, state: String },
     #[error("cannot read the log of the leader pod")]
     Log(#[source] CallError),
-    #[error("cannot list the leader pod `{pod}`")]
-    ListLeader {
-        pod: String,
-        #[source]
-        source: kube::Error,
-    },
+    #[error("cannot list the leader pod `{pod}`: {answer}")]
+    ListLeader { pod: String, answer: Answer },
     #[error("the leader pod wrote no report; its last log line is: {0}")]
     NoReport(String),
     /// The report is not one of this preflight.

@@ -45,7 +45,14 @@ fn walk(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Fai
             .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         // A link to a folder may point back to this one.
         let is_folder = path.is_dir() && !path.is_symlink();
-        if is_folder && !hidden && depth < MAX_DEPTH {
+        if is_folder && !hidden {
+            if depth >= MAX_DEPTH {
+                let message = format!(
+                    "the folder `{}` is more than {MAX_DEPTH} levels deep",
+                    path.display()
+                );
+                return Err(Failure::new(message).hint("pass it by name"));
+            }
             walk(&path, depth + 1, found)?;
         } else if path.is_file() && is_manifest(&path) {
             found.push(path);

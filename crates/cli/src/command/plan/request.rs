@@ -24,6 +24,8 @@ use super::{calibrate, list};
 const CONFIG_LIMIT: usize = 4 << 20;
 /// Most GPUs of a cluster.
 const MOST_GPUS: u32 = 1 << 20;
+/// Most context ranks that are searched.
+const MOST_CONTEXT: u32 = 128;
 /// Tokens of a step where no batch is given.
 const USUAL_STEP: u32 = 4 << 20;
 /// The same of fine-tuning: about a quarter of a million.
@@ -183,11 +185,13 @@ fn cluster(args: &Plan) -> Result<Cluster, Failure> {
                 "`--gpus-per-node` is 0; it must be at least 1",
             ));
         }
+        // A link that joins more than a node, a rack or a slice, still does.
+        gpu.domain = if gpu.domain == gpu.per_node {
+            per_node
+        } else {
+            gpu.domain.max(per_node)
+        };
         gpu.per_node = per_node;
-        gpu.domain = gpu.domain.max(per_node);
-        if gpu.domain < 72 {
-            gpu.domain = per_node;
-        }
     }
     if let Some(memory) = on.memory {
         gpu.memory_gib = positive("--memory", memory)?;
@@ -262,12 +266,22 @@ pub(super) fn assumptions(args: &Plan, request: &Request) -> Vec<String> {
     assumed
 }
 
-fn positive(flag: &str, value: f64) -> Result<f64, Failure> {
+pub(super) fn positive(flag: &str, value: f64) -> Result<f64, Failure> {
     if value.is_finite() && value > 0.0 {
         Ok(value)
     } else {
         Err(Failure::new(format!(
             "`{flag}` is {value}; it must be greater than 0"
+        )))
+    }
+}
+
+pub(super) fn not_negative(flag: &str, value: f64) -> Result<f64, Failure> {
+    if value.is_finite() && value >= 0.0 {
+        Ok(value)
+    } else {
+        Err(Failure::new(format!(
+            "`{flag}` is {value}; it must be at least 0"
         )))
     }
 }
@@ -319,6 +333,21 @@ fn check_fixed(request: &Request) -> Result<(), Failure> {
         if value == Some(0) {
             return Err(Failure::new(format!(
                 "`--{flag}` is 0; it must be at least 1"
+            )));
+        }
+    }
+    if let Some(context) = fixed.context.filter(|context| *context > 1) {
+        let power = context.is_power_of_two() && context <= MOST_CONTEXT;
+        if !power {
+            return Err(Failure::new(format!(
+                "`--cp` is {context}; it must be a power of 2 up to {MOST_CONTEXT}"
+            )));
+        }
+        if !request.sequence.is_multiple_of(2 * context) {
+            return Err(Failure::new(format!(
+                "`--cp {context}` cuts a sequence into {} parts, which do not divide {} tokens",
+                2 * context,
+                request.sequence
             )));
         }
     }

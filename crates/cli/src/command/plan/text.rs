@@ -251,8 +251,8 @@ fn answers(best: &Best, first: &Candidate, request: &Request) -> Vec<(&'static s
         (
             "train",
             format!(
-                "{:.2} T tokens in {} of training, {} with failures: {} GPU-hours, {} dollars",
-                cost.tokens / 1e12,
+                "{} tokens in {} of training, {} with failures: {} GPU-hours, {} dollars",
+                count(cost.tokens),
                 time(cost.train_seconds),
                 time(cost.elapsed_seconds),
                 rounded(cost.gpu_hours),
@@ -262,11 +262,11 @@ fn answers(best: &Best, first: &Candidate, request: &Request) -> Vec<(&'static s
         (
             "failures",
             format!(
-                "one every {}; {:.0} expected, budget `infrastructure={}`, {} spare nodes",
+                "one every {}; {:.0} expected, budget `infrastructure={}`, {}",
                 time(recovery.mean_time_between_failures),
                 recovery.interruptions,
                 recovery.budget,
-                recovery.spares
+                words::counted(recovery.spares.into(), "spare node")
             ),
         ),
         (
@@ -282,7 +282,7 @@ fn answers(best: &Best, first: &Candidate, request: &Request) -> Vec<(&'static s
                 time(recovery.daly_seconds)
             ),
         ),
-        ("ETTR", bar::trained(Some(recovery.ettr))),
+        ("training", bar::trained(Some(recovery.ettr))),
         (
             "annotation",
             format!("trainyard.dev/parallelism: {}", best.parallelism),
@@ -356,7 +356,8 @@ pub(super) fn advice(
     if request.tuning.offload {
         parts.push("optimizer in host memory".to_owned());
     }
-    let every = words::duration(Duration::from_secs_f64(outlay.save_every_seconds));
+    let every = outlay.save_every_seconds.clamp(0.0, 1e12);
+    let every = words::duration(Duration::from_secs_f64(every));
     parts.push(format!("save every {every}"));
     format!(
         "{}; expect {:.3} s a step ({:.3} to {:.3}){}",
@@ -370,6 +371,17 @@ pub(super) fn advice(
             ""
         }
     )
+}
+
+/// A number of tokens in the unit that has a short number.
+fn count(tokens: f64) -> String {
+    if tokens >= 1e12 {
+        format!("{:.2} T", tokens / 1e12)
+    } else if tokens >= 1e9 {
+        format!("{:.1} B", tokens / 1e9)
+    } else {
+        format!("{:.1} M", tokens / 1e6)
+    }
 }
 
 /// Bytes in the unit that has a short number.

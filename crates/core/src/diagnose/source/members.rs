@@ -31,17 +31,17 @@ impl Members {
     pub(super) fn of_process(&mut self, host: &str, pid: u32, rank: Option<u32>) -> usize {
         // A redacted host name does not count as a name.
         let host = Some(host).filter(|host| !host.is_empty());
-        let known = self.by_pid.entry(pid).or_default();
         let is_own = |index: &usize| {
             let member = self.all.get(*index);
             member.is_some_and(|member| member.node.as_deref() == host)
         };
-        if let Some(index) = known.iter().copied().find(is_own) {
+        let mut known = self.by_pid.get(&pid).into_iter().flatten().copied();
+        if let Some(index) = known.find(is_own) {
             return index;
         }
         let index = self.all.len().min(MAX_NAMES - 1);
         if index == self.all.len() {
-            known.push(index);
+            self.by_pid.entry(pid).or_default().push(index);
             self.all.push(Member {
                 rank,
                 node: host.map(str::to_owned),

@@ -155,6 +155,14 @@ impl Source {
         seen.fields.entry("detail".to_owned()).or_insert(text);
     }
 
+    /// The traceback of the lines of `rank`, while there are not too many.
+    fn trace_of(&mut self, rank: Option<u32>) -> Option<&mut torch::Trace> {
+        if self.traces.len() >= MAX_NAMES && !self.traces.contains_key(&rank) {
+            return None;
+        }
+        Some(self.traces.entry(rank).or_default())
+    }
+
     /// Follows tracebacks; an exception that no rule claims is the user's own.
     pub(super) fn python(&mut self, line: &Line<'_>, number: u64, claimed: bool) {
         let text = line.text;
@@ -163,12 +171,16 @@ impl Source {
         if trimmed.starts_with(b"Traceback (most recent call last)")
             || trimmed.starts_with(b"Original Traceback (most recent call last)")
         {
-            self.traces.entry(key).or_default().begin();
+            if let Some(trace) = self.trace_of(key) {
+                trace.begin();
+            }
             return;
         }
         if trimmed.starts_with(b"Exception ignored in") || trimmed.starts_with(b"--- Logging error")
         {
-            self.traces.entry(key).or_default().ignore();
+            if let Some(trace) = self.trace_of(key) {
+                trace.ignore();
+            }
             return;
         }
         if trimmed.starts_with(b"File \"") {

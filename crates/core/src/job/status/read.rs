@@ -23,8 +23,8 @@ use serde::{
 use serde_json::{Map, Value};
 
 use super::{
-    Condition, ConditionStatus, ConditionType, JobRecord, JobStatus, Kept, LastEnd, LastFailure,
-    ProgressRecord, RoleStatus,
+    Condition, ConditionStatus, ConditionType, FailedBy, JobRecord, JobStatus, Kept, LastEnd,
+    LastFailure, ProgressRecord, RoleStatus,
 };
 use crate::{job::conditions, reason::StoredReason, spec::Role};
 
@@ -199,6 +199,10 @@ fn read_record(stored: &Map<String, Value>) -> Result<JobRecord, Unreadable> {
     let ends = fields.get("lastEnds");
     if ends.is_some_and(|it| !reads::<BTreeMap<String, LastEnd>>(it)) {
         fields.remove("lastEnds");
+    }
+    let failed_by = fields.get("failedBy");
+    if failed_by.is_some_and(|it| !reads::<FailedBy>(it)) {
+        fields.remove("failedBy");
     }
     if fields
         .get("waiting")

@@ -106,6 +106,8 @@ fn unknown_content_is_kept() {
         ("/trainyard/lastFailure/account", json!("vendor")),
         ("/trainyard/lastFailure/verdict/depth", json!("root")),
         ("/trainyard/lastFailure/verdict/newField", json!(1)),
+        ("/trainyard/failedBy", json!("PowerLost")),
+        ("/trainyard/failedBy", json!({"kind": "powerLost"})),
         ("/trainyard/lastEnds", json!("none")),
         ("/trainyard/lastEnds/j-worker-0/at", json!("late")),
         ("/trainyard/preflight/newField", json!(1)),

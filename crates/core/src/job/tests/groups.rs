@@ -34,6 +34,16 @@ fn pods_wait_for_the_pod_group() {
             0,
         ),
         (
+            "another owner's",
+            Grouping::Taken(Refusal::new(
+                "create PodGroup `j`",
+                "it belongs to TFJob `j`",
+            )),
+            false,
+            Code::Refused,
+            0,
+        ),
+        (
             "no group yet",
             Grouping::Missing,
             true,

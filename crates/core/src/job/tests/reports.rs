@@ -238,6 +238,10 @@ fn silence_past_the_rhythm_is_stalled() {
     assert_eq!(decision.wake_at, Some(at(40)), "30 s after the last step");
     let record = |world: &World| world.observed.status.trainyard.clone();
     assert_eq!(record(&world).stall(at(39)), None);
+    // The time is over since the output was last read, and no event would show it.
+    world.now = 41;
+    let decision = world.settle();
+    assert_eq!(decision.wake_at, Some(at(46)), "it is looked at again");
     world.now = 55;
     read_nothing(&mut world);
     let decision = world.settle();

@@ -13,11 +13,12 @@ fn modes<'a>(companion: &Companion<'a>) -> Vec<&'a str> {
     modes.iter().filter_map(|mode| mode.as_str()).collect()
 }
 
-/// Whether the claim takes a volume or data that somebody has.
+/// Whether the claim takes a volume or data that somebody has. For an empty class no volume is made.
 fn has_source(companion: &Companion<'_>) -> bool {
-    ["volumeName", "selector", "dataSource", "dataSourceRef"]
+    let named = ["volumeName", "selector", "dataSource", "dataSourceRef"]
         .iter()
-        .any(|key| at(companion.tree, &["spec", key]).is_some())
+        .any(|key| at(companion.tree, &["spec", key]).is_some());
+    named || text(companion.tree, &["spec", "storageClassName"]) == Some("")
 }
 
 pub(super) fn empty_read_only(rule: &Rule, companion: &Companion<'_>, _: &Companions<'_>) {

@@ -60,7 +60,7 @@ pub(super) fn target_port(rule: &Rule, companion: &Companion<'_>, all: &Companio
         let Some(name) = text(port, &["targetPort"]) else {
             continue;
         };
-        let has = found.iter().any(|set| set.ports.contains(name));
+        let has = found.iter().any(|set| set.open || set.ports.contains(name));
         if !found.is_empty() && !has && name.parse::<u16>().is_err() {
             let place = companion.place.key("spec").key("ports").index(index);
             place.key("targetPort").report_with(
@@ -72,12 +72,19 @@ pub(super) fn target_port(rule: &Rule, companion: &Companion<'_>, all: &Companio
     }
 }
 
-/// The labels that a monitor selects by, where it has only those.
-fn monitored(tree: &Node) -> Vec<(&str, &str)> {
+/// The labels that a monitor selects by, where it has only those. The Services that the operator makes for a job
+/// are not in the files, so a selector of their labels is left out.
+fn monitored<'a>(companion: &Companion<'a>) -> Vec<(&'a str, &'a str)> {
+    let tree = companion.tree;
     let by_labels = at(tree, &["spec", "selector", "matchLabels"]);
     let others = at(tree, &["spec", "selector", "matchExpressions"]).is_some()
         || at(tree, &["spec", "namespaceSelector"]).is_some();
-    by_labels.filter(|_| !others).map(pairs).unwrap_or_default()
+    let wanted = by_labels.filter(|_| !others).map(pairs).unwrap_or_default();
+    let of_operator = |(key, _): &(&str, &str)| key.starts_with("training.kubeflow.org/");
+    if is(companion, "ServiceMonitor") && wanted.iter().any(of_operator) {
+        return Vec::new();
+    }
+    wanted
 }
 
 /// What a monitor selects from: the word for one, and all of them.
@@ -93,7 +100,7 @@ fn monitored_objects<'a>(
 }
 
 pub(super) fn monitor(rule: &Rule, companion: &Companion<'_>, all: &Companions<'_>) {
-    let wanted = monitored(companion.tree);
+    let wanted = monitored(companion);
     let namespace = companion.namespace;
     let Some((what, index)) = monitored_objects(companion.kind, all) else {
         return;
@@ -114,12 +121,12 @@ pub(super) fn monitor(rule: &Rule, companion: &Companion<'_>, all: &Companions<'
 }
 
 pub(super) fn monitor_port(rule: &Rule, companion: &Companion<'_>, all: &Companions<'_>) {
-    let wanted = monitored(companion.tree);
+    let wanted = monitored(companion);
     let Some((what, index)) = monitored_objects(companion.kind, all) else {
         return;
     };
     let found = index.select(companion.namespace, &wanted);
-    if wanted.is_empty() || found.is_empty() {
+    if wanted.is_empty() || found.is_empty() || found.iter().any(|set| set.open) {
         return;
     }
     let ports: BTreeSet<&str> = found
@@ -146,7 +153,7 @@ pub(super) fn monitor_port(rule: &Rule, companion: &Companion<'_>, all: &Compani
                     there.join(", ")
                 ),
             },
-            "write the name of a port; a number is no name",
+            "write the name of a port, not its number",
         );
     }
 }

@@ -53,7 +53,7 @@ fn walk(rule: &Rule, node: &Node, place: &Place<'_>) {
                 if is_example(repository) {
                     place.key("repository").report_with(
                         rule,
-                        format!("the image `{repository}` is an example and no image"),
+                        format!("the image `{repository}` is an example, not an image"),
                         "write what it stands for",
                     );
                 }
@@ -66,9 +66,14 @@ fn walk(rule: &Rule, node: &Node, place: &Place<'_>) {
                     );
                 }
             }
+            let has_tag = ["digest", "imageTag", "image_tag", "tag", "version"]
+                .iter()
+                .any(|key| node.get(key).is_some());
             for entry in entries {
                 let place = place.key(&entry.key);
                 match entry.value.as_str() {
+                    // Its tag has a key of its own.
+                    Some(_) if entry.key == "image" && has_tag => {}
                     Some(text) => value(rule, &entry.key, text, &place),
                     // Variables have rules of their own.
                     None if entry.key == "env" && matches!(entry.value.value, Value::List(_)) => {}
@@ -94,15 +99,17 @@ fn value(rule: &Rule, key: &str, text: &str, place: &Place<'_>) {
         }
         name.push(c.to_ascii_uppercase());
     }
-    // A name of a Secret is no secret.
-    let is_reference = name.ends_with("SECRET") || name.ends_with("SECRET_NAME");
+    // The name of a Secret, or of a key of one, is no secret.
+    let is_reference = name.ends_with("SECRET")
+        || name.ends_with("SECRET_NAME")
+        || name.contains("EXISTING_SECRET");
     if !is_reference && !is_placeholder(text) && is_secret(&name, text) {
         place.report_with(
             rule,
             format!("`{key}` has a secret in plain text"),
             "name a Secret of the cluster instead, and change it",
         );
-    } else if key == "image" && !text.contains('@') {
+    } else if key == "image" && !text.is_empty() && !text.contains('@') {
         let last = text.rsplit('/').next().unwrap_or(text);
         if last.split_once(':').is_none_or(|(_, tag)| is_moving(tag)) && !is_placeholder(text) {
             place.report_with(

@@ -4,11 +4,14 @@ use super::{
     super::{
         Rule,
         companions::{Companion, Companions, at},
-        scene::{Scene, is_gpu},
+        scene::{Pod, Scene, is_gpu},
     },
     is, items, text,
 };
-use crate::spec::{Kind, Node, Value};
+use crate::{
+    quantity,
+    spec::{Kind, Node, Value},
+};
 
 pub(super) fn autoscaler(rule: &Rule, companion: &Companion<'_>, _: &Companions<'_>) {
     if !is(companion, "HorizontalPodAutoscaler") {
@@ -113,29 +116,47 @@ pub(super) fn restart_policy(rule: &Rule, companion: &Companion<'_>, _: &Compani
 }
 
 pub(super) fn quota(rule: &Rule, scene: &Scene<'_>) {
-    let wanted = scene.gpus();
     let namespace = scene.job.namespace.as_str();
     let quotas = scene.companions.quotas(namespace).iter();
-    for (name, tree) in quotas.filter(|_| wanted > 0 && scene.is_job()) {
+    for (name, tree) in quotas.filter(|_| scene.is_job()) {
+        // With scopes it counts some pods only.
+        let scoped = ["scopes", "scopeSelector"]
+            .iter()
+            .any(|key| at(tree, &["spec", key]).is_some());
         let hard = at(tree, &["spec", "hard"]).map(|hard| &hard.value);
-        let Some(Value::Map(entries)) = hard else {
+        let Some(Value::Map(entries)) = hard.filter(|_| !scoped) else {
             continue;
         };
-        let allowed = entries.iter().find_map(|entry| {
+        let exceeded = entries.iter().find_map(|entry| {
             let device = entry.key.strip_prefix("requests.")?;
-            let count = match &entry.value.value {
-                Value::Int(count) => u64::try_from(*count).ok(),
-                Value::String(text) => text.parse().ok(),
-                _ => None,
+            let allowed: u64 = match &entry.value.value {
+                Value::Int(count) => u64::try_from(*count).ok()?,
+                Value::String(text) => text.parse().ok()?,
+                _ => return None,
             };
-            count.filter(|_| is_gpu(device))
+            let wanted = devices(scene, device);
+            (is_gpu(device) && allowed < wanted).then_some((device, wanted, allowed))
         });
-        if let Some(allowed) = allowed.filter(|allowed| *allowed < wanted) {
+        if let Some((device, wanted, allowed)) = exceeded {
             scene.spec().key(scene.job.kind.replica_map()).report_with(
                 rule,
-                format!("the job asks for {wanted} GPUs, the quota `{name}` of `{namespace}` allows {allowed}"),
+                format!("the job asks for {wanted} `{device}`, the quota `{name}` of `{namespace}` allows {allowed}"),
                 "ask for fewer, or have the quota raised",
             );
         }
     }
+}
+
+/// How many of `device` all pods of the job ask for.
+fn devices(scene: &Scene<'_>, device: &str) -> u64 {
+    let of_pod = |pod: &Pod<'_>| {
+        let containers = pod.spec.containers.iter();
+        let limits =
+            containers.filter_map(|container| container.resources.as_ref()?.limits.as_ref());
+        let counts = limits.filter_map(|limits| quantity::units(limits.get(device)?));
+        counts.fold(0, u64::saturating_add)
+    };
+    let pods = scene.pods.iter();
+    pods.map(|pod| of_pod(pod).saturating_mul(u64::from(pod.replicas)))
+        .fold(0, u64::saturating_add)
 }

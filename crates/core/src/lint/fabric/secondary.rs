@@ -74,8 +74,8 @@ pub(in crate::lint) static RULES: &[Advice] = &[
             "TY326",
             ODD,
             "value that NCCL does not read",
-            "NCCL reads a number where the variable switches something on or off, and takes the default for any other \
-             text. `NCCL_DEBUG` knows VERSION, WARN, INFO, ABORT and TRACE.",
+            "NCCL reads a number where the variable switches something on or off, and takes text that does not begin with \
+             one for 0. `NCCL_DEBUG` knows VERSION, WARN, INFO, ABORT and TRACE.",
         ),
         look: Look::Job(values),
     },
@@ -132,7 +132,7 @@ fn rdma_name(rule: &Rule, companion: &Companion<'_>, all: &Companions<'_>) {
         place.report_with(
             rule,
             format!(
-                "`{key}` of `{}` is `{name}`, an RDMA device and no interface",
+                "`{key}` of `{}` is `{name}`, an RDMA device, not an interface",
                 companion.name
             ),
             "name its interface, as `ibdev2netdev` or `rdma link` lists it on the node",
@@ -181,7 +181,7 @@ fn unnamed_network(rule: &Rule, scene: &Scene<'_>) {
                 rule,
                 format!(
                     "the pods of {} are attached to {}, and no variable names the interface for NCCL",
-                    pod.role,
+                    pod.owner(),
                     names.join(", ")
                 ),
                 "add `NCCL_SOCKET_IFNAME` with the name of the interface, such as `net1`, or an RDMA device",
@@ -236,7 +236,7 @@ fn wrong_range(item: &Json, key: &str) -> Option<String> {
     // `whereabouts` takes `10.0.0.10-10.0.0.20/24` too.
     let subnet = whole.rsplit('-').next().unwrap_or(whole);
     let Some((first, last, v4)) = bounds(subnet) else {
-        return Some(format!("`{whole}` is no subnet"));
+        return Some(format!("`{whole}` is not a subnet"));
     };
     let edges = [
         "rangeStart",
@@ -251,9 +251,11 @@ fn wrong_range(item: &Json, key: &str) -> Option<String> {
             continue;
         };
         let Some((number, same)) = number(address) else {
-            return Some(format!("`{edge}` is `{address}`, which is no address"));
+            return Some(format!("`{edge}` is `{address}`, which is not an address"));
         };
-        if same != v4 || number < first || number > last {
+        // `whereabouts` hands the gateway on as it is, and its range is often a part of the subnet.
+        let anywhere = key == "range" && edge == "gateway";
+        if !anywhere && (same != v4 || number < first || number > last) {
             return Some(format!(
                 "`{edge}` is `{address}`, which is not in `{whole}`"
             ));
@@ -310,6 +312,17 @@ fn bad_addresses(rule: &Rule, companion: &Companion<'_>, all: &Companions<'_>) {
     }
 }
 
+/// Whether NCCL reads all of `value` as a number: by `strtoll` with any base.
+fn is_number(value: &str) -> bool {
+    let hex = value
+        .strip_prefix("0x")
+        .or_else(|| value.strip_prefix("0X"));
+    match hex {
+        Some(digits) => i64::from_str_radix(digits, 16).is_ok(),
+        None => value.trim().parse::<i64>().is_ok(),
+    }
+}
+
 fn values(rule: &Rule, scene: &Scene<'_>) {
     const LEVELS: [&str; 5] = ["VERSION", "WARN", "INFO", "ABORT", "TRACE"];
     for pod in &scene.pods {
@@ -327,9 +340,9 @@ fn values(rule: &Rule, scene: &Scene<'_>) {
                         LEVELS.contains(&level.as_str()),
                     )
                 }
-                _ if is_switch => ("a number, 0 or 1", value.parse::<i64>().is_ok()),
+                _ if is_switch => ("a number, 0 or 1", is_number(value)),
                 "NCCL_IB_GID_INDEX" | "NCCL_IB_TC" | "NCCL_IB_SL" | "NCCL_IB_TIMEOUT" => {
-                    ("a number", value.parse::<i64>().is_ok())
+                    ("a number", is_number(value))
                 }
                 _ => continue,
             };
@@ -367,6 +380,8 @@ mod tests {
             json!({"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.10", "rangeEnd": "10.0.0.20"}),
             json!({"subnet": "fd00::/64", "gateway": "fd00::1"}),
         ];
+        let part = json!({"range": "10.0.0.16/28", "gateway": "10.0.0.1"});
+        assert_eq!(wrong_range(&part, "range"), None);
         let wrong = [
             json!({"subnet": "10.0.0.0"}),
             json!({"subnet": "10.0.0.0/33"}),

@@ -65,7 +65,7 @@ pub(super) fn downloads(rule: &Rule, scene: &Scene<'_>) {
                 format!(
                     "`{call}` runs in {} of {}, at every start",
                     pods(scene, pod),
-                    pod.role
+                    pod.owner()
                 ),
                 "build it into the image, or do it once in an init container with a shared volume",
             );
@@ -104,7 +104,7 @@ fn in_init_containers(rule: &Rule, scene: &Scene<'_>, pod: &Pod<'_>) {
                 "the init container `{}` runs `{call}` in {} of {}, at every start",
                 container.name,
                 pods(scene, pod),
-                pod.role
+                pod.owner()
             ),
             "do it once, in a Job of its own that fills a shared volume, or skip what is there already",
         );

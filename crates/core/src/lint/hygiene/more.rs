@@ -84,7 +84,7 @@ fn examples(rule: &Rule, scene: &Scene<'_>) {
         for (container, place) in pod.containers() {
             let image = container.image.as_deref().unwrap_or_default();
             if is_example(image) {
-                let message = format!("the image `{image}` is an example and no image");
+                let message = format!("the image `{image}` is an example, not an image");
                 place.key("image").report_with(rule, message, HINT);
             }
             for (name, value, place) in super::variables(container, &place) {

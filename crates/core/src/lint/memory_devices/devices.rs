@@ -61,7 +61,7 @@ pub(super) fn rdma_without_device(rule: &Rule, scene: &Scene<'_>) {
         if let Some((name, value, place)) = wanted {
             place.report_with(
                 rule,
-                format!("`{name}` is `{value}`, but the pods of {} have no RDMA device", pod.role),
+                format!("`{name}` is `{value}`, but the pods of {} have no RDMA device", pod.owner()),
                 "add the device to `resources.limits`, such as `rdma/hca: 1`, or remove the variable",
             );
         }

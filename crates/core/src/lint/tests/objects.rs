@@ -61,6 +61,17 @@ fn job_inside_another_object_is_linted() {
 }
 
 #[test]
+fn every_role_of_a_job_in_a_text_is_linted() {
+    let role = "replicas: 1, template: {spec: {containers: [{name: pytorch, image: 'a:latest'}]}}";
+    let workflow = format!(
+        "apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {{name: w}}\nspec:\n  templates:\n  - resource:\n      manifest: |\n        apiVersion: kubeflow.org/v1\n        kind: PyTorchJob\n        metadata: {{name: j}}\n        spec:\n          pytorchReplicaSpecs:\n            Master: {{{role}}}\n            Worker: {{{role}}}\n"
+    );
+    let codes = codes(&workflow);
+    let images = codes.iter().filter(|code| **code == "TY601").count();
+    assert_eq!(images, 2, "{codes:?}");
+}
+
+#[test]
 fn objects_alone_are_judged_for_what_they_are() {
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n  - name: c\n    image: registry.example.com/a:1\n    command: [a]\n    env: [{name: HF_TOKEN, value: abc}]\n";
     let cases: [(&str, &str, &[&str]); 8] = [
@@ -140,6 +151,8 @@ fn placeholders_are_one_finding() {
     assert_eq!(found.len(), 1, "{found:#?}");
     assert_eq!(found[0].code, "TY148");
     assert!(found[0].message.starts_with("2 values"), "{found:?}");
+    let everywhere = examples::PYTORCH.replace("namespace: team", "namespace: ${NAMESPACE}");
+    assert_eq!(codes(&everywhere), ["TY148"], "no object is elsewhere");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use super::{Gpu, Link, Network};
 
 /// Grows by one whenever a figure changes.
-pub const TABLE_VERSION: u32 = 2;
+pub const TABLE_VERSION: u32 = 3;
 
 const TERA: f64 = 1e12;
 const GIGA: f64 = 1e9;
@@ -89,13 +89,14 @@ const fn chip(memory: (f64, f64), units: u32, peak: (f64, f64, f64)) -> Chip {
     }
 }
 
-/// A slice of a TPU pod: hosts of 4 chips, joined by the links between chips up to `domain` chips.
-const fn slice(link: Link, domain: u32, hourly: f64) -> Box {
+/// A slice of a TPU pod: hosts of 4 chips, joined by the links between chips up to `domain` chips; slices are joined by the
+/// data-center network.
+const fn slice(link: Link, domain: u32, network: f64, hourly: f64) -> Box {
     Box {
         link,
         per_node: 4,
         domain,
-        network: 12.5,
+        network,
         hourly,
     }
 }
@@ -107,20 +108,20 @@ static GPUS: [Gpu; 35] = [
     gpu(
         "V100-32GB",
         &chip((31.7, 0.9), 80, (125.0, 125.0, 125.0)),
-        &node(NVLINK2, 12.5, 1.0),
-        "NVIDIA V100 datasheet; DGX-1/DGX-2 network",
+        &node(NVLINK2, 6.25, 1.0),
+        "NVIDIA V100 datasheet; four EDR ports for eight GPUs (DGX-1), eight for sixteen (DGX-2)",
     ),
     gpu(
         "V100-16GB",
         &chip((15.8, 0.9), 80, (125.0, 125.0, 125.0)),
-        &node(NVLINK2, 12.5, 0.8),
-        "NVIDIA V100 datasheet; DGX-1 network",
+        &node(NVLINK2, 6.25, 0.8),
+        "NVIDIA V100 datasheet; four EDR ports for eight GPUs (DGX-1)",
     ),
     gpu(
         "T4",
         &chip((14.6, 0.32), 40, (65.0, 65.0, 65.0)),
-        &node(PCIE3, 6.25, 0.4),
-        "NVIDIA T4 datasheet; 50 Gb a card, as cloud machines have",
+        &node(PCIE3, 1.5625, 0.4),
+        "NVIDIA T4 datasheet; 100 Gb for eight cards (AWS G4dn)",
     ),
     gpu(
         "A10",
@@ -131,8 +132,8 @@ static GPUS: [Gpu; 35] = [
     gpu(
         "A10G",
         &chip((22.0, 0.6), 80, (70.0, 70.0, 70.0)),
-        &node(PCIE4, 12.5, 1.0),
-        "NVIDIA A10G datasheet (AWS G5)",
+        &node(PCIE4, 1.5625, 1.0),
+        "NVIDIA A10G datasheet; 100 Gb for eight cards (AWS G5)",
     ),
     gpu(
         "A40",
@@ -179,8 +180,8 @@ static GPUS: [Gpu; 35] = [
     gpu(
         "L4",
         &chip((22.0, 0.3), 58, (121.0, 242.0, 242.0)),
-        &node(PCIE4, 12.5, 0.7),
-        "NVIDIA L4 datasheet, halved where it counts sparsity",
+        &node(PCIE4, 1.5625, 0.7),
+        "NVIDIA L4 datasheet, halved where it counts sparsity; 100 Gb for eight cards (AWS G6)",
     ),
     gpu(
         "A100-80GB",
@@ -293,26 +294,26 @@ static GPUS: [Gpu; 35] = [
     gpu(
         "TPU-v4",
         &chip((31.0, 1.228), 108, (275.0, 275.0, 275.0)),
-        &slice(link("ICI v4", 150.0), 64, 3.2),
-        "Google Cloud TPU v4 page; a cube of 64 chips",
+        &slice(link("ICI v4", 300.0), 64, 6.25, 3.2),
+        "Google Cloud TPU v4 page; six links of 50 GB/s (arXiv:2304.01433); a cube of 64 chips",
     ),
     gpu(
         "TPU-v5e",
         &chip((15.5, 0.819), 80, (197.0, 197.0, 197.0)),
-        &slice(link("ICI v5e", 100.0), 64, 1.2),
-        "Google Cloud TPU v5e page",
+        &slice(link("ICI v5e", 200.0), 64, 3.125, 1.2),
+        "Google Cloud TPU v5e page: links of 400 GB/s both ways, 6.4 Tb for 256 chips",
     ),
     gpu(
         "TPU-v5p",
         &chip((94.0, 2.765), 132, (459.0, 459.0, 459.0)),
-        &slice(link("ICI v5p", 300.0), 64, 4.2),
-        "Google Cloud TPU v5p page",
+        &slice(link("ICI v5p", 600.0), 64, 6.25, 4.2),
+        "Google Cloud TPU v5p page: links of 1,200 GB/s both ways, 50 Gb a chip",
     ),
     gpu(
         "TPU-v6e",
         &chip((31.0, 1.64), 132, (918.0, 918.0, 918.0)),
-        &slice(link("ICI v6e", 200.0), 64, 2.7),
-        "Google Cloud TPU v6e page",
+        &slice(link("ICI v6e", 400.0), 64, 12.5, 2.7),
+        "Google Cloud TPU v6e page: links of 800 GB/s both ways, 25.6 Tb for 256 chips",
     ),
 ];
 
