@@ -23,9 +23,10 @@
 //! 14. [`fabric`]: the network that gradients travel on, and what it adds to the pods of a job;
 //! 15. [`probe`]: from measurements to what is fit for a job;
 //! 16. [`progress`]: from what a training program prints to its step and loss;
-//! 17. [`quantity`] and [`resources`]: Kubernetes quantities as whole numbers, and what a pod asks for;
-//! 18. [`pod`]: what is seen of a pod and its node; [`account`]: who pays for its failure;
-//! 19. [`mutant`]: deliberate mistakes for the tests of the simulation.
+//! 17. [`watch`]: from signs of life to hangs, NaN and slow ranks;
+//! 18. [`quantity`] and [`resources`]: Kubernetes quantities as whole numbers, and what a pod asks for;
+//! 19. [`pod`]: what is seen of a pod and its node; [`account`]: who pays for its failure;
+//! 20. [`mutant`]: deliberate mistakes for the tests of the simulation.
 //!
 //! Modules use each other in one direction; ARCHITECTURE.md draws it and `cargo xtask layers` checks it.
 #![forbid(unsafe_code)]
@@ -54,3 +55,4 @@ pub mod remote_shell;
 pub mod resources;
 pub mod spec;
 pub mod template;
+pub mod watch;

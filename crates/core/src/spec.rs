@@ -61,8 +61,8 @@ pub use read::{
 };
 pub use setting_error::SettingError;
 pub use settings::{
-    AccountLimits, Compat, GangBy, JobSettings, Limit, MpiTransport, Preflight, ProgressBy,
-    RestartScope, Switch, annotation,
+    AccountLimits, Compat, GangBy, JobSettings, Limit, MpiTransport, OnNan, Preflight, ProgressBy,
+    RestartScope, Switch, WatchMode, annotation,
 };
 pub use transport::{RequiredTransport, is_between_nodes, is_direct};
 pub use tree::{Entry, Node, Value};

@@ -19,6 +19,16 @@ pub mod annotation {
     pub const LOST_AFTER: &str = "trainyard.dev/lost-after";
     /// How long a job may report no step before its time counts as stalled, e.g. `10m`.
     pub const HANG_AFTER: &str = "trainyard.dev/hang-after";
+    /// `act`, `report` or `off`: what follows when the watch finds a hang; see [`super::WatchMode`].
+    pub const WATCH: &str = "trainyard.dev/watch";
+    /// The shortest silence that may be called a hang, whatever the evidence, e.g. `30s`.
+    pub const HANG_FLOOR: &str = "trainyard.dev/hang-floor";
+    /// How long an attempt may take until its first step before it may be called a hang, e.g. `30m`.
+    pub const FIRST_STEP_WITHIN: &str = "trainyard.dev/first-step-within";
+    /// `report`, `restart` or `stop`: what follows when the loss stays NaN or infinite.
+    pub const ON_NAN: &str = "trainyard.dev/on-nan";
+    /// How many attempts in a row may reach no later step before the job fails, e.g. `3`.
+    pub const NO_PROGRESS: &str = "trainyard.dev/no-progress";
     /// How long a gang that has seats may take until all of its pods run, e.g. `10m`.
     pub const START_WITHIN: &str = "trainyard.dev/start-within";
     /// Comma list of old behaviours to restore; see [`super::Compat`].
@@ -71,6 +81,16 @@ pub struct JobSettings {
     /// How long a job may report no step before its time counts as stalled, where stated; otherwise that follows from
     /// how long its steps took.
     pub hang_after: Option<Duration>,
+    /// What follows when the watch finds a hang.
+    pub watch: WatchMode,
+    /// The shortest silence that may be called a hang, whatever the evidence.
+    pub hang_floor: Duration,
+    /// How long an attempt may take until its first step before it may be called a hang.
+    pub first_step_within: Duration,
+    /// What follows when the loss stays NaN or infinite.
+    pub on_nan: OnNan,
+    /// How many attempts in a row may reach no later step before the job fails.
+    pub no_progress: u32,
     /// How long a gang that has seats may take until all of its pods run.
     pub start_within: Duration,
     /// Old behaviours brought back.
@@ -106,6 +126,12 @@ impl JobSettings {
     /// Silence that counts as a stall while it is not known how long steps take: NCCL's own watchdog gives up after
     /// 10 minutes.
     pub const HANG_AFTER: Duration = Duration::from_mins(10);
+    /// A program may sleep 20 s between two tries of a download without a hang; 30 s is a twentieth of what NCCL waits.
+    pub const HANG_FLOOR: Duration = Duration::from_secs(30);
+    /// Large models load and compile for many minutes before their first step.
+    pub const FIRST_STEP_WITHIN: Duration = Duration::from_mins(30);
+    /// Attempts in a row without a later step: two can be bad luck with nodes.
+    pub const NO_PROGRESS: u32 = 3;
     /// Long enough to pull a large image, short enough that seats nobody uses are not idle all night.
     pub const START_WITHIN: Duration = Duration::from_mins(15);
 }
@@ -117,6 +143,11 @@ impl Default for JobSettings {
             budget: AccountLimits::default(),
             lost_after: Self::LOST_AFTER,
             hang_after: None,
+            watch: WatchMode::default(),
+            hang_floor: Self::HANG_FLOOR,
+            first_step_within: Self::FIRST_STEP_WITHIN,
+            on_nan: OnNan::default(),
+            no_progress: Self::NO_PROGRESS,
             start_within: Self::START_WITHIN,
             compat: BTreeSet::new(),
             restart: None,
@@ -220,6 +251,58 @@ pub enum ProgressBy {
     Logs,
     /// It also sends it, by the protocol of Kubeflow Trainer.
     Push,
+}
+
+/// What follows when the watch finds a hang, NaN or a straggler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WatchMode {
+    /// The attempt ends where the finding is sure enough.
+    #[default]
+    Act,
+    /// The finding is reported, and nothing else.
+    Report,
+    /// Nothing is watched.
+    Off,
+}
+
+impl WatchMode {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::Act, Self::Report, Self::Off];
+
+    /// The word in the annotation.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Act => "act",
+            Self::Report => "report",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// What follows when the loss stays NaN or infinite.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnNan {
+    /// It is reported.
+    #[default]
+    Report,
+    /// A new attempt begins from the last checkpoint.
+    Restart,
+    /// The job fails.
+    Stop,
+}
+
+impl OnNan {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::Report, Self::Restart, Self::Stop];
+
+    /// The word in the annotation.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Report => "report",
+            Self::Restart => "restart",
+            Self::Stop => "stop",
+        }
+    }
 }
 
 /// A setting that is stated to hold, or not to.

@@ -7,8 +7,9 @@ use jiff::Timestamp;
 use crate::{
     finding::{Profile, catalogue},
     spec::{
-        Compat, GangBy, JobSettings, Kind, Limit, MpiTransport, Parallelism, Preflight, ProgressBy,
-        RequiredTransport, RestartScope, SettingError, Switch, Wish, annotation,
+        Compat, GangBy, JobSettings, Kind, Limit, MpiTransport, OnNan, Parallelism, Preflight,
+        ProgressBy, RequiredTransport, RestartScope, SettingError, Switch, WatchMode, Wish,
+        annotation,
         collector::Place,
         is_subdomain,
         nearest::{nearest, one_of},
@@ -18,11 +19,16 @@ use crate::{
 const PREFIX: &str = annotation::PREFIX;
 
 /// Annotations that change the job.
-const KNOWN: [&str; 17] = [
+const KNOWN: [&str; 22] = [
     annotation::RESTART_SCOPE,
     annotation::BUDGET,
     annotation::LOST_AFTER,
     annotation::HANG_AFTER,
+    annotation::WATCH,
+    annotation::HANG_FLOOR,
+    annotation::FIRST_STEP_WITHIN,
+    annotation::ON_NAN,
+    annotation::NO_PROGRESS,
     annotation::START_WITHIN,
     annotation::COMPAT,
     annotation::RESTART,
@@ -40,6 +46,9 @@ const KNOWN: [&str; 17] = [
 
 /// Longest name of a restart: it is kept in the status.
 const RESTART_CHARS: usize = 64;
+
+/// Most attempts that `trainyard.dev/no-progress` may allow: the steps of as many are kept.
+const NO_PROGRESS_MOST: u32 = 100;
 
 /// Annotations that other parts of Trainyard read.
 const READ_ELSEWHERE: [&str; 3] = [
@@ -71,6 +80,17 @@ pub(super) fn settings(
             annotation::BUDGET => budget(text, &mut settings),
             annotation::LOST_AFTER => duration(text).map(|time| settings.lost_after = time),
             annotation::HANG_AFTER => duration(text).map(|time| settings.hang_after = Some(time)),
+            annotation::WATCH => {
+                word(text, WatchMode::ALL, WatchMode::name).map(|mode| settings.watch = mode)
+            }
+            annotation::HANG_FLOOR => duration(text).map(|time| settings.hang_floor = time),
+            annotation::FIRST_STEP_WITHIN => {
+                duration(text).map(|time| settings.first_step_within = time)
+            }
+            annotation::ON_NAN => {
+                word(text, OnNan::ALL, OnNan::name).map(|on_nan| settings.on_nan = on_nan)
+            }
+            annotation::NO_PROGRESS => no_progress(text).map(|most| settings.no_progress = most),
             annotation::START_WITHIN => duration(text).map(|time| settings.start_within = time),
             annotation::COMPAT => compat(text, &mut settings).map(|all| everything = all),
             annotation::RESTART => restart(text).map(|name| settings.restart = Some(name)),
@@ -155,15 +175,32 @@ fn checkpointed_at(key: &str, text: &str, place: &Place<'_>) -> Option<Timestamp
 }
 
 fn gang(text: &str) -> Result<GangBy, SettingError> {
+    word(text, GangBy::ALL, GangBy::name)
+}
+
+/// The value whose name is `text`.
+fn word<T: Copy, const N: usize>(
+    text: &str,
+    values: [T; N],
+    name: impl Fn(T) -> &'static str,
+) -> Result<T, SettingError> {
     let text = text.trim();
-    let names = || GangBy::ALL.into_iter().map(GangBy::name);
-    GangBy::ALL
+    let names = || values.into_iter().map(&name);
+    values
         .into_iter()
-        .find(|gang| gang.name() == text)
+        .find(|value| name(*value) == text)
         .ok_or_else(|| match nearest(text, names()) {
             Some(meant) => misspelled(text, meant),
             None => SettingError::not(one_of(names()), text),
         })
+}
+
+/// A number of attempts.
+fn no_progress(text: &str) -> Result<u32, SettingError> {
+    let attempts = text.trim().parse().ok();
+    attempts
+        .filter(|attempts| (1..=NO_PROGRESS_MOST).contains(attempts))
+        .ok_or_else(|| SettingError::not("a number of attempts from 1 to 100", text.trim()))
 }
 
 /// `off`, or the word that switches the setting on.

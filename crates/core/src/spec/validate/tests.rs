@@ -6,8 +6,8 @@ use crate::{
     finding::Severity,
     lint,
     spec::{
-        Checked, CleanPodPolicy, Compat, Framework, Kind, LauncherCreation, Limit, RestartPolicy,
-        RestartScope, Role, TfSuccess, check, read,
+        Checked, CleanPodPolicy, Compat, Framework, Kind, LauncherCreation, Limit, OnNan,
+        RestartPolicy, RestartScope, Role, TfSuccess, WatchMode, check, read,
     },
 };
 
@@ -337,6 +337,27 @@ fn annotations_are_read() {
         assert_eq!(checked.findings.len(), 1, "{text}");
         assert_eq!(checked.findings[0].code, "TY138", "{text}");
     }
+    for (key, bad) in [
+        ("watch", "acts"),
+        ("watch", ""),
+        ("hang-floor", "0s"),
+        ("first-step-within", "soon"),
+        ("on-nan", "ignore"),
+        ("no-progress", "0"),
+        ("no-progress", "101"),
+        ("no-progress", "-1"),
+    ] {
+        let checked = annotated(key, bad);
+        assert_eq!(checked.findings.len(), 1, "{key}: {bad}");
+        assert_eq!(checked.findings[0].code, "TY138", "{key}: {bad}");
+    }
+    let settings = |key: &str, value: &str| annotated(key, value).job.unwrap().settings;
+    assert_eq!(settings("watch", "report").watch, WatchMode::Report);
+    assert_eq!(settings("hang-floor", "2s").hang_floor.as_secs(), 2);
+    let within = settings("first-step-within", "1h").first_step_within;
+    assert_eq!(within.as_secs(), 3_600);
+    assert_eq!(settings("on-nan", "stop").on_nan, OnNan::Stop);
+    assert_eq!(settings("no-progress", " 5 ").no_progress, 5);
     let settings = annotated("restart", " now ").job.unwrap().settings;
     assert_eq!(settings.restart.as_deref(), Some("now"));
     for text in ["", &"x".repeat(65)] {
