@@ -17,10 +17,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("trainyard-core", &[]),
     ("trainyard-agent", &["trainyard-core"]),
     ("trainyard-sim", &["trainyard-core"]),
-    ("trainyard-host", &["trainyard-core"]),
+    ("trainyard-host", &["trainyard-core", "trainyard-stacks"]),
     ("trainyard-kube", &["trainyard-core"]),
     ("trainyard-probe", &["trainyard-core"]),
     ("trainyard-smoke", &[]),
+    ("trainyard-stacks", &[]),
     (
         "trainyard",
         &[
@@ -31,6 +32,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "trainyard-kube",
             "trainyard-probe",
             "trainyard-smoke",
+            "trainyard-stacks",
         ],
     ),
     (
