@@ -129,7 +129,7 @@ mod tests {
             ("train.py", Origin::Own),
             ("<string>", Origin::Own),
             ("<stdin>", Origin::Own),
-            ("/work/python3.11/train.py", Origin::Own),
+            ("/home/me/python3.11/train.py", Origin::Own),
             ("/home/lib/pythonic/train.py", Origin::Own),
             ("<frozen runpy>", Origin::Standard),
             ("/usr/lib/python3.11/threading.py", Origin::Standard),
