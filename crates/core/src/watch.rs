@@ -258,9 +258,9 @@ impl Watch {
             return;
         };
         if new {
-            said.steps += 1;
+            said.steps = said.steps.saturating_add(1);
         } else if step > said.last_step {
-            said.rising += 1;
+            said.rising = said.rising.saturating_add(1);
         } else {
             said.rising = 0;
         }
@@ -273,7 +273,8 @@ impl Watch {
 
     /// Whether the next look is due before the time that the last one gave.
     fn is_due_earlier(&self) -> bool {
-        let due = self.progress_at.saturating_add(self.limits().suspect);
+        let due = self.progress_at.max(self.excused_until);
+        let due = due.saturating_add(self.limits().suspect);
         self.promised.is_none_or(|promised| due < promised)
     }
 

@@ -22,7 +22,6 @@ const RECENT: usize = 31;
 /// The numbers of one rank.
 #[derive(Clone, Debug)]
 pub(super) struct Numbers {
-    step: Option<u64>,
     loss: Run,
     norm: Run,
     first: u32,
@@ -37,25 +36,32 @@ pub(super) struct Numbers {
 struct Run {
     length: u32,
     first_step: Option<u64>,
+    /// The step of the last value.
+    last_step: Option<u64>,
 }
 
 impl Run {
-    fn take(&mut self, value: f64, step: Option<u64>) {
+    /// Whether it is another value: a line that arrives twice is one.
+    fn take(&mut self, value: f64, step: Option<u64>) -> bool {
+        if step.is_some() && step == self.last_step {
+            return false;
+        }
+        self.last_step = step;
         if value.is_finite() {
-            *self = Self::default();
-            return;
+            self.length = 0;
+            return true;
         }
         if self.length == 0 {
             self.first_step = step;
         }
         self.length = self.length.saturating_add(1);
+        true
     }
 }
 
 impl Default for Numbers {
     fn default() -> Self {
         Self {
-            step: None,
             loss: Run::default(),
             norm: Run::default(),
             first: 0,
@@ -71,20 +77,15 @@ impl Numbers {
     /// Takes what a step reports; what follows from it, if anything. It follows again with every further step: the caller
     /// reports it once.
     pub(super) fn take(&mut self, step: &Step) -> Option<Cause> {
-        // A line that arrives twice is one value.
-        if step.step.is_some() && step.step == self.step {
-            return None;
-        }
-        self.step = step.step.or(self.step);
         if let Some(norm) = step.grad_norm {
             self.norm.take(norm, step.step);
         }
         let mut spike = None;
-        if let Some(loss) = step.loss {
-            self.loss.take(loss, step.step);
-            if loss.is_finite() {
-                spike = self.spike(loss, step.step);
-            }
+        if let Some(loss) = step.loss
+            && self.loss.take(loss, step.step)
+            && loss.is_finite()
+        {
+            spike = self.spike(loss, step.step);
         }
         if self.loss.length >= LOSSES {
             let step = self.loss.first_step;

@@ -101,7 +101,17 @@ fn numbers_in_a_row() {
     };
     let inf = f64::INFINITY;
     let ok = Some(1.0);
-    let cases: [(&str, Vec<Step>, Option<(u64, bool)>); 6] = [
+    let cases: [(&str, Vec<Step>, Option<(u64, bool)>); 7] = [
+        (
+            "a bar before each line",
+            vec![
+                step(7, None, None),
+                step(7, Some(inf), None),
+                step(8, None, None),
+                step(8, Some(inf), None),
+            ],
+            Some((7, false)),
+        ),
         (
             "one is none",
             vec![step(1, Some(inf), None), step(2, ok, None)],
