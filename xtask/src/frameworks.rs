@@ -7,6 +7,7 @@
 //! again. Its name holds a hash of everything it was made from, so a changed pin never meets an
 //! old environment.
 
+mod hangs;
 mod install;
 mod stand_ins;
 mod suite;

@@ -7,7 +7,7 @@
 //!
 //! [`Watch::begin`] when the processes of an attempt run: a job in a queue or one that pulls its image is not watched.
 //! [`Watch::hear`] for every signal. [`Watch::look`] at once after `begin`, whenever `hear` returns `true`, and at
-//! [`Outlook::wake_at`]. [`no_progress`] compares attempts.
+//! [`Outlook::wake_at`].
 //!
 //! The watch learns how often the job shows progress ([`Rhythm`]). When it shows none for much longer, the watch asks for
 //! evidence from outside and accuses nobody. Then it names the rank that differs from the others, or says that none does.
@@ -38,12 +38,13 @@ mod slow;
 mod stall;
 #[cfg(test)]
 mod tests;
+mod verdict;
 mod words;
 
 use std::{collections::BTreeSet, time::Duration};
 
 pub use self::{
-    finding::{Ask, Cause, Finding, Others, Outlook, no_progress},
+    finding::{Ask, Cause, Finding, Others, Outlook},
     rhythm::Rhythm,
     signal::{Gpu, Phase, ProcessState, Signal, Stack, Step, Usage},
     stall::LOOKS_MOST,

@@ -10,6 +10,7 @@ mod ends;
 mod events;
 mod failures;
 mod faults;
+mod hangs;
 mod keeper;
 mod listen;
 mod outlet;
@@ -44,6 +45,7 @@ use trainyard_core::{
 use self::{
     failures::Failures,
     faults::Faults,
+    hangs::Hangs,
     keeper::Keeper,
     listen::Listener,
     outlet::Outlet,
@@ -113,6 +115,7 @@ struct Engine<'a> {
     listener: Listener,
     failures: Failures,
     faults: Faults,
+    hangs: Hangs,
     volumes: Volumes,
     remote: Remote,
 }
@@ -160,6 +163,7 @@ impl<'a> Engine<'a> {
             listener: Listener::new(now, by_pod, request.options.rules.clone()),
             failures: Failures::default(),
             faults,
+            hangs: Hangs::new((&prepared.job.settings).into(), now)?,
             volumes,
             remote,
             outlet,
@@ -186,6 +190,9 @@ impl<'a> Engine<'a> {
         writer.write_record(&record).map_err(HostError::Store)?;
         self.watches.add(self.remote.listener(), Watch::Listener)?;
         self.watch_keeper()?;
+        if let Some(looker) = self.hangs.looker() {
+            self.watches.add(looker.descriptor(), Watch::Looker)?;
+        }
         self.site.check_roles(&path.join("scratch").join("check"))?;
         self.outlet.emit(RunEvent::Prepared {
             run_id: id.clone(),
@@ -316,6 +323,7 @@ impl<'a> Engine<'a> {
             self.schedule.due(),
             self.steps.due(),
             self.faults.due(),
+            self.hangs.due(),
             self.watches.due(),
         ];
         let next = dues.into_iter().flatten().min();

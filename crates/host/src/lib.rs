@@ -30,6 +30,7 @@ mod engine;
 mod error;
 mod inject;
 mod limits;
+mod looker;
 mod mpi;
 mod namespaces;
 mod objects;

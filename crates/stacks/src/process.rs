@@ -105,8 +105,11 @@ pub struct Process {
     pub children: Vec<u32>,
     /// The bytes it moved.
     pub io: Option<IoBytes>,
-    /// The variable `RANK` that it was started with. No other variable is kept.
+    /// The variable `RANK` that it was started with. No other variable but those of the next field is kept.
     pub rank: Option<u32>,
+    /// The rank that a launcher gave it: of processes below one, since the launcher itself has none. torchrun is known by
+    /// `LOCAL_RANK` beside `RANK`, launchers of MPI by variables of their own.
+    pub launched_rank: Option<u32>,
 }
 
 impl Process {
@@ -124,7 +127,8 @@ impl Process {
         children.sort_unstable();
         children.truncate(MOST_CHILDREN);
         let io = proc_file::read(pid, "io", MOST_STAT).ok();
-        let environment = proc_file::read(pid, "environ", MOST_ENVIRONMENT).ok();
+        let environment = proc_file::read(pid, "environ", MOST_ENVIRONMENT).unwrap_or_default();
+        let environment = environment.as_slice();
         let process = Self {
             id: pid,
             started_ticks: stat.started_ticks,
@@ -136,7 +140,8 @@ impl Process {
             tasks,
             children,
             io: io.and_then(|bytes| io_bytes(&bytes)),
-            rank: environment.and_then(|bytes| rank(&bytes)),
+            rank: variable(environment, "RANK"),
+            launched_rank: launched_rank(environment),
         };
         // All of it is of one process only if the pid has not changed hands meanwhile.
         same_process(pid, process.started_ticks)?;
@@ -241,17 +246,30 @@ fn io_bytes(bytes: &[u8]) -> Option<IoBytes> {
     })
 }
 
-fn rank(environment: &[u8]) -> Option<u32> {
+/// The number that a variable holds.
+fn variable(environment: &[u8], name: &str) -> Option<u32> {
     let mut variables = environment.split(|byte| *byte == 0);
-    let value = variables.find_map(|variable| variable.strip_prefix(b"RANK="))?;
+    let value = variables.find_map(|variable| {
+        let value = variable.strip_prefix(name.as_bytes())?;
+        value.strip_prefix(b"=")
+    })?;
     str::from_utf8(value).ok()?.parse().ok()
+}
+
+fn launched_rank(environment: &[u8]) -> Option<u32> {
+    let of_mpi = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"];
+    let mut of_mpi = of_mpi.iter().map(|name| variable(environment, name));
+    of_mpi.find_map(|rank| rank).or_else(|| {
+        variable(environment, "LOCAL_RANK")?;
+        variable(environment, "RANK")
+    })
 }
 
 /// Reads `bytes` as each file that is read of a process: see [`crate::feed`].
 pub(crate) fn feed(bytes: &[u8]) {
     drop(Stat::parse(bytes));
     io_bytes(bytes);
-    rank(bytes);
+    launched_rank(bytes);
 }
 
 #[cfg(test)]

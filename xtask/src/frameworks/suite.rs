@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{
-    Framework, Trial, chosen,
+    Framework, Trial, chosen, hangs,
     trainers::{self, Known},
 };
 use crate::{Failure, report, step};
@@ -67,6 +67,13 @@ pub(crate) fn suite(only: Option<&str>) -> Result<String, Failure> {
         trained = count;
         failed.extend(wrong);
     }
+    let began = Instant::now();
+    let (hung, wrong) = hangs::run(&binary, &chosen)?;
+    report::progress(&format!(
+        "hangs of {hung} programs: {}",
+        report::seconds(began.elapsed())
+    ));
+    failed.extend(wrong);
     if !failed.is_empty() {
         return Err(Failure::Failed(failed.join("\n")));
     }
@@ -74,7 +81,7 @@ pub(crate) fn suite(only: Option<&str>) -> Result<String, Failure> {
         return Err(Failure::CouldNotRun(absent.join("\n")));
     }
     Ok(format!(
-        "{ran} runs of {} frameworks, progress of {trained} trainers",
+        "{ran} runs of {} frameworks, progress of {trained} trainers, {hung} hangs",
         chosen
             .iter()
             .filter(|framework| !framework.trials.is_empty())

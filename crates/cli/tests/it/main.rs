@@ -17,6 +17,7 @@ mod fabrics;
 mod faults;
 mod findings;
 mod golden;
+mod hangs;
 mod looking;
 mod new;
 #[path = "../../../probe/src/read/tests/node.rs"]

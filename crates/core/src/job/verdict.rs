@@ -13,7 +13,7 @@ use super::{
 use crate::{
     diagnose::{Confidence, Depth, End, Known, Retry, VerdictSummary},
     reason::{InVain, Reason},
-    spec::{Job, RestartScope},
+    spec::{Job, OnNan, RestartScope},
 };
 
 /// Parts of the names of exceptions about something outside the program, which may be there the next time.
@@ -26,6 +26,9 @@ const PASSING: [&str; 7] = [
     "Throttl",
     "Unavailable",
 ];
+
+/// The label of a loss that stays NaN or infinite.
+const NAN_LOSS: &str = "nan_loss";
 
 /// The pod about whose log the doctor is to be asked: the first of the attempt that runs whose program failed by
 /// itself, and before all others one that the kernel killed for its memory. None where no verdict would change anything.
@@ -118,6 +121,9 @@ fn deciding<'a>(pass: &Pass<'a>, failure: &Failure) -> Option<&'a VerdictSummary
 /// equal failures of which the second came no further; at once where a user waits for the outcome and the attempt
 /// never trained.
 pub(super) fn in_vain(pass: &Pass<'_>, failure: &Failure) -> Option<Reason> {
+    if let Some(verdict) = stops_for_nan(pass, failure) {
+        return Some(retry_does_not_help(pass.job, InVain::Verdict, verdict));
+    }
     if has_own_limit(pass.job) {
         return None;
     }
@@ -136,6 +142,12 @@ pub(super) fn in_vain(pass: &Pass<'_>, failure: &Failure) -> Option<Reason> {
         _ => return None,
     };
     Some(retry_does_not_help(pass.job, shown_by, verdict))
+}
+
+/// The verdict on `failure`, where the loss stays NaN and the job is to end for that.
+fn stops_for_nan<'a>(pass: &Pass<'a>, failure: &Failure) -> Option<&'a VerdictSummary> {
+    let stops = pass.job.settings.on_nan == OnNan::Stop;
+    deciding(pass, failure).filter(|verdict| stops && verdict.label == NAN_LOSS)
 }
 
 /// Why a job ends for `verdict`.

@@ -27,8 +27,6 @@ pub mod annotation {
     pub const FIRST_STEP_WITHIN: &str = "trainyard.dev/first-step-within";
     /// `report`, `restart` or `stop`: what follows when the loss stays NaN or infinite.
     pub const ON_NAN: &str = "trainyard.dev/on-nan";
-    /// How many attempts in a row may reach no later step before the job fails, e.g. `3`.
-    pub const NO_PROGRESS: &str = "trainyard.dev/no-progress";
     /// How long a gang that has seats may take until all of its pods run, e.g. `10m`.
     pub const START_WITHIN: &str = "trainyard.dev/start-within";
     /// Comma list of old behaviours to restore; see [`super::Compat`].
@@ -89,8 +87,6 @@ pub struct JobSettings {
     pub first_step_within: Duration,
     /// What follows when the loss stays NaN or infinite.
     pub on_nan: OnNan,
-    /// How many attempts in a row may reach no later step before the job fails.
-    pub no_progress: u32,
     /// How long a gang that has seats may take until all of its pods run.
     pub start_within: Duration,
     /// Old behaviours brought back.
@@ -130,8 +126,6 @@ impl JobSettings {
     pub const HANG_FLOOR: Duration = Duration::from_secs(30);
     /// Large models load and compile for many minutes before their first step.
     pub const FIRST_STEP_WITHIN: Duration = Duration::from_mins(30);
-    /// Attempts in a row without a later step: two can be bad luck with nodes.
-    pub const NO_PROGRESS: u32 = 3;
     /// Long enough to pull a large image, short enough that seats nobody uses are not idle all night.
     pub const START_WITHIN: Duration = Duration::from_mins(15);
 }
@@ -147,7 +141,6 @@ impl Default for JobSettings {
             hang_floor: Self::HANG_FLOOR,
             first_step_within: Self::FIRST_STEP_WITHIN,
             on_nan: OnNan::default(),
-            no_progress: Self::NO_PROGRESS,
             start_within: Self::START_WITHIN,
             compat: BTreeSet::new(),
             restart: None,

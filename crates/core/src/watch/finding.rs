@@ -103,13 +103,6 @@ pub enum Cause {
         /// How long its steps take in percent of its best.
         percent: u32,
     },
-    /// Attempts in a row reached no later step.
-    NoProgress {
-        /// How many.
-        attempts: u32,
-        /// The step that none of them got past.
-        step: u64,
-    },
 }
 
 /// What the ranks do that are not named.
@@ -137,28 +130,4 @@ impl Finding {
             others: None,
         }
     }
-}
-
-/// What follows when the last `limit` attempts reached no later step than those before; `reached` holds the last step of
-/// each attempt, the oldest first. Attempts of a program that never reported a step say nothing.
-pub fn no_progress(reached: &[Option<u64>], limit: u32) -> Option<Finding> {
-    let limit = usize::try_from(limit).ok().filter(|limit| *limit > 0)?;
-    let mut best: Option<u64> = None;
-    let mut without = 0_usize;
-    for step in reached {
-        let later = step.is_some() && *step > best;
-        without = if later { 0 } else { without + 1 };
-        best = best.max(*step);
-    }
-    let best = best?;
-    (without >= limit).then(|| {
-        let attempts = u32::try_from(without).unwrap_or(u32::MAX);
-        let cause = Cause::NoProgress {
-            attempts,
-            step: best,
-        };
-        let mut finding = Finding::new(cause, None, Confidence::High);
-        finding.act = true;
-        finding
-    })
 }

@@ -17,7 +17,6 @@ impl Cause {
             Self::LossSpike { .. } => "loss_spike",
             Self::Straggler { .. } => "straggler",
             Self::JobSlower { .. } => "job_slower",
-            Self::NoProgress { .. } => "no_progress_across_attempts",
         }
     }
 
@@ -49,7 +48,6 @@ impl Cause {
             Self::LossSpike { .. } => "a loss that falls back within a few steps",
             Self::Straggler { .. } => "step times of the named rank that are those of the others",
             Self::JobSlower { .. } => "a larger batch or longer sequences since the faster steps",
-            Self::NoProgress { .. } => "a step that is later than every one before",
         }
     }
 }
@@ -116,9 +114,6 @@ impl Finding {
                     "steps take {} times as long as at their best",
                     times(*percent)
                 )
-            }
-            Cause::NoProgress { attempts, step } => {
-                format!("{attempts} attempts in a row reached no step after {step}")
             }
         }
     }

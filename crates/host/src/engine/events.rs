@@ -43,6 +43,10 @@ impl Engine<'_> {
             }
             Watch::Output(key, at) => self.read_stream(key, at, number),
             Watch::Listener => self.accept(),
+            Watch::Looker => {
+                self.take_evidence();
+                Ok(())
+            }
             Watch::Client(client) => {
                 self.serve(client, number);
                 Ok(())
@@ -156,6 +160,7 @@ impl Engine<'_> {
                 self.pods.unsaved = true;
                 self.schedule.request();
                 self.outlet.emit(RunEvent::PodRunning { slot, attempt });
+                self.watch_attempt(attempt);
                 self.remote.run_waiting(&self.pods);
             }
             Report::Restarted {
@@ -304,6 +309,7 @@ impl Engine<'_> {
         self.read_rested_streams(now)?;
         self.pods.kill_late(now);
         self.inject(now);
+        self.look_for_hangs(now);
         Ok(())
     }
 

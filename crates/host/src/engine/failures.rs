@@ -39,6 +39,8 @@ pub(super) struct Failures {
     unsaved: bool,
     /// The pod of the last failure, while it may still write.
     writes_on: Option<Key>,
+    /// Why an attempt is ended from here: the verdict on its failure.
+    expected: Option<VerdictSummary>,
 }
 
 impl Failures {
@@ -73,12 +75,27 @@ impl Failures {
             injected: entry.injected.clone(),
             at: Timestamp::now(),
             last_lines: Vec::new(),
-            verdict: None,
+            verdict: self.expected_of(entry.attempt).cloned(),
         });
         self.unreported = true;
         self.unsaved = true;
         self.writes_on = Some(key);
         true
+    }
+
+    /// A rank is about to be ended for what `verdict` says.
+    pub(super) fn expect(&mut self, verdict: VerdictSummary) {
+        self.expected = Some(verdict);
+    }
+
+    /// Whether `attempt` was ended for a verdict that was known before.
+    pub(super) fn is_expected(&self, attempt: u32) -> bool {
+        self.expected_of(attempt).is_some()
+    }
+
+    fn expected_of(&self, attempt: u32) -> Option<&VerdictSummary> {
+        let expected = self.expected.as_ref();
+        expected.filter(|expected| expected.attempt == attempt)
     }
 
     pub(super) fn all(&self) -> &[FailedRank] {

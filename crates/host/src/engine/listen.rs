@@ -84,6 +84,11 @@ impl Listener {
         }
     }
 
+    /// The rules that logs are read with.
+    pub(super) fn rules(&mut self) -> Arc<Rules> {
+        Arc::clone(known_rules(&mut self.rules))
+    }
+
     /// How a user's rules read progress.
     pub(super) fn progress_rules(&self) -> Option<&Arc<UserRules>> {
         self.rules.as_deref().map(Rules::progress)
@@ -260,8 +265,12 @@ impl Listener {
 }
 
 fn new_doctor(rules: &mut Option<Arc<Rules>>) -> Doctor {
-    let rules = rules.get_or_insert_with(|| Arc::new(Rules::builtin()));
-    Doctor::new(Arc::clone(rules))
+    Doctor::new(Arc::clone(known_rules(rules)))
+}
+
+/// Read once, with the first line that needs them.
+fn known_rules(rules: &mut Option<Arc<Rules>>) -> &Arc<Rules> {
+    rules.get_or_insert_with(|| Arc::new(Rules::builtin()))
 }
 
 impl Engine<'_> {
@@ -269,8 +278,12 @@ impl Engine<'_> {
     pub(super) fn conclude(&mut self) {
         let attempt = self.stored.status.trainyard.attempt;
         let failed = self.failures.last();
-        let fails =
-            failed.is_some_and(|failed| failed.attempt == attempt && failed.injected.is_none());
+        let fails = failed.is_some_and(|failed| {
+            // What the watch found is why the rank was ended; its log does not have it.
+            failed.attempt == attempt
+                && failed.injected.is_none()
+                && !self.failures.is_expected(attempt)
+        });
         // What a pod that restarts alone wrote before is forgotten then.
         let late = self.listener.is_by_pod() && !self.failures.is_unreported();
         if !fails || late || self.stored.has_ended() {

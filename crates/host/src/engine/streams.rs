@@ -44,6 +44,12 @@ impl Engine<'_> {
         let piece = output.read(buffer);
         let readings = output.take_readings();
         let (slot, attempt) = (entry.slot, entry.attempt);
+        let is_output = match &piece {
+            Piece::Nothing => true,
+            Piece::Empty => false,
+            Piece::Bytes(bytes) | Piece::Closed(bytes) => !bytes.is_empty(),
+        };
+        self.hangs.take_output(slot, attempt, is_output, &readings);
         let (bytes, flow) = match piece {
             Piece::Nothing => {
                 self.take_readings(slot, attempt, (key, at), &readings);

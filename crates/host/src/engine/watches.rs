@@ -31,6 +31,8 @@ pub(super) enum Watch {
     Control(Key),
     /// The last process of a pod is gone, or the keeper itself is.
     Keeper,
+    /// There is evidence about ranks that are silent.
+    Looker,
     /// Someone asks for a command in a pod.
     Listener,
     /// Who asked for a command.

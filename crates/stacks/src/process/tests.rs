@@ -47,7 +47,23 @@ fn only_rank_is_read_of_the_environment() {
         (b"", None),
     ];
     for (environment, expected) in cases {
-        assert_eq!(rank(environment), *expected, "{environment:?}");
+        assert_eq!(variable(environment, "RANK"), *expected, "{environment:?}");
+    }
+}
+
+#[test]
+fn ranks_that_a_launcher_gave() {
+    let cases: &[(&[u8], Option<u32>)] = &[
+        (b"RANK=3\0", None),
+        (b"RANK=3\0LOCAL_RANK=1\0", Some(3)),
+        (b"LOCAL_RANK=1\0", None),
+        (b"RANK=0\0OMPI_COMM_WORLD_RANK=2\0", Some(2)),
+        (b"PMIX_RANK=4\0", Some(4)),
+        (b"PMI_RANK=5\0PMI_SIZE=8\0", Some(5)),
+        (b"", None),
+    ];
+    for (environment, expected) in cases {
+        assert_eq!(launched_rank(environment), *expected, "{environment:?}");
     }
 }
 

@@ -126,7 +126,6 @@ fn every_label_can_be_reached() {
         "loss_spike",
         "straggler",
         "job_slower",
-        "no_progress_across_attempts",
     ];
     let concluded: Vec<&str> = concluded.into_iter().chain(watched).collect();
     for label in rules.labels() {

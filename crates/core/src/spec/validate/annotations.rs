@@ -19,7 +19,7 @@ use crate::{
 const PREFIX: &str = annotation::PREFIX;
 
 /// Annotations that change the job.
-const KNOWN: [&str; 22] = [
+const KNOWN: [&str; 21] = [
     annotation::RESTART_SCOPE,
     annotation::BUDGET,
     annotation::LOST_AFTER,
@@ -28,7 +28,6 @@ const KNOWN: [&str; 22] = [
     annotation::HANG_FLOOR,
     annotation::FIRST_STEP_WITHIN,
     annotation::ON_NAN,
-    annotation::NO_PROGRESS,
     annotation::START_WITHIN,
     annotation::COMPAT,
     annotation::RESTART,
@@ -46,9 +45,6 @@ const KNOWN: [&str; 22] = [
 
 /// Longest name of a restart: it is kept in the status.
 const RESTART_CHARS: usize = 64;
-
-/// Most attempts that `trainyard.dev/no-progress` may allow: the steps of as many are kept.
-const NO_PROGRESS_MOST: u32 = 100;
 
 /// Annotations that other parts of Trainyard read.
 const READ_ELSEWHERE: [&str; 3] = [
@@ -90,7 +86,6 @@ pub(super) fn settings(
             annotation::ON_NAN => {
                 word(text, OnNan::ALL, OnNan::name).map(|on_nan| settings.on_nan = on_nan)
             }
-            annotation::NO_PROGRESS => no_progress(text).map(|most| settings.no_progress = most),
             annotation::START_WITHIN => duration(text).map(|time| settings.start_within = time),
             annotation::COMPAT => compat(text, &mut settings).map(|all| everything = all),
             annotation::RESTART => restart(text).map(|name| settings.restart = Some(name)),
@@ -193,14 +188,6 @@ fn word<T: Copy, const N: usize>(
             Some(meant) => misspelled(text, meant),
             None => SettingError::not(one_of(names()), text),
         })
-}
-
-/// A number of attempts.
-fn no_progress(text: &str) -> Result<u32, SettingError> {
-    let attempts = text.trim().parse().ok();
-    attempts
-        .filter(|attempts| (1..=NO_PROGRESS_MOST).contains(attempts))
-        .ok_or_else(|| SettingError::not("a number of attempts from 1 to 100", text.trim()))
 }
 
 /// `off`, or the word that switches the setting on.

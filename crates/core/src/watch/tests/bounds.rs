@@ -28,7 +28,7 @@ pub(super) fn check(
         if !outlook.ask.contains(&Ask::Usage) {
             continue;
         }
-        if asked.is_some_and(|asked| *at - asked < millis(400)) {
+        if asked.is_some_and(|asked| at.saturating_sub(asked) < millis(400)) {
             return Err(format!("{at:?}: evidence too often"));
         }
         asked = Some(*at);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     super::{
-        Ask, Cause, Phase, Rhythm, Signal, Stack, Step, Watch, no_progress,
+        Ask, Cause, Phase, Rhythm, Signal, Stack, Step, Watch,
         numbers::Numbers,
         rank::Rank,
         signal::{CHANNEL_CHARS, PLACE_CHARS},
@@ -93,6 +93,7 @@ fn memory_of_a_rank_is_bounded() {
 
 #[test]
 fn numbers_in_a_row() {
+    type Case<'a> = (&'a str, Vec<Step>, Option<(u64, bool)>);
     let step = |step: u64, loss: Option<f64>, norm: Option<f64>| Step {
         step: Some(step),
         step_time: None,
@@ -101,7 +102,7 @@ fn numbers_in_a_row() {
     };
     let inf = f64::INFINITY;
     let ok = Some(1.0);
-    let cases: [(&str, Vec<Step>, Option<(u64, bool)>); 7] = [
+    let cases: [Case<'_>; 7] = [
         (
             "a bar before each line",
             vec![
@@ -210,31 +211,6 @@ fn spike_is_reported_once() {
         found += watch.look(secs(step)).findings.len();
     }
     assert_eq!(found, 1);
-}
-
-#[test]
-fn attempts_without_progress() {
-    let cases: [(&[Option<u64>], u32, Option<(u32, u64)>); 9] = [
-        (&[], 3, None),
-        (&[None, None, None, None], 3, None),
-        (&[Some(100)], 1, None),
-        (&[Some(100), Some(100)], 1, Some((1, 100))),
-        (&[Some(100), Some(90), None], 3, None),
-        (&[Some(100), Some(90), None, Some(100)], 3, Some((3, 100))),
-        (&[Some(100), None, None, Some(101)], 3, None),
-        (&[Some(100), None, Some(101), None, None], 3, None),
-        (&[Some(100), None], 0, None),
-    ];
-    for (reached, limit, want) in cases {
-        let found = no_progress(reached, limit);
-        let want = want.map(|(attempts, step)| Cause::NoProgress { attempts, step });
-        assert_eq!(
-            found.as_ref().map(|found| &found.cause),
-            want.as_ref(),
-            "{reached:?}"
-        );
-        assert!(found.is_none_or(|found| found.act && !found.sentence().is_empty()));
-    }
 }
 
 #[test]

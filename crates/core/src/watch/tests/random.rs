@@ -191,7 +191,7 @@ fn largest_gap(job: &Job) -> Duration {
         };
         if steps[*rank as usize] != step.step {
             steps[*rank as usize] = step.step;
-            largest = largest.max(*at - last.replace(*at).unwrap_or(*at));
+            largest = largest.max(at.saturating_sub(last.replace(*at).unwrap_or(*at)));
         }
     }
     largest

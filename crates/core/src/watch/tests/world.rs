@@ -100,19 +100,9 @@ impl Job {
     /// Adds a time of `what`.
     pub(super) fn then(&mut self, what: What, lasts: Duration) {
         let from = self.end();
-        let before = match self.segments.last() {
-            Some(last) => (0..self.ranks).map(|rank| self.used(last, rank, from)),
-            None => {
-                let before = vec![(Duration::ZERO, 0); self.ranks as usize];
-                return self.segments.push(Segment {
-                    from,
-                    to: from + lasts,
-                    what,
-                    before,
-                });
-            }
-        }
-        .collect();
+        let before = self.segments.last();
+        let used = |rank| before.map_or((Duration::ZERO, 0), |last| self.used(last, rank, from));
+        let before = (0..self.ranks).map(used).collect();
         self.segments.push(Segment {
             from,
             to: from + lasts,
@@ -133,7 +123,7 @@ impl Job {
     /// CPU time and bytes that `rank` used at `at`, which is in `segment`.
     fn used(&self, segment: &Segment, rank: u32, at: Duration) -> (Duration, u64) {
         let (cpu, bytes) = segment.before[rank as usize];
-        let time = at - segment.from;
+        let time = at.saturating_sub(segment.from);
         let (share, rate) = self.rates(segment.what, rank);
         let bytes = bytes + rate / 1000 * u64::try_from(time.as_millis()).unwrap();
         (cpu + time / 1000 * share, bytes)
@@ -195,7 +185,8 @@ impl Job {
         let stands = |line: u64| stack(line, false);
         let waits = Some(stack(WAITS, true));
         // The thousandth of the segment.
-        let part = (at - segment.from).as_nanos() * 1000 / (segment.to - segment.from).as_nanos();
+        let part = at.saturating_sub(segment.from).as_nanos() * 1000
+            / segment.to.saturating_sub(segment.from).as_nanos();
         let part = u64::try_from(part).unwrap();
         Some(match segment.what {
             What::Start => stands(5),
@@ -215,7 +206,7 @@ impl Job {
                 Fault::AllSleep => stands(60),
                 Fault::AllCompute => {
                     // Another line with every second.
-                    stands(70 + (at - segment.from).as_secs() % 7)
+                    stands(70 + at.saturating_sub(segment.from).as_secs() % 7)
                 }
                 _ => return waits,
             },

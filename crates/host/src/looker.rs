@@ -1,0 +1,199 @@
+//! Evidence from outside about ranks that are silent: what the kernel and the memory of their processes show.
+//!
+//! Owns which process of a pod is which rank, and how it is read. What follows from it is
+//! [`trainyard_core::watch`]'s. A thread of its own reads, because a machine under load may take longer for it than output can
+//! wait.
+//!
+//! Invariants: one request is in work at a time, and one more waits. What is read of a pod is bounded by [`MOST_PROCESSES`].
+
+mod tree;
+
+use std::{
+    io,
+    ops::RangeInclusive,
+    os::fd::{AsFd as _, BorrowedFd},
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
+    },
+    thread,
+    time::Duration,
+};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use trainyard_core::watch::{ProcessState, Signal, Stack, Usage};
+use trainyard_stacks::{
+    Stacks,
+    digest::{Digest, own_frame},
+    process::{Process, State},
+    waits::{Wait, wait_of},
+};
+
+use self::tree::Tree;
+use crate::HostError;
+
+/// Most processes of one pod that are looked at.
+const MOST_PROCESSES: usize = 1_024;
+/// A clock tick of `/proc`: 100 in a second wherever Linux runs ranks.
+const TICK: Duration = Duration::from_millis(10);
+
+/// A pod whose ranks are to be looked at.
+#[derive(Clone, Debug)]
+pub(crate) struct PodProcesses {
+    /// The engine's own number of it.
+    pub(crate) key: u64,
+    /// Its first process, as this machine numbers it.
+    pub(crate) first: u32,
+    /// The ranks that it holds, where that is known.
+    pub(crate) ranks: Option<RangeInclusive<u32>>,
+}
+
+/// What was seen of one rank.
+#[derive(Debug)]
+pub(crate) struct RankEvidence {
+    pub(crate) rank: u32,
+    /// The pod that it is in.
+    pub(crate) key: u64,
+    pub(crate) signals: Vec<Signal>,
+}
+
+/// What was seen of all ranks of an attempt.
+#[derive(Debug)]
+pub(crate) struct Evidence {
+    pub(crate) attempt: u32,
+    pub(crate) ranks: Vec<RankEvidence>,
+}
+
+struct Request {
+    attempt: u32,
+    pods: Vec<PodProcesses>,
+    stacks: bool,
+}
+
+/// The thread that looks. It ends with this value.
+#[derive(Debug)]
+pub(crate) struct Looker {
+    requests: SyncSender<Request>,
+    evidence: Receiver<Evidence>,
+    /// Readable when there is evidence.
+    bell: Arc<EventFd>,
+}
+
+impl Looker {
+    pub(crate) fn start() -> Result<Self, HostError> {
+        let failed = HostError::system("start a thread that looks at ranks");
+        let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
+            .map_err(io::Error::from);
+        let bell = match bell {
+            Ok(bell) => Arc::new(bell),
+            Err(error) => return Err(failed(error)),
+        };
+        let (requests, to_do) = sync_channel(1);
+        let (done, evidence) = channel();
+        let ring = Arc::clone(&bell);
+        let thread = thread::Builder::new().name("looker".to_owned());
+        let started = thread.spawn(move || work(&to_do, &done, &ring));
+        match started {
+            Ok(_) => Ok(Self {
+                requests,
+                evidence,
+                bell,
+            }),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// What is watched: readable when there is evidence.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// Asks for evidence of all ranks of `pods`. Where a look is still in work, and another waits, this one is left out: the
+    /// watch asks again.
+    pub(crate) fn ask(&self, attempt: u32, pods: Vec<PodProcesses>, stacks: bool) {
+        let request = Request {
+            attempt,
+            pods,
+            stacks,
+        };
+        drop(self.requests.try_send(request));
+    }
+
+    /// The next evidence, where there is any.
+    pub(crate) fn next(&self) -> Option<Evidence> {
+        // One that was not rung is not readable, which is no error here.
+        self.bell.read().ok();
+        self.evidence.try_recv().ok()
+    }
+}
+
+fn work(to_do: &Receiver<Request>, done: &Sender<Evidence>, bell: &EventFd) {
+    while let Ok(request) = to_do.recv() {
+        let pods = request.pods.iter();
+        let evidence = Evidence {
+            attempt: request.attempt,
+            ranks: pods.flat_map(|pod| look(pod, request.stacks)).collect(),
+        };
+        if done.send(evidence).is_err() {
+            return;
+        }
+        // A counter that is full rings as well.
+        bell.write(1).ok();
+    }
+}
+
+/// What is seen of the ranks of one pod.
+fn look(pod: &PodProcesses, stacks: bool) -> Vec<RankEvidence> {
+    let tree = Tree::below(pod.first, MOST_PROCESSES);
+    let ranks = tree.ranks(pod.ranks.as_ref()).into_iter();
+    let seen = ranks.filter_map(|(rank, at)| {
+        let process = tree.process(at)?;
+        let mut signals = vec![usage(&tree, at, process)?];
+        if stacks {
+            signals.extend(stack(process));
+        }
+        Some(RankEvidence {
+            rank,
+            key: pod.key,
+            signals,
+        })
+    });
+    seen.collect()
+}
+
+/// What a rank used, with its workers; nothing where it has ended.
+fn usage(tree: &Tree, at: usize, process: &Process) -> Option<Signal> {
+    let state = match process.state {
+        State::Running => ProcessState::Running,
+        State::DiskWait => ProcessState::DiskWait,
+        State::Stopped | State::Traced => ProcessState::Stopped,
+        State::Zombie => return None,
+        State::Sleeping | State::Other(_) => ProcessState::Sleeping,
+    };
+    let (ticks, io_bytes) = tree.used(at);
+    let main = process.task(process.id);
+    Some(Signal::Usage(Usage {
+        cpu: TICK.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX)),
+        io_bytes,
+        // The pods of one machine share its interfaces.
+        network_bytes: None,
+        state,
+        wait_channel: main.and_then(|main| main.wait_channel.clone()),
+    }))
+}
+
+/// Where the main thread of a rank is, where it runs a Python that can be read.
+fn stack(process: &Process) -> Option<Signal> {
+    let stacks = Stacks::of(process.id).ok()?;
+    let main = stacks.into_iter().find(|stack| stack.main)?;
+    let place = own_frame(&main.frames).map(|frame| match frame.line {
+        Some(line) => format!("{}:{line}", frame.file),
+        None => frame.file.clone(),
+    });
+    let wait = wait_of(&main.frames, process.task(process.id));
+    Some(Signal::Stack(Stack {
+        digest: Digest::of(&main.frames).0,
+        place,
+        in_collective: matches!(wait, Wait::Collective { .. } | Wait::Device { .. }),
+    }))
+}
