@@ -23,7 +23,7 @@
 //! 14. [`fabric`]: the network that gradients travel on, and what it adds to the pods of a job;
 //! 15. [`probe`]: from measurements to what is fit for a job;
 //! 16. [`progress`]: from what a training program prints to its step and loss;
-//! 17. [`quantity`] and [`resources`]: Kubernetes quantities as whole numbers, and what a pod asks for;
+//! 17. [`quantity`] and [`resources`]: Kubernetes quantities as whole numbers, and what a pod asks for; [`index_set`]: pod indices as ranges;
 //! 18. [`pod`]: what is seen of a pod and its node; [`account`]: who pays for its failure;
 //! 19. [`mutant`]: deliberate mistakes for the tests of the simulation.
 //!
@@ -37,6 +37,7 @@ pub mod fabric;
 pub mod finding;
 pub mod fleet;
 pub mod gang;
+pub mod index_set;
 pub mod job;
 pub mod launch;
 pub mod ledger;
