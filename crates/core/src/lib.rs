@@ -25,12 +25,14 @@
 //! 16. [`progress`]: from what a training program prints to its step and loss;
 //! 17. [`quantity`] and [`resources`]: Kubernetes quantities as whole numbers, and what a pod asks for; [`index_set`]: pod indices as ranges;
 //! 18. [`pod`]: what is seen of a pod and its node; [`account`]: who pays for its failure;
-//! 19. [`mutant`]: deliberate mistakes for the tests of the simulation.
+//! 19. [`barrier`]: the restart of a gang in its pods;
+//! 20. [`mutant`]: deliberate mistakes for the tests of the simulation.
 //!
 //! Modules use each other in one direction; ARCHITECTURE.md draws it and `cargo xtask layers` checks it.
 #![forbid(unsafe_code)]
 
 pub mod account;
+pub mod barrier;
 pub mod diagnose;
 pub mod explain;
 pub mod fabric;
