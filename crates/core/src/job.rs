@@ -38,7 +38,6 @@ mod deadline;
 mod elastic;
 mod fabric;
 mod grouping;
-mod index_set;
 mod messages;
 mod observed;
 mod pass;
@@ -63,7 +62,6 @@ use jiff::Timestamp;
 pub use action::{Action, Decision, Event, EventKind, EventReason, Removal, Seat};
 pub use alone::unjudged_ends;
 pub use cause::Cause;
-pub use index_set::IndexSet;
 pub use observed::{
     Autoscaler, Grouping, JudgedEnd, NoNodes, Observed, PreflightRun, Preflights, Refusal,
     ReportedTransports, Seating, SeenFabric, SeenPreflight, SharedInputs,
@@ -87,6 +85,7 @@ use crate::{
 // What an observation and a status are made of.
 pub use crate::{
     account::Account,
+    index_set::IndexSet,
     pod::{Disruption, Exit, NodeHealth, ObservedPod, PodPhase, PodUid, Wait},
     progress::Progress,
 };

@@ -24,20 +24,23 @@
 //! 15. [`probe`]: from measurements to what is fit for a job;
 //! 16. [`progress`]: from what a training program prints to its step and loss;
 //! 17. [`watch`]: from signs of life to hangs, NaN and slow ranks;
-//! 18. [`quantity`] and [`resources`]: Kubernetes quantities as whole numbers, and what a pod asks for;
-//! 19. [`pod`]: what is seen of a pod and its node; [`account`]: who pays for its failure;
-//! 20. [`mutant`]: deliberate mistakes for the tests of the simulation.
+//! 18. [`barrier`]: the restart of a gang in its pods;
+//! 19. [`quantity`] and [`resources`]: Kubernetes quantities as whole numbers, and what a pod asks for; [`index_set`]: pod indices as ranges;
+//! 20. [`pod`]: what is seen of a pod and its node; [`account`]: who pays for its failure;
+//! 21. [`mutant`]: deliberate mistakes for the tests of the simulation.
 //!
 //! Modules use each other in one direction; ARCHITECTURE.md draws it and `cargo xtask layers` checks it.
 #![forbid(unsafe_code)]
 
 pub mod account;
+pub mod barrier;
 pub mod diagnose;
 pub mod explain;
 pub mod fabric;
 pub mod finding;
 pub mod fleet;
 pub mod gang;
+pub mod index_set;
 pub mod job;
 pub mod launch;
 pub mod ledger;

@@ -121,11 +121,25 @@ pub enum Mutant {
     ForgetsTiedPods,
     /// An operator that leads again goes by the nodes that it gave when it led before.
     RemembersOldGangs,
+    /// Programs start in place before every member is ready.
+    GoesBeforeReady,
+    /// Programs start in place before their pods carry the attempt.
+    LabelsAfterGo,
+    /// A member that stopped an attempt starts it again.
+    StopsWithoutFence,
+    /// An order of an older attempt is obeyed.
+    ObeysOlderAttempts,
+    /// A member whose program ended waits for orders forever.
+    HoldsForever,
+    /// The next attempt is stored before every member has stopped.
+    StoresBeforeStopped,
+    /// Members that do not report are waited for forever.
+    WaitsForLostMembers,
 }
 
 impl Mutant {
     /// Every one.
-    pub const ALL: [Self; 57] = [
+    pub const ALL: [Self; 64] = [
         Self::CountsOldAttempts,
         Self::StartsOverOldPods,
         Self::ForgetsCharge,
@@ -183,6 +197,13 @@ impl Mutant {
         Self::KeepsForgottenGangs,
         Self::ForgetsTiedPods,
         Self::RemembersOldGangs,
+        Self::GoesBeforeReady,
+        Self::LabelsAfterGo,
+        Self::StopsWithoutFence,
+        Self::ObeysOlderAttempts,
+        Self::HoldsForever,
+        Self::StoresBeforeStopped,
+        Self::WaitsForLostMembers,
     ];
 
     /// Those in how seats are given, which the cluster around `gang::place` has to catch.
@@ -211,6 +232,17 @@ impl Mutant {
         Self::KeepsForgottenGangs,
         Self::ForgetsTiedPods,
         Self::RemembersOldGangs,
+    ];
+
+    /// Those in a restart in place, which the world of one gang has to catch.
+    pub const OF_BARRIER: [Self; 7] = [
+        Self::GoesBeforeReady,
+        Self::LabelsAfterGo,
+        Self::StopsWithoutFence,
+        Self::ObeysOlderAttempts,
+        Self::HoldsForever,
+        Self::StoresBeforeStopped,
+        Self::WaitsForLostMembers,
     ];
 }
 

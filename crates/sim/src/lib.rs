@@ -13,9 +13,11 @@
 //! 5. [`hunt()`]: many seeds on all cores; [`shrink()`]: the least that still breaks;
 //! 6. [`placement`]: another world, around `gang::place`;
 //! 7. [`network`]: another, around `probe::search`;
-//! 8. [`fleet`]: another, with many jobs around the deciders that concern all of them.
+//! 8. [`fleet`]: another, with many jobs around the deciders that concern all of them;
+//! 9. [`barrier`]: another, around the restart of one gang in its pods.
 #![forbid(unsafe_code)]
 
+pub mod barrier;
 mod coverage;
 mod dice;
 pub mod fleet;

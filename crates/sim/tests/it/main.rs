@@ -1,5 +1,6 @@
 //! The simulation against the decider of core, and against deciders that are wrong on purpose.
 
+mod barrier;
 mod deciders;
 mod fleet;
 mod mutants;

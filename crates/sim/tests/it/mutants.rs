@@ -14,7 +14,7 @@ use trainyard_core::{
     job::decide,
     mutant::{self, Mutant},
 };
-use trainyard_sim::{RunOptions, Violation, fleet, placement, run};
+use trainyard_sim::{RunOptions, Violation, barrier, fleet, placement, run};
 
 /// Seeds after which a mistake counts as not found.
 const SEEDS: u64 = 20_000;
@@ -22,11 +22,19 @@ const SEEDS: u64 = 20_000;
 const PLACEMENT_SEEDS: u64 = 1_000;
 /// The same for mistakes in what happens to nodes and in the wait queue.
 const FLEET_SEEDS: u64 = 1_000;
+/// The same for mistakes in a restart in place.
+const BARRIER_SEEDS: u64 = 20_000;
 
 fn first_catch(mutant: Mutant) -> Option<(u64, Violation)> {
     if Mutant::OF_FLEET.contains(&mutant) {
         return (0..FLEET_SEEDS).find_map(|seed| {
             let outcome = mutant::with(Some(mutant), || fleet::run(seed));
+            outcome.violation.map(|violation| (seed, violation))
+        });
+    }
+    if Mutant::OF_BARRIER.contains(&mutant) {
+        return (0..BARRIER_SEEDS).find_map(|seed| {
+            let outcome = mutant::with(Some(mutant), || barrier::run(seed));
             outcome.violation.map(|violation| (seed, violation))
         });
     }
@@ -44,7 +52,9 @@ fn first_catch(mutant: Mutant) -> Option<(u64, Violation)> {
 
 #[test]
 fn every_mutant_is_caught() {
-    let of_jobs = |mutant: &Mutant| !Mutant::OF_FLEET.contains(mutant);
+    let of_jobs = |mutant: &Mutant| {
+        !Mutant::OF_FLEET.contains(mutant) && !Mutant::OF_BARRIER.contains(mutant)
+    };
     let others: Vec<Mutant> = Mutant::ALL.into_iter().filter(of_jobs).collect();
     let (table, survivors) = catch(&others);
     println!("{table}");
@@ -54,6 +64,13 @@ fn every_mutant_is_caught() {
 #[test]
 fn every_mutant_of_the_fleet_is_caught() {
     let (table, survivors) = catch(&Mutant::OF_FLEET);
+    println!("{table}");
+    assert!(survivors.is_empty(), "{survivors:?} survive\n{table}");
+}
+
+#[test]
+fn every_mutant_of_the_barrier_is_caught() {
+    let (table, survivors) = catch(&Mutant::OF_BARRIER);
     println!("{table}");
     assert!(survivors.is_empty(), "{survivors:?} survive\n{table}");
 }

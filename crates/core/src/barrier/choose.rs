@@ -1,0 +1,215 @@
+//! Whether a failed gang restarts in place, or with new pods and why.
+
+use std::{fmt, time::Duration};
+
+use crate::spec::Slot;
+
+/// Attempts within which a second failure at the same place means that a restart in place did not help.
+const SAME_PLACE_WITHIN: u32 = 2;
+
+/// `trainyard.dev/restart-in`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RestartIn {
+    /// In place, where that is possible.
+    #[default]
+    Place,
+    /// With new pods, always.
+    Pods,
+}
+
+/// What failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// A program ended or hangs.
+    Program,
+    /// A pod is gone or its container ended: its supervisor is not there any more.
+    Pod,
+    /// A node is lost.
+    NodeLost,
+    /// A program cannot be stopped.
+    CannotStop,
+    /// The ranks use another transport than the job requires.
+    TransportRefused,
+}
+
+/// What changed in the templates since the pods were created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TemplateChange {
+    /// Nothing.
+    #[default]
+    None,
+    /// Only the words of the program and literal values of its environment.
+    Words,
+    /// Something that a running pod cannot take over.
+    More,
+}
+
+/// Where a failure was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailurePlace {
+    /// The attempt that failed.
+    pub attempt: u32,
+    /// The slot that failed first.
+    pub slot: Slot,
+}
+
+/// The facts about a failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailureFacts<'a> {
+    /// What the user set.
+    pub restart_in: RestartIn,
+    /// Why pods have no supervisor, where one of them has none; a sentence without a full stop.
+    pub unsupervised: Option<&'a str>,
+    /// The leader has a connection to the operator.
+    pub leader_connected: bool,
+    /// What failed.
+    pub kind: FailureKind,
+    /// Where.
+    pub place: FailurePlace,
+    /// Where the gang failed before that.
+    pub earlier: &'a [FailurePlace],
+    /// A node of a pod that would be kept and is not well.
+    pub unwell_node: Option<&'a str>,
+    /// What changed in the templates.
+    pub template: TemplateChange,
+}
+
+/// Why a gang gets new pods instead of a restart in place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NewPodsReason {
+    /// The user set it.
+    Setting,
+    /// A pod has no supervisor.
+    Unsupervised {
+        /// Why.
+        why: String,
+    },
+    /// The leader has no connection to the operator.
+    LeaderNotConnected,
+    /// A pod is gone.
+    PodLost,
+    /// A node is lost.
+    NodeLost,
+    /// A node of a kept pod is not well.
+    NodeUnwell {
+        /// Which.
+        node: String,
+    },
+    /// A program cannot be stopped.
+    CannotStop,
+    /// The ranks use another transport than the job requires.
+    TransportRefused,
+    /// The templates changed in more than words.
+    TemplateChanged,
+    /// The same slot failed before.
+    SamePlace {
+        /// Which.
+        slot: Slot,
+        /// In this attempt.
+        attempt: u32,
+    },
+    /// The number of pods changed inside the barrier.
+    Resized,
+    /// The leader's pod was lost before all members had stopped.
+    LeaderLost,
+    /// The leader reported nothing.
+    LeaderSilent,
+    /// No member could be kept.
+    NobodyKept,
+    /// The barrier lasted too long.
+    TooLong {
+        /// Its bound.
+        bound: Duration,
+    },
+}
+
+impl fmt::Display for NewPodsReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Setting => f.write_str("`trainyard.dev/restart-in` is `pods`"),
+            Self::Unsupervised { why } => write!(f, "not all pods have a supervisor: {why}"),
+            Self::LeaderNotConnected => {
+                f.write_str("the leader of the gang has no connection to the operator")
+            }
+            Self::PodLost => f.write_str("the failed pod has ended with its supervisor"),
+            Self::NodeLost => f.write_str("a node is lost"),
+            Self::NodeUnwell { node } => write!(f, "node `{node}` is not ready"),
+            Self::CannotStop => f.write_str("a program cannot be stopped"),
+            Self::TransportRefused => {
+                f.write_str("the ranks use another transport than the job requires")
+            }
+            Self::TemplateChanged => {
+                f.write_str("the pod template changed in more than command, arguments and literal environment variables")
+            }
+            Self::SamePlace { slot, attempt } => {
+                write!(f, "{slot} failed in attempt {attempt} already, and a restart in place did not help")
+            }
+            Self::Resized => f.write_str("the number of pods changed"),
+            Self::LeaderLost => {
+                f.write_str("the pod of the leader was lost before all members had stopped")
+            }
+            Self::LeaderSilent => f.write_str("the leader of the gang reported nothing"),
+            Self::NobodyKept => f.write_str("no member could be kept"),
+            Self::TooLong { bound } => {
+                write!(f, "the restart in place took longer than {} s (`trainyard.dev/start-within`)", bound.as_secs())
+            }
+        }
+    }
+}
+
+/// How a failed gang restarts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RestartWay {
+    /// In its pods.
+    InPlace,
+    /// With new pods.
+    NewPods(
+        /// Why.
+        NewPodsReason,
+    ),
+}
+
+/// How a failed gang restarts.
+pub fn choose(facts: &FailureFacts<'_>) -> RestartWay {
+    obstacle(facts).map_or(RestartWay::InPlace, RestartWay::NewPods)
+}
+
+/// The first reason against a restart in place.
+fn obstacle(facts: &FailureFacts<'_>) -> Option<NewPodsReason> {
+    if facts.restart_in == RestartIn::Pods {
+        return Some(NewPodsReason::Setting);
+    }
+    if let Some(why) = facts.unsupervised {
+        let why = why.to_owned();
+        return Some(NewPodsReason::Unsupervised { why });
+    }
+    match facts.kind {
+        FailureKind::Program => {}
+        FailureKind::Pod => return Some(NewPodsReason::PodLost),
+        FailureKind::NodeLost => return Some(NewPodsReason::NodeLost),
+        FailureKind::CannotStop => return Some(NewPodsReason::CannotStop),
+        FailureKind::TransportRefused => return Some(NewPodsReason::TransportRefused),
+    }
+    if facts.template == TemplateChange::More {
+        return Some(NewPodsReason::TemplateChanged);
+    }
+    if let Some(node) = facts.unwell_node {
+        let node = node.to_owned();
+        return Some(NewPodsReason::NodeUnwell { node });
+    }
+    if !facts.leader_connected {
+        return Some(NewPodsReason::LeaderNotConnected);
+    }
+    let FailurePlace { attempt, slot } = facts.place;
+    let near = |place: &&FailurePlace| {
+        place.slot == slot
+            && place.attempt < attempt
+            && attempt - place.attempt <= SAME_PLACE_WITHIN
+    };
+    let before = facts.earlier.iter().find(near)?;
+    let attempt = before.attempt;
+    Some(NewPodsReason::SamePlace { slot, attempt })
+}
+
+#[cfg(test)]
+mod tests;

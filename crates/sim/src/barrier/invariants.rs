@@ -1,0 +1,280 @@
+//! What must hold, on the truth.
+
+use std::{collections::BTreeSet, fmt::Debug};
+
+use trainyard_core::barrier::{Command, MemberState, Order, Outcome, Phase, StateName, Wish};
+
+use super::{
+    lifecycle::Write,
+    operator::birth_of,
+    world::{World, in_millis, limits, worker},
+};
+use crate::violation::{Verdict, ensure};
+
+/// What the checks remember.
+#[derive(Default)]
+pub(super) struct Known {
+    /// The newest attempt that was started: by Go in place, or by a new pod.
+    gone: u32,
+    /// Attempts that were prepared in place.
+    prepared: BTreeSet<u32>,
+    /// Charges since programs last ran as an attempt without a barrier.
+    charges: u32,
+    /// Since when a barrier is stored.
+    barrier_since: Option<i64>,
+    /// Operators that crashed since then.
+    pub(super) crashes: u32,
+}
+
+impl Known {
+    /// Whether Go of `attempt` was sent before.
+    pub(super) fn has_gone(&self, attempt: u32) -> bool {
+        self.gone >= attempt
+    }
+}
+
+/// A member never goes back.
+pub(super) fn backwards(birth: u32, before: (u32, StateName), after: (u32, StateName)) -> Verdict {
+    ensure!(
+        "a member never goes back",
+        after >= before,
+        "p{birth} was at {before:?} and is at {after:?}"
+    );
+    Ok(())
+}
+
+/// A program has started.
+pub(super) fn started(world: &mut World, birth: u32, attempt: u32) -> Verdict {
+    for (other, container) in &world.containers {
+        let Some(runs) = container.program.filter(|_| !container.ghost) else {
+            continue;
+        };
+        ensure!(
+            "one attempt runs at a time",
+            runs == attempt,
+            "p{birth} starts attempt {attempt} while p{other} runs attempt {runs}"
+        );
+    }
+    ensure!(
+        "no program of an attempt after Go of a later one",
+        attempt >= world.known.gone,
+        "p{birth} starts attempt {attempt} after Go of attempt {}",
+        world.known.gone
+    );
+    ensure!(
+        "programs run only as stored attempts",
+        attempt <= world.api.stored.attempt,
+        "p{birth} starts attempt {attempt}, stored is {}",
+        world.api.stored.attempt
+    );
+    world.known.gone = attempt;
+    Ok(())
+}
+
+/// The operator sends an order.
+pub(super) fn ordered(world: &mut World, order: &Order) -> Verdict {
+    let fence = order.command.fence();
+    ensure!(
+        "orders follow the stored status",
+        fence.attempt <= world.api.stored.attempt,
+        "{:?} is sent while attempt {} is stored",
+        order.command,
+        world.api.stored.attempt
+    );
+    let Command::Go { attempt } = order.command else {
+        return Ok(());
+    };
+    if attempt <= world.known.gone || !world.known.prepared.contains(&attempt) {
+        return Ok(());
+    }
+    world.known.gone = attempt;
+    ensure!(
+        "a restart is charged once before Go",
+        world.known.charges == 1,
+        "Go of attempt {attempt} with {} charges",
+        world.known.charges
+    );
+    for index in 0..world.api.rest.size {
+        let slot = worker(index);
+        let Some(uid) = order.roster.get(slot) else {
+            ensure!(
+                "Go only when all are ready",
+                false,
+                "Go of attempt {attempt} without {slot}"
+            );
+            continue;
+        };
+        let birth = birth_of(uid);
+        let reached = world.containers.get(&birth).map(|found| found.reached);
+        ensure!(
+            "Go only when all are ready",
+            reached >= Some((attempt, StateName::Ready)),
+            "Go of attempt {attempt} while {slot} (p{birth}) is at {reached:?}"
+        );
+        let label = world.api.pods.get(&slot).filter(|pod| pod.birth == birth);
+        ensure!(
+            "labels are patched before Go",
+            label.is_none_or(|pod| pod.attempt == attempt),
+            "Go of attempt {attempt} while the label of {slot} (p{birth}) is {:?}",
+            label.map(|pod| pod.attempt)
+        );
+    }
+    Ok(())
+}
+
+/// The status is written.
+pub(super) fn stored(world: &mut World, write: &Write) -> Verdict {
+    let before = &world.api.stored;
+    let (old, new) = (before.attempt, write.stored.attempt);
+    ensure!(
+        "attempts grow by one",
+        new == old || new == old + 1,
+        "attempt {new} is stored after {old}"
+    );
+    let prepares = write
+        .stored
+        .barrier
+        .as_ref()
+        .is_some_and(|barrier| barrier.phase == Phase::Preparing);
+    let begun = before.barrier.is_none() && write.stored.barrier.is_some();
+    let ended = before.barrier.is_some() && write.stored.barrier.is_none();
+    if begun {
+        world.known.barrier_since = Some(world.now);
+        world.known.crashes = 0;
+        world.known.charges = 0;
+    }
+    if write.charge {
+        world.known.charges += 1;
+    }
+    if prepares && new > old {
+        world.known.prepared.insert(new);
+        for index in 0..world.api.rest.size {
+            let Some(pod) = world.api.pods.get(&worker(index)) else {
+                continue;
+            };
+            let lost = write
+                .stored
+                .barrier
+                .as_ref()
+                .is_some_and(|barrier| barrier.lost.contains(worker(index)));
+            let Some(container) = world.containers.get(&pod.birth).filter(|_| !lost) else {
+                continue;
+            };
+            ensure!(
+                "the next attempt is stored once all have stopped",
+                container.program.is_none(),
+                "attempt {new} is stored while p{} runs {:?}",
+                pod.birth,
+                container.program
+            );
+        }
+    }
+    if ended {
+        world.known.barrier_since = None;
+        let charged = match &write.outcome {
+            Some(Outcome::NoPods { .. }) => world.known.charges <= 1,
+            _ => world.known.charges == 1,
+        };
+        ensure!(
+            "a restart is charged once",
+            charged,
+            "the barrier ends in {:?} with {} charges",
+            write.outcome,
+            world.known.charges
+        );
+    }
+    Ok(())
+}
+
+/// A message of an older attempt or of another job was received.
+pub(super) fn unchanged<M: Debug>(birth: u32, message: &M, unchanged: bool) -> Verdict {
+    ensure!(
+        "older and foreign messages change nothing",
+        unchanged,
+        "p{birth} obeyed {message:?}"
+    );
+    Ok(())
+}
+
+/// Now and then: nothing waits for longer than its bound.
+pub(super) fn audit(world: &World) -> Verdict {
+    let limits = limits();
+    let slack = 2_000;
+    for (birth, container) in &world.containers {
+        if !container.up || container.member.has_exited() {
+            continue;
+        }
+        let bound = match container.member.state() {
+            MemberState::Running => continue,
+            MemberState::Ended(_) => limits.hold,
+            MemberState::Stopping => limits.stop_within,
+            MemberState::CannotStop => limits.farewell,
+            MemberState::Ready | MemberState::Stopped => limits.idle_within(),
+        };
+        let since = container.state_since.max(container.frozen_until);
+        let waited = world.now - since;
+        ensure!(
+            "members wait within their bounds",
+            waited <= in_millis(bound) + slack,
+            "p{birth} is {:?} for {waited} ms",
+            container.member.state()
+        );
+    }
+    if let Some(since) = world.known.barrier_since {
+        // An operator that starts does not know how long the one before it waited since its last write.
+        let lives = i64::from(world.known.crashes) + 1;
+        let down = i64::from(world.known.crashes) * 47_000;
+        let waited = world.now - since;
+        ensure!(
+            "a barrier ends within its bound",
+            waited <= lives * in_millis(limits.start_within) + down + slack,
+            "{:?} for {waited} ms",
+            world.barrier()
+        );
+    }
+    Ok(())
+}
+
+/// The world has settled: no barrier, and all programs run as the stored attempt, or the job has no pods.
+pub(super) fn settled(world: &World) -> Verdict {
+    let name = "the world settles";
+    ensure!(
+        name,
+        world.barrier().is_none(),
+        "{:?} is stored",
+        world.barrier()
+    );
+    if world.api.wish == Wish::Delete {
+        ensure!(
+            name,
+            world.api.pods.is_empty(),
+            "{:?} are left",
+            world.api.pods
+        );
+        return Ok(());
+    }
+    let attempt = world.api.stored.attempt;
+    ensure!(
+        name,
+        world.api.rest.size == world.api.size,
+        "{} pods, {} are wanted",
+        world.api.rest.size,
+        world.api.size
+    );
+    for index in 0..world.api.size {
+        let slot = worker(index);
+        let pod = world.api.pods.get(&slot);
+        let container = pod.and_then(|pod| world.containers.get(&pod.birth));
+        let runs = container.and_then(|container| container.program);
+        let well = pod.is_some_and(|pod| !pod.terminating && !pod.failed && !pod.node_lost);
+        let cut_off = container.is_some_and(|container| container.cut_off);
+        ensure!(
+            name,
+            well && !cut_off && runs == Some(attempt),
+            "{slot} of attempt {attempt} is {pod:?} and runs {runs:?}"
+        );
+    }
+    let hung = world.api.hangs == Some(attempt);
+    ensure!(name, !hung, "attempt {attempt} hangs");
+    Ok(())
+}
