@@ -36,7 +36,7 @@ const HANGS: &[Hang] = &[
         framework: "pytorch",
         kind: "busy",
         label: Some("hang_cpu_side"),
-        place: Some("number += 1"),
+        place: Some("while True: pass"),
     },
     Hang {
         framework: "pytorch",
