@@ -1,4 +1,4 @@
-//! `cargo xtask bench core|local|operator|placement|doctor|plan|lint|preflight|attack|progress`: the figures that must be
+//! `cargo xtask bench core|local|operator|placement|doctor|plan|lint|preflight|attack|progress|recovery`: the figures that must be
 //! reached, each beside its bound.
 //!
 //! Invariant: every figure is measured on the release build that users run, in this call; nothing
@@ -15,6 +15,7 @@ mod placement;
 mod plan;
 mod preflight;
 mod progress;
+mod recovery;
 mod render;
 mod simulation;
 
@@ -35,6 +36,7 @@ pub(crate) use self::{
     plan::plan,
     preflight::preflight,
     progress::progress,
+    recovery::recovery,
 };
 
 /// One line of the table.

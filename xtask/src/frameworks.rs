@@ -222,6 +222,23 @@ const SDK: Framework = Framework {
     trials: &[],
 };
 
+/// The launcher of NVIDIA Resiliency Extension, which recovery is measured beside.
+const NVRX: Framework = Framework {
+    name: "nvrx",
+    folder: "tools/hangs",
+    bases: &["pytorch"],
+    module: "nvidia_resiliency_ext.fault_tolerance",
+    need: Need::Nothing,
+    took: 20,
+    steps: 0,
+    trials: &[],
+};
+
+/// The environment of that launcher, made if it is not there.
+pub(crate) fn nvrx() -> Result<PathBuf, Failure> {
+    NVRX.environment()
+}
+
 /// The environment of that SDK, made if it is not there.
 pub(crate) fn sdk() -> Result<PathBuf, Failure> {
     SDK.environment()

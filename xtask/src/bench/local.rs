@@ -30,7 +30,7 @@ pub(super) fn figures() -> Result<Vec<Figure>, Failure> {
 }
 
 /// A `PyTorchJob` of `pods` pods that all run `command`.
-fn job(pods: u32, command: &[&str]) -> String {
+pub(super) fn job(pods: u32, command: &[&str]) -> String {
     let role = |role: &str, replicas: u32| {
         // Strings of JSON are strings of YAML.
         let words: Vec<String> = command.iter().map(|word| format!("{word:?}")).collect();
@@ -54,7 +54,7 @@ fn job(pods: u32, command: &[&str]) -> String {
 }
 
 /// `trainyard run` of the job in `scratch`, with nothing shown and its report on stdout.
-fn trainyard(binary: &Path, scratch: &Scratch, job: &str) -> Result<Command, Failure> {
+pub(super) fn trainyard(binary: &Path, scratch: &Scratch, job: &str) -> Result<Command, Failure> {
     let file = scratch.write("job.yaml", job)?;
     let mut command = Command::new(binary);
     command
@@ -69,10 +69,10 @@ fn trainyard(binary: &Path, scratch: &Scratch, job: &str) -> Result<Command, Fai
 }
 
 /// A started program, ended with whoever started it.
-struct Running(Child);
+pub(super) struct Running(Child);
 
 impl Running {
-    fn start(command: &mut Command) -> Result<Self, Failure> {
+    pub(super) fn start(command: &mut Command) -> Result<Self, Failure> {
         command
             .spawn()
             .map(Self)
@@ -106,7 +106,7 @@ impl Running {
     }
 
     /// Waits for its end, which must be a success.
-    fn finish(mut self, patience: Duration) -> Result<(), Failure> {
+    pub(super) fn finish(mut self, patience: Duration) -> Result<(), Failure> {
         let end = Instant::now() + patience;
         loop {
             match self.0.try_wait().map_err(lost)? {
@@ -141,12 +141,12 @@ impl Drop for Running {
     clippy::needless_pass_by_value,
     reason = "the form that `map_err` takes"
 )]
-fn lost(error: std::io::Error) -> Failure {
+pub(super) fn lost(error: std::io::Error) -> Failure {
     Failure::CouldNotRun(format!("lost a program while it ran: {error}"))
 }
 
 /// The times that ranks stamped into `path`, in nanoseconds since 1970.
-fn stamps(path: &Path) -> Vec<u128> {
+pub(super) fn stamps(path: &Path) -> Vec<u128> {
     let text = fs::read_to_string(path).unwrap_or_default();
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }
@@ -159,7 +159,7 @@ fn now() -> u128 {
 }
 
 /// From `earlier` to `later`, both in nanoseconds since 1970.
-fn between(earlier: u128, later: u128) -> Duration {
+pub(super) fn between(earlier: u128, later: u128) -> Duration {
     let nanoseconds = later.saturating_sub(earlier);
     Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
 }
@@ -170,13 +170,13 @@ fn in_turns(turn: usize) -> [bool; 2] {
     [first, !first]
 }
 
-fn median(mut times: Vec<Duration>) -> Duration {
+pub(super) fn median(mut times: Vec<Duration>) -> Duration {
     times.sort();
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
 /// An empty folder below the scratch of a measurement.
-fn fresh(scratch: &Scratch, name: &str) -> Result<PathBuf, Failure> {
+pub(super) fn fresh(scratch: &Scratch, name: &str) -> Result<PathBuf, Failure> {
     let path = scratch.0.join(name);
     drop(fs::remove_dir_all(&path));
     fs::create_dir_all(&path)
