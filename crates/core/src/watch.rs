@@ -24,7 +24,8 @@
 //!
 //! # Caveats
 //!
-//! A program that neither says that it evaluates nor moves bytes is silent. One rank that sleeps longer than `hang-floor` while
+//! A program that neither says that it evaluates nor moves bytes is silent. Bytes excuse three hours: two unannounced evaluations
+//! of two hours with no line between them are called a hang. One rank that sleeps longer than `hang-floor` while
 //! all others wait in a collective cannot be distinguished from a hang.
 
 mod apart;
@@ -111,8 +112,8 @@ pub struct Watch {
     /// The number of the silence since then.
     silence: u32,
     said: Option<Said>,
-    /// When bytes were last seen to move at the rate of work, in this silence.
-    worked_at: Option<Duration>,
+    /// When bytes were first and last seen to move at the rate of work, in this silence.
+    worked: Option<(Duration, Duration)>,
     /// Until when the attempt is expected to be stopped from outside.
     excused_until: Duration,
     suspicion: Option<judge::Suspicion>,
@@ -136,7 +137,9 @@ struct Said {
     last_at: Duration,
     /// How often it was said to begin again without a step between.
     repeats: u32,
-    /// New steps that were reported since.
+    /// Whether any step was reported since.
+    stepped: bool,
+    /// New steps that were reported since, those that may be late not counted.
     steps: u32,
     /// Steps in a row that are not new, each higher than the one before: a bar that began again.
     rising: u32,
@@ -166,7 +169,7 @@ impl Watch {
             progress_at: now,
             silence: 1,
             said: None,
-            worked_at: None,
+            worked: None,
             excused_until: Duration::ZERO,
             suspicion: None,
             promised: None,
@@ -206,7 +209,8 @@ impl Watch {
             Signal::Output => of.take_output(silence, now),
             Signal::Usage(usage) => {
                 if of.take_usage(silence, now, usage) {
-                    self.worked_at = Some(now);
+                    let first = self.worked.map_or(now, |(first, _)| first);
+                    self.worked = Some((first, now));
                 }
             }
             Signal::Gpu(gpu) => of.take_gpu(silence, now, gpu, suspected),
@@ -252,12 +256,16 @@ impl Watch {
         was_silent || full || !self.pending.is_empty() || self.is_due_earlier()
     }
 
-    /// A single step does not end a phase, because its line may be late, nor do a few that are not new: they may have
-    /// arrived before.
+    /// Steps soon after the beginning of a phase do not end it, because their lines may be late, nor does a single one, nor
+    /// do a few that are not new: they may have arrived before.
     fn end_phase_by_step(&mut self, step: Option<u64>, new: bool) {
         let Some(said) = &mut self.said else {
             return;
         };
+        said.stepped = true;
+        if self.now.saturating_sub(said.at) < LATE {
+            return;
+        }
         if new {
             said.steps = said.steps.saturating_add(1);
         } else if step > said.last_step {
@@ -266,8 +274,7 @@ impl Watch {
             said.rising = 0;
         }
         said.last_step = step;
-        let trains = said.steps >= 2 || said.rising >= RISING;
-        if trains && self.now.saturating_sub(said.at) >= LATE {
+        if said.steps >= 2 || said.rising >= RISING {
             self.said = None;
         }
     }
@@ -309,8 +316,7 @@ impl Watch {
         let mut repeats = 0;
         if let Some(said) = &mut self.said
             && said.phase == phase
-            && said.steps == 0
-            && said.rising == 0
+            && !said.stepped
         {
             // The same phase again is a heartbeat. After a while it may be the next phase of its kind, if all lines between
             // were lost, but not again and again.
@@ -327,6 +333,7 @@ impl Watch {
             at: now,
             last_at: now,
             repeats,
+            stepped: false,
             steps: 0,
             rising: 0,
             last_step: None,
@@ -354,7 +361,7 @@ impl Watch {
             _ if !self.started => Some(Phase::Start),
             Some(said) => Some(said.phase),
             // A save that nobody announced: the next one may take as long, and bytes will excuse it, too.
-            None => self.worked_at.is_none().then_some(Phase::Train),
+            None => self.worked.is_none().then_some(Phase::Train),
         };
         if let Some(phase) = phase {
             self.rhythm.note(phase, gap);
@@ -364,7 +371,7 @@ impl Watch {
         }
         self.progress_at = self.now;
         self.silence = self.silence.wrapping_add(1);
-        self.worked_at = None;
+        self.worked = None;
         self.suspicion.take().is_some()
     }
 

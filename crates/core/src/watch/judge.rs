@@ -92,8 +92,10 @@ impl Watch {
             return;
         }
         // Bytes that move excuse a silence, but not without end.
-        let worked = self.worked_at.unwrap_or_default();
-        let from = from.max(worked.min(self.progress_at.saturating_add(WORK_MOST)));
+        let worked = self
+            .worked
+            .map(|(first, last)| last.min(first.saturating_add(WORK_MOST)));
+        let from = from.max(worked.unwrap_or_default());
         let silence = now.saturating_sub(from);
         let asked = suspicion.looks >= LOOKS_LEAST
             && now.saturating_sub(suspicion.since) >= LOOKS_APART_LEAST * 2;

@@ -17,8 +17,9 @@ use std::time::Duration;
 
 use super::{Settings, rhythm::Rhythm, signal::Phase};
 
-/// How long bytes that move at the rate of real work excuse a silence, in all.
-pub(super) const WORK_MOST: Duration = Duration::from_hours(2);
+/// How long bytes that move at the rate of real work excuse a silence, from the first that were seen: an evaluation of two
+/// hours and a save of half an hour, with the lines between them lost. A hang with a busy helper process lasts that long.
+pub(super) const WORK_MOST: Duration = Duration::from_hours(3);
 /// A save that was announced may take this long.
 const SAVE_MOST: Duration = Duration::from_mins(30);
 /// An evaluation that was announced may take this long.

@@ -239,6 +239,32 @@ fn nothing_is_found_of_jobs_that_work() {
     }
 }
 
+/// The limit of what bytes excuse, on both sides.
+#[test]
+fn bytes_excuse_three_hours() {
+    let bytes = What::Long {
+        phase: Phase::Evaluate,
+        said: false,
+    };
+    for (lasts, ends) in [(secs(3 * 3_600), false), (secs(4 * 3_600), true)] {
+        let mut job = Job::new(4);
+        job.steps(40, millis(100));
+        job.then(bytes, lasts);
+        job.steps(40, millis(100));
+        let trace = watch(defaults(), &job, job.end(), DELAY);
+        assert_eq!(
+            trace.act().is_some(),
+            ends,
+            "{lasts:?}: {:?}",
+            trace.findings
+        );
+        let at = trace.act().map(|(at, _)| *at);
+        // Three hours from the first look that shows work, then `hang-after`.
+        let due = secs(3 * 3_600 + 600)..secs(3 * 3_600 + 700);
+        assert!(at.is_none_or(|at| due.contains(&at)), "{at:?}");
+    }
+}
+
 #[test]
 fn mode_decides_what_follows() {
     let found = |mode| {
@@ -360,6 +386,30 @@ fn late_line_does_not_end_a_phase() {
     ] {
         job.lines.push((end + millis(late), 0, signal));
     }
+    job.then(long, secs(7_200));
+    let trace = watch(impatient(), &job, job.end(), DELAY);
+    assert_eq!(trace.findings, []);
+}
+
+/// Seed 25808 of the random jobs: two late lines and then an old one that arrives again.
+#[test]
+fn old_line_does_not_end_a_phase() {
+    let mut job = Job::new(4);
+    job.steps(40, millis(100));
+    let end = job.end();
+    let beat = Signal::Beat {
+        phase: Some(Phase::Evaluate),
+        step: None,
+    };
+    job.lines.push((end, 0, beat));
+    for (late, step) in [(800, 41), (1_200, 42), (3_000, 30), (3_400, 35)] {
+        job.lines
+            .push((end + millis(late), 0, world::step_of(step)));
+    }
+    let long = What::Long {
+        phase: Phase::Evaluate,
+        said: true,
+    };
     job.then(long, secs(7_200));
     let trace = watch(impatient(), &job, job.end(), DELAY);
     assert_eq!(trace.findings, []);

@@ -60,6 +60,9 @@ struct Draw {
     doubled: u64,
     /// When the last line of a phase arrives.
     last_phase: Duration,
+    /// Whether an unannounced phase was last. The line after it is not lost: two of them in one silence can last longer
+    /// than bytes excuse, see `bytes_excuse_three_hours`.
+    unannounced: bool,
 }
 
 impl Draw {
@@ -84,6 +87,7 @@ impl Draw {
             late: [0, 20][usize::try_from(dice.below(2)).unwrap()],
             doubled: [0, 10][usize::try_from(dice.below(2)).unwrap()],
             last_phase: Duration::ZERO,
+            unannounced: false,
             dice,
             job,
             settings,
@@ -118,8 +122,9 @@ impl Draw {
         let part = u32::try_from(700 + self.dice.below(700)).unwrap();
         self.job
             .then(What::Step(self.steps), self.step / 1000 * part);
+        let may_be_lost = !std::mem::take(&mut self.unannounced);
         for rank in 0..self.reporters {
-            self.line(rank, step_of(self.steps), true);
+            self.line(rank, step_of(self.steps), may_be_lost);
         }
         self.steps += 1;
     }
@@ -139,6 +144,7 @@ impl Draw {
             };
             self.line(0, beat, false);
         }
+        self.unannounced = !said;
         let lasts = self.dice.time(most);
         self.job.then(What::Long { phase, said }, lasts);
         if said && self.dice.percent(50) {
