@@ -229,7 +229,7 @@ const NVRX: Framework = Framework {
     bases: &["pytorch"],
     module: "nvidia_resiliency_ext.fault_tolerance",
     need: Need::Nothing,
-    took: 20,
+    took: 10,
     steps: 0,
     trials: &[],
 };
