@@ -50,13 +50,14 @@ pub use coordinator::{
     Step, Wish,
 };
 pub use leader::{ConnectionId, Leader, LeaderAction};
-pub use limits::{Limits, MAX_ENDED, MAX_GROUPS, MAX_MEMBERS, MAX_MESSAGE, MAX_TEXT};
+pub use limits::{Limits, MAX_ENDED, MAX_GROUPS, MAX_MEMBERS, MAX_MESSAGE, MAX_SENTENCE, MAX_TEXT};
 pub use member::{
     Begin, EXIT_CANNOT_STOP, EXIT_STOPPED, Member, MemberAction, MemberSetup, OnSuccess,
 };
 pub use message::{
-    Bounded, Command, EndedMember, Envelope, Fence, Group, Hello, LeaderMessage, MemberState,
-    MessageError, OperatorMessage, Order, ProgramExit, Stage, StateName, StopHow, Summary,
+    Bounded, Command, EndedMember, Envelope, Fence, Group, HangReport, Hello, LeaderMessage,
+    MemberState, MessageError, OperatorMessage, Order, ProgramExit, Stage, StateName, StopHow,
+    Summary,
 };
 pub use record::{Barrier, Phase, Stored};
 pub use redial::Redial;

@@ -36,6 +36,7 @@ mod scheduler;
 mod seat;
 mod service;
 mod shared;
+pub mod supervise;
 mod tensorflow;
 #[cfg(test)]
 mod tests;

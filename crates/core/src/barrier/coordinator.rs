@@ -17,7 +17,10 @@ use std::{
 use super::{
     choose::NewPodsReason,
     limits::Limits,
-    message::{Command, EndedMember, Envelope, Fence, OperatorMessage, Order, StateName, Summary},
+    message::{
+        Command, EndedMember, Envelope, Fence, HangReport, OperatorMessage, Order, StateName,
+        Summary,
+    },
     record::{Barrier, Phase, Stored},
     slots::{Roster, SlotSet},
 };
@@ -174,6 +177,8 @@ pub struct Step {
     pub send: Option<Envelope<OperatorMessage>>,
     /// Programs that ended by themselves in the stored attempt, while no barrier is under way.
     pub ended: Vec<EndedMember>,
+    /// The hang of the stored attempt, while no barrier is under way.
+    pub hang: Option<HangReport>,
     /// How the barrier ended, in the step that ends it.
     pub outcome: Option<Outcome>,
     /// Whom the barrier waits for.
@@ -193,6 +198,7 @@ pub struct Coordinator {
     /// What pods have reported, as far as they have come.
     reported: BTreeMap<PodUid, (u32, StateName)>,
     ended: Vec<EndedMember>,
+    hang: Option<HangReport>,
     leader_fence: Option<Fence>,
     heard: bool,
     /// A summary has no response yet.
@@ -218,6 +224,7 @@ impl Coordinator {
             digest: 0,
             reported: BTreeMap::new(),
             ended: Vec::new(),
+            hang: None,
             leader_fence: None,
             heard: false,
             owes_response: false,
@@ -245,6 +252,7 @@ impl Coordinator {
         self.echo = summary.fence.map(|fence| (fence, summary.roster));
         self.leader_fence = self.leader_fence.max(summary.fence);
         self.ended.clone_from(&summary.ended);
+        self.hang.clone_from(&summary.hang);
         let Some(order) = &self.order else {
             return;
         };
@@ -301,6 +309,9 @@ impl Coordinator {
             .filter(|ended| ended.attempt == attempt && roster.has(ended.slot, &ended.uid))
             .cloned()
             .collect();
+        let of_roster =
+            |hang: &&HangReport| hang.attempt == attempt && roster.get(hang.slot).is_some();
+        step.hang = self.hang.as_ref().filter(of_roster).cloned();
         // New pods run by themselves, so one order for all of them is enough. A gang that is about to be deleted starts nothing more.
         let wanted = matches!(seen.wish, Wish::Run | Wish::Resize);
         if wanted && roster.len() == seen.slots.len() {

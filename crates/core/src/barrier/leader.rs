@@ -11,8 +11,8 @@ use std::{collections::BTreeMap, time::Duration};
 use super::{
     limits::{Limits, MAX_ENDED, MAX_GROUPS, MAX_MEMBERS},
     message::{
-        EndedMember, Envelope, Group, Hello, LeaderMessage, MemberState, OperatorMessage, Order,
-        Stage, StateName, Summary,
+        EndedMember, Envelope, Fence, Group, HangReport, Hello, LeaderMessage, MemberState,
+        OperatorMessage, Order, Stage, StateName, Summary,
     },
     redial::Redial,
     slots::SlotSet,
@@ -69,6 +69,8 @@ pub struct Leader {
     sent_at: Duration,
     changed: bool,
     redial: Redial,
+    /// What its watch found; dropped with the attempt that it is about.
+    hang: Option<HangReport>,
 }
 
 impl Leader {
@@ -85,7 +87,21 @@ impl Leader {
             sent_at: now,
             changed: false,
             redial: Redial::default(),
+            hang: None,
         }
+    }
+
+    /// The watch over the programs found that they do not train any more.
+    pub fn report_hang(&mut self, hang: HangReport, now: Duration) -> Vec<LeaderAction> {
+        let mut actions = Vec::new();
+        let fence = self.order.as_ref().map(|order| order.command.fence());
+        if fence.is_some_and(|fence| fence > Fence::new(hang.attempt, Stage::Go)) {
+            return actions;
+        }
+        self.hang = Some(hang);
+        self.changed = true;
+        self.report_if_due(now, &mut actions);
+        actions
     }
 
     /// The newest order.
@@ -188,6 +204,8 @@ impl Leader {
             self.digest = order.roster.digest();
             self.order = Some(order.clone());
             self.changed = true;
+            self.hang
+                .take_if(|hang| fence > Fence::new(hang.attempt, Stage::Go));
         }
         let meant = self.peers.values().filter(|peer| {
             let Hello { slot, uid, .. } = &peer.hello;
@@ -267,6 +285,7 @@ impl Leader {
             roster: self.digest,
             groups: groups.collect(),
             ended,
+            hang: self.hang.clone(),
         }
     }
 

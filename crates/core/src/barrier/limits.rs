@@ -11,6 +11,9 @@ pub const MAX_MEMBERS: u32 = 16_384;
 /// Bytes of a uid or of a job's name in a message, at most.
 pub const MAX_TEXT: usize = 128;
 
+/// Bytes of a sentence in a message, at most.
+pub const MAX_SENTENCE: usize = 1024;
+
 /// Groups of a summary, at most. Members of one gang are in a handful of states.
 pub const MAX_GROUPS: usize = 64;
 

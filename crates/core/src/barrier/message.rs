@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 use super::{
-    limits::{MAX_ENDED, MAX_GROUPS, MAX_MESSAGE, MAX_TEXT},
+    limits::{MAX_ENDED, MAX_GROUPS, MAX_MESSAGE, MAX_SENTENCE, MAX_TEXT},
     slots::{Roster, SlotSet},
 };
 use crate::{pod::PodUid, spec::Slot};
@@ -229,6 +229,25 @@ pub struct Summary {
     pub groups: Vec<Group>,
     /// The first programs that ended by themselves, in the order of their slots.
     pub ended: Vec<EndedMember>,
+    /// What the watch of the leader found, where programs run and do not train.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hang: Option<HangReport>,
+}
+
+/// A hang, as the watch of the leader reports it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HangReport {
+    /// The attempt that hangs.
+    pub attempt: u32,
+    /// The pod of the rank that is apart, or the first one where all are alike.
+    pub slot: Slot,
+    /// The rank that is apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+    /// The label of the verdict, such as `hang_cpu_side`.
+    pub label: String,
+    /// What was found, in one sentence.
+    pub sentence: String,
 }
 
 /// Members that report the same.
@@ -315,7 +334,16 @@ impl Bounded for Hello {
 impl Bounded for Summary {
     fn parts(&self) -> Vec<(&'static str, usize, usize)> {
         let uids = self.ended.iter().map(|ended| ended.uid.len());
+        let hang = |text: fn(&HangReport) -> &String| {
+            self.hang.as_ref().map_or(0, |hang| text(hang).len())
+        };
         vec![
+            ("the label of a hang", hang(|hang| &hang.label), MAX_TEXT),
+            (
+                "the sentence of a hang",
+                hang(|hang| &hang.sentence),
+                MAX_SENTENCE,
+            ),
             ("the list of groups", self.groups.len(), MAX_GROUPS),
             ("the list of ended programs", self.ended.len(), MAX_ENDED),
             ("a pod uid", uids.max().unwrap_or(0), MAX_TEXT),

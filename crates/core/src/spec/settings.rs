@@ -4,6 +4,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::{Kind, Parallelism, RequiredTransport, Wish};
 
@@ -247,7 +248,8 @@ pub enum ProgressBy {
 }
 
 /// What follows when the watch finds a hang, NaN or a straggler.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum WatchMode {
     /// The attempt ends where the finding is sure enough.
     #[default]

@@ -87,6 +87,7 @@ impl Gang {
                 slots: slots(indices),
             }],
             ended: Vec::new(),
+            hang: None,
         };
         self.receive(summary);
     }
@@ -353,6 +354,7 @@ fn reports_of_replaced_pods_do_not_count() {
             slots: slots(&[0, 1, 2]),
         }],
         ended: Vec::new(),
+        hang: None,
     };
     gang.receive(late.clone());
     let step = gang.step(2);
@@ -402,4 +404,34 @@ fn running_gang_reports_ended_programs_of_its_attempt() {
     let message = gang.step(2).send.map(|envelope| envelope.message);
     assert_eq!(message, Some(OperatorMessage::Ack));
     assert_eq!(gang.step(3).send, None);
+}
+
+#[test]
+fn a_hang_of_this_attempt_and_no_other_is_passed_on() {
+    let hang = |attempt, index| HangReport {
+        attempt,
+        slot: slot(index),
+        rank: Some(index),
+        label: "hang_cpu_side".to_owned(),
+        sentence: "Rank 1 hangs".to_owned(),
+    };
+    // (what the leader reports, whether it counts)
+    let cases = [
+        (hang(1, 1), true),
+        (hang(2, 1), false),
+        (hang(1, 77), false),
+    ];
+    for (report, counts) in cases {
+        let stored = Stored {
+            attempt: 1,
+            barrier: None,
+        };
+        let mut gang = Gang::new(stored, 1);
+        drop(gang.step(0));
+        gang.receive(Summary {
+            hang: Some(report.clone()),
+            ..Summary::default()
+        });
+        assert_eq!(gang.step(1).hang, counts.then_some(report));
+    }
 }

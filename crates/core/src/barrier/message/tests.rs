@@ -59,6 +59,13 @@ fn messages_survive_encoding() {
             attempt: 4,
             exit,
         }],
+        hang: Some(HangReport {
+            attempt: 4,
+            slot: slot(2),
+            rank: None,
+            label: "hang_all_alike".to_owned(),
+            sentence: "No rank trains".to_owned(),
+        }),
     });
     assert_eq!(Envelope::decode(&sent.encode().unwrap()).unwrap(), sent);
 }

@@ -1,0 +1,92 @@
+//! What a pod and the supervisor in it agree on: names, ports, and the settings that the pod carries.
+//!
+//! The supervisor is the first process of a training container; [`crate::barrier`] says what it does when. Its program comes by the same init
+//! container as the agent of an `MPIJob`, and its identity is the same kind of Secret. What is known when a pod is made is one JSON text,
+//! [`SuperviseSettings`]; what only the pod itself knows, its uid and its attempt, comes from the downward API.
+
+use serde::{Deserialize, Serialize};
+
+use crate::spec::{Slot, WatchMode};
+
+/// The port on which the supervisor that leads a gang listens for the others, beside [`super::agent::PORT`].
+pub const PORT: u16 = 28_023;
+/// The port of the operator's Service to which leaders connect.
+pub const OPERATOR_PORT: u16 = 10_444;
+
+/// The variables that identify the pod to the supervisor.
+pub mod variable_name {
+    /// [`super::SuperviseSettings`] as JSON.
+    pub const SETTINGS: &str = "TRAINYARD_SUPERVISE";
+    /// The uid of the pod, from the downward API.
+    pub const POD_UID: &str = "TRAINYARD_POD_UID";
+    /// The attempt: for the supervisor that of the pod's label when the container started, for the program that which it runs as.
+    pub const ATTEMPT: &str = crate::launch::agent::variable_name::ATTEMPT;
+}
+
+/// The settings of a supervisor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SuperviseSettings {
+    /// The uid of the job.
+    pub job: String,
+    /// The slot of the pod.
+    pub slot: Slot,
+    /// Whether the program waits for the gang: the pod replaces one of a gang that restarts in place.
+    #[serde(default)]
+    pub waits: bool,
+    /// Whether an exit code of 0 ends the container at once, as the success rule of the job needs it.
+    pub exits_on_success: bool,
+    /// The folder of the identity.
+    pub identity: String,
+    /// Host and port of the supervisor that leads.
+    pub leader: String,
+    /// How the supervisor that leads reaches the operator; the others have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operator: Option<OperatorAddress>,
+    /// How long the whole restart may take, in milliseconds (`trainyard.dev/start-within`).
+    pub start_within_ms: u64,
+    /// The ranks of the pod.
+    pub ranks: SupervisedRanks,
+    /// What is watched.
+    pub watch: SupervisedWatch,
+}
+
+/// How the leader of a gang reaches the operator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OperatorAddress {
+    /// Host and port.
+    pub address: String,
+    /// The name in the operator's certificate.
+    pub server_name: String,
+    /// The file with the authority of that certificate.
+    pub authority: String,
+    /// The file with the token of the pod that only the operator accepts. The kubelet renews it.
+    pub token: String,
+}
+
+/// The ranks of a pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SupervisedRanks {
+    /// The first rank of this pod.
+    pub first: u32,
+    /// How many it holds.
+    pub count: u32,
+    /// How many all pods hold.
+    pub all: u32,
+}
+
+/// What is watched. Times in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SupervisedWatch {
+    /// What may follow from a finding.
+    pub mode: WatchMode,
+    /// `trainyard.dev/hang-after`.
+    pub hang_after_ms: u64,
+    /// `trainyard.dev/hang-floor`.
+    pub hang_floor_ms: u64,
+    /// `trainyard.dev/first-step-within`.
+    pub first_step_within_ms: u64,
+}
