@@ -42,8 +42,7 @@ mod slots;
 mod words;
 
 pub use choose::{
-    FailureFacts, FailureKind, FailurePlace, NewPodsReason, RestartIn, RestartWay, TemplateChange,
-    choose,
+    FailureFacts, FailureKind, FailurePlace, NewPodsReason, RestartWay, TemplateChange, choose,
 };
 pub use coordinator::{
     Coordinator, CreateWaiting, LostMember, LostWhy, Outcome, PodHealth, Relabel, SeenJob, SeenPod,

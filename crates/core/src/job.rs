@@ -59,17 +59,17 @@ mod verdict;
 
 use jiff::Timestamp;
 
-pub use action::{Action, Decision, Event, EventKind, EventReason, Removal, Seat};
+pub use action::{Action, Decision, Event, EventKind, EventReason, GangStep, Removal, Seat};
 pub use alone::unjudged_ends;
 pub use cause::Cause;
 pub use observed::{
     Autoscaler, Grouping, JudgedEnd, NoNodes, Observed, PreflightRun, Preflights, Refusal,
-    ReportedTransports, Seating, SeenFabric, SeenPreflight, SharedInputs,
+    ReportedTransports, Seating, SeenFabric, SeenGang, SeenPreflight, SharedInputs, Supervised,
 };
 pub use status::{
     Condition, ConditionStatus, ConditionType, FabricInUse, FailedBy, FailedStarts, GangPhase,
-    JobRecord, JobStatus, Kept, LastEnd, LastFailure, PreflightState, ProgressRecord, RECORD_EVERY,
-    RoleStatus, Spent, Unreadable, read as read_status, time_words,
+    JobRecord, JobStatus, Kept, LastEnd, LastFailure, LastRestart, PreflightState, ProgressRecord,
+    RECORD_EVERY, RoleStatus, Spent, Unreadable, read as read_status, time_words,
 };
 
 pub use status_delay::{PROGRESS_EVERY, may_wait};

@@ -93,6 +93,8 @@ pub struct Cluster {
     pub gang_scheduler: Option<GangScheduler>,
     /// The shape in which it serves Kubernetes' own API for gangs.
     pub native: NativeApi,
+    /// Where the leaders of gangs connect to, so that gangs can restart in place; without it no pod has a supervisor.
+    pub gang: Option<supervise::GangServer>,
     /// Ports of single pods in place of their template's, where all pods share one machine. Only
     /// `TFJob` can give its ranks a port for each pod.
     pub ports: BTreeMap<Slot, i32>,
@@ -112,6 +114,7 @@ impl Default for Cluster {
             network_policy: NetworkPolicyMode::default(),
             gang_scheduler: None,
             native: NativeApi::default(),
+            gang: None,
             ports: BTreeMap::new(),
         }
     }

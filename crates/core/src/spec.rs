@@ -62,7 +62,7 @@ pub use read::{
 pub use setting_error::SettingError;
 pub use settings::{
     AccountLimits, Compat, GangBy, JobSettings, Limit, MpiTransport, OnNan, Preflight, ProgressBy,
-    RestartScope, Switch, WatchMode, annotation,
+    RestartIn, RestartScope, Supervise, Switch, WatchMode, annotation,
 };
 pub use transport::{RequiredTransport, is_between_nodes, is_direct};
 pub use tree::{Entry, Node, Value};

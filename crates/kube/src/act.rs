@@ -224,6 +224,7 @@ impl Actor<'_> {
                 slot,
                 attempt,
                 seat,
+                ..
             } => match plan {
                 Some(plan) => self.create_pod(plan, *slot, *attempt, seat).await,
                 None => Ok(Done::Unchanged),
@@ -261,9 +262,10 @@ impl Actor<'_> {
                     .release_seats(&self.key.gang(), avoid, clock::now());
                 Ok(())
             }
-            // Pods are created and deleted above. Preflights run beside the passes: nobody waits for them here.
+            // Pods are created and deleted above. Preflights run beside the passes: nobody waits for them here. No gang has supervisors.
             Action::CreatePod { .. }
             | Action::DeletePod { .. }
+            | Action::RelabelPod { .. }
             | Action::StartPreflight { .. }
             | Action::EndPreflight { .. } => Ok(()),
             Action::CreateService(slot) => self.create_service(*slot).await,

@@ -2,20 +2,10 @@
 
 use std::{fmt, time::Duration};
 
-use crate::spec::Slot;
+use crate::spec::{RestartIn, Slot};
 
 /// Attempts within which a second failure at the same place means that a restart in place did not help.
 const SAME_PLACE_WITHIN: u32 = 2;
-
-/// `trainyard.dev/restart-in`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RestartIn {
-    /// In place, where that is possible.
-    #[default]
-    Place,
-    /// With new pods, always.
-    Pods,
-}
 
 /// What failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -188,7 +188,7 @@ pub struct Step {
 }
 
 /// The state machine of one job in the operator. All of it may be lost at any time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Coordinator {
     job: String,
     limits: Limits,

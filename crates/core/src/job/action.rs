@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use super::{JobStatus, PodUid, SharedInputs};
 use crate::{
+    barrier::{Coordinator, Envelope, OperatorMessage},
     reason::Reason,
     spec::{Kind, Slot},
 };
@@ -27,6 +28,17 @@ pub struct Decision {
     pub reasons: Vec<Reason>,
     /// When to decide again even if nothing is observed before.
     pub wake_at: Option<Timestamp>,
+    /// What follows for the supervisors of the gang, where its pods have some.
+    pub gang: Option<Box<GangStep>>,
+}
+
+/// What follows for the supervisors of a gang. An adapter keeps and sends it only after the status was written, where that changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GangStep {
+    /// The coordinator after this pass, for the next one.
+    pub coordinator: Coordinator,
+    /// What to send to the leader, if it is connected.
+    pub send: Option<Envelope<OperatorMessage>>,
 }
 
 /// One thing to do. Idempotent: it names the incarnation or the attempt it is meant for.
@@ -40,6 +52,20 @@ pub enum Action {
         attempt: u32,
         /// Where it may go.
         seat: Seat,
+        /// Whether its program waits for the gang ([`crate::barrier::Begin::Wait`]): the gang restarts in place, and the pod replaces one
+        /// of it.
+        waits: bool,
+    },
+    /// Let the label of a pod carry `attempt`. Does nothing where it is another incarnation or its label does not carry `from`.
+    RelabelPod {
+        /// Which.
+        slot: Slot,
+        /// Which incarnation.
+        uid: PodUid,
+        /// The attempt that the label carries.
+        from: u32,
+        /// The attempt that it is to carry.
+        attempt: u32,
     },
     /// Remove the gate of a pod and bind it to its node.
     SeatPod {

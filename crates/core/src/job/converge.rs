@@ -172,6 +172,7 @@ fn create(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) {
                 slot: *slot,
                 attempt,
                 seat,
+                waits: false,
             });
         }
     }

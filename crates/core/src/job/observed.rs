@@ -1,9 +1,10 @@
 //! What an adapter has seen of a job's world, as one owned value.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::{IndexSet, JobStatus};
 use crate::{
+    barrier::Coordinator,
     diagnose::{TransportSeen, VerdictSummary},
     fabric::FabricSpec,
     pod::{NodeHealth, ObservedPod, PodUid},
@@ -56,8 +57,33 @@ pub struct Observed {
     pub fabric: SeenFabric,
     /// The preflights of the gang's nodes, where preflights run.
     pub preflight: SeenPreflight,
+    /// What there is of the supervisors of the gang.
+    pub gang: SeenGang,
     /// Whether a user waits for the outcome and can correct a mistake at once, as with `trainyard run`.
     pub attended: bool,
+}
+
+/// What there is of the supervisors of a gang, which restart its programs in place.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum SeenGang {
+    /// Pods are not supervised here.
+    #[default]
+    Unused,
+    /// The pods of this job get no supervisor, and why: [`crate::launch::supervise::obstacle`].
+    Unable(String),
+    /// New pods of this job get a supervisor.
+    Here(Box<Supervised>),
+}
+
+/// A gang whose pods have supervisors.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Supervised {
+    /// The memory of the operator, with the newest summary of the leader received.
+    pub coordinator: Coordinator,
+    /// Whether the leader has a connection to the operator.
+    pub leader_connected: bool,
+    /// The time of the operator's monotonic clock.
+    pub now: Duration,
 }
 
 /// What the doctor concludes about one end of the training container of a pod that restarts alone.

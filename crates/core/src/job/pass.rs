@@ -6,8 +6,8 @@ use jiff::Timestamp;
 
 use super::{
     Action, Condition, ConditionStatus, ConditionType, Decision, Event, EventKind, EventReason,
-    JobStatus, Observed, ObservedPod, PodPhase, PreflightState, Progress, ProgressRecord, Removal,
-    conditions, fabric, messages, mutant,
+    GangStep, JobStatus, Observed, ObservedPod, PodPhase, PreflightState, Progress, ProgressRecord,
+    Removal, conditions, fabric, messages, mutant,
     roster::{self, Contact, Roster},
 };
 use crate::{
@@ -35,6 +35,8 @@ pub(super) struct Pass<'a> {
     events: Vec<Event>,
     reasons: Vec<Reason>,
     wake_at: Option<Timestamp>,
+    /// What follows for the supervisors of the gang.
+    pub(super) gang: Option<Box<GangStep>>,
 }
 
 impl<'a> Pass<'a> {
@@ -49,6 +51,7 @@ impl<'a> Pass<'a> {
             events: Vec::new(),
             reasons: Vec::new(),
             wake_at: None,
+            gang: None,
         }
     }
 
@@ -348,6 +351,7 @@ impl<'a> Pass<'a> {
             events: self.events,
             reasons: self.reasons,
             wake_at: self.wake_at,
+            gang: self.gang,
         }
     }
 }

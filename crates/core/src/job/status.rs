@@ -29,6 +29,7 @@ pub use self::{
 use super::{Cause, IndexSet};
 use crate::{
     account::Account,
+    barrier::Barrier,
     diagnose::VerdictSummary,
     fabric::{Fabric, FabricSpec},
     ledger::Ledger,
@@ -231,6 +232,12 @@ pub struct JobRecord {
     /// The last attempt that released its seats: pods of it and of those before have none, even while they terminate.
     #[serde(skip_serializing_if = "is_zero")]
     pub released: u32,
+    /// The restart in place that is under way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub barrier: Option<Barrier>,
+    /// How long the last restart in place took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_restart: Option<LastRestart>,
     /// The last restart that was asked for and is done; see [`crate::spec::JobSettings::restart`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart: Option<String>,
@@ -343,6 +350,19 @@ pub struct LastFailure {
     /// What the doctor concludes from how its pods ended and from what they wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<VerdictSummary>,
+}
+
+/// How long the parts of a restart in place took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LastRestart {
+    /// The attempt that it began.
+    pub attempt: u32,
+    /// From the failure that was seen to the last program that had stopped, in milliseconds.
+    pub stopping_ms: u64,
+    /// From there until all members were ready and the order to start was sent, in milliseconds; nothing while that lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preparing_ms: Option<u64>,
 }
 
 /// What a job failed for.

@@ -59,6 +59,7 @@ mod tests {
             events: Vec::new(),
             reasons: Vec::new(),
             wake_at: None,
+            gang: None,
         }
     }
 

@@ -86,6 +86,7 @@ impl World {
                 slot,
                 attempt,
                 seat,
+                ..
             } => {
                 if self.observed.pods.iter().all(|pod| pod.slot != *slot) {
                     self.incarnations += 1;
@@ -121,6 +122,15 @@ impl World {
             Action::ApplyAutoscaler => self.observed.autoscaler = Autoscaler::Current,
             Action::DeleteAutoscaler => self.observed.autoscaler = Autoscaler::Missing,
             Action::DeleteJob => self.deleted = true,
+            Action::RelabelPod {
+                uid, from, attempt, ..
+            } => {
+                let mut pods = self.observed.pods.iter_mut();
+                let pod = pods.find(|pod| pod.uid == *uid && pod.attempt == *from);
+                if let Some(pod) = pod {
+                    pod.attempt = *attempt;
+                }
+            }
             Action::SeatPod { uid, .. } => {
                 let mut pods = self.observed.pods.iter_mut();
                 if let Some(pod) = pods.find(|pod| pod.uid == *uid) {

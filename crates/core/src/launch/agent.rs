@@ -64,8 +64,8 @@ pub mod variable_name {
 }
 
 pub(super) const PROGRAM_VOLUME: &str = "trainyard-agent";
-const IDENTITY_VOLUME: &str = "trainyard-agent-identity";
-const IDENTITY_PATH: &str = "/etc/trainyard/agent";
+pub(super) const IDENTITY_VOLUME: &str = "trainyard-agent-identity";
+pub(super) const IDENTITY_PATH: &str = "/etc/trainyard/agent";
 const INSTALLER: &str = "trainyard-agent";
 
 /// What the pods of a job show each other: all PEM.
@@ -150,8 +150,27 @@ impl Agent<'_> {
         container.command = Some(words.into());
     }
 
-    /// Brings program and identity to container `at`.
+    /// Brings program, identity and address to container `at`.
     fn bring(self, spec: &mut PodSpec, at: usize) {
+        self.bring_program(spec, at);
+        let Some(container) = spec.containers.get_mut(at) else {
+            return;
+        };
+        let Job {
+            name, namespace, ..
+        } = self.job;
+        append(
+            container,
+            [
+                from_label(variable_name::ATTEMPT, annotation::ATTEMPT),
+                variable(variable_name::IDENTITY, IDENTITY_PATH),
+                variable(variable_name::DOMAIN, format!(".{name}.{namespace}.svc")),
+            ],
+        );
+    }
+
+    /// Brings program and identity to container `at`.
+    pub(super) fn bring_program(self, spec: &mut PodSpec, at: usize) {
         let installer = installer(self.image, spec.containers.get(at));
         spec.init_containers.get_or_insert_default().push(installer);
         spec.volumes.get_or_insert_default().extend([
@@ -181,17 +200,6 @@ impl Agent<'_> {
             };
             mpi::add_mount(container, mount);
         }
-        let Job {
-            name, namespace, ..
-        } = self.job;
-        append(
-            container,
-            [
-                from_label(variable_name::ATTEMPT, annotation::ATTEMPT),
-                variable(variable_name::IDENTITY, IDENTITY_PATH),
-                variable(variable_name::DOMAIN, format!(".{name}.{namespace}.svc")),
-            ],
-        );
     }
 }
 
@@ -282,7 +290,7 @@ fn secret_name(job: &Job) -> String {
 }
 
 /// A variable with the value of a label of the pod.
-fn from_label(name: &str, label: &str) -> EnvVar {
+pub(super) fn from_label(name: &str, label: &str) -> EnvVar {
     EnvVar {
         name: name.to_owned(),
         value: None,

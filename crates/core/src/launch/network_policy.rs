@@ -1,7 +1,7 @@
 //! Who may reach the ports of ours in the pods of a job.
 //!
 //! Every pod of a cluster can reach every other where no policy forbids it: the agent's port in the workers of an
-//! `MPIJob`, and the port of the leader of a preflight. Both authenticate their callers; with a policy others do
+//! `MPIJob`, the port of the leader of a preflight, and that of the leader of a supervised gang. All authenticate their callers; with a policy others do
 //! not get that far.
 //!
 //! Caveats: policies add up. [`NetworkPolicyMode::Ports`] allows everything but our ports, so it opens pods in a namespace
@@ -23,6 +23,7 @@ use super::{
     mpi::metadata,
     pod::label,
     preflight::{self, OF},
+    supervise,
 };
 use crate::spec::{Job, Preflight};
 
@@ -40,13 +41,24 @@ pub enum NetworkPolicyMode {
 
 /// The policy for the pods of `job`, in which the agent listens.
 pub(super) fn agent_policy(job: &Job, cluster: &Cluster) -> Option<Object> {
-    let labels = [
+    let name = format!("{}-agent", job.name);
+    policy(job, cluster, &name, labels_of(job), agent::PORT)
+}
+
+/// What selects all pods of `job`.
+fn labels_of(job: &Job) -> BTreeMap<String, String> {
+    [
         (label::OPERATOR_NAME, job.kind.controller()),
         (label::JOB_NAME, job.name.as_str()),
     ]
-    .map(|(key, value)| (key.to_owned(), value.to_owned()));
-    let name = format!("{}-agent", job.name);
-    policy(job, cluster, &name, labels.into(), agent::PORT)
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .into()
+}
+
+/// The policy for the pods of `job`, in one of which the leader of the gang listens. A later leader may be in any of them.
+pub(super) fn leader_policy(job: &Job, cluster: &Cluster) -> Option<Object> {
+    let name = format!("{}-gang", job.name);
+    policy(job, cluster, &name, labels_of(job), supervise::PORT)
 }
 
 /// The policy for the pods of the preflights of `job`, which carry the job's uid and no other label of it. A job that

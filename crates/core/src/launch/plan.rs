@@ -10,9 +10,11 @@ use serde_json::Value;
 
 use super::{
     Cluster, GangScheduler, Group, LaunchError, LaunchedPod, Object, autoscaler, jax, mpi_v1,
-    mpi_v2, paddle, pod, preflight_policy, pytorch, service, shared, tensorflow, xgboost,
+    mpi_v2, paddle, pod, preflight_policy, pytorch, service, shared, supervise::Supervision,
+    tensorflow, xgboost,
 };
 use crate::{
+    barrier::Begin,
     job::SharedInputs,
     spec::{Framework, Job, Role, Slot},
 };
@@ -23,6 +25,8 @@ pub struct Plan<'a> {
     job: &'a Job,
     cluster: &'a Cluster,
     wiring: Wiring<'a>,
+    /// What supervisors need, where the pods have some.
+    supervision: Option<Supervision<'a>>,
     /// For each role the pod that its slots are copied from.
     bases: BTreeMap<Role, Pod>,
 }
@@ -72,17 +76,28 @@ impl<'a> Plan<'a> {
             job,
             cluster,
             wiring,
+            supervision: Supervision::of(job, cluster),
             bases,
         })
     }
 
     /// The pod of `slot`, as part of `attempt`.
     pub fn pod(&self, slot: Slot, attempt: u32) -> Result<LaunchedPod, LaunchError> {
-        let base = self
-            .bases
+        let base = self.base(slot)?;
+        Ok(self.finish(base, slot, attempt, Begin::Run))
+    }
+
+    /// The pod of `slot`, whose program waits for the gang: it replaces one pod of a gang that restarts in place as `attempt`. The same as
+    /// [`Plan::pod`] where pods have no supervisor.
+    pub fn waiting_pod(&self, slot: Slot, attempt: u32) -> Result<LaunchedPod, LaunchError> {
+        let base = self.base(slot)?;
+        Ok(self.finish(base, slot, attempt, Begin::Wait))
+    }
+
+    fn base(&self, slot: Slot) -> Result<&Pod, LaunchError> {
+        self.bases
             .get(&slot.role)
-            .ok_or(LaunchError::UndeclaredRole { role: slot.role })?;
-        Ok(self.finish(base, slot, attempt))
+            .ok_or(LaunchError::UndeclaredRole { role: slot.role })
     }
 
     /// The object that describes the gang to another scheduler, where one starts it.
@@ -136,7 +151,7 @@ impl<'a> Plan<'a> {
             let service = service(job, slot).map(|service| Object::Service(Box::new(service)));
             service
                 .into_iter()
-                .chain([self.finish(base, slot, 1).into()])
+                .chain([self.finish(base, slot, 1, Begin::Run).into()])
         });
         // What it could fail for, making the plan has failed for.
         let shared = shared::with_placeholder_key(job, &inputs, self.cluster).unwrap_or_default();
@@ -149,7 +164,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Turns the pod of a role into the pod of `slot`.
-    fn finish(&self, base: &Pod, slot: Slot, attempt: u32) -> LaunchedPod {
+    fn finish(&self, base: &Pod, slot: Slot, attempt: u32, begin: Begin) -> LaunchedPod {
         let mut pod = base.clone();
         pod::finish(self.job, &mut pod, slot, attempt);
         let spec = pod.spec.get_or_insert_default();
@@ -161,6 +176,9 @@ impl<'a> Plan<'a> {
             Wiring::Jax(wiring) => wiring.finish(slot, spec),
             Wiring::MpiV1(wiring) => wiring.finish(slot, spec),
             Wiring::MpiV2(wiring) => return wiring.finish(slot, pod),
+        }
+        if let Some(supervision) = &self.supervision {
+            supervision.finish(slot, begin, &mut pod);
         }
         LaunchedPod::Pod(Box::new(pod))
     }

@@ -1,8 +1,8 @@
-//! The objects that all pods of a job share: config, keys, rights. Only `MPIJob` has any.
+//! The objects that all pods of a job share: config, keys, rights. Only `MPIJob` and jobs whose pods have supervisors have any.
 
 use std::fmt;
 
-use super::{AgentIdentity, Cluster, LaunchError, Object, mpi_v1, mpi_v2};
+use super::{AgentIdentity, Cluster, LaunchError, Object, mpi_v1, mpi_v2, supervise};
 use crate::{
     job::SharedInputs,
     spec::{Framework, Job},
@@ -48,7 +48,7 @@ pub(super) enum Key<'a> {
     Placeholder,
 }
 
-/// The objects that all pods of `job` share, in the order of creation; only `MPIJob` has any.
+/// The objects that all pods of `job` share, in the order of creation; only `MPIJob` and jobs with supervisors have any.
 ///
 /// Without `keys` the Secret is left out: it is there already, and pods run with its keys.
 pub fn shared(
@@ -87,6 +87,6 @@ fn make(
         | Framework::Tf(_)
         | Framework::XgBoost
         | Framework::Paddle(_)
-        | Framework::Jax => Ok(Vec::new()),
+        | Framework::Jax => Ok(supervise::shared(job, key, cluster)),
     }
 }

@@ -4,14 +4,27 @@
 //! container as the agent of an `MPIJob`, and its identity is the same kind of Secret. What is known when a pod is made is one JSON text,
 //! [`SuperviseSettings`]; what only the pod itself knows, its uid and its attempt, comes from the downward API.
 
+mod eligible;
+mod shape;
+#[cfg(test)]
+mod tests;
+
 use serde::{Deserialize, Serialize};
 
+pub use self::eligible::{audience, leading_slot, obstacle};
+pub(super) use self::shape::{Supervision, shared};
 use crate::spec::{Slot, WatchMode};
 
 /// The port on which the supervisor that leads a gang listens for the others, beside [`super::agent::PORT`].
 pub const PORT: u16 = 28_023;
 /// The port of the operator's Service to which leaders connect.
 pub const OPERATOR_PORT: u16 = 10_444;
+
+/// The volume with the leader's token and the authority of the operator.
+const FILES_VOLUME: &str = "trainyard-gang";
+const FILES_FOLDER: &str = "/var/run/secrets/trainyard/gang";
+/// The kubelet renews the token before it has run out.
+const TOKEN_SECONDS: i64 = 3_600;
 
 /// The variables that identify the pod to the supervisor.
 pub mod variable_name {
@@ -21,6 +34,17 @@ pub mod variable_name {
     pub const POD_UID: &str = "TRAINYARD_POD_UID";
     /// The attempt: for the supervisor that of the pod's label when the container started, for the program that which it runs as.
     pub const ATTEMPT: &str = crate::launch::agent::variable_name::ATTEMPT;
+}
+
+/// The operator, as the leaders of gangs reach it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GangServer {
+    /// Host and port.
+    pub address: String,
+    /// The name in the operator's certificate.
+    pub server_name: String,
+    /// The authority of that certificate, as PEM, once the operator has one.
+    pub authority: Option<String>,
 }
 
 /// The settings of a supervisor.

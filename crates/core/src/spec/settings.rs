@@ -28,6 +28,14 @@ pub mod annotation {
     pub const FIRST_STEP_WITHIN: &str = "trainyard.dev/first-step-within";
     /// `report`, `restart` or `stop`: what follows when the loss stays NaN or infinite.
     pub const ON_NAN: &str = "trainyard.dev/on-nan";
+    /// `place` or `pods`: whether a failed gang restarts in its pods, where that is possible, or always with new ones.
+    pub const RESTART_IN: &str = "trainyard.dev/restart-in";
+    /// `auto` or `off`: whether the training container runs under a supervisor, which a restart in place needs.
+    pub const SUPERVISE: &str = "trainyard.dev/supervise";
+    /// How long programs have after SIGTERM in a restart in place until they are killed, e.g. `5s`.
+    pub const STOP_GRACE: &str = "trainyard.dev/stop-grace";
+    /// Annotation on pods: the authority of the server to which the leader of the gang connects, as PEM.
+    pub const GANG_CA: &str = "trainyard.dev/gang-ca";
     /// How long a gang that has seats may take until all of its pods run, e.g. `10m`.
     pub const START_WITHIN: &str = "trainyard.dev/start-within";
     /// Comma list of old behaviours to restore; see [`super::Compat`].
@@ -88,6 +96,12 @@ pub struct JobSettings {
     pub first_step_within: Duration,
     /// What follows when the loss stays NaN or infinite.
     pub on_nan: OnNan,
+    /// Whether a failed gang restarts in its pods.
+    pub restart_in: RestartIn,
+    /// Whether the training container runs under a supervisor.
+    pub supervise: Supervise,
+    /// How long programs have after SIGTERM in a restart in place.
+    pub stop_grace: Duration,
     /// How long a gang that has seats may take until all of its pods run.
     pub start_within: Duration,
     /// Old behaviours brought back.
@@ -127,6 +141,8 @@ impl JobSettings {
     pub const HANG_FLOOR: Duration = Duration::from_secs(30);
     /// Large models load and compile for many minutes before their first step.
     pub const FIRST_STEP_WITHIN: Duration = Duration::from_mins(30);
+    /// Enough to close files; a checkpoint of a failed attempt is not waited for.
+    pub const STOP_GRACE: Duration = Duration::from_secs(5);
     /// Long enough to pull a large image, short enough that seats nobody uses are not idle all night.
     pub const START_WITHIN: Duration = Duration::from_mins(15);
 }
@@ -142,6 +158,9 @@ impl Default for JobSettings {
             hang_floor: Self::HANG_FLOOR,
             first_step_within: Self::FIRST_STEP_WITHIN,
             on_nan: OnNan::default(),
+            restart_in: RestartIn::default(),
+            supervise: Supervise::default(),
+            stop_grace: Self::STOP_GRACE,
             start_within: Self::START_WITHIN,
             compat: BTreeSet::new(),
             restart: None,
@@ -296,6 +315,52 @@ impl OnNan {
             Self::Report => "report",
             Self::Restart => "restart",
             Self::Stop => "stop",
+        }
+    }
+}
+
+/// How a failed gang restarts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RestartIn {
+    /// In place, where that is possible.
+    #[default]
+    Place,
+    /// With new pods, always.
+    Pods,
+}
+
+impl RestartIn {
+    /// Every one.
+    pub const ALL: [Self; 2] = [Self::Place, Self::Pods];
+
+    /// The word in the annotation.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Place => "place",
+            Self::Pods => "pods",
+        }
+    }
+}
+
+/// Whether the training container runs under a supervisor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Supervise {
+    /// It does where the operator can restart the gang in place.
+    #[default]
+    Auto,
+    /// It does not.
+    Off,
+}
+
+impl Supervise {
+    /// Every one.
+    pub const ALL: [Self; 2] = [Self::Auto, Self::Off];
+
+    /// The word in the annotation.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Off => "off",
         }
     }
 }

@@ -31,10 +31,11 @@ impl Engine<'_> {
             }
             Action::DeleteAutoscaler => self.stored.autoscaler = false,
             // A run is over when its job is; there is no object to delete.
-            // One machine needs no node assignment: there is no wait queue, and no PodGroup is created.
+            // One machine needs no node assignment: there is no wait queue, and no PodGroup is created. Its pods have no supervisor.
             Action::DeleteJob
             | Action::ApplyGroup
             | Action::DeleteGroup
+            | Action::RelabelPod { .. }
             | Action::SeatPod { .. }
             | Action::AskSeats
             | Action::ReleaseSeats { .. }

@@ -363,8 +363,9 @@ fn left_to_do(job: &Job, action: &Action) -> Option<(Line, String)> {
         Action::DeleteAutoscaler => ("HorizontalPodAutoscaler", own(), REMOVED),
         Action::DeleteJob => (job.kind.name(), own(), REMOVED),
         // What pods share is compared object by object; no gang waits for nodes in shadow, and no other
-        // scheduler gets gangs.
+        // scheduler gets gangs. No other operator restarts in place.
         Action::ApplyShared(_)
+        | Action::RelabelPod { .. }
         | Action::ApplyGroup
         | Action::DeleteGroup
         | Action::SeatPod { .. }

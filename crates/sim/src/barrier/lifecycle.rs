@@ -5,9 +5,9 @@ use std::{collections::BTreeSet, time::Duration};
 use trainyard_core::{
     barrier::{
         Barrier, Begin, EndedMember, FailureFacts, FailureKind, FailurePlace, Outcome, PodHealth,
-        RestartIn, RestartWay, SlotSet, StopHow, Stored, TemplateChange, Wish, choose,
+        RestartWay, SlotSet, StopHow, Stored, TemplateChange, Wish, choose,
     },
-    spec::Slot,
+    spec::{RestartIn, Slot},
 };
 
 use super::{

@@ -114,6 +114,7 @@ impl World {
                 slot,
                 attempt,
                 seat,
+                ..
             } => {
                 let owner = seen.unwrap_or_default();
                 self.create_pod(key, &owner, *slot, *attempt, seat);

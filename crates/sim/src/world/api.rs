@@ -37,16 +37,18 @@ impl World {
                 slot,
                 attempt,
                 seat,
+                ..
             } => self.create_pod(*slot, *attempt, seat),
             Action::SeatPod { slot, uid, node } => match self.pod_at(*slot) {
                 Some(at) if self.cluster.pods[at].shown.uid == *uid => self.seat_pod(at, node),
                 _ => self.coverage.mark(Mark::ActionMissed),
             },
-            // Of the controller's own memory: dealt with where it acts. No other scheduler lives here.
+            // Of the controller's own memory: dealt with where it acts. No other scheduler lives here, and no supervisor.
             Action::AskSeats
             | Action::ReleaseSeats { .. }
             | Action::StartPreflight { .. }
             | Action::EndPreflight { .. }
+            | Action::RelabelPod { .. }
             | Action::ApplyGroup
             | Action::DeleteGroup => {}
             Action::DeletePod { slot, uid, removal } => match self.pod_at(*slot) {

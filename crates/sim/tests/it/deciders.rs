@@ -15,6 +15,7 @@ fn idle(_: &Job, observed: &Observed, _: Timestamp) -> Decision {
         events: Vec::new(),
         reasons: vec![Reason::AllPodsExist { pods: 1 }],
         wake_at: None,
+        gang: None,
     }
 }
 
@@ -35,6 +36,7 @@ fn eager(job: &Job, observed: &Observed, now: Timestamp) -> Decision {
                 slot,
                 attempt: 0,
                 seat: trainyard_core::job::Seat::Open,
+                waits: false,
             })
             .collect(),
         ..idle(job, observed, now)

@@ -8,8 +8,8 @@ use crate::{
     finding::{Profile, catalogue},
     spec::{
         Compat, GangBy, JobSettings, Kind, Limit, MpiTransport, OnNan, Parallelism, Preflight,
-        ProgressBy, RequiredTransport, RestartScope, SettingError, Switch, WatchMode, Wish,
-        annotation,
+        ProgressBy, RequiredTransport, RestartIn, RestartScope, SettingError, Supervise, Switch,
+        WatchMode, Wish, annotation,
         collector::Place,
         is_subdomain,
         nearest::{nearest, one_of},
@@ -19,7 +19,7 @@ use crate::{
 const PREFIX: &str = annotation::PREFIX;
 
 /// Annotations that change the job.
-const KNOWN: [&str; 21] = [
+const KNOWN: [&str; 24] = [
     annotation::RESTART_SCOPE,
     annotation::BUDGET,
     annotation::LOST_AFTER,
@@ -28,6 +28,9 @@ const KNOWN: [&str; 21] = [
     annotation::HANG_FLOOR,
     annotation::FIRST_STEP_WITHIN,
     annotation::ON_NAN,
+    annotation::RESTART_IN,
+    annotation::SUPERVISE,
+    annotation::STOP_GRACE,
     annotation::START_WITHIN,
     annotation::COMPAT,
     annotation::RESTART,
@@ -86,6 +89,13 @@ pub(super) fn settings(
             annotation::ON_NAN => {
                 word(text, OnNan::ALL, OnNan::name).map(|on_nan| settings.on_nan = on_nan)
             }
+            annotation::RESTART_IN => {
+                word(text, RestartIn::ALL, RestartIn::name).map(|way| settings.restart_in = way)
+            }
+            annotation::SUPERVISE => {
+                word(text, Supervise::ALL, Supervise::name).map(|wish| settings.supervise = wish)
+            }
+            annotation::STOP_GRACE => stop_grace(text).map(|time| settings.stop_grace = time),
             annotation::START_WITHIN => duration(text).map(|time| settings.start_within = time),
             annotation::COMPAT => compat(text, &mut settings).map(|all| everything = all),
             annotation::RESTART => restart(text).map(|name| settings.restart = Some(name)),
@@ -143,6 +153,18 @@ fn unknown(key: &str, place: &Place<'_>) {
         ),
         None => place.report(&catalogue::UNKNOWN_ANNOTATION, message),
     }
+}
+
+/// A restart in place waits 35 s for a program to stop, which includes its stacks and the memory of its devices.
+const STOP_GRACE_MAX: Duration = Duration::from_secs(25);
+
+fn stop_grace(text: &str) -> Result<Duration, SettingError> {
+    let grace = duration(text)?;
+    if grace > STOP_GRACE_MAX {
+        let most = STOP_GRACE_MAX.as_secs();
+        return Err(SettingError::not(format!("at most `{most}s`"), text));
+    }
+    Ok(grace)
 }
 
 fn scope(text: &str) -> Result<RestartScope, SettingError> {

@@ -7,7 +7,7 @@ use crate::{
     lint,
     spec::{
         Checked, CleanPodPolicy, Compat, Framework, Kind, LauncherCreation, Limit, OnNan,
-        RestartPolicy, RestartScope, Role, TfSuccess, WatchMode, check, read,
+        RestartIn, RestartPolicy, RestartScope, Role, Supervise, TfSuccess, WatchMode, check, read,
     },
 };
 
@@ -343,6 +343,10 @@ fn annotations_are_read() {
         ("hang-floor", "0s"),
         ("first-step-within", "soon"),
         ("on-nan", "ignore"),
+        ("restart-in", "here"),
+        ("supervise", "on"),
+        ("stop-grace", "0s"),
+        ("stop-grace", "26s"),
     ] {
         let checked = annotated(key, bad);
         assert_eq!(checked.findings.len(), 1, "{key}: {bad}");
@@ -354,6 +358,9 @@ fn annotations_are_read() {
     let within = settings("first-step-within", "1h").first_step_within;
     assert_eq!(within.as_secs(), 3_600);
     assert_eq!(settings("on-nan", "stop").on_nan, OnNan::Stop);
+    assert_eq!(settings("restart-in", "pods").restart_in, RestartIn::Pods);
+    assert_eq!(settings("supervise", "off").supervise, Supervise::Off);
+    assert_eq!(settings("stop-grace", "25s").stop_grace.as_secs(), 25);
     let settings = annotated("restart", " now ").job.unwrap().settings;
     assert_eq!(settings.restart.as_deref(), Some("now"));
     for text in ["", &"x".repeat(65)] {

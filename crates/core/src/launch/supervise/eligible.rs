@@ -1,0 +1,126 @@
+//! Which jobs get supervisors, and which pod of a gang leads.
+
+use k8s_openapi::api::core::v1::{Container, PodSpec};
+
+use super::{FILES_FOLDER, FILES_VOLUME};
+use crate::{
+    barrier::MAX_MEMBERS,
+    launch::{Cluster, agent},
+    spec::{Job, RestartScope, Role, Slot, Supervise},
+};
+
+/// The roles in the order in which they lead: the pod that is most likely to stay comes first.
+const LEADING: [Role; 6] = [
+    Role::Master,
+    Role::Chief,
+    Role::Launcher,
+    Role::Worker,
+    Role::Ps,
+    Role::Evaluator,
+];
+
+/// The slot whose supervisor leads the gang; none where the job has no pods.
+pub fn leading_slot(job: &Job) -> Option<Slot> {
+    let role = LEADING
+        .into_iter()
+        .find(|role| job.role_replicas(*role) > 0)?;
+    Some(Slot::new(role, 0))
+}
+
+/// The audience of the token with which the leader of a gang connects to the operator. `kind` is the name of the kind, such as `PyTorchJob`.
+pub fn audience(namespace: &str, kind: &str, name: &str) -> String {
+    let kind = kind.to_lowercase();
+    format!("trainyard.dev/gangs/{namespace}/{kind}/{name}")
+}
+
+/// Why the pods of `job` get no supervisor, in a sentence without a full stop; nothing where they get one.
+///
+/// All pods of a gang have one or none has.
+pub fn obstacle(job: &Job, cluster: &Cluster) -> Option<String> {
+    of_cluster(cluster)
+        .or_else(|| of_job(job))
+        .or_else(|| of_templates(job))
+}
+
+fn of_cluster(cluster: &Cluster) -> Option<String> {
+    let Some(server) = &cluster.gang else {
+        return Some(
+            "this operator does not supervise gangs (`--gang-bind` is not set)".to_owned(),
+        );
+    };
+    if cluster.agent_image().is_none() {
+        return Some("this operator has no agent image (`--agent-image` is not set)".to_owned());
+    }
+    let no_authority = server.authority.is_none();
+    no_authority.then(|| "the operator has no certificate for leaders of gangs yet".to_owned())
+}
+
+fn of_job(job: &Job) -> Option<String> {
+    if job.kind.is_mpi() {
+        return Some("an MPIJob has no supervisors".to_owned());
+    }
+    if job.settings.supervise == Supervise::Off {
+        return Some("`trainyard.dev/supervise` is `off`".to_owned());
+    }
+    if !job.settings.compat.is_empty() {
+        return Some("`trainyard.dev/compat` is set".to_owned());
+    }
+    if job.restart_scope() != RestartScope::Gang {
+        return Some("pods of this job restart alone (`trainyard.dev/restart-scope`)".to_owned());
+    }
+    if job.elastic().is_some() {
+        return Some("the job is elastic".to_owned());
+    }
+    if job.uid.as_ref().is_none_or(String::is_empty) {
+        return Some("the job has no uid".to_owned());
+    }
+    let pods = job.total_replicas();
+    (pods > MAX_MEMBERS).then(|| {
+        format!("the gang has {pods} pods, and {MAX_MEMBERS} is the most that are supervised")
+    })
+}
+
+/// The first template that cannot have a supervisor.
+fn of_templates(job: &Job) -> Option<String> {
+    let leader = leading_slot(job)?;
+    job.roles.iter().find_map(|(role, spec)| {
+        let pod = spec.template.spec.as_ref()?;
+        let container = pod.containers.get(job.training_container(*role)?)?;
+        let why = of_container(container).or_else(|| of_pod(pod, container))?;
+        Some(format!("the template of {role} {why}"))
+    })
+    .or_else(|| {
+        let pod = job.roles.get(&leader.role)?.template.spec.as_ref()?;
+        let why = "uses the network of its node (`hostNetwork`), where the port of the leader may be taken";
+        (pod.host_network == Some(true)).then(|| format!("the template of {} {why}", leader.role))
+    })
+}
+
+fn of_container(container: &Container) -> Option<String> {
+    let name = &container.name;
+    if container.command.as_ref().is_none_or(Vec::is_empty) {
+        return Some(format!(
+            "has no `command` in container `{name}`, so what it runs is known only to its image"
+        ));
+    }
+    let interactive = container.stdin == Some(true) || container.tty == Some(true);
+    interactive.then(|| format!("sets `stdin` or `tty` in container `{name}`"))
+}
+
+fn of_pod(pod: &PodSpec, container: &Container) -> Option<String> {
+    if pod.os.as_ref().is_some_and(|os| os.name == "windows") {
+        return Some("is for Windows".to_owned());
+    }
+    let mut volumes = pod.volumes.iter().flatten();
+    let taken = [agent::PROGRAM_VOLUME, agent::IDENTITY_VOLUME, FILES_VOLUME];
+    if let Some(volume) = volumes.find(|volume| taken.contains(&volume.name.as_str())) {
+        return Some(format!("has a volume `{}` of its own", volume.name));
+    }
+    let mut mounts = container.volume_mounts.iter().flatten();
+    let taken = [agent::FOLDER, agent::IDENTITY_PATH, FILES_FOLDER];
+    let mounted = mounts.find(|mount| taken.contains(&mount.mount_path.trim_end_matches('/')))?;
+    Some(format!(
+        "mounts a volume of its own at `{}`",
+        mounted.mount_path
+    ))
+}
