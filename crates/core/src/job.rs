@@ -11,6 +11,8 @@
 //!   and started again continues where it was: a restart and its charge are one write, and whatever
 //!   was not carried out is decided again.
 //! - A pod carries its attempt; one of an older attempt is removed and never counted.
+//! - A gang that restarts in place keeps its pods; they carry the next attempt before a program of it starts. All that must survive
+//!   a crash is the barrier in the status.
 //! - A job that has ended stays ended. A suspended job has no pods.
 //! - Every pass reports what the job waits for ([`Decision::reasons`] is never empty).
 //!
@@ -38,6 +40,7 @@ mod deadline;
 mod elastic;
 mod fabric;
 mod grouping;
+mod in_place;
 mod messages;
 mod observed;
 mod pass;
@@ -78,6 +81,8 @@ pub use verdict::failed_first;
 
 use self::{pass::Pass, roster::Roster};
 use crate::{
+    barrier::Wish,
+    ledger::Phase,
     mutant::{self, Mutant},
     reason::Reason,
     spec::Job,
@@ -92,6 +97,8 @@ pub use crate::{
 
 /// Decides what is to be done for `job` at `now`, given what is observed.
 pub fn decide(job: &Job, observed: &Observed, now: Timestamp) -> Decision {
+    let judged = in_place::with_hang(job, observed);
+    let observed = judged.as_ref().unwrap_or(observed);
     let mut pass = Pass::new(job, observed, now);
     run_steps(&mut pass);
     seating::leave_queue(&mut pass);
@@ -127,10 +134,13 @@ fn run_steps(pass: &mut Pass<'_>) {
     if managed_elsewhere(pass) {
         return;
     }
+    in_place::drop_outdated(pass);
     if pass.observed.being_deleted {
+        in_place::stand_by(pass, Wish::Delete);
         return cleanup::being_deleted(pass);
     }
     if conditions::ended(&pass.status.conditions) && !mutant::is(Mutant::RestartsAfterEnd) {
+        in_place::stand_by(pass, Wish::Fail);
         return cleanup::ended(pass);
     }
     if stale_view(pass) {
@@ -139,6 +149,7 @@ fn run_steps(pass: &mut Pass<'_>) {
     pass.note_created();
     pass.book_first_step();
     if pass.job.run_policy.suspend && !mutant::is(Mutant::CreatesWhileSuspended) {
+        in_place::stand_by(pass, Wish::Suspend);
         return suspend::suspend(pass);
     }
     suspend::resume(pass);
@@ -154,12 +165,18 @@ fn run_steps(pass: &mut Pass<'_>) {
         &pass.status.replica_statuses,
         &pass.status.trainyard.succeeded,
     ) {
+        in_place::stand_by(pass, Wish::Fail);
         return cleanup::succeed(pass);
     }
     if deadline::passed(pass) {
+        in_place::stand_by(pass, Wish::Fail);
         return cleanup::fail(pass, messages::deadline(pass.job));
     }
-    let recovered = recover::recover(pass, &roster).and_then(|()| transport::enforce(pass));
+    let recovered = if pass.status.trainyard.barrier.is_some() {
+        in_place::proceed(pass, &roster)
+    } else {
+        recover::recover(pass, &roster).and_then(|()| transport::enforce(pass))
+    };
     if let Err(fails) = recovered {
         return cleanup::fail(pass, fails);
     }
@@ -172,6 +189,10 @@ fn run_steps(pass: &mut Pass<'_>) {
         Roster::new(pass.job, pass.observed, record)
     };
     pass.count(&roster);
+    if pass.status.trainyard.barrier.is_some() {
+        // Pods are created and deleted as the barrier needs it.
+        return pass.spend_time_on(Phase::Restarting);
+    }
     converge::converge(pass, &roster);
     elastic::report(pass, &roster);
     transport::report(pass);

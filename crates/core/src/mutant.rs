@@ -135,11 +135,13 @@ pub enum Mutant {
     StoresBeforeStopped,
     /// Members that do not report are waited for forever.
     WaitsForLostMembers,
+    /// A restart in place is charged when it begins and again when programs have stopped.
+    ChargesHangTwice,
 }
 
 impl Mutant {
     /// Every one.
-    pub const ALL: [Self; 64] = [
+    pub const ALL: [Self; 65] = [
         Self::CountsOldAttempts,
         Self::StartsOverOldPods,
         Self::ForgetsCharge,
@@ -204,6 +206,7 @@ impl Mutant {
         Self::HoldsForever,
         Self::StoresBeforeStopped,
         Self::WaitsForLostMembers,
+        Self::ChargesHangTwice,
     ];
 
     /// Those in how seats are given, which the cluster around `gang::place` has to catch.
@@ -235,7 +238,7 @@ impl Mutant {
     ];
 
     /// Those in a restart in place, which the world of one gang has to catch.
-    pub const OF_BARRIER: [Self; 7] = [
+    pub const OF_BARRIER: [Self; 8] = [
         Self::GoesBeforeReady,
         Self::LabelsAfterGo,
         Self::StopsWithoutFence,
@@ -243,6 +246,7 @@ impl Mutant {
         Self::HoldsForever,
         Self::StoresBeforeStopped,
         Self::WaitsForLostMembers,
+        Self::ChargesHangTwice,
     ];
 }
 

@@ -26,6 +26,8 @@ pub enum Code {
     StaleView,
     /// The job is suspended.
     Suspended,
+    /// Programs are stopped, to start again in their pods.
+    RestartingInPlace,
     /// Pods of an earlier attempt still terminate.
     WaitingForOldPods,
     /// The next attempt starts after a pause.
@@ -84,6 +86,8 @@ pub enum Reason {
     OldStatus { attempt: u32, pods_attempt: u32 },
     /// `runPolicy.suspend` is set.
     Suspended { terminating: usize },
+    /// The gang restarts in its pods; what that waits for, in words.
+    RestartingInPlace { attempt: u32, phase: String },
     /// Pods of earlier attempts still terminate.
     OldPods {
         attempt: u32,
@@ -251,6 +255,7 @@ impl Reason {
             Self::ManagedElsewhere { .. } => Code::ManagedElsewhere,
             Self::OldView { .. } | Self::OldStatus { .. } => Code::StaleView,
             Self::Suspended { .. } => Code::Suspended,
+            Self::RestartingInPlace { .. } => Code::RestartingInPlace,
             Self::OldPods { .. } | Self::NamesHeld { .. } => Code::WaitingForOldPods,
             Self::QuickFailures { .. } | Self::NodesReleased { .. } => Code::WaitingToRetry,
             Self::LauncherWaits { .. } => Code::WaitingForWorkers,

@@ -37,7 +37,7 @@ use std::{
 use jiff::Timestamp;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use trainyard_core::{
-    job::{self, Autoscaler, Grouping, Observed, Seating, SeenFabric, SeenPreflight},
+    job::{self, Autoscaler, Grouping, Observed, Seating, SeenFabric, SeenGang, SeenPreflight},
     launch::Plan,
     spec::{Job, RestartScope},
 };
@@ -296,6 +296,7 @@ impl<'a> Engine<'a> {
             transports: self.listener.transports(),
             fabric: SeenFabric::Unused,
             preflight: SeenPreflight::Unused,
+            gang: SeenGang::Unused,
             attended: true,
         }
     }

@@ -91,6 +91,16 @@ pub enum NewPodsReason {
     TransportRefused,
     /// The templates changed in more than words.
     TemplateChanged,
+    /// The verdict on the failure blames a node.
+    NodeBlamed {
+        /// Which.
+        node: String,
+    },
+    /// The job backs off, because attempts failed soon after they started.
+    QuickFailures {
+        /// How many in a row.
+        failures: u32,
+    },
     /// The same slot failed before.
     SamePlace {
         /// Which.
@@ -130,6 +140,10 @@ impl fmt::Display for NewPodsReason {
             }
             Self::TemplateChanged => {
                 f.write_str("the pod template changed in more than command, arguments and literal environment variables")
+            }
+            Self::NodeBlamed { node } => write!(f, "the verdict names node `{node}` as the cause"),
+            Self::QuickFailures { failures } => {
+                write!(f, "{failures} attempts in a row failed soon after they started, and the job backs off")
             }
             Self::SamePlace { slot, attempt } => {
                 write!(f, "{slot} failed in attempt {attempt} already, and a restart in place did not help")

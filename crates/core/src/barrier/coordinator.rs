@@ -183,6 +183,8 @@ pub struct Step {
     pub outcome: Option<Outcome>,
     /// Whom the barrier waits for.
     pub waiting: SlotSet,
+    /// How long the barrier has lasted.
+    pub spent: Duration,
     /// When to call again even if nothing was seen before.
     pub wake_at: Option<Duration>,
 }
@@ -239,6 +241,16 @@ impl Coordinator {
     /// The order that the leader is to have.
     pub fn order(&self) -> Option<&Order> {
         self.order.as_ref()
+    }
+
+    /// The programs that ended by themselves, by the last summary.
+    pub fn ended(&self) -> &[EndedMember] {
+        &self.ended
+    }
+
+    /// The hang, by the last summary.
+    pub fn hang(&self) -> Option<&HangReport> {
+        self.hang.as_ref()
     }
 
     /// A summary of the leader. Call [`Coordinator::step`] next; its `send` is the response.
@@ -327,6 +339,7 @@ impl Coordinator {
         step: &mut Step,
     ) {
         let spent = self.spent(barrier, now);
+        step.spent = spent;
         match seen.wish {
             Wish::Run => {}
             Wish::Resize => return new_pods(seen, barrier, NewPodsReason::Resized, step),

@@ -223,7 +223,12 @@ pub(super) fn backoff(facts: &Facts) -> Option<Answer> {
 
 /// Pods of earlier attempts hold the names of the next ones.
 pub(super) fn old_pods(facts: &Facts) -> Option<Answer> {
-    let attempt = facts.status.trainyard.attempt;
+    let record = &facts.status.trainyard;
+    if record.barrier.is_some() {
+        // Pods of the attempt before are kept.
+        return None;
+    }
+    let attempt = record.attempt;
     let old: Vec<&PodFacts> = facts
         .pods
         .iter()
@@ -299,6 +304,10 @@ pub(super) fn by_status(facts: &Facts) -> Option<Answer> {
                 "`trainyard preflight --cluster --job FILE` shows every check; {} retries now",
                 facts.ours("restart")
             ),
+        ),
+        Code::RestartingInPlace => (
+            Cause::Starting,
+            format!("wait: a program has 35 s to stop; {} shows what failed", facts.ours("status")),
         ),
         Code::WaitingForPods => (
             Cause::Starting,

@@ -195,6 +195,8 @@ pub enum EventReason {
     Refused,
     /// The next attempt starts.
     Restarting,
+    /// The next attempt starts in the pods of the one before.
+    RestartedInPlace,
     /// The job is no longer suspended.
     Resumed,
     /// The gang released its nodes.
@@ -230,6 +232,7 @@ impl EventReason {
             Self::PreflightPassed => "PreflightPassed",
             Self::Refused => "Refused",
             Self::Restarting => "Restarting",
+            Self::RestartedInPlace => "RestartedInPlace",
             Self::Resumed => "Resumed",
             Self::SeatsGivenBack => "SeatsGivenBack",
             Self::Succeeded => "Succeeded",

@@ -50,6 +50,8 @@ pub enum Cause {
     },
     /// It failed without an exit code.
     NoExitCode,
+    /// Its program runs and does not train any more: the watch found a hang, or a loss that stays NaN.
+    NotTraining,
 }
 
 impl Cause {
@@ -95,7 +97,7 @@ impl Cause {
             }
             | Self::Deleted
             | Self::Vanished => Account::Platform,
-            Self::Exited { .. } => Account::User,
+            Self::Exited { .. } | Self::NotTraining => Account::User,
         }
     }
 
@@ -140,6 +142,7 @@ impl fmt::Display for Cause {
             }
             Self::Exited { code, .. } => write!(f, "it ended with exit code {code}"),
             Self::NoExitCode => f.write_str("it failed without an exit code"),
+            Self::NotTraining => f.write_str("its program runs and does not train"),
         }
     }
 }

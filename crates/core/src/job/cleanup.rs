@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, time::Duration};
 use jiff::Timestamp;
 
 use super::{
-    Action, Autoscaler, ConditionType, EventKind, EventReason, PodPhase, grouping, messages,
-    messages::Fails, mutant, pass::Pass,
+    Action, Autoscaler, ConditionType, EventKind, EventReason, PodPhase, grouping, in_place,
+    messages, messages::Fails, mutant, pass::Pass,
 };
 use crate::{
     reason::Reason,
@@ -82,6 +82,7 @@ fn end(pass: &mut Pass<'_>, outcome: Outcome, message: String) {
         pass.status.completion_time.get_or_insert(pass.stamp);
     }
     pass.status.trainyard.retry_at = None;
+    pass.status.trainyard.barrier = None;
     pass.status.trainyard.ledger.end(pass.now);
     pass.emit(kind, reason, message);
 }
@@ -126,7 +127,9 @@ fn clean(pass: &mut Pass<'_>) {
     for pod in &observed.pods {
         let record = &pass.status.trainyard;
         let replaced = pod.attempt < record.attempt || record.dismissed.contains(&pod.uid);
-        let finished = matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed);
+        // The log of a program that ended is what people look for, and its supervisor is about to end the container.
+        let finished = matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed)
+            || in_place::program_ended(pass, pod);
         let goes = match cleaning {
             _ if mutant::is(mutant::Mutant::LeaksAtEnd) => false,
             _ if mutant::is(mutant::Mutant::CleansEverything) => true,

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Action, ConditionType, IndexSet, JobRecord, PodPhase, SharedInputs, Wait, fabric, grouping,
-    messages, mutant,
+    Action, ConditionType, IndexSet, JobRecord, PodPhase, SeenGang, SharedInputs, Wait, fabric,
+    grouping, messages, mutant,
     pass::Pass,
     preflight,
     roster::{self, Roster},
@@ -38,7 +38,7 @@ pub(super) fn converge(pass: &mut Pass<'_>, roster: &Roster<'_>) {
         pass.say(reason);
     } else {
         let free = free_slots(pass, roster, &missing);
-        create(pass, roster, &free);
+        create(pass, roster, &free, false);
     }
     report_running(pass, roster);
     say_what_pods_wait_for(pass, roster, missing.len());
@@ -46,7 +46,7 @@ pub(super) fn converge(pass: &mut Pass<'_>, roster: &Roster<'_>) {
 
 /// Removes pods of older attempts, pods without a slot, pods that are paid for, and Services
 /// without a slot.
-fn remove_unwanted(pass: &mut Pass<'_>, roster: &Roster<'_>) {
+pub(super) fn remove_unwanted(pass: &mut Pass<'_>, roster: &Roster<'_>) {
     for pod in &roster.stale {
         pass.remove(pod);
     }
@@ -122,17 +122,22 @@ fn free_slots(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) -> Vec
     free
 }
 
-fn create(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) {
+/// Creates what the pods of these slots need, and the pods. `waits`: their programs wait for the gang.
+pub(super) fn create(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot], waits: bool) {
     let attempt = pass.status.trainyard.attempt;
-    if pass.job.kind.is_mpi() {
+    let is_mpi = pass.job.kind.is_mpi();
+    // Supervisors mount the identity of the job.
+    if is_mpi || matches!(pass.observed.gang, SeenGang::Here(_)) {
+        let running_workers = is_mpi.then(|| running_workers(pass));
         let inputs = SharedInputs {
             replicas: pass.job.replicas(),
-            running_workers: running_workers(pass),
+            running_workers: running_workers.unwrap_or_default(),
         };
         if pass.observed.shared.as_ref() != Some(&inputs) {
             pass.actions.push(Action::ApplyShared(inputs));
         }
-    } else {
+    }
+    if !is_mpi {
         // Services first: the names must resolve when the pods start.
         let services = &pass.observed.services;
         for slot in pass.job.slots() {
@@ -172,7 +177,7 @@ fn create(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) {
                 slot: *slot,
                 attempt,
                 seat,
-                waits: false,
+                waits,
             });
         }
     }
@@ -261,7 +266,7 @@ fn report_running(pass: &mut Pass<'_>, roster: &Roster<'_>) {
     }
 }
 
-fn say_refusals(pass: &mut Pass<'_>) {
+pub(super) fn say_refusals(pass: &mut Pass<'_>) {
     let observed = pass.observed;
     let Some(first) = observed.refusals.first() else {
         return;

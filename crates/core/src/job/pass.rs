@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::{
     Action, Condition, ConditionStatus, ConditionType, Decision, Event, EventKind, EventReason,
     GangStep, JobStatus, Observed, ObservedPod, PodPhase, PreflightState, Progress, ProgressRecord,
-    Removal, conditions, fabric, messages, mutant,
+    Removal, SeenGang, conditions, fabric, in_place, messages, mutant,
     roster::{self, Contact, Roster},
 };
 use crate::{
@@ -155,6 +155,22 @@ impl<'a> Pass<'a> {
 
     /// Begins the next attempt. Pods of the one before are stale from here on.
     pub(super) fn next_attempt(&mut self) {
+        self.next_attempt_in_place();
+        let record = &mut self.status.trainyard;
+        record.barrier = None;
+        record.gang = record.gang.next_attempt();
+        record.fabric = fabric::next(
+            self.job.settings.fabric.as_ref(),
+            record.fabric.take(),
+            &self.observed.fabric,
+        );
+        record.preflight = record.preflight.take().map(PreflightState::next_attempt);
+        let supervised = matches!(self.observed.gang, SeenGang::Here(_));
+        record.pod_template = supervised.then(|| in_place::template_digest(self.job));
+    }
+
+    /// Begins the next attempt in the pods of the one before, with what those have: nodes, fabric, template.
+    pub(super) fn next_attempt_in_place(&mut self) {
         // A silent node of the attempt that ends keeps the next one waiting for nothing.
         self.reasons
             .retain(|reason| reason.code() != Code::NodeSilent);
@@ -173,13 +189,6 @@ impl<'a> Pass<'a> {
         record.restarts.clear();
         record.last_ends.clear();
         record.retry_at = None;
-        record.gang = record.gang.next_attempt();
-        record.fabric = fabric::next(
-            self.job.settings.fabric.as_ref(),
-            record.fabric.take(),
-            &self.observed.fabric,
-        );
-        record.preflight = record.preflight.take().map(PreflightState::next_attempt);
         // Whatever began it, an attempt is the restart that was asked for by then.
         if !mutant::is(mutant::Mutant::ForgetsRestart) {
             record.restart.clone_from(&self.job.settings.restart);

@@ -11,7 +11,7 @@ use super::{
     Account, ConditionType, EventKind, EventReason, FailedBy, LastFailure, ObservedPod, PodPhase,
     alone, asked, budget,
     cause::{Cause, Failure, headline},
-    converge, messages,
+    converge, in_place, messages,
     messages::Fails,
     mutant,
     pass::Pass,
@@ -20,6 +20,7 @@ use super::{
     seating, success, verdict,
 };
 use crate::{
+    barrier::{RestartWay, SlotSet},
     reason::Reason,
     spec::{RestartPolicy, RestartScope, Role, Slot},
 };
@@ -82,7 +83,12 @@ fn fail_if_none_left(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Fai
 }
 
 fn recover_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Fails> {
+    let step = in_place::observe(pass);
     let mut failures = failures(pass, roster);
+    // A pod that failed explains its program, too.
+    let known: BTreeSet<Slot> = failures.iter().map(|failure| failure.slot).collect();
+    let programs = in_place::programs(pass, &step).into_iter();
+    failures.extend(programs.filter(|failure| !known.contains(&failure.slot)));
     let vanished = roster.missing.iter().filter(|slot| vanished(pass, **slot));
     failures.extend(vanished.map(|slot| Failure {
         slot: *slot,
@@ -109,7 +115,14 @@ fn recover_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Fails> {
         return Err(Fails::new(FailedBy::RetryDoesNotHelp, message));
     }
     let account = verdict::account(pass, first);
-    charge_restart(pass, first, account)?;
+    let way = in_place::way(pass, first);
+    charge(pass, first, account, way.as_ref())?;
+    if way == Some(RestartWay::InPlace) {
+        in_place::begin(pass, first);
+        pause(pass, first);
+        in_place::report(pass, &SlotSet::default());
+        return Ok(());
+    }
     verdict::avoid_node(pass, first);
     pass.next_attempt();
     pause(pass, first);
@@ -300,6 +313,16 @@ pub(super) fn charge_restart(
     failure: &Failure,
     account: Account,
 ) -> Result<(), Fails> {
+    charge(pass, failure, account, None)
+}
+
+/// The same; the event says how the gang restarts, where that is a choice.
+fn charge(
+    pass: &mut Pass<'_>,
+    failure: &Failure,
+    account: Account,
+    way: Option<&RestartWay>,
+) -> Result<(), Fails> {
     remember(pass, failure, account);
     budget::charge(&mut pass.status.trainyard.spent, pass.job, account, 1)
         .map_err(|exhausted| exhausted.fails(pass.job))?;
@@ -310,8 +333,15 @@ pub(super) fn charge_restart(
     let verdict = verdict::about(pass, failure).map_or_else(String::new, |verdict| {
         format!(" Verdict `{}`: {}.", verdict.label, verdict.sentence)
     });
+    let way = match way {
+        None => String::new(),
+        Some(RestartWay::InPlace) => " The gang restarts in place.".to_owned(),
+        Some(RestartWay::NewPods(reason)) => {
+            format!(" The gang restarts with new pods, because {reason}.")
+        }
+    };
     let message = format!(
-        "{} Pod `{name}`: {}.{verdict} Failure budget ({}): {spent} of {limit} used.",
+        "{} Pod `{name}`: {}.{verdict} Failure budget ({}): {spent} of {limit} used.{way}",
         messages::restarting(pass.job, failure),
         failure.cause,
         account.name()
@@ -322,23 +352,36 @@ pub(super) fn charge_restart(
 
 /// Lets a job that keeps failing back off before it retries, and marks it as restarting.
 pub(super) fn pause(pass: &mut Pass<'_>, failure: &Failure) {
-    let steady = ran_steadily(pass);
+    let failures = quick_failures(pass, failure);
     let record = &mut pass.status.trainyard;
-    let user = failure.cause.account() == Account::User;
-    record.quick_failures = match (user, steady) {
-        (_, true) => u32::from(user),
-        (true, false) => record.quick_failures.saturating_add(1),
-        (false, false) => record.quick_failures,
-    };
-    if user && record.quick_failures > 1 {
-        let doublings = (record.quick_failures - 2).min(5);
-        let pause = (PAUSE * 2u32.pow(doublings)).min(PAUSE_MAX);
+    record.quick_failures = failures;
+    if let Some(pause) = pause_after(failure, failures) {
         record.retry_at = pass.now.checked_add(pause).ok();
     }
     pass.hold(
         ConditionType::Restarting,
         messages::restarting(pass.job, failure),
     );
+}
+
+/// The quick failures in a row, with `failure`.
+pub(super) fn quick_failures(pass: &Pass<'_>, failure: &Failure) -> u32 {
+    let before = pass.status.trainyard.quick_failures;
+    let user = failure.cause.account() == Account::User;
+    match (user, ran_steadily(pass)) {
+        (_, true) => u32::from(user),
+        (true, false) => before.saturating_add(1),
+        (false, false) => before,
+    }
+}
+
+/// How long the job backs off after so many quick failures of which `failure` is the last.
+pub(super) fn pause_after(failure: &Failure, failures: u32) -> Option<Duration> {
+    let user = failure.cause.account() == Account::User;
+    (user && failures > 1).then(|| {
+        let doublings = (failures - 2).min(5);
+        (PAUSE * 2u32.pow(doublings)).min(PAUSE_MAX)
+    })
 }
 
 /// Whether the attempt ran for so long that its end was not a quick failure.

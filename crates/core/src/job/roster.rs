@@ -23,6 +23,8 @@ pub(super) struct Roster<'a> {
     pub(super) missing: Vec<Slot>,
     /// Pods of earlier attempts.
     pub(super) stale: Vec<&'a ObservedPod>,
+    /// Pods of the attempt before in which this one is prepared: they are neither stale nor counted.
+    pub(super) kept: Vec<&'a ObservedPod>,
     /// Pods of the current attempt that have no slot.
     pub(super) excess: Vec<&'a ObservedPod>,
 }
@@ -38,7 +40,9 @@ impl<'a> Roster<'a> {
             .collect();
         for pod in &observed.pods {
             let counts_old = mutant::is(mutant::Mutant::CountsOldAttempts);
-            if pod.attempt < record.attempt && !counts_old {
+            let old = pod.attempt < record.attempt && !counts_old;
+            let kept = record.keeps_pods_of() == Some(pod.attempt);
+            if old && !kept {
                 roster.stale.push(pod);
                 continue;
             }
@@ -50,6 +54,10 @@ impl<'a> Roster<'a> {
                 continue;
             };
             *place = true;
+            if old {
+                roster.kept.push(pod);
+                continue;
+            }
             let node_in_question = !observed.nodes.is_empty()
                 && pod
                     .node

@@ -29,7 +29,7 @@ pub use self::{
 use super::{Cause, IndexSet};
 use crate::{
     account::Account,
-    barrier::Barrier,
+    barrier::{self, Barrier},
     diagnose::VerdictSummary,
     fabric::{Fabric, FabricSpec},
     ledger::Ledger,
@@ -235,6 +235,9 @@ pub struct JobRecord {
     /// The restart in place that is under way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub barrier: Option<Barrier>,
+    /// A hash of the pod templates when the pods were created, where those have supervisors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod_template: Option<String>,
     /// How long the last restart in place took.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_restart: Option<LastRestart>,
@@ -264,6 +267,14 @@ impl JobRecord {
         self.succeeded
             .get(&role)
             .map_or(0, |done| done.len_below(job.role_replicas(role)))
+    }
+
+    /// The attempt before, whose pods are kept while this one is prepared in place.
+    pub(super) fn keeps_pods_of(&self) -> Option<u32> {
+        let barrier = self.barrier.as_ref()?;
+        let prepares =
+            barrier.phase == barrier::Phase::Preparing && barrier.attempt == self.attempt;
+        prepares.then(|| self.attempt.saturating_sub(1))
     }
 
     /// Whether the pod of `slot` ended well in this attempt.

@@ -10,6 +10,7 @@ use crate::{ledger::Phase, reason::Reason};
 pub(super) fn suspend(pass: &mut Pass<'_>) {
     let observed = pass.observed;
     super::cleanup::remove_everything(pass);
+    pass.status.trainyard.barrier = None;
     for status in pass.status.replica_statuses.values_mut() {
         status.active = 0;
     }

@@ -4,7 +4,7 @@
 //! without a verdict, and for a job that asks for old behaviour, the exit code decides.
 
 use super::{
-    Account, Action, LastFailure, Observed, ObservedPod, PodPhase, Seating, alone,
+    Account, Action, LastFailure, Observed, ObservedPod, PodPhase, Seating, SeenGang, alone,
     cause::{Cause, Failure},
     conditions, mutant,
     pass::Pass,
@@ -28,7 +28,7 @@ const PASSING: [&str; 7] = [
 ];
 
 /// The label of a loss that stays NaN or infinite.
-const NAN_LOSS: &str = "nan_loss";
+pub(super) const NAN_LOSS: &str = "nan_loss";
 
 /// The pod about whose log the doctor is to be asked: the first of the attempt that runs whose program failed by
 /// itself, and before all others one that the kernel killed for its memory. None where no verdict would change anything.
@@ -37,18 +37,34 @@ pub fn failed_first<'a>(job: &Job, observed: &'a Observed) -> Option<&'a Observe
     if is_over(job, observed) || job.restart_scope() != RestartScope::Gang {
         return None;
     }
-    let failed = observed.pods.iter().filter(|pod| {
+    let own = |pod: &&ObservedPod| {
         let by_itself = pod.disruption.is_none() && pod.deleted_at.is_none();
-        pod.attempt == status.trainyard.attempt
-            && pod.phase == PodPhase::Failed
-            && by_itself
-            && pod.exit.is_some()
-    });
-    failed.min_by_key(|pod| {
+        pod.attempt == status.trainyard.attempt && by_itself
+    };
+    let failed = observed.pods.iter().filter(own);
+    let failed = failed.filter(|pod| pod.phase == PodPhase::Failed && pod.exit.is_some());
+    let first = failed.min_by_key(|pod| {
         let at = pod.exit.and_then(|exit| exit.at);
         let memory = pod.exit.is_some_and(|exit| exit.out_of_memory);
         let killed = matches!(pod.exit.map(|exit| exit.code), Some(135 | 137 | 139));
         (!memory, at.is_none(), at, !killed, pod.slot)
+    });
+    // A program that ended under its supervisor, in a pod that still runs.
+    first.or_else(|| {
+        let SeenGang::Here(gang) = &observed.gang else {
+            return None;
+        };
+        let mut ended = gang.coordinator.ended().iter();
+        let is_over = status.trainyard.barrier.is_some();
+        ended
+            .find(|ended| {
+                let current = ended.attempt == status.trainyard.attempt;
+                current && ended.exit.container_code() != 0 && !is_over
+            })
+            .and_then(|ended| {
+                let mut pods = observed.pods.iter().filter(own);
+                pods.find(|pod| pod.uid == ended.uid)
+            })
     })
 }
 
@@ -61,7 +77,11 @@ impl LastFailure {
                 out_of_memory,
             } => End::of_exit(code, out_of_memory),
             Cause::NodeLost => End::NodeDeleted,
-            Cause::Disrupted { .. } | Cause::Deleted | Cause::Vanished | Cause::NoExitCode => {
+            Cause::Disrupted { .. }
+            | Cause::Deleted
+            | Cause::Vanished
+            | Cause::NoExitCode
+            | Cause::NotTraining => {
                 return None;
             }
         };
@@ -90,7 +110,10 @@ pub(super) fn about<'a>(pass: &Pass<'a>, failure: &Failure) -> Option<&'a Verdic
         RestartScope::Gang => pass.observed.verdict.as_ref()?,
         RestartScope::Pod => alone::verdict_of(pass, failure.slot)?,
     };
-    let ended_itself = matches!(failure.cause, Cause::Exited { .. } | Cause::NoExitCode);
+    let ended_itself = matches!(
+        failure.cause,
+        Cause::Exited { .. } | Cause::NoExitCode | Cause::NotTraining
+    );
     let of_this_attempt = verdict.attempt == pass.status.trainyard.attempt;
     (ended_itself && of_this_attempt).then_some(verdict)
 }
@@ -228,19 +251,23 @@ pub(super) fn step(pass: &Pass<'_>) -> Option<u64> {
     (progress.attempt == pass.status.trainyard.attempt).then_some(progress.step)
 }
 
+/// The node of the gang that the doctor blames, where the gang could run elsewhere.
+pub(super) fn blamed_node(pass: &Pass<'_>, failure: &Failure) -> Option<String> {
+    let verdict = deciding(pass, failure)?;
+    let Seating::Given(seats) = &pass.observed.seating else {
+        return None;
+    };
+    let blamed = |node: &&String| seats.values().any(|seat| seat == *node);
+    let infrastructure = verdict.account == Account::Infrastructure;
+    let node = verdict.nodes.iter().find(blamed);
+    node.filter(|_| infrastructure).cloned()
+}
+
 /// Releases the seats of the gang where the doctor blames one of its nodes, so that the next attempt runs
 /// elsewhere.
 pub(super) fn avoid_node(pass: &mut Pass<'_>, failure: &Failure) {
-    let Some(verdict) = deciding(pass, failure) else {
-        return;
-    };
-    let Seating::Given(seats) = &pass.observed.seating else {
-        return;
-    };
-    let blamed = |node: &&String| seats.values().any(|seat| seat == *node);
-    let node = verdict.nodes.iter().find(blamed).cloned();
-    if verdict.account == Account::Infrastructure
-        && let Some(node) = node
+    if let Some(verdict) = deciding(pass, failure)
+        && let Some(node) = blamed_node(pass, failure)
     {
         let why = format!("avoiding node `{node}`: {}", verdict.sentence);
         let avoid = vec![node];

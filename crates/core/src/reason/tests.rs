@@ -20,7 +20,11 @@ fn after(reason: &Reason) -> Option<Reason> {
             pods_attempt: 3,
         },
         Reason::OldStatus { .. } => Reason::Suspended { terminating: 4 },
-        Reason::Suspended { .. } => Reason::OldPods {
+        Reason::Suspended { .. } => Reason::RestartingInPlace {
+            attempt: 2,
+            phase: text("stopping: 3 of 4 members have stopped"),
+        },
+        Reason::RestartingInPlace { .. } => Reason::OldPods {
             attempt: 2,
             count: 3,
             first: text("j-worker-0"),

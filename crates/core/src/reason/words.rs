@@ -31,6 +31,9 @@ impl fmt::Display for Reason {
                     left => write!(f, "; {left} pods are still terminating"),
                 }
             }
+            Self::RestartingInPlace { attempt, phase } => {
+                write!(f, "attempt {attempt} starts in place; {phase}")
+            }
             Self::OldPods {
                 attempt,
                 count,

@@ -11,7 +11,7 @@ use std::{
 };
 
 use trainyard_core::{
-    job::{Action, Grouping, JobStatus, NodeHealth, Observed, ObservedPod, SeenFabric},
+    job::{Action, Grouping, JobStatus, NodeHealth, Observed, ObservedPod, SeenFabric, SeenGang},
     spec::Job,
 };
 
@@ -128,6 +128,7 @@ impl World {
                 transports: None,
                 fabric: SeenFabric::Unused,
                 preflight: self.remembered_preflights(),
+                gang: SeenGang::Unused,
                 attended: false,
             },
             status_version: self.stored.status_version,

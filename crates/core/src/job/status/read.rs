@@ -24,7 +24,7 @@ use serde_json::{Map, Value};
 
 use super::{
     Condition, ConditionStatus, ConditionType, FailedBy, JobRecord, JobStatus, Kept, LastEnd,
-    LastFailure, ProgressRecord, RoleStatus,
+    LastFailure, LastRestart, ProgressRecord, RoleStatus,
 };
 use crate::{job::conditions, reason::StoredReason, spec::Role};
 
@@ -200,6 +200,10 @@ fn read_record(stored: &Map<String, Value>) -> Result<JobRecord, Unreadable> {
     if ends.is_some_and(|it| !reads::<BTreeMap<String, LastEnd>>(it)) {
         fields.remove("lastEnds");
     }
+    let last_restart = fields.get("lastRestart");
+    if last_restart.is_some_and(|it| !reads::<LastRestart>(it)) {
+        fields.remove("lastRestart");
+    }
     let failed_by = fields.get("failedBy");
     if failed_by.is_some_and(|it| !reads::<FailedBy>(it)) {
         fields.remove("failedBy");
@@ -261,6 +265,11 @@ fn out_of_range(record: &JobRecord) -> Option<(&'static str, String)> {
     if let Some((field, count)) = all.find(|(_, count)| *count > COUNT_MAX) {
         let problem = format!("found {count}, needed at most {COUNT_MAX}");
         return Some((field, problem));
+    }
+    let spent = record.barrier.as_ref().map(|barrier| barrier.spent);
+    if let Some(spent) = spent.filter(|spent| spent.as_secs() > u64::from(COUNT_MAX)) {
+        let problem = format!("found {} s, needed at most {COUNT_MAX} s", spent.as_secs());
+        return Some(("barrier.spent", problem));
     }
     let sound = record.ledger.is_sound();
     (!sound).then(|| ("ledger", "its times do not add up".to_owned()))

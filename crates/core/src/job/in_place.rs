@@ -1,0 +1,275 @@
+//! A restart in place: how `decide` drives the machines of [`crate::barrier`].
+//!
+//! Owns when a failed gang restarts in its pods, and how each step of the [`Coordinator`](crate::barrier::Coordinator) becomes status, actions, events
+//! and reasons. What a step is, and when members are lost, is the coordinator's.
+//!
+//! Invariants:
+//! - [`Coordinator::step`](crate::barrier::Coordinator::step) is called at most once in a pass, on a copy; the adapter keeps the copy once the
+//!   status is written.
+//! - The failure budget is charged in the write that stores the barrier, and in no other of the same restart.
+//! - While a barrier is stored nothing counts as a failure, and pods are created only where the coordinator says so.
+//! - Whatever ends an attempt otherwise (success, suspension, deadline, eviction, another size) ends the barrier in the same write.
+
+mod choice;
+mod hang;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+pub(super) use self::{
+    choice::{program_ended, programs, template_digest, way},
+    hang::with_hang,
+};
+use super::{
+    Action, ConditionType, EventKind, EventReason, GangStep, LastRestart, ObservedPod, PodPhase,
+    Seating, SeenGang,
+    cause::{Cause, Failure},
+    conditions, converge,
+    messages::Fails,
+    mutant::{self, Mutant},
+    pass::Pass,
+    roster::{Contact, Roster},
+    seating,
+};
+use crate::{
+    barrier::{
+        Barrier, NewPodsReason, Outcome, Phase as BarrierPhase, PodHealth, SeenJob, SeenPod,
+        SlotSet, Step, StopHow, Stored, Wish, status_sentence,
+    },
+    launch::supervise::leading_slot,
+    reason::Reason,
+    spec::Slot,
+};
+
+/// Forgets a barrier of another attempt: an operator that knows no barriers began a later one.
+pub(super) fn drop_outdated(pass: &mut Pass<'_>) {
+    let record = &mut pass.status.trainyard;
+    let attempt = record.attempt;
+    record.barrier.take_if(|barrier| barrier.attempt != attempt);
+}
+
+/// Answers the leader where the pass decides nothing about the gang: the job has ended or is about to have no pods.
+pub(super) fn stand_by(pass: &mut Pass<'_>, wish: Wish) {
+    step(pass, wish);
+}
+
+/// What the coordinator has to say while no barrier is stored: programs that ended, and a hang.
+pub(super) fn observe(pass: &mut Pass<'_>) -> Step {
+    let wish = wish(pass);
+    step(pass, wish).unwrap_or_default()
+}
+
+/// One step of the coordinator, on a copy; nothing where pods have no supervisors.
+fn step(pass: &mut Pass<'_>, wish: Wish) -> Option<Step> {
+    let SeenGang::Here(gang) = &pass.observed.gang else {
+        return None;
+    };
+    let leader = leading_slot(pass.job)?;
+    let record = &pass.observed.status.trainyard;
+    let stored = Stored {
+        attempt: record.attempt,
+        barrier: record
+            .barrier
+            .clone()
+            .filter(|barrier| barrier.attempt == record.attempt),
+    };
+    let slots: BTreeSet<Slot> = pass.job.slots().collect();
+    let pods = seen_pods(pass);
+    let mut coordinator = gang.coordinator.clone();
+    let seen = SeenJob {
+        stored: &stored,
+        slots: &slots,
+        leader,
+        pods: &pods,
+        wish,
+    };
+    let mut step = coordinator.step(&seen, gang.now);
+    if let Some(at) = step.wake_at {
+        pass.wake_in(at.saturating_sub(gang.now).max(Duration::from_millis(1)));
+    }
+    let send = step.send.take();
+    pass.gang = Some(Box::new(GangStep { coordinator, send }));
+    Some(step)
+}
+
+/// The pods as the coordinator sees them.
+fn seen_pods(pass: &Pass<'_>) -> BTreeMap<Slot, SeenPod> {
+    let pods = pass.observed.pods.iter().map(|pod| {
+        let seen = SeenPod {
+            uid: pod.uid.clone(),
+            attempt: pod.attempt,
+            health: health(pass, pod),
+        };
+        (pod.slot, seen)
+    });
+    pods.collect()
+}
+
+fn health(pass: &Pass<'_>, pod: &ObservedPod) -> PodHealth {
+    let dismissed = pass.status.trainyard.dismissed.contains(&pod.uid);
+    match pod.phase {
+        // A pod on a lost node never ends by itself, also where its deletion was requested.
+        _ if pass.contact(pod) == Contact::Lost => PodHealth::NodeLost,
+        _ if pod.deleted_at.is_some() || dismissed => PodHealth::Terminating,
+        PodPhase::Failed | PodPhase::Succeeded => PodHealth::Failed,
+        PodPhase::Pending => PodHealth::Starting,
+        PodPhase::Running | PodPhase::Unknown => PodHealth::Well,
+    }
+}
+
+/// What is wanted of a gang that may run.
+fn wish(pass: &Pass<'_>) -> Wish {
+    let before = &pass.observed.status;
+    if conditions::holds(&before.conditions, ConditionType::Suspended) {
+        return Wish::Suspend;
+    }
+    let resized = before.trainyard.replicas != pass.job.replicas();
+    if resized { Wish::Resize } else { Wish::Run }
+}
+
+/// Stores the barrier of a gang whose failure was charged.
+pub(super) fn begin(pass: &mut Pass<'_>, failure: &Failure) {
+    let how = match failure.cause {
+        Cause::NotTraining => StopHow::Hang,
+        _ => StopHow::Grace(pass.job.settings.stop_grace),
+    };
+    let why = format!(
+        "pod `{}`: {}",
+        pass.job.pod_name(failure.slot),
+        failure.cause
+    );
+    let record = &mut pass.status.trainyard;
+    let barrier = Barrier::begin(record.attempt, how, &why, SlotSet::default());
+    record.barrier = Some(barrier);
+}
+
+/// Continues the barrier that is stored. The error is why the job fails.
+pub(super) fn proceed(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Fails> {
+    if matches!(pass.observed.seating, Seating::Evicted(_)) {
+        stand_by(pass, Wish::Fail);
+        return seating::end_evicted(pass);
+    }
+    let wish = wish(pass);
+    let Some(step) = step(pass, wish) else {
+        let why = choice::unsupervised(pass.observed).to_owned();
+        new_pods(pass, &NewPodsReason::Unsupervised { why });
+        return Ok(());
+    };
+    converge::remove_unwanted(pass, roster);
+    converge::say_refusals(pass);
+    act(pass, roster, &step);
+    match step.outcome {
+        Some(Outcome::Go { attempt }) => went(pass, roster, attempt, step.spent),
+        Some(Outcome::NewPods { reason, .. }) => new_pods(pass, &reason),
+        // What ends a job or suspends it has settled the pass before.
+        Some(Outcome::NoPods { .. }) => pass.status.trainyard.barrier = None,
+        None => {
+            if let Some(stored) = step.store {
+                store(pass, stored)?;
+            }
+            report(pass, &step.waiting);
+        }
+    }
+    Ok(())
+}
+
+/// Labels to patch, pods to delete, pods to create.
+fn act(pass: &mut Pass<'_>, roster: &Roster<'_>, step: &Step) {
+    for relabel in &step.relabel {
+        pass.actions.push(Action::RelabelPod {
+            slot: relabel.slot,
+            uid: relabel.uid.clone(),
+            from: relabel.from,
+            attempt: relabel.attempt,
+        });
+    }
+    let observed = pass.observed;
+    for lost in &step.replace {
+        let pod = observed.pods.iter().find(|pod| pod.uid == lost.uid);
+        if let Some(pod) = pod {
+            pass.remove(pod);
+        }
+    }
+    let slots: Vec<Slot> = step.create.iter().map(|create| create.slot).collect();
+    if !slots.is_empty() {
+        converge::create(pass, roster, &slots, true);
+    }
+}
+
+/// Stores the next phase of the barrier, or whom it has lost.
+fn store(pass: &mut Pass<'_>, stored: Stored) -> Result<(), Fails> {
+    let record = &pass.status.trainyard;
+    let prepares = stored.attempt > record.attempt;
+    if prepares {
+        pass.next_attempt_in_place();
+    }
+    if prepares && mutant::is(Mutant::ChargesHangTwice) {
+        let charge = super::budget::charge;
+        let account = super::Account::Infrastructure;
+        let spent = &mut pass.status.trainyard.spent;
+        charge(spent, pass.job, account, 1).map_err(|exhausted| exhausted.fails(pass.job))?;
+    }
+    let record = &mut pass.status.trainyard;
+    if let Some(barrier) = stored.barrier.as_ref().filter(|_| prepares) {
+        record.last_restart = Some(LastRestart {
+            attempt: barrier.attempt,
+            stopping_ms: milliseconds(barrier.spent),
+            preparing_ms: None,
+        });
+    }
+    record.barrier = stored.barrier;
+    Ok(())
+}
+
+/// All programs start in place: the attempt is as formed as one with new pods.
+fn went(pass: &mut Pass<'_>, roster: &Roster<'_>, attempt: u32, spent: Duration) {
+    let record = &mut pass.status.trainyard;
+    let replaced = record
+        .barrier
+        .take()
+        .map_or(0, |barrier| barrier.lost.len());
+    record.formed = roster.missing.is_empty();
+    let mut parts = String::new();
+    if let Some(last) = record
+        .last_restart
+        .as_mut()
+        .filter(|last| last.attempt == attempt)
+    {
+        let preparing = milliseconds(spent).saturating_sub(last.stopping_ms);
+        last.preparing_ms = Some(preparing);
+        parts = format!(
+            ": {} ms to stop, {preparing} ms to prepare",
+            last.stopping_ms
+        );
+    }
+    let message = format!("Attempt {attempt} starts in place{parts}, {replaced} pods replaced.");
+    pass.emit(EventKind::Normal, EventReason::RestartedInPlace, message);
+}
+
+/// The barrier ends with new pods, on the charge that is stored already.
+fn new_pods(pass: &mut Pass<'_>, reason: &NewPodsReason) {
+    pass.next_attempt();
+    let attempt = pass.status.trainyard.attempt;
+    let message = format!("Attempt {attempt} starts with new pods, because {reason}.");
+    pass.hold(ConditionType::Restarting, message.clone());
+    pass.emit(EventKind::Warning, EventReason::Restarting, message);
+}
+
+/// Reports what a stored barrier waits for.
+pub(super) fn report(pass: &mut Pass<'_>, waiting: &SlotSet) {
+    let Some(barrier) = &pass.status.trainyard.barrier else {
+        return;
+    };
+    let attempt = match barrier.phase {
+        BarrierPhase::Stopping => barrier.attempt.saturating_add(1),
+        BarrierPhase::Preparing => barrier.attempt,
+    };
+    let phase = status_sentence(barrier, waiting, pass.job.total_replicas());
+    pass.say(Reason::RestartingInPlace { attempt, phase });
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,161 @@
+//! Whether a failed gang restarts in its pods: the facts for [`choose`].
+
+use crate::{
+    barrier::{
+        EXIT_CANNOT_STOP, EndedMember, FailureFacts, FailureKind, FailurePlace, NewPodsReason,
+        RestartWay, Step, TemplateChange, choose,
+    },
+    job::{
+        Cause, NodeHealth, Observed, ObservedPod, PodPhase, SeenGang, cause::Failure, pass::Pass,
+        recover, verdict,
+    },
+    spec::{Job, Slot},
+};
+
+/// Programs that ended by themselves and hangs, as failures of their pods, which still run.
+pub(in crate::job) fn programs(pass: &Pass<'_>, step: &Step) -> Vec<Failure> {
+    let failed = |ended: &&EndedMember| ended.exit.container_code() != 0;
+    let ended = step.ended.iter().filter(failed).map(|ended| Failure {
+        slot: ended.slot,
+        cause: Cause::Exited {
+            code: ended.exit.container_code(),
+            out_of_memory: false,
+        },
+        at: None,
+    });
+    let hang = step.hang.as_ref();
+    let hang = hang.filter(|hang| super::hang::acts_on(pass.job, hang));
+    let hang = hang.map(|hang| Failure {
+        slot: hang.slot,
+        cause: Cause::NotTraining,
+        at: None,
+    });
+    ended.chain(hang).collect()
+}
+
+/// Whether the program of a pod that still runs has ended by itself: its supervisor ends the container a little later.
+pub(in crate::job) fn program_ended(pass: &Pass<'_>, pod: &ObservedPod) -> bool {
+    let SeenGang::Here(gang) = &pass.observed.gang else {
+        return false;
+    };
+    let attempt = pass.observed.status.trainyard.attempt;
+    let mut ended = gang.coordinator.ended().iter();
+    ended.any(|ended| ended.uid == pod.uid && ended.attempt == attempt)
+}
+
+/// Why pods have no supervisor.
+pub(super) fn unsupervised(observed: &Observed) -> &str {
+    match &observed.gang {
+        SeenGang::Unused => "this operator does not supervise gangs",
+        SeenGang::Unable(why) => why,
+        SeenGang::Here(_) => "the job has no pods",
+    }
+}
+
+/// How the gang restarts after `failure`; nothing where pods are not supervised here.
+pub(in crate::job) fn way(pass: &Pass<'_>, failure: &Failure) -> Option<RestartWay> {
+    let gang = match &pass.observed.gang {
+        SeenGang::Unused => return None,
+        SeenGang::Unable(why) => {
+            let why = why.clone();
+            return Some(RestartWay::NewPods(NewPodsReason::Unsupervised { why }));
+        }
+        SeenGang::Here(gang) => gang,
+    };
+    let record = &pass.status.trainyard;
+    let attempt = record.attempt;
+    let last = record.last_failure.as_ref();
+    let earlier: Vec<FailurePlace> = last
+        .and_then(|last| {
+            let slot = slot_named(pass.job, &last.pod)?;
+            let attempt = last.attempt;
+            Some(FailurePlace { attempt, slot })
+        })
+        .into_iter()
+        .collect();
+    let facts = FailureFacts {
+        restart_in: pass.job.settings.restart_in,
+        unsupervised: None,
+        leader_connected: gang.leader_connected,
+        kind: kind(pass.observed, failure),
+        place: FailurePlace {
+            attempt,
+            slot: failure.slot,
+        },
+        earlier: &earlier,
+        unwell_node: unwell_node(pass.observed),
+        template: template_change(pass),
+    };
+    Some(match choose(&facts) {
+        RestartWay::InPlace => {
+            obstacle(pass, failure).map_or(RestartWay::InPlace, RestartWay::NewPods)
+        }
+        pods @ RestartWay::NewPods(_) => pods,
+    })
+}
+
+/// What only `decide` knows against a restart in place.
+fn obstacle(pass: &Pass<'_>, failure: &Failure) -> Option<NewPodsReason> {
+    if let Some(node) = verdict::blamed_node(pass, failure) {
+        return Some(NewPodsReason::NodeBlamed { node });
+    }
+    // Programs that are stopped hold their GPUs; a job that backs off releases them.
+    let failures = recover::quick_failures(pass, failure);
+    recover::pause_after(failure, failures)
+        .is_some()
+        .then_some(NewPodsReason::QuickFailures { failures })
+}
+
+fn kind(observed: &Observed, failure: &Failure) -> FailureKind {
+    let mut pods = observed.pods.iter();
+    let runs = pods.any(|pod| pod.slot == failure.slot && pod.phase == PodPhase::Running);
+    match failure.cause {
+        Cause::NotTraining => FailureKind::Program,
+        Cause::Exited { .. } if runs => FailureKind::Program,
+        Cause::Exited {
+            code: EXIT_CANNOT_STOP,
+            ..
+        } => FailureKind::CannotStop,
+        Cause::NodeLost => FailureKind::NodeLost,
+        _ => FailureKind::Pod,
+    }
+}
+
+/// The first node of the gang that does not respond.
+fn unwell_node(observed: &Observed) -> Option<&str> {
+    let mut pods = observed.pods.iter();
+    pods.find_map(|pod| {
+        let node = pod.node.as_deref()?;
+        let health = observed.nodes.get(node)?;
+        (*health != NodeHealth::Ready).then_some(node)
+    })
+}
+
+fn template_change(pass: &Pass<'_>) -> TemplateChange {
+    match &pass.status.trainyard.pod_template {
+        Some(then) if *then != template_digest(pass.job) => TemplateChange::More,
+        _ => TemplateChange::None,
+    }
+}
+
+/// A short hash of the pod templates (FNV-1a), by which a change of them is noticed. Users change only their own jobs, so nobody gains by a
+/// collision.
+pub(in crate::job) fn template_digest(job: &Job) -> String {
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    let mut digest = OFFSET;
+    for (role, spec) in &job.roles {
+        // Templates are made of text, numbers, lists and maps.
+        let template = serde_json::to_vec(&spec.template).unwrap_or_default();
+        let bytes = role.name().bytes().chain([0]).chain(template).chain([0]);
+        for byte in bytes {
+            digest = (digest ^ u64::from(byte)).wrapping_mul(PRIME);
+        }
+    }
+    format!("{digest:016x}")
+}
+
+fn slot_named(job: &Job, pod: &str) -> Option<Slot> {
+    let mut slots = job.slots();
+    slots.find(|slot| job.pod_name(*slot) == pod)
+}
